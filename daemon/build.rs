@@ -1,5 +1,5 @@
-//! Has equal functions folded into one: a million bytes of `gpukilld`, most of them std's sort
-//! for each place that collects a map.
+//! Makes the linker fold equal functions: this saves a million bytes of `gpukilld`, most of them
+//! std's sort for each place that collects a map.
 
 #[path = "../packaging/linker.rs"]
 mod linker;

@@ -1,22 +1,22 @@
-//! What is fuzzed: each function reads bytes as its part of gpukill does, and
-//! asserts what must hold whatever they are.
+//! The fuzz targets: each function reads bytes as its part of gpukill does, and asserts
+//! what must hold for any bytes.
 //!
-//! `fuzz_targets/` calls these one by one, and `tests/src/suite/corpus.rs` calls
-//! all of them with every file of `corpus/`. Parsers that only the daemon knows
-//! are in `daemon/src/untrusted.rs`.
+//! `fuzz_targets/` calls them one by one, and `tests/src/suite/fuzz_corpus.rs` calls all of
+//! them with every file of `corpus/`. The targets for private parsers of the daemon are in
+//! `daemon/src/fuzz_api.rs`.
 
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::guard::rules::{Members, Rules};
+use gpukill_policy::guard::rules::{Members, RuleSet};
 use gpukill_policy::guard::schedule::Hours;
-use gpukill_policy::guard::{check, diff, edit, import, read};
+use gpukill_policy::guard::{diff, edit, import, lint, parse};
 use gpukill_policy::rogue;
 use gpukill_policy::select::{self, DeviceName};
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
-use gpukill_proto::rogue::{AllowBy, RogueEdit};
+use gpukill_proto::rogue::{AllowKind, RogueEdit};
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_proto::settings::{self, Mistake, value::parse_duration};
-use gpukill_proto::text::{duration, visible};
-use gpukill_proto::transport::preface::{LENGTH, Preface};
+use gpukill_proto::settings::{self, SettingMistake, value::parse_duration};
+use gpukill_proto::text::{format_duration, sanitize};
+use gpukill_proto::transport::preface::{PREFACE_LENGTH, Preface};
 use gpukill_proto::transport::{Connection, MAX_DEADLINE, codec};
 use gpukill_proto::units::Timestamp;
 use gpukilld::config::{Config, KEYS};
@@ -26,15 +26,15 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use tarpc::{ClientMessage, Response};
 
-pub use gpukilld::untrusted::{
+pub use gpukilld::fuzz_api::{
     cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
     login_uid, mappings, reset_answer, reset_request, sensor, sent, sockets, stat, status,
 };
 
-/// Reads bytes of any kind, and panics where it must not.
+/// Reads any bytes, and panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
-/// All of them. The name is that of the program and of the corpus.
+/// All targets. The name of a target is that of its program and of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("preface", preface),
     ("server_side", server_side),
@@ -72,7 +72,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("copy", copy),
 ];
 
-/// The admin's file of what a rogue is, and whom it speaks of.
+/// The admin's rogue rules.
 pub fn rogue_rules(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match rogue::read::read(&text) {
@@ -87,11 +87,11 @@ pub fn rogue_rules(bytes: &[u8]) {
                 libraries: Some(text.lines().map(str::to_owned).collect()),
                 ..rogue::suspect::Suspect::default()
             };
-            for verdict in rogue::judge(&suspect, &rules) {
+            for verdict in rogue::evaluate(&suspect, &rules) {
                 assert!(!verdict.signs.is_empty() && verdict.score <= verdict.confidence);
                 assert!(verdict.signs.iter().all(|sign| sign.read.len() < 400));
             }
-            for warning in rogue::odd::warnings(&rules) {
+            for warning in rogue::lints::lint(&rules) {
                 assert!(!warning.to_string().is_empty());
             }
             allowed_and_not(&text, &rules);
@@ -100,10 +100,10 @@ pub fn rogue_rules(bytes: &[u8]) {
     }
 }
 
-/// Whoever is allowed and then is not leaves the rules as they were.
-fn allowed_and_not(text: &str, rules: &rogue::rules::Rules) {
+/// Allowing and then disallowing an entry leaves the rules as they were.
+fn allowed_and_not(text: &str, rules: &rogue::rules::RogueRules) {
     let edited = |text: &str, change| rogue::edit::edit(text, &change, Timestamp(0));
-    for by in AllowBy::ALL {
+    for by in AllowKind::ALL {
         let what = "/fuzzed@somebody".to_owned();
         let Ok(allowed) = edited(text, RogueEdit::Allow(by, what.clone())) else {
             continue;
@@ -115,19 +115,19 @@ fn allowed_and_not(text: &str, rules: &rogue::rules::Rules) {
     }
 }
 
-/// With those who are allowed in one order.
-fn sorted(mut rules: rogue::rules::Rules) -> rogue::rules::Rules {
+/// The rules with the allow list in a fixed order.
+fn sorted(mut rules: rogue::rules::RogueRules) -> rogue::rules::RogueRules {
     rules.allowed.sort_by_key(|it| format!("{it:?}"));
     rules
 }
 
-/// What either side says first.
+/// The first message of either side.
 pub fn preface(bytes: &[u8]) {
-    let Some(first) = bytes.first_chunk::<LENGTH>() else {
+    let Some(first) = bytes.first_chunk::<PREFACE_LENGTH>() else {
         return;
     };
     match Preface::decode(first) {
-        // Two bytes mean nothing yet.
+        // Two bytes have no meaning yet.
         Some(preface) => {
             let again = preface.encode();
             assert_eq!((&again[..10], &again[12..]), (&first[..10], &first[12..]));
@@ -141,7 +141,7 @@ pub fn server_side(bytes: &[u8]) {
     let Some(stream) = after_preface(bytes) else {
         return;
     };
-    let mut requests = codec::server(tokio::io::join(stream, tokio::io::sink()));
+    let mut requests = codec::server_transport(tokio::io::join(stream, tokio::io::sink()));
     while let Some(Some(Ok(request))) = requests.next().now_or_never() {
         assert_fair(&request);
     }
@@ -150,17 +150,17 @@ pub fn server_side(bytes: &[u8]) {
 /// Everything a daemon sends, from its first byte on.
 pub fn client_side(bytes: &[u8]) {
     let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
-    // More than a socket holds is no matter of parsing.
+    // More bytes than a socket buffer holds would block, and are no concern of the parser.
     let bytes = &bytes[..bytes.len().min(64 << 10)];
     theirs.write_all(bytes).expect("there is room");
     theirs.shutdown(Shutdown::Write).expect("it is connected");
     let mut wait = |_: &UnixStream, _| Err(ErrorKind::TimedOut.into());
-    let Ok(mut connection) = Connection::enter(ours, &mut wait) else {
+    let Ok(mut connection) = Connection::handshake(ours, &mut wait) else {
         return;
     };
     let deadline = Duration::from_secs(1);
     while connection
-        .ask(&GpukillRequest::Status {}, deadline, &mut wait)
+        .call(&GpukillRequest::Status {}, deadline, &mut wait)
         .is_ok()
     {}
 }
@@ -178,7 +178,7 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// tarpc makes an instant of a deadline and adds to it: a far one panics there.
+/// tarpc converts a deadline to an `Instant` and adds to it: a far deadline panics there.
 fn assert_fair<T>(request: &ClientMessage<T>) {
     if let ClientMessage::Request(request) = request {
         assert!(request.context.deadline <= Instant::now() + MAX_DEADLINE);
@@ -202,20 +202,20 @@ fn assert_encodes(answer: &Response<GpukillResponse>) {
     assert_eq!(codec::encode(&again).expect("encodes"), bytes);
 }
 
-/// The daemon's settings file.
+/// The settings file of the daemon.
 pub fn settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (mut config, wrong) = settings::defaults::<Config>(KEYS);
     assert_eq!(wrong, []);
     let mistakes = settings::apply_file(KEYS, &text, &mut config);
     let lines = 1 + text.bytes().filter(|byte| *byte == b'\n').count();
-    for Mistake { line, .. } in mistakes {
+    for SettingMistake { line, .. } in mistakes {
         assert!(line.is_none_or(|line| (1..=lines).contains(&line)));
     }
     assert_sane(&config);
 }
 
-/// A variable that overrides any key of the daemon.
+/// An environment variable that overrides any key of the daemon.
 pub fn environment(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let variables = KEYS
@@ -226,7 +226,7 @@ pub fn environment(bytes: &[u8]) {
     assert_sane(&config);
 }
 
-/// Whatever was wrong, nothing beyond its bounds was taken.
+/// Whatever the mistakes are, no value outside its bounds is accepted.
 fn assert_sane(config: &Config) {
     const HOUR: Duration = Duration::from_secs(3_600);
     let (poll, sample) = (config.daemon.poll_interval, config.audit.sample_interval);
@@ -254,23 +254,23 @@ fn assert_sane(config: &Config) {
 pub fn rules(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines = 1 + text.bytes().filter(|byte| *byte == b'\n').count();
-    match read::read(&text) {
+    match parse::parse(&text) {
         Ok(rules) => {
             assert_bounded(&rules);
-            for warning in check::warnings(&rules) {
+            for warning in lint::lint(&rules) {
                 assert!(!warning.to_string().contains('\n'), "{warning}");
             }
             let json = import::to_json(&text).expect("what is read is exported");
             let imported = import::from_json(&json).expect("what is exported is imported");
-            let again = read::read(&imported.text).expect("and read");
-            let places = rules.places.clone();
-            assert_eq!(Rules { places, ..again }, rules);
+            let again = parse::parse(&imported.text).expect("and read");
+            let positions = rules.positions.clone();
+            assert_eq!(RuleSet { positions, ..again }, rules);
         }
         Err(mistakes) => {
             assert!((1..=1_000).contains(&mistakes.len()));
             for mistake in mistakes {
                 assert!(
-                    (1..=lines).contains(&mistake.place.map_or(0, |place| place.line)),
+                    (1..=lines).contains(&mistake.position.map_or(0, |place| place.line)),
                     "{mistake}"
                 );
                 assert!(!mistake.to_string().contains('\n'), "{mistake}");
@@ -279,8 +279,8 @@ pub fn rules(bytes: &[u8]) {
     }
 }
 
-/// Whatever is written, nothing beyond its bounds is taken.
-fn assert_bounded(rules: &Rules) {
+/// Whatever the text is, no value outside its bounds is accepted.
+fn assert_bounded(rules: &RuleSet) {
     const TEN_YEARS: Duration = Duration::from_secs(3_650 * 24 * 3_600);
     let limits = [&rules.defaults]
         .into_iter()
@@ -306,9 +306,8 @@ fn assert_bounded(rules: &Rules) {
     }
 }
 
-/// A change of rules: what is typed for a key of a policy, or of the whole, in rules
-/// that are right. The lines are the kind's number, the name, the key and the value;
-/// the rest are the rules.
+/// An edit of a policy key or of a global key in valid rules. The first four lines are the
+/// number of the policy kind, the name, the key and the value; the rest are the rules.
 pub fn rule_edits(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.splitn(5, '\n').map(str::to_owned);
@@ -337,42 +336,43 @@ pub fn rule_edits(bytes: &[u8]) {
     let Ok(after) = edit::edit(&rules, &set) else {
         return;
     };
-    assert!(read::read(&after).is_ok());
+    assert!(parse::parse(&after).is_ok());
     assert_eq!(
-        diff::unified(("a", &rules), ("b", &after)).is_empty(),
+        diff::unified_diff(("a", &rules), ("b", &after)).is_empty(),
         rules == after
     );
     if let Ok(without) = edit::edit(&after, &removed) {
-        assert!(read::read(&without).is_ok());
+        assert!(parse::parse(&without).is_ok());
     }
 }
 
-/// Text of strangers, as it is shown. The first byte is how much of it.
+/// Untrusted text as it is shown. The first byte is the maximum length.
 pub fn text(bytes: &[u8]) {
     let (most, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let most = usize::from(*most);
-    let shown = visible(rest, most);
+    let shown = sanitize(rest, most);
     assert!(shown.len() <= most);
     assert!(!shown.chars().any(is_harmful), "{shown:?}");
-    assert_eq!(visible(shown.as_bytes(), most), shown);
+    assert_eq!(sanitize(shown.as_bytes(), most), shown);
 }
 
-/// Steers a terminal, breaks a line, or turns text around.
+/// Whether a character controls a terminal, breaks a line, or changes the direction of
+/// text.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
-/// A duration as people write it.
+/// A duration as users write it.
 pub fn durations(bytes: &[u8]) {
     if let Ok(typed) = std::str::from_utf8(bytes)
         && let Some(length) = parse_duration(typed)
     {
-        assert!(!duration(length).is_empty());
+        assert!(!format_duration(length).is_empty());
     }
 }
 
-/// What devices are called by.
+/// The names of devices that a selector can match.
 const BOX: [DeviceName<'static>; 3] = [
     DeviceName {
         index: 0,
@@ -394,24 +394,24 @@ const BOX: [DeviceName<'static>; 3] = [
     },
 ];
 
-/// Which devices, or whose processes.
+/// A device selector, or a user.
 pub fn selector(bytes: &[u8]) {
     let Ok(typed) = std::str::from_utf8(bytes) else {
         return;
     };
-    match select::devices(typed, &BOX) {
+    match select::select_devices(typed, &BOX) {
         Ok(chosen) => assert!(!chosen.is_empty() && chosen.iter().all(|at| *at < BOX.len())),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    assert!(!select::is_user(typed, None, None));
+    assert!(!select::names_user(typed, None, None));
 }
 
-/// Names of processes, as a regular expression that a stranger may send.
+/// A regular expression for process names, from an untrusted client.
 pub fn pattern(bytes: &[u8]) {
     let Ok(typed) = std::str::from_utf8(bytes) else {
         return;
     };
-    match select::pattern(typed) {
+    match select::compile_pattern(typed) {
         Ok(pattern) => assert!(pattern.is_match("python") || !pattern.is_match("python")),
         Err(why) => assert!(!why.contains('\n'), "{why:?}"),
     }

@@ -1,14 +1,14 @@
-//! What both programs' build scripts know of the linker.
+//! Linker settings that the build scripts of both programs share.
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Where rustc links with a linker that can.
+/// The target on which rustc's default linker supports folding.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Has the linker keep one of several functions that are the same, byte for byte, where it
-/// can. Nothing in these programs compares functions by their addresses to tell them apart.
+/// Makes the linker keep one of several functions that are equal byte for byte, where it can. These
+/// programs do not depend on function addresses being distinct.
 pub(crate) fn fold_equal_functions() {
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
     if is_release() && links_with_lld() {
@@ -16,12 +16,12 @@ pub(crate) fn fold_equal_functions() {
     }
 }
 
-/// Others are to be linked soon.
+/// Other profiles should link quickly.
 fn is_release() -> bool {
     env::var("PROFILE").is_ok_and(|profile| profile == "release")
 }
 
-/// Whether it is rustc's own, as it is by default since 1.90, where it is shipped.
+/// Whether the linker is rustc's own, the default since 1.90 where it is shipped.
 fn links_with_lld() -> bool {
     let is_target = env::var("TARGET").is_ok_and(|target| target == TARGET);
     // `-C linker=…`, `-C linker-features=…`, `-C link-self-contained=-linker`.

@@ -1,5 +1,5 @@
-//! What can be typed. What it means, together with the environment and the
-//! settings file, is decided in `settings`.
+//! The command line as typed. Module `settings` decides what it means together with the
+//! environment and the settings file.
 
 mod audit;
 
@@ -24,7 +24,7 @@ mod visible;
 mod fish;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
-pub use audit::{Actions, Audit, AuditCommand, Period, Which};
+pub use audit::{Actions, Audit, AuditCommand, Period, RecordFilter};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -32,37 +32,38 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 pub use deferred::Deferred;
 pub use examples::{Example, examples};
-use gpukill_proto::snapshot::Vendor;
+use gpukill_proto::model::Vendor;
 pub use guard::{
-    CheckRules, Edit, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
+    CheckRules, EditOptions, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
     PolicyCommand, ReplayRules, RulesFormat, Snooze, TestRules, Violations,
 };
 pub use kill::{Kill, ScopeChoice, SignalChoice};
-use number::{pid, whole};
+use number::{parse_pid, whole_number_parser};
 pub use reset::Reset;
-pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
+pub use rogue::{ExemptionArgs, ExemptionKind, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use visible::visible;
+use visible::without_hidden;
 
-/// Below the commands.
-const MORE: &str = "Each command has examples: gpukillctl kill --help";
+/// Shown below the list of commands.
+const EXAMPLES_HINT: &str = "Each command has examples: gpukillctl kill --help";
 
-/// Who uses the GPUs of this box.
+/// Show who uses the GPUs of this box.
 #[derive(Debug, Parser)]
-#[command(name = "gpukillctl", version, max_term_width = 100, after_help = MORE)]
+#[command(name = "gpukillctl", version, max_term_width = 100, after_help = EXAMPLES_HINT)]
 pub struct Cli {
-    /// What holds for every command.
+    /// Options of every command.
     #[command(flatten)]
     pub globals: Globals,
-    /// What is to be done.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Options that every command takes, before or after its name. Of one that is
-/// typed twice the last counts: the first may be an alias's. One that chooses what
-/// is shown can be typed once, for two would be meant together; vendors are.
+/// Options that every command takes, before or after its name. When an option is typed twice,
+/// the last value counts, because the first may come from an alias. An option that selects what
+/// is shown can be typed once only, because two values would be meant together; `--vendor`
+/// takes several.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Globals {
@@ -84,54 +85,54 @@ pub struct Globals {
     #[arg(long, global = true, overrides_with = "color", value_name = "WHEN")]
     pub color: Option<Colors>,
     /// The width of tables, in columns [default: the terminal's]
-    #[arg(long, global = true, overrides_with = "width", value_name = "N", value_parser = whole(bounds::WIDTH, 100))]
+    #[arg(long, global = true, overrides_with = "width", value_name = "N", value_parser = whole_number_parser(bounds::WIDTH, 100))]
     pub width: Option<u64>,
     /// How long to wait for the daemon, in seconds [default: 5]
-    #[arg(long, global = true, overrides_with = "request_timeout", value_name = "SECS", value_parser = whole(bounds::TIMEOUT, 30))]
+    #[arg(long, global = true, overrides_with = "request_timeout", value_name = "SECS", value_parser = whole_number_parser(bounds::TIMEOUT, 30))]
     pub request_timeout: Option<u64>,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
+/// A command of the client.
 pub enum Command {
-    /// GPUs, and who uses them
+    /// List the GPUs and the processes that use them
     List(Deferred<List>),
-    /// How the daemon and its parts stand, and what you may do
+    /// Show the state of the daemon and its parts, and what you may do
     Status(Deferred<Status>),
-    /// Who has GPUs open, and whose the memory is that no process explains
+    /// Show who has GPUs open, and who holds the memory that no process explains
     Holders(Deferred<Holders>),
-    /// All that is known of one process, and who may end it
+    /// Show all that is known of one process, and who may end it
     Explain(Deferred<Explain>),
-    /// End processes that use GPUs, and see their memory come back
+    /// End processes that use GPUs, and report the memory that they release
     Kill(Deferred<Kill>),
     /// Reset GPUs that are stuck, one after the other
     Reset(Deferred<Reset>),
-    /// What the samples say of the past, what it comes to, and what was done
+    /// Show past usage, its summary, and the recorded actions
     Audit(Deferred<Audit>),
-    /// Who breaks the admin's rules, and the rules themselves
+    /// Show violations of the admin's rules, and manage these rules
     Guard(Deferred<Guard>),
-    /// Who may be up to no good, and the rules for that
+    /// Detect suspicious processes, and manage the rules for that
     Rogue(Deferred<Rogue>),
-    /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
-    /// or MIG changed by hand; resumes by itself
+    /// Release the NVIDIA driver, so that it can be unloaded, updated or reset, or MIG can be
+    /// changed by hand; resumes by itself
     Quiesce(Deferred<Quiesce>),
-    /// Read the NVIDIA driver again, before a quiesce is over
+    /// Read the NVIDIA driver again before a quiesce ends
     Resume,
-    /// Drop GPUs from the list that are gone and stay away
+    /// Remove GPUs from the list that are gone for good
     Forget(Deferred<Forget>),
-    /// Completions for a shell, to standard output
+    /// Print the completions for a shell to standard output
     Completions(Deferred<Completions>),
 }
 
-/// The command line: what can be typed, with its help and examples. Each command has its
-/// arguments, where that of [`Cli`] has only those of the command that is parsed.
+/// The whole command line with help and examples. Every command has its arguments, while the
+/// definition from [`Cli`] has only the arguments of the command that is parsed.
 #[must_use]
 pub fn command() -> clap::Command {
-    examples::with_examples(at_once(), &[])
+    examples::with_examples(command_without_examples(), &[])
 }
 
-/// The same without examples.
-pub(crate) fn at_once() -> clap::Command {
+/// The whole command line without examples.
+pub(crate) fn command_without_examples() -> clap::Command {
     let mut all = Command::augment_subcommands_for_update(clap::Command::new("gpukillctl"));
     let mut whole = Cli::command();
     for command in all.get_subcommands_mut() {
@@ -141,39 +142,41 @@ pub(crate) fn at_once() -> clap::Command {
     whole
 }
 
-/// The completions of a program for a shell, of what its help shows.
+/// The completions of a program for a shell, from what its help shows.
 #[must_use]
 pub fn completions(shell: Shell, program: &clap::Command) -> String {
     if shell == Shell::Fish {
         return fish::script(program);
     }
     let (name, mut script) = (program.get_name(), Vec::new());
-    clap_complete::generate(shell, &mut visible(program), name, &mut script);
+    clap_complete::generate(shell, &mut without_hidden(program), name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// What was typed, and the names of the command that it was: `["guard", "soft"]`.
+/// Parses the command line. Also returns the names of the command: `["guard", "soft"]`.
 ///
 /// # Errors
-/// What clap has to say: a mistake, or the help that was asked for.
+/// clap's message: a mistake, or the requested help.
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<(Cli, Vec<String>), clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    match parse_by(one_command(&arguments), &arguments) {
-        // What is printed then is made of the whole command line.
-        Err(error) if error.kind() != ErrorKind::DisplayVersion => parse_by(command(), &arguments),
+    match parse_with(single_command(&arguments), &arguments) {
+        // The message is built from the whole command line.
+        Err(error) if error.kind() != ErrorKind::DisplayVersion => {
+            parse_with(command(), &arguments)
+        }
         parsed => parsed,
     }
 }
 
-/// The command line with one command: the first that an argument names. clap gives each
-/// command a copy of each global option, so that one costs less than all of them.
+/// A command line with one command only: the first command that an argument names. clap copies
+/// every global option into every command, so one command costs less than all.
 ///
-/// What this parses, the whole parses alike: nothing but a command may stand where one is
-/// named. An argument that is the value of an option may be taken for a command here; then
-/// this fails, and the whole is to be asked.
-fn one_command(arguments: &[OsString]) -> clap::Command {
+/// The whole command line parses the same input to the same result, because nothing but a
+/// command may stand where a command is named. When the value of an option is taken for a
+/// command here, parsing fails and the whole command line is tried.
+fn single_command(arguments: &[OsString]) -> clap::Command {
     let globals = Globals::augment_args(clap::Command::new("gpukillctl"));
     let globals = globals.version(env!("CARGO_PKG_VERSION"));
     let mut all = Command::augment_subcommands(clap::Command::new("gpukillctl"));
@@ -185,7 +188,7 @@ fn one_command(arguments: &[OsString]) -> clap::Command {
     globals
 }
 
-fn parse_by(
+fn parse_with(
     mut command: clap::Command,
     arguments: &[OsString],
 ) -> Result<(Cli, Vec<String>), clap::Error> {
@@ -201,17 +204,18 @@ fn parse_by(
     Ok((cli, path))
 }
 
-/// The longest text that is taken, in bytes: longer than any name, and all that one
-/// command takes fit in one request.
-const LONGEST_TEXT: usize = 4096;
+/// Maximum length of a text argument, in bytes. It is longer than any name, and short enough
+/// that all texts of one command fit into one request.
+const MAX_TEXT_BYTES: usize = 4096;
 
-/// A text that is not empty: a variable of a script that is not set would choose
-/// everything, or nothing. Nor is it so long that the daemon would hang up.
-fn text() -> impl TypedValueParser<Value = String> {
+/// Parses a text that is not empty and not too long. An empty text comes from an unset variable
+/// in a script and would select everything or nothing. The daemon hangs up on a text that is
+/// too long.
+fn text_parser() -> impl TypedValueParser<Value = String> {
     NonEmptyStringValueParser::new().try_map(|text| match text.len() {
-        0..=LONGEST_TEXT => Ok(text),
+        0..=MAX_TEXT_BYTES => Ok(text),
         length => Err(format!(
-            "{length} bytes are too many: at most {LONGEST_TEXT}"
+            "{length} bytes are too many: at most {MAX_TEXT_BYTES}"
         )),
     })
 }
@@ -226,7 +230,7 @@ pub struct List {
     #[arg(long, overrides_with_all = ["details", "no_details"])]
     pub no_details: bool,
     /// Redraw at each poll, at most every SECS seconds [default: 2]
-    #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = whole(bounds::WATCH, 5))]
+    #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = whole_number_parser(bounds::WATCH, 5))]
     pub watch: Option<Option<u64>>,
     /// Show containers, however narrow the table
     #[arg(long)]
@@ -235,17 +239,17 @@ pub struct List {
     #[arg(long, ignore_case = true, value_delimiter = ',')]
     pub vendor: Vec<VendorChoice>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
     /// Only processes of this user, by name or number
-    #[arg(long, value_name = "USER", value_parser = text())]
+    #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = text())]
+    #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub filter: Option<String>,
-    /// At most so many processes for each GPU in a table, and all that are marked; 0 for all
-    /// [default: 10]
-    #[arg(long, value_name = "N", value_parser = whole(bounds::PROCESSES, 20))]
+    /// Maximum number of processes for each GPU in a table; marked processes are always shown;
+    /// 0 shows all [default: 10]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(bounds::PROCESSES, 20))]
     pub max_processes: Option<u64>,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -255,7 +259,7 @@ pub struct List {
 /// `status`
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Print what a report of a bug needs, without names, paths and addresses
+    /// Print the facts for a bug report, without names, paths and addresses
     #[arg(long)]
     pub report: bool,
     /// The form of the output [default: table]
@@ -267,7 +271,7 @@ pub struct Status {
 #[derive(Debug, Args)]
 pub struct Holders {
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -278,7 +282,7 @@ pub struct Holders {
 #[derive(Debug, Args)]
 pub struct Explain {
     /// The process, by its PID
-    #[arg(value_parser = pid)]
+    #[arg(value_parser = parse_pid)]
     pub pid: u32,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -288,8 +292,8 @@ pub struct Explain {
 /// `quiesce`
 #[derive(Debug, Args)]
 pub struct Quiesce {
-    /// For so many minutes, at most a day
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(bounds::QUIESCE_MINUTES, 30))]
+    /// Number of minutes, at most a day
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number_parser(bounds::QUIESCE_MINUTES, 30))]
     pub minutes: u64,
 }
 
@@ -297,7 +301,7 @@ pub struct Quiesce {
 #[derive(Debug, Args)]
 pub struct Forget {
     /// These GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: String,
 }
 
@@ -308,7 +312,7 @@ pub struct Completions {
     pub shell: Shell,
 }
 
-/// The forms that `status`, `holders`, `explain` and `kill` have.
+/// The output formats of `status`, `holders`, `explain` and `kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatusFormat {
     /// For people
@@ -317,7 +321,7 @@ pub enum StatusFormat {
     Json,
 }
 
-/// The vendors that can be asked for.
+/// The vendors that can be selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[expect(missing_docs, reason = "the help would repeat the names")]
 pub enum VendorChoice {
@@ -330,14 +334,14 @@ pub enum VendorChoice {
 }
 
 impl VendorChoice {
-    /// The vendors that are meant together: none where all are.
+    /// The selected vendors; empty selects all.
     #[must_use]
     pub fn vendors(choices: &[Self]) -> Vec<Vendor> {
         let vendors: Option<Vec<Vendor>> = choices.iter().map(|it| it.vendor()).collect();
         vendors.unwrap_or_default()
     }
 
-    /// The one vendor; `None` for all.
+    /// The selected vendor; `None` selects all.
     #[must_use]
     pub const fn vendor(self) -> Option<Vendor> {
         match self {
@@ -360,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_has_no_contradictions() {
+    fn definition_is_consistent() {
         Cli::command().debug_assert();
         command().debug_assert();
     }
@@ -378,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_an_option_counts_but_of_one_that_chooses_there_is_one() {
+    fn last_option_counts_and_selectors_are_given_once() {
         let line = "gpukillctl --color never --width 80 list --color auto --width 90 \
                     --width 100 -o csv -o json -d --no-details -d -d --socket /a --socket /b";
         let cli = parse(line).expect("it is right");
@@ -402,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn vendors_are_taken_in_any_case_and_several_together() {
+    fn vendors_ignore_case_and_can_be_combined() {
         use VendorChoice::{All, Amd, Intel};
         let vendors = |line| match parse(line).expect("it is right").command {
             Command::List(Deferred(list)) => list.vendor,
@@ -419,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_takes_seconds_or_none() {
+    fn watch_takes_optional_seconds() {
         let watch = |line| match parse(line).expect("it is right").command {
             Command::List(list) => list.watch,
             other => panic!("{other:?}"),
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_or_makes_no_sense_is_refused() {
+    fn contradictions_are_refused() {
         for line in [
             "gpukillctl",
             "gpukillctl list -w 0",
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_no_request_could_carry_is_refused() {
+    fn text_too_long_for_a_request_is_refused() {
         for option in [
             "--user",
             "--gpu",
@@ -492,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_of_kill_is_not_the_wait_for_the_daemon() {
+    fn kill_timeout_is_not_the_request_timeout() {
         let cli = parse("gpukillctl kill --timeout-secs 7 --request-timeout 30 4182");
         let cli = cli.expect("it is right");
         assert_eq!(cli.globals.request_timeout, Some(30));
@@ -504,7 +508,7 @@ mod tests {
         }
     }
 
-    /// Every command, with the names before it.
+    /// Every command with its full name.
     fn commands(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
         let path = format!("{before}{}", command.get_name());
         let below = command.get_subcommands();
@@ -514,12 +518,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_can_be_rehearsed_can_be_done_unasked() {
+    fn every_dry_run_command_takes_yes() {
         let has = |command: &clap::Command, long: &str| {
             let mut options = command.get_arguments();
             options.any(|it| it.get_long() == Some(long))
         };
-        let all = commands(&at_once(), "");
+        let all = commands(&command_without_examples(), "");
         let changing: Vec<_> = all.iter().filter(|(_, it)| has(it, "dry-run")).collect();
         assert!(changing.len() > 25, "{}", changing.len());
         for (path, command) in changing {
@@ -542,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_time_that_fits_is_taken() {
+    fn longest_hours_are_accepted() {
         assert!(parse("gpukillctl audit --hours 4294967295").is_ok());
         assert!(parse("gpukillctl rogue scan --hours 744").is_ok());
     }

@@ -1,4 +1,4 @@
-//! The commands, one file each: ask the daemon, judge the answer, hand it to
+//! The commands, one file each. A command asks the daemon, evaluates the answer and hands it to
 //! `output`.
 
 pub(crate) mod audit;
@@ -36,18 +36,18 @@ pub(crate) mod resume;
 pub(crate) mod status;
 
 use crate::args::Command;
-use crate::connect::{Daemon, Meanwhile, Nothing, Patience, choose};
-use crate::exit::{Exit, Failure};
+use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, choose_socket};
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use std::time::Duration;
 
-/// Does what the command says.
+/// Runs a command.
 pub(crate) fn run(
     command: &Command,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     match command {
         Command::List(list) => list::run(list, settings, messages),
         Command::Status(status) => status::run(status, settings, messages),
@@ -65,47 +65,50 @@ pub(crate) fn run(
     }
 }
 
-/// How a command ends whose settings have mistakes: with those. A report is made without
-/// them, for they may be what it is about.
-pub(crate) fn despite(command: &Command, without: Settings, failure: Failure) -> Failure {
+/// Handles a command whose settings have mistakes: it ends with these mistakes. Only `status
+/// --report` still prints its report, because the settings may be the subject of the report.
+pub(crate) fn run_without_settings(command: &Command, without: Settings, failure: Error) -> Error {
     let Command::Status(status) = command else {
         return failure;
     };
     if !status.report {
         return failure;
     }
-    match status::report_despite(&without, &failure) {
+    match status::report_without_settings(&without, &failure) {
         Ok(()) => failure,
         Err(unmade) => unmade,
     }
 }
 
-/// A connection to the daemon of the settings.
-fn connect(settings: &Settings, patience: Patience, messages: Messages) -> Result<Daemon, Failure> {
-    connect_while(settings, patience, messages, &mut Nothing)
+/// Connects to the daemon that the settings name.
+fn connect(
+    settings: &Settings,
+    patience: RequestTimeout,
+    messages: Messages,
+) -> Result<Daemon, Error> {
+    connect_with_hooks(settings, patience, messages, &mut NoHooks)
 }
 
-/// The same, with something to do while it is waited for.
-fn connect_while(
+/// Connects with hooks for the time of waiting.
+fn connect_with_hooks(
     settings: &Settings,
-    patience: Patience,
+    patience: RequestTimeout,
     messages: Messages,
-    meanwhile: &mut dyn Meanwhile,
-) -> Result<Daemon, Failure> {
-    let socket = choose(settings.socket.as_deref())?;
+    meanwhile: &mut dyn WaitHooks,
+) -> Result<Daemon, Error> {
+    let socket = choose_socket(settings.socket.as_deref())?;
     Daemon::connect(&socket, patience, messages, meanwhile)
 }
 
-/// How long a look at all processes may take: on a box of ten thousand, of which
-/// some answer slowly, seconds.
-const LOOKING: Duration = Duration::from_secs(15);
+/// Timeout of a call that makes the daemon scan all processes. On a box with ten thousand
+/// processes, some of which answer slowly, the scan takes seconds.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The patience for a call before which the daemon looks at all processes.
-fn looking(settings: &Settings) -> Patience {
-    Patience::lasting(settings.timeout.max(LOOKING))
+/// The timeout of a call before which the daemon scans all processes.
+fn scan_timeout(settings: &Settings) -> RequestTimeout {
+    RequestTimeout::starting_now(settings.timeout.max(SCAN_TIMEOUT))
 }
 
-/// The wall clock.
 fn now() -> gpukill_proto::units::Timestamp {
     std::time::SystemTime::now().into()
 }

@@ -1,29 +1,29 @@
-//! The way to the daemon: which socket, how long to wait, when to try again.
+//! The connection to the daemon: which socket, how long to wait, when to try again.
 
-mod meanwhile;
+mod wait_hooks;
 
-mod patience;
+mod timeout;
 
 mod socket;
 
 mod daemon;
 
-mod acting;
+mod kill;
 
-mod copying;
+mod store;
 
-mod guarding;
+mod guard;
 
 mod rules;
 
-mod resetting;
+mod reset;
 
-mod suspecting;
+mod rogue;
 
-pub(crate) use acting::is_over;
-pub(crate) use copying::Doing;
-pub(crate) use daemon::{Daemon, Sight};
-pub(crate) use meanwhile::{Meanwhile, Nothing, sleep};
-pub(crate) use patience::Patience;
-pub(crate) use rules::{Change, RulesOf};
-pub(crate) use socket::choose;
+pub(crate) use daemon::{AnnotatedSnapshot, Daemon};
+pub(crate) use kill::is_over;
+pub(crate) use rules::{RulesChange, RulesKind};
+pub(crate) use socket::choose_socket;
+pub(crate) use store::Mode;
+pub(crate) use timeout::RequestTimeout;
+pub(crate) use wait_hooks::{NoHooks, WaitHooks, sleep};

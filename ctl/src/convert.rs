@@ -1,26 +1,26 @@
-//! The program `gpukill-convert`, which gpukillctl starts for the forms that are seldom wanted:
-//! Parquet and YAML. What reads and writes them is a fifth of the client, and Parquet takes a
-//! library that nothing else there needs, at each start.
+//! The program `gpukill-convert`, which gpukillctl starts for the rarely used formats Parquet
+//! and YAML. The code for them is a fifth of the client, and Parquet needs a library that
+//! nothing else in the client needs and that would be loaded at each start.
 
 mod columns;
 
-pub(crate) use columns::Columns;
+pub(crate) use columns::ParquetColumns;
 
-use crate::output::message::of_a_part;
+use crate::output::message::program_error;
 use crate::output::{print, stdout_file};
-use crate::rules_files::{NotConverted, Yaml};
+use crate::rules_files::{ConversionError, Yaml};
 use gpukill_proto::audit::AuditRecord;
-use gpukill_proto::document::AuditDocument;
+use gpukill_proto::json::AuditDocument;
 use gpukill_proto::transport::codec::decode;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-/// What is converted into what: the program's second argument.
+/// The conversion: the program's second argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Records to a Parquet file, which is standard output.
+pub(crate) enum Conversion {
+    /// Records to a Parquet file on standard output.
     Parquet,
     /// YAML to JSON.
     FromYaml,
@@ -28,10 +28,10 @@ pub(crate) enum Form {
     ToYaml,
 }
 
-impl Form {
+impl Conversion {
     const ALL: [Self; 3] = [Self::Parquet, Self::FromYaml, Self::ToYaml];
 
-    /// As it is typed.
+    /// The name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -41,17 +41,17 @@ impl Form {
     }
 }
 
-/// The longest record that is read, in bytes: a page of the daemon's has no more.
-const LONGEST: u32 = 1 << 20;
+/// Maximum length of a record, in bytes: a page of the daemon is no longer.
+const MAX_RECORD_BYTES: u32 = 1 << 20;
 
-/// Converts standard input to standard output. The arguments are the version of the program
-/// that gives it, for records of another cannot be read, and the form.
+/// Converts standard input to standard output. The arguments are the version of the calling
+/// program, because records of another version cannot be read, and the form.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match convert(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            of_a_part(&error.to_string());
+            program_error(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -61,7 +61,7 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     let mut arguments = arguments.into_iter().skip(1);
     let version = arguments.next().unwrap_or_default();
     let form = arguments.next().unwrap_or_default();
-    let form = Form::ALL.into_iter().find(|it| form == it.name());
+    let form = Conversion::ALL.into_iter().find(|it| form == it.name());
     let Some(form) = form.filter(|_| version == env!("CARGO_PKG_VERSION")) else {
         let why = concat!(
             "gpukill-convert is a part of gpukillctl ",
@@ -71,55 +71,55 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         return Err(io::Error::other(why));
     };
     match form {
-        Form::Parquet => records_to_parquet(),
-        Form::FromYaml => {
+        Conversion::Parquet => records_to_parquet(),
+        Conversion::FromYaml => {
             let text = io::read_to_string(io::stdin())?;
-            let json = InProcess.read(&text).map_err(not_converted)?;
-            printed(&json.to_string())
+            let json = InProcessYaml.read(&text).map_err(into_io_error)?;
+            print_stdout(&json.to_string())
         }
-        Form::ToYaml => {
+        Conversion::ToYaml => {
             let json: Value = serde_json::from_reader(io::stdin())?;
-            let yaml = InProcess.write(&json).map_err(not_converted)?;
-            printed(&yaml)
+            let yaml = InProcessYaml.write(&json).map_err(into_io_error)?;
+            print_stdout(&yaml)
         }
     }
 }
 
-fn printed(text: &str) -> io::Result<()> {
+fn print_stdout(text: &str) -> io::Result<()> {
     print(text).map_err(|failure| io::Error::other(failure.to_string()))
 }
 
-fn not_converted(why: NotConverted) -> io::Error {
+fn into_io_error(why: ConversionError) -> io::Error {
     match why {
-        NotConverted::Wrong(why) | NotConverted::Unable(why) => io::Error::other(why),
+        ConversionError::Invalid(why) | ConversionError::Unavailable(why) => io::Error::other(why),
     }
 }
 
-/// YAML by the library that the program has.
+/// YAML by the linked library.
 #[derive(Debug)]
-pub struct InProcess;
+pub struct InProcessYaml;
 
-impl Yaml for InProcess {
-    fn read(&self, text: &str) -> Result<Value, NotConverted> {
-        serde_saphyr::from_str(text).map_err(|error| NotConverted::Wrong(error.to_string()))
+impl Yaml for InProcessYaml {
+    fn read(&self, text: &str) -> Result<Value, ConversionError> {
+        serde_saphyr::from_str(text).map_err(|error| ConversionError::Invalid(error.to_string()))
     }
 
-    fn write(&self, json: &Value) -> Result<String, NotConverted> {
-        serde_saphyr::to_string(json).map_err(|error| NotConverted::Wrong(error.to_string()))
+    fn write(&self, json: &Value) -> Result<String, ConversionError> {
+        serde_saphyr::to_string(json).map_err(|error| ConversionError::Invalid(error.to_string()))
     }
 }
 
 fn records_to_parquet() -> io::Result<()> {
-    let mut columns = Columns::begin(stdout_file()?)?;
+    let mut columns = ParquetColumns::create(stdout_file()?)?;
     let mut records = io::stdin().lock();
-    while let Some(record) = next(&mut records)? {
+    while let Some(record) = next_record(&mut records)? {
         columns.add(record.at, &AuditDocument::from(&record))?;
     }
     columns.finish()
 }
 
-/// The next record, behind its length in four bytes, the highest first; `None` at the end.
-fn next(records: &mut impl Read) -> io::Result<Option<AuditRecord>> {
+/// The next record: its length in four bytes, big-endian, then the record; `None` at the end.
+fn next_record(records: &mut impl Read) -> io::Result<Option<AuditRecord>> {
     let mut length = [0; 4];
     match records.read_exact(&mut length) {
         Ok(()) => {}
@@ -127,7 +127,7 @@ fn next(records: &mut impl Read) -> io::Result<Option<AuditRecord>> {
         Err(error) => return Err(error),
     }
     let length = u32::from_be_bytes(length);
-    if length > LONGEST {
+    if length > MAX_RECORD_BYTES {
         return Err(io::Error::other("a record is too long"));
     }
     let mut record = vec![0; length as usize];
@@ -138,11 +138,11 @@ fn next(records: &mut impl Read) -> io::Result<Option<AuditRecord>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::sample::records;
+    use crate::output::fixtures::records;
     use gpukill_proto::transport::codec::encode;
 
     #[test]
-    fn records_are_read_one_after_another_and_nothing_else_is() {
+    fn records_are_read_until_the_end() {
         let all = records();
         let mut bytes = Vec::new();
         for record in &all {
@@ -152,15 +152,15 @@ mod tests {
         }
         let mut rest = bytes.as_slice();
         for record in &all {
-            assert_eq!(next(&mut rest).unwrap().as_ref(), Some(record));
+            assert_eq!(next_record(&mut rest).unwrap().as_ref(), Some(record));
         }
-        assert!(next(&mut rest).unwrap().is_none());
-        assert!(next(&mut &bytes[..bytes.len() - 1][4..]).is_err());
-        assert!(next(&mut [255; 8].as_slice()).is_err());
+        assert!(next_record(&mut rest).unwrap().is_none());
+        assert!(next_record(&mut &bytes[..bytes.len() - 1][4..]).is_err());
+        assert!(next_record(&mut [255; 8].as_slice()).is_err());
     }
 
     #[test]
-    fn the_program_is_for_gpukillctl_of_its_version() {
+    fn version_of_the_caller_must_match() {
         for arguments in [
             &["gpukill-convert"][..],
             &["gpukill-convert", "0.0.0", "parquet"],

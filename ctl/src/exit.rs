@@ -1,13 +1,12 @@
-//! How a run can end: the exit codes, what can go wrong, and the one mapping
-//! from the second to the first.
+//! Exit codes, errors, and the one mapping from errors to exit codes.
 
-mod of_command;
+mod command_codes;
 
 use crate::versions;
-use gpukill_policy::kill::success::Success;
-use gpukill_policy::select::NoSuchDevice;
+use gpukill_policy::kill::outcome::KillCompletion;
+use gpukill_policy::select::DeviceSelectorError;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::settings::Mistake;
+use gpukill_proto::settings::SettingMistake;
 use gpukill_proto::transport::ConnectError;
 use gpukill_proto::{DEFAULT_SOCKET, PROTOCOL_VERSION, ProtocolVersion};
 use std::fmt;
@@ -15,12 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub use of_command::of;
+pub use command_codes::command_exit_codes;
 
 /// The exit codes. Scripts rely on the numbers.
 ///
-/// Nobody types them: they are an enum of values so that the manual can list them all,
-/// with the words that stand here.
+/// The enum derives `ValueEnum` only so that the manual can list every code with the words
+/// below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u8)]
 pub enum Exit {
@@ -50,101 +49,101 @@ impl From<Exit> for ExitCode {
     }
 }
 
-impl From<Success> for Exit {
-    fn from(success: Success) -> Self {
+impl From<KillCompletion> for Exit {
+    fn from(success: KillCompletion) -> Self {
         match success {
-            Success::All => Self::Done,
-            Success::Part => Self::PartlyDone,
-            Success::Refused => Self::NotPermitted,
-            Success::Nobody => Self::NoMatch,
-            Success::Failed => Self::Failed,
+            KillCompletion::All => Self::Done,
+            KillCompletion::Partial => Self::PartlyDone,
+            KillCompletion::Refused => Self::NotPermitted,
+            KillCompletion::NothingToEnd => Self::NoMatch,
+            KillCompletion::Failed => Self::Failed,
         }
     }
 }
 
-/// How the daemon that is asked runs, as far as its socket tells.
+/// The kind of daemon, as far as its socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runs {
-    /// The system does, where the box's socket is.
-    AsService,
-    /// Somebody does.
-    ByHand,
+pub(crate) enum DaemonKind {
+    /// The system: the socket is the box's.
+    Service,
+    /// A person.
+    Manual,
 }
 
-impl Runs {
-    /// The daemon that listens there.
-    pub(crate) fn at(socket: &Path) -> Self {
+impl DaemonKind {
+    /// The kind of the daemon behind this socket.
+    pub(crate) fn from_socket(socket: &Path) -> Self {
         if socket == Path::new(DEFAULT_SOCKET) {
-            Self::AsService
+            Self::Service
         } else {
-            Self::ByHand
+            Self::Manual
         }
     }
 }
 
 /// Why a run ended early.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// An argument that only its meaning shows to be wrong.
+pub(crate) enum Error {
+    /// An argument that is wrong only by its meaning.
     Usage(String),
-    /// Mistakes in the settings, all of them.
+    /// All mistakes in the settings.
     Settings {
-        /// The file that was read, if there was one.
+        /// The file that was read, if any.
         file: Option<PathBuf>,
-        /// Those with a line are in the file, the others in the environment.
-        mistakes: Vec<Mistake>,
+        /// Mistakes with a line are in the file, the others in the environment.
+        mistakes: Vec<SettingMistake>,
     },
     /// The settings file cannot be read.
     SettingsFile(PathBuf, io::Error),
-    /// There is no socket at the box's place, and somebody else could stand at that of
-    /// the user's own: its directory, and why.
+    /// The box has no socket, and another user could answer at the user's own: its directory,
+    /// and why.
     UnsafeSocket(PathBuf, &'static str),
-    /// There is no socket at the usual places: the box's and the user's own.
+    /// There is no socket at the usual paths: the box's and the user's own.
     NoDaemon([PathBuf; 2]),
-    /// There is no connection to the daemon.
+    /// The connection to the daemon failed.
     Connect(PathBuf, ConnectError),
     /// The daemon did not answer in time.
     TimedOut {
-        /// How long it was waited for, in seconds.
+        /// The request timeout, in seconds.
         seconds: u64,
     },
-    /// The daemon has not polled for the first time yet.
+    /// The daemon has not finished its first poll.
     NothingPolled,
-    /// The connection broke while an answer was awaited.
-    Broken(String),
-    /// The connection broke, and the daemon speaks this older wire: it may not know
-    /// what was asked.
+    /// The connection broke before the answer.
+    ConnectionLost(String),
+    /// The connection broke, and the daemon speaks this older protocol: it may not know the
+    /// call.
     OlderDaemon(ProtocolVersion),
-    /// The daemon answered with a refusal.
+    /// The daemon refused the request.
     Refused(Refusal),
-    /// A selector names no device, or several.
-    NoSuchDevice(NoSuchDevice),
-    /// A process that was asked about is none that the daemon knows.
+    /// A selector matches no device, or several.
+    NoSuchDevice(DeviceSelectorError),
+    /// The daemon does not know the process.
     NoSuchProcess(String),
-    /// A filter leaves nothing.
+    /// A filter matches nothing.
     NoMatch(String),
-    /// A vendor's library or driver failed, and so there is no answer.
+    /// A vendor's library or driver failed, so there is no answer.
     Vendor(String),
-    /// What was asked is not done, or not known to be.
+    /// The request is not done, or not known to be done.
     NotDone {
-        /// What is so instead.
+        /// What happened instead.
         what: String,
-        /// What the person can do next, where there is something.
+        /// A hint for the person, if any.
         hint: Option<String>,
-        /// How that counts.
+        /// The exit code.
         exit: Exit,
     },
     /// The kernel refuses something that every run needs.
     System(io::Error),
-    /// What was to be printed could not be.
+    /// The output could not be written.
     Output(io::Error),
-    /// The reader of the output has seen enough.
+    /// The reader of the output is gone.
     ReaderGone,
 }
 
-impl Failure {
-    /// The exit code for it.
-    pub(crate) fn exit(&self) -> Exit {
+impl Error {
+    /// The exit code of the error.
+    pub(crate) fn exit_code(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Settings { .. } | Self::SettingsFile(..) => Exit::BadUsage,
             Self::Connect(_, ConnectError::NotPermitted) => Exit::NotPermitted,
@@ -153,7 +152,7 @@ impl Failure {
                 ConnectError::NoDaemon
                 | ConnectError::Busy
                 | ConnectError::Version(_)
-                | ConnectError::TurnedAway(_)
+                | ConnectError::Refused(_)
                 | ConnectError::NotGpukilld
                 | ConnectError::Io(_),
             )
@@ -161,13 +160,13 @@ impl Failure {
             | Self::UnsafeSocket(..)
             | Self::TimedOut { .. }
             | Self::NothingPolled
-            | Self::Broken(_)
+            | Self::ConnectionLost(_)
             | Self::OlderDaemon(_) => Exit::Unreachable,
-            Self::Refused(refusal) => exit_of(refusal),
-            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. }) => {
-                Exit::BadUsage
-            }
-            Self::NoSuchDevice(NoSuchDevice::Unknown { .. })
+            Self::Refused(refusal) => refusal_exit_code(refusal),
+            Self::NoSuchDevice(
+                DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. },
+            ) => Exit::BadUsage,
+            Self::NoSuchDevice(DeviceSelectorError::Unknown { .. })
             | Self::NoSuchProcess(_)
             | Self::NoMatch(_) => Exit::NoMatch,
             Self::Vendor(_) => Exit::VendorFailed,
@@ -177,21 +176,21 @@ impl Failure {
         }
     }
 
-    /// What the person can do next, where there is something.
-    pub(crate) fn hint(&self, runs: Runs) -> Option<String> {
+    /// A hint for the person, if any.
+    pub(crate) fn hint(&self, runs: DaemonKind) -> Option<String> {
         let hint = match self {
             Self::Connect(socket, error) => return connect_hint(socket, error, runs),
-            Self::Refused(Refusal::Internal) | Self::Broken(_) => match runs {
-                Runs::AsService => "see its messages: systemctl status gpukilld",
-                Runs::ByHand => "see its messages where it runs",
+            Self::Refused(Refusal::Internal) | Self::ConnectionLost(_) => match runs {
+                DaemonKind::Service => "see its messages: systemctl status gpukilld",
+                DaemonKind::Manual => "see its messages where it runs",
             },
-            Self::OlderDaemon(_) => versions::renew_daemon(runs),
+            Self::OlderDaemon(_) => versions::upgrade_daemon(runs),
             Self::Refused(refusal) => return refusal.hint(),
             Self::NotDone { hint, .. } => return hint.clone(),
-            Self::NoDaemon(_) => START,
+            Self::NoDaemon(_) => START_HINT,
             Self::UnsafeSocket(directory, _) => {
                 let directory = directory.display();
-                return Some(format!("{START_SERVICE}; or remove {directory}, as root"));
+                return Some(format!("{SERVICE_HINT}; or remove {directory}, as root"));
             }
             Self::TimedOut { .. } => "wait longer: --request-timeout 30",
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
@@ -199,11 +198,13 @@ impl Failure {
             Self::NoSuchProcess(_) => {
                 "see who does: gpukillctl list --details, or gpukillctl holders"
             }
-            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => "type more of it",
+            Self::NoSuchDevice(DeviceSelectorError::Ambiguous { .. }) => "type more of it",
             Self::Usage(_)
             | Self::Settings { .. }
             | Self::SettingsFile(..)
-            | Self::NoSuchDevice(NoSuchDevice::Unknown { .. } | NoSuchDevice::Backwards { .. })
+            | Self::NoSuchDevice(
+                DeviceSelectorError::Unknown { .. } | DeviceSelectorError::ReversedRange { .. },
+            )
             | Self::NoMatch(_)
             | Self::System(_)
             | Self::Output(_)
@@ -213,7 +214,7 @@ impl Failure {
     }
 }
 
-fn exit_of(refusal: &Refusal) -> Exit {
+fn refusal_exit_code(refusal: &Refusal) -> Exit {
     match refusal {
         Refusal::Denied { .. } => Exit::NotPermitted,
         Refusal::Invalid(_) => Exit::BadUsage,
@@ -225,24 +226,25 @@ fn exit_of(refusal: &Refusal) -> Exit {
     }
 }
 
-/// Where the box's daemon does not run, and one's own could be another's.
-const START_SERVICE: &str = "see why: systemctl status gpukilld";
+/// When the box's daemon does not run and the user's own is not trusted.
+const SERVICE_HINT: &str = "see why: systemctl status gpukilld";
 
-/// Where no daemon runs.
-const START: &str = "see why: systemctl status gpukilld; or run one for yourself: gpukilld --user";
+/// When no daemon runs.
+const START_HINT: &str =
+    "see why: systemctl status gpukilld; or run one for yourself: gpukilld --user";
 
-fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
+fn connect_hint(socket: &Path, error: &ConnectError, runs: DaemonKind) -> Option<String> {
     match error {
-        ConnectError::NoDaemon => Some(START.into()),
+        ConnectError::NoDaemon => Some(START_HINT.into()),
         ConnectError::NotPermitted => {
             Some(format!("see who may open it: ls -l {}", socket.display()))
         }
         ConnectError::Busy => Some("try again, or wait longer: --request-timeout 30".into()),
         ConnectError::Version(daemon) if *daemon < PROTOCOL_VERSION => {
-            Some(versions::renew_daemon(runs).into())
+            Some(versions::upgrade_daemon(runs).into())
         }
-        ConnectError::Version(_) | ConnectError::TurnedAway(_) => {
-            Some(versions::RENEW_CLIENT.into())
+        ConnectError::Version(_) | ConnectError::Refused(_) => {
+            Some(versions::UPGRADE_CLIENT.into())
         }
         ConnectError::NotGpukilld | ConnectError::Io(_) => {
             Some("is it the right socket? name another with --socket PATH".into())
@@ -250,7 +252,7 @@ fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<Strin
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(what)
@@ -260,14 +262,14 @@ impl fmt::Display for Failure {
             | Self::Vendor(what) => f.write_str(what),
             Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
             Self::SettingsFile(path, error) => {
-                let (path, why) = (path.display(), unreadable(error));
+                let (path, why) = (path.display(), read_error_reason(error));
                 write!(f, "cannot read the settings {path}: {why}")
             }
             Self::UnsafeSocket(path, why) => {
                 let path = path.display();
                 write!(
                     f,
-                    "no gpukilld at {DEFAULT_SOCKET}, and none is believed in {path}: {why}"
+                    "no gpukilld at {DEFAULT_SOCKET}, and {path} is not trusted: {why}"
                 )
             }
             Self::NoDaemon([of_the_box, own]) => {
@@ -281,13 +283,13 @@ impl fmt::Display for Failure {
                     ConnectError::NotPermitted => write!(f, "cannot open {socket}: not permitted"),
                     ConnectError::Busy => write!(f, "gpukilld at {socket} is busy"),
                     ConnectError::Version(daemon) => {
-                        f.write_str(&versions::of_wires(*daemon, PROTOCOL_VERSION))
+                        f.write_str(&versions::protocol_mismatch(*daemon, PROTOCOL_VERSION))
                     }
-                    ConnectError::TurnedAway(_) => write!(f, "{error}"),
+                    ConnectError::Refused(_) => write!(f, "{error}"),
                     ConnectError::NotGpukilld => {
-                        write!(f, "what answers at {socket} is no gpukilld")
+                        write!(f, "the program at {socket} is not gpukilld")
                     }
-                    // The one thing that can be wrong with a path is its length.
+                    // The only invalid property of a path is its length.
                     ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         write!(
                             f,
@@ -299,10 +301,10 @@ impl fmt::Display for Failure {
             }
             Self::TimedOut { seconds } => write!(f, "gpukilld did not answer within {seconds} s"),
             Self::NothingPolled => f.write_str("gpukilld has just started and has no reading yet"),
-            Self::Broken(how) => write!(f, "gpukilld ended the connection: {how}"),
+            Self::ConnectionLost(how) => write!(f, "gpukilld ended the connection: {how}"),
             Self::OlderDaemon(daemon) => {
-                let older = versions::of_wires(*daemon, PROTOCOL_VERSION);
-                write!(f, "{older}, and it hung up: it may not know what was asked")
+                let older = versions::protocol_mismatch(*daemon, PROTOCOL_VERSION);
+                write!(f, "{older}, and it hung up: it may not know the request")
             }
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::NoSuchDevice(error) => write!(f, "{error}"),
@@ -313,15 +315,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a file cannot be read, where the library's words say little.
-pub(crate) fn unreadable(error: &io::Error) -> String {
+/// Why a file cannot be read, where the standard library's message says little.
+pub(crate) fn read_error_reason(error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::NotFound => "there is no such file",
         io::ErrorKind::PermissionDenied => "you may not read it",
         io::ErrorKind::IsADirectory => "it is a directory",
         io::ErrorKind::InvalidData => "it is not UTF-8",
         io::ErrorKind::FileTooLarge => "it is longer than a settings file can be",
-        // The kinds of the library, of which more may come.
+        // Other kinds, to which the library may add.
         _ => return error.to_string(),
     };
     why.to_owned()
@@ -330,7 +332,7 @@ pub(crate) fn unreadable(error: &io::Error) -> String {
 fn write_mistakes(
     f: &mut fmt::Formatter<'_>,
     file: Option<&Path>,
-    mistakes: &[Mistake],
+    mistakes: &[SettingMistake],
 ) -> fmt::Result {
     let ending = if mistakes.len() == 1 { "" } else { "s" };
     write!(f, "{} mistake{ending} in the settings", mistakes.len())?;
@@ -343,19 +345,19 @@ fn write_mistakes(
     Ok(())
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<NoSuchDevice> for Failure {
-    fn from(error: NoSuchDevice) -> Self {
+impl From<DeviceSelectorError> for Error {
+    fn from(error: DeviceSelectorError) -> Self {
         Self::NoSuchDevice(error)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::ReaderGone,

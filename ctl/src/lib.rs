@@ -1,20 +1,21 @@
-//! The client of gpukilld: asks over its socket, and prints the answer.
+//! The client of gpukilld: sends requests over its socket and prints the answers.
 //!
 //! Read in this order:
-//! - [`args`], `settings`: what was typed, and what it means together with the
-//!   environment and the settings file.
-//! - [`exit`]: how a run can end, and the one mapping from failures to exit codes.
-//! - `versions`: client and daemon of different ones.
-//! - `here`: what the client sees of the box itself, for a report.
+//! - [`args`], `settings`: the command line, and its meaning together with the environment and
+//!   the settings file.
+//! - [`exit`]: exit codes, and the one mapping from errors to them.
+//! - `versions`: client and daemon of different versions.
+//! - `host_facts`: facts about the host, for a report.
 //! - `connect`: which socket, how long to wait, when to try again.
 //! - `command`: one file for each command.
-//! - `moment`: the times that people type.
-//! - [`rules_files`]: rules from JSON and YAML, and to them.
-//! - [`convert`]: the program gpukill-convert, for Parquet and YAML; `converter`: its start.
+//! - `time_input`: parses typed times.
+//! - [`rules_files`]: converts rules from and to JSON and YAML.
+//! - [`convert`]: the program gpukill-convert, for Parquet and YAML; `convert_program` starts
+//!   it.
 //! - `output`: every word on the screen. Nothing else prints.
 //!
-//! The client opens no GPU, no database, and no file of another user but what everybody
-//! reads of the system (`here`).
+//! The client opens no GPU and no database. Of other users' files it reads only system files
+//! that everybody may read (`host_facts`).
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -25,13 +26,13 @@ pub mod exit;
 
 mod versions;
 
-mod here;
+mod host_facts;
 
 mod connect;
 
 mod command;
 
-mod moment;
+mod time_input;
 
 mod output;
 
@@ -39,45 +40,55 @@ pub mod rules_files;
 
 pub mod convert;
 
-mod converter;
+mod convert_program;
 
 use args::{Cli, Command};
-use exit::{Exit, Failure, Runs};
+use exit::{DaemonKind, Error, Exit};
 use output::message::Messages;
-pub use settings::{Told, told};
+pub use settings::{SettingDoc, setting_docs};
 use std::ffi::OsString;
 
-/// Does what the command line asks, and says how that ended.
+/// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let (cli, path) = match args::parse(arguments) {
         Ok(parsed) => parsed,
-        Err(error) => return output::message::usage(error),
+        Err(error) => return output::message::print_usage(error),
     };
     let mut messages = Messages::default();
-    let exit = match attempt(&cli, &mut messages) {
+    let exit = match run_command(&cli, &mut messages) {
         Ok(exit) => exit,
         Err(failure) => {
-            messages.failure(&failure);
-            failure.exit()
+            messages.error(&failure);
+            failure.exit_code()
         }
     };
-    // The manual tells those of each command; every test that runs one holds it to that.
+    // The manual lists the codes of each command; every test that runs a command checks the
+    // list.
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    debug_assert!(exit::of(&path).contains(&exit), "{path:?}: {exit:?}");
+    debug_assert!(
+        exit::command_exit_codes(&path).contains(&exit),
+        "{path:?}: {exit:?}"
+    );
     exit
 }
 
-fn attempt(cli: &Cli, messages: &mut Messages) -> Result<Exit, Failure> {
-    // Completions need no settings, so a mistake in those must not stop them.
+fn run_command(cli: &Cli, messages: &mut Messages) -> Result<Exit, Error> {
+    // Completions need no settings, so mistakes in the settings must not stop them.
     if let Command::Completions(wanted) = &cli.command {
         return command::completions::run(wanted);
     }
     let settings = match settings::load(cli) {
         Ok(settings) => settings,
-        Err(failure) => return Err(command::despite(&cli.command, cli.into(), failure)),
+        Err(failure) => {
+            return Err(command::run_without_settings(
+                &cli.command,
+                cli.into(),
+                failure,
+            ));
+        }
     };
-    // Where none is to be found, that is what is said.
-    let socket = connect::choose(settings.socket.as_deref()).unwrap_or_default();
-    *messages = Messages::new(settings.log_level, Runs::at(&socket));
+    // A missing socket is reported later, by the command.
+    let socket = connect::choose_socket(settings.socket.as_deref()).unwrap_or_default();
+    *messages = Messages::new(settings.log_level, DaemonKind::from_socket(&socket));
     command::run(&cli.command, &settings, *messages)
 }

@@ -1,4 +1,4 @@
-//! `gpukillctl`: hands the command line to the library and ends with its answer.
+//! `gpukillctl`: passes the command line to the library and exits with its code.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

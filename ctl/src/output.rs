@@ -1,28 +1,27 @@
-//! Every word on the screen. Data goes to stdout through [`print`] and [`screen`], all else
-//! to stderr through [`message`].
+//! Every word on the screen. Data goes to stdout through [`print`] and [`screen`], everything
+//! else to stderr through [`message`].
 //!
-//! - [`look`]: how wide, in which characters, in colour or not.
-//! - [`line`], [`table`], [`value`], [`age`]: what tables are made of.
-//! - [`whose`], [`idle`], [`mark`], [`loss`]: what is said of a process and of a device.
+//! - [`style`]: width, characters and colours.
+//! - [`text`], [`table`], [`value`], [`age`]: the parts of tables.
+//! - [`owner_cells`], [`idle`], [`markers`], [`loss`]: texts about a process or a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
-//! - [`holders`], [`explain`]: who has GPUs open, and one process; [`finding`] says
-//!   whose unexplained memory is.
-//! - [`kill`]: who is meant, and what became of each.
-//! - [`reset`]: what stands in the way of a reset, and what became of it.
-//! - [`guard`]: who breaks rules, and what rules would have done.
-//! - [`rules`]: what an edit of rules changes, and what is wrong in a file of them.
-//! - [`rogue`]: who may be up to no good, and what to do about it.
-//! - [`report`]: what a report of a bug needs.
-//! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
-//!   people.
-//! - [`json`], [`csv`]: the same for programs.
+//! - [`holders`], [`explain`]: the processes that have GPUs open, and one process; [`finding`]
+//!   explains memory that no process accounts for.
+//! - [`kill`]: the plan and the outcome of a kill.
+//! - [`reset`]: the plan and the outcome of a reset.
+//! - [`guard`]: violations, and what rules would have done.
+//! - [`rules`]: the changes of an edit, and the mistakes in a file of rules.
+//! - [`rogue`]: suspicious processes and the recommended actions.
+//! - [`report`]: the facts for a bug report.
+//! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for people.
+//! - [`json`], [`csv`]: the same answers for programs.
 //! - [`export`]: records and copies in files; [`prune`]: what is deleted.
-//! - [`screen`]: the terminal while `list --watch` has it.
-//! - [`passing`]: one line on stderr while something is waited for.
+//! - [`screen`]: the terminal during `list --watch`.
+//! - [`spinner`]: one line on stderr during a wait.
 
-pub(crate) mod look;
+pub(crate) mod style;
 
-pub(crate) mod line;
+pub(crate) mod text;
 
 pub(crate) mod table;
 
@@ -30,7 +29,7 @@ pub(crate) mod value;
 
 mod age;
 
-mod whose;
+mod owner_cells;
 
 mod idle;
 
@@ -38,7 +37,7 @@ mod loss;
 
 pub(crate) mod view;
 
-mod mark;
+mod markers;
 
 mod gpus;
 
@@ -79,25 +78,25 @@ pub(crate) mod csv;
 
 pub(crate) mod screen;
 
-pub(crate) mod passing;
+pub(crate) mod spinner;
 
 pub(crate) mod message;
 
 #[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod fixtures;
 
 #[cfg(test)]
 mod tests;
 
-use crate::exit::Failure;
-use line::Line;
-use look::Look;
+use crate::exit::Error;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use style::OutputStyle;
+use text::Line;
 
 /// Prints lines for people.
-pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
+pub(crate) fn print_lines(lines: &[Line], look: &OutputStyle) -> Result<(), Error> {
     let mut text = String::with_capacity(128 * lines.len());
     for line in lines {
         line.paint_to(&mut text, look);
@@ -106,13 +105,13 @@ pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Standard output as the file that it is: what is written in place goes around its buffer.
+/// Standard output as a file, to bypass its buffer.
 pub(crate) fn stdout_file() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Prints text as it is, at once.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+/// Prints text unchanged, at once.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;

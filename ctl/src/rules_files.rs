@@ -1,59 +1,61 @@
-//! Files of rules that are not TOML: from JSON and YAML, and to them.
+//! Converts files of rules from and to JSON and YAML.
 
 mod strict;
 
-use gpukill_policy::guard::import::Imported;
+use gpukill_policy::guard::import::ImportedRules;
 use gpukill_policy::{guard, rogue};
-use gpukill_proto::guard::edit::Mistake;
+use gpukill_proto::guard::edit::RuleMistake;
 use gpukill_proto::settings;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
-use strict::Strict;
+use strict::UniqueKeysJson;
 
-/// How the rules of one kind are read and said otherwise, and their mistakes told.
+/// The parser and converters of one kind of rules.
 #[derive(Debug)]
-pub struct Language<M> {
-    /// Every mistake in a text.
+pub struct RulesCodec<M> {
+    /// Returns every mistake in a TOML text.
     read: fn(&str) -> Result<(), Vec<M>>,
-    from_json: fn(&Value) -> Result<Imported, Vec<M>>,
+    from_json: fn(&Value) -> Result<ImportedRules, Vec<M>>,
     to_json: fn(&str) -> Result<Value, Vec<M>>,
 }
 
-/// The guard's.
-pub const GUARD: &Language<Mistake> = &Language {
-    read: |text| guard::read::read(text).map(drop),
+/// The guard's rules.
+pub const GUARD_CODEC: &RulesCodec<RuleMistake> = &RulesCodec {
+    read: |text| guard::parse::parse(text).map(drop),
     from_json: guard::import::from_json,
     to_json: guard::import::to_json,
 };
 
-/// Those on rogues.
-pub const ROGUES: &Language<settings::Mistake> = &Language {
+/// The rogue rules.
+pub const ROGUE_CODEC: &RulesCodec<settings::SettingMistake> = &RulesCodec {
     read: |text| rogue::read::read(text).map(drop),
     from_json: rogue::import::from_json,
     to_json: rogue::import::to_json,
 };
 
-/// The largest file, in bytes.
-pub const LARGEST: usize = 1 << 20;
+/// Maximum size of a file, in bytes.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-const _: () = assert!(LARGEST == guard::read::LARGEST && LARGEST == rogue::read::LARGEST);
+const _: () = assert!(
+    MAX_FILE_BYTES == guard::parse::MAX_FILE_BYTES && MAX_FILE_BYTES == rogue::read::MAX_FILE_BYTES
+);
 
-/// How a file of rules is written.
+/// The format of a file of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// As they are kept.
+pub enum RulesFileFormat {
+    /// The format in which rules are stored.
     Toml,
-    /// For programs, and what gpu-kill exports.
+    /// For programs, and the export format of gpu-kill.
     Json,
-    /// For those who like it.
+    /// For people who prefer it.
     Yaml,
 }
 
-impl Format {
-    /// By a file's name; `None` where that does not tell.
+impl RulesFileFormat {
+    /// The format of the file's extension; `None` for an unknown extension.
     #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         let extension = path
             .extension()
             .and_then(|it| it.to_str())
@@ -66,9 +68,9 @@ impl Format {
         }
     }
 
-    /// By what a text begins with, but for comments: each of them begins otherwise.
+    /// The format of a text, by its beginning after comments: each format begins differently.
     #[must_use]
-    pub fn of_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = text.lines().map(str::trim);
         let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
@@ -76,16 +78,16 @@ impl Format {
         if first.starts_with('{') {
             return Self::Json;
         }
-        // As YAML has what stands before a document.
+        // YAML directives and the start of a YAML document.
         if first == "---" || first.starts_with("--- ") || first.starts_with('%') {
             return Self::Yaml;
         }
-        // A table of TOML has its name in brackets; no list is rules.
+        // A TOML table has its name in brackets, and a list cannot be rules.
         if first.starts_with('[') {
             return Self::Toml;
         }
         let after_key = match first.strip_prefix(['"', '\'']) {
-            // In quotes there may be both.
+            // A quoted key may contain both separators.
             Some(quoted) => quoted.split_once(['"', '\'']).map_or("", |(_, rest)| rest),
             None => first,
         };
@@ -104,52 +106,52 @@ impl Format {
     }
 }
 
-/// What reads and writes YAML. It is a program of its own to the client, for it is large and
-/// seldom wanted.
+/// Reads and writes YAML. The client uses a separate program for this, because the code is
+/// large and rarely needed.
 pub trait Yaml {
-    /// What a text says.
+    /// Parses a YAML text.
     ///
     /// # Errors
-    /// Why that is not known.
-    fn read(&self, text: &str) -> Result<Value, NotConverted>;
+    /// The text is invalid or the converter is not available.
+    fn read(&self, text: &str) -> Result<Value, ConversionError>;
 
-    /// The text that says this.
+    /// Converts a value to a YAML text.
     ///
     /// # Errors
-    /// Why there is none.
-    fn write(&self, json: &Value) -> Result<String, NotConverted>;
+    /// The converter is not available.
+    fn write(&self, json: &Value) -> Result<String, ConversionError>;
 }
 
 /// Why a text was not converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotConverted {
-    /// It is not what it should be: the first line says why to people.
-    Wrong(String),
-    /// What converts it does not work here.
-    Unable(String),
+pub enum ConversionError {
+    /// The text is invalid; the first line of the message is for people.
+    Invalid(String),
+    /// The converter does not work here.
+    Unavailable(String),
 }
 
-/// Why a file is not taken.
+/// Why a file is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoRules<M = Mistake> {
-    /// It is not what its name says.
+pub enum RulesFileError<M = RuleMistake> {
+    /// The file is not in the expected format.
     Unreadable {
-        /// What it should be.
-        format: Format,
-        /// What is wrong, on one line.
+        /// The expected format.
+        format: RulesFileFormat,
+        /// The reason, on one line.
         why: String,
     },
-    /// What reads or writes its format does not work here.
-    Unable(String),
-    /// Its rules have mistakes. Where the file is not TOML, they have no lines.
+    /// The converter of the format does not work here.
+    ConverterUnavailable(String),
+    /// The rules have mistakes. Mistakes from a file other than TOML have no line.
     Mistakes(Vec<M>),
 }
 
-impl<M: fmt::Display> fmt::Display for NoRules<M> {
+impl<M: fmt::Display> fmt::Display for RulesFileError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { format, why } => write!(f, "is no {}: {why}", format.name()),
-            Self::Unable(why) => write!(f, "cannot be converted: {why}"),
+            Self::Unreadable { format, why } => write!(f, "is not {}: {why}", format.name()),
+            Self::ConverterUnavailable(why) => write!(f, "cannot be converted: {why}"),
             Self::Mistakes(mistakes) => {
                 let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
                 f.write_str(&lines.join("\n"))
@@ -158,44 +160,47 @@ impl<M: fmt::Display> fmt::Display for NoRules<M> {
     }
 }
 
-impl<M: fmt::Debug + fmt::Display> std::error::Error for NoRules<M> {}
+impl<M: fmt::Debug + fmt::Display> std::error::Error for RulesFileError<M> {}
 
-/// Rules of a file, as they are kept.
+/// Converts the rules of a file to TOML, as they are stored.
 ///
 /// # Errors
-/// It cannot be read as what it is, or its rules have mistakes.
+/// The file is not in the expected format, or its rules have mistakes.
 pub fn import<M>(
-    language: &Language<M>,
+    language: &RulesCodec<M>,
     text: &str,
-    format: Format,
+    format: RulesFileFormat,
     yaml: &impl Yaml,
-) -> Result<Imported, NoRules<M>> {
+) -> Result<ImportedRules, RulesFileError<M>> {
     let unreadable = |why: String| {
         let why = why.lines().next().unwrap_or_default().to_owned();
-        NoRules::Unreadable { format, why }
+        RulesFileError::Unreadable { format, why }
     };
-    if text.len() > LARGEST {
-        return Err(unreadable(format!("more than {LARGEST} bytes")));
+    if text.len() > MAX_FILE_BYTES {
+        return Err(unreadable(format!("more than {MAX_FILE_BYTES} bytes")));
     }
     let json: Value = match format {
-        Format::Toml => return import_toml(language, text),
-        Format::Json => {
-            let Strict(json) =
+        RulesFileFormat::Toml => return import_toml(language, text),
+        RulesFileFormat::Json => {
+            let UniqueKeysJson(json) =
                 serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
             json
         }
-        Format::Yaml => yaml.read(text).map_err(|why| match why {
-            NotConverted::Wrong(why) => unreadable(why),
-            NotConverted::Unable(why) => NoRules::Unable(why),
+        RulesFileFormat::Yaml => yaml.read(text).map_err(|why| match why {
+            ConversionError::Invalid(why) => unreadable(why),
+            ConversionError::Unavailable(why) => RulesFileError::ConverterUnavailable(why),
         })?,
     };
-    (language.from_json)(&json).map_err(NoRules::Mistakes)
+    (language.from_json)(&json).map_err(RulesFileError::Mistakes)
 }
 
-/// Ours is taken as it is, with its comments; gpu-kill keeps its own in TOML too.
-fn import_toml<M>(language: &Language<M>, text: &str) -> Result<Imported, NoRules<M>> {
+/// Our own TOML is kept unchanged, with its comments; gpu-kill's own TOML is converted.
+fn import_toml<M>(
+    language: &RulesCodec<M>,
+    text: &str,
+) -> Result<ImportedRules, RulesFileError<M>> {
     let Err(mistakes) = (language.read)(text) else {
-        return Ok(Imported {
+        return Ok(ImportedRules {
             text: text.to_owned(),
             notices: Vec::new(),
         });
@@ -204,32 +209,32 @@ fn import_toml<M>(language: &Language<M>, text: &str) -> Result<Imported, NoRule
     let json = table.and_then(|table| serde_json::to_value(table).ok());
     match json.as_ref().map(language.from_json) {
         Some(Ok(imported)) if !imported.notices.is_empty() => Ok(imported),
-        // The lines of the file itself say more.
-        Some(Ok(_) | Err(_)) | None => Err(NoRules::Mistakes(mistakes)),
+        // Mistakes with the lines of the file itself say more.
+        Some(Ok(_) | Err(_)) | None => Err(RulesFileError::Mistakes(mistakes)),
     }
 }
 
-/// Rules as a file of this format has them.
+/// Converts rules to a file of this format.
 ///
 /// # Errors
-/// They have mistakes.
+/// The rules have mistakes, or the converter is not available.
 pub fn export<M>(
-    language: &Language<M>,
+    language: &RulesCodec<M>,
     text: &str,
-    format: Format,
+    format: RulesFileFormat,
     yaml: &impl Yaml,
-) -> Result<String, NoRules<M>> {
-    let json = (language.to_json)(text).map_err(NoRules::Mistakes)?;
-    let unwritable = |why: String| NoRules::Unreadable { format, why };
+) -> Result<String, RulesFileError<M>> {
+    let json = (language.to_json)(text).map_err(RulesFileError::Mistakes)?;
+    let unwritable = |why: String| RulesFileError::Unreadable { format, why };
     match format {
-        Format::Toml => Ok(text.to_owned()),
-        Format::Json => match serde_json::to_string_pretty(&json) {
+        RulesFileFormat::Toml => Ok(text.to_owned()),
+        RulesFileFormat::Json => match serde_json::to_string_pretty(&json) {
             Ok(json) => Ok(json + "\n"),
             Err(error) => Err(unwritable(error.to_string())),
         },
-        Format::Yaml => yaml.write(&json).map_err(|why| match why {
-            NotConverted::Wrong(why) => unwritable(why),
-            NotConverted::Unable(why) => NoRules::Unable(why),
+        RulesFileFormat::Yaml => yaml.write(&json).map_err(|why| match why {
+            ConversionError::Invalid(why) => unwritable(why),
+            ConversionError::Unavailable(why) => RulesFileError::ConverterUnavailable(why),
         }),
     }
 }
@@ -237,30 +242,35 @@ pub fn export<M>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::convert::InProcess;
+    use crate::convert::InProcessYaml;
     use gpukill_policy::guard::import::to_json;
 
-    const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";
+    const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: \
+    {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";
 
     #[test]
-    fn every_format_says_the_same() {
+    fn formats_are_equivalent() {
         let same = to_json(RULES).unwrap();
-        for format in [Format::Toml, Format::Json, Format::Yaml] {
-            let exported = export(GUARD, RULES, format, &InProcess).unwrap();
-            let imported = import(GUARD, &exported, format, &InProcess)
+        for format in [
+            RulesFileFormat::Toml,
+            RulesFileFormat::Json,
+            RulesFileFormat::Yaml,
+        ] {
+            let exported = export(GUARD_CODEC, RULES, format, &InProcessYaml).unwrap();
+            let imported = import(GUARD_CODEC, &exported, format, &InProcessYaml)
                 .unwrap_or_else(|why| panic!("{why}\n{exported}"));
             assert_eq!(imported.notices, Vec::<String>::new());
             assert_eq!(to_json(&imported.text).unwrap(), same, "{exported}");
         }
         assert_eq!(
-            export(GUARD, RULES, Format::Toml, &InProcess).unwrap(),
+            export(GUARD_CODEC, RULES, RulesFileFormat::Toml, &InProcessYaml).unwrap(),
             RULES
         );
         let yaml = export(
-            GUARD,
+            GUARD_CODEC,
             "[global]\nenabled = true\n[protect]\nusers = ['a']\n",
-            Format::Yaml,
-            &InProcess,
+            RulesFileFormat::Yaml,
+            &InProcessYaml,
         );
         assert_eq!(
             yaml.unwrap(),
@@ -269,59 +279,64 @@ mod tests {
     }
 
     #[test]
-    fn yaml_by_hand_is_read() {
-        let text = "# ours\nuser_policies:\n  alice:\n    memory_limit_gb: 8.0\n    allowed_gpus: [0, 1]\n    message: |\n      ask us\n";
-        // A text of several lines is none that a terminal gets.
+    fn handwritten_yaml_is_read() {
+        let text = "# ours\nuser_policies:\n  alice:\n    memory_limit_gb: 8.0\n    allowed_gpus: \
+        [0, 1]\n    message: |\n      ask us\n";
+        // A message for terminals must be one line.
         assert!(matches!(
-            import(GUARD, text, Format::Yaml, &InProcess),
-            Err(NoRules::Mistakes(_))
+            import(GUARD_CODEC, text, RulesFileFormat::Yaml, &InProcessYaml),
+            Err(RulesFileError::Mistakes(_))
         ));
         let text = text.replace("|\n      ask us", "ask us");
         assert_eq!(
-            import(GUARD, &text, Format::Yaml, &InProcess).unwrap().text,
-            "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = 8\nmessage = \"ask us\"\n"
+            import(GUARD_CODEC, &text, RulesFileFormat::Yaml, &InProcessYaml)
+                .unwrap()
+                .text,
+            "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = \
+            8\nmessage = \"ask us\"\n"
         );
     }
 
     #[test]
-    fn what_gpu_kill_keeps_itself_is_taken_too() {
-        let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = true\n\n[metadata]\nversion = \"1.0.0\"\n";
-        let imported = import(GUARD, text, Format::Toml, &InProcess).unwrap();
+    fn toml_of_gpu_kill_is_read() {
+        let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = \
+        true\n\n[metadata]\nversion = \"1.0.0\"\n";
+        let imported = import(GUARD_CODEC, text, RulesFileFormat::Toml, &InProcessYaml).unwrap();
         assert_eq!(imported.text, "[global]\ndry_run = true\nenabled = true\n");
         assert_eq!(imported.notices.len(), 4);
     }
 
     #[test]
-    fn what_is_no_rules_says_why() {
+    fn invalid_rules_have_a_reason() {
         for (text, format, expected) in [
             (
                 "{",
-                Format::Json,
-                "is no JSON: EOF while parsing an object at line 1 column 1",
+                RulesFileFormat::Json,
+                "is not JSON: EOF while parsing an object at line 1 column 1",
             ),
             (
                 "{\"global\": {\"enabled\": true,\n\"enabled\": false}}",
-                Format::Json,
-                "is no JSON: the key \"enabled\" is there twice at line 2 column 9",
+                RulesFileFormat::Json,
+                "is not JSON: the key \"enabled\" is there twice at line 2 column 9",
             ),
             (
                 "[global]\nenabeld = true\n",
-                Format::Toml,
+                RulesFileFormat::Toml,
                 "line 2, column 1: global.enabeld: unknown key; did you mean enabled?",
             ),
             (
                 "{\"global\": {\"enabled\": 1}}",
-                Format::Json,
+                RulesFileFormat::Json,
                 "global.enabled: 1 is neither true nor false",
             ),
             (
                 "\n\n\nuser_policies:\n  alice:\n    memory_limit: 8\n",
-                Format::Yaml,
+                RulesFileFormat::Yaml,
                 "user_policies.alice.memory_limit: unknown key; did you mean memory_limit_gb?",
             ),
         ] {
             assert_eq!(
-                import(GUARD, text, format, &InProcess)
+                import(GUARD_CODEC, text, format, &InProcessYaml)
                     .unwrap_err()
                     .to_string(),
                 expected
@@ -329,89 +344,103 @@ mod tests {
         }
         for text in ["a: [", "a: 1\na: 2", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
             assert!(
-                import(GUARD, text, Format::Yaml, &InProcess).is_err(),
+                import(GUARD_CODEC, text, RulesFileFormat::Yaml, &InProcessYaml).is_err(),
                 "{text}"
             );
         }
-        let large = " ".repeat(LARGEST + 1);
-        assert!(import(GUARD, &large, Format::Yaml, &InProcess).is_err());
-        // Aliases of aliases grow without end.
+        let large = " ".repeat(MAX_FILE_BYTES + 1);
+        assert!(import(GUARD_CODEC, &large, RulesFileFormat::Yaml, &InProcessYaml).is_err());
+        // Nested aliases grow exponentially.
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let item = format!("*a{}", n - 1);
             bomb += &format!("a{n}: &a{n} [{}]\n", vec![item; 10].join(", "));
         }
-        assert!(import(GUARD, &bomb, Format::Yaml, &InProcess).is_err());
+        assert!(import(GUARD_CODEC, &bomb, RulesFileFormat::Yaml, &InProcessYaml).is_err());
     }
 
     #[test]
-    fn a_file_is_what_its_name_says() {
+    fn format_is_taken_from_the_name() {
         for (name, format) in [
-            ("a.json", Some(Format::Json)),
-            ("a.YAML", Some(Format::Yaml)),
-            ("a.yml", Some(Format::Yaml)),
-            ("a.toml", Some(Format::Toml)),
+            ("a.json", Some(RulesFileFormat::Json)),
+            ("a.YAML", Some(RulesFileFormat::Yaml)),
+            ("a.yml", Some(RulesFileFormat::Yaml)),
+            ("a.toml", Some(RulesFileFormat::Toml)),
             ("rules", None),
             ("-", None),
         ] {
-            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+            assert_eq!(
+                RulesFileFormat::from_path(Path::new(name)),
+                format,
+                "{name}"
+            );
         }
     }
 
     #[test]
-    fn a_text_without_a_name_is_what_it_begins_with() {
+    fn format_is_taken_from_the_text() {
         for (text, format) in [
-            ("", Format::Toml),
-            ("# global: {}\n\n[global]\n", Format::Toml),
-            ("\u{feff}[[rules]]\nname = 'a: b'", Format::Toml),
-            ("global.enabled = true", Format::Toml),
-            ("\"a: b\" = 1", Format::Toml),
-            ("x", Format::Toml),
-            ("\n  {\n\"global\": {}}", Format::Json),
-            ("# ours\nglobal:\n  enabled: true", Format::Yaml),
-            ("'global': {dry_run: true}", Format::Yaml),
-            ("\"a = b\": 1", Format::Yaml),
-            ("---\n[global]", Format::Yaml),
-            ("%YAML 1.2\n---\n", Format::Yaml),
+            ("", RulesFileFormat::Toml),
+            ("# global: {}\n\n[global]\n", RulesFileFormat::Toml),
+            ("\u{feff}[[rules]]\nname = 'a: b'", RulesFileFormat::Toml),
+            ("global.enabled = true", RulesFileFormat::Toml),
+            ("\"a: b\" = 1", RulesFileFormat::Toml),
+            ("x", RulesFileFormat::Toml),
+            ("\n  {\n\"global\": {}}", RulesFileFormat::Json),
+            ("# ours\nglobal:\n  enabled: true", RulesFileFormat::Yaml),
+            ("'global': {dry_run: true}", RulesFileFormat::Yaml),
+            ("\"a = b\": 1", RulesFileFormat::Yaml),
+            ("---\n[global]", RulesFileFormat::Yaml),
+            ("%YAML 1.2\n---\n", RulesFileFormat::Yaml),
         ] {
-            assert_eq!(Format::of_text(text), format, "{text}");
+            assert_eq!(RulesFileFormat::from_text(text), format, "{text}");
         }
-        // Whatever is exported is known again.
-        for format in [Format::Toml, Format::Json, Format::Yaml] {
+        // Every exported format is recognised again.
+        for format in [
+            RulesFileFormat::Toml,
+            RulesFileFormat::Json,
+            RulesFileFormat::Yaml,
+        ] {
             assert_eq!(
-                Format::of_text(&export(GUARD, RULES, format, &InProcess).unwrap()),
+                RulesFileFormat::from_text(
+                    &export(GUARD_CODEC, RULES, format, &InProcessYaml).unwrap()
+                ),
                 format
             );
         }
     }
 
     #[test]
-    fn rules_on_rogues_have_every_form_too() {
+    fn rogue_rules_have_every_format() {
         let text = "# Ours.\n[detection]\nmax_memory_usage_gb = 0.5\n\n[patterns]\n\
             user_whitelist = [\"on: {x}\"]\n";
-        for format in [Format::Toml, Format::Json, Format::Yaml] {
-            let exported = export(ROGUES, text, format, &InProcess).unwrap();
-            assert_eq!(Format::of_text(&exported), format);
-            let imported = import(ROGUES, &exported, format, &InProcess).unwrap();
+        for format in [
+            RulesFileFormat::Toml,
+            RulesFileFormat::Json,
+            RulesFileFormat::Yaml,
+        ] {
+            let exported = export(ROGUE_CODEC, text, format, &InProcessYaml).unwrap();
+            assert_eq!(RulesFileFormat::from_text(&exported), format);
+            let imported = import(ROGUE_CODEC, &exported, format, &InProcessYaml).unwrap();
             assert_eq!(imported.notices, Vec::<String>::new());
             let read = |text: &str| rogue::read::read(text).unwrap();
             assert_eq!(read(&imported.text), read(text));
         }
         assert_eq!(
-            export(ROGUES, text, Format::Toml, &InProcess).unwrap(),
+            export(ROGUE_CODEC, text, RulesFileFormat::Toml, &InProcessYaml).unwrap(),
             text
         );
-        // gpu-kill keeps its own in TOML.
+        // gpu-kill stores its rules in TOML.
         let theirs = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
             crypto_miners = true\n[alerts]\nenabled = true\n";
-        let imported = import(ROGUES, theirs, Format::Toml, &InProcess).unwrap();
+        let imported = import(ROGUE_CODEC, theirs, RulesFileFormat::Toml, &InProcessYaml).unwrap();
         assert_eq!(imported.notices.len(), 1);
         assert_eq!(imported.text, "[detection]\nmax_memory_usage_gb = 20\n");
         for (text, format, expected) in [
-            ("max = 1", Format::Toml, "line 1: unknown key max"),
-            ("{\"max\": 1}", Format::Json, "unknown key max"),
+            ("max = 1", RulesFileFormat::Toml, "line 1: unknown key max"),
+            ("{\"max\": 1}", RulesFileFormat::Json, "unknown key max"),
         ] {
-            let why = import(ROGUES, text, format, &InProcess).unwrap_err();
+            let why = import(ROGUE_CODEC, text, format, &InProcessYaml).unwrap_err();
             assert_eq!(why.to_string(), expected);
         }
     }

@@ -1,9 +1,8 @@
-//! What holds for this run: flags over environment over file over defaults.
+//! The settings of a run: flags over environment over file over defaults.
 //!
-//! [`resolve`] decides and touches nothing; `load` finds the file and the
-//! variables.
+//! [`resolve`] decides and has no side effects; `load` reads the file and the variables.
 
-mod changed;
+mod non_defaults;
 
 mod load;
 
@@ -11,31 +10,31 @@ pub(crate) use load::load;
 
 use crate::args::{Cli, Command, StatusFormat};
 use clap::ValueEnum;
-use gpukill_proto::settings::{Key, Mistake, apply_environment, apply_file, value};
+use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How much is said on stderr.
+    /// The log level on stderr.
     pub log_level: LogLevel,
-    /// The form of the output, where the command has it.
+    /// The output format, for commands that have it.
     pub output_format: Format,
-    /// When to colour.
+    /// When to use colours.
     pub colors: Colors,
-    /// The width of tables; `None` is the terminal's.
+    /// The width of tables; `None` for the terminal's.
     pub table_width: Option<usize>,
-    /// How long to wait for the daemon.
+    /// The request timeout.
     pub timeout: Duration,
-    /// Processes for each GPU in a table; 0 is all.
+    /// Maximum number of processes for each GPU in a table; 0 for all.
     pub max_processes: usize,
     /// The shortest time between two frames.
     pub watch_interval: Duration,
-    /// Processes instead of GPUs.
+    /// Whether `list` shows processes instead of GPUs.
     pub show_details: bool,
-    /// The daemon's socket; `None` is the usual places.
+    /// The daemon's socket; `None` for the usual paths.
     pub socket: Option<PathBuf>,
 }
 
@@ -55,22 +54,22 @@ impl Default for Settings {
     }
 }
 
-/// How much is said on stderr.
+/// The log level on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
     /// Errors only
     Error,
-    /// And hints and warnings
+    /// Also hints and warnings
     Warn,
-    /// The same, for now
+    /// The same as warn, for now
     Info,
-    /// And each step
+    /// Also each step
     Debug,
-    /// The same, for now
+    /// The same as debug, for now
     Trace,
 }
 
-/// The form of the output.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
@@ -92,7 +91,7 @@ impl From<StatusFormat> for Format {
     }
 }
 
-/// When to colour.
+/// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Colors {
     /// On a terminal, unless NO_COLOR is set
@@ -103,37 +102,37 @@ pub enum Colors {
     Never,
 }
 
-/// What values may be, in flags and settings alike.
+/// Allowed values of flags and settings.
 pub(crate) mod bounds {
     use super::RangeInclusive;
-    use gpukill_proto::service::LONGEST_QUIESCE;
+    use gpukill_proto::service::MAX_QUIESCE;
 
-    /// Below 20 columns not even a name and a number fit.
+    /// Fewer than 20 columns do not fit a name and a number.
     pub(crate) const WIDTH: RangeInclusive<u64> = 20..=1000;
-    /// An hour is longer than any boot takes.
+    /// No boot takes longer than an hour.
     pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=3600;
-    /// A day between frames is as good as none.
+    /// Frames a day apart are as good as none.
     pub(crate) const WATCH: RangeInclusive<u64> = 1..=86_400;
-    /// A day: the longest that the daemon takes.
-    pub(crate) const QUIESCE_MINUTES: RangeInclusive<u64> = 1..=LONGEST_QUIESCE.as_secs() / 60;
-    /// More than a kernel has pids by default (4194304).
+    /// A day is the longest that the daemon accepts.
+    pub(crate) const QUIESCE_MINUTES: RangeInclusive<u64> = 1..=MAX_QUIESCE.as_secs() / 60;
+    /// More than the default number of pids of a kernel (4194304).
     pub(crate) const PROCESSES: RangeInclusive<u64> = 0..=10_000_000;
 }
 
-fn number(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<u64, String> {
+fn parse_number(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<u64, String> {
     value::number(value, *bounds.start(), *bounds.end())
 }
 
-fn count(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<usize, String> {
-    number(value, bounds).map(size)
+fn parse_count(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<usize, String> {
+    parse_number(value, bounds).map(usize_or_max)
 }
 
-/// On a machine where a pointer is shorter, the greatest size will do.
-fn size(number: u64) -> usize {
+/// On a machine with shorter pointers the greatest size will do.
+fn usize_or_max(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn one_of<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
+fn parse_choice<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
     let text = value::text(value)?;
     T::from_str(&text, false).map_err(|_| {
         let names: Vec<String> = T::value_variants()
@@ -144,7 +143,7 @@ fn one_of<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
     })
 }
 
-/// Every key of the file and its variable.
+/// Every key of the file and its environment variable.
 pub(crate) const KEYS: &[Key<Settings>] = &[
     Key {
         section: "",
@@ -152,7 +151,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_LOG_LEVEL",
         default: "\"info\"",
         help: "How much to say on stderr: error, warn, info, debug, trace.",
-        set: |s, v| one_of(v).map(|level| s.log_level = level),
+        set: |s, v| parse_choice(v).map(|level| s.log_level = level),
     },
     Key {
         section: "",
@@ -160,7 +159,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_OUTPUT_FORMAT",
         default: "\"table\"",
         help: "table, json, ndjson or csv; a command that lacks it prints a table.",
-        set: |s, v| one_of(v).map(|format| s.output_format = format),
+        set: |s, v| parse_choice(v).map(|format| s.output_format = format),
     },
     Key {
         section: "",
@@ -169,7 +168,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         default: "true",
         help: "true: colour on a terminal, unless NO_COLOR is set; false: never.",
         set: |s, v| {
-            let wanted = value::truth(v)?;
+            let wanted = value::boolean(v)?;
             s.colors = if wanted { Colors::Auto } else { Colors::Never };
             Ok(())
         },
@@ -180,7 +179,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_TABLE_WIDTH",
         default: "",
         help: "The width of tables, in columns; without it the terminal's.",
-        set: |s, v| count(v, bounds::WIDTH).map(|width| s.table_width = Some(width)),
+        set: |s, v| parse_count(v, bounds::WIDTH).map(|width| s.table_width = Some(width)),
     },
     Key {
         section: "",
@@ -188,7 +187,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_DEFAULT_TIMEOUT",
         default: "5",
         help: "How long to wait for the daemon, in seconds.",
-        set: |s, v| number(v, bounds::TIMEOUT).map(|n| s.timeout = Duration::from_secs(n)),
+        set: |s, v| parse_number(v, bounds::TIMEOUT).map(|n| s.timeout = Duration::from_secs(n)),
     },
     Key {
         section: "",
@@ -196,7 +195,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_MAX_PROCESSES",
         default: "10",
         help: "Processes for each GPU in a table; 0 shows all.",
-        set: |s, v| count(v, bounds::PROCESSES).map(|n| s.max_processes = n),
+        set: |s, v| parse_count(v, bounds::PROCESSES).map(|n| s.max_processes = n),
     },
     Key {
         section: "",
@@ -204,7 +203,9 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_WATCH_INTERVAL",
         default: "2",
         help: "The shortest time between two frames of list --watch, in seconds.",
-        set: |s, v| number(v, bounds::WATCH).map(|n| s.watch_interval = Duration::from_secs(n)),
+        set: |s, v| {
+            parse_number(v, bounds::WATCH).map(|n| s.watch_interval = Duration::from_secs(n))
+        },
     },
     Key {
         section: "",
@@ -212,7 +213,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_SHOW_DETAILS",
         default: "false",
         help: "Let list show processes instead of GPUs.",
-        set: |s, v| value::truth(v).map(|wanted| s.show_details = wanted),
+        set: |s, v| value::boolean(v).map(|wanted| s.show_details = wanted),
     },
     Key {
         section: "",
@@ -224,22 +225,22 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
     },
 ];
 
-/// What the manual tells of a setting.
+/// The description of a setting for the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// The variable of the environment.
+pub struct SettingDoc {
+    /// The environment variable.
     pub variable: &'static str,
     /// The key in the file.
     pub key: &'static str,
-    /// The default as the file would have it; empty where there is none to write.
+    /// The default in TOML; empty if there is none to write.
     pub default: &'static str,
-    /// What it is for.
+    /// The help text.
     pub help: &'static str,
 }
 
 /// Every setting, in the order of the table.
-pub fn told() -> impl Iterator<Item = Told> {
-    KEYS.iter().map(|key| Told {
+pub fn setting_docs() -> impl Iterator<Item = SettingDoc> {
+    KEYS.iter().map(|key| SettingDoc {
         variable: key.variable,
         key: key.name,
         default: key.default,
@@ -247,7 +248,7 @@ pub fn told() -> impl Iterator<Item = Told> {
     })
 }
 
-/// The settings that were typed.
+/// The settings from the command line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flags {
     log_level: Option<LogLevel>,
@@ -304,30 +305,30 @@ impl From<&Cli> for Flags {
     }
 }
 
-/// The settings of this run, or every mistake in the file and the environment.
+/// Resolves the settings of this run, or returns every mistake in the file and the environment.
 pub(crate) fn resolve(
     flags: Flags,
     environment: impl IntoIterator<Item = (String, String)>,
     file: Option<&str>,
-) -> Result<Settings, Vec<Mistake>> {
+) -> Result<Settings, Vec<SettingMistake>> {
     let mut settings = Settings::default();
     let mut mistakes = file.map_or_else(Vec::new, |text| apply_file(KEYS, text, &mut settings));
     mistakes.extend(apply_environment(KEYS, None, environment, &mut settings));
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    Ok(over(flags, settings))
+    Ok(apply_flags(flags, settings))
 }
 
 impl From<&Cli> for Settings {
-    /// Those of the flags alone, over the defaults.
+    /// The settings from flags alone, over the defaults.
     fn from(cli: &Cli) -> Self {
-        over(cli.into(), Self::default())
+        apply_flags(cli.into(), Self::default())
     }
 }
 
-/// The flags over other settings.
-fn over(flags: Flags, settings: Settings) -> Settings {
+/// Applies the flags to other settings.
+fn apply_flags(flags: Flags, settings: Settings) -> Settings {
     let seconds = |n: Option<u64>| n.map(Duration::from_secs);
     let Flags {
         log_level,
@@ -344,9 +345,9 @@ fn over(flags: Flags, settings: Settings) -> Settings {
         log_level: log_level.unwrap_or(settings.log_level),
         output_format: output_format.unwrap_or(settings.output_format),
         colors: colors.unwrap_or(settings.colors),
-        table_width: table_width.map(size).or(settings.table_width),
+        table_width: table_width.map(usize_or_max).or(settings.table_width),
         timeout: seconds(request_timeout).unwrap_or(settings.timeout),
-        max_processes: max_processes.map_or(settings.max_processes, size),
+        max_processes: max_processes.map_or(settings.max_processes, usize_or_max),
         watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
         show_details: show_details.unwrap_or(settings.show_details),
         socket: socket.or(settings.socket),

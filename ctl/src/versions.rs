@@ -1,24 +1,26 @@
-//! Client and daemon of different versions: who is older, and what to do.
+//! Client and daemon of different versions: which is older, and what to do.
 
-use crate::exit::Runs;
+use crate::exit::DaemonKind;
 use gpukill_proto::ProtocolVersion;
 use std::cmp::Ordering;
 
-/// What to do with an older client.
-pub(crate) const RENEW_CLIENT: &str = "upgrade the package gpukill here; if it is new, another gpukillctl is found first: type -a gpukillctl";
+/// The hint for an older client.
+pub(crate) const UPGRADE_CLIENT: &str = "upgrade the package gpukill here; if it is new, another \
+gpukillctl is found first: type -a gpukillctl";
 
-/// What to do with an older daemon.
-pub(crate) const fn renew_daemon(runs: Runs) -> &'static str {
+/// The hint for an older daemon.
+pub(crate) const fn upgrade_daemon(runs: DaemonKind) -> &'static str {
     match runs {
-        Runs::AsService => {
-            "after an upgrade the old one runs on: systemctl restart gpukilld; else upgrade the package gpukill"
+        DaemonKind::Service => {
+            "after an upgrade the old one runs on: systemctl restart gpukilld; else upgrade the \
+            package gpukill"
         }
-        Runs::ByHand => "upgrade gpukilld where it runs, and start it anew",
+        DaemonKind::Manual => "upgrade gpukilld where it runs, and restart it",
     }
 }
 
-/// Who is older, of a daemon and a client that speak these wires.
-pub(crate) fn of_wires(daemon: ProtocolVersion, ours: ProtocolVersion) -> String {
+/// The message about a daemon and a client that speak different protocols.
+pub(crate) fn protocol_mismatch(daemon: ProtocolVersion, ours: ProtocolVersion) -> String {
     match daemon.cmp(&ours) {
         Ordering::Less => format!(
             "gpukilld is older than this gpukillctl: it speaks protocol {daemon}, gpukillctl {ours}"
@@ -30,23 +32,24 @@ pub(crate) fn of_wires(daemon: ProtocolVersion, ours: ProtocolVersion) -> String
     }
 }
 
-/// What to say where daemon and client are of different releases; `None` where they are
-/// of the same.
-pub(crate) fn of_releases(daemon: &str, ours: &str, runs: Runs) -> Option<String> {
+/// The message about a daemon and a client of different releases; `None` when the releases are
+/// equal.
+pub(crate) fn release_mismatch(daemon: &str, ours: &str, runs: DaemonKind) -> Option<String> {
     if daemon == ours {
         return None;
     }
     let restart = match runs {
-        Runs::AsService => "systemctl restart gpukilld",
-        Runs::ByHand => "start gpukilld anew",
+        DaemonKind::Service => "systemctl restart gpukilld",
+        DaemonKind::Manual => "restart gpukilld",
     };
-    let order = numbers(daemon).zip(numbers(ours));
+    let order = release_numbers(daemon).zip(release_numbers(ours));
     Some(match order.map(|(daemon, ours)| daemon.cmp(&ours)) {
         Some(Ordering::Less) => {
             format!("gpukilld {daemon} is older than this gpukillctl, {ours}: {restart}")
         }
         Some(Ordering::Greater) => format!(
-            "this gpukillctl, {ours}, is older than gpukilld {daemon}: upgrade the package gpukill here"
+            "this gpukillctl, {ours}, is older than gpukilld {daemon}: upgrade the package \
+            gpukill here"
         ),
         Some(Ordering::Equal) | None => format!(
             "gpukilld {daemon} and this gpukillctl, {ours}, are of different releases: {restart}"
@@ -54,9 +57,9 @@ pub(crate) fn of_releases(daemon: &str, ours: &str, runs: Runs) -> Option<String
     })
 }
 
-/// The numbers of a release: `1.4.0`, also of `1.4.0-rc.1`. What comes before what of
-/// those with the same numbers is not known.
-fn numbers(version: &str) -> Option<[u64; 3]> {
+/// The numbers of a release: `1.4.0`, also of `1.4.0-rc.1`. The order of releases with equal
+/// numbers is not known.
+fn release_numbers(version: &str) -> Option<[u64; 3]> {
     let release = version.split(['-', '+']).next()?;
     let numbers: Option<Vec<u64>> = release.split('.').map(|it| it.parse().ok()).collect();
     numbers?.try_into().ok()
@@ -67,8 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_releases_the_older_is_named_and_what_to_do() {
-        let told = |daemon, ours| of_releases(daemon, ours, Runs::AsService);
+    fn older_release_is_named() {
+        let told = |daemon, ours| release_mismatch(daemon, ours, DaemonKind::Service);
         assert_eq!(told("1.2.0", "1.2.0"), None);
         let cases = [
             (
@@ -79,25 +82,28 @@ mod tests {
             (
                 "2.0.0",
                 "1.10.0",
-                "this gpukillctl, 1.10.0, is older than gpukilld 2.0.0: upgrade the package gpukill here",
+                "this gpukillctl, 1.10.0, is older than gpukilld 2.0.0: upgrade the package \
+                gpukill here",
             ),
             (
                 "1.2.0-rc.1",
                 "1.2.0",
-                "gpukilld 1.2.0-rc.1 and this gpukillctl, 1.2.0, are of different releases: systemctl restart gpukilld",
+                "gpukilld 1.2.0-rc.1 and this gpukillctl, 1.2.0, are of different releases: \
+                systemctl restart gpukilld",
             ),
             (
                 "1.2",
                 "1.2.0",
-                "gpukilld 1.2 and this gpukillctl, 1.2.0, are of different releases: systemctl restart gpukilld",
+                "gpukilld 1.2 and this gpukillctl, 1.2.0, are of different releases: systemctl \
+                restart gpukilld",
             ),
         ];
         for (daemon, ours, expected) in cases {
             assert_eq!(told(daemon, ours).as_deref(), Some(expected));
         }
         assert_eq!(
-            of_releases("1.0.0", "1.1.0", Runs::ByHand).as_deref(),
-            Some("gpukilld 1.0.0 is older than this gpukillctl, 1.1.0: start gpukilld anew")
+            release_mismatch("1.0.0", "1.1.0", DaemonKind::Manual).as_deref(),
+            Some("gpukilld 1.0.0 is older than this gpukillctl, 1.1.0: restart gpukilld")
         );
     }
 }

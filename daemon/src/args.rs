@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Knows who uses the GPUs of this box, and tells gpukillctl.
+/// Monitors the GPUs of this host and serves gpukillctl.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "gpukilld", version, about)]
 pub struct Args {
@@ -11,7 +11,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Say whether the settings are valid, and exit
+    /// Check the settings, and exit
     #[arg(long)]
     pub check_config: bool,
 
@@ -19,39 +19,39 @@ pub struct Args {
     #[arg(long, conflicts_with = "check_config")]
     pub print_default_config: bool,
 
-    /// How much is logged; RUST_LOG wins where it is set
+    /// Log level; RUST_LOG takes precedence if it is set
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     #[arg(value_parser = ["error", "warn", "info", "debug", "trace"])]
     pub log_level: String,
 
-    /// Run without privilege for the one person who starts it
+    /// Run unprivileged, for the user who starts it
     #[arg(long)]
     pub user: bool,
 
-    /// Read or try rules for the daemon; only gpukilld itself does so
+    /// Read or try rules for the daemon; only gpukilld itself uses this
     #[arg(long, hide = true)]
     pub evaluate: bool,
 
-    /// What is done instead of running the daemon.
+    /// The command to run instead of the daemon.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What is done instead of running the daemon.
+/// A command that runs instead of the daemon.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Replace the store by a backup, as root and while gpukilld is stopped
-    Restore(Restore),
+    /// Replace the store with a backup; only as root and while gpukilld is stopped
+    Restore(RestoreArgs),
 }
 
-/// `restore`
+/// The arguments of `restore`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Restore {
-    /// A file of root's, as `gpukillctl audit backup` made it
+pub struct RestoreArgs {
+    /// A file owned by root, written by `gpukillctl audit backup`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Only print what would replace what
+    /// Print what would be replaced, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }

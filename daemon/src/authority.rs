@@ -1,28 +1,27 @@
-//! Who may what, by the settings and groups as they are now.
+//! The rights of callers by the current settings and groups.
 
 use crate::config::Config;
 use crate::host::users::Users;
-use gpukill_policy::access::{Caller, LimitGroup, Reach, Roles};
-use gpukill_policy::kill::protected::Protection;
+use gpukill_policy::access::{Caller, LimitGroup, Roles, SignalReach};
+use gpukill_policy::kill::protection::Protection;
 use gpukill_policy::select::Glob;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The settings and the name service, for whoever has to decide. Clones share it.
+/// The settings and the name service for access decisions. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Authority {
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) users: Users,
-    /// The first uid that is a person's.
+    /// The lowest uid of a person.
     uid_min: u32,
-    /// Whether the guard is among those who may end anybody's processes.
-    is_the_guards: bool,
+    /// Whether the guard may end any user's processes.
+    acts_for_guard: bool,
 }
 
 impl Authority {
-    /// By these settings, for people.
     pub(crate) const fn new(
         config: watch::Receiver<Arc<Config>>,
         users: Users,
@@ -32,22 +31,22 @@ impl Authority {
             config,
             users,
             uid_min,
-            is_the_guards: false,
+            acts_for_guard: false,
         }
     }
 
-    /// The same for what the guard does: it ends anybody's processes, and what is
-    /// protected no more than anybody.
-    pub(crate) fn of_the_guard(&self) -> Self {
+    /// The authority for the guard: it may end any user's processes, but like any other caller no
+    /// protected ones.
+    pub(crate) fn for_guard(&self) -> Self {
         Self {
-            is_the_guards: true,
+            acts_for_guard: true,
             ..self.clone()
         }
     }
 
-    /// Who asks where the guard does: the daemon's own user, who is nobody special to
-    /// the socket, and with whom no client shares a limit.
-    pub(crate) fn the_guard() -> Caller {
+    /// The guard as a caller: the daemon's own user, which has no special rights on the socket, in
+    /// a limit group that no client shares.
+    pub(crate) fn guard_caller() -> Caller {
         let uid = rustix::process::getuid().as_raw();
         Caller {
             uid,
@@ -57,34 +56,34 @@ impl Authority {
         }
     }
 
-    /// Who may what.
+    /// The rights by group.
     pub(crate) fn roles(&self) -> Roles {
         let config = self.config.borrow().clone();
         let gid = |name: &str| self.users.group(name).map(|group| group.gid);
         Roles {
             operator_group: gid(&config.access.operator_group),
             admin_group: gid(&config.access.admin_group),
-            owner: (config.personal || self.is_the_guards)
+            owner: (config.personal || self.acts_for_guard)
                 .then(|| rustix::process::getuid().as_raw()),
             hide_other_users: config.access.hide_other_users,
             reach: match config.personal {
-                true => reach(),
-                false => Reach::Everybody,
+                true => signal_reach(),
+                false => SignalReach::AllUsers,
             },
         }
     }
 
-    /// What the group is called whose members may end anybody's processes.
-    pub(crate) fn operators(&self) -> String {
+    /// The name of the group whose members may end any user's processes.
+    pub(crate) fn operator_group_name(&self) -> String {
         self.config.borrow().access.operator_group.clone()
     }
 
-    /// What the group is called whose members may change the rules and keep the store.
-    pub(crate) fn admins(&self) -> String {
+    /// The name of the group whose members may change the rules and manage the store.
+    pub(crate) fn admin_group_name(&self) -> String {
         self.config.borrow().access.admin_group.clone()
     }
 
-    /// What nobody ends.
+    /// The protected processes.
     pub(crate) fn protection(&self) -> Protection {
         let protect = self.config.borrow().protect.clone();
         Protection {
@@ -102,30 +101,30 @@ impl Authority {
     }
 }
 
-/// Whose processes this one may signal. The service has the capability by its unit; where
-/// somebody took it away, each signal that the kernel refuses is told.
-fn reach() -> Reach {
+/// The users whose processes this daemon may signal. Its unit grants the service the capability;
+/// where an admin removed it, each refused signal is reported.
+fn signal_reach() -> SignalReach {
     let sets = rustix::thread::capabilities(None);
     match sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::KILL)) {
-        true => Reach::Everybody,
-        false => Reach::Only(rustix::process::getuid().as_raw()),
+        true => SignalReach::AllUsers,
+        false => SignalReach::OneUser(rustix::process::getuid().as_raw()),
     }
 }
 
-/// Settings that a test changes while they are read.
+/// Settings that a test can change while they are in use.
 #[cfg(test)]
-pub(crate) struct Settings(watch::Sender<Arc<Config>>);
+pub(crate) struct TestSettings(watch::Sender<Arc<Config>>);
 
 #[cfg(test)]
-impl Settings {
-    /// The default ones, and an authority that reads them.
-    pub(crate) fn read_with(users: Users) -> (Self, Authority) {
+impl TestSettings {
+    /// The default settings, and an authority that reads them.
+    pub(crate) fn new_with_users(users: Users) -> (Self, Authority) {
         let (settings, config) = watch::channel(Arc::default());
         let uid_min = gpukill_policy::access::UID_MIN;
         (Self(settings), Authority::new(config, users, uid_min))
     }
 
-    /// Nobody ends what these run, from now on.
+    /// Protects the processes of these users from now on.
     pub(crate) fn protect_users(&self, users: Vec<String>) {
         let mut config = Config::default();
         config.protect.users = users;

@@ -1,102 +1,100 @@
-//! What a vendor's backend is, and what it reads.
+//! The interface of a vendor backend, and the types of its readings.
 //!
-//! A backend knows devices and pids; it knows nothing of people, rules or the
-//! store. Each runs on a thread of its own, behind a [`reader::Reader`].
+//! A backend knows devices and pids; it knows nothing of people, rules or the store. Each backend
+//! runs on a thread of its own, behind a [`reader::BackendReader`].
 
 pub(crate) mod apple;
 
-pub(crate) mod checked;
+pub(crate) mod validation;
 
 pub(crate) mod driver_files;
 
 pub(crate) mod drm;
 
-mod lost;
+mod lost_devices;
 
 pub(crate) mod nvidia;
 
-mod pace;
+mod response_time;
 
 mod quarantine;
 
 pub(crate) mod reader;
 
-pub(crate) mod wanted;
+pub(crate) mod configured;
 
-use crate::faults::FaultCause;
-use crate::holders::DeviceNumber;
-use drm::clients::People;
+use crate::fault_tracker::FaultCause;
+use crate::fd_scan::DeviceNumber;
+use drm::clients::PersonLookup;
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::holders::FirstHolder;
-use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{
-    BackendState, DeviceId, FaultCode, GpuEvent, InstanceId, LossKind, ProcessKey, Use, Vendor,
+use gpukill_proto::model::{
+    BackendState, DeviceId, FaultCode, GpuEvent, GpuUse, InstanceId, LossKind, ProcessKey, Vendor,
     Vitals,
 };
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A source of readings. May block for as long as a driver does: only its own
-/// thread calls it.
+/// A source of readings. A call may block for as long as the driver does, so only the backend's own
+/// thread makes it.
 pub(crate) trait Backend: Send + 'static {
-    /// As in the configuration: `nvidia`.
+    /// The name used in the configuration, such as `nvidia`.
     fn name(&self) -> &'static str;
 
-    /// Reads everything once.
+    /// Reads all devices once.
     ///
     /// # Errors
-    /// Why nothing could be read; a single value that failed is part of the
-    /// readings.
-    fn read(&mut self) -> Result<Readings, Failure>;
+    /// When nothing could be read. A single value that failed is part of the readings.
+    fn read(&mut self) -> Result<BackendReadings, BackendError>;
 
-    /// What happened to devices since this was last called, the oldest first;
-    /// also when reading failed.
+    /// Returns the device events since the last call, oldest first; also after a failed read.
     fn take_events(&mut self) -> Vec<GpuEvent>;
 }
 
-/// Where things are read: `/sys`, `/proc` and `/`, but in tests.
+/// The roots of the file system trees that backends read: `/sys`, `/proc` and `/`, except in tests.
 #[derive(Clone)]
 pub(crate) struct Roots {
     pub(crate) sysfs: PathBuf,
     pub(crate) procfs: PathBuf,
     pub(crate) host: PathBuf,
-    pub(crate) people: Arc<dyn People>,
+    pub(crate) people: Arc<dyn PersonLookup>,
 }
 
-/// Why a backend read nothing; what it read before stays, and grows old.
+/// Why a backend read nothing. The readings of the last success are kept and become stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// It does not work; says why.
+pub(crate) enum BackendError {
+    /// The backend does not work; holds the reason.
     Failed(FaultCode, String),
-    /// Somebody asked it to let go of the driver until then.
+    /// A quiesce keeps the backend off the driver until this time.
     Quiesced(Timestamp),
 }
 
-/// What one backend read in one poll.
+/// The result of one backend in one poll.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Readings {
+pub(crate) struct BackendReadings {
     /// Whether the vendor's library or driver answers.
     pub(crate) state: BackendState,
     /// The version of the kernel driver.
     pub(crate) driver: Reading<String>,
-    /// The newest CUDA version the driver supports.
+    /// The newest CUDA version that the driver supports.
     pub(crate) cuda: Reading<String>,
     /// The devices that have a name.
     pub(crate) devices: Vec<DeviceReadings>,
-    /// The devices that are counted and cannot be read, not even for a name.
+    /// The devices that the driver counts but cannot read, not even their names.
     pub(crate) lost: Vec<LostDevice>,
-    /// What went wrong beyond a single value, such as a device without a name.
+    /// Faults beyond a single value, such as a device without a name.
     pub(crate) faults: Vec<FaultCause>,
-    /// How long it took, in microseconds.
+    /// How long the read took, in microseconds.
     pub(crate) cost_us: u64,
 }
 
-impl Readings {
-    /// No device, and this for a reason.
-    pub(crate) fn nothing(state: BackendState) -> Self {
+impl BackendReadings {
+    /// Readings without any device, in this backend state.
+    pub(crate) fn without_devices(state: BackendState) -> Self {
         Self {
             state,
             driver: Reading::Unsupported,
@@ -116,15 +114,13 @@ pub(crate) struct LostDevice {
     pub(crate) cause: LossCause,
 }
 
-/// Why a device cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LossCause {
     pub(crate) kind: LossKind,
-    /// What the driver says.
+    /// The driver's message.
     pub(crate) why: String,
 }
 
-/// One device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceReadings {
     pub(crate) id: DeviceId,
@@ -135,88 +131,86 @@ pub(crate) struct DeviceReadings {
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
     pub(crate) instances: Vec<InstanceReadings>,
-    /// Why it cannot be read, where the driver says so.
+    /// Why the device cannot be read, where the driver reports the reason.
     pub(crate) lost: Option<LossCause>,
     pub(crate) processes: Reading<Vec<ProcessReadings>>,
-    /// Why not all of its instances could be listed (NVIDIA).
+    /// Why not all instances could be listed (NVIDIA).
     pub(crate) instances_fault: Option<String>,
-    /// Why there may be processes that are not in the list; `None` when it is
-    /// whole.
-    pub(crate) unseen: Option<String>,
-    /// Whoever has the same client open as a process of the list, for which its
-    /// memory is counted (DRM).
+    /// Why the process list may be incomplete; `None` when it is complete.
+    pub(crate) incomplete_reason: Option<String>,
+    /// Processes that have a client open whose memory is counted for another process (DRM).
     pub(crate) sharers: Vec<Sharer>,
-    /// The processes that hold clients of which the owner is not known (DRM).
-    pub(crate) passed: Vec<PassedClient>,
-    /// How much of what a process holds others may hold too (DRM); who shares
-    /// nothing is not in it. No sensor tells of it.
+    /// The processes that hold clients whose owner is unknown (DRM).
+    pub(crate) passed_clients: Vec<PassedClient>,
+    /// How much of each process's memory other processes may hold too (DRM). Processes that share
+    /// nothing have no entry. The sensor never sends this.
     #[serde(skip)]
     pub(crate) sharing: BTreeMap<ProcessKey, Sharing>,
-    /// Its device files: whoever has one open holds the device.
-    pub(crate) nodes: Vec<Node>,
-    /// When all of this was read, where its driver has not answered since, and
-    /// those of other devices have (DRM). No sensor tells of it: one that is stuck
+    /// The device files. A process that has one open holds the device.
+    pub(crate) nodes: Vec<DeviceNode>,
+    /// When these readings were taken, if the driver of this device has stopped answering while
+    /// those of other devices still answer (DRM). The sensor never sends this: a stuck sensor
     /// answers for no device.
     #[serde(skip)]
-    pub(crate) silent_since: Option<Timestamp>,
+    pub(crate) stale_since: Option<Timestamp>,
 }
 
-/// What is wrong with a device whose readings are old, or are none.
-pub(crate) const SILENT: &str = "its driver does not answer";
+/// The fault of a device whose readings are stale or missing.
+pub(crate) const DRIVER_NOT_ANSWERING: &str = "its driver does not answer";
 
-/// A process that shares a client with another.
+/// A process that shares a client with another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sharer {
     pub(crate) key: ProcessKey,
-    /// The one for which it is counted.
-    pub(crate) with: u32,
+    /// The pid of the process for which the client is counted.
+    pub(crate) owner_pid: u32,
 }
 
-/// A process that holds a client that processes of several persons held: the
-/// descriptor was passed from one to the other.
+/// A process that holds a client that processes of several persons have held: its descriptor was
+/// passed between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PassedClient {
     pub(crate) key: ProcessKey,
-    /// The first holder that is known of.
+    /// The first known holder.
     pub(crate) first: FirstHolder,
 }
 
 /// A device file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Node {
-    /// As below `/dev`: `renderD128`.
+pub(crate) struct DeviceNode {
+    /// The name below `/dev`, such as `renderD128`.
     pub(crate) name: String,
     pub(crate) number: DeviceNumber,
-    /// Other devices have it too (`kfd`, `nvidiactl`): whoever has it open need
-    /// not use this one.
+    /// The file belongs to several devices (`kfd`, `nvidiactl`): a process that has it open may not
+    /// use this device.
     pub(crate) shared: bool,
 }
 
 impl DeviceReadings {
-    /// A device of which nothing is known but its identity, for this reason.
+    /// A device of which only the identity is known, for this reason.
     pub(crate) fn unknown(id: DeviceId, index: u32, vendor: Vendor, why: &Reading<()>) -> Self {
         Self {
             id,
             index,
             vendor,
-            name: why.because(),
-            pci: why.because(),
+            name: why.as_unknown(),
+            pci: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
             instances: Vec::new(),
             lost: None,
-            processes: why.because(),
+            processes: why.as_unknown(),
             instances_fault: None,
-            unseen: None,
+            incomplete_reason: None,
             sharers: Vec::new(),
-            passed: Vec::new(),
+            passed_clients: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),
-            silent_since: None,
+            stale_since: None,
         }
     }
 
-    /// Why readings of it failed: of itself, its instances and its processes.
+    /// The reasons of all failed readings: of the device, its instances and its processes.
     pub(crate) fn failures(&self) -> impl Iterator<Item = &str> {
         let parts = self.instances.iter();
         let memories = parts.clone().map(|it| &it.memory).chain([&self.memory]);
@@ -238,8 +232,9 @@ impl DeviceReadings {
             .chain(self.instances_fault.as_deref())
     }
 
-    /// What each of these processes holds, and how much of it others may hold too.
-    pub(crate) fn held<'a>(
+    /// The memory that each of these processes holds, and how much of it other processes may hold
+    /// too.
+    pub(crate) fn held_memory<'a>(
         &'a self,
         listed: &'a [ProcessReadings],
     ) -> impl Iterator<Item = (&'a Reading<Bytes>, Sharing)> {
@@ -255,39 +250,38 @@ impl DeviceReadings {
     }
 }
 
-/// One part of a device that is divided (MIG).
+/// One instance of a divided device (MIG).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InstanceReadings {
     pub(crate) id: InstanceId,
     pub(crate) uuid: DeviceId,
     pub(crate) profile: Reading<String>,
-    /// Of its GPU instance.
+    /// The memory of its GPU instance.
     pub(crate) memory: MemoryReadings,
 }
 
-/// A device's memory. `used` is without `reserved`, where that is known.
+/// The memory of a device. `used` excludes `reserved` where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemoryReadings {
     pub(crate) total: Reading<Bytes>,
     pub(crate) used: Reading<Bytes>,
     pub(crate) reserved: Reading<Bytes>,
-    /// GPU and host share one memory. Most drivers tell neither its size nor its
-    /// use then.
+    /// GPU and host share one memory. Most drivers then report neither its size nor its use.
     pub(crate) unified: bool,
 }
 
 impl MemoryReadings {
-    /// All of it for the same reason not known.
+    /// All values unknown for the same reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            total: why.because(),
-            used: why.because(),
-            reserved: why.because(),
+            total: why.as_unknown(),
+            used: why.as_unknown(),
+            reserved: why.as_unknown(),
             unified: false,
         }
     }
 
-    /// A GPU that has no memory of its own.
+    /// The memory of a GPU without memory of its own.
     pub(crate) fn shared_with_host() -> Self {
         Self {
             unified: true,
@@ -296,40 +290,39 @@ impl MemoryReadings {
     }
 }
 
-/// One process on a device, as the driver reports it: nothing here is checked
-/// against the system yet.
+/// One process on a device as the driver reports it, not yet checked against the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessReadings {
     pub(crate) pid: u32,
-    /// With `pid` it names the process, where the backend has seen it: whoever
-    /// has the pid later is another one.
+    /// The start time of the process, where the backend knows it. Together with `pid` it identifies
+    /// the process: a later process may reuse the pid.
     pub(crate) start_ticks: Option<u64>,
     pub(crate) instance: Option<InstanceId>,
-    pub(crate) used_for: Use,
+    pub(crate) used_for: GpuUse,
     pub(crate) memory: Reading<Bytes>,
     pub(crate) utilization: Utilization,
 }
 
-/// What share of a device a process used lately.
+/// The share of a device that a process used recently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Utilization {
     pub(crate) sm: Reading<Percent>,
     pub(crate) memory: Reading<Percent>,
     pub(crate) encoder: Reading<Percent>,
     pub(crate) decoder: Reading<Percent>,
-    /// When the driver took the sample; `None` when it had none of this process.
-    pub(crate) at: Option<Timestamp>,
+    /// When the driver took the sample; `None` when it had no sample of this process.
+    pub(crate) sampled_at: Option<Timestamp>,
 }
 
 impl Utilization {
-    /// All of it for the same reason not known.
+    /// All values unknown for the same reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            sm: why.because(),
-            memory: why.because(),
-            encoder: why.because(),
-            decoder: why.because(),
-            at: None,
+            sm: why.as_unknown(),
+            memory: why.as_unknown(),
+            encoder: why.as_unknown(),
+            decoder: why.as_unknown(),
+            sampled_at: None,
         }
     }
 }

@@ -1,29 +1,28 @@
-//! The clocks, as a value that can be replaced in tests.
+//! The clocks, behind a trait that tests can replace.
 
 use gpukill_proto::units::Timestamp;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Says what time it is.
+/// A source of wall-clock and monotonic time.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// The current wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// How long it is since some beginning, by a clock that never jumps and
-    /// stands still while the box sleeps.
-    fn steady(&self) -> Duration;
+    /// The time since a fixed start, by a clock that never jumps and stops while the host sleeps.
+    fn monotonic(&self) -> Duration;
 }
 
-/// The clocks of the box.
+/// The clocks of the host.
 pub struct SystemClock {
-    beginning: Instant,
+    started_at: Instant,
 }
 
 impl SystemClock {
-    /// Steady time begins now.
+    /// Starts the monotonic clock at zero.
     #[must_use]
-    pub fn starting() -> Self {
+    pub fn start() -> Self {
         Self {
-            beginning: Instant::now(),
+            started_at: Instant::now(),
         }
     }
 }
@@ -33,7 +32,7 @@ impl Clock for SystemClock {
         SystemTime::now().into()
     }
 
-    fn steady(&self) -> Duration {
-        self.beginning.elapsed()
+    fn monotonic(&self) -> Duration {
+        self.started_at.elapsed()
     }
 }

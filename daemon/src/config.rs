@@ -1,5 +1,5 @@
-//! The daemon's settings: one table of keys, from defaults, file and
-//! environment, in this order. Every mistake is told at once.
+//! The daemon's settings: one table of keys, with values from defaults, file and environment, in
+//! this order. All mistakes are reported at once.
 
 mod changed;
 
@@ -13,7 +13,7 @@ mod trusted_file;
 
 pub use foreign_pids::ForeignPids;
 use gpukill_policy::alert::Thresholds;
-use gpukill_proto::settings::{self, Mistake};
+use gpukill_proto::settings::{self, SettingMistake};
 pub use keys::KEYS;
 use std::fmt;
 use std::fs::Metadata;
@@ -21,95 +21,97 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub(crate) use trusted_file::{OTHERS_WRITE, STICKY, is_others, open, parent};
+pub(crate) use trusted_file::{
+    OTHERS_WRITE, STICKY, foreign_writer_reason, open_trusted, parent_directory,
+};
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Polling and places.
-    pub daemon: Daemon,
-    /// Who may what.
-    pub access: Access,
-    /// What is read.
-    pub backends: Backends,
-    /// What is kept.
-    pub audit: Audit,
-    /// How devices are reset.
-    pub reset: Reset,
-    /// What is judged.
-    pub guard: Guard,
-    /// What is taken for a rogue.
-    pub rogue: Rogue,
-    /// What of a device is told when it is high.
+    /// Polling and paths.
+    pub daemon: DaemonSettings,
+    /// Groups and visibility.
+    pub access: AccessSettings,
+    /// Sources of readings.
+    pub backends: BackendSettings,
+    /// The store.
+    pub audit: AuditSettings,
+    /// Resets of devices.
+    pub reset: ResetSettings,
+    /// The guard.
+    pub guard: GuardSettings,
+    /// The watch for rogue processes.
+    pub rogue: RogueSettings,
+    /// Thresholds of alerts.
     pub alerts: Thresholds,
-    /// What nobody ends.
-    pub protect: Protect,
-    /// What [`Daemon::foreign_pids`] comes to. Not set by a key.
+    /// Protected processes.
+    pub protect: ProtectSettings,
+    /// What [`DaemonSettings::foreign_pids`] results in. Not set by a key.
     pub foreign_pids: ForeignPids,
     /// Set by `--user`, not by a key: run for one person.
     pub personal: bool,
 }
 
-/// Polling and places.
+/// Polling and paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Daemon {
-    /// Where clients connect.
+pub struct DaemonSettings {
+    /// The socket that clients connect to.
     pub socket: PathBuf,
-    /// Where the store lies.
+    /// The directory of the store.
     pub state_dir: PathBuf,
-    /// The time from one poll to the next.
+    /// The time between polls.
     pub poll_interval: Duration,
-    /// Whether processes may be ended although these are not the host's pids.
+    /// Whether processes may be ended although their pids are not those of the host.
     pub foreign_pids: bool,
 }
 
-/// Who may what.
+/// Groups and visibility.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
-    /// The group that may end anybody's processes.
+pub struct AccessSettings {
+    /// The group that may end processes of all users.
     pub operator_group: String,
     /// The group that may edit the rules.
     pub admin_group: String,
-    /// Whether plain users may not see others' command lines.
+    /// Whether the command lines of others are hidden from plain users.
     pub hide_other_users: bool,
-    /// The label of a container that names whose it is; empty for none.
+    /// The container label that names the owner; empty for none.
     pub owner_label: String,
 }
 
-/// What is read.
+/// Sources of readings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Backends {
-    /// Which vendors, out of [`keys::BACKENDS`].
+pub struct BackendSettings {
+    /// The enabled vendors, from [`keys::BACKENDS`].
     pub enabled: Vec<String>,
-    /// A bare name or an absolute path.
+    /// A file name or an absolute path.
     pub nvidia_library: String,
-    /// `/sys`, but in tests.
+    /// `/sys`, except in tests.
     pub sysfs_root: PathBuf,
-    /// `/proc`, but in tests.
+    /// `/proc`, except in tests.
     pub procfs_root: PathBuf,
-    /// `/`, but where the host's files are seen elsewhere.
+    /// `/`, unless the files of the host are mounted elsewhere.
     pub host_root: PathBuf,
 }
 
-/// What is kept.
+/// The store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Audit {
-    /// The time from one sample to the next.
+pub struct AuditSettings {
+    /// The time between samples.
     pub sample_interval: Duration,
     /// How long samples are kept.
     pub keep_samples: Duration,
     /// How long minutes are kept.
     pub keep_minutes: Duration,
-    /// How long hours are kept, and with them which processes ran.
+    /// How long hours, and the processes that ran, are kept.
     pub keep_hours: Duration,
 }
 
-/// What nobody ends, whoever asks, besides what the box itself needs.
+/// Processes that are never ended, in addition to those that the host itself needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Protect {
-    /// Names of processes, whole.
+pub struct ProtectSettings {
+    /// Full names of processes.
     pub names: Vec<String>,
-    /// Names or numbers of users.
+    /// Names or uids of users.
     pub users: Vec<String>,
     /// Names of systemd units, with `*` and `?`.
     pub units: Vec<String>,
@@ -117,42 +119,42 @@ pub struct Protect {
     pub containers: Vec<String>,
 }
 
-/// What is judged.
+/// The guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Guard {
+pub struct GuardSettings {
     /// The file of rules.
     pub rules: PathBuf,
-    /// Where the terminals lie on which people are warned; `None` where they are on none.
+    /// The directory of the terminals on which users are warned; `None` to warn on none.
     pub terminals: Option<PathBuf>,
 }
 
-/// What is taken for a rogue.
+/// The watch for rogue processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rogue {
+pub struct RogueSettings {
     /// The file of rules.
     pub rules: PathBuf,
 }
 
-/// How devices are reset.
+/// Resets of devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reset {
+pub struct ResetSettings {
     /// The socket of `gpukill-reset`.
     pub helper: PathBuf,
 }
 
-/// With this begins every variable that overrides a key.
-pub const PREFIX: &str = "GPUKILLD_";
+/// The prefix of environment variables that override a key.
+pub const ENVIRONMENT_PREFIX: &str = "GPUKILLD_";
 
-/// Settings that cannot be used, with every reason.
+/// Settings that cannot be used, with all reasons.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Invalid {
-    /// The file, where there is one.
+pub struct ConfigError {
+    /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// What is wrong with it or with the environment.
-    pub mistakes: Vec<Mistake>,
+    /// The mistakes in the file and in the environment.
+    pub mistakes: Vec<SettingMistake>,
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for ConfigError {
     /// One mistake on each line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, mistake) in self.mistakes.iter().enumerate() {
@@ -170,120 +172,122 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A settings file is a few hundred bytes.
-const LONGEST_FILE: u64 = 1 << 20;
+/// A settings file has a few hundred bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// For whom the daemon runs.
+/// The users that the daemon serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// For everybody on the box.
-    Box,
-    /// For the one person who starts it.
+pub enum DaemonScope {
+    /// All users of the host.
+    Host,
+    /// The person who starts it.
     Personal,
 }
 
-/// Reads the settings. `named` is the file of `--config`, which must exist; the
-/// usual one need not.
+/// Loads the settings. `named` is the file of `--config`, which must exist; the default file need
+/// not.
 ///
 /// # Errors
-/// Every mistake in the file and in the environment.
+/// All mistakes in the file and in the environment.
 pub fn load(
     named: Option<&Path>,
-    scope: Scope,
+    scope: DaemonScope,
     environment: &[(String, String)],
-) -> Result<Config, Invalid> {
+) -> Result<Config, ConfigError> {
     let (mut config, mut mistakes) = defaults(scope, environment);
-    let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
+    let file = named.map_or_else(|| default_file(scope, environment), Path::to_path_buf);
     match read(&file, scope) {
         Ok((text, metadata)) => {
-            if let Some(why) = distrusted(&metadata, scope) {
+            if let Some(why) = distrust_reason(&metadata, scope) {
                 let what = format!("{}: {why}", file.display());
-                mistakes.push(Mistake { line: None, what });
+                mistakes.push(SettingMistake { line: None, what });
             }
             mistakes.extend(settings::apply_file(KEYS, &text, &mut config));
             if config.daemon.foreign_pids {
-                config.foreign_pids = ForeignPids::said_by(&file, &metadata, scope);
+                config.foreign_pids = ForeignPids::from_file(&file, &metadata, scope);
             }
         }
-        // A link that leads nowhere, as far as the daemon sees, was meant to say something.
+        // A link to a file that the daemon cannot see was meant to provide settings.
         Err(error)
             if error.kind() == std::io::ErrorKind::NotFound
                 && named.is_none()
                 && file.symlink_metadata().is_err() => {}
         Err(error) => {
             let what = format!("cannot read {}: {error}", file.display());
-            mistakes.push(Mistake { line: None, what });
+            mistakes.push(SettingMistake { line: None, what });
         }
     }
     mistakes.extend(settings::apply_environment(
         KEYS,
-        Some(PREFIX),
+        Some(ENVIRONMENT_PREFIX),
         environment.to_vec(),
         &mut config,
     ));
     config.foreign_pids = config
         .foreign_pids
-        .and_environment(config.daemon.foreign_pids);
+        .with_environment(config.daemon.foreign_pids);
     if mistakes.is_empty() {
         Ok(config)
     } else {
-        Err(Invalid {
+        Err(ConfigError {
             file: Some(file),
             mistakes,
         })
     }
 }
 
-/// The text of a settings file, and its metadata. A FIFO is never waited for.
-fn read(path: &Path, scope: Scope) -> std::io::Result<(String, Metadata)> {
+/// Reads the text of a settings file and its metadata. Never waits for a FIFO.
+fn read(path: &Path, scope: DaemonScope) -> std::io::Result<(String, Metadata)> {
     let owner = match scope {
-        Scope::Box => 0,
-        Scope::Personal => rustix::process::geteuid().as_raw(),
+        DaemonScope::Host => 0,
+        DaemonScope::Personal => rustix::process::geteuid().as_raw(),
     };
     let file = trusted_file::open_settings(path, owner)?;
     let metadata = file.metadata()?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_char_device() {
-        return Err(std::io::Error::other("it is no file"));
+        return Err(std::io::Error::other("it is not a file"));
     }
     let mut text = String::new();
-    file.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST_FILE {
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it is longer than 1 MiB"));
     }
     Ok((text, metadata))
 }
 
-/// Why somebody else may have written it. What is no file, such as `/dev/null`, says
-/// nothing of anybody.
-fn distrusted(metadata: &Metadata, scope: Scope) -> Option<String> {
+/// Why another user may have written the file. A file that is not regular, such as `/dev/null`,
+/// contains nothing of anybody.
+fn distrust_reason(metadata: &Metadata, scope: DaemonScope) -> Option<String> {
     let open = match scope {
-        Scope::Box => OTHERS_WRITE,
-        // A person's own group may be of nobody else, and its members write by default.
-        Scope::Personal => 0o002,
+        DaemonScope::Host => OTHERS_WRITE,
+        // A person's own group may have no other member, and its members write by default.
+        DaemonScope::Personal => 0o002,
     };
-    metadata.is_file().then(|| is_others(metadata, open))?
+    metadata
+        .is_file()
+        .then(|| foreign_writer_reason(metadata, open))?
 }
 
-fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
+fn default_file(scope: DaemonScope, environment: &[(String, String)]) -> PathBuf {
     match scope {
-        Scope::Box => PathBuf::from("/etc/gpukill/gpukilld.toml"),
-        Scope::Personal => {
-            base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill/gpukilld.toml")
+        DaemonScope::Host => PathBuf::from("/etc/gpukill/gpukilld.toml"),
+        DaemonScope::Personal => {
+            xdg_directory(environment, "XDG_CONFIG_HOME", ".config").join("gpukill/gpukilld.toml")
         }
     }
 }
 
-fn defaults(scope: Scope, environment: &[(String, String)]) -> (Config, Vec<Mistake>) {
+fn defaults(scope: DaemonScope, environment: &[(String, String)]) -> (Config, Vec<SettingMistake>) {
     let (mut config, mistakes): (Config, _) = settings::defaults(KEYS);
     match scope {
-        Scope::Box => {}
-        Scope::Personal => {
+        DaemonScope::Host => {}
+        DaemonScope::Personal => {
             config.personal = true;
             config.daemon.socket = personal_socket(environment);
             config.daemon.state_dir =
-                base(environment, "XDG_STATE_HOME", ".local/state").join("gpukill");
-            let settings = base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill");
+                xdg_directory(environment, "XDG_STATE_HOME", ".local/state").join("gpukill");
+            let settings = xdg_directory(environment, "XDG_CONFIG_HOME", ".config").join("gpukill");
             config.guard.rules = settings.join("guard.toml");
             config.rogue.rules = settings.join("rogue.toml");
         }
@@ -291,26 +295,26 @@ fn defaults(scope: Scope, environment: &[(String, String)]) -> (Config, Vec<Mist
     (config, mistakes)
 }
 
-/// Where the daemon of one person listens: the same place where `gpukillctl`
-/// looks after the box's own.
+/// The socket of the daemon of one person: the path that `gpukillctl` tries after the one of the
+/// host.
 fn personal_socket(environment: &[(String, String)]) -> PathBuf {
     let uid = rustix::process::getuid().as_raw();
-    let runtime =
-        variable(environment, "XDG_RUNTIME_DIR").map(|base| Path::new(base).join("gpukill"));
+    let runtime = absolute_variable(environment, "XDG_RUNTIME_DIR")
+        .map(|base| Path::new(base).join("gpukill"));
     runtime
         .unwrap_or_else(|| PathBuf::from(format!("/tmp/gpukill-{uid}")))
         .join("gpukilld.sock")
 }
 
-fn base(environment: &[(String, String)], name: &str, below_home: &str) -> PathBuf {
-    variable(environment, name).map_or_else(
-        || Path::new(variable(environment, "HOME").unwrap_or("/")).join(below_home),
+fn xdg_directory(environment: &[(String, String)], name: &str, below_home: &str) -> PathBuf {
+    absolute_variable(environment, name).map_or_else(
+        || Path::new(absolute_variable(environment, "HOME").unwrap_or("/")).join(below_home),
         PathBuf::from,
     )
 }
 
-/// The XDG rules: a relative path is as good as none.
-fn variable<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
+/// XDG rules: a relative path is ignored.
+fn absolute_variable<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = environment
         .iter()
         .find(|(key, _)| key == name)
@@ -340,11 +344,11 @@ mod tests {
             .collect()
     }
 
-    fn loaded(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+    fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("gpukilld.toml");
         std::fs::write(&file, text).unwrap();
-        let result = load(Some(&file), Scope::Box, &environment(variables));
+        let result = load(Some(&file), DaemonScope::Host, &environment(variables));
         result.map_err(|invalid| {
             invalid
                 .to_string()
@@ -353,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_is_not_no_settings() {
+    fn dangling_link_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         let variables = environment(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
-        let load = || load(None, Scope::Personal, &variables);
+        let load = || load(None, DaemonScope::Personal, &variables);
         assert!(load().is_ok());
         std::fs::create_dir(home.path().join("gpukill")).unwrap();
         let link = home.path().join("gpukill/gpukilld.toml");
@@ -365,54 +369,62 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_somebody_else_may_have_written_are_not_taken() {
+    fn file_of_another_user_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let file = tempfile::NamedTempFile::new().unwrap();
         let told = |mode, scope| {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, mode).unwrap();
             let (_, metadata) = read(file.path(), scope).unwrap();
-            distrusted(&metadata, scope)
+            distrust_reason(&metadata, scope)
         };
-        let open = "others than its owner may write it: chmod go-w it";
+        let open = "users other than its owner may write it: chmod go-w FILE";
         for (mode, for_all, for_one) in [
             (0o644, None, None),
             (0o664, Some(open), None),
             (0o646, Some(open), Some(open)),
         ] {
-            assert_eq!(told(mode, Scope::Box).as_deref(), for_all, "{mode:o}");
-            assert_eq!(told(mode, Scope::Personal).as_deref(), for_one, "{mode:o}");
+            assert_eq!(
+                told(mode, DaemonScope::Host).as_deref(),
+                for_all,
+                "{mode:o}"
+            );
+            assert_eq!(
+                told(mode, DaemonScope::Personal).as_deref(),
+                for_one,
+                "{mode:o}"
+            );
         }
-        let (_, of_nobody) = read(Path::new("/dev/null"), Scope::Box).unwrap();
-        assert_eq!(distrusted(&of_nobody, Scope::Box), None);
+        let (_, of_nobody) = read(Path::new("/dev/null"), DaemonScope::Host).unwrap();
+        assert_eq!(distrust_reason(&of_nobody, DaemonScope::Host), None);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
-            let why = told(0o644, Scope::Box);
+            let why = told(0o644, DaemonScope::Host);
             assert_eq!(
                 why.as_deref(),
-                Some("it belongs to uid 65534: chown root it")
+                Some("it belongs to uid 65534: change its owner to root")
             );
         }
     }
 
     #[test]
-    fn the_printed_defaults_are_the_defaults() {
-        let defaults = loaded("", &[]).unwrap();
-        assert_eq!(loaded(&print_default(), &[]), Ok(defaults.clone()));
+    fn printed_defaults_are_the_defaults() {
+        let defaults = load_text("", &[]).unwrap();
+        assert_eq!(load_text(&print_default(), &[]), Ok(defaults.clone()));
         let expected = Config {
-            daemon: Daemon {
+            daemon: DaemonSettings {
                 socket: DEFAULT_SOCKET.into(),
                 state_dir: "/var/lib/gpukill".into(),
                 poll_interval: Duration::from_secs(2),
                 foreign_pids: false,
             },
-            access: Access {
+            access: AccessSettings {
                 operator_group: "gpukill-operators".into(),
                 admin_group: "gpukill-admin".into(),
                 hide_other_users: false,
                 owner_label: String::new(),
             },
-            backends: Backends {
+            backends: BackendSettings {
                 enabled: ["nvidia", "amd", "intel", "drm", "apple"]
                     .map(str::to_owned)
                     .to_vec(),
@@ -421,24 +433,24 @@ mod tests {
                 procfs_root: "/proc".into(),
                 host_root: "/".into(),
             },
-            audit: Audit {
+            audit: AuditSettings {
                 sample_interval: Duration::from_secs(10),
                 keep_samples: Duration::from_secs(7 * 86_400),
                 keep_minutes: Duration::from_secs(90 * 86_400),
                 keep_hours: Duration::from_secs(2 * 365 * 86_400),
             },
-            guard: Guard {
+            guard: GuardSettings {
                 rules: "/etc/gpukill/rules/guard.toml".into(),
                 terminals: Some("/dev".into()),
             },
-            rogue: Rogue {
+            rogue: RogueSettings {
                 rules: "/etc/gpukill/rules/rogue.toml".into(),
             },
-            reset: Reset {
+            reset: ResetSettings {
                 helper: "/run/gpukill-reset.sock".into(),
             },
             alerts: Thresholds::default(),
-            protect: Protect::default(),
+            protect: ProtectSettings::default(),
             foreign_pids: ForeignPids::Refuse,
             personal: false,
         };
@@ -446,10 +458,18 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once_with_its_line() {
-        let text = "[daemon]\npoll_interval = \"2\"\nsocket = \"relative\"\n[acess]\n[backends]\nenabled = [\"nvidea\"]\nnvidia_library = \"../evil.so\"\n[audit]\nkeep_samples = 7\n";
+    fn reports_all_mistakes_with_lines() {
+        let text = "[daemon]\n\
+                    poll_interval = \"2\"\n\
+                    socket = \"relative\"\n\
+                    [acess]\n\
+                    [backends]\n\
+                    enabled = [\"nvidea\"]\n\
+                    nvidia_library = \"../evil.so\"\n\
+                    [audit]\n\
+                    keep_samples = 7\n";
         assert_eq!(
-            loaded(
+            load_text(
                 text,
                 &[
                     ("GPUKILLD_ACCESS_HIDE_OTHER_USERS", "maybe"),
@@ -457,36 +477,48 @@ mod tests {
                 ]
             )
             .unwrap_err(),
-            "2: daemon.poll_interval: \"2\" is not a duration from \"100ms\" to \"1h\", like \"2s\" or \"7d\"\n\
+            "2: daemon.poll_interval: \"2\" is not a duration from \"100ms\" to \"1h\", like \"2s\" \
+             or \"7d\"\n\
              3: daemon.socket: \"relative\" is not an absolute path\n\
              4: unknown key acess\n\
              6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple\n\
-             7: backends.nvidia_library: \"../evil.so\" is neither a bare file name nor an absolute path\n\
-             9: audit.keep_samples: 7 is not a duration from \"1h\" to \"10y\", like \"2s\" or \"7d\"\n\
+             7: backends.nvidia_library: \"../evil.so\" is neither a bare file name nor an absolute \
+             path\n\
+             9: audit.keep_samples: 7 is not a duration from \"1h\" to \"10y\", like \"2s\" or \
+             \"7d\"\n\
              GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"maybe\" is neither true nor false\n\
              GPUKILLD_NONSENSE overrides no setting"
         );
     }
 
     #[test]
-    fn what_is_protected_is_named_whole() {
-        let text = "[protect]\nnames = [\"ollama\", \"ollama\", \"vllm serve\"]\nunits = [\"train@1.service\", \"vllm@*.service\"]\n";
-        let expected = Protect {
+    fn protected_names_are_exact() {
+        let text = "[protect]\n\
+                    names = [\"ollama\", \"ollama\", \"vllm serve\"]\n\
+                    units = [\"train@1.service\", \"vllm@*.service\"]\n";
+        let expected = ProtectSettings {
             names: vec!["ollama".into(), "vllm serve".into()],
             units: vec!["train@1.service".into(), "vllm@*.service".into()],
-            ..Protect::default()
+            ..ProtectSettings::default()
         };
-        assert_eq!(loaded(text, &[]).unwrap().protect, expected);
+        assert_eq!(load_text(text, &[]).unwrap().protect, expected);
         let long = "x".repeat(256);
         let text = format!(
-            "[protect]\nnames = [\"python*\"]\nusers = \"prod\"\nunits = [\"inference\"]\ncontainers = [\"{long}\"]\nprocesses = []\n"
+            "[protect]\n\
+             names = [\"python*\"]\n\
+             users = \"prod\"\n\
+             units = [\"inference\"]\n\
+             containers = [\"{long}\"]\n\
+             processes = []\n"
         );
         assert_eq!(
-            loaded(&text, &[]).unwrap_err(),
+            load_text(&text, &[]).unwrap_err(),
             format!(
-                "2: protect.names: \"python*\" has a wildcard: write the whole name; only units take * and ?\n\
+                "2: protect.names: \"python*\" has a wildcard: write the full name; only units \
+                 accept * and ?\n\
                  3: protect.users: \"prod\" is not a list of names\n\
-                 4: protect.units: \"inference\" is neither a .service nor a .scope, nor a pattern that ends with *\n\
+                 4: protect.units: \"inference\" is neither a .service nor a .scope, nor a pattern \
+                 that ends with *\n\
                  5: protect.containers: \"{long}\" is longer than 255 bytes\n\
                  6: unknown key protect.processes"
             )
@@ -494,11 +526,11 @@ mod tests {
         let many: Vec<String> = (0..257).map(|n| format!("\"{n}\"")).collect();
         let text = format!("[protect]\nusers = [{}]\n", many.join(","));
         let why = "2: protect.users: has 257 names, more than 256";
-        assert_eq!(loaded(&text, &[]).unwrap_err(), why);
+        assert_eq!(load_text(&text, &[]).unwrap_err(), why);
     }
 
     #[test]
-    fn thresholds_of_alerts_are_whole_and_none_is_set_that_is_not_written() {
+    fn alert_thresholds_are_whole_and_optional() {
         let text = "[alerts]\ntemp_threshold_celsius = 85.0\nmemory_threshold_percent = 90.0\n";
         let whole = text.replace(".0", "");
         let expected = Thresholds {
@@ -506,7 +538,7 @@ mod tests {
             memory: Some(Percent(90)),
         };
         for text in [text, &whole] {
-            assert_eq!(loaded(text, &[]).unwrap().alerts, expected);
+            assert_eq!(load_text(text, &[]).unwrap().alerts, expected);
         }
         let text = "[alerts]\nmemory_threshold_percent = 100\n";
         let hottest = ("GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS", "150");
@@ -514,37 +546,40 @@ mod tests {
             temperature: Some(Celsius(150)),
             memory: Some(Percent(100)),
         };
-        assert_eq!(loaded(text, &[hottest]).unwrap().alerts, expected);
+        assert_eq!(load_text(text, &[hottest]).unwrap().alerts, expected);
         assert_eq!(
-            loaded("[alerts]\n", &[]).unwrap().alerts,
+            load_text("[alerts]\n", &[]).unwrap().alerts,
             Thresholds::default()
         );
         let told = |value: &str| {
             let text = format!(
                 "[alerts]\ntemp_threshold_celsius = {value}\nmemory_threshold_percent = {value}\n"
             );
-            loaded(&text, &[]).unwrap_err()
+            load_text(&text, &[]).unwrap_err()
         };
         for value in ["0", "151", "85.5", "nan", "-1", "1e300", "\"85\"", "true"] {
             let shown = value.parse::<toml::Value>().unwrap();
             assert_eq!(
                 told(value),
                 format!(
-                    "2: alerts.temp_threshold_celsius: {shown} is not a whole number from 1 to 150\n\
-                     3: alerts.memory_threshold_percent: {shown} is not a whole number from 1 to 100"
+                    "2: alerts.temp_threshold_celsius: {shown} is not a whole number from 1 to \
+                     150\n\
+                     3: alerts.memory_threshold_percent: {shown} is not a whole number from 1 to \
+                     100"
                 )
             );
         }
         let variable = ("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "101");
         assert_eq!(
-            loaded("[alerts]\ntemp_treshold_celsius = 85\n", &[variable]).unwrap_err(),
-            "2: unknown key alerts.temp_treshold_celsius; did you mean alerts.temp_threshold_celsius?\n\
+            load_text("[alerts]\ntemp_treshold_celsius = 85\n", &[variable]).unwrap_err(),
+            "2: unknown key alerts.temp_treshold_celsius; did you mean \
+             alerts.temp_threshold_celsius?\n\
              GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT: \"101\" is not a whole number from 1 to 100"
         );
     }
 
     #[test]
-    fn the_thresholds_of_alerts_are_printed_as_comments() {
+    fn alert_thresholds_are_printed_as_comments() {
         let printed = print_default();
         let (_, section) = printed.split_once("\n[alerts]\n").unwrap();
         let (section, _) = section.split_once("\n[").unwrap();
@@ -558,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_pids_are_believed_of_ones_own_file_and_not_of_the_environment() {
+    fn foreign_pids_are_trusted_only_from_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("gpukilld.toml");
         let set = ("GPUKILLD_DAEMON_FOREIGN_PIDS", "true");
@@ -567,22 +602,22 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let allowed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(&file, allowed).unwrap();
-            let config = load(Some(&file), Scope::Personal, &environment(variables));
+            let config = load(Some(&file), DaemonScope::Personal, &environment(variables));
             config.unwrap().foreign_pids
         };
         let by_file = "[daemon]\nforeign_pids = true\n";
-        assert_eq!(loaded(by_file, &[]), ForeignPids::Act);
-        assert_eq!(loaded(by_file, &[set]), ForeignPids::Act);
+        assert_eq!(loaded(by_file, &[]), ForeignPids::Allow);
+        assert_eq!(loaded(by_file, &[set]), ForeignPids::Allow);
         assert_eq!(loaded(by_file, &[unset]), ForeignPids::Refuse);
         assert_eq!(loaded("", &[]), ForeignPids::Refuse);
-        let alone = ForeignPids::NotBelieved("no file says so".into());
+        let alone = ForeignPids::NotTrusted("no file sets it".into());
         assert_eq!(loaded("", &[set]), alone);
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_for_every_key() {
-        type Case = (&'static str, &'static str, fn(&Config) -> String);
-        let cases: &[Case] = &[
+    fn environment_overrides_file_for_every_key() {
+        type EnvironmentCase = (&'static str, &'static str, fn(&Config) -> String);
+        let cases: &[EnvironmentCase] = &[
             ("GPUKILLD_DAEMON_SOCKET", "/x/s", |c| {
                 c.daemon.socket.display().to_string()
             }),
@@ -668,19 +703,23 @@ mod tests {
         ];
         assert_eq!(cases.len(), KEYS.len());
         for (name, value, read) in cases {
-            let config = loaded(&print_default(), &[(name, value)]).unwrap();
+            let config = load_text(&print_default(), &[(name, value)]).unwrap();
             assert_eq!(read(&config), *value, "{name}");
         }
     }
 
     #[test]
-    fn a_file_that_was_named_must_exist_and_the_usual_one_need_not() {
-        let missing = load(Some(Path::new("/nonexistent/x.toml")), Scope::Box, &[]);
+    fn named_file_must_exist() {
+        let missing = load(
+            Some(Path::new("/nonexistent/x.toml")),
+            DaemonScope::Host,
+            &[],
+        );
         assert_eq!(
             missing.unwrap_err().to_string(),
             "cannot read /nonexistent/x.toml: No such file or directory (os error 2)"
         );
-        let endless = load(Some(Path::new("/dev/zero")), Scope::Box, &[]);
+        let endless = load(Some(Path::new("/dev/zero")), DaemonScope::Host, &[]);
         assert_eq!(
             endless.unwrap_err().to_string(),
             "cannot read /dev/zero: it is longer than 1 MiB"
@@ -689,13 +728,13 @@ mod tests {
             ("XDG_CONFIG_HOME", "/nonexistent"),
             ("HOME", "/nonexistent"),
         ]);
-        assert!(load(None, Scope::Personal, &nowhere).is_ok());
+        assert!(load(None, DaemonScope::Personal, &nowhere).is_ok());
     }
 
     #[test]
-    fn a_personal_daemon_lives_in_its_owners_directories() {
+    fn personal_daemon_uses_xdg_directories() {
         let variables = environment(&[("XDG_RUNTIME_DIR", "/run/user/7"), ("HOME", "/home/ann")]);
-        let config = load(None, Scope::Personal, &variables).unwrap();
+        let config = load(None, DaemonScope::Personal, &variables).unwrap();
         assert_eq!(
             config.daemon.socket,
             Path::new("/run/user/7/gpukill/gpukilld.sock")
@@ -713,7 +752,7 @@ mod tests {
         );
         let without = load(
             None,
-            Scope::Personal,
+            DaemonScope::Personal,
             &environment(&[("HOME", "/home/ann")]),
         )
         .unwrap();

@@ -1,12 +1,12 @@
-//! Rules of others, read and tried in a short-lived child: this program, started again
-//! without a capability and with limits of memory and time. What compiling their patterns
-//! needs goes with the child; the daemon gets the answer.
+//! Reads and tries untrusted rules in a short-lived child: this program, started again without
+//! capabilities and with limits on memory and time. The memory for compiled patterns is freed with
+//! the child; the daemon gets only the answer.
 
 pub(crate) mod child;
 
-use crate::audit::RulesOf;
-use gpukill_policy::guard::Grant;
-use gpukill_policy::guard::losses::Present;
+use crate::store::RuleSetKind;
+use gpukill_policy::guard::SnoozeGrant;
+use gpukill_policy::guard::device_losses::PresentFacts;
 use gpukill_proto::transport::MAX_RESPONSE;
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::units::Timestamp;
@@ -19,54 +19,54 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// What a child is to do with rules.
+/// A task for the child.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
-    /// Read them: answered with `Result<(), Vec<Wrong>>`.
+pub(crate) enum EvaluatorRequest {
+    /// Check rules: answered with `Result<(), Vec<RulesMistake>>`.
     Check {
-        /// Whether they are the guard's; else they are those on rogues.
+        /// Whether these are rules of the guard; otherwise rogue rules.
         is_guard: bool,
-        /// The file.
+        /// The text of the file.
         text: String,
     },
-    /// Say what they would have done: answered with `Result<ReplayReport, Refusal>`.
+    /// Replay rules: answered with `Result<ReplayReport, Refusal>`.
     Replay {
-        /// Of the store.
+        /// The directory of the store.
         directory: PathBuf,
-        /// The file.
+        /// The text of the file.
         text: String,
-        /// The snoozes that hold or held of late.
-        snoozes: Vec<Grant>,
-        /// From then on.
+        /// The active and recent snoozes.
+        snoozes: Vec<SnoozeGrant>,
+        /// The start of the replay.
         since: Timestamp,
-        /// Until then.
+        /// The end of the replay.
         until: Timestamp,
-        /// How things are now, where that is until now.
-        present: Option<Present>,
+        /// The current facts, if the replay ends now.
+        present: Option<PresentFacts>,
     },
 }
 
-impl Request {
-    /// Rules of this kind are to be read.
-    pub(crate) fn check(of: RulesOf, text: &str) -> Self {
+impl EvaluatorRequest {
+    /// A request to check rules of this kind.
+    pub(crate) fn check(of: RuleSetKind, text: &str) -> Self {
         Self::Check {
-            is_guard: of == RulesOf::Guard,
+            is_guard: of == RuleSetKind::Guard,
             text: text.to_owned(),
         }
     }
 
-    /// The most memory that may be allocated for it. Rules that are read come into
-    /// force, and are kept in the daemon; a replay holds what it found until its end.
-    const fn memory(&self) -> u64 {
+    /// The maximum memory for the task. Checked rules come into force and stay in the daemon; a
+    /// replay holds its results until its end.
+    const fn memory_limit(&self) -> u64 {
         match self {
             Self::Check { .. } => 48 << 20,
             Self::Replay { .. } => 256 << 20,
         }
     }
 
-    /// The most time on a processor, in seconds. A month of a large box takes some
-    /// seconds to replay.
-    const fn seconds(&self) -> u64 {
+    /// The maximum processor time, in seconds. A replay of a month of a large host takes some
+    /// seconds.
+    const fn cpu_seconds(&self) -> u64 {
         match self {
             Self::Check { .. } => 30,
             Self::Replay { .. } => 600,
@@ -76,62 +76,66 @@ impl Request {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum Failed {
-    /// Nobody wants it any more.
-    Unwanted,
-    /// The child ended without one; says why.
+pub(crate) enum EvaluatorError {
+    /// The caller no longer wants it.
+    Cancelled,
+    /// The child ended without an answer; holds the reason.
     Ended(String),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for EvaluatorError {
     fn from(error: io::Error) -> Self {
         Self::Ended(error.to_string())
     }
 }
 
-/// Has a child do it, and ends that when the answer is wanted no more. Blocks.
+/// Runs a task in a child, which is ended when the answer is no longer wanted. Blocks.
 ///
 /// # Errors
-/// When there is no answer.
-pub(crate) fn evaluate<T: DeserializeOwned>(
-    request: &Request,
+/// If there is no answer.
+pub(crate) fn run_in_child<T: DeserializeOwned>(
+    request: &EvaluatorRequest,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<T, Failed> {
+) -> Result<T, EvaluatorError> {
     let bytes = encode(request).map_err(io::Error::other)?;
-    let mut child = Evaluator::spawn()?;
-    // The child reads all before it answers. One that ends early says so by its status.
+    let mut child = EvaluatorProcess::spawn()?;
+    // The child reads everything before it answers. If it ends early, its status says why.
     let mut input = child.0.stdin.take();
     let written = input.as_mut().map(|input| input.write_all(&bytes));
     drop(input);
     let mut answer = Vec::new();
     if let (Some(Ok(())), Some(mut output)) = (written, child.0.stdout.take()) {
-        answer = read_while(&mut output, is_wanted)?;
+        answer = read_answer(&mut output, is_wanted)?;
     }
     let status = child.0.wait()?;
     if !status.success() {
-        return Err(Failed::Ended(format!(
-            "reading them takes more than {} MiB of memory or {} s: use fewer or simpler patterns",
-            request.memory() >> 20,
-            request.seconds(),
+        return Err(EvaluatorError::Ended(format!(
+            "reading the rules takes more than {} MiB of memory or {} s: use fewer or simpler \
+             patterns",
+            request.memory_limit() >> 20,
+            request.cpu_seconds(),
         )));
     }
-    decode(&answer).map_err(|error| Failed::Ended(error.to_string()))
+    decode(&answer).map_err(|error| EvaluatorError::Ended(error.to_string()))
 }
 
-/// How often it is looked whether the answer is still wanted.
-const STEP: Timespec = Timespec {
+/// How often `is_wanted` is checked.
+const CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-fn read_while(output: &mut ChildStdout, is_wanted: &dyn Fn() -> bool) -> Result<Vec<u8>, Failed> {
+fn read_answer(
+    output: &mut ChildStdout,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, EvaluatorError> {
     let (mut answer, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         if !is_wanted() {
-            return Err(Failed::Unwanted);
+            return Err(EvaluatorError::Cancelled);
         }
         let mut ready = [PollFd::new(output, PollFlags::IN)];
-        match poll(&mut ready, Some(&STEP)) {
+        match poll(&mut ready, Some(&CHECK_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
@@ -139,19 +143,19 @@ fn read_while(output: &mut ChildStdout, is_wanted: &dyn Fn() -> bool) -> Result<
         match output.read(&mut chunk)? {
             0 => return Ok(answer),
             length if answer.len() + length > MAX_RESPONSE => {
-                return Err(Failed::Ended("the answer is too long".to_owned()));
+                return Err(EvaluatorError::Ended("the answer is too long".to_owned()));
             }
             length => answer.extend_from_slice(chunk.get(..length).unwrap_or_default()),
         }
     }
 }
 
-/// A child, which ends with this.
-struct Evaluator(Child);
+/// A child, which is ended when this is dropped.
+struct EvaluatorProcess(Child);
 
-impl Evaluator {
+impl EvaluatorProcess {
     fn spawn() -> io::Result<Self> {
-        // The running program itself, even when an upgrade has replaced its file.
+        // The running program itself, even if an upgrade has replaced its file.
         let mut program = Command::new("/proc/self/exe");
         program.arg0("gpukilld-rules").arg("--evaluate");
         let child = program
@@ -166,9 +170,9 @@ impl Evaluator {
     }
 }
 
-impl Drop for Evaluator {
+impl Drop for EvaluatorProcess {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

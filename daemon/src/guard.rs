@@ -1,173 +1,172 @@
-//! The guard: judges each sample by the admin's rules, on a thread of its own.
+//! The guard: evaluates each sample by the rules of the admin, on a thread of its own.
 //!
-//! What a sample says to rules, [`bucket`] tells; the rules in force and the file
-//! they come from, [`rules`] keeps; [`judging`] is the thread, and what it remembers
-//! survives a restart in [`remembered`]; whoever breaks rules hears of it by [`telling`].
-//! What is decided is `policy::guard`'s.
+//! [`sample`] turns a sample into what rules see; [`rules`] holds the rules in force and their
+//! file; [`worker`] is the thread, whose state survives a restart in [`saved_state`]; [`notify`]
+//! informs the users who break rules. The decisions are made in `policy::guard`.
 
-pub(crate) mod bucket;
+pub(crate) mod sample;
 
 mod rules;
 
-mod remembered;
+mod saved_state;
 
-mod today;
+mod daily_counts;
 
-mod telling;
+mod notify;
 
-mod judging;
+mod worker;
 
-mod standing;
+mod status;
 
-mod acting;
+mod enforcement;
 
 pub(crate) mod replay;
 
-use crate::audit::{DeviceProcess, Sample, Store};
-use crate::civil::civil;
-use crate::enforce::Enforcer;
-use crate::faults::FaultCause;
-use crate::rules_file::Edited;
-pub(crate) use acting::Asked;
-use acting::{Armed, SnoozeOrder, Snoozing};
+use crate::fault_tracker::FaultCause;
+use crate::kill::KillService;
+use crate::local_time::to_civil_time;
+use crate::rules_file::EditResult;
+use crate::store::{DeviceProcess, Sample, Store};
 use chrono::Local;
-use gpukill_policy::guard::losses::{Losses, Present};
-use gpukill_policy::guard::rules::Rehearsed;
-use gpukill_policy::guard::schedule::Civil;
-use gpukill_policy::guard::{NotSnoozed, simulated_jobs};
+#[cfg(test)]
+pub(crate) use daily_counts::DailyCounts;
+pub(crate) use daily_counts::{ActionCounts, CountsByUser};
+pub(crate) use enforcement::SnoozeQuery;
+use enforcement::{GuardEnforcer, SnoozeCommand, SnoozePermits};
+use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
+use gpukill_policy::guard::rules::EnforcementMode;
+use gpukill_policy::guard::schedule::LocalTime;
+use gpukill_policy::guard::{SnoozeError, simulated_jobs};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
 };
+use gpukill_proto::model::{FaultCode, Snapshot};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
-use judging::{Judging, Order};
-use rules::Keeper;
-pub(crate) use rules::{InForce, check_rules, read_rules};
-pub(crate) use standing::Standing;
+use rules::GuardRuleStore;
+pub(crate) use rules::{GuardRulesInForce, check_rules, parse_rules};
+pub(crate) use status::GuardStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-#[cfg(test)]
-pub(crate) use today::Today;
-pub(crate) use today::{Counted, Tally};
 use tokio::sync::{Semaphore, oneshot, watch};
+use worker::{GuardCommand, GuardWorker};
 
-/// So many samples may wait to be judged before new ones are dropped: they are ten
-/// seconds each, and each takes milliseconds.
-const QUEUE: usize = 16;
+/// At most this many samples wait to be evaluated before new ones are dropped: they are ten seconds
+/// each, and each takes milliseconds.
+const QUEUE_CAPACITY: usize = 16;
 
-/// How long the end of the thread is waited for: it has little to do, but the disk may
-/// be slow.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stop waits for the thread: it has little to do, but the disk may be slow.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// So long whoever asks how it stands waits for the disk.
-const LOOK: Duration = Duration::from_millis(500);
+/// How long a status request waits for the disk.
+const FILE_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// So long whoever asks for more time waits for the guard.
-const SNOOZE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a snooze request waits for the guard.
+const SNOOZE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A moment as rules have it: as the box's people count time.
-pub(crate) fn civil_of(moment: Timestamp) -> Civil {
-    civil(&Local, moment)
+/// A moment in the local time of the host, as rules use it.
+pub(crate) fn local_time_of(moment: Timestamp) -> LocalTime {
+    to_civil_time(&Local, moment)
 }
 
-/// How many people rules on behaviour concern, in words.
-fn concern(doubt: &RulesDoubt) -> String {
+/// Describes how many people are affected by the rules on behaviour.
+fn describe_doubt(doubt: &RulesDoubt) -> String {
     let RulesDoubt { people, of, .. } = doubt;
-    format!("idle, waste, runaway and growth rules concerned {people} of {of} people within a day")
+    format!("idle, waste, runaway and growth rules affected {people} of {of} users within a day")
 }
 
-/// Which processes live, by pid and start in ticks.
-pub(crate) trait Living: Send + Sync {
-    /// Whether this one does.
-    fn has(&self, pid: u32, start_ticks: u64) -> bool;
+/// Tells which processes are alive, by pid and start in ticks.
+pub(crate) trait ProcessLiveness: Send + Sync {
+    /// Whether this process is alive.
+    fn is_alive(&self, pid: u32, start_ticks: u64) -> bool;
 
-    /// All that do.
-    fn all(&self) -> BTreeSet<(u32, u64)>;
+    /// All processes that are alive.
+    fn live_processes(&self) -> BTreeSet<(u32, u64)>;
 }
 
-/// The guard's near side. Clones share it.
+/// The handle of the guard. Clones share the guard.
 #[derive(Clone)]
 pub(crate) struct Guard {
-    orders: SyncSender<Order>,
-    keeper: Arc<Keeper>,
-    in_force: watch::Receiver<InForce>,
-    standing: watch::Receiver<Arc<Standing>>,
+    commands: SyncSender<GuardCommand>,
+    store: Arc<GuardRuleStore>,
+    in_force: watch::Receiver<GuardRulesInForce>,
+    status: watch::Receiver<Arc<GuardStatus>>,
     dropped: Arc<AtomicU64>,
-    /// Tells nothing but that the thread has ended.
+    /// Disconnected when the thread has ended.
     ended: Arc<Mutex<Receiver<()>>>,
-    /// Who looks whether the file has changed: one at a time.
-    look: Arc<Semaphore>,
-    /// Who asks for more time now: each user once, and few at a time.
-    snoozing: Snoozing,
-    living: Arc<dyn Living>,
+    /// Held while the file is checked for changes: one check at a time.
+    file_check: Arc<Semaphore>,
+    /// Limits snooze requests: one for each user, and few at a time.
+    snooze_permits: SnoozePermits,
+    liveness: Arc<dyn ProcessLiveness>,
 }
 
 impl Guard {
-    /// Starts it by the rules and the terminals of these settings, with what it remembered in `directory` when
-    /// it last ran in this boot of the box. With it, when processes were first seen on
-    /// their devices, as it remembers.
+    /// Starts the guard with the rules and terminals of these settings, and the state that was
+    /// saved in `directory` during this boot of the host. Also returns when each process was first
+    /// observed on its devices, from that state.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If a thread cannot be started.
     pub(crate) fn start(
-        settings: crate::config::Guard,
+        settings: crate::config::GuardSettings,
         directory: PathBuf,
         boot: String,
-        living: Arc<dyn Living>,
+        living: Arc<dyn ProcessLiveness>,
         store: Store,
     ) -> std::io::Result<(Self, BTreeMap<DeviceProcess, Timestamp>)> {
-        let (remembered, before) = remembered::load(&directory, &boot);
-        let first = remembered.seen.by_process();
-        let keeper = Arc::new(Keeper::start(settings.rules, before, store.clone()));
+        let (remembered, before) = saved_state::load(&directory, &boot);
+        let first = remembered.history.first_seen_by_process();
+        let keeper = Arc::new(GuardRuleStore::start(settings.rules, before, store.clone()));
         let in_force = keeper.subscribe();
-        let (standing, told) = watch::channel(Arc::default());
-        let (orders, received) = sync_channel(QUEUE);
+        let (standing, status) = watch::channel(Arc::default());
+        let (orders, received) = sync_channel(QUEUE_CAPACITY);
         let (ending, ended) = sync_channel(1);
-        let judging = Judging {
+        let worker = GuardWorker {
             directory,
             boot,
-            living: Arc::clone(&living),
-            remembered,
+            liveness: Arc::clone(&living),
+            state: remembered,
             in_force: in_force.clone(),
-            standing,
+            status: standing,
             store,
             saved_at: Timestamp::default(),
-            is_save_broken: false,
-            beyond: 0,
+            has_save_failed: false,
+            overflow: 0,
             terminals: settings.terminals,
-            armed: None,
+            enforcer: None,
         };
         std::thread::Builder::new()
             .name("guard".into())
             .spawn(move || {
-                let _told_at_the_end = ending;
-                judging.run(&received);
+                let _closed_at_the_end = ending;
+                worker.run(&received);
             })?;
         let guard = Self {
-            orders,
-            keeper,
+            commands: orders,
+            store: keeper,
             in_force,
-            standing: told,
+            status,
             dropped: Arc::default(),
             ended: Arc::new(Mutex::new(ended)),
-            look: Arc::new(Semaphore::new(1)),
-            snoozing: Snoozing::default(),
-            living,
+            file_check: Arc::new(Semaphore::new(1)),
+            snooze_permits: SnoozePermits::default(),
+            liveness: living,
         };
         Ok((guard, first))
     }
 
-    /// Judges a sample, or only looks at it where nobody is judged, unless too many wait already.
-    pub(crate) fn sample(&self, sample: &Sample) {
+    /// Queues a sample for evaluation, or drops it if the queue is full. If the mode is disabled,
+    /// only the process history is updated.
+    pub(crate) fn add_sample(&self, sample: &Sample) {
         match self
-            .orders
-            .try_send(Order::Sample(Box::new(sample.clone())))
+            .commands
+            .try_send(GuardCommand::Sample(Box::new(sample.clone())))
         {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
@@ -176,56 +175,61 @@ impl Guard {
         }
     }
 
-    /// Has jobs ended by this from now on.
-    pub(crate) fn arm(&self, enforcer: Enforcer) {
-        let armed = Armed {
+    /// From now on jobs are ended through this service.
+    pub(crate) fn set_kill_service(&self, enforcer: KillService) {
+        let armed = GuardEnforcer {
             enforcer,
-            orders: self.orders.clone(),
+            commands: self.commands.clone(),
         };
-        // A thread that has ended ends nobody.
-        let _ = self.orders.send(Order::Arm(Box::new(armed)));
+        // A thread that has ended ends no job.
+        let _ = self
+            .commands
+            .send(GuardCommand::SetEnforcer(Box::new(armed)));
     }
 
-    /// Gives more time for a process of `owner`, or says what that would come to.
+    /// Postpones the end of jobs of a process of `owner`, or only reports what that would change.
     ///
     /// # Errors
-    /// Why nobody gets any: [`Refusal::Denied`] where they had all that the rule gives;
-    /// [`Refusal::Busy`] where the guard does not answer.
-    pub(crate) async fn snooze(&self, asked: Asked) -> Result<Vec<GuardRecord>, Refusal> {
+    /// Why nothing is postponed: [`Refusal::Denied`] if all snoozes of the rule are used;
+    /// [`Refusal::Busy`] if the guard does not answer.
+    pub(crate) async fn snooze(&self, asked: SnoozeQuery) -> Result<Vec<GuardRecord>, Refusal> {
         let (pid, _) = asked.process;
         let (answer, answered) = oneshot::channel();
-        // One user's questions never fill the queue that samples wait in.
-        let _turn = self.snoozing.acquire(asked.by).ok_or(Refusal::Busy)?;
-        let order = SnoozeOrder { asked, answer };
-        self.orders
-            .try_send(Order::Snooze(order))
+        // The requests of one user never fill the queue that samples wait in.
+        let _turn = self.snooze_permits.acquire(asked.by).ok_or(Refusal::Busy)?;
+        let order = SnoozeCommand {
+            query: asked,
+            answer,
+        };
+        self.commands
+            .try_send(GuardCommand::Snooze(order))
             .map_err(|_| Refusal::Busy)?;
-        let answered = tokio::time::timeout(SNOOZE_PATIENCE, answered).await;
+        let answered = tokio::time::timeout(SNOOZE_TIMEOUT, answered).await;
         let Ok(Ok(granted)) = answered else {
             return Err(Refusal::Busy);
         };
         granted.map_err(|why| match why {
-            NotSnoozed::NoneLeft => Refusal::Denied {
-                asked: format!("give process {pid} more time: {why}"),
+            SnoozeError::NoneLeft => Refusal::Denied {
+                asked: format!("snooze process {pid}: {why}"),
                 ask: "an admin, who can change the rule".to_owned(),
             },
-            NotSnoozed::NothingEnds
-            | NotSnoozed::NotWarned
-            | NotSnoozed::NotBroken
-            | NotSnoozed::TooLate => Refusal::NoMatch(why.to_string()),
+            SnoozeError::NothingEnds
+            | SnoozeError::NotWarned
+            | SnoozeError::NotBroken
+            | SnoozeError::TooLate => Refusal::NoMatch(why.to_string()),
         })
     }
 
-    /// Reads the rules again.
+    /// Reloads the rules.
     pub(crate) fn reload(&self) {
-        self.keeper.reload();
+        self.store.reload();
         self.wake();
     }
 
-    /// Changes the rules, or says what that would change. Waits for the disk.
+    /// Changes the rules, or only reports what that would change. Waits for the disk.
     ///
     /// # Errors
-    /// As [`Keeper::edit`].
+    /// As [`GuardRuleStore::edit`].
     pub(crate) fn edit(
         &self,
         uid: u32,
@@ -233,145 +237,149 @@ impl Guard {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let open = &self.standing().open;
-        let keeper = &self.keeper;
-        let Edited { mut report, rules } = keeper.edit(uid, edit, expected, is_dry_run, open)?;
-        let mode = rules.book.rules().mode;
+        let open = &self.status().open;
+        let keeper = &self.store;
+        let EditResult { mut report, rules } =
+            keeper.edit(uid, edit, expected, is_dry_run, open)?;
+        let mode = rules.compiled.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
-        let standing = self.standing();
+        let standing = self.status();
         if acts && let Some(doubt) = standing.doubt {
             let are = if is_dry_run { "would be" } else { "are" };
             let confirms = format!(
-                "rules on behaviour {are} confirmed, though {}",
-                concern(&doubt)
+                "rules on behaviour {are} confirmed, although {}",
+                describe_doubt(&doubt)
             );
             report.warnings.insert(0, confirms);
         }
         if acts && standing.tripped_at.is_some() {
             let ends = match is_dry_run {
-                true => "it would end jobs again: it has stopped",
-                false => "it ends jobs again, after it had stopped",
+                true => "it would end jobs again: it is stopped",
+                false => "it ends jobs again: it was stopped",
             };
             let see = format!("{ends}: see gpukillctl guard violations");
             report.warnings.insert(0, see);
         }
         let is_stopped = standing.tripped_at.is_some() || standing.doubt.is_some();
         if acts && is_stopped && !is_dry_run {
-            // A thread that has ended ends nobody.
-            let _ = self.orders.send(Order::GoOn(uid));
+            // A thread that has ended ends no job.
+            let _ = self.commands.send(GuardCommand::Resume(uid));
         }
         self.wake();
         Ok(report)
     }
 
-    /// A part of the text of the rules as it is written now. Waits for the disk.
+    /// A part of the text of the rules as written now. Waits for the disk.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub(crate) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
-        self.keeper.text(offset)
+        self.store.text(offset)
     }
 
     /// A part of the text of the rules in force.
     pub(crate) fn text_in_force(&self, offset: u64) -> RulesText {
-        self.keeper.text_in_force(offset)
+        self.store.text_in_force(offset)
     }
 
-    /// Whether the file says something else than when it was last read; `None` where
-    /// the disk does not say in time.
+    /// Whether the file has changed since it was last read; `None` if the disk does not answer in
+    /// time.
     pub(crate) async fn is_file_changed(&self) -> Option<bool> {
         let looked = async {
-            let turn = Arc::clone(&self.look).acquire_owned().await.ok()?;
-            let keeper = Arc::clone(&self.keeper);
+            let turn = Arc::clone(&self.file_check).acquire_owned().await.ok()?;
+            let keeper = Arc::clone(&self.store);
             let look = move || {
-                // Until it has ended: a disk that hangs keeps one thread, and no more.
+                // Held until the check has ended: a disk that hangs blocks one thread at most.
                 let _turn = turn;
                 keeper.is_changed()
             };
             tokio::task::spawn_blocking(look).await.ok()
         };
-        tokio::time::timeout(LOOK, looked).await.ok().flatten()
+        tokio::time::timeout(FILE_CHECK_TIMEOUT, looked)
+            .await
+            .ok()
+            .flatten()
     }
 
     /// The rules in force.
-    pub(crate) fn in_force(&self) -> InForce {
+    pub(crate) fn in_force(&self) -> GuardRulesInForce {
         self.in_force.borrow().clone()
     }
 
-    /// What the guard knows of now besides its samples. Reads every process.
-    pub(crate) fn present(&self, snapshot: &Snapshot) -> Present {
-        Present {
-            losses: Losses::of(snapshot),
-            living: self.living.all(),
+    /// The facts about now that no sample contains. Reads every process.
+    pub(crate) fn present_facts(&self, snapshot: &Snapshot) -> PresentFacts {
+        PresentFacts {
+            losses: DeviceLosses::from_snapshot(snapshot),
+            living: self.liveness.live_processes(),
         }
     }
 
-    /// The violations that go on, by the rules in force.
-    pub(crate) fn standing(&self) -> Arc<Standing> {
-        let standing = Arc::clone(&self.standing.borrow());
-        match standing.under(&self.in_force().rules.book) {
+    /// The status, with violations by the rules in force.
+    pub(crate) fn status(&self) -> Arc<GuardStatus> {
+        let standing = Arc::clone(&self.status.borrow());
+        match standing.under_rules(&self.in_force().rules.compiled) {
             Some(now) => Arc::new(now),
             None => standing,
         }
     }
 
-    /// What is wrong with it, in words for faults.
+    /// The faults of the guard, as text.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
         let is_rehearsed = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
-        let tripped_at = self.standing().tripped_at.filter(|_| !is_rehearsed);
+        let tripped_at = self.status().tripped_at.filter(|_| !is_rehearsed);
         let stopped = tripped_at.map(|_| {
             FaultCause::new(
                 FaultCode::CircuitBreakerOpen,
-                "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; \
-                 see gpukillctl guard status",
+                "it stopped ending jobs: too many jobs were, or would be, ended in ten minutes; see \
+                 gpukillctl guard status",
             )
         });
-        let unkept = self.standing().is_unkept.then(|| {
+        let unkept = self.status().is_unsaved.then(|| {
             FaultCause::new(
                 FaultCode::GuardStateUnwritten,
-                "what it remembers cannot be written down: it ends nobody, and a restart begins \
-                 anew",
+                "its state cannot be saved: it ends no job, and a restart begins with an empty \
+                 state",
             )
         });
-        let wrong = self.keeper.fault().into_iter();
+        let wrong = self.store.fault().into_iter();
         let wrong = wrong.map(|what| FaultCause::new(FaultCode::RulesMistaken, what));
-        let doubt = self.standing().doubt.filter(|_| !is_rehearsed);
+        let doubt = self.status().doubt.filter(|_| !is_rehearsed);
         let doubted = doubt.map(|doubt| {
             let then = match doubt.only_warn {
                 true => "they only warn until an admin confirms them",
-                false => "if they do fit, confirm them",
+                false => "if they fit, confirm them",
             };
-            // A fault is known by its text: no number that changes is in it.
+            // A fault is identified by its text, so the text contains no changing number.
             let what = format!(
-                "the idle, waste, runaway and growth rules concern many people, and may not fit \
-                 this box: see gpukillctl guard status; {then} with gpukillctl guard soft or \
-                 guard enforce"
+                "the idle, waste, runaway and growth rules affect many users, and may not fit this \
+                 host: see gpukillctl guard status; {then} with gpukillctl guard soft or guard \
+                 enforce"
             );
             FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
         wrong.chain(stopped).chain(doubted).chain(unkept).collect()
     }
 
-    /// How it stands, but for what only the disk knows.
+    /// The status report, without what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
-        let (in_force, standing) = (self.in_force(), self.standing());
+        let (in_force, standing) = (self.in_force(), self.status());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let (done, simulated) = (standing.today.done().all, standing.today.simulated().all);
+        let (done, simulated) = (standing.counts.done().all, standing.counts.simulated().all);
         GuardReport {
             mode: in_force.rules().mode,
-            rehearses: match in_force.rules().rehearsed {
-                Rehearsed::Soft => GuardMode::Soft,
-                Rehearsed::Enforce => GuardMode::Enforce,
+            armed_mode: match in_force.rules().armed_mode {
+                EnforcementMode::Soft => GuardMode::Soft,
+                EnforcementMode::Enforce => GuardMode::Enforce,
             },
-            rules: in_force.rules().counts(),
-            file: self.keeper.path().display().to_string(),
+            rules: in_force.rules().counts_by_source(),
+            file: self.store.path().display().to_string(),
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
             is_file_changed: None,
-            judged_at: standing.judged_at,
+            judged_at: standing.evaluated_at,
             dropped: self.dropped.load(Ordering::Relaxed),
-            beyond: standing.beyond,
+            overflow: standing.overflow,
             tripped_at: standing.tripped_at,
             doubt: standing.doubt,
             open: count(standing.broken().count()),
@@ -385,19 +393,19 @@ impl Guard {
         }
     }
 
-    /// Ends the thread after what waits to be judged, and keeps what it remembers. Waits
-    /// for that: what is decided in the end goes to the store too.
+    /// Ends the thread after all waiting samples, and saves the state. Waits for that: the last
+    /// decisions go to the store too.
     pub(crate) fn stop(&self) {
-        // One that has ended already needs no telling.
-        let is_told = self.orders.try_send(Order::Stop).is_ok();
+        // A thread that has ended already needs no command.
+        let is_sent = self.commands.try_send(GuardCommand::Stop).is_ok();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_told || ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the guard did not end in time: it may begin anew");
+        if !is_sent || ended.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the guard did not end in time: its state may be lost");
         }
     }
 
     fn wake(&self) {
         // A full queue wakes it as well.
-        let _ = self.orders.try_send(Order::Rules);
+        let _ = self.commands.try_send(GuardCommand::RulesChanged);
     }
 }

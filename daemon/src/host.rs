@@ -1,10 +1,9 @@
-//! What the system knows of processes and people. Reads; what it means is for
-//! `policy` to say.
+//! Reads what the system knows of processes and users. The `policy` crate decides what it means.
 //!
-//! In reading order: what is read at once (`status` to `namespace`), what may hang
-//! and is asked for (`asked` to `containers`), and who a pid is, put together from
-//! both (`family` to `crowd`); who uses its job over TCP (`connections`), what it leaves for
-//! verdicts on rogues (`traces`), and the hash of what it executes (`hashes`).
+//! In reading order: data that is read at once (`status` to `namespace`); reads that may hang and
+//! run in the background (`background_cache` to `containers`); process metadata from both
+//! (`ancestors` to `process_table`); the network use of jobs (`sockets`); evidence for rogue
+//! verdicts (`evidence`); and hashes of executables (`hashes`).
 
 mod status;
 
@@ -16,7 +15,7 @@ pub(crate) mod person;
 
 pub(crate) mod namespace;
 
-mod asked;
+mod background_cache;
 
 pub(crate) mod users;
 
@@ -26,7 +25,7 @@ pub(crate) mod accounts;
 
 pub(crate) mod containers;
 
-mod family;
+mod ancestors;
 
 pub(crate) mod fuse;
 
@@ -34,27 +33,24 @@ mod login_defs;
 
 pub(crate) mod memory;
 
-pub(crate) mod condition;
+pub(crate) mod process_state;
 
-pub(crate) mod identity;
+pub(crate) mod process_metadata;
 
 pub(crate) mod process;
 
-pub(crate) mod crowd;
+pub(crate) mod process_table;
 
-pub(crate) mod connections;
+pub(crate) mod sockets;
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "verdicts on rogues will ask for them")
-)]
-pub(crate) mod traces;
+#[cfg_attr(not(test), expect(dead_code, reason = "rogue verdicts will use it"))]
+pub(crate) mod evidence;
 
 pub(crate) mod hashes;
 
 mod seat;
 
 #[cfg(test)]
-mod sleeper;
+mod test_process;
 
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_api;

@@ -1,24 +1,24 @@
-//! gpukilld: knows who uses the GPUs of this box.
+//! gpukilld: knows who uses the GPUs of this host.
 //!
-//! In reading order, lowest first; what a module may know of the others is in
-//! ARCHITECTURE.md:
-//! - [`args`], [`config`], [`clock`]: how it is started and set up
-//! - `catalogue`, `logging`, `systemd`: how it tells the box's admin
-//! - `quiesce`: letting go of a driver on request
-//! - `procfs`: the kernel's small files
-//! - `holders`: who has which device file open
+//! In reading order, lowest first. ARCHITECTURE.md says which module may use which:
+//! - [`args`], [`config`], [`clock`]: start and settings
+//! - `log_events`, `logging`, `systemd`: reports to the admin
+//! - `quiesce`: releases a driver on request
+//! - `procfs`: the small files of the kernel
+//! - `fd_scan`: which process has which device file open
 //! - [`sensor`], `backend`: readings of devices; `gpukill-sensor` is a program of its own
-//! - `host`: what the system knows of processes and people
-//! - `audit`: the store
-//! - `faults`, `state`, `tick`, `poller`: one poll, from readings to a snapshot
-//! - `look`: a look at all processes, for whoever asks
-//! - `authority`: who may what, now
-//! - `enforce`: ends processes
+//! - `host`: processes and people, as the system knows them
+//! - `store`: samples and actions
+//! - `fault_tracker`, `state`, `poll`, `poller`: one poll, from readings to a snapshot
+//! - `full_scan`: a scan of all processes, on request
+//! - `authority`: the rights of callers
+//! - `kill`: ends processes
 //! - `reset`: resets devices
-//! - `terminals`: people's terminals, to write to
+//! - `terminals`: writes to the terminals of people
 //! - `evaluator`: reads and tries rules in a short-lived child
-//! - `guard`: judges samples by the admin's rules
-//! - [`helper`]: `gpukill-reset`, a program of its own
+//! - `state_file`: the JSON files in the state directory
+//! - `guard`: evaluates samples by the rules of the admin
+//! - [`reset_helper`]: `gpukill-reset`, a program of its own
 //! - `server`: the socket
 #![deny(unsafe_code)]
 
@@ -28,7 +28,7 @@ pub mod config;
 
 pub mod clock;
 
-mod catalogue;
+mod log_events;
 
 mod logging;
 
@@ -36,15 +36,15 @@ mod systemd;
 
 mod heap;
 
-mod civil;
+mod local_time;
 
 mod quiesce;
 
 mod procfs;
 
-mod gather;
+mod sampler;
 
-mod holders;
+mod fd_scan;
 
 #[doc(hidden)]
 pub mod sensor;
@@ -53,24 +53,24 @@ mod backend;
 
 mod host;
 
-mod audit;
+mod store;
 
-mod faults;
+mod fault_tracker;
 
 mod state;
 
-mod tick;
+mod poll;
 
 mod poller;
 
-mod look;
+mod full_scan;
 
 mod authority;
 
-mod enforce;
+mod kill;
 
 #[doc(hidden)]
-pub mod helper;
+pub mod reset_helper;
 
 mod reset;
 
@@ -91,13 +91,13 @@ mod server;
 mod startup;
 
 #[doc(hidden)]
-pub mod untrusted;
+pub mod fuzz_api;
 
 #[doc(hidden)]
-pub use holders::measured;
+pub use fd_scan::bench_api;
 
+pub use host::sockets::bench_api as sockets;
 #[doc(hidden)]
-pub use gather::measured as gathered;
-pub use host::connections::measured as sockets;
+pub use sampler::bench_api as gathered;
 
 pub use startup::{EXIT_FAILED, EXIT_USAGE, run};

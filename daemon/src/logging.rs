@@ -1,14 +1,13 @@
-//! Where log messages go: journald when systemd started us, standard error
-//! otherwise. A thread of its own writes them from a bounded queue, for
-//! journald's socket blocks when journald is stuck; what does not fit is
-//! dropped and counted.
+//! The destination of log messages: journald if systemd started the daemon, standard error
+//! otherwise. A thread of its own writes them from a bounded queue, because the socket of journald
+//! blocks when journald is stuck; messages that do not fit are dropped and counted.
 
 mod journal;
 
 mod record;
 
-use journal::Journal;
-use record::Record;
+use journal::JournalSocket;
+use record::LogRecord;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,75 +18,78 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-/// So many messages may wait to be written.
-const QUEUE: usize = 1024;
+/// At most this many messages wait to be written.
+const QUEUE_CAPACITY: usize = 1024;
 
 /// How long the end of the daemon waits for its last messages.
-const FLUSH_PATIENCE: Duration = Duration::from_millis(500);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-enum Order {
-    Write(Record),
+enum LogCommand {
+    Write(LogRecord),
     Flush(SyncSender<()>),
 }
 
-/// The running log. [`Log::flush`] before the process ends.
-pub(crate) struct Log(SyncSender<Order>);
+/// The running log. Call [`LogHandle::flush`] before the process ends.
+pub(crate) struct LogHandle(SyncSender<LogCommand>);
 
-/// Starts logging at `level`, or as `RUST_LOG` says where it is set.
+/// Starts logging at `level`, or as `RUST_LOG` says if it is set.
 ///
 /// # Errors
-/// When `RUST_LOG` makes no sense, or the system gives no thread.
-pub(crate) fn start(level: &str) -> Result<Log, String> {
-    let filter = filter(level, std::env::var("RUST_LOG").ok())?;
-    let (queue, orders) = sync_channel(QUEUE);
+/// If `RUST_LOG` is invalid, or a thread cannot be started.
+pub(crate) fn start(level: &str) -> Result<LogHandle, String> {
+    let filter = parse_filter(level, std::env::var("RUST_LOG").ok())?;
+    let (queue, orders) = sync_channel(QUEUE_CAPACITY);
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&dropped);
-    let sink = Sink::choose();
+    let sink = LogSink::choose();
     std::thread::Builder::new()
         .name("log".into())
-        .spawn(move || write(&sink, &orders, &counter))
+        .spawn(move || write_records(&sink, &orders, &counter))
         .map_err(|error| format!("cannot start the log: {error}"))?;
-    let subscriber = Registry::default().with(filter).with(Queue {
+    let subscriber = Registry::default().with(filter).with(QueueLayer {
         queue: queue.clone(),
         dropped,
     });
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
-    Ok(Log(queue))
+    Ok(LogHandle(queue))
 }
 
-/// What is logged: `RUST_LOG` names targets and levels, as `info,gpukilld::store=debug`.
-fn filter(level: &str, rust_log: Option<String>) -> Result<Targets, String> {
+/// Parses the filter: `RUST_LOG` names targets and levels, as in `info,gpukilld::store=debug`.
+fn parse_filter(level: &str, rust_log: Option<String>) -> Result<Targets, String> {
     match rust_log.filter(|text| !text.is_empty()) {
         Some(text) => text
             .parse::<Targets>()
             .map_err(|error| format!("RUST_LOG: {error}")),
-        // Any client can make tarpc warn, as often as it likes.
+        // Any client can make tarpc log warnings, as often as it likes.
         None => format!("{level},tarpc=error")
             .parse::<Targets>()
             .map_err(|error| error.to_string()),
     }
 }
 
-impl Log {
-    /// Waits, not for long, until all messages are written.
+impl LogHandle {
+    /// Waits a short time until all messages are written.
     pub(crate) fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        if self.0.try_send(Order::Flush(done)).is_ok() {
-            // Too late is no reason to stay.
-            let _ = wait.recv_timeout(FLUSH_PATIENCE);
+        if self.0.try_send(LogCommand::Flush(done)).is_ok() {
+            // A late answer does not delay the end.
+            let _ = wait.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// The layer that queues.
-struct Queue {
-    queue: SyncSender<Order>,
+/// The tracing layer that queues messages.
+struct QueueLayer {
+    queue: SyncSender<LogCommand>,
     dropped: Arc<AtomicU64>,
 }
 
-impl<S: Subscriber> Layer<S> for Queue {
+impl<S: Subscriber> Layer<S> for QueueLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        match self.queue.try_send(Order::Write(Record::of(event))) {
+        match self
+            .queue
+            .try_send(LogCommand::Write(LogRecord::from_event(event)))
+        {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -96,39 +98,39 @@ impl<S: Subscriber> Layer<S> for Queue {
     }
 }
 
-enum Sink {
-    Journal(Journal),
+enum LogSink {
+    Journal(JournalSocket),
     StandardError,
 }
 
-impl Sink {
+impl LogSink {
     fn choose() -> Self {
-        Journal::if_started_by_systemd().map_or(Self::StandardError, Self::Journal)
+        JournalSocket::if_started_by_systemd().map_or(Self::StandardError, Self::Journal)
     }
 
-    fn write(&self, record: &Record) {
+    fn write(&self, record: &LogRecord) {
         match self {
             Self::Journal(journal) => journal.write(record),
             Self::StandardError => {
-                // There is no other place to complain about this one.
+                // A failure to write cannot be reported anywhere.
                 let _ = writeln!(std::io::stderr().lock(), "{}", record.line());
             }
         }
     }
 }
 
-fn write(sink: &Sink, orders: &Receiver<Order>, dropped: &AtomicU64) {
+fn write_records(sink: &LogSink, orders: &Receiver<LogCommand>, dropped: &AtomicU64) {
     while let Ok(order) = orders.recv() {
         match order {
-            Order::Write(record) => sink.write(&record),
-            Order::Flush(done) => {
-                // The asker may have gone on already.
+            LogCommand::Write(record) => sink.write(&record),
+            LogCommand::Flush(done) => {
+                // The caller may have stopped waiting.
                 let _ = done.try_send(());
             }
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            sink.write(&Record::dropped(lost));
+            sink.write(&LogRecord::dropped(lost));
         }
     }
 }
@@ -138,10 +140,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_drops_and_counts_and_never_blocks() {
+    fn full_queue_drops_and_counts() {
         let (queue, orders) = sync_channel(2);
         let dropped = Arc::new(AtomicU64::new(0));
-        let subscriber = Registry::default().with(Queue {
+        let subscriber = Registry::default().with(QueueLayer {
             queue,
             dropped: Arc::clone(&dropped),
         });
@@ -155,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_is_an_error() {
-        assert!(filter("info", Some("gpukilld=loud".into())).is_err());
-        assert!(filter("info", Some("debug".into())).is_ok());
+    fn invalid_filter_is_an_error() {
+        assert!(parse_filter("info", Some("gpukilld=loud".into())).is_err());
+        assert!(parse_filter("info", Some("debug".into())).is_ok());
         assert_eq!(
-            filter("warn", None).unwrap().to_string(),
+            parse_filter("warn", None).unwrap().to_string(),
             "tarpc=error,warn"
         );
     }

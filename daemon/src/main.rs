@@ -1,4 +1,4 @@
-//! gpukilld: the process. What it does is in the library.
+//! The `gpukilld` process. The library does the work.
 #![forbid(unsafe_code)]
 
 use clap::Parser as _;
@@ -8,13 +8,13 @@ fn main() -> ExitCode {
     match gpukilld::args::Args::try_parse() {
         Ok(args) => gpukilld::run(&args),
         Err(error) => {
-            // Help and version are errors to clap, and are none.
+            // clap returns help and version as errors, although they are none.
             let code = if error.use_stderr() {
                 gpukilld::EXIT_USAGE
             } else {
                 0
             };
-            // Nobody can be told when even this cannot be printed.
+            // A failure to print cannot be reported anywhere.
             let _ = error.print();
             ExitCode::from(code)
         }

@@ -1,9 +1,9 @@
-//! The kernel's small files, read whole and bounded: what every part that looks
-//! below `/proc` and `/sys` needs.
+//! Reads small kernel files, whole and bounded, for every module that reads below `/proc` and
+//! `/sys`.
 
 pub(crate) mod file;
 
-pub(crate) mod living;
+pub(crate) mod alive;
 
 pub(crate) mod stat;
 

@@ -1,93 +1,99 @@
-//! Letting go of a driver on request: it cannot be unloaded, updated or reset
-//! while a sensor holds it open. Whoever asks and whoever holds meet here.
+//! Releases a driver on request: it cannot be unloaded, updated or reset while a sensor holds it
+//! open. The requester and the holder of the driver share this state.
 
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Whether the driver is to be let go. Clones share it.
+/// Whether the driver is to be released. Clones share the state.
 #[derive(Clone)]
-pub(crate) struct Quiesce(Arc<Shared>);
+pub(crate) struct Quiesce(Arc<QuiesceState>);
 
-struct Shared {
-    wish: Mutex<Option<Wish>>,
-    /// How often a holder has said that it let go.
-    let_go: watch::Sender<u64>,
-    /// Makes the next poll come at once.
+struct QuiesceState {
+    request: Mutex<Option<QuiesceRequest>>,
+    /// How often a holder has released the driver.
+    releases: watch::Sender<u64>,
+    /// Starts the next poll at once.
     hurry: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Clone, Copy)]
-struct Wish {
-    /// By the clock that nobody sets; the other is for people.
-    ends: Instant,
+struct QuiesceRequest {
+    /// The end by the monotonic clock; `until` is the same time for display.
+    ends_at: Instant,
     until: Timestamp,
 }
 
 impl Quiesce {
-    /// Nothing is to be let go. `hurry` makes the next poll come at once.
+    /// No quiesce is active. `hurry` starts the next poll at once.
     pub(crate) fn new(hurry: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Shared {
-            wish: Mutex::new(None),
-            let_go: watch::Sender::new(0),
+        Self(Arc::new(QuiesceState {
+            request: Mutex::new(None),
+            releases: watch::Sender::new(0),
             hurry: Box::new(hurry),
         }))
     }
 
-    /// Asks whoever holds the driver to let it go for so long, and tells until
-    /// when that holds: longer where somebody else asked for longer.
+    /// Requests that the holder releases the driver for this long, and returns the end time: later
+    /// if an earlier request lasts longer.
     pub(crate) fn begin(&self, length: Duration, now: Timestamp) -> Timestamp {
         let seconds = i64::try_from(length.as_secs()).unwrap_or(i64::MAX);
-        let new = Wish {
-            ends: Instant::now() + length,
+        let new = QuiesceRequest {
+            ends_at: Instant::now() + length,
             until: now.plus_seconds(seconds),
         };
         let mut wish = self.lock();
-        // Somebody else may need it for longer.
-        let longest = wish.filter(|old| old.ends > new.ends).unwrap_or(new);
+        // An earlier request may last longer.
+        let longest = wish.filter(|old| old.ends_at > new.ends_at).unwrap_or(new);
         *wish = Some(longest);
         drop(wish);
         (self.0.hurry)();
         longest.until
     }
 
-    /// Takes the wish back; true when there was one.
+    /// Ends the quiesce; true if one was active.
     pub(crate) fn end(&self) -> bool {
         let was = self.lock().take();
         (self.0.hurry)();
-        was.is_some_and(|wish| Instant::now() < wish.ends)
+        was.is_some_and(|wish| Instant::now() < wish.ends_at)
     }
 
-    /// Until when the driver must not be touched.
+    /// The time until which the driver must not be used.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         let mut wish = self.lock();
-        *wish = wish.filter(|wish| Instant::now() < wish.ends);
+        *wish = wish.filter(|wish| Instant::now() < wish.ends_at);
         wish.map(|wish| wish.until)
     }
 
-    /// Says that the driver is let go.
-    pub(crate) fn is_let_go(&self) {
+    /// Records that the driver is released.
+    pub(crate) fn mark_released(&self) {
         self.0
-            .let_go
+            .releases
             .send_modify(|times| *times = times.wrapping_add(1));
     }
 
-    /// A moment from which [`Self::let_go_since`] can wait. Taken before
-    /// [`Self::begin`], so that nothing is missed.
+    /// A starting point for [`Self::wait_released`]. Take it before [`Self::begin`], so that no
+    /// release is missed.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.0.let_go.subscribe()
+        self.0.releases.subscribe()
     }
 
-    /// Waits until a holder says that it let go; false when none does in time.
-    pub(crate) async fn let_go_since(mut before: watch::Receiver<u64>, patience: Duration) -> bool {
+    /// Waits until a holder releases the driver; false if none does in time.
+    pub(crate) async fn wait_released(
+        mut before: watch::Receiver<u64>,
+        patience: Duration,
+    ) -> bool {
         let said = tokio::time::timeout(patience, before.changed()).await;
         matches!(said, Ok(Ok(())))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Wish>> {
-        // Nothing panics while it holds this lock.
-        self.0.wish.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<QuiesceRequest>> {
+        // No code panics while it holds this lock.
+        self.0
+            .request
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,7 +103,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_wish_ends_by_itself_or_when_it_is_taken_back() {
+    fn quiesce_expires_or_is_ended() {
         let hurried = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&hurried);
         let quiesce = Quiesce::new(move || {
@@ -112,7 +118,7 @@ mod tests {
         quiesce.begin(Duration::ZERO, Timestamp(1_000));
         assert_eq!(quiesce.until(), None);
         assert_eq!(hurried.load(Ordering::Relaxed), 4);
-        // A shorter wish of somebody else does not end a longer one.
+        // A shorter request does not end a longer one.
         let longer = quiesce.begin(Duration::from_secs(60), Timestamp(1_000));
         assert_eq!(
             quiesce.begin(Duration::from_secs(1), Timestamp(2_000)),
@@ -121,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_hears_of_a_holder_that_let_go_and_of_none_that_did_not() {
+    fn wait_returns_after_a_release() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
         let quiesce = Quiesce::new(|| {});
         let before = quiesce.watch();
-        quiesce.is_let_go();
+        quiesce.mark_released();
         let soon = Duration::from_millis(20);
-        assert!(runtime.block_on(Quiesce::let_go_since(before, 500 * soon)));
+        assert!(runtime.block_on(Quiesce::wait_released(before, 500 * soon)));
         let after = quiesce.watch();
-        assert!(!runtime.block_on(Quiesce::let_go_since(after, soon)));
+        assert!(!runtime.block_on(Quiesce::wait_released(after, soon)));
     }
 }

@@ -1,181 +1,199 @@
-//! Resetting devices: what stands in the way is taken away or named, the vendor's
-//! last step is the root helper's, and what came of it is looked at.
+//! Resets devices: removes or names the obstacles, lets the root helper take the vendor's last
+//! step, and verifies the result.
 //!
-//! In reading order: what is [`kept`] of plans and operations, how one is made
-//! ([`planning`]), how it is carried out ([`act`]), how the [`asking`] of the
-//! helper goes, whether the device answers again ([`verify`]), and what the log says
-//! of it ([`events`]).
+//! In reading order: the plans and [`operations`], how a plan is made ([`planner`]) and executed
+//! ([`executor`]), the requests to the helper ([`helper_client`]), the check that the device
+//! answers again ([`verify`]), and the log entries ([`events`]).
 
-mod kept;
+mod operations;
 
-mod planning;
+mod planner;
 
-mod act;
+mod executor;
 
-mod asking;
+mod helper_client;
 
 mod events;
 
 mod verify;
 
-pub(crate) use asking::{Answer, understand};
+pub(crate) use helper_client::{HelperAnswer, parse_answer};
 
-use crate::audit::{Act, ActKind};
-use crate::enforce::{Enforcer, Means};
-use crate::look::{Since, looked};
+use crate::full_scan::{ScanFreshness, read_after_scan};
+use crate::kill::{KillEnvironment, KillService};
 use crate::quiesce::Quiesce;
+use crate::store::{Action, ActionKind};
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::may_reset;
-use gpukill_proto::document::ResetPlanDocument;
+use gpukill_proto::json::ResetPlanDocument;
 use gpukill_proto::kill::{OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::reset::{ResetFate, ResetPlan, ResetReport, ResetRequest};
-use kept::Kept;
+use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetRequest};
+use operations::ResetOperations;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long the end waits for the device that is being reset: a third of what
-/// systemd gives a service to stop (`DefaultTimeoutStopSec=`, 90 s). A reset takes
-/// some seconds, and a sensor that starts wakes every GPU.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a stop waits for a running reset: a third of the time that systemd gives a service to
+/// stop (`DefaultTimeoutStopSec=`, 90 s). A reset takes some seconds, and a sensor that starts
+/// wakes every GPU.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Plans and carries out resets. Clones share it.
+/// Plans and executes resets. Clones share the state.
 #[derive(Clone)]
-pub(crate) struct Resetter {
-    means: Means,
-    enforcer: Enforcer,
+pub(crate) struct ResetService {
+    environment: KillEnvironment,
+    enforcer: KillService,
     quiesce: Quiesce,
-    kept: Kept,
+    operations: ResetOperations,
 }
 
-impl Resetter {
-    pub(crate) fn new(means: Means, enforcer: Enforcer, quiesce: Quiesce) -> Self {
+impl ResetService {
+    pub(crate) fn new(means: KillEnvironment, enforcer: KillService, quiesce: Quiesce) -> Self {
         Self {
-            means,
+            environment: means,
             enforcer,
             quiesce,
-            kept: Kept::default(),
+            operations: ResetOperations::default(),
         }
     }
 
-    /// What would be done, and everything that stands in its way. A plan that
-    /// resets something, and is no dry run, is kept for ten minutes under the id;
-    /// one that resets nothing is recorded as refused.
+    /// Plans a reset, with all its obstacles. A plan that resets at least one device and is not a
+    /// dry run is kept for ten minutes under its id; a plan that resets nothing is recorded as
+    /// refused.
     ///
     /// # Errors
-    /// As [`gpukill_policy::reset::plan`], and where this daemon does not act.
+    /// As [`gpukill_policy::reset::plan`], and if this daemon may not act.
     pub(crate) async fn plan(
         &self,
         caller: &Caller,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
-        self.may(caller, Some(&request)).await?;
-        let means = &self.means;
-        let seen = looked(&means.look, &means.state, Since::Lately).await?;
+        self.require_right(caller, Some(&request)).await?;
+        let means = &self.environment;
+        let seen = read_after_scan(&means.full_scan, &means.state, ScanFreshness::Recent).await?;
         let (resetter, of) = (self.clone(), caller.clone());
         let is_dry_run = request.dry_run;
         let plan = self
-            .apart(move || planning::plan(&resetter.means, &of, &request, &seen))
+            .run_blocking(move || planner::plan(&resetter.environment, &of, &request, &seen))
             .await??;
         if is_dry_run {
             return Ok((None, plan));
         }
-        if plan.devices.iter().any(|it| it.fate == ResetFate::Reset) {
+        if plan
+            .devices
+            .iter()
+            .any(|it| it.action == PlannedReset::Reset)
+        {
             let id = self
-                .kept
-                .keep(caller.uid, Arc::new(plan.clone()), Instant::now());
+                .operations
+                .add_plan(caller.uid, Arc::new(plan.clone()), Instant::now());
             return Ok((Some(id), plan));
         }
-        let why = planning::why_none(&plan);
+        let why = planner::explain_no_reset(&plan);
         let document = serde_json::to_string(&ResetPlanDocument::from(&plan)).unwrap_or_default();
-        self.refuse(caller, &plan.request, document, why).await;
+        self.record_refusal(caller, &plan.request, document, why)
+            .await;
         Ok((None, plan))
     }
 
-    /// Begins what was planned.
+    /// Starts the execution of a plan.
     ///
     /// # Errors
-    /// [`Refusal::Expired`], and [`Refusal::Busy`] while another reset goes on.
-    pub(crate) async fn carry_out(
+    /// [`Refusal::Expired`], and [`Refusal::Busy`] while another reset runs.
+    pub(crate) async fn execute(
         &self,
         caller: &Caller,
         id: PlanId,
     ) -> Result<OperationId, Refusal> {
-        self.may(caller, None).await?;
-        // First of all: a plan that cannot be carried out now is kept.
-        let (operation, report) = self.kept.begin(caller.uid, id, Instant::now())?;
+        self.require_right(caller, None).await?;
+        // First of all: a plan that cannot be executed now is kept.
+        let (operation, report) = self.operations.start(caller.uid, id, Instant::now())?;
         let (resetter, caller) = (self.clone(), caller.clone());
         let plan = Arc::clone(&report.plan);
         let carry_out = move || {
-            act::act(&resetter, &plan, &caller, &report.sender);
-            resetter.kept.end(operation, Instant::now());
+            executor::execute(&resetter, &plan, &caller, &report.sender);
+            resetter.operations.finish(operation, Instant::now());
         };
         let thread = std::thread::Builder::new().name("reset".into());
         if let Err(error) = thread.spawn(carry_out) {
-            tracing::error!(%error, "no thread for a reset");
-            self.kept.forget(operation);
-            let what = "the system gives no thread for it";
+            tracing::error!(%error, "cannot start a thread for a reset");
+            self.operations.remove(operation);
+            let what = "cannot start a thread for it";
             return Err(Refusal::Unavailable(what.to_owned()));
         }
         Ok(operation)
     }
 
-    /// How an operation stands, now and later: whoever may reset may follow all.
+    /// The report of an operation and its changes. A caller who may reset may follow every
+    /// operation.
     ///
     /// # Errors
-    /// [`Refusal::NoMatch`] for one that there is not.
+    /// [`Refusal::NoMatch`] for an unknown operation.
     pub(crate) async fn follow(
         &self,
         caller: &Caller,
         id: OperationId,
     ) -> Result<watch::Receiver<Arc<ResetReport>>, Refusal> {
-        let authority = &self.means.authority;
-        may_reset(caller, &authority.roles(), &authority.operators())?;
-        let followed = self.kept.of(id, Instant::now());
-        followed.ok_or_else(|| Refusal::NoMatch("there is no such reset".to_owned()))
+        let authority = &self.environment.authority;
+        may_reset(caller, &authority.roles(), &authority.operator_group_name())?;
+        let followed = self.operations.report(id, Instant::now());
+        followed.ok_or_else(|| Refusal::NoMatch("no such reset".to_owned()))
     }
 
-    /// Lets no other device be reset, and waits for the one that is. The helper goes
-    /// on with it in any case: half a reset is worse than one that nobody waits for.
-    /// To be called while there are polls, and before other acts are told to end.
+    /// Prevents further resets, and waits for the running one. The helper continues it in any case:
+    /// an incomplete reset is worse than one that nothing waits for. Must be called while polls
+    /// still run, and before other actions are asked to end.
     pub(crate) fn stop(&self) {
-        if !self.kept.stop(Instant::now() + STOP_PATIENCE) {
-            tracing::warn!("the reset under way did not end in time: gpukill-reset goes on");
+        if !self.operations.stop(Instant::now() + STOP_TIMEOUT) {
+            tracing::warn!("the running reset did not end in time: gpukill-reset continues it");
         }
     }
 
-    /// Whether this daemon acts at all, and for this caller. Who may not, and asked
-    /// for more than to see, is recorded.
-    async fn may(&self, caller: &Caller, asked: Option<&ResetRequest>) -> Result<(), Refusal> {
-        self.means.acts()?;
-        let authority = &self.means.authority;
-        let may = may_reset(caller, &authority.roles(), &authority.operators());
+    /// Checks that this daemon acts at all, and for this caller. A refused request is recorded
+    /// unless it is a dry run.
+    async fn require_right(
+        &self,
+        caller: &Caller,
+        asked: Option<&ResetRequest>,
+    ) -> Result<(), Refusal> {
+        self.environment.check_enabled()?;
+        let authority = &self.environment.authority;
+        let may = may_reset(caller, &authority.roles(), &authority.operator_group_name());
         if let (Err(Refusal::Denied { asked, ask }), Some(request)) =
             (&may, asked.filter(|request| !request.dry_run))
         {
             let why = format!("cannot {asked}: ask {ask}");
-            self.refuse(caller, request, String::new(), why).await;
+            self.record_refusal(caller, request, String::new(), why)
+                .await;
         }
         may
     }
 
-    /// Records what was not begun. The store may make it wait, and nobody else.
-    async fn refuse(&self, caller: &Caller, request: &ResetRequest, plan: String, why: String) {
+    /// Records a reset that was not started. The store may make it wait, but nothing else.
+    async fn record_refusal(
+        &self,
+        caller: &Caller,
+        request: &ResetRequest,
+        plan: String,
+        why: String,
+    ) {
         let asked = request.to_string();
-        let act = Act {
-            kind: ActKind::Reset,
+        let act = Action {
+            kind: ActionKind::Reset,
             uid: caller.uid,
-            asked,
+            request: asked,
             plan,
         };
-        let (store, by) = (self.means.store.clone(), caller.limit_group);
-        // A store that panicked has said so.
-        let _ = self.apart(move || store.refuse(act, by, why)).await;
+        let (store, by) = (self.environment.store.clone(), caller.limit_group);
+        // A store that panicked has logged it.
+        let _ = self
+            .run_blocking(move || store.record_refusal(act, by, why))
+            .await;
     }
 
-    /// Does something that takes long, and holds up nobody else.
-    async fn apart<T: Send + 'static>(
+    /// Runs work that takes long, without blocking others.
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {

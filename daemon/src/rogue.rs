@@ -1,136 +1,137 @@
-//! The watch for rogues: looks at whoever uses a device, on a thread of its own.
+//! The watch for rogue processes: assesses every process that uses a device, on a thread of its
+//! own.
 //!
-//! What a poll does not tell of a process, [`witness`] reads; what it looks like, and when
-//! it is looked at again, [`known`] keeps; [`watch`] is the thread. By which rules,
-//! [`rules`] keeps. What it comes to is `policy::rogue`'s.
+//! [`evidence`] reads what a poll does not report; [`evidence_cache`] holds what is known of one
+//! process, and when it is read again; [`watch`] is the thread; [`rules`] holds the rules. The
+//! verdicts are made in `policy::rogue`.
 
 pub(crate) mod rules;
 
-mod witness;
+mod evidence;
 
-mod known;
+mod evidence_cache;
 
 mod watch;
 
 pub(crate) mod scan;
 
-use crate::audit::{Sample, Store, Suspicions};
-use crate::faults::FaultCause;
+use crate::fault_tracker::FaultCause;
 use crate::guard;
-use gpukill_proto::rogue::{Finding, Looked};
-use gpukill_proto::snapshot::{FaultCode, ProcessKey, Snapshot};
-use rules::{InForce, Keeper};
+use crate::store::{RogueSuspicions, Sample, Store};
+#[cfg(test)]
+pub(crate) use evidence::NoEvidence;
+pub(crate) use evidence::{EvidenceSource, ProcEvidence};
+use gpukill_proto::model::{FaultCode, ProcessKey, Snapshot};
+use gpukill_proto::rogue::{RogueAssessment, RogueFinding};
+use rules::{RogueRuleStore, RogueRulesInForce};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch as channel;
-use watch::{Order, Watch};
-#[cfg(test)]
-pub(crate) use witness::Blind;
-pub(crate) use witness::{OfProc, Witness};
+use watch::{RogueCommand, RogueWatcher};
 
-/// So many polls and samples may wait: the next poll tells what one that is dropped did.
-const QUEUE: usize = 4;
+/// At most this many polls and samples wait: the next poll contains what a dropped one did.
+const QUEUE_CAPACITY: usize = 4;
 
-/// How long the end of the thread is waited for.
-const STOP_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a stop waits for the thread.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What is known now.
+/// The current result of the watch.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
-    /// Everybody who is watched and was looked at.
-    pub(crate) looked: BTreeMap<ProcessKey, Arc<Looked>>,
-    /// Those of whom there is a verdict, the worst first.
-    pub(crate) findings: Vec<Finding>,
-    /// The same for the guard.
-    pub(crate) suspicions: Arc<Suspicions>,
-    /// How many there was no room for.
-    pub(crate) beyond: u32,
-    /// What is wrong with reading what they are.
+pub(crate) struct RogueStatus {
+    /// All watched processes that have been assessed.
+    pub(crate) assessments: BTreeMap<ProcessKey, Arc<RogueAssessment>>,
+    /// The processes with a verdict, the worst first.
+    pub(crate) findings: Vec<RogueFinding>,
+    /// The verdicts for the guard.
+    pub(crate) suspicions: Arc<RogueSuspicions>,
+    /// The number of processes beyond the limit.
+    pub(crate) overflow: u32,
+    /// What prevents the evidence from being read.
     pub(crate) fault: Option<String>,
 }
 
-/// The watch's near side. Clones share it.
+/// The handle of the watch. Clones share the watch.
 #[derive(Clone)]
 pub(crate) struct Rogue {
-    pub(crate) keeper: Arc<Keeper>,
-    orders: SyncSender<Order>,
-    standing: channel::Receiver<Arc<Standing>>,
-    /// Tells nothing but that the thread has ended.
+    pub(crate) store: Arc<RogueRuleStore>,
+    commands: SyncSender<RogueCommand>,
+    status: channel::Receiver<Arc<RogueStatus>>,
+    /// Disconnected when the thread has ended.
     ended: Arc<Mutex<Receiver<()>>>,
 }
 
 impl Rogue {
-    /// Starts the thread. `boot` names this boot of the box: of whom was told in it before
-    /// is not told again.
+    /// Starts the thread. `boot` is the id of this boot of the host: a finding that was reported in
+    /// it is not reported again.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If a thread cannot be started.
     pub(crate) fn start(
-        keeper: Keeper,
-        witness: Box<dyn Witness>,
+        keeper: RogueRuleStore,
+        witness: Box<dyn EvidenceSource>,
         store: Store,
         boot: String,
     ) -> std::io::Result<Self> {
         let keeper = Arc::new(keeper);
-        let (standing, told) = channel::channel(Arc::default());
-        let (orders, received) = sync_channel(QUEUE);
+        let (standing, status) = channel::channel(Arc::default());
+        let (orders, received) = sync_channel(QUEUE_CAPACITY);
         let (ending, ended) = sync_channel(1);
-        let watch = Watch::new(keeper.subscribe(), witness, store, standing);
+        let watch = RogueWatcher::new(keeper.subscribe(), witness, store, standing);
         std::thread::Builder::new()
             .name("rogue".into())
             .spawn(move || {
-                let _told_at_the_end = ending;
+                let _closed_at_the_end = ending;
                 watch.run(&boot, &received);
             })?;
         Ok(Self {
-            keeper,
-            orders,
-            standing: told,
+            store: keeper,
+            commands: orders,
+            status,
             ended: Arc::new(Mutex::new(ended)),
         })
     }
 
-    /// Looks at whoever is in this poll. Never waits: a poll that comes while the last is
-    /// looked at is left out.
-    pub(crate) fn poll(&self, snapshot: &Arc<Snapshot>, guard: Arc<guard::Standing>) {
+    /// Queues the assessment of the processes in this poll. Never waits: a poll that arrives while
+    /// the queue is full is skipped.
+    pub(crate) fn add_poll(&self, snapshot: &Arc<Snapshot>, guard: Arc<guard::GuardStatus>) {
         let _ = self
-            .orders
-            .try_send(Order::Poll(Arc::clone(snapshot), guard));
+            .commands
+            .try_send(RogueCommand::Poll(Arc::clone(snapshot), guard));
     }
 
-    /// Adds what a sample tells of how devices were used. Never waits.
-    pub(crate) fn sample(&self, sample: &Sample) {
+    /// Adds the device usage of a sample. Never waits.
+    pub(crate) fn add_sample(&self, sample: &Sample) {
         let _ = self
-            .orders
-            .try_send(Order::Sample(Box::new(sample.clone())));
+            .commands
+            .try_send(RogueCommand::Sample(Box::new(sample.clone())));
     }
 
     /// The rules in force.
-    pub(crate) fn in_force(&self) -> InForce {
-        self.keeper.subscribe().borrow().clone()
+    pub(crate) fn in_force(&self) -> RogueRulesInForce {
+        self.store.subscribe().borrow().clone()
     }
 
-    /// What is known now.
-    pub(crate) fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing.borrow())
+    /// The current result.
+    pub(crate) fn status(&self) -> Arc<RogueStatus> {
+        Arc::clone(&self.status.borrow())
     }
 
-    /// What the guard may go by.
-    pub(crate) fn suspicions(&self) -> Arc<Suspicions> {
-        Arc::clone(&self.standing.borrow().suspicions)
+    /// The verdicts that the guard may act on.
+    pub(crate) fn suspicions(&self) -> Arc<RogueSuspicions> {
+        Arc::clone(&self.status.borrow().suspicions)
     }
 
-    /// What is wrong with it, in words for faults.
+    /// The faults of the watch, as text.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
-        // How many changes all the time: `status` tells it.
-        let standing = self.standing();
+        // The number changes all the time: `status` reports it.
+        let standing = self.status();
         let all = [
-            (FaultCode::RulesMistaken, self.keeper.fault()),
+            (FaultCode::RulesMistaken, self.store.fault()),
             (
                 FaultCode::ProcessesUnwatched,
-                (standing.beyond > 0)
+                (standing.overflow > 0)
                     .then(|| "more processes use GPUs than are watched".to_owned()),
             ),
             (FaultCode::EvidenceStuck, standing.fault.clone()),
@@ -142,10 +143,11 @@ impl Rogue {
 
     /// Ends the thread.
     pub(crate) fn stop(&self) {
-        // One that has ended already needs no telling; one that is behind ends with us.
-        let is_told = self.orders.try_send(Order::Stop).is_ok();
+        // A thread that has ended already needs no command; a thread that is behind ends with the
+        // daemon.
+        let is_sent = self.commands.try_send(RogueCommand::Stop).is_ok();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_told && ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if is_sent && ended.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             tracing::debug!("the watch for rogues did not end in time");
         }
     }

@@ -1,56 +1,56 @@
-//! The rules in force of one kind, the file they are written in, and its edits.
+//! The rules in force of one kind, their file, and edits of it.
 //!
-//! A file that is wrong changes nothing: what was in force before stays, and every
-//! mistake is told. An edit reads the file as it is at that moment, so that nobody's
-//! edit is lost, neither an admin's with the client nor one's with an editor; what it
-//! puts in force beyond itself, it tells. What the rules say, their [`Kind`] knows.
+//! A file with mistakes changes nothing: the rules in force stay, and all mistakes are reported. An
+//! edit reads the file as it is at that moment, so that no edit is lost, whether it was made with
+//! the client or with an editor; if it also loads a pending hand edit, it says so. The content of
+//! the rules is known to their [`RulesKind`].
 
 mod kind;
 
 pub(crate) mod file;
 
-mod told;
+mod edit_warnings;
 
-use crate::audit::{Act, ActKind, Event, Store};
-use crate::catalogue::tell;
-use crate::evaluator::{Failed, Request, evaluate};
-use file::Kept;
+use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
+use crate::log_events::event;
+use crate::store::{Action, ActionKind, RecordedEvent, Store};
+use edit_warnings::{EditExtent, durability_warning, unloaded_changes_warning};
+use file::Durability;
 use gpukill_policy::digest::digest_text;
-use gpukill_policy::guard::diff::unified;
+use gpukill_policy::guard::diff::unified_diff;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::LONGEST_PART;
-pub(crate) use kind::{InForce, Kind, Wrong};
+use gpukill_proto::service::MAX_PART_BYTES;
+pub(crate) use kind::{RulesInForce, RulesKind, RulesMistake};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
-use told::{Says, unread, unsafe_on_disk};
 
-/// What an edit comes to.
+/// The result of an edit.
 #[derive(Debug)]
-pub(crate) struct Edited<R> {
+pub(crate) struct EditResult<R> {
     pub(crate) report: EditReport,
-    /// What the rules say then.
+    /// The new rules.
     pub(crate) rules: R,
 }
 
-/// Keeps them.
-pub(crate) struct Keeper<K: Kind> {
+/// The rules of one kind.
+pub(crate) struct RuleStore<K: RulesKind> {
     path: PathBuf,
-    in_force: watch::Sender<InForce<K::Rules>>,
+    in_force: watch::Sender<RulesInForce<K::Rules>>,
     store: Store,
     /// One edit at a time.
     editing: Mutex<()>,
-    /// Puts a text in the place of the file's.
-    pub(crate) replace: fn(&Path, &str) -> std::io::Result<Kept>,
+    /// Replaces the text of the file.
+    pub(crate) replace: fn(&Path, &str) -> std::io::Result<Durability>,
 }
 
-impl<K: Kind> Keeper<K> {
-    /// Reads the file at `path`. One that is wrong leaves `before` in force: what
-    /// was so when the daemon last ran.
-    pub(crate) fn from_before(path: PathBuf, before: Option<String>, store: Store) -> Self {
-        let before = before.and_then(|text| understood::<K>(Some(text)).ok());
-        let built_in = || InForce::of(K::built_in(), "", None);
+impl<K: RulesKind> RuleStore<K> {
+    /// Reads the file at `path`. If it has mistakes, `before` stays in force: the rules of the
+    /// previous run.
+    pub(crate) fn with_previous(path: PathBuf, before: Option<String>, store: Store) -> Self {
+        let before = before.and_then(|text| parse::<K>(Some(text)).ok());
+        let built_in = || RulesInForce::new(K::built_in(), "", None);
         let (in_force, _) = watch::channel(before.unwrap_or_else(built_in));
         let keeper = Self {
             path,
@@ -59,13 +59,13 @@ impl<K: Kind> Keeper<K> {
             editing: Mutex::default(),
             replace: file::replace,
         };
-        // What is in force is recorded where it is not what was so before.
+        // Records the rules in force if they differ from those before.
         keeper.reload();
         keeper
     }
 
-    /// Whoever reads this sees what is in force, and is woken when it changes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<InForce<K::Rules>> {
+    /// A receiver of the rules in force, which is woken when they change.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<RulesInForce<K::Rules>> {
         self.in_force.subscribe()
     }
 
@@ -73,22 +73,22 @@ impl<K: Kind> Keeper<K> {
         &self.path
     }
 
-    /// Reads the file again. Mistakes keep the old rules, and say so.
+    /// Reads the file again. Mistakes keep the old rules in force, and are logged.
     pub(crate) fn reload(&self) {
         let _one_at_a_time = self.lock();
         match file::read(&self.path) {
             Ok(text) => {
-                let named = text.as_deref().map(revision);
-                match tried::<K>(text.as_deref()).and_then(|()| understood::<K>(text)) {
+                let named = text.as_deref().map(text_revision);
+                match check_in_child::<K>(text.as_deref()).and_then(|()| parse::<K>(text)) {
                     Ok(new) => self.put_in_force(new),
                     Err(mistakes) => self.keep_old(mistakes, named),
                 }
             }
-            Err(error) => self.keep_old(vec![Wrong::unreadable(&error)], None),
+            Err(error) => self.keep_old(vec![RulesMistake::unreadable(&error)], None),
         }
     }
 
-    /// Whether the file says something else than when it was last read.
+    /// Whether the file has changed since it was last read.
     pub(crate) fn is_changed(&self) -> bool {
         let _no_edit_meanwhile = self.lock();
         let written = file::read(&self.path);
@@ -98,41 +98,39 @@ impl<K: Kind> Keeper<K> {
             Ok(text) => {
                 let last_read = match was_right {
                     true => &in_force.revision,
-                    false => &in_force.mistaken,
+                    false => &in_force.mistaken_revision,
                 };
-                text.as_deref().map(revision) != *last_read
+                text.as_deref().map(text_revision) != *last_read
             }
             Err(_) => was_right,
         }
     }
 
-    /// That the file has mistakes, in words for faults.
+    /// The fault if the file has mistakes.
     pub(crate) fn fault(&self) -> Option<String> {
         let in_force = self.in_force.borrow();
-        // Everybody sees faults, and what a mistake quotes is for whoever may change
-        // the file.
-        let first = in_force.mistakes.first()?.place();
+        // All users see faults, but only those who may edit the file may see a quotation from it.
+        let first = in_force.mistakes.first()?.position();
         let more = match in_force.mistakes.len() {
             1 => String::new(),
             several => format!(", and {} more", several - 1),
         };
         let holds = match in_force.revision {
-            Some(_) => "the rules of before hold",
-            None => "the built-in rules hold",
+            Some(_) => "the previous rules stay in force",
+            None => "the built-in rules apply",
         };
         let file = self.path.display();
-        let check = K::CHECK;
+        let check = K::CHECK_COMMAND;
         Some(format!(
             "{file}: {first}{more}: {holds}; see {check} {file}"
         ))
     }
 
-    /// Changes what is written, or says what that would change. `expected` is what
-    /// whoever asks has seen there; `odd` is what they are told of the rules that were
-    /// in force and of those that will be.
+    /// Changes the file, or only reports what that would change. `expected` is the revision that
+    /// the caller has seen; `odd` returns warnings from the rules in force and the new ones.
     ///
     /// # Errors
-    /// Every mistake in it, or why it cannot be written or recorded.
+    /// All mistakes in the new rules, or why they cannot be written or recorded.
     pub(crate) fn change(
         &self,
         uid: u32,
@@ -140,42 +138,43 @@ impl<K: Kind> Keeper<K> {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
         odd: impl FnOnce(&K::Rules, &K::Rules) -> Vec<String>,
-    ) -> Result<Edited<K::Rules>, Refusal> {
+    ) -> Result<EditResult<K::Rules>, Refusal> {
         let _one_at_a_time = self.lock();
-        let written = self.written()?;
-        let before = written.as_deref().map(revision);
+        let written = self.read_file()?;
+        let before = written.as_deref().map(text_revision);
         let name = self.path.display().to_string();
         if expected.is_some() && expected != before.as_ref() {
             return Err(Refusal::Invalid(format!(
-                "somebody has changed {name} meanwhile: look at it again"
+                "{name} has changed since you read it: read it again"
             )));
         }
         let in_force = self.in_force.borrow().clone();
         let is_gone = written.is_none() && in_force.revision.is_some();
-        if is_gone && K::whole(asked).is_none() {
+        if is_gone && K::replacement_text(asked).is_none() {
             return Err(Refusal::Invalid(format!(
-                "{name} is gone, and the rules that it held are in force still: put it back, or \
-                 have gpukilld read it again (systemctl reload gpukilld) to go on without them"
+                "{name} is gone, but its rules are still in force: restore it, or reload gpukilld \
+                 (systemctl reload gpukilld) to continue without them"
             )));
         }
-        tried::<K>(K::whole(asked)).map_err(|wrong| refused(&wrong))?;
+        check_in_child::<K>(K::replacement_text(asked))
+            .map_err(|wrong| mistakes_refusal(&wrong))?;
         let text = written.as_deref().unwrap_or_default();
-        let new = K::edited(text, asked, &in_force.rules).map_err(Refusal::Invalid)?;
-        let rules = understood::<K>(Some(new.clone())).map_err(|wrong| refused(&wrong))?;
-        let says = match K::whole(asked) {
-            Some(_) => Says::All,
-            None => Says::Part,
+        let new = K::apply_edit(text, asked, &in_force.rules).map_err(Refusal::Invalid)?;
+        let rules = parse::<K>(Some(new.clone())).map_err(|wrong| mistakes_refusal(&wrong))?;
+        let says = match K::replacement_text(asked) {
+            Some(_) => EditExtent::Everything,
+            None => EditExtent::Part,
         };
-        let unread = unread(&name, (&in_force.text, text, &new), says);
-        // What somebody wrote by hand and did not load is no part of what held.
+        let unread = unloaded_changes_warning(&name, (&in_force.text, text, &new), says);
+        // A hand edit that was not loaded is not in force.
         let held = match unread {
             Some(_) => format!("{name} (in force)"),
             None => name.clone(),
         };
         let mut report = EditReport {
             before,
-            after: revision(&new),
-            difference: unified((&held, &in_force.text), (&name, &new)),
+            after: text_revision(&new),
+            difference: unified_diff((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
                 .chain(odd(&in_force.rules, &rules.rules))
@@ -185,25 +184,25 @@ impl<K: Kind> Keeper<K> {
         let said = rules.rules.clone();
         let is_in_force = in_force.revision == rules.revision && in_force.mistakes.is_empty();
         if is_dry_run || (is_written && is_in_force) {
-            return Ok(Edited {
+            return Ok(EditResult {
                 report,
                 rules: said,
             });
         }
         if !is_written {
-            let warning = self.write(uid, asked, &report, &new)?;
+            let warning = self.write_recorded(uid, asked, &report, &new)?;
             report.warnings.extend(warning);
         }
         self.put_in_force(rules);
-        Ok(Edited {
+        Ok(EditResult {
             report,
             rules: said,
         })
     }
 
-    /// Recorded before, and what came of it after: with a warning where a power cut may
-    /// undo it.
-    fn write(
+    /// Writes the file. The action is recorded before, and its outcome after; returns a warning if
+    /// a power loss may undo it.
+    fn write_recorded(
         &self,
         uid: u32,
         asked: &K::Edit,
@@ -215,25 +214,25 @@ impl<K: Kind> Keeper<K> {
             "after": report.after.0,
             "difference": report.difference,
         });
-        let act = Act {
-            kind: ActKind::EditRules,
+        let act = Action {
+            kind: ActionKind::EditRules,
             uid,
-            asked: format!("{}{asked}", K::OF.prefix()),
+            request: format!("{}{asked}", K::KIND.record_prefix()),
             plan: plan.to_string(),
         };
         let unavailable = |why: String| Refusal::Unavailable(why);
-        let open = self.store.intend(act).map_err(|why| {
+        let open = self.store.record_intent(act).map_err(|why| {
             unavailable(format!(
-                "the edit cannot be recorded, and is not made: {why}"
+                "the edit cannot be recorded, so it is not made: {why}"
             ))
         })?;
         match (self.replace)(&self.path, new) {
-            Ok(Kept::ForGood) => {
+            Ok(Durability::Durable) => {
                 open.settle("done", "{}".into());
                 Ok(None)
             }
-            Ok(Kept::WhilePowered(error)) => {
-                let warning = unsafe_on_disk(&self.path.display().to_string(), &error);
+            Ok(Durability::NotSynced(error)) => {
+                let warning = durability_warning(&self.path.display().to_string(), &error);
                 let outcome = serde_json::json!({ "warning": warning });
                 open.settle("done", outcome.to_string());
                 Ok(Some(warning))
@@ -246,25 +245,25 @@ impl<K: Kind> Keeper<K> {
         }
     }
 
-    /// A part of what is written, from this byte on.
+    /// A part of the written text, from this byte on.
     pub(crate) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
-        let text = self.written()?;
-        let revision = text.as_deref().map(revision);
-        Ok(self.part(revision, text.as_deref().unwrap_or_default(), offset))
+        let text = self.read_file()?;
+        let revision = text.as_deref().map(text_revision);
+        Ok(self.text_part(revision, text.as_deref().unwrap_or_default(), offset))
     }
 
-    /// A part of what is in force, from this byte on.
+    /// A part of the text in force, from this byte on.
     pub(crate) fn text_in_force(&self, offset: u64) -> RulesText {
         let in_force = self.in_force.borrow();
-        self.part(in_force.revision.clone(), &in_force.text, offset)
+        self.text_part(in_force.revision.clone(), &in_force.text, offset)
     }
 
-    fn part(&self, revision: Option<RulesRevision>, text: &str, offset: u64) -> RulesText {
+    fn text_part(&self, revision: Option<RulesRevision>, text: &str, offset: u64) -> RulesText {
         let bytes = text.as_bytes();
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(bytes.len());
-        let until = from.saturating_add(LONGEST_PART).min(bytes.len());
+        let until = from.saturating_add(MAX_PART_BYTES).min(bytes.len());
         RulesText {
             file: self.path.display().to_string(),
             revision,
@@ -272,37 +271,37 @@ impl<K: Kind> Keeper<K> {
         }
     }
 
-    fn written(&self) -> Result<Option<String>, Refusal> {
+    fn read_file(&self) -> Result<Option<String>, Refusal> {
         file::read(&self.path).map_err(|error| {
             Refusal::Unavailable(format!("cannot read {}: {error}", self.path.display()))
         })
     }
 
-    /// Recorded where it is not what was so before.
-    fn put_in_force(&self, new: InForce<K::Rules>) {
+    /// Puts rules in force, and records them if they differ from those before.
+    fn put_in_force(&self, new: RulesInForce<K::Rules>) {
         let is_new = self.in_force.borrow().revision != new.revision;
-        K::log(&new.rules, new.revision.as_ref().map(|it| it.0.as_str()));
+        K::log_in_force(&new.rules, new.revision.as_ref().map(|it| it.0.as_str()));
         self.in_force.send_replace(new);
         if is_new {
             self.record();
         }
     }
 
-    fn keep_old(&self, mistakes: Vec<Wrong>, mistaken: Option<RulesRevision>) {
+    fn keep_old(&self, mistakes: Vec<RulesMistake>, mistaken: Option<RulesRevision>) {
         let file = self.path.display().to_string();
         for mistake in &mistakes {
-            tell!(RulesRefused, file, mistake = mistake.to_string());
+            event!(RulesRefused, file, mistake = mistake.to_string());
         }
         self.in_force.send_modify(|it| {
             it.mistakes = mistakes;
-            it.mistaken = mistaken;
+            it.mistaken_revision = mistaken;
         });
     }
 
     fn record(&self) {
         let it = self.in_force.borrow();
-        self.store.record(Event::Rules {
-            of: K::OF,
+        self.store.record(RecordedEvent::Rules {
+            rule_set: K::KIND,
             revision: it.revision.as_ref().map(|it| it.0.clone()),
             text: it.text.to_string(),
         });
@@ -313,36 +312,38 @@ impl<K: Kind> Keeper<K> {
     }
 }
 
-/// Every mistake on a line.
-fn refused(mistakes: &[Wrong]) -> Refusal {
+/// All mistakes, one on each line.
+fn mistakes_refusal(mistakes: &[RulesMistake]) -> Refusal {
     let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     Refusal::Invalid(lines.join("\n"))
 }
 
-/// Names this text.
-pub(crate) fn revision(text: &str) -> RulesRevision {
+/// The revision of this text.
+pub(crate) fn text_revision(text: &str) -> RulesRevision {
     RulesRevision(digest_text(text).to_string())
 }
 
-/// Has a child read a text, so that one that is broken or takes much memory costs the
-/// daemon none.
-fn tried<K: Kind>(text: Option<&str>) -> Result<(), Vec<Wrong>> {
-    // The program of the unit tests is no gpukilld.
+/// Lets a child read a text, so that a text that crashes it or takes much memory does not affect
+/// the daemon.
+fn check_in_child<K: RulesKind>(text: Option<&str>) -> Result<(), Vec<RulesMistake>> {
+    // The program of the unit tests is not gpukilld.
     let Some(text) = text.filter(|_| !cfg!(test)) else {
         return Ok(());
     };
-    match evaluate(&Request::check(K::OF, text), &|| true) {
+    match run_in_child(&EvaluatorRequest::check(K::KIND, text), &|| true) {
         Ok(answer) => answer,
-        Err(Failed::Ended(why)) => Err(vec![Wrong::mistake(None, why)]),
-        Err(Failed::Unwanted) => Err(Vec::new()),
+        Err(EvaluatorError::Ended(why)) => Err(vec![RulesMistake::at_position(None, why)]),
+        Err(EvaluatorError::Cancelled) => Err(Vec::new()),
     }
 }
 
-/// What a text says; where there is none, the built-in defaults.
-pub(crate) fn understood<K: Kind>(text: Option<String>) -> Result<InForce<K::Rules>, Vec<Wrong>> {
+/// Parses a text; without a text, the built-in defaults apply.
+pub(crate) fn parse<K: RulesKind>(
+    text: Option<String>,
+) -> Result<RulesInForce<K::Rules>, Vec<RulesMistake>> {
     let Some(text) = text else {
-        return Ok(InForce::of(K::built_in(), "", None));
+        return Ok(RulesInForce::new(K::built_in(), "", None));
     };
-    let rules = K::read(&text)?;
-    Ok(InForce::of(rules, &text, Some(revision(&text))))
+    let rules = K::parse(&text)?;
+    Ok(RulesInForce::new(rules, &text, Some(text_revision(&text))))
 }

@@ -1,8 +1,9 @@
-//! A child process that owns the vendor's library and nothing else.
+//! The daemon's side of the sensor: a child process that owns the vendor's library and nothing
+//! else.
 //!
-//! NVML is closed code that can hang or crash. It runs in `gpukill-sensor`, a program of
-//! its own: it is small, so that the library is most of what the process has in memory. It
-//! gives up every capability and answers over a socket pair. This side spawns it, asks it,
+//! NVML is closed code that can hang or crash. It runs in `gpukill-sensor`, a program of its own,
+//! which is small, so that the library is most of what the process has in memory. The sensor gives
+//! up every capability and answers over a socket pair. This side spawns it, requests readings,
 //! bounds its answers and ends it.
 
 pub(crate) mod child;
@@ -15,10 +16,10 @@ mod nvml;
 
 mod program;
 
-use crate::backend::Readings;
-use gpukill_proto::snapshot::GpuEvent;
-use gpukill_proto::text::visible;
-use message::Request;
+use crate::backend::BackendReadings;
+use gpukill_proto::model::GpuEvent;
+use gpukill_proto::text::sanitize;
+use message::SensorRequest;
 pub(crate) use program::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -34,100 +35,103 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs as the sensor; `arguments` are those of the process: its name, the version of the
-/// daemon that starts it, and the NVML library. Standard input is the socket pair.
+/// Runs as the sensor. `arguments` are those of the process: its name, the version of the daemon
+/// that starts it, and the NVML library. Standard input is the socket pair.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match child::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The daemon reads it. Nobody else can be told.
+            // The daemon reads this. There is no other place to report it.
             let _ = writeln!(io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// A sensor that is too slow, as in "the sensor …".
+/// The error text of a sensor that is too slow. It follows "the sensor".
 pub(crate) const NO_ANSWER: &str = "did not answer in time";
 
 /// A running sensor.
 pub(crate) struct Sensor {
     child: Child,
     socket: UnixStream,
-    /// Its standard error. In the journal, lines of a library would be the daemon's, and
-    /// `<0>` before one would have it shown on every terminal.
-    complaints: File,
-    /// The last line of it, once it has ended.
-    complaint: Option<String>,
+    /// Its standard error. If the library wrote to the journal itself, its lines would count as the
+    /// daemon's, and a line that begins with `<0>` would appear on every terminal.
+    stderr: File,
+    /// The last line of its standard error, after its end.
+    last_stderr_line: Option<String>,
     answered: bool,
-    /// At which device its last poll failed.
+    /// The device at which its last poll failed.
     failed_at: Option<u32>,
-    /// What it has answered so far of a poll that nothing waits for.
-    answer: Answer,
+    /// The received part of an answer that nothing waits for.
+    answer: PartialAnswer,
 }
 
-/// The answer to a poll, as far as it has come.
+/// The received part of the answer to a poll.
 #[derive(Default)]
-struct Answer {
+struct PartialAnswer {
     bytes: Vec<u8>,
-    /// The first of its two messages is there.
+    /// The first of the two messages has arrived.
     has_events: bool,
 }
 
 /// The sensor could not be started.
 pub(crate) struct SpawnError(pub(crate) io::Error);
 
-/// How long a sensor may take.
+/// The time limits of a sensor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct PollLimits {
     /// For a whole poll.
-    pub(crate) whole: Duration,
+    pub(crate) poll: Duration,
     /// For one device.
-    pub(crate) each: Duration,
+    pub(crate) device: Duration,
 }
 
-/// How often it is looked whether a slow sensor gets on.
-const STEP: Duration = Duration::from_secs(1);
+/// How often to check whether a slow sensor makes progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long an answer may take from its first byte to its last.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a sensor that was killed or crashed may take to be gone. One that
-/// was killed and is not counts as stuck.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a killed or crashed sensor may take to exit. A killed sensor that takes longer counts
+/// as stuck.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// So much of what a sensor complained of last is logged, in bytes.
-const COMPLAINTS_MAX: usize = 2048;
+/// Bytes at the end of a sensor's standard error that are logged.
+const MAX_LOGGED_STDERR: usize = 2048;
 
-/// As much as a pipe holds, unless somebody set another size (pipe(7)).
-const PIPE: u64 = 64 << 10;
+/// The default capacity of a pipe (pipe(7)).
+const PIPE_CAPACITY: u64 = 64 << 10;
 
-/// So much of its last line is part of the fault.
-const COMPLAINT_MAX: usize = 160;
+/// Bytes of the last line that become part of the fault.
+const MAX_STDERR_LINE: usize = 160;
 
-/// What a sensor's name begins with while it reads a device, whose index
-/// follows. The kernel keeps the name of a process that hangs or has crashed.
-const AT_DEVICE: &str = "sensor gpu ";
+/// The prefix of a sensor's process name while it reads a device; the index follows. The kernel
+/// keeps the name of a process that hangs or has crashed.
+const DEVICE_NAME_PREFIX: &str = "sensor gpu ";
 
-/// Says which device this sensor reads now; also for whoever looks at `top`.
-fn say_where(device: Option<u32>) {
+/// Puts the device that this sensor reads into its process name, also for users of `top`.
+fn set_process_name(device: Option<u32>) {
     let name = match device {
-        Some(index) => CString::new(format!("{AT_DEVICE}{index}")),
+        Some(index) => CString::new(format!("{DEVICE_NAME_PREFIX}{index}")),
         None => CString::new("gpukilld-sensor"),
     };
-    // A sensor without a name is one of which less is known.
+    // Without the name only this diagnosis is missing.
     let _ = name.map(|name| rustix::thread::set_name(&name));
 }
 
 impl Sensor {
-    /// Starts the program as a sensor over `library`.
+    /// Starts the program as a sensor for `library`.
     pub(crate) fn spawn(program: &mut Program, library: &str) -> Result<Self, SpawnError> {
         Self::try_spawn("gpukilld-sensor", program, library).map_err(SpawnError)
     }
 
-    /// The same, under a name that says that it is to try one device.
-    pub(crate) fn spawn_for_one(program: &mut Program, library: &str) -> Result<Self, SpawnError> {
+    /// Starts a sensor under the process name of a retry.
+    pub(crate) fn spawn_for_retry(
+        program: &mut Program,
+        library: &str,
+    ) -> Result<Self, SpawnError> {
         Self::try_spawn("gpukilld-retry", program, library).map_err(SpawnError)
     }
 
@@ -141,83 +145,84 @@ impl Sensor {
 
     fn start(mut program: Command) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // Nobody reads it before the end: what does not fit is lost, and blocks nobody.
+        // It is read only after the end: output beyond its capacity is lost, and blocks no process.
         let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let child = program
-            // Nothing in it speaks for the daemon.
+            // The sensor must not notify systemd in the daemon's name.
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_PID")
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::from(complains))
-            // Whoever its library starts stays in it, and ends with it.
+            // Processes started by the library stay in this group, and end with it.
             .process_group(0)
             .spawn()?;
         tracing::debug!(pid = child.id(), "sensor started");
         Ok(Self {
             child,
             socket: ours,
-            complaints: File::from(complaints),
-            complaint: None,
+            stderr: File::from(complaints),
+            last_stderr_line: None,
             answered: false,
             failed_at: None,
-            answer: Answer::default(),
+            answer: PartialAnswer::default(),
         })
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has ever answered.
+    /// Whether the sensor has ever answered.
     pub(crate) fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// The index of the device at which its last poll failed.
     pub(crate) fn failed_at(&self) -> Option<u32> {
         self.failed_at
     }
 
-    /// The index of the device that it reads now, or read when it ended and is
-    /// not reaped yet.
-    fn place(&self) -> Option<u32> {
+    /// The index of the device that the sensor reads now, or was reading when it ended, until it is
+    /// reaped.
+    fn current_device(&self) -> Option<u32> {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid())).ok()?;
-        name.trim_end().strip_prefix(AT_DEVICE)?.parse().ok()
+        name.trim_end()
+            .strip_prefix(DEVICE_NAME_PREFIX)?
+            .parse()
+            .ok()
     }
 
-    /// Asks for one poll, without the devices at these indices, and waits for nothing;
-    /// [`Self::try_read`] has its answer.
+    /// Requests one poll without the devices at these indices, and returns at once;
+    /// [`Self::try_read`] returns the answer.
     ///
     /// # Errors
-    /// As [`Self::hear`].
-    pub(crate) fn ask(&mut self, leave_out: &[u32]) -> Result<(), String> {
-        let request = Request::Poll(leave_out.to_vec());
-        let deadline = Instant::now() + STEP;
+    /// As [`Self::poll_events`].
+    pub(crate) fn request(&mut self, leave_out: &[u32]) -> Result<(), String> {
+        let request = SensorRequest::Poll(leave_out.to_vec());
+        let deadline = Instant::now() + PROGRESS_INTERVAL;
         let asked = message::send(&mut self.socket, &request, deadline);
         let ready = asked.and_then(|()| self.socket.set_nonblocking(true));
         ready.map_err(|error| self.explain(&error))
     }
 
-    /// The readings of the poll that was asked for, if they are there by now.
+    /// The readings of the requested poll, if they have arrived.
     ///
     /// # Errors
-    /// As [`Self::hear`].
-    pub(crate) fn try_read(&mut self) -> Result<Option<Readings>, String> {
+    /// As [`Self::poll_events`].
+    pub(crate) fn try_read(&mut self) -> Result<Option<BackendReadings>, String> {
         let answer = self.receive_more();
         answer.map_err(|error| self.explain(&error))
     }
 
-    fn receive_more(&mut self) -> io::Result<Option<Readings>> {
-        let Answer { bytes, has_events } = &mut self.answer;
+    fn receive_more(&mut self) -> io::Result<Option<BackendReadings>> {
+        let PartialAnswer { bytes, has_events } = &mut self.answer;
         let mut part = [0; 4096];
         loop {
             if !*has_events {
-                *has_events = message::take::<Vec<GpuEvent>>(bytes)?.is_some();
+                *has_events = message::take_message::<Vec<GpuEvent>>(bytes)?.is_some();
             }
-            if *has_events && let Some(readings) = message::take(bytes)? {
+            if *has_events && let Some(readings) = message::take_message(bytes)? {
                 return Ok(Some(readings));
             }
             match self.socket.read(&mut part) {
@@ -230,74 +235,74 @@ impl Sensor {
         }
     }
 
-    /// Asks for one poll, without the devices at these indices, and waits for
-    /// what happened since the last one. [`Self::read`] must follow.
+    /// Requests one poll without the devices at these indices, and waits for the events since the
+    /// last one. [`Self::read`] must follow.
     ///
     /// # Errors
-    /// Why there is none, as in "the sensor …". It must be ended then.
-    pub(crate) fn hear(
+    /// The reason, which completes "the sensor …". The sensor must be ended then.
+    pub(crate) fn poll_events(
         &mut self,
         leave_out: &[u32],
-        patience: Patience,
+        patience: PollLimits,
     ) -> Result<Vec<GpuEvent>, String> {
-        let request = Request::Poll(leave_out.to_vec());
+        let request = SensorRequest::Poll(leave_out.to_vec());
         let began = Instant::now();
-        message::send(&mut self.socket, &request, began + patience.whole)
+        message::send(&mut self.socket, &request, began + patience.poll)
             .map_err(|error| self.explain(&error))?;
         self.receive(patience)
     }
 
-    /// Waits for the readings of the poll that was asked for.
+    /// Waits for the readings of the requested poll.
     ///
     /// # Errors
-    /// As [`Self::hear`].
-    pub(crate) fn read(&mut self, patience: Patience) -> Result<Readings, String> {
+    /// As [`Self::poll_events`].
+    pub(crate) fn read(&mut self, patience: PollLimits) -> Result<BackendReadings, String> {
         let readings = self.receive(patience)?;
         self.answered = true;
         Ok(readings)
     }
 
-    fn receive<T: DeserializeOwned>(&mut self, patience: Patience) -> Result<T, String> {
+    fn receive<T: DeserializeOwned>(&mut self, patience: PollLimits) -> Result<T, String> {
         let began = Instant::now();
-        let deadline = began + patience.whole + ANSWER_PATIENCE;
+        let deadline = began + patience.poll + ANSWER_TIMEOUT;
         self.wait(began, patience)
             .and_then(|()| message::receive(&mut self.socket, deadline))
             .map_err(|error| self.explain(&error))
     }
 
-    /// Waits until the answer begins, while the sensor gets on.
-    fn wait(&self, began: Instant, patience: Patience) -> io::Result<()> {
+    /// Waits until the answer begins, as long as the sensor makes progress.
+    fn wait(&self, began: Instant, patience: PollLimits) -> io::Result<()> {
         let mut at = (None, began);
-        let step = Timespec::try_from(STEP).map_err(io::Error::other)?;
+        let step = Timespec::try_from(PROGRESS_INTERVAL).map_err(io::Error::other)?;
         loop {
             let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
             match poll(&mut sockets, Some(&step)) {
-                // Whoever its library started may have the other end of the socket too.
-                Ok(0) if self.is_over() => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // A process that the library started may have the other end of the socket too.
+                Ok(0) if self.is_zombie() => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
             let now = Instant::now();
-            let place = self.place();
+            let place = self.current_device();
             if place != at.0 {
                 at = (place, now);
             }
-            let stays = place.is_some() && now.duration_since(at.1) >= patience.each;
-            if stays || now.duration_since(began) >= patience.whole {
+            let stays = place.is_some() && now.duration_since(at.1) >= patience.device;
+            if stays || now.duration_since(began) >= patience.poll {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }
 
     fn explain(&mut self, error: &io::Error) -> String {
-        self.failed_at = self.place();
+        self.failed_at = self.current_device();
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => NO_ANSWER.to_owned(),
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset => match self.last_words() {
-                Some(status) => match self.complaint.take_if(|_| status.code().is_some()) {
+            | io::ErrorKind::ConnectionReset => match self.wait_exit_status() {
+                Some(status) => match self.last_stderr_line.take_if(|_| status.code().is_some()) {
                     Some(why) => format!("ended unexpectedly ({status}): {why}"),
                     None => format!("ended unexpectedly ({status})"),
                 },
@@ -307,10 +312,10 @@ impl Sensor {
         }
     }
 
-    /// How it ended. The kernel closes the socket of a process that ends a
-    /// moment before it tells how.
-    fn last_words(&mut self) -> Option<ExitStatus> {
-        let deadline = Instant::now() + END_PATIENCE;
+    /// The exit status. The kernel closes the socket of an ending process a moment before its
+    /// status is available.
+    fn wait_exit_status(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + END_TIMEOUT;
         loop {
             match self.reap() {
                 Ok(None) if Instant::now() < deadline => {
@@ -322,17 +327,17 @@ impl Sensor {
         }
     }
 
-    /// Kills it, and does not wait for its end.
+    /// Kills the sensor without waiting for its end.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
     }
 
-    /// Kills it and waits; false when it is still there, stuck in the kernel.
+    /// Kills the sensor and waits; false if it is still there, stuck in the kernel.
     #[must_use]
     pub(crate) fn end(&mut self) -> bool {
         self.kill();
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         while !self.has_ended() {
             if Instant::now() >= deadline {
                 return false;
@@ -342,45 +347,45 @@ impl Sensor {
         true
     }
 
-    /// Whether it is gone and reaped.
+    /// Whether the sensor has ended and is reaped.
     pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.reap(), Ok(Some(_)))
     }
 
-    /// How it ended, once it has.
+    /// The exit status, after the end.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
-        if let Some(pid) = self.number().filter(|_| self.is_over()) {
-            // Its number is nobody else's while nobody has waited for it.
+        if let Some(pid) = self.raw_pid().filter(|_| self.is_zombie()) {
+            // The pid is not reused until the process is reaped.
             let _ = kill_process_group(pid, Signal::KILL);
-            self.tell_complaints();
+            self.log_stderr();
         }
         self.child.try_wait()
     }
 
-    /// Whether it has ended and nobody has waited for it.
-    fn is_over(&self) -> bool {
+    /// Whether the sensor has ended and is not reaped yet.
+    fn is_zombie(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.number()
+        self.raw_pid()
             .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
     }
 
-    fn number(&self) -> Option<Pid> {
+    fn raw_pid(&self) -> Option<Pid> {
         i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
     }
 
-    fn tell_complaints(&mut self) {
+    fn log_stderr(&mut self) {
         let mut bytes = Vec::new();
-        // That there is no more is an error where somebody else has the pipe still.
-        let _ = (&self.complaints).take(PIPE).read_to_end(&mut bytes);
+        // The end of the data is an error if another process still has the pipe open.
+        let _ = (&self.stderr).take(PIPE_CAPACITY).read_to_end(&mut bytes);
         let said = bytes.trim_ascii();
         if said.is_empty() {
             return;
         }
         let last = said.rsplit(|byte| *byte == b'\n').next();
-        self.complaint = last.map(|last| visible(last, COMPLAINT_MAX));
-        let from = said.len().saturating_sub(COMPLAINTS_MAX);
-        let said = visible(said.get(from..).unwrap_or_default(), COMPLAINTS_MAX);
-        tracing::warn!(pid = self.pid(), "the sensor said: {said}");
+        self.last_stderr_line = last.map(|last| sanitize(last, MAX_STDERR_LINE));
+        let from = said.len().saturating_sub(MAX_LOGGED_STDERR);
+        let said = sanitize(said.get(from..).unwrap_or_default(), MAX_LOGGED_STDERR);
+        tracing::warn!(pid = self.pid(), "sensor stderr: {said}");
     }
 }
 
@@ -388,27 +393,27 @@ impl Sensor {
 mod tests {
     use super::*;
 
-    /// Why a sensor that is this script of the shell's failed, and how it was left.
-    fn of(script: &str) -> (Sensor, String) {
+    /// Runs a shell script as the sensor; returns it with the reason of its failure.
+    fn run_shell_sensor(script: &str) -> (Sensor, String) {
         let mut shell = Command::new("sh");
-        // What it starts in the background has no other input than descriptor 3.
+        // A background process of the script has no other access to the socket than descriptor 3.
         shell.args(["-c", &format!("exec 3<&0; {script}")]);
         let mut sensor = Sensor::start(shell).unwrap();
-        let patience = Patience {
-            whole: MINUTE,
-            each: MINUTE,
+        let patience = PollLimits {
+            poll: MINUTE,
+            device: MINUTE,
         };
-        let why = sensor.hear(&[], patience).unwrap_err();
+        let why = sensor.poll_events(&[], patience).unwrap_err();
         (sensor, why)
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_sensor_that_ended_is_not_waited_for_while_whom_it_left_has_its_socket() {
-        let (mut sensor, why) = of("sleep 1000 & seq 9999 >&2; echo why >&2; exit 7");
+    fn ended_sensor_with_a_surviving_child() {
+        let (mut sensor, why) = run_shell_sensor("sleep 1000 & seq 9999 >&2; echo why >&2; exit 7");
         assert_eq!(why, "ended unexpectedly (exit status: 7): why");
-        // With its group, which was the only other one, the socket has gone.
+        // The group contained the only other holder, so the socket is closed now.
         sensor.socket.set_read_timeout(Some(MINUTE)).unwrap();
         match sensor.socket.read(&mut [0; 1]) {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
@@ -417,10 +422,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_that_complains_without_end_is_not_kept_waiting() {
-        let (_, why) = of("yes | head -c 1000000 >&2; exit 7");
+    fn endless_stderr_does_not_block() {
+        let (_, why) = run_shell_sensor("yes | head -c 1000000 >&2; exit 7");
         let (how, said) = why.split_at("ended unexpectedly (exit status: 7): ".len());
         assert_eq!(how, "ended unexpectedly (exit status: 7): ");
-        assert!(!said.is_empty() && said.len() <= COMPLAINT_MAX, "{said}");
+        assert!(!said.is_empty() && said.len() <= MAX_STDERR_LINE, "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! The socket: who may connect, how many at once, and what they are answered.
+//! The socket: who may connect, how many at once, and the answers to their calls.
 
 mod explanation;
 
@@ -16,77 +16,80 @@ mod replays;
 
 mod session;
 
-mod sight;
+mod visibility;
 
 mod snapshot_pages;
 
-mod turns;
+mod fair_queue;
 
-mod watched;
+mod disconnect;
 
-use crate::audit::Store;
 use crate::authority::Authority;
 use crate::clock::Clock;
-use crate::enforce::Enforcer;
+use crate::full_scan::FullScan;
 use crate::guard::Guard;
-use crate::look::Look;
+use crate::kill::KillService;
 use crate::quiesce::Quiesce;
-use crate::reset::Resetter;
+use crate::reset::ResetService;
 use crate::rogue::Rogue;
 use crate::state;
+use crate::store::Store;
+pub(crate) use fair_queue::FairQueue;
 use gpukill_policy::access::{Caller, Roles, rights};
-use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::status::Right;
-use gpukill_proto::transport::preface::{Preface, Status};
+use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
 use gpukill_proto::units::Timestamp;
-use limits::Limits;
-pub(crate) use replays::Replays;
+use limits::ConnectionLimits;
+pub(crate) use replays::ReplayThreads;
 use rustix::net::SendFlags;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-pub(crate) use turns::Turns;
 
-/// What every session reads.
+/// What every session uses.
 #[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) state: state::Reader,
+pub(crate) struct ServerContext {
+    pub(crate) state: state::SnapshotReader,
     pub(crate) authority: Authority,
-    pub(crate) enforcer: Enforcer,
-    pub(crate) resetter: Resetter,
+    pub(crate) enforcer: KillService,
+    pub(crate) resetter: ResetService,
     pub(crate) store: Store,
     pub(crate) guard: Guard,
     pub(crate) rogue: Rogue,
     pub(crate) quiesce: Quiesce,
-    /// Has the poller drop devices that are gone.
+    /// Makes the poller drop devices that are gone.
     pub(crate) forget: Arc<dyn Fn(Vec<DeviceId>) + Send + Sync>,
-    pub(crate) look: Look,
-    pub(crate) turns: Turns,
-    pub(crate) replays: Replays,
+    pub(crate) full_scan: FullScan,
+    pub(crate) query_queue: FairQueue,
+    pub(crate) replays: ReplayThreads,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
-    /// Why this daemon may end no process, whoever asks.
-    pub(crate) will_not_act: Option<String>,
+    /// Why this daemon may end no process; `None` if it may.
+    pub(crate) disabled_reason: Option<String>,
 }
 
-impl Shared {
-    /// Who may what.
+impl ServerContext {
     fn roles(&self) -> Roles {
         self.authority.roles()
     }
 }
 
 /// How long a peer may take for its preface.
-const PREFACE_PATIENCE: Duration = Duration::from_secs(2);
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause after the system refused a connection, for want of descriptors
-/// mostly: accepting again at once would only spin.
+/// The pause after the system refused a connection, mostly because no descriptors are free:
+/// accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers clients until `stop` is ready.
-pub(crate) async fn serve(listener: UnixListener, shared: Shared, stop: impl Future<Output = ()>) {
-    let limits = Limits::default();
+/// Serves clients until `stop` is ready.
+pub(crate) async fn serve(
+    listener: UnixListener,
+    shared: ServerContext,
+    stop: impl Future<Output = ()>,
+) {
+    let limits = ConnectionLimits::default();
     tokio::pin!(stop);
     let mut failing = false;
     loop {
@@ -109,12 +112,12 @@ pub(crate) async fn serve(listener: UnixListener, shared: Shared, stop: impl Fut
     }
 }
 
-fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
-    // Before any byte is read: who is this?
-    let caller = match peer::caller(&stream, &shared.authority.users) {
+fn admit(stream: UnixStream, shared: &ServerContext, limits: &ConnectionLimits) {
+    // The caller is identified before any byte is read.
+    let caller = match peer::identify(&stream, &shared.authority.users) {
         Ok(caller) => caller,
         Err(error) => {
-            tracing::warn!(%error, "cannot tell who connects: refused");
+            tracing::warn!(%error, "cannot identify a caller: refused");
             return;
         }
     };
@@ -127,7 +130,7 @@ fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
                 drop(slot);
             });
         }
-        None => refuse(&stream),
+        None => send_busy(&stream),
     }
 }
 
@@ -137,11 +140,11 @@ fn is_privileged(caller: &Caller, roles: &Roles) -> bool {
         .any(|right| matches!(right, Right::EndAny | Right::EditRules))
 }
 
-/// Says "busy" at once and lets go: whoever connects in a loop must not pile up
-/// connections. Not through tokio, which knows of a fresh socket's room only
-/// after its next look.
-fn refuse(stream: &UnixStream) {
-    let busy = Preface::ours(Status::Busy, 0).encode();
+/// Answers "busy" at once and closes, so that a client that connects in a loop does not pile up
+/// connections. Not through tokio, which learns of the room in a fresh socket only at its next
+/// poll.
+fn send_busy(stream: &UnixStream) {
+    let busy = Preface::new(PrefaceStatus::Busy, 0).encode();
     // A fresh socket has room; a peer that went away needs no answer.
     let _ = rustix::net::send(stream, &busy, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -1,38 +1,38 @@
-//! From the command line to a running daemon, and in order back again.
+//! Starts the daemon from its command line, and stops it in order.
 
-mod evaluating;
+mod evaluator_child;
 
-mod people;
+mod person_lookup;
 
 mod polling;
 
-mod restoring;
+mod restore;
 
 mod settings;
 
-mod watching;
+mod rogue_watch;
 
 use crate::args::{Args, Command};
-use crate::audit::{Event as Recorded, Store};
 use crate::authority::Authority;
-use crate::catalogue::tell;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
-use crate::enforce::{Enforcer, Means, recover};
 use crate::guard::Guard;
-use crate::host::crowd::Crowds;
-use crate::host::namespace::has_the_hosts_pids;
-use crate::host::users::{System, Users};
+use crate::host::namespace::is_in_host_pid_namespace;
+use crate::host::process_table::ProcessTableReader;
+use crate::host::users::{SystemNameService, Users};
+use crate::kill::{KillEnvironment, KillService, recover_stopped};
+use crate::log_events::event;
 use crate::logging;
-use crate::poller::Event;
-use crate::procfs::living::Living;
-use crate::reset::Resetter;
-use crate::server::listener::{Listening, listen, lock};
-use crate::server::{Replays, Shared, Turns, serve};
+use crate::poll::PastUseQuery;
+use crate::poller::PollerEvent;
+use crate::procfs::alive::LiveProcesses;
+use crate::reset::ResetService;
+use crate::server::listener::{SocketListener, listen, lock_file};
+use crate::server::{FairQueue, ReplayThreads, ServerContext, serve};
+use crate::store::{RecordedEvent as Recorded, Store};
 use crate::systemd;
-use crate::tick::History;
-use polling::{Others, hurry};
-use settings::{reload, settings};
+use polling::{PollingParts, poll_now_fn};
+use settings::{load_settings, reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
@@ -49,29 +49,29 @@ use tokio::sync::{oneshot, watch};
 /// The exit code for bad arguments and bad settings.
 pub const EXIT_USAGE: u8 = 3;
 
-/// The exit code for everything else that failed.
+/// The exit code for all other failures.
 pub const EXIT_FAILED: u8 = 1;
 
-/// How long the end waits for a poll that is under way.
-const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a stop waits for the current poll.
+const POLL_STOP_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// How long the end waits for kills that are under way: they are told.
-const ACT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a stop waits for running kills, which are asked to end.
+const KILL_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the start waits for the groups of operators and admins. A name
-/// service that is slower gives them a little later.
-const GROUP_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the start waits for the groups of operators and admins. A slower name service delivers
+/// them a little later.
+const GROUP_LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs what the command line asks for; returns when the daemon has stopped.
+/// Runs the command line; returns when the daemon has stopped.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     if args.evaluate {
-        return exit_after(evaluating::evaluate(), EXIT_FAILED);
+        return exit_after(evaluator_child::evaluate(), EXIT_FAILED);
     }
     if args.print_default_config {
         return exit_after(print(&config::print_default()), EXIT_FAILED);
     }
-    let config = match settings(args) {
+    let config = match load_settings(args) {
         Ok(config) => config,
         Err(invalid) => return exit_after(Err(invalid), EXIT_USAGE),
     };
@@ -79,36 +79,37 @@ pub fn run(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Some(Command::Restore(wanted)) = &args.command {
-        return exit_after(restoring::restore(wanted, &config), EXIT_FAILED);
+        return exit_after(restore::restore(wanted, &config), EXIT_FAILED);
     }
-    crate::heap::share();
+    crate::heap::limit_arenas();
     let log = match logging::start(&args.log_level) {
         Ok(log) => log,
         Err(error) => return exit_after(Err(error), EXIT_USAGE),
     };
-    let result = daemon(args, config);
+    let result = run_daemon(args, config);
     log.flush();
     exit_after(result, EXIT_FAILED)
 }
 
-/// The daemon, from its first file to its last.
-fn daemon(args: &Args, config: Config) -> Result<(), String> {
-    // First of all: a signal that comes while the parts start must stop them in order.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(about("cannot catch signals"))?;
-    crate::enforce::widen_descriptors();
+/// Runs the daemon, from its first file to its last.
+fn run_daemon(args: &Args, config: Config) -> Result<(), String> {
+    // First of all: a signal that arrives while the parts start must stop them in order.
+    let signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(add_context("cannot catch signals"))?;
+    crate::kill::raise_fd_limit();
     let directory_mode = if config.personal { 0o700 } else { 0o755 };
     let listening =
         listen(&config.daemon.socket, directory_mode).map_err(|error| error.to_string())?;
     let _store_lock = lock_store(&config)?;
     let config = Arc::new(config);
-    let running = Running::start(&config)?;
+    let running = RunningDaemon::start(&config)?;
     running
         .store
         .record(Recorded::Started(env!("CARGO_PKG_VERSION")));
     running
         .store
         .record(Recorded::Settings(config.document().to_string()));
-    tell!(
+    event!(
         Started,
         version = env!("CARGO_PKG_VERSION"),
         socket = config.daemon.socket.display().to_string(),
@@ -116,70 +117,70 @@ fn daemon(args: &Args, config: Config) -> Result<(), String> {
         personal = config.personal,
     );
     let result = running.serve(args.clone(), signals, &listening);
-    systemd::stopping();
-    // No client is served from here on; the socket's name goes first.
+    systemd::notify_stopping();
+    // From here on no client is served; the name of the socket goes first.
     drop(listening);
     running.stop();
-    tell!(Stopped);
+    event!(Stopped);
     result
 }
 
-/// Two daemons must not write one store, wherever they listen. A directory that
-/// cannot be used is no reason not to start: the store will say so.
+/// Locks the store, so that two daemons never write to the same one, whatever sockets they use. A
+/// directory that cannot be used does not prevent the start: the store reports it.
 fn lock_store(config: &Config) -> Result<Option<File>, String> {
     let directory = &config.daemon.state_dir;
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o750)
         .create(directory);
-    match made.and_then(|()| lock(&directory.join("lock"))) {
+    match made.and_then(|()| lock_file(&directory.join("lock"))) {
         Ok(Some(lock)) => Ok(Some(lock)),
         Ok(None) => Err(format!(
-            "another gpukilld stores in {}",
+            "another gpukilld uses the store in {}",
             directory.display()
         )),
         Err(_) => Ok(None),
     }
 }
 
-/// The parts that run.
-struct Running {
-    shared: Shared,
+/// The running parts of the daemon.
+struct RunningDaemon {
+    shared: ServerContext,
     store: Store,
     settings: watch::Sender<Arc<Config>>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<PollerEvent>,
     polling_ended: mpsc::Receiver<()>,
 }
 
-impl Running {
+impl RunningDaemon {
     fn start(config: &Arc<Config>) -> Result<Self, String> {
-        let thread = about("cannot start a thread");
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::starting());
-        let users = users(config);
+        let thread = add_context("cannot start a thread");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let users = start_user_lookup(config);
         let (procfs, state_dir) = (&config.backends.procfs_root, &config.daemon.state_dir);
-        let crowds = Crowds::new(
+        let process_tables = ProcessTableReader::new(
             procfs.clone(),
             config.backends.host_root.clone(),
             &config.access.owner_label,
         );
-        let boot = boot_id(procfs);
-        // Before anybody can ask for another kill, and for the record of the last.
-        let (frozen, recovered) = recover(state_dir, &boot, &crowds);
-        let keep = settings::keep(config);
+        let boot = read_boot_id(procfs);
+        // Before another kill can be requested, and before the store records the last one.
+        let (frozen, recovered) = recover_stopped(state_dir, &boot, &process_tables);
+        let keep = settings::retention(config);
         let store =
             Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
         let (guard, remembered) = Guard::start(
             config.guard.clone(),
             state_dir.clone(),
             boot.clone(),
-            Arc::new(Living::below(procfs)),
+            Arc::new(LiveProcesses::new(procfs)),
             store.clone(),
         )
         .map_err(&thread)?;
-        let history = History::new(store.clone(), boot.clone(), remembered);
-        let (rogue, connections) = watching::start(config, &store, boot).map_err(&thread)?;
-        let others = Others {
-            host: host(),
+        let history = PastUseQuery::new(store.clone(), boot.clone(), remembered);
+        let (rogue, connections) = rogue_watch::start(config, &store, boot).map_err(&thread)?;
+        let others = PollingParts {
+            host: host_name(),
             users: users.clone(),
             connections,
             store: store.clone(),
@@ -191,27 +192,29 @@ impl Running {
         let polling = polling::start(config, others).map_err(&thread)?;
         let (settings, settings_read) = watch::channel(Arc::clone(config));
         let started_at = clock.now();
-        let will_not_act = config.foreign_pids.will_not_act(has_the_hosts_pids());
+        let will_not_act = config
+            .foreign_pids
+            .disabled_reason(is_in_host_pid_namespace());
         if let Some(why) = &will_not_act {
-            tracing::warn!(why, "ends no process, whoever asks");
+            tracing::warn!(why, "kills are disabled");
         }
-        let authority = Authority::new(settings_read, users, crowds.uid_min());
-        let means = Means {
+        let authority = Authority::new(settings_read, users, process_tables.uid_min());
+        let means = KillEnvironment {
             authority: authority.clone(),
             state: polling.published.clone(),
-            look: Arc::clone(&polling.look),
-            crowds,
+            full_scan: Arc::clone(&polling.full_scan),
+            process_tables,
             store: store.clone(),
             clock: Arc::clone(&clock),
-            hurry: Arc::new(hurry(&polling.events)),
-            will_not_act: will_not_act.clone(),
+            poll_now: Arc::new(poll_now_fn(&polling.events)),
+            disabled_reason: will_not_act.clone(),
             stopping: Arc::default(),
-            frozen,
+            stopped_processes: frozen,
         };
-        let enforcer = Enforcer::new(means.clone());
-        guard.arm(enforcer.clone());
-        let resetter = Resetter::new(means, enforcer.clone(), polling.quiesce.clone());
-        let shared = Shared {
+        let enforcer = KillService::new(means.clone());
+        guard.set_kill_service(enforcer.clone());
+        let resetter = ResetService::new(means, enforcer.clone(), polling.quiesce.clone());
+        let shared = ServerContext {
             state: polling.published,
             authority,
             enforcer,
@@ -219,26 +222,31 @@ impl Running {
             store: store.clone(),
             guard,
             rogue,
-            forget: Arc::new(polling::forget(&polling.events)),
+            forget: Arc::new(polling::forget_devices_fn(&polling.events)),
             quiesce: polling.quiesce,
-            look: polling.look,
-            turns: Turns::default(),
-            replays: Replays::default(),
+            full_scan: polling.full_scan,
+            query_queue: FairQueue::default(),
+            replays: ReplayThreads::default(),
             clock,
             started_at,
-            will_not_act,
+            disabled_reason: will_not_act,
         };
         Ok(Self {
             shared,
             store,
             settings,
             events: polling.events,
-            polling_ended: polling.ended,
+            polling_ended: polling.stopped,
         })
     }
 
-    /// Answers clients until a signal says stop.
-    fn serve(&self, args: Args, mut signals: Signals, listening: &Listening) -> Result<(), String> {
+    /// Serves clients until a signal stops the daemon.
+    fn serve(
+        &self,
+        args: Args,
+        mut signals: Signals,
+        listening: &SocketListener,
+    ) -> Result<(), String> {
         let (stop, stopped) = oneshot::channel();
         let (store, settings, events) = (
             self.store.clone(),
@@ -253,9 +261,9 @@ impl Running {
                     SIGHUP => {
                         reload(&args, &started, &settings, &events, &store);
                         guard.reload();
-                        rogue.keeper.reload();
+                        rogue.store.reload();
                     }
-                    // SIGTERM and SIGINT; no other was asked for.
+                    // SIGTERM and SIGINT; no other signal is registered.
                     _ => break,
                 }
             }
@@ -265,30 +273,30 @@ impl Running {
         std::thread::Builder::new()
             .name("signals".into())
             .spawn(handle_signals)
-            .map_err(about("cannot start a thread"))?;
+            .map_err(add_context("cannot start a thread"))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(about("cannot start the server"))?;
+            .map_err(add_context("cannot start the server"))?;
         runtime.block_on(async {
             let listener = listening
                 .listener
                 .try_clone()
                 .and_then(UnixListener::from_std);
-            let listener = listener.map_err(about("cannot serve the socket"))?;
-            // Either way of ending, by a signal or by a dropped sender, is a stop.
+            let listener = listener.map_err(add_context("cannot serve the socket"))?;
+            // A signal and a dropped sender both mean stop.
             serve(listener, self.shared.clone(), async { drop(stopped.await) }).await;
             Ok(())
         })
     }
 
     fn stop(self) {
-        // First of all, while there are polls that see a device and memory come back.
+        // First of all, while polls still observe the return of a device and of memory.
         self.shared.resetter.stop();
-        self.shared.enforcer.stop(ACT_PATIENCE);
-        // Gone already is as good.
-        let _ = self.events.send(Event::Stop);
-        if self.polling_ended.recv_timeout(STOP_PATIENCE).is_err() {
+        self.shared.enforcer.stop(KILL_STOP_TIMEOUT);
+        // The poller may have ended already.
+        let _ = self.events.send(PollerEvent::Stop);
+        if self.polling_ended.recv_timeout(POLL_STOP_TIMEOUT).is_err() {
             tracing::warn!("the poll under way did not end in time");
         }
         self.shared.guard.stop();
@@ -298,35 +306,35 @@ impl Running {
     }
 }
 
-/// Who people are. The groups of operators and admins are asked for before the first
-/// client comes: an operator must be one.
-fn users(config: &Config) -> Users {
-    let users = Users::new(System {
+/// Starts the lookup of users. The groups of operators and admins are read before the first client
+/// connects, so that an operator is recognised.
+fn start_user_lookup(config: &Config) -> Users {
+    let users = Users::new(SystemNameService {
         host_root: config.backends.host_root.clone(),
     });
     users.group(&config.access.operator_group);
     users.group(&config.access.admin_group);
-    users.learn_subordinates();
-    users.settle(Instant::now() + GROUP_PATIENCE);
+    users.request_subordinates();
+    users.settle(Instant::now() + GROUP_LOOKUP_TIMEOUT);
     users
 }
 
-/// What this box is called.
-fn host() -> String {
+/// The name of this host.
+fn host_name() -> String {
     let names = rustix::system::uname();
-    gpukill_proto::text::visible(names.nodename().to_bytes(), 64)
+    gpukill_proto::text::sanitize(names.nodename().to_bytes(), 64)
 }
 
-/// Names this boot, so that start times of different boots do not mix.
-fn boot_id(procfs: &std::path::Path) -> String {
+/// The id of this boot, so that start times of different boots never mix.
+fn read_boot_id(procfs: &std::path::Path) -> String {
     let text = std::fs::read_to_string(procfs.join("sys/kernel/random/boot_id"));
     text.map_or_else(
         |_| "unknown".to_owned(),
-        |text| gpukill_proto::text::visible(text.trim().as_bytes(), 64),
+        |text| gpukill_proto::text::sanitize(text.trim().as_bytes(), 64),
     )
 }
 
-fn about<E: Display>(what: &'static str) -> impl Fn(E) -> String {
+fn add_context<E: Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
@@ -342,7 +350,7 @@ fn exit_after<E: Display>(result: Result<(), E>, code: u8) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     for line in error.to_string().lines() {
-        // Nobody can be told when even this cannot be written.
+        // A failure to write cannot be reported anywhere.
         let _ = writeln!(std::io::stderr().lock(), "gpukilld: {line}");
     }
     ExitCode::from(code)

@@ -1,36 +1,34 @@
-//! What readers see: the newest snapshot, published by the poller. Readers
-//! never delay it, nor it them.
+//! The newest snapshot, as the poller publishes it. Readers and the poller never delay each other.
 
-use crate::audit::Accounts;
-use gpukill_policy::memory::Shared;
-use gpukill_proto::holders::HeldDevice;
-use gpukill_proto::snapshot::Snapshot;
+use crate::store::JobAccounts;
+use gpukill_policy::memory::SharedMemory;
+use gpukill_proto::holders::DeviceHolders;
+use gpukill_proto::model::Snapshot;
 use gpukill_proto::status::PollingReport;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// One poll's result.
 #[derive(Debug, Clone)]
-pub(crate) struct Published {
+pub(crate) struct PublishedPoll {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Of the same moment.
-    pub(crate) sharing: Arc<Shared>,
-    /// The accounts that processes name, of the same moment.
-    pub(crate) accounts: Arc<Accounts>,
-    /// Who holds each device, as it was when somebody last asked.
-    pub(crate) holders: Arc<Vec<HeldDevice>>,
+    /// From the same poll.
+    pub(crate) sharing: Arc<SharedMemory>,
+    /// The accounts that processes report, from the same poll.
+    pub(crate) accounts: Arc<JobAccounts>,
+    /// The holders of each device, as of the last request for them.
+    pub(crate) holders: Arc<Vec<DeviceHolders>>,
     pub(crate) polling: PollingReport,
 }
 
-/// Where the poller publishes.
-pub(crate) type Publisher = watch::Sender<Published>;
+/// The poller's end.
+pub(crate) type SnapshotPublisher = watch::Sender<PublishedPoll>;
 
-/// Where readers look and wait.
-pub(crate) type Reader = watch::Receiver<Published>;
+/// A reader's end, to read the newest poll or wait for the next.
+pub(crate) type SnapshotReader = watch::Receiver<PublishedPoll>;
 
-/// Both ends, with an empty snapshot of tick 0.
-pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
+/// Both ends, with an empty snapshot of poll 0.
+pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, SnapshotReader) {
     let snapshot = Snapshot {
         host,
         taken_at: gpukill_proto::units::Timestamp::default(),
@@ -44,10 +42,10 @@ pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
         interval_ms: whole_milliseconds(interval),
         set_interval_ms: whole_milliseconds(interval),
         last_at: None,
-        ticks: 0,
+        polls: 0,
         late: 0,
     };
-    watch::channel(Published {
+    watch::channel(PublishedPoll {
         snapshot: Arc::new(snapshot),
         sharing: Arc::default(),
         accounts: Arc::default(),
@@ -56,28 +54,25 @@ pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
     })
 }
 
-/// A duration as the wire has it.
 pub(crate) fn whole_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether somebody has asked lately who holds the devices: that is not looked
-/// into for nobody.
+/// Tracks whether a client asked for device holders recently. Without a request they are not
+/// collected.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct HolderDemand(Arc<Mutex<Option<Instant>>>);
 
-/// The polls within this time are for whoever asks.
-const LATELY: Duration = Duration::from_secs(10);
+/// How long after a request polls collect the holders.
+const REQUEST_TTL: Duration = Duration::from_secs(10);
 
-impl Wanted {
-    /// Somebody asks.
-    pub(crate) fn ask(&self) {
+impl HolderDemand {
+    pub(crate) fn record_request(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether somebody has, lately.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         let asked = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.is_some_and(|at| at.elapsed() < LATELY)
+        asked.is_some_and(|at| at.elapsed() < REQUEST_TTL)
     }
 }

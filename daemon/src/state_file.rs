@@ -1,5 +1,5 @@
 //! The daemon's own state files: JSON with a version, in the state directory. A file that is
-//! broken or of another version is refused in words; the caller then starts empty.
+//! broken or has another version is an error, and the caller then starts with an empty state.
 
 use crate::rules_file::file;
 use serde::de::DeserializeOwned;
@@ -9,16 +9,16 @@ use std::path::Path;
 /// The version of every state file.
 pub(crate) const VERSION: u32 = 1;
 
-/// What stands first in every state file. Other keys are the file's own.
+/// The first key of every state file. Other keys belong to the individual file.
 #[derive(Deserialize)]
 struct Header {
     version: u32,
 }
 
-/// Reads a file of at most so many bytes; `None` where there is none.
+/// Reads a file of at most `longest` bytes; `None` if the file does not exist.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// The reason why the file cannot be used.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, String> {
     let Some(text) = file::read_at_most(path, longest).map_err(|error| error.to_string())? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Opt
 /// Replaces a file.
 ///
 /// # Errors
-/// When it cannot be written; then it is as it was.
+/// When the file cannot be written. The old file then stays unchanged.
 pub(crate) fn write(path: &Path, content: &impl Serialize) -> std::io::Result<()> {
     file::replace_private(path, &serde_json::to_string(content)?)
 }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn only_version_1_is_read_and_only_whole() {
+    fn refuses_broken_and_other_versions() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state.json");
         assert_eq!(read::<Content>(&path, 100), Ok(None));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `container`.
+//! Runs the fuzz target `container` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::container(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `durations`.
+//! Runs the fuzz target `durations` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::durations(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `environment`.
+//! Runs the fuzz target `environment` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::environment(bytes));

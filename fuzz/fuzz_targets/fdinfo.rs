@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `fdinfo`.
+//! Runs the fuzz target `fdinfo` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::fdinfo(bytes));

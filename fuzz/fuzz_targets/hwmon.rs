@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `hwmon`.
+//! Runs the fuzz target `hwmon` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::hwmon(bytes));

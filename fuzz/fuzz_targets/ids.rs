@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `ids`.
+//! Runs the fuzz target `ids` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::ids(bytes));

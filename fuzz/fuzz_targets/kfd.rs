@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `kfd`.
+//! Runs the fuzz target `kfd` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::kfd(bytes));

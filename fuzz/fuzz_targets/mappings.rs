@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `mappings`.
+//! Runs the fuzz target `mappings` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::mappings(bytes));

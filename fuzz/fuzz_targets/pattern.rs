@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `pattern`.
+//! Runs the fuzz target `pattern` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::pattern(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `preface`.
+//! Runs the fuzz target `preface` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::preface(bytes));

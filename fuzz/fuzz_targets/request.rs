@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `request`.
+//! Runs the fuzz target `request` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::request(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `reset_answer`.
+//! Runs the fuzz target `reset_answer` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::reset_answer(bytes));

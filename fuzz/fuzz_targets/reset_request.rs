@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `reset_request`.
+//! Runs the fuzz target `reset_request` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::reset_request(bytes));

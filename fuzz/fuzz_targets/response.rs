@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `response`.
+//! Runs the fuzz target `response` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::response(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `rogue_rules`.
+//! Runs the fuzz target `rogue_rules` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::rogue_rules(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `rules`.
+//! Runs the fuzz target `rules` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::rules(bytes));

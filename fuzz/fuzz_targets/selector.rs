@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `selector`.
+//! Runs the fuzz target `selector` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::selector(bytes));

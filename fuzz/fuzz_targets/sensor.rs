@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `sensor`.
+//! Runs the fuzz target `sensor` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::sensor(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `settings`.
+//! Runs the fuzz target `settings` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::settings(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `sockets`.
+//! Runs the fuzz target `sockets` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::sockets(bytes));

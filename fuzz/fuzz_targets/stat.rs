@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `stat`.
+//! Runs the fuzz target `stat` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::stat(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `status`.
+//! Runs the fuzz target `status` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::status(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes `targets.rs`'s `text`.
+//! Runs the fuzz target `text` of `targets.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::text(bytes));

@@ -1,64 +1,69 @@
-//! May this caller do this? One table for asking and for telling: what `status`
-//! says a person may do is what the daemon lets them do.
+//! Decides which operations a caller may perform. `status` lists rights from the same
+//! table that checks requests, so it shows what the daemon allows.
 
 use gpukill_proto::status::Right;
 use std::collections::BTreeSet;
 
-/// Who asks, as the kernel says it.
+/// The caller of a request, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The effective user id of the peer when it connected.
+    /// Effective user id of the peer at connection time.
     pub uid: u32,
-    /// Its primary and supplementary groups.
+    /// Primary and supplementary groups.
     pub groups: BTreeSet<u32>,
-    /// Whether it runs in another PID namespace than the daemon: whoever makes the
-    /// image of a container chooses its users, so that these may look and no more.
+    /// Whether the caller runs in another PID namespace than the daemon. The maker of a
+    /// container image chooses its users, so such callers get read access only.
     pub contained: bool,
-    /// With which callers it shares the limits of one person.
+    /// The callers that share the limits of one person with this caller.
     pub limit_group: LimitGroup,
 }
 
-/// Callers that share what one person may have of connections, plans and questions at a
-/// time. It gives no right: a person can have many user ids, and be more than one caller.
+/// Callers that share the limits of one person: connections, plans and concurrent
+/// requests. A limit group gives no right. One person can have many user ids and be
+/// several callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitGroup {
-    /// The guard, which no client is: nobody takes its places.
+    /// The guard. It is not a client, so no client takes its slots.
     Guard,
     /// Callers of the person with this user id.
     Person(u32),
-    /// Root of containers, which has the uid of the box's root.
+    /// Root of containers, which has the uid of the host's root.
     ContainedRoot,
     /// Callers of which only a uid is known, such as processes that ended right after
-    /// they had connected. They share one allotment: a person can make such a caller for
-    /// each of their subordinate uids.
+    /// connecting. They share one allotment, because a person can make such a caller
+    /// for each of their subordinate uids.
     Unknown,
 }
 
-/// What the kernel says of the person behind a process.
+/// The kernel's evidence for the person behind a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PersonBehind {
-    /// The user of the slice that systemd made for them: nobody leaves it without root.
-    /// Who logged in says no more: where nobody did, the kernel lets each process write
-    /// once who that was.
+pub struct PersonEvidence {
+    /// The user of the systemd slice. Only root can move a process out of its slice.
+    /// The login uid is not used: where it is unset, the kernel lets each process write
+    /// it once.
     pub slice: Option<u32>,
-    /// Whose subordinate id it runs as, or whose made its user namespace.
-    pub superior: Option<u32>,
-    /// The owner of the outermost user namespace that is not the daemon's. A process of a
-    /// subordinate uid can make one too, so that it counts last.
+    /// The owner of the subordinate id that the process runs as, or of the subordinate
+    /// id that made its user namespace.
+    pub subordinate_owner: Option<u32>,
+    /// The owner of the outermost user namespace that is not the daemon's. A process of
+    /// a subordinate uid can make such a namespace too, so this evidence comes last.
     pub namespace_owner: Option<u32>,
 }
 
 impl LimitGroup {
-    /// The group of a caller, `behind` which is this person; `None` where its process
-    /// cannot be found any more.
+    /// Returns the limit group of a caller. `behind` is `None` where the caller's
+    /// process no longer exists.
     #[must_use]
-    pub fn of(uid: u32, contained: bool, behind: Option<PersonBehind>) -> Self {
+    pub fn for_caller(uid: u32, contained: bool, behind: Option<PersonEvidence>) -> Self {
         let Some(behind) = behind else {
             return Self::Unknown;
         };
-        // In their own slice root starts others' jobs.
+        // Root starts jobs of other users in its own slice.
         let slice = behind.slice.filter(|user| *user != 0);
-        match slice.or(behind.superior).or(behind.namespace_owner) {
+        match slice
+            .or(behind.subordinate_owner)
+            .or(behind.namespace_owner)
+        {
             Some(person) => Self::Person(person),
             None if uid == 0 && contained => Self::ContainedRoot,
             None => Self::Person(uid),
@@ -66,24 +71,24 @@ impl LimitGroup {
     }
 }
 
-/// The first uid of people where `login.defs(5)` names no other: its `UID_MIN`.
+/// The first uid of a person where `login.defs(5)` sets no `UID_MIN`.
 pub const UID_MIN: u32 = 1000;
 
-/// The users a process runs as.
+/// The user ids of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uids {
-    /// Whose process it is.
+    /// The real uid: the owner of the process.
     pub real: u32,
-    /// Whose rights it has.
+    /// The effective uid: the rights of the process.
     pub effective: u32,
-    /// Whose rights it may take again.
+    /// The saved uid: rights that the process can take again.
     pub saved: u32,
 }
 
 impl Uids {
-    /// Of a process that has one user, or of which one alone is known.
+    /// Ids of a process with one user, or of which only one id is known.
     #[must_use]
-    pub const fn all(uid: u32) -> Self {
+    pub const fn from_single(uid: u32) -> Self {
         Self {
             real: uid,
             effective: uid,
@@ -92,140 +97,141 @@ impl Uids {
     }
 }
 
-/// To whom the admin has given what.
+/// The groups and users to which the admin has given rights.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {
-    /// The group that may end anybody's processes and reset devices.
+    /// The group that may end any process and reset devices.
     pub operator_group: Option<u32>,
     /// The group that may edit the rules.
     pub admin_group: Option<u32>,
-    /// The person for whom the daemon runs (`--user`); they are its admin.
+    /// The person who runs the daemon (`--user`). This person is its admin.
     pub owner: Option<u32>,
-    /// Whether plain users may not see others' command lines, and what others
-    /// asked for.
+    /// Whether plain users cannot see the command lines and requests of other users.
     pub hide_other_users: bool,
-    /// Whose processes the kernel lets the daemon end.
-    pub reach: Reach,
+    /// The processes that the kernel lets the daemon signal.
+    pub reach: SignalReach,
 }
 
-/// Whose processes the kernel lets the daemon end: kill(2) wants CAP_KILL for those of
-/// another user.
+/// The processes that the kernel lets the daemon signal. kill(2) requires CAP_KILL for
+/// a process of another user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// It has that capability.
+pub enum SignalReach {
+    /// The daemon has CAP_KILL.
     #[default]
-    Everybody,
-    /// It does not: those of the user that it runs as.
-    Only(u32),
+    AllUsers,
+    /// The daemon has no CAP_KILL and can signal only processes of this user, its own.
+    OneUser(u32),
 }
 
-impl Reach {
-    const fn holds(self, uid: u32) -> bool {
+impl SignalReach {
+    const fn includes(self, uid: u32) -> bool {
         match self {
-            Self::Everybody => true,
-            Self::Only(reached) => reached == uid,
+            Self::AllUsers => true,
+            Self::OneUser(reached) => reached == uid,
         }
     }
 }
 
-/// Something a caller wants done.
+/// An operation that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// See devices, processes and history.
-    Look,
-    /// Let go of a driver, and take it again.
+    View,
+    /// Release a driver, and take it again.
     Quiesce,
     /// Reset devices.
     Reset,
-    /// Copy the whole store, and delete what is old from it.
-    KeepStore,
-    /// Drop the rows of devices that are gone.
+    /// Copy the whole store, and delete old data from it.
+    MaintainStore,
+    /// Delete the rows of devices that are gone.
     ForgetDevices,
     /// Change the guard's rules.
     EditRules,
-    /// Ask for more time before a job is ended. Who is not known is nobody.
+    /// Postpone the end of a job. No user is the owner where the owner is unknown.
     Snooze {
-        /// Whose process it is, as the rules see it.
+        /// The owner of the process, as the rules see it.
         owner: Option<u32>,
     },
-    /// See the command line of a process. Who is not known is nobody.
+    /// See the command line of a process. No user is the owner where the owner is
+    /// unknown.
     ReadCommand {
         /// The real user id of the process.
         owner: Option<u32>,
-        /// Who made its user namespace, where it is not the box's own: the
-        /// kernel lets them do with it as they like.
+        /// The owner of its user namespace, where that is not the host's. The kernel
+        /// lets the owner of a namespace control every process in it.
         namespace_owner: Option<u32>,
     },
-    /// See what somebody asked for, what was planned and what came of it; that it
-    /// was done is no secret. Who is not known is nobody.
-    ReadAct {
-        /// Who asked.
-        by: Option<u32>,
+    /// See the request, plan and outcome of an action. That the action took place is
+    /// not secret. No user is the requester where the requester is unknown.
+    ReadAction {
+        /// The uid of the requester.
+        requester: Option<u32>,
     },
-    /// End a process. Who is not known is nobody.
+    /// End a process. No user is the owner where the owner is unknown.
     End {
-        /// As whom it runs: one that has another's rights, or may take them, is
-        /// not whose it was.
+        /// All its user ids. A process that has the rights of another user, or can take
+        /// them, does not belong to its real user alone.
         uids: Option<Uids>,
         /// As in [`Operation::ReadCommand`].
         namespace_owner: Option<u32>,
     },
 }
 
-/// One of those who may do something.
+/// A user or group that may do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Person {
+pub enum Principal {
     /// This user.
     User(u32),
-    /// Whoever is in this group.
+    /// Every member of this group.
     Group(u32),
 }
 
-/// The answer.
+/// The answer to a request.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ruling {
-    /// Let it be done.
+    /// The operation is allowed.
     Allow,
-    /// Do not; this right is missing.
+    /// The operation is denied. This right is missing.
     Deny(Right),
 }
 
-/// Whether the caller is root of this box, and not of a container on it.
+/// Whether the caller is root of the host, and not root of a container.
 #[must_use]
-pub fn is_root_of_the_box(caller: &Caller) -> bool {
-    // A user namespace's root arrives here as the uid it is mapped to.
+pub fn is_host_root(caller: &Caller) -> bool {
+    // The root of a user namespace arrives here as the uid it is mapped to.
     caller.uid == 0 && !caller.contained
 }
 
-/// Everything the caller may do, in the order of [`Right`].
+/// Returns every right of the caller, in the order of [`Right`].
 #[must_use]
 pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
-    // Its image says who somebody in a container is, and in which groups.
+    // The image of a container decides its users and groups.
     if caller.contained {
         return vec![Right::Look];
     }
     let mut rights = vec![Right::Look];
-    if roles.reach.holds(caller.uid) {
+    if roles.reach.includes(caller.uid) {
         rights.push(Right::EndOwn);
     }
-    if roles.reach == Reach::Everybody && is_one_of(caller, roles.owner, roles.operator_group) {
+    if roles.reach == SignalReach::AllUsers && has_role(caller, roles.owner, roles.operator_group) {
         rights.push(Right::EndAny);
     }
-    if is_one_of(caller, roles.owner, roles.admin_group) {
+    if has_role(caller, roles.owner, roles.admin_group) {
         rights.push(Right::EditRules);
     }
     rights
 }
 
-/// Root of the box, the person for whom the daemon runs, and who is in this group.
-fn is_one_of(caller: &Caller, owner: Option<u32>, group: Option<u32>) -> bool {
+/// Whether the caller is root of the host, the person who runs the daemon, or a member
+/// of `group`.
+fn has_role(caller: &Caller, owner: Option<u32>, group: Option<u32>) -> bool {
     let in_group = group.is_some_and(|group| caller.groups.contains(&group));
     let owns_daemon = owner == Some(caller.uid);
-    !caller.contained && (is_root_of_the_box(caller) || owns_daemon || in_group)
+    !caller.contained && (is_host_root(caller) || owns_daemon || in_group)
 }
 
-/// May the caller do this?
+/// Decides whether the caller may perform this operation.
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     let rights = rights(caller, roles);
     let owns_some = !caller.contained;
@@ -234,11 +240,11 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
         .any(|right| rights.contains(right));
     let sees_all = !roles.hide_other_users || is_trusted;
     let allowed = match operation {
-        Operation::Look => true,
+        Operation::View => true,
         Operation::Quiesce | Operation::Reset => {
-            is_one_of(caller, roles.owner, roles.operator_group)
+            has_role(caller, roles.owner, roles.operator_group)
         }
-        Operation::KeepStore | Operation::ForgetDevices | Operation::EditRules => {
+        Operation::MaintainStore | Operation::ForgetDevices | Operation::EditRules => {
             rights.contains(&Right::EditRules)
         }
         Operation::ReadCommand {
@@ -246,12 +252,14 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
             namespace_owner,
         } => sees_all || (owns_some && [owner, namespace_owner].contains(&Some(caller.uid))),
         Operation::Snooze { owner } => (owns_some && owner == Some(caller.uid)) || is_trusted,
-        Operation::ReadAct { by } => sees_all || (owns_some && by == Some(caller.uid)),
+        Operation::ReadAction { requester: by } => {
+            sees_all || (owns_some && by == Some(caller.uid))
+        }
         Operation::End {
             uids,
             namespace_owner,
         } => {
-            let is_all = uids == Some(Uids::all(caller.uid));
+            let is_all = uids == Some(Uids::from_single(caller.uid));
             let is_theirs =
                 rights.contains(&Right::EndOwn) && (is_all || namespace_owner == Some(caller.uid));
             is_theirs || rights.contains(&Right::EndAny)
@@ -260,46 +268,53 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     if allowed {
         Ruling::Allow
     } else {
-        Ruling::Deny(lacking(operation))
+        Ruling::Deny(missing_right(operation))
     }
 }
 
-/// What whoever may not do this lacks.
-const fn lacking(operation: Operation) -> Right {
+/// The right that a denied caller lacks.
+const fn missing_right(operation: Operation) -> Right {
     match operation {
-        Operation::KeepStore | Operation::ForgetDevices | Operation::EditRules => Right::EditRules,
-        Operation::Look
+        Operation::MaintainStore | Operation::ForgetDevices | Operation::EditRules => {
+            Right::EditRules
+        }
+        Operation::View
         | Operation::Quiesce
         | Operation::Reset
         | Operation::Snooze { .. }
         | Operation::ReadCommand { .. }
-        | Operation::ReadAct { .. }
+        | Operation::ReadAction { .. }
         | Operation::End { .. } => Right::EndAny,
     }
 }
 
-/// Everybody who may end this process, by the same rule: whose it is first, root
-/// last. What the daemon cannot do they do themselves.
+/// Returns every user and group that may end this process, by the same rule as
+/// [`check`]: the owner first, root last. Where the daemon cannot signal a process, its
+/// users end it themselves.
 #[must_use]
-pub fn who_may_end(uids: Option<Uids>, namespace_owner: Option<u32>, roles: &Roles) -> Vec<Person> {
+pub fn principals_allowed_to_end(
+    uids: Option<Uids>,
+    namespace_owner: Option<u32>,
+    roles: &Roles,
+) -> Vec<Principal> {
     let by_themselves = match roles.reach {
-        Reach::Everybody => roles.clone(),
-        Reach::Only(_) => Roles::default(),
+        SignalReach::AllUsers => roles.clone(),
+        SignalReach::OneUser(_) => Roles::default(),
     };
     let roles = &by_themselves;
     let everybody = [
-        uids.map(|uids| Person::User(uids.real)),
-        namespace_owner.map(Person::User),
-        roles.owner.map(Person::User),
-        roles.operator_group.map(Person::Group),
-        Some(Person::User(0)),
+        uids.map(|uids| Principal::User(uids.real)),
+        namespace_owner.map(Principal::User),
+        roles.owner.map(Principal::User),
+        roles.operator_group.map(Principal::Group),
+        Some(Principal::User(0)),
     ];
-    let mut people: Vec<Person> = Vec::new();
+    let mut people: Vec<Principal> = Vec::new();
     for person in everybody.into_iter().flatten() {
         let (uid, groups) = match person {
-            Person::User(uid) => (uid, BTreeSet::new()),
-            // Somebody who is nobody but for the group.
-            Person::Group(group) => (u32::MAX, [group].into()),
+            Principal::User(uid) => (uid, BTreeSet::new()),
+            // A caller that has no right but through the group.
+            Principal::Group(group) => (u32::MAX, [group].into()),
         };
         let operation = Operation::End {
             uids,
@@ -340,22 +355,22 @@ mod tests {
     }
 
     #[test]
-    fn limits_count_the_person_behind_a_subordinate_uid() {
-        let alone = PersonBehind::default();
-        let slice = |uid| PersonBehind {
+    fn limits_count_the_person_behind_a_subuid() {
+        let alone = PersonEvidence::default();
+        let slice = |uid| PersonEvidence {
             slice: Some(uid),
-            superior: Some(1001),
+            subordinate_owner: Some(1001),
             namespace_owner: Some(100_001),
         };
-        let superior = PersonBehind {
+        let superior = PersonEvidence {
             slice: None,
             ..slice(0)
         };
-        let namespace = PersonBehind {
-            superior: None,
+        let namespace = PersonEvidence {
+            subordinate_owner: None,
             ..superior
         };
-        let of_roots = PersonBehind {
+        let of_roots = PersonEvidence {
             slice: Some(0),
             ..alone
         };
@@ -371,29 +386,29 @@ mod tests {
             (1000, false, Some(of_roots), Person(1000)),
             (100_002, true, None, Unknown),
         ] {
-            let found = LimitGroup::of(uid, contained, behind);
+            let found = LimitGroup::for_caller(uid, contained, behind);
             assert_eq!(found, expected, "{uid} {behind:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_client_is_counted_with_the_guard(
+        fn no_client_shares_the_guard_limits(
             uid: u32,
             contained: bool,
             slice: Option<u32>,
-            superior: Option<u32>,
+            subordinate_owner: Option<u32>,
             namespace_owner: Option<u32>,
             is_found: bool,
         ) {
-            let behind = PersonBehind { slice, superior, namespace_owner };
-            let group = LimitGroup::of(uid, contained, is_found.then_some(behind));
+            let behind = PersonEvidence { slice, subordinate_owner, namespace_owner };
+            let group = LimitGroup::for_caller(uid, contained, is_found.then_some(behind));
             prop_assert_ne!(group, LimitGroup::Guard);
         }
     }
 
-    fn of(uid: u32) -> Option<Uids> {
-        Some(Uids::all(uid))
+    fn single_uid(uid: u32) -> Option<Uids> {
+        Some(Uids::from_single(uid))
     }
 
     fn roles() -> Roles {
@@ -402,7 +417,7 @@ mod tests {
             admin_group: Some(ADMINS),
             owner: None,
             hide_other_users: true,
-            reach: Reach::Everybody,
+            reach: SignalReach::AllUsers,
         }
     }
 
@@ -438,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_person_who_runs_their_own_daemon_is_its_admin() {
+    fn daemon_owner_is_its_admin() {
         let mine = Roles {
             owner: Some(1000),
             ..roles()
@@ -448,11 +463,11 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_without_the_capability_lets_nobody_end_what_is_anothers() {
+    fn without_cap_kill_only_own_processes_end() {
         use Right::{EditRules, EndOwn, Look};
         let mine = Roles {
             owner: Some(1000),
-            reach: Reach::Only(1000),
+            reach: SignalReach::OneUser(1000),
             ..roles()
         };
         let alice = caller(1000, &[1000]);
@@ -465,24 +480,28 @@ mod tests {
             };
             check(caller, operation, &mine) == Ruling::Allow
         };
-        for (whose, expected) in [(of(1000), true), (of(1001), false), (None, false)] {
+        for (whose, expected) in [
+            (single_uid(1000), true),
+            (single_uid(1001), false),
+            (None, false),
+        ] {
             assert_eq!(end(&alice, whose), expected, "{whose:?}");
         }
-        assert!(!end(&caller(0, &[0]), of(1000)));
-        assert!(!end(&caller(1001, &[]), of(1001)));
-        // The driver that it reads is its own, and so is the choice to reset.
+        assert!(!end(&caller(0, &[0]), single_uid(1000)));
+        assert!(!end(&caller(1001, &[]), single_uid(1001)));
+        // The daemon owns the driver that it reads and decides on a reset itself.
         for operation in [Operation::Quiesce, Operation::Reset] {
             assert_eq!(check(&alice, operation, &mine), Ruling::Allow);
         }
-        // Whom to ask for what it cannot do.
-        use Person::User;
-        let people = |uids| who_may_end(uids, None, &mine);
-        assert_eq!(people(of(1001)), [User(1001), User(0)]);
-        assert_eq!(people(of(1000)), [User(1000), User(0)]);
+        // The users to ask where the daemon lacks the capability.
+        use Principal::User;
+        let people = |uids| principals_allowed_to_end(uids, None, &mine);
+        assert_eq!(people(single_uid(1001)), [User(1001), User(0)]);
+        assert_eq!(people(single_uid(1000)), [User(1000), User(0)]);
     }
 
     #[test]
-    fn a_group_that_does_not_exist_gives_nobody_a_right() {
+    fn missing_group_gives_no_right() {
         let none = Roles {
             operator_group: None,
             admin_group: None,
@@ -492,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_are_hidden_only_from_plain_users_and_only_when_the_admin_says_so() {
+    fn command_lines_are_hidden_from_plain_users() {
         let read = |caller: &Caller, owner, roles: &Roles| {
             let namespace_owner = None;
             let operation = Operation::ReadCommand {
@@ -577,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_asked_for_is_hidden_only_when_the_admin_says_so_and_from_plain_users() {
+    fn requests_are_hidden_from_plain_users() {
         let contained = Caller {
             contained: true,
             ..caller(1000, &[])
@@ -594,7 +613,7 @@ mod tests {
             ..roles()
         };
         let read = |caller: &Caller, by, roles: &Roles| {
-            check(caller, Operation::ReadAct { by }, roles) == Ruling::Allow
+            check(caller, Operation::ReadAction { requester: by }, roles) == Ruling::Allow
         };
         let own = callers.each_ref().map(|it| read(it, Some(1000), &roles()));
         assert_eq!(own, [true, false, true, true, true]);
@@ -607,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn who_made_a_rootless_container_sees_what_runs_in_it() {
+    fn rootless_container_owner_sees_its_processes() {
         let read = |uid, namespace_owner| {
             let operation = Operation::ReadCommand {
                 owner: Some(100_999),
@@ -621,8 +640,8 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_kept_by_admins_alone() {
-        let keep = |caller: &Caller| check(caller, Operation::KeepStore, &roles());
+    fn only_admins_maintain_the_store() {
+        let keep = |caller: &Caller| check(caller, Operation::MaintainStore, &roles());
         assert_eq!(keep(&caller(1003, &[ADMINS])), Ruling::Allow);
         assert_eq!(keep(&caller(0, &[])), Ruling::Allow);
         let denied = Ruling::Deny(Right::EditRules);
@@ -631,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ended_by_its_user_by_who_made_its_namespace_and_by_operators() {
+    fn owner_namespace_owner_and_operators_end() {
         let end = |uid, groups: &[u32], owner, namespace_owner| {
             let operation = Operation::End {
                 uids: owner,
@@ -641,13 +660,17 @@ mod tests {
         };
         let denied = Ruling::Deny(Right::EndAny);
         let cases = [
-            ("their own", end(1000, &[], of(1000), None), Ruling::Allow),
-            ("another's", end(1000, &[], of(1001), None), denied),
+            (
+                "their own",
+                end(1000, &[], single_uid(1000), None),
+                Ruling::Allow,
+            ),
+            ("another's", end(1000, &[], single_uid(1001), None), denied),
             ("nobody's", end(1000, &[], None, None), denied),
-            ("root's", end(1000, &[0], of(0), None), denied),
+            ("root's", end(1000, &[0], single_uid(0), None), denied),
             (
                 "in their container",
-                end(1000, &[], of(100_999), Some(1000)),
+                end(1000, &[], single_uid(100_999), Some(1000)),
                 Ruling::Allow,
             ),
             (
@@ -655,7 +678,11 @@ mod tests {
                 end(1000, &[OPERATORS], None, None),
                 Ruling::Allow,
             ),
-            ("an admin", end(1000, &[ADMINS], of(1001), None), denied),
+            (
+                "an admin",
+                end(1000, &[ADMINS], single_uid(1001), None),
+                denied,
+            ),
             ("root", end(0, &[], None, None), Ruling::Allow),
         ];
         for (who, ruling, expected) in cases {
@@ -664,8 +691,8 @@ mod tests {
     }
 
     #[test]
-    fn everybody_who_may_end_a_process_is_named_once() {
-        use Person::{Group, User};
+    fn principals_are_listed_once() {
+        use Principal::{Group, User};
         let mine = Roles {
             owner: Some(1000),
             operator_group: None,
@@ -673,15 +700,21 @@ mod tests {
         };
         let cases = [
             (
-                who_may_end(of(1001), None, &roles()),
+                principals_allowed_to_end(single_uid(1001), None, &roles()),
                 vec![User(1001), Group(OPERATORS), User(0)],
             ),
             (
-                who_may_end(of(100_999), Some(1004), &roles()),
+                principals_allowed_to_end(single_uid(100_999), Some(1004), &roles()),
                 vec![User(100_999), User(1004), Group(OPERATORS), User(0)],
             ),
-            (who_may_end(of(0), None, &mine), vec![User(0), User(1000)]),
-            (who_may_end(None, None, &mine), vec![User(1000), User(0)]),
+            (
+                principals_allowed_to_end(single_uid(0), None, &mine),
+                vec![User(0), User(1000)],
+            ),
+            (
+                principals_allowed_to_end(None, None, &mine),
+                vec![User(1000), User(0)],
+            ),
         ];
         for (people, expected) in cases {
             assert_eq!(people, expected);
@@ -689,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_anothers_rights_is_not_its_users_to_end() {
+    fn process_with_foreign_uids_is_not_owned() {
         let end = |uids| {
             let operation = Operation::End {
                 uids: Some(uids),
@@ -697,7 +730,7 @@ mod tests {
             };
             check(&caller(1000, &[]), operation, &roles())
         };
-        let own = Uids::all(1000);
+        let own = Uids::from_single(1000);
         assert_eq!(end(own), Ruling::Allow);
         let others = [
             Uids { real: 0, ..own },
@@ -709,13 +742,13 @@ mod tests {
         ];
         for uids in others {
             assert_eq!(end(uids), Ruling::Deny(Right::EndAny), "{uids:?}");
-            let people = who_may_end(Some(uids), None, &roles());
-            assert!(!people.contains(&Person::User(1000)), "{people:?}");
+            let people = principals_allowed_to_end(Some(uids), None, &roles());
+            assert!(!people.contains(&Principal::User(1000)), "{people:?}");
             assert_eq!(people.len(), 2, "{people:?}");
         }
     }
 
-    /// Everybody who may ask.
+    /// Every kind of caller.
     fn callers() -> Vec<(&'static str, Caller)> {
         let contained = |caller: Caller| Caller {
             contained: true,
@@ -737,13 +770,13 @@ mod tests {
         ]
     }
 
-    /// Whom a process may run as, and who made its namespace.
+    /// Every combination of process uids and namespace owner.
     fn owners() -> Vec<(&'static str, Option<Uids>, Option<u32>)> {
-        let own = Uids::all(1000);
+        let own = Uids::from_single(1000);
         vec![
-            ("alice's", of(1000), None),
-            ("bob's", of(1001), None),
-            ("root's", of(0), None),
+            ("alice's", single_uid(1000), None),
+            ("bob's", single_uid(1001), None),
+            ("root's", single_uid(0), None),
             (
                 "alice's, effective root",
                 Some(Uids {
@@ -762,14 +795,22 @@ mod tests {
                 "root's, effective alice",
                 Some(Uids {
                     effective: 1000,
-                    ..Uids::all(0)
+                    ..Uids::from_single(0)
                 }),
                 None,
             ),
-            ("100999's, in alice's namespace", of(100_999), Some(1000)),
-            ("bob's, in alice's namespace", of(1001), Some(1000)),
-            ("alice's, in bob's namespace", of(1000), Some(1001)),
-            ("165536's, in root's namespace", of(165_536), Some(0)),
+            (
+                "100999's, in alice's namespace",
+                single_uid(100_999),
+                Some(1000),
+            ),
+            ("bob's, in alice's namespace", single_uid(1001), Some(1000)),
+            ("alice's, in bob's namespace", single_uid(1000), Some(1001)),
+            (
+                "165536's, in root's namespace",
+                single_uid(165_536),
+                Some(0),
+            ),
             ("nobody's that is known", None, None),
             (
                 "nobody's that is known, in alice's namespace",
@@ -779,7 +820,7 @@ mod tests {
         ]
     }
 
-    /// Who may do what, in a line each.
+    /// The access table, one line for each combination.
     fn table() -> String {
         use std::fmt::Write as _;
         let group = roles();
@@ -788,10 +829,10 @@ mod tests {
             admin_group: None,
             owner: Some(1000),
             hide_other_users: true,
-            reach: Reach::Everybody,
+            reach: SignalReach::AllUsers,
         };
         let without_capability = Roles {
-            reach: Reach::Only(1000),
+            reach: SignalReach::OneUser(1000),
             ..personal.clone()
         };
         let of_root = Roles {
@@ -816,16 +857,16 @@ mod tests {
             writeln!(table, "{daemon}").unwrap();
             for (who, caller) in callers() {
                 let rights = rights(&caller, roles);
-                let look = said(check(&caller, Operation::Look, roles));
+                let look = said(check(&caller, Operation::View, roles));
                 let quiesce = said(check(&caller, Operation::Quiesce, roles));
-                let keep = said(check(&caller, Operation::KeepStore, roles));
+                let keep = said(check(&caller, Operation::MaintainStore, roles));
                 let reset = said(check(&caller, Operation::Reset, roles));
                 let all =
                     format!("look {look}, quiesce {quiesce}, reset {reset}, keep the store {keep}");
                 writeln!(table, "  {who}: {rights:?}; {all}").unwrap();
                 let acts = [Some(1000), Some(1001), Some(0), None].map(|by| {
                     let whose = by.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string());
-                    let read = check(&caller, Operation::ReadAct { by }, roles);
+                    let read = check(&caller, Operation::ReadAction { requester: by }, roles);
                     format!("{whose} {}", said(read))
                 });
                 writeln!(
@@ -850,7 +891,7 @@ mod tests {
                 }
             }
             for (whose, uids, namespace_owner) in owners() {
-                let people = who_may_end(uids, namespace_owner, roles);
+                let people = principals_allowed_to_end(uids, namespace_owner, roles);
                 writeln!(table, "  {whose:<47} is ended by {people:?}").unwrap();
             }
         }
@@ -858,7 +899,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_do_what_with_whose_process_is_one_table() {
+    fn access_table_is_golden() {
         crate::golden::compare("access", &table());
     }
 }

@@ -1,94 +1,96 @@
-//! When a device is hotter, or its memory fuller, than an admin lets pass unheard.
-//! A threshold that is reached in two polls in a row begins an alert; two polls well
-//! below it end the alert, so that a value that sways about it is one alert.
+//! Decides when the temperature or the memory use of a device crosses an admin's
+//! threshold. Two consecutive polls at the threshold start an alert, and two polls well
+//! below it end the alert, so a value that oscillates around the threshold is one
+//! alert.
 
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::model::{Device, DeviceId, FaultCode, Snapshot};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, DeviceId, FaultCode, Snapshot};
 use gpukill_proto::status::AlertValue;
 use gpukill_proto::units::{Bytes, Celsius, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What holds for each device. Without a threshold there are no alerts.
+/// The thresholds of all devices. A quantity without a threshold has no alerts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Of the die.
+    /// The temperature of the die.
     pub temperature: Option<Celsius>,
-    /// The share of its memory that is in use. Holds for no device that shares the
-    /// host's memory.
+    /// Percentage of memory in use. Does not apply to devices that share the host's
+    /// memory.
     pub memory: Option<Percent>,
 }
 
-/// What can have a threshold.
+/// A quantity that can have a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
-    /// Of the die, in °C.
+    /// Temperature of the die, in °C.
     Temperature,
-    /// In use, in percent of all of it.
+    /// Memory in use, in percent of the total.
     Memory,
 }
 
-/// A device that reached a threshold, and has not been well below it since.
+/// A device that reached a threshold and has not been well below it since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
-    /// Names the device for good.
+    /// Stable id of the device.
     pub device: DeviceId,
-    /// Its number.
+    /// Index of the device.
     pub index: u32,
-    /// What is so high.
+    /// The quantity that is too high.
     pub quantity: Quantity,
     /// The threshold, in the unit of the quantity.
     pub limit: i64,
-    /// The poll in which it began.
+    /// The time of the poll in which the alert started.
     pub since: Timestamp,
 }
 
-/// An alert that begins, or is over.
+/// An alert that starts or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Which.
+pub struct AlertChange {
+    /// The alert.
     pub alert: Alert,
-    /// What becomes of it.
-    pub step: Step,
+    /// The transition.
+    pub transition: AlertTransition,
 }
 
-/// What becomes of an alert. Values are rounded down, in the unit of the quantity.
+/// The transition of an alert. Values are rounded down, in the unit of the quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// It begins, at this value.
-    Begins(i64),
-    /// It is over, at this value.
-    Over(i64),
-    /// Another threshold holds now, or none: what is above that begins anew.
-    OtherThreshold,
-    /// The device is not there any more.
-    Gone,
+pub enum AlertTransition {
+    /// The alert starts at this value.
+    Started(i64),
+    /// The alert ends at this value.
+    Ended(i64),
+    /// The threshold was changed or removed. A value above the new threshold starts a
+    /// new alert.
+    ThresholdChanged,
+    /// The device is gone.
+    DeviceGone,
 }
 
-/// What is remembered from one poll to the next, and which alerts last.
+/// State that is kept from one poll to the next, with the active alerts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory(BTreeMap<(DeviceId, Quantity), Watch>);
+pub struct AlertState(BTreeMap<(DeviceId, Quantity), WatchState>);
 
-/// One quantity of one device.
+/// State of one quantity of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Watch {
+struct WatchState {
     index: u32,
     limit: i64,
-    /// Set while there is an alert.
+    /// Set while an alert is active.
     since: Option<Timestamp>,
-    /// So many known values in a row would change that.
+    /// Number of consecutive known values that would change the alert.
     in_a_row: u32,
 }
 
-/// One value may be a slip of a sensor, and two are none.
-const ENOUGH: u32 = 2;
+/// One value may be a sensor error; two are not.
+const POLLS_TO_CHANGE: u32 = 2;
 
-/// So far below its threshold, in °C or percent points, is well below.
-const WELL_BELOW: i64 = 3;
+/// Distance below the threshold that ends an alert, in °C or percentage points.
+const HYSTERESIS: i64 = 3;
 
 impl Quantity {
-    /// A word for it.
+    /// Name of the quantity.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,7 +99,7 @@ impl Quantity {
         }
     }
 
-    /// The code of its alerts.
+    /// The fault code of an alert for this threshold.
     #[must_use]
     pub const fn fault_code(self) -> FaultCode {
         match self {
@@ -106,7 +108,7 @@ impl Quantity {
         }
     }
 
-    /// Its unit, as it is shown.
+    /// Unit of the quantity, as displayed.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -117,13 +119,13 @@ impl Quantity {
 }
 
 impl Alert {
-    /// The part that is broken: `GPU 3`.
+    /// The subject of the fault: `GPU 3`.
     #[must_use]
     pub fn part(&self) -> String {
         format!("GPU {}", self.index)
     }
 
-    /// What is wrong with the device, in words that stay the same while it lasts.
+    /// Description of the fault. The text stays the same while the alert is active.
     #[must_use]
     pub fn what(&self) -> String {
         let limit = self.limit;
@@ -148,62 +150,73 @@ impl Thresholds {
     }
 }
 
-impl Memory {
-    /// The alerts that last.
-    pub fn lasting(&self) -> impl Iterator<Item = Alert> {
+impl AlertState {
+    /// The active alerts.
+    pub fn active(&self) -> impl Iterator<Item = Alert> {
         let watches = self.0.iter();
         watches.filter_map(|((device, quantity), watch)| watch.alert(device, *quantity))
     }
 
-    /// Forgets what no threshold is for, and devices that are gone.
-    fn forget(&mut self, limits: &BTreeMap<Quantity, i64>, snapshot: &Snapshot) -> Vec<Change> {
+    /// Drops the state of quantities without a threshold and of devices that are gone.
+    fn drop_outdated(
+        &mut self,
+        limits: &BTreeMap<Quantity, i64>,
+        snapshot: &Snapshot,
+    ) -> Vec<AlertChange> {
         let here = snapshot.devices.iter().filter(|it| !it.is_gone());
         let here: BTreeSet<&DeviceId> = here.map(|it| &it.id).into_set();
         let mut changes = Vec::new();
         self.0.retain(|(device, quantity), watch| {
             let step = if !here.contains(device) {
-                Step::Gone
+                AlertTransition::DeviceGone
             } else if limits.get(quantity) != Some(&watch.limit) {
-                Step::OtherThreshold
+                AlertTransition::ThresholdChanged
             } else {
                 return true;
             };
             let alert = watch.alert(device, *quantity);
-            changes.extend(alert.map(|alert| Change { alert, step }));
+            changes.extend(alert.map(|alert| AlertChange {
+                alert,
+                transition: step,
+            }));
             false
         });
         changes
     }
 }
 
-/// Judges one poll, and says which alerts begin and which are over. What is not known
-/// now, or old, changes nothing.
+/// Evaluates one poll and returns the alerts that start and end. Unknown and stale
+/// readings change nothing.
 #[must_use]
-pub fn judge(thresholds: &Thresholds, memory: &mut Memory, snapshot: &Snapshot) -> Vec<Change> {
+pub fn evaluate(
+    thresholds: &Thresholds,
+    memory: &mut AlertState,
+    snapshot: &Snapshot,
+) -> Vec<AlertChange> {
     let limits = thresholds.limits();
-    let mut changes = memory.forget(&limits, snapshot);
+    let mut changes = memory.drop_outdated(&limits, snapshot);
     for device in &snapshot.devices {
         for (quantity, limit) in &limits {
             let key = (device.id.clone(), *quantity);
-            let watch = memory.0.entry(key).or_insert(Watch {
+            let watch = memory.0.entry(key).or_insert(WatchState {
                 index: device.index,
                 limit: *limit,
                 since: None,
                 in_a_row: 0,
             });
             watch.index = device.index;
-            let change = measured(device, *quantity)
-                .and_then(|known| watch.see(known, &device.id, *quantity, snapshot.taken_at));
+            let change = measure(device, *quantity)
+                .and_then(|known| watch.observe(known, &device.id, *quantity, snapshot.taken_at));
             changes.extend(change);
         }
     }
     changes
 }
 
-/// What each device tells now of which there is an alert among a snapshot's faults, by the
-/// thresholds that they are about.
+/// Returns the current value of each device that has an alert among the faults of the
+/// snapshot, by the current thresholds.
 #[must_use]
-pub fn values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertValue> {
+pub fn alert_values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertValue> {
     let limits = thresholds.limits();
     let all = snapshot.devices.iter().flat_map(|device| {
         limits.iter().map(move |(quantity, limit)| {
@@ -214,11 +227,11 @@ pub fn values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertValue> {
                 limit: *limit,
                 since: snapshot.taken_at,
             };
-            let value = measured(device, *quantity).map(|it| it.rounded_down);
+            let value = measure(device, *quantity).map(|it| it.rounded_down);
             (alert, value)
         })
     });
-    let told = all.map(|(alert, value)| AlertValue {
+    let values = all.map(|(alert, value)| AlertValue {
         part: alert.part(),
         what: alert.what(),
         limit: alert.limit,
@@ -230,10 +243,10 @@ pub fn values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertValue> {
         let mut faults = faults.iter();
         faults.any(|fault| (&fault.part, &fault.what) == (&it.part, &it.what))
     };
-    told.filter(is_alert).collect()
+    values.filter(is_alert).collect()
 }
 
-impl Watch {
+impl WatchState {
     fn alert(&self, device: &DeviceId, quantity: Quantity) -> Option<Alert> {
         Some(Alert {
             device: device.clone(),
@@ -244,74 +257,81 @@ impl Watch {
         })
     }
 
-    fn see(
+    fn observe(
         &mut self,
-        measured: Measured,
+        measured: RoundedValue,
         device: &DeviceId,
         quantity: Quantity,
         now: Timestamp,
-    ) -> Option<Change> {
+    ) -> Option<AlertChange> {
         let before = self.alert(device, quantity);
         let would_change = match before {
             None => measured.reaches(self.limit),
             Some(_) => measured.is_well_below(self.limit),
         };
         self.in_a_row = if would_change { self.in_a_row + 1 } else { 0 };
-        if self.in_a_row < ENOUGH {
+        if self.in_a_row < POLLS_TO_CHANGE {
             return None;
         }
         self.in_a_row = 0;
         self.since = if before.is_some() { None } else { Some(now) };
         let value = measured.rounded_down;
         let (alert, step) = match before {
-            Some(alert) => (alert, Step::Over(value)),
-            None => (self.alert(device, quantity)?, Step::Begins(value)),
+            Some(alert) => (alert, AlertTransition::Ended(value)),
+            None => (
+                self.alert(device, quantity)?,
+                AlertTransition::Started(value),
+            ),
         };
-        Some(Change { alert, step })
+        Some(AlertChange {
+            alert,
+            transition: step,
+        })
     }
 }
 
-/// A known value between two whole numbers, or on one.
+/// A known value, rounded down and up to whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Measured {
+struct RoundedValue {
     rounded_down: i64,
     rounded_up: i64,
 }
 
-impl Measured {
+impl RoundedValue {
     fn reaches(self, limit: i64) -> bool {
         self.rounded_down >= limit
     }
 
     fn is_well_below(self, limit: i64) -> bool {
-        // Of a threshold so low that hardly anything is well below it, below is enough.
-        let well_below = (limit - WELL_BELOW).max(1);
+        // For a threshold so low that almost no value is well below it, any value below
+        // it is enough.
+        let well_below = (limit - HYSTERESIS).max(1);
         !self.reaches(limit) && self.rounded_up <= well_below
     }
 }
 
-/// What a device tells now; `None` where that is not known, or says nothing.
-fn measured(device: &Device, quantity: Quantity) -> Option<Measured> {
+/// The current value of a device; `None` where it is unknown or does not apply.
+fn measure(device: &Device, quantity: Quantity) -> Option<RoundedValue> {
     match quantity {
         Quantity::Temperature => {
             let degrees = i64::from(device.vitals.temperature.known()?.0);
-            Some(Measured {
+            Some(RoundedValue {
                 rounded_down: degrees,
                 rounded_up: degrees,
             })
         }
-        // What of the host's memory others use is not seen.
+        // Memory that others use on the host is not visible.
         Quantity::Memory if device.memory_unified => None,
-        Quantity::Memory => share(&device.memory_used, &device.memory_total),
+        Quantity::Memory => percent_used(&device.memory_used, &device.memory_total),
     }
 }
 
-/// The percentage that is used. There is none of nothing.
-fn share(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Option<Measured> {
+/// The percentage in use; `None` where the total is 0.
+fn percent_used(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Option<RoundedValue> {
     let (used, total) = (used.known()?, total.known()?);
     let (hundredfold, total) = (u128::from(used.0) * 100, u128::from(total.0));
     let whole = |percent: u128| i64::try_from(percent).unwrap_or(i64::MAX);
-    Some(Measured {
+    Some(RoundedValue {
         rounded_down: whole(hundredfold.checked_div(total)?),
         rounded_up: whole(hundredfold.div_ceil(total)),
     })

@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The first half of a SHA-256, shown as 32 hex digits. 128 bits are enough: equal digests
-/// by accident do not happen, only admins write what is identified, and the half fits beside
+/// The first half of a SHA-256, shown as 32 hex digits. 128 bits suffice: accidental collisions
+/// do not happen, only admins write the identified texts, and half a SHA-256 leaves room for
 /// other words on a line.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(u128);
@@ -16,7 +16,7 @@ pub fn digest_text(text: &str) -> Digest {
     digest_parts([text])
 }
 
-/// Digests a text that is in parts.
+/// Digests the concatenation of these parts.
 #[must_use]
 pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Digest {
     let mut whole = Sha256::new();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_the_first_half_of_sha_256() {
+    fn is_the_first_half_of_sha_256() {
         // FIPS 180-4, examples of NIST.
         for (text, expected) in [
             ("", "e3b0c44298fc1c149afbf4c8996fb924"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_read_as_they_were_written() {
+    fn survives_json() {
         let digest = digest_text("abc");
         let json = serde_json::to_string(&digest).unwrap();
         assert_eq!(json, "\"ba7816bf8f01cfea414140de5dae2223\"");

@@ -1,55 +1,54 @@
-//! A TOML text that people write: whatever is changed of it, its comments, its order and
-//! its form stay.
+//! Edits a TOML text that people write, and keeps its comments, order and formatting.
 
 pub(crate) mod list;
 
-pub(crate) mod typed;
+pub(crate) mod typed_value;
 
 pub(crate) mod json;
 
-mod ends;
+mod line_endings;
 
 use toml_edit::{Decor, DocumentMut, Item, RawString, Table, TableLike, Value};
 
-/// The byte order mark.
-const MARK: &str = "\u{feff}";
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// A text that is being changed.
-pub(crate) struct Text<'a> {
-    /// A mark of some editors, which the document does not keep.
-    mark: &'static str,
+/// A TOML text that is being changed.
+pub(crate) struct EditedDocument<'a> {
+    /// Byte order mark of some editors; the document does not keep it.
+    byte_order_mark: &'static str,
     before: &'a str,
-    /// What becomes of it.
+    /// The document after the changes so far.
     pub(crate) document: DocumentMut,
 }
 
-impl<'a> Text<'a> {
-    /// `None` where it is no TOML.
-    pub(crate) fn open(text: &'a str) -> Option<Self> {
-        let (mark, before) = match text.strip_prefix(MARK) {
-            Some(rest) => (MARK, rest),
+impl<'a> EditedDocument<'a> {
+    /// Returns `None` where the text is not TOML.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let (mark, before) = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) => (BYTE_ORDER_MARK, rest),
             None => ("", text),
         };
         let document = before.parse().ok()?;
         Some(Self {
-            mark,
+            byte_order_mark: mark,
             before,
             document,
         })
     }
 
-    /// As it is written then; where there was nothing, below this header.
-    pub(crate) fn written(self, header: &str) -> String {
+    /// Returns the changed text. Where the text was empty, `header` precedes it.
+    pub(crate) fn render(self, header: &str) -> String {
         let is_new = self.before.trim().is_empty();
         let header = if is_new { header } else { "" };
-        let after = ends::restored(self.before, &format!("{header}{}", self.document));
-        format!("{}{after}", self.mark)
+        let after =
+            line_endings::restore_line_endings(self.before, &format!("{header}{}", self.document));
+        format!("{}{after}", self.byte_order_mark)
     }
 }
 
-/// The table at this path, `a.b`, made where there is none; `None` where something else
-/// stands there.
-pub(crate) fn table<'a>(
+/// Returns the table at this path (`a.b`), which is created where it is missing.
+/// Returns `None` where the path holds something else.
+pub(crate) fn ensure_table<'a>(
     document: &'a mut DocumentMut,
     path: &str,
 ) -> Option<&'a mut dyn TableLike> {
@@ -70,7 +69,7 @@ pub(crate) fn table<'a>(
     at.get_mut(last)?.as_table_like_mut()
 }
 
-/// The same, if it is there.
+/// Returns the table at this path where it exists.
 pub(crate) fn existing_table<'a>(
     document: &'a mut DocumentMut,
     path: &str,
@@ -82,7 +81,7 @@ pub(crate) fn existing_table<'a>(
     Some(at)
 }
 
-/// Sets a key. A comment behind an old value stays.
+/// Sets a key. A comment behind the old value stays.
 pub(crate) fn set_value(table: &mut dyn TableLike, name: &str, mut value: Value) {
     match table.get_mut(name).and_then(Item::as_value_mut) {
         Some(old) => {
@@ -95,12 +94,12 @@ pub(crate) fn set_value(table: &mut dyn TableLike, name: &str, mut value: Value)
     }
 }
 
-/// Removes a key with the comment that stands right above it; whether it was there.
+/// Removes a key with the comment right above it. Returns whether the key existed.
 pub(crate) fn remove_key(table: &mut dyn TableLike, name: &str) -> bool {
     let Some((key, _)) = table.get_key_value(name) else {
         return false;
     };
-    let above = loose(key.leaf_decor());
+    let above = detached_comment(key.leaf_decor());
     let after = table
         .iter()
         .map(|(name, _)| name.to_owned())
@@ -109,24 +108,24 @@ pub(crate) fn remove_key(table: &mut dyn TableLike, name: &str) -> bool {
         .skip(1)
         .find(|name| table.get(name).is_some_and(Item::is_value));
     table.remove(name);
-    // What stood there with an empty line below it was not about this key alone.
+    // A comment that an empty line separates from the key is not about this key alone.
     if let (Some(above), Some(next)) = (above, next)
         && let Some(mut key) = table.key_mut(&next)
     {
-        put_above(key.leaf_decor_mut(), &above);
+        prepend_comment(key.leaf_decor_mut(), &above);
     }
     true
 }
 
-/// The part of what stands above something that an empty line divides from it.
-pub(crate) fn loose(decor: &Decor) -> Option<String> {
+/// The part of the comment above an item that an empty line separates from it.
+pub(crate) fn detached_comment(decor: &Decor) -> Option<String> {
     let above = decor.prefix().and_then(RawString::as_str)?;
     let (loose, _) = above.rsplit_once("\n\n")?;
     loose.contains('#').then(|| format!("{loose}\n"))
 }
 
-/// Lets this stand above what stands there already.
-pub(crate) fn put_above(decor: &mut Decor, above: &str) {
+/// Inserts `above` before the existing prefix.
+pub(crate) fn prepend_comment(decor: &mut Decor, above: &str) {
     let own = decor
         .prefix()
         .and_then(RawString::as_str)

@@ -1,21 +1,20 @@
-//! Who breaks which of the admin's rules, and what comes of it?
+//! The guard: which of the admin's rules are broken, and what is done about it.
 //!
-//! In reading order: what the [`rules`] say, and how they are [`read`] and
-//! what is odd about them ([`check`]), and how they are changed ([`edit`](mod@edit)); what is judged, a [`bucket`] of time;
-//! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
-//! [`judge()`], which takes what it remembers and gives it back; what whoever breaks a
-//! rule is told on their terminals, a [`notice`].
+//! In reading order: the [`rules`]; how they are parsed ([`parse`]), linted ([`lint`]) and
+//! edited ([`edit`](mod@edit)); the [`sample`] that is evaluated; times of the day and week
+//! ([`schedule`]); the [`limits`] of each person; [`evaluate()`], which updates the state
+//! of the guard with each sample; the [`notice`] that a violator reads on a terminal.
 //!
-//! The same code judges live, in a test and in a replay: what it decides depends on
-//! the rules, on what came before, and on the bucket, and on nothing else.
+//! The same code evaluates live, in a test of rules and in a replay. A result depends on
+//! the rules, on the state and on the sample, and on nothing else.
 
 pub mod rules;
 
-pub mod about;
+pub mod facts;
 
-pub mod read;
+pub mod parse;
 
-pub mod check;
+pub mod lint;
 
 pub mod edit;
 
@@ -23,47 +22,47 @@ pub mod diff;
 
 pub mod import;
 
-pub mod bucket;
+pub mod sample;
 
-pub mod losses;
+pub mod device_losses;
 
 pub mod schedule;
 
 pub mod limits;
 
-pub mod reach;
+pub mod lookback;
 
-pub mod anew;
+pub mod restarted;
 
-pub mod affected;
+pub mod consequences;
 
-mod judge;
+mod evaluate;
 
-mod whose;
+mod person_key;
 
-mod memory;
+mod state;
 
-mod clock;
+mod violation_state;
 
-mod warned;
+mod warning_state;
 
 mod victims;
 
-mod ended;
+mod ended_jobs;
 
 mod simulated;
 
-mod fit;
+mod rule_doubt;
 
 mod snoozes;
 
 mod breaker;
 
-mod acting;
+mod order;
 
-pub mod sentence;
+pub mod enforcement;
 
-pub mod places;
+pub mod concurrency;
 
 pub mod notice;
 
@@ -75,11 +74,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use acting::{Ending, Signals, Snoozer};
-pub use ended::Process;
-pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
-pub use memory::Memory;
+pub use ended_jobs::PidStart;
+pub use evaluate::{CompiledRules, Evaluation, MAX_UNJUDGED, Overflow, evaluate};
+pub use order::{EnforcementOrder, SignalStatus, SnoozeRequest};
+pub use person_key::PersonKey;
 pub use simulated::{SimulatedEnd, simulated_jobs};
-pub use snoozes::Grant;
-pub use warned::NotSnoozed;
-pub use whose::PersonKey;
+pub use snoozes::SnoozeGrant;
+pub use state::GuardState;
+pub use warning_state::SnoozeError;

@@ -1,16 +1,15 @@
-//! What is wrong with a device by its own account: errors that an admin should
-//! act on, though it still answers.
+//! Problems that a working device reports about itself and that an admin should act on.
 
+use gpukill_proto::model::{Device, FaultCode, RecoveryAction};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, FaultCode, RecoveryAction};
 
-/// What to tell the admin, each with its code, in words that stay the same while it lasts.
+/// The problems of a device, each with its code. The text stays the same while a problem lasts.
 #[must_use]
-pub fn complaints(device: &Device) -> Vec<(FaultCode, String)> {
+pub fn device_problems(device: &Device) -> Vec<(FaultCode, String)> {
     let vitals = &device.vitals;
     let mut all = Vec::new();
     if let Reading::Value(action) = &vitals.recovery_action {
-        all.extend(advice(*action));
+        all.extend(recovery_advice(*action));
     }
     if let Reading::Value(rows) = &vitals.remapped_rows {
         if rows.failed {
@@ -31,7 +30,7 @@ pub fn complaints(device: &Device) -> Vec<(FaultCode, String)> {
     all
 }
 
-fn advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
+fn recovery_advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
     let (code, what) = match action {
         RecoveryAction::None => return None,
         RecoveryAction::Reset => (
@@ -40,7 +39,7 @@ fn advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
         ),
         RecoveryAction::Reboot => (
             FaultCode::RebootAdvised,
-            "the driver advises to reboot the box",
+            "the driver advises to reboot the host",
         ),
         RecoveryAction::DrainPeers => (
             FaultCode::DrainPeersAdvised,
@@ -67,10 +66,10 @@ fn advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::{DeviceId, RemappedRows, RetiredPages, Vendor};
+    use gpukill_proto::model::{DeviceId, RemappedRows, RetiredPages, Vendor};
 
     #[test]
-    fn a_well_device_has_no_complaints_and_a_broken_one_says_what_to_do() {
+    fn problems_say_what_to_do() {
         let id = DeviceId("GPU-0".into());
         let mut device = Device::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported);
         device.vitals.recovery_action = Reading::Value(RecoveryAction::None);
@@ -80,7 +79,7 @@ mod tests {
             pending: false,
             failed: false,
         });
-        assert_eq!(complaints(&device), Vec::new());
+        assert_eq!(device_problems(&device), Vec::new());
         device.vitals.recovery_action = Reading::Value(RecoveryAction::Other(77));
         device.vitals.remapped_rows = Reading::Value(RemappedRows {
             correctable: 7,
@@ -93,9 +92,9 @@ mod tests {
             double_bit: 1,
             pending: true,
         });
-        assert_eq!(complaints(&device).len(), 4);
-        // What is not known now is no reason to act.
+        assert_eq!(device_problems(&device).len(), 4);
+        // A stale reading is no reason to act.
         device.vitals = device.vitals.aged(60);
-        assert_eq!(complaints(&device), Vec::new());
+        assert_eq!(device_problems(&device), Vec::new());
     }
 }

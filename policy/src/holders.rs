@@ -1,33 +1,34 @@
-//! Whose is the memory that no process explains, and what frees it?
+//! Explains memory that no process explains, and names what frees it.
 //!
-//! Each cause says what was seen that speaks for it. What was not looked at is
-//! never taken for "nobody", what was read a while ago decides nothing, and a
-//! command names orphans only.
+//! Each cause carries its evidence. An incomplete scan never counts as "no holder", a
+//! stale reading decides nothing, and a suggested command names orphans only.
 
 mod cause;
 
-pub(crate) mod names;
+pub(crate) mod program_names;
 
 mod remedy;
 
 mod role;
 
-mod words;
+mod evidence_text;
 
-pub use role::{protection, role, whole_name};
+pub use role::{full_program_name, program_protection, role};
 
-use gpukill_proto::holders::{Cause, EndedHolder, Finding, HeldDevice, Holder, Remedy, Role};
+use gpukill_proto::holders::{
+    Cause, DeviceHolders, EndedHolder, Holder, HolderFinding, Remedy, Role,
+};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
-use role::{is_gone, is_zombie, lives_and_is_listed};
+use role::{is_alive_and_listed, is_gone, is_zombie};
 
-/// Whose it is, the likeliest first. Nothing where no memory is unexplained and
-/// the device is not busy by itself.
+/// Returns the causes of unattributed memory, the likeliest first. Returns nothing
+/// where all memory is explained and the device is not busy without a holder.
 #[must_use]
-pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
-    let seen = Seen::new(device, now);
-    if let Some(seconds) = oldest(device) {
-        let unexplained = unexplained(device, Reading::last_known);
+pub fn find_causes(device: &DeviceHolders, now: Timestamp) -> Vec<HolderFinding> {
+    let seen = DeviceEvidence::new(device, now);
+    if let Some(seconds) = oldest_reading_age(device) {
+        let unexplained = unattributed_bytes(device, Reading::last_known);
         let stale = unexplained.filter(|bytes| bytes.0 > 0);
         return stale.map_or_else(Vec::new, |_| vec![cause::stale(&seen, seconds)]);
     }
@@ -44,20 +45,20 @@ pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
             cause::unlisted(&seen),
             cause::display(&seen),
         ];
-        let mut found: Vec<Finding> = causes.into_iter().flatten().collect();
+        let mut found: Vec<HolderFinding> = causes.into_iter().flatten().collect();
         match found.as_slice() {
             [] => found.push(cause::unknown(&seen, remainder)),
-            // That explains its own part only.
+            // Teardown explains its own part only.
             [one] if one.cause == Cause::TearingDown && before > Bytes(0) => {
-                found.push(cause::unknown_before(&seen, before));
+                found.push(cause::unknown_earlier(&seen, before));
             }
             [..] => {}
         }
         found
     });
-    found.extend(cause::busy_alone(&seen));
+    found.extend(cause::busy_without_holder(&seen));
     if let Some(first) = found.first_mut() {
-        first.evidence.extend(cause::listed_and_gone(&seen));
+        first.evidence.extend(cause::missing_listed_pids(&seen));
     }
     if seen.remainder.is_some() {
         for finding in &mut found {
@@ -65,25 +66,25 @@ pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
             finding.evidence.extend(monitors);
         }
     }
-    if let Some(why) = &device.unseen {
+    if let Some(why) = &device.incomplete_reason {
         for finding in &mut found {
-            finding.evidence.push(cause::others_may_hold_it(why));
+            finding.evidence.push(cause::incomplete_scan_evidence(why));
         }
     }
     found
 }
 
-/// A device, and what each of its holders is.
-struct Seen<'a> {
-    device: &'a HeldDevice,
+/// A device with the role of each holder.
+struct DeviceEvidence<'a> {
+    device: &'a DeviceHolders,
     roles: Vec<(&'a Holder, Role)>,
     now: Timestamp,
-    /// What no process here is known to hold, where that is more than nothing.
+    /// The memory that no process on this host holds, where it is more than 0.
     remainder: Option<Bytes>,
 }
 
-impl<'a> Seen<'a> {
-    fn new(device: &'a HeldDevice, now: Timestamp) -> Self {
+impl<'a> DeviceEvidence<'a> {
+    fn new(device: &'a DeviceHolders, now: Timestamp) -> Self {
         let holders = device.holders.iter();
         Self {
             device,
@@ -91,25 +92,25 @@ impl<'a> Seen<'a> {
                 .map(|holder| (holder, role(holder, device)))
                 .collect(),
             now,
-            remainder: unexplained(device, Reading::known).filter(|bytes| bytes.0 > 0),
+            remainder: unattributed_bytes(device, Reading::known).filter(|bytes| bytes.0 > 0),
         }
     }
 
-    fn having(&self, is: impl Fn(Role) -> bool) -> Vec<&'a Holder> {
+    fn holders_with_role(&self, is: impl Fn(Role) -> bool) -> Vec<&'a Holder> {
         let roles = self.roles.iter().filter(|(_, role)| is(*role));
         roles.map(|(holder, _)| *holder).collect()
     }
 
-    fn finding(
+    fn build_finding(
         &self,
         cause: Cause,
         holders: &[&Holder],
         evidence: Vec<String>,
         remedy: Option<Remedy>,
-    ) -> Finding {
+    ) -> HolderFinding {
         let mut pids: Vec<u32> = holders.iter().map(|holder| holder.pid).collect();
-        pids.truncate(MOST);
-        Finding {
+        pids.truncate(MAX_PIDS);
+        HolderFinding {
             cause,
             pids,
             evidence,
@@ -122,15 +123,15 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// So many processes are in one finding: it has to fit an answer, and a command
-/// line. When they have ended, the next look finds the others.
-const MOST: usize = 1000;
+/// Maximum number of processes in a finding, so that it fits into a response and a
+/// command line. After these have ended, the next scan finds the others.
+const MAX_PIDS: usize = 1000;
 
-/// What is unattributed, and what the driver lists under pids that are no
-/// processes here, or of processes that have ended; never more than what the
-/// others leave of the used memory.
-fn unexplained(
-    device: &HeldDevice,
+/// Returns the unattributed memory plus the memory that the driver lists for ended
+/// processes and for pids that do not exist here. The sum never exceeds the used memory
+/// that the other processes leave.
+fn unattributed_bytes(
+    device: &DeviceHolders,
     value: impl Fn(&Reading<Bytes>) -> Option<&Bytes>,
 ) -> Option<Bytes> {
     let held = |is: fn(&Holder) -> bool| {
@@ -145,15 +146,15 @@ fn unexplained(
     }
     let sum = unattributed.unwrap_or(0).saturating_add(gone);
     let left = match value(&device.memory_used) {
-        Some(used) if gone > 0 => used.0.saturating_sub(held(lives_and_is_listed)),
+        Some(used) if gone > 0 => used.0.saturating_sub(held(is_alive_and_listed)),
         Some(_) | None => sum,
     };
     Some(Bytes(sum.min(left)))
 }
 
-/// How old the oldest of the readings is from which memory is explained, in
-/// seconds; `None` where they are as of now.
-fn oldest(device: &HeldDevice) -> Option<u32> {
+/// Returns the age of the oldest reading that explains memory, in seconds; `None` where
+/// all readings are fresh.
+fn oldest_reading_age(device: &DeviceHolders) -> Option<u32> {
     let listed = device.holders.iter().filter(|holder| holder.listed);
     let memories = listed.map(|holder| &holder.memory);
     let readings = memories.chain([&device.memory_unattributed, &device.memory_used]);

@@ -1,104 +1,107 @@
-//! Which job is a process part of: what belongs together, and is ended together?
+//! Determines the job of a process: the processes that belong together and are ended
+//! together.
 //!
-//! The first that applies: a step of a batch scheduler, a container, a systemd
-//! service or scope, the tree of processes that its user started as one. What
-//! only keeps people's work, such as a login session, a shell or a Jupyter
-//! server, is no job and is never part of one.
+//! The first that applies: a step of a batch scheduler, a container, a systemd service
+//! or scope, the tree of processes that a user started as one. A *session host*, such
+//! as a login session, a shell or a Jupyter server, only runs the work of people: it is
+//! no job and never part of one.
 
-mod keepers;
 mod script;
+mod session_hosts;
 mod units;
 
+use gpukill_proto::model::{Container, Job, ProcessKey, SchedulerJob, Unit};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Container, Job, ProcessKey, SchedulerJob, Unit};
-pub(crate) use keepers::is_called_like_one as is_called_like_a_keeper;
-pub(crate) use keepers::{is_keeper, is_server, program};
-pub(crate) use script::{Ran, ran};
+pub(crate) use script::{InterpreterTarget, interpreter_target};
+pub(crate) use session_hosts::may_be_session_host as is_called_like_a_keeper;
+pub(crate) use session_hosts::{executable_name, is_session_host, is_session_server};
 use std::sync::Arc;
-use units::keeps;
+use units::is_session_unit;
 
-/// One process, as far as it matters for its job.
+/// The facts about a process that determine its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kin {
-    /// Names it.
+pub struct ProcessLineage {
+    /// The process.
     pub key: ProcessKey,
-    /// Its real user; `None` where that is not known.
+    /// The real user; `None` where it is unknown.
     pub uid: Option<u32>,
-    /// The user who made its user namespace, of nested ones the outermost that root did
-    /// not make; `None` where there is none, or it is not known.
-    pub maker: Option<u32>,
-    /// The kernel's name for it, at most 15 bytes.
+    /// The creator of its user namespace: of nested namespaces, the outermost that root
+    /// did not create. `None` where there is none, or it is unknown.
+    pub namespace_creator: Option<u32>,
+    /// The kernel's name, at most 15 bytes.
     pub name: String,
-    /// Its process group.
+    /// The process group.
     pub group: u32,
-    /// Its session: the pid of whoever began it.
+    /// The session: the pid of its leader.
     pub session: u32,
-    /// Whether it has a terminal.
+    /// Whether the process has a terminal.
     pub on_terminal: bool,
-    /// The path of what it executes; `None` where that is not known.
+    /// The path of the executable; `None` where it is unknown.
     pub executable: Option<String>,
-    /// What it was started with, where that says more than its name: see
-    /// [`Kin::needs_arguments`].
+    /// The arguments, where they say more than the name: see
+    /// [`ProcessLineage::needs_arguments`].
     pub arguments: Option<Arc<[String]>>,
-    /// The systemd service or scope that it is in; `None` where that is not known.
+    /// The systemd service or scope; `None` where it is unknown.
     pub unit: Option<Unit>,
 }
 
-impl Kin {
-    /// The person that it belongs to: who made its user namespace, or else its real user.
-    /// Within their own namespace a person runs processes under any number that is mapped
-    /// there, and changes it at will. Nobody but root brings uid 0 of the box into one.
+impl ProcessLineage {
+    /// The person that owns the process: the creator of its user namespace, or else its
+    /// real user. Within their own namespace a person runs processes under any uid that
+    /// is mapped there, and changes it freely. Only root brings uid 0 of the host into
+    /// a namespace.
     #[must_use]
     pub fn person(&self) -> Option<u32> {
         match self.uid {
             None | Some(0) => self.uid,
-            Some(uid) => Some(self.maker.unwrap_or(uid)),
+            Some(uid) => Some(self.namespace_creator.unwrap_or(uid)),
         }
     }
 
-    /// Whether both belong to the same person, who is known.
+    /// Whether both processes belong to the same, known person.
     #[must_use]
-    pub fn is_same_persons(&self, other: &Self) -> bool {
+    pub fn has_same_person(&self, other: &Self) -> bool {
         self.person().is_some() && self.person() == other.person()
     }
 
-    /// Whether its name says only which interpreter it is, so that
-    /// [`Kin::arguments`] is needed to know what runs in it.
+    /// Whether the name says only which interpreter runs, so that
+    /// [`ProcessLineage::arguments`] are needed to know the program.
     #[must_use]
     pub fn needs_arguments(&self) -> bool {
-        keepers::interprets(self)
+        session_hosts::is_interpreter_process(self)
     }
 
-    fn leads_its_session(&self) -> bool {
+    fn is_session_leader(&self) -> bool {
         self.session == self.key.pid
     }
 
-    /// Whether it runs `child` as a shell runs a command: in a process group of
-    /// its own on the terminal of the session that it leads. This finds the
-    /// shells that no list names. A launcher may do the same with its workers.
-    fn controls(&self, child: &Kin) -> bool {
-        self.leads_its_session()
+    /// Whether this process runs `child` as a shell runs a command: in a process group
+    /// of its own, on the terminal of the session that this process leads. This
+    /// recognizes shells that no list names. A launcher may do the same with its
+    /// workers.
+    fn controls(&self, child: &ProcessLineage) -> bool {
+        self.is_session_leader()
             && self.on_terminal
             && child.session == self.session
             && child.group != self.group
-            && !keepers::launches(self)
+            && !session_hosts::is_launcher(self)
     }
 }
 
 /// The ancestors of a process, the nearest first, without pid 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ancestors {
-    /// Those that were looked at.
-    pub line: Vec<Kin>,
-    /// Whether there are more, at which nobody looked.
-    pub is_cut: bool,
+    /// The ancestors that were read.
+    pub processes: Vec<ProcessLineage>,
+    /// Whether there are more ancestors, which were not read.
+    pub is_truncated: bool,
 }
 
-/// What is known of a process and where it runs.
+/// The facts that determine the job of a process.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct JobFacts<'a> {
     /// The process.
-    pub process: &'a Kin,
+    pub process: &'a ProcessLineage,
     /// Its ancestors.
     pub ancestors: &'a Ancestors,
     /// Its job in a batch scheduler.
@@ -109,21 +112,22 @@ pub struct Facts<'a> {
     pub unit: &'a Reading<Option<Unit>>,
 }
 
-/// The job of a process. Where it is not known whether it runs in a container,
-/// its job is not known either: "none" would make jobs of a container's parts.
+/// Returns the job of a process. Where it is unknown whether the process runs in a
+/// container, the job is unknown too: assuming no container would split a container
+/// into several jobs.
 #[must_use]
-pub fn job(facts: Facts<'_>) -> Reading<Job> {
+pub fn determine_job(facts: JobFacts<'_>) -> Reading<Job> {
     let scheduler = match facts.scheduler {
         Reading::Value(job) => job,
-        unknown => return unknown.because(),
+        unknown => return unknown.as_unknown(),
     };
     let container = match facts.container {
         Reading::Value(container) => container,
-        unknown => return unknown.because(),
+        unknown => return unknown.as_unknown(),
     };
     let unit = match facts.unit {
         Reading::Value(unit) => unit,
-        unknown => return unknown.because(),
+        unknown => return unknown.as_unknown(),
     };
     if let Some(job) = scheduler {
         return Reading::Value(Job::Scheduler(job.clone()));
@@ -134,85 +138,92 @@ pub fn job(facts: Facts<'_>) -> Reading<Job> {
             manager: container.manager,
         });
     }
-    match unit.as_ref().filter(|unit| !keeps(unit)) {
-        Some(unit) => inside(unit, facts.process, facts.ancestors),
-        None => tree(facts.process, facts.ancestors),
+    match unit.as_ref().filter(|unit| !is_session_unit(unit)) {
+        Some(unit) => job_in_unit(unit, facts.process, facts.ancestors),
+        None => job_of_tree(facts.process, facts.ancestors),
     }
 }
 
-/// The notebook servers above the tree of a process, the nearest first: of the same person,
-/// each the parent of the one before. What such a server calls itself makes its user's own
-/// processes less of a service, and nothing else.
+/// Returns the notebook servers above the tree of a process, the nearest first: servers
+/// of the same person, each the parent of the one before. A name that a person gives to
+/// such a server only makes that person's own processes less of a service.
 #[must_use]
-pub fn notebook_servers(process: &Kin, ancestors: &Ancestors) -> Vec<ProcessKey> {
-    let is_own = |it: &&Kin| it.key.pid > 1 && it.is_same_persons(process);
-    let own = ancestors.line.iter().take_while(is_own);
-    let above = own.skip_while(|it| !keepers::is_notebook_server(it) && !is_keeper(it));
-    let servers = above.take_while(|it| keepers::is_notebook_server(it));
+pub fn notebook_servers(process: &ProcessLineage, ancestors: &Ancestors) -> Vec<ProcessKey> {
+    let is_own = |it: &&ProcessLineage| it.key.pid > 1 && it.has_same_person(process);
+    let own = ancestors.processes.iter().take_while(is_own);
+    let above = own.skip_while(|it| !session_hosts::is_notebook_server(it) && !is_session_host(it));
+    let servers = above.take_while(|it| session_hosts::is_notebook_server(it));
     servers.map(|it| it.key).collect()
 }
 
-/// The job of a process in a service or scope that keeps nothing by its name: all
-/// of that, but where a server of sessions runs in it, the tree below that.
-fn inside(unit: &Unit, process: &Kin, ancestors: &Ancestors) -> Reading<Job> {
-    if is_server(process) {
+/// The job of a process in a service or scope that is no session host by its name: the
+/// whole unit, or, where a session server runs in the unit, the tree below that server.
+fn job_in_unit(unit: &Unit, process: &ProcessLineage, ancestors: &Ancestors) -> Reading<Job> {
+    if is_session_server(process) {
         return Reading::Value(Job::Tree(process.key));
     }
-    // Of whatever user: root's server of sessions keeps alice's work.
-    let is_inside = |ancestor: &&Kin| ancestor.unit.as_ref() == Some(unit);
-    if ancestors.line.iter().filter(is_inside).any(is_server) {
-        return tree(process, ancestors);
+    // Of any user: a session server of root hosts the work of alice.
+    let is_inside = |ancestor: &&ProcessLineage| ancestor.unit.as_ref() == Some(unit);
+    if ancestors
+        .processes
+        .iter()
+        .filter(is_inside)
+        .any(is_session_server)
+    {
+        return job_of_tree(process, ancestors);
     }
-    if ancestors.is_cut {
-        return too_deep();
+    if ancestors.is_truncated {
+        return too_many_ancestors();
     }
     match process.person() {
         Some(uid) => Reading::Value(Job::Unit {
             unit: unit.clone(),
             uid,
         }),
-        None => Reading::Failed("whose it is is not known".into()),
+        None => Reading::Failed("its owner is not known".into()),
     }
 }
 
-fn tree(process: &Kin, ancestors: &Ancestors) -> Reading<Job> {
+fn job_of_tree(process: &ProcessLineage, ancestors: &Ancestors) -> Reading<Job> {
     if process.key.pid <= 1 {
-        return Reading::Failed("process 1 is no job: all others are below it".into());
+        return Reading::Failed("process 1 is not a job: all other processes are below it".into());
     }
-    match root(process, &ancestors.line) {
-        Root::Found(root) => Reading::Value(Job::Tree(root)),
-        Root::Above(_) if ancestors.is_cut => too_deep(),
-        Root::Above(root) => Reading::Value(Job::Tree(root)),
+    match find_root(process, &ancestors.processes) {
+        TreeRoot::Found(root) => Reading::Value(Job::Tree(root)),
+        TreeRoot::Above(_) if ancestors.is_truncated => too_many_ancestors(),
+        TreeRoot::Above(root) => Reading::Value(Job::Tree(root)),
     }
 }
 
-fn too_deep() -> Reading<Job> {
-    Reading::Failed("it has too many ancestors to look at".into())
+fn too_many_ancestors() -> Reading<Job> {
+    Reading::Failed("it has too many ancestors to read".into())
 }
 
-/// The root of a tree of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Root {
-    /// What is above it is no part of the job.
+enum TreeRoot {
+    /// The process above it is not part of the job.
     Found(ProcessKey),
-    /// It is the last in the line, so that what is above it, if any, may be part
-    /// of the job.
+    /// The last known ancestor: a process above it may be part of the job.
     Above(ProcessKey),
 }
 
-/// The highest ancestor that is the same person's, with everything between it and
-/// the process, and nothing among them that only keeps people's work. The process
-/// itself is always part of its own job, whatever it is called.
-fn root(process: &Kin, ancestors: &[Kin]) -> Root {
+/// Finds the highest ancestor of the same person, such that no process up to it is a
+/// session host. The process itself is always part of its own job, whatever its name
+/// is.
+fn find_root(process: &ProcessLineage, ancestors: &[ProcessLineage]) -> TreeRoot {
     let mut root = process;
     for ancestor in ancestors {
-        let same_person = ancestor.is_same_persons(process);
-        if !same_person || ancestor.key.pid <= 1 || is_keeper(ancestor) || ancestor.controls(root) {
-            return Root::Found(root.key);
+        let same_person = ancestor.has_same_person(process);
+        if !same_person
+            || ancestor.key.pid <= 1
+            || is_session_host(ancestor)
+            || ancestor.controls(root)
+        {
+            return TreeRoot::Found(root.key);
         }
         root = ancestor;
     }
-    Root::Above(root.key)
+    TreeRoot::Above(root.key)
 }
 
 #[cfg(test)]

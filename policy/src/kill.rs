@@ -1,25 +1,25 @@
-//! Who is ended, and how? A plan is made of what a person asks for and of what is
-//! seen; whoever acts looks again at each of its targets.
+//! Plans which processes a kill ends, and how. A plan follows from the request and from
+//! the snapshot; the executor rechecks each target right before a signal.
 //!
-//! In reading order: who uses devices ([`usage`]), who is [`meant`], what
-//! [`belongs`] to it, what is [`protected`], which display servers are at a
-//! [`seat`], [`plan()`], the [`signals`], a second
-//! look ([`again`]), what the person has to agree to ([`consent`]), the memory that
-//! [`returned`], who came in the place of the ended ([`respawned`]), and how it went
-//! as a whole ([`success`]). What the guard ends leaves other people's processes of a
-//! [`shared`] container alone.
+//! In reading order: the users of devices ([`device_use`]), the processes that a
+//! request selects ([`resolve`]), the processes in its scope ([`scope`]), protected
+//! processes ([`protection`]), display servers at a seat ([`seat`]), [`plan()`], the
+//! [`signals`], the recheck ([`recheck`]), the consent that a person has to give
+//! ([`consent`]), reclaimed memory ([`reclaimed`]), processes that replaced ended ones
+//! ([`respawned`]), and the overall result ([`outcome`]). A kill by the guard leaves
+//! the processes of other people in a [`shared_container`] alone.
 
-pub mod usage;
+pub mod device_use;
 
-pub mod meant;
+pub mod resolve;
 
 mod condition;
 
-pub mod belongs;
+pub mod scope;
 
-pub mod newcomers;
+pub mod late_members;
 
-pub mod protected;
+pub mod protection;
 
 pub mod seat;
 
@@ -27,68 +27,69 @@ pub mod signals;
 
 mod plan;
 
-mod people;
+mod contacts;
 
-pub mod shared;
+pub mod shared_container;
 
-pub mod again;
+pub mod recheck;
 
 pub mod consent;
 
-pub mod returned;
+pub mod reclaimed;
 
 pub mod respawned;
 
-pub mod success;
+pub mod outcome;
 
 use crate::access::{Caller, Roles, Uids};
-use crate::job::Kin;
-use gpukill_proto::holders::{HeldDevice, ProcessState};
+use crate::job::ProcessLineage;
+use gpukill_proto::holders::{DeviceHolders, ProcessState};
+use gpukill_proto::model::{Container, Job, Snapshot};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Container, Job, Snapshot};
 pub use plan::plan;
-use protected::Protection;
+use protection::Protection;
 use std::collections::BTreeMap;
 
-/// One process of the box, as far as it matters for whom a plan meets.
+/// The facts about a process of the host that a plan needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// Who it is: key, real user, name, group, session, executable, unit.
-    pub kin: Kin,
-    /// Its parent; 0 where that is of another PID namespace.
+pub struct ProcessInfo {
+    /// Its lineage: key, real user, name, group, session, executable, unit.
+    pub lineage: ProcessLineage,
+    /// Its parent; 0 where the parent is in another PID namespace.
     pub parent: u32,
-    /// Whether it is a thread of the kernel's own.
+    /// Whether it is a kernel thread.
     pub is_kernel_thread: bool,
-    /// What it does now.
+    /// Its state.
     pub state: ProcessState,
-    /// As whom it runs.
+    /// The users it runs as.
     pub uids: Reading<Uids>,
-    /// Who made its user namespace; `None` when it has the daemon's own.
+    /// The owner of its user namespace; `None` where it is the daemon's own.
     pub namespace_owner: Reading<Option<u32>>,
-    /// In a container: the user whom the namespace that root made for it calls root.
+    /// In a container: the user who is root in the user namespace that root made for
+    /// it.
     pub namespace_root: Option<u32>,
     /// In a container: the number of its PID namespace.
     pub pid_namespace: Option<u64>,
-    /// Whether it is the first process of a PID namespace below the daemon's: all others
-    /// of that end with it.
+    /// Whether it is the first process of a PID namespace below the daemon's: all other
+    /// processes of that namespace end with it.
     pub is_namespace_init: bool,
-    /// What to call whoever it belongs to.
+    /// The displayed name of its owner.
     pub owner: Reading<String>,
-    /// Its arguments, joined by blanks, controls made visible.
+    /// Its arguments, joined by spaces, with control characters made visible.
     pub command: Reading<String>,
     /// Its container.
     pub container: Reading<Option<Container>>,
-    /// The job that it is part of.
+    /// Its job.
     pub job: Reading<Job>,
-    /// Whose file it executes; read where its name may protect it.
+    /// The origin of its executable; read where its name may protect it.
     pub program: Reading<ProgramOrigin>,
-    /// Whether it is part of an active session at a seat of this box, by logind's
-    /// record; read of what is called like a display server.
+    /// Whether it is part of an active session at a seat of this host, as logind
+    /// records it. Read for processes with the name of a display server.
     pub at_seat: Reading<bool>,
 }
 
-/// Whose file a process executes. Compared by device and inode: a path alone is a
-/// matter of the process's own mount namespace.
+/// The origin of an executable. Compared by device and inode: a path depends on the
+/// mount namespace of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramOrigin {
     /// The file that the host has at this path.
@@ -100,25 +101,25 @@ pub enum ProgramOrigin {
     Elsewhere,
 }
 
-/// Every process of the box, by pid.
-pub type Crowd = BTreeMap<u32, Candidate>;
+/// Every process of the host, by pid.
+pub type ProcessTable = BTreeMap<u32, ProcessInfo>;
 
-/// Everything that a plan is made of.
+/// The inputs of a plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
-    /// Who asks.
+pub struct KillContext<'a> {
+    /// The caller.
     pub caller: &'a Caller,
-    /// Who may what.
+    /// The groups and users with rights.
     pub roles: &'a Roles,
-    /// What to call the group whose members may end anybody's processes.
+    /// The name of the group whose members may end any process.
     pub operators: &'a str,
-    /// The devices, and who uses them.
+    /// The devices and their listed processes.
     pub snapshot: &'a Snapshot,
-    /// Who has devices open, listed or not.
-    pub holders: &'a [HeldDevice],
+    /// The processes that have devices open, listed or not.
+    pub holders: &'a [DeviceHolders],
     /// Every process.
-    pub crowd: &'a Crowd,
-    /// What nobody ends.
+    pub processes: &'a ProcessTable,
+    /// What protects processes.
     pub protection: &'a Protection,
 }
 

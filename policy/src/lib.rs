@@ -1,25 +1,23 @@
-//! The decisions of gpukill. Pure: the same arguments give the same answer,
-//! and nothing here reads a clock, a file, the environment or a process, which
-//! `clippy.toml` beside this crate enforces.
+//! The decisions of gpukill. They are pure: the same arguments give the same answer, and no code
+//! here reads a clock, a file, the environment or a process. `clippy.toml` of this crate enforces
+//! this.
 //!
-//! - [`access`]: may this caller do this?
-//! - [`select`]: which devices and processes does a person mean?
-//! - [`job`]: what belongs together with a process, and is ended with it?
-//! - [`network`]: is a job a service, a notebook, or neither?
-//! - [`owner`]: whose is a process?
-//! - [`memory`]: how much memory no process explains.
-//! - [`holders`]: whose that memory is, and what frees it.
-//! - [`kill`]: who is ended, and how.
-//! - [`reset`]: which devices can be reset, and what stands in the way.
-//! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
-//! - [`rogue`]: who may be up to no good, by which signs?
-//! - [`subordinate`]: whose are the subordinate ids that people run jobs as?
-//! - [`turns`]: who is next, where many wait?
-//! - [`usage`]: how long each process used each device, in sums that add up.
-//! - [`health`], [`xid`]: what is wrong with a device by its own account.
-//! - [`digest`]: what identifies texts and rules.
-//! - `document`: texts of rules that people write, changed without a word of theirs lost.
-//! - [`alert`]: which device is hotter or fuller than the admin's thresholds?
+//! - [`access`]: which operations a caller may perform
+//! - [`select`]: which devices and processes a person selects
+//! - [`job`]: which processes belong together and are ended together
+//! - [`network`]: whether a job is a service, a notebook, or neither
+//! - [`owner`], [`subordinate`]: the person that a process or a subordinate id belongs to
+//! - [`memory`], [`holders`]: how much memory no process explains, and what frees it
+//! - [`kill`]: which processes a kill ends, and how
+//! - [`reset`]: which devices can be reset, and what blocks a reset
+//! - [`guard`]: which of the admin's rules are violated, and what the guard does
+//! - [`rogue`]: which processes are suspicious, by which indicators
+//! - [`round_robin`]: the fair order of many requests
+//! - [`usage`]: how long each process used each device, in sums that add up
+//! - [`health`], [`xid`]: problems that a device reports about itself
+//! - [`alert`]: which devices cross the admin's thresholds
+//! - [`digest`]: identifiers of texts and rules
+//! - `document`: edits of rule files that keep comments and formatting
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -34,7 +32,7 @@ pub mod owner;
 
 pub mod subordinate;
 
-pub mod turns;
+pub mod round_robin;
 
 pub mod memory;
 
@@ -64,4 +62,4 @@ mod document;
 mod golden;
 
 #[cfg(test)]
-mod samples;
+mod fixtures;

@@ -1,91 +1,92 @@
-//! How much of a device's memory no process explains, and what a process's end
-//! gives back.
+//! Calculates how much memory of a device no process explains, and how much memory the
+//! end of a process frees.
 //!
-//! A buffer may be handed from one process to another, and counts in full for each
-//! that has it (DRM). So what processes are told to hold is, added up, the most
-//! that they can hold together. The least is what each holds alone, and once the
-//! most that any of them shares: all others may share just that.
+//! A buffer can be passed from one process to another, and is then counted in full for
+//! each of them (DRM). So the sum over the processes is the maximum that they hold
+//! together. The minimum is the exclusive memory of each process, plus the largest
+//! amount that any of them shares: the others may all share that same amount.
 
+use gpukill_proto::model::{DeviceId, ProcessKey};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
 
-/// How much of what one process holds others may hold too.
+/// How much of the memory of a process other processes may hold too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sharing {
-    /// At most so much of all that it holds; `None` where nobody tells.
-    most: Option<Bytes>,
-    /// At most so much of one of its clients: all that client holds, where nobody
-    /// tells. In two of them the same buffer may be counted.
-    of_one: Bytes,
+    /// Upper bound for all memory of the process; `None` where the driver does not
+    /// report it.
+    max_shared: Option<Bytes>,
+    /// Upper bound for one client of the process: all memory of that client, where the
+    /// driver does not report it. The same buffer may be counted in two clients.
+    max_shared_per_client: Bytes,
 }
 
 impl Sharing {
-    /// What it holds is its alone.
+    /// All memory is exclusive.
     pub const NONE: Self = Self {
-        most: Some(Bytes(0)),
-        of_one: Bytes(0),
+        max_shared: Some(Bytes(0)),
+        max_shared_per_client: Bytes(0),
     };
 
-    /// Of a process with one client, which has so much of its memory resident, and
-    /// of all its memory, resident or not, shares so much.
+    /// For a process with one client: `resident` is its resident memory, `shared` its
+    /// shared memory, resident or not.
     #[must_use]
-    pub fn of(resident: Bytes, shared: Option<Bytes>) -> Self {
+    pub fn from_client(resident: Bytes, shared: Option<Bytes>) -> Self {
         match shared.or((resident.0 == 0).then_some(Bytes(0))) {
             Some(shared) => Self {
-                most: Some(shared.min(resident)),
-                of_one: shared.min(resident),
+                max_shared: Some(shared.min(resident)),
+                max_shared_per_client: shared.min(resident),
             },
             None => Self {
-                most: None,
-                of_one: resident,
+                max_shared: None,
+                max_shared_per_client: resident,
             },
         }
     }
 
-    /// Of a process that has both clients.
+    /// For a process that has both clients.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let most = self.most.zip(other.most);
+    pub fn combine(self, other: Self) -> Self {
+        let most = self.max_shared.zip(other.max_shared);
         Self {
-            most: most.map(|(one, other)| plus(one, other)),
-            of_one: self.of_one.max(other.of_one),
+            max_shared: most.map(|(one, other)| add(one, other)),
+            max_shared_per_client: self.max_shared_per_client.max(other.max_shared_per_client),
         }
     }
 
-    /// What its end gives back at least, of so much that it holds. That is unknown
-    /// where nobody tells what it shares: it may be nothing.
+    /// Returns the minimum amount that the end of the process frees, out of `memory`.
+    /// The amount is unknown where the driver does not report sharing: it may be 0.
     #[must_use]
-    pub fn alone(self, memory: &Reading<Bytes>) -> Reading<Bytes> {
-        let shared = self.most.map_or_else(
-            || Reading::Failed("its driver does not tell what it shares".into()),
+    pub fn exclusive_memory(self, memory: &Reading<Bytes>) -> Reading<Bytes> {
+        let shared = self.max_shared.map_or_else(
+            || Reading::Failed("its driver does not report shared memory".into()),
             Reading::Value,
         );
         match memory {
             Reading::Value(_) | Reading::Stale(..) => memory
                 .clone()
-                .both(shared, |all, shared| Reading::Value(minus(all, shared))),
+                .combine(shared, |all, shared| Reading::Value(subtract(all, shared))),
             Reading::Unsupported | Reading::Failed(_) | Reading::Withheld => memory.clone(),
         }
     }
 }
 
-/// How much of what each process holds of each device others may hold too. Who
-/// shares nothing is not in it.
-pub type Shared = BTreeMap<(DeviceId, ProcessKey), Sharing>;
+/// How much memory of each process on each device other processes may hold too.
+/// Processes that share nothing are left out.
+pub type SharedMemory = BTreeMap<(DeviceId, ProcessKey), Sharing>;
 
-/// What processes hold together.
+/// Bounds for the memory that processes hold together.
 #[derive(Debug)]
-struct Together {
+struct CombinedMemory {
     least: Bytes,
     most: Bytes,
 }
 
-impl Together {
+impl CombinedMemory {
     /// # Errors
-    /// The first that is not known.
-    fn of<'a>(
+    /// The first reading that is unknown.
+    fn calculate<'a>(
         processes: impl IntoIterator<Item = (&'a Reading<Bytes>, Sharing)>,
     ) -> Result<Self, &'a Reading<Bytes>> {
         let (mut most, mut alone, mut shared) = (Bytes(0), Bytes(0), Bytes(0));
@@ -93,34 +94,36 @@ impl Together {
             let Reading::Value(held) = memory else {
                 return Err(memory);
             };
-            most = plus(most, *held);
-            // Where nobody tells what it shares, nothing is known to be its alone.
-            alone = plus(alone, minus(*held, sharing.most.unwrap_or(*held)));
-            shared = shared.max(sharing.of_one.min(*held));
+            most = add(most, *held);
+            // Where the driver does not report sharing, no memory is known to be
+            // exclusive.
+            alone = add(alone, subtract(*held, sharing.max_shared.unwrap_or(*held)));
+            shared = shared.max(sharing.max_shared_per_client.min(*held));
         }
         Ok(Self {
-            least: plus(alone, shared),
+            least: add(alone, shared),
             most,
         })
     }
 }
 
-fn plus(one: Bytes, other: Bytes) -> Bytes {
+fn add(one: Bytes, other: Bytes) -> Bytes {
     Bytes(one.0.saturating_add(other.0))
 }
 
-fn minus(all: Bytes, part: Bytes) -> Bytes {
+fn subtract(all: Bytes, part: Bytes) -> Bytes {
     Bytes(all.0.saturating_sub(part.0))
 }
 
-/// What used memory remains after the listed processes are subtracted: at least so
-/// much, for what they are told to hold is the most that they hold together.
+/// Returns the used memory minus the memory of the listed processes. The result is a
+/// lower bound, because the sum over the processes is the maximum that they hold
+/// together.
 ///
-/// A remainder within the noise is 0, if it is even where they hold the least.
-/// Otherwise it is unknown: neither is it known that nothing is unexplained, nor
-/// that anything is. Where a process's memory is unknown, so is the remainder: it
-/// would blame nobody for what that process holds.
-pub fn unattributed<'a>(
+/// A remainder below the noise threshold is 0 if it is below the threshold even where
+/// the processes hold the minimum. Otherwise it is unknown, because unattributed memory
+/// may or may not exist. Where the memory of a process is unknown, so is the remainder:
+/// it would contain the memory of that process.
+pub fn unattributed_memory<'a>(
     used: &Reading<Bytes>,
     total: &Reading<Bytes>,
     processes: impl IntoIterator<Item = (&'a Reading<Bytes>, Sharing)>,
@@ -129,40 +132,39 @@ pub fn unattributed<'a>(
         return used.clone();
     };
     let Some(total) = total.known() else {
-        return Reading::Failed("the size of the memory is not known".into());
+        return Reading::Failed("the total memory is not known".into());
     };
-    let Ok(explained) = Together::of(processes) else {
-        return Reading::Failed("a process's memory is not known".into());
+    let Ok(explained) = CombinedMemory::calculate(processes) else {
+        return Reading::Failed("the memory of a process is not known".into());
     };
-    let least = minus(*used, explained.most);
-    if least >= noise(*total) {
+    let least = subtract(*used, explained.most);
+    if least >= noise_threshold(*total) {
         Reading::Value(least)
-    } else if minus(*used, explained.least) < noise(*total) {
+    } else if subtract(*used, explained.least) < noise_threshold(*total) {
         Reading::Value(Bytes(0))
     } else {
-        Reading::Failed("how much the processes share is not known".into())
+        Reading::Failed("the memory shared by processes is not known".into())
     }
 }
 
-/// What processes hold together at least: what they share is counted once. One of
-/// which nobody tells what it shares is taken to share nothing. A part that is
-/// unknown makes the sum unknown.
-pub fn held<'a>(
+/// Returns the minimum that processes hold together; shared memory counts once. A
+/// process whose driver does not report sharing counts as sharing nothing. One unknown
+/// part makes the sum unknown.
+pub fn combined_memory<'a>(
     processes: impl IntoIterator<Item = (&'a Reading<Bytes>, Sharing)>,
 ) -> Reading<Bytes> {
     let believed = processes.into_iter().map(|(memory, sharing)| {
-        let is_told = sharing.most.is_some();
-        (memory, if is_told { sharing } else { Sharing::NONE })
+        let is_reported = sharing.max_shared.is_some();
+        (memory, if is_reported { sharing } else { Sharing::NONE })
     });
-    match Together::of(believed) {
+    match CombinedMemory::calculate(believed) {
         Ok(together) => Reading::Value(together.least),
-        Err(unknown) => unknown.because(),
+        Err(unknown) => unknown.as_unknown(),
     }
 }
 
-/// What processes hold together at least: those of which it is known. Where none
-/// is, that is not known either.
-pub fn held_at_least(processes: impl IntoIterator<Item = Reading<Bytes>>) -> Reading<Bytes> {
+/// Returns the sum over the known parts; unknown where no part is known.
+pub fn sum_of_known(processes: impl IntoIterator<Item = Reading<Bytes>>) -> Reading<Bytes> {
     let mut sum = Reading::Unsupported;
     for memory in processes {
         sum = match (sum, memory) {
@@ -170,18 +172,18 @@ pub fn held_at_least(processes: impl IntoIterator<Item = Reading<Bytes>>) -> Rea
                 Reading::Value(Bytes(before.saturating_add(more)))
             }
             (_, Reading::Value(first)) => Reading::Value(first),
-            (Reading::Unsupported, unknown) => unknown.because(),
+            (Reading::Unsupported, unknown) => unknown.as_unknown(),
             (known, _) => known,
         };
     }
     sum
 }
 
-/// Below this a remainder means nothing. Idle GPUs show some hundred MiB with
-/// no process at all: 214 MiB on a captured RTX 2080 Super with a display, about
+/// The threshold below which a remainder means nothing. Idle GPUs show several hundred
+/// MiB without any process: 214 MiB on a captured RTX 2080 Super with a display, about
 /// 0.6 GiB on H100s.
 #[must_use]
-pub fn noise(total: Bytes) -> Bytes {
+pub fn noise_threshold(total: Bytes) -> Bytes {
     Bytes::mib(512).max(Bytes(total.0 / 100))
 }
 

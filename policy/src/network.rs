@@ -1,60 +1,61 @@
-//! How others use a job over TCP: is it a service, a notebook, or neither?
+//! Classifies how others use a job over TCP: as a service, as a notebook, or not at
+//! all.
 //!
-//! A job that listens on a port is a service, unless the port is known to be used by the
-//! job alone, such as the rendezvous of `torchrun` and the ports of a notebook's kernel. A
-//! service that has no client at the moment may have one in the next: it is still a
+//! A job that listens on a port is a service, unless only the job itself is known to
+//! use the port, such as the rendezvous of `torchrun` and the ports of a notebook's
+//! kernel. A service without a client may get one at any time, so it is still a
 //! service.
 
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::snapshot::{MAX_PORTS, NetworkRole};
+use gpukill_proto::model::{MAX_PORTS, NetworkRole};
 use std::collections::BTreeSet;
 
-/// What is known of a port on which a process of a job listens, or the notebook server
-/// above a kernel.
+/// The facts about a listening port of a job, or of the notebook server above a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListeningPort {
     /// The port.
     pub port: u16,
-    /// Whether only processes of the same network namespace can connect to it.
+    /// Whether only processes of the same network namespace can connect.
     pub is_loopback: bool,
-    /// Whether the notebook server above the job listens on it.
+    /// Whether the notebook server above the job listens on the port.
     pub is_notebook_server: bool,
-    /// Whether a process of the job, or the notebook server above it, is connected now.
+    /// Whether a process of the job, or the notebook server above it, is connected.
     pub has_own_clients: bool,
-    /// Whether another process or host has ever been seen connected.
-    pub has_had_others: bool,
-    /// Whether the notebook server above the job is connected now.
+    /// Whether another process or host was ever seen connected.
+    pub had_other_clients: bool,
+    /// Whether the notebook server above the job is connected.
     pub has_notebook_server: bool,
-    /// How many connections of others there are, or were within the last minute.
+    /// Number of connections by others that are open or were open within the last
+    /// minute.
     pub others: u32,
-    /// How many connections there are of processes that may be part of the job or not.
+    /// Number of connections by processes that may or may not be part of the job.
     pub unresolved: u32,
-    /// How many connections were closed within the last minute, and by which process is
-    /// not known.
+    /// Number of connections that an unknown process closed within the last minute.
     pub closed: u32,
 }
 
 /// How others use a job over TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkUse {
-    /// `None` where it is not known.
+    /// `None` where it is unknown.
     pub role: Option<NetworkRole>,
-    /// How many connections are not its own, or may not be; `None` where others cannot
-    /// connect to it.
+    /// Number of connections that are not the job's own, or may not be; `None` where
+    /// others cannot connect.
     pub clients: Option<u32>,
 }
 
 impl ListeningPort {
-    /// Whether only the job itself uses it; `None` where a client may be another's. That
-    /// was once so is not enough: an engine may send its own first request to itself.
+    /// Whether only the job itself uses the port; `None` where a client may be another
+    /// process. An earlier state is not enough: an engine may send its own first
+    /// request to itself.
     const fn is_private(&self, is_kernel: bool) -> Option<bool> {
-        // A kernel opens ports that its server connects to when somebody needs them.
+        // A kernel opens ports that its server connects to when a person needs them.
         let is_of_kernel = is_kernel && self.is_loopback;
-        if self.has_had_others || !(self.has_own_clients || is_of_kernel) {
+        if self.had_other_clients || !(self.has_own_clients || is_of_kernel) {
             return Some(false);
         }
-        // Whoever made a connection that is closed is not known: on a port with a client of
-        // the job's own it may have been anybody.
+        // The process behind a closed connection is unknown: on a port with a client of
+        // the job's own it may have been any process.
         let is_in_doubt = self.unresolved > 0 || self.closed > 0;
         if is_in_doubt { None } else { Some(true) }
     }
@@ -65,11 +66,11 @@ impl ListeningPort {
     }
 }
 
-/// How others use a job that listens on these ports. Connections may also have been made
-/// and closed, by which process and to which port is not known (`was_connected_to`).
+/// Classifies a job that listens on these ports. With `was_connected_to`, connections
+/// were also opened and closed by an unknown process to an unknown port.
 #[must_use]
-pub fn network_use(ports: &[ListeningPort], was_connected_to: bool) -> NetworkUse {
-    // Its server is connected to a kernel as long as both live.
+pub fn classify_network_use(ports: &[ListeningPort], was_connected_to: bool) -> NetworkUse {
+    // The server stays connected to its kernel as long as both live.
     let is_kernel = ports.iter().any(|it| it.has_notebook_server);
     let (of_server, own): (Vec<ListeningPort>, Vec<ListeningPort>) = ports
         .iter()
@@ -84,11 +85,14 @@ pub fn network_use(ports: &[ListeningPort], was_connected_to: bool) -> NetworkUs
     let clients = used.map(ListeningPort::clients);
     let clients = clients.fold(0, u32::saturating_add).max(is_unseen.into());
     let (role, clients) = if !open.is_empty() {
-        (Some(NetworkRole::Service(lowest(&open))), Some(clients))
+        (
+            Some(NetworkRole::Service(lowest_ports(&open))),
+            Some(clients),
+        )
     } else if is_unseen || doubtful().next().is_some() {
         (None, Some(clients))
     } else if is_kernel {
-        let role = NetworkRole::Notebook(lowest(&of_server));
+        let role = NetworkRole::Notebook(lowest_ports(&of_server));
         (Some(role), Some(clients))
     } else {
         (Some(NetworkRole::Private), None)
@@ -96,7 +100,7 @@ pub fn network_use(ports: &[ListeningPort], was_connected_to: bool) -> NetworkUs
     NetworkUse { role, clients }
 }
 
-fn lowest(ports: &[ListeningPort]) -> Vec<u16> {
+fn lowest_ports(ports: &[ListeningPort]) -> Vec<u16> {
     let ports: BTreeSet<u16> = ports.iter().map(|it| it.port).into_set();
     ports.into_iter().take(MAX_PORTS).collect()
 }
@@ -111,27 +115,27 @@ mod tests {
         is_loopback: true,
         is_notebook_server: false,
         has_own_clients: false,
-        has_had_others: false,
+        had_other_clients: false,
         has_notebook_server: false,
         others: 0,
         unresolved: 0,
         closed: 0,
     };
 
-    /// What is said of these ports, to which nobody connected unseen.
+    /// The classification of these ports, without unseen connections.
     fn used(ports: &[ListeningPort]) -> (Option<NetworkRole>, Option<u32>) {
-        let NetworkUse { role, clients } = network_use(ports, false);
+        let NetworkUse { role, clients } = classify_network_use(ports, false);
         (role, clients)
     }
 
     #[test]
-    fn a_port_makes_a_service_unless_the_job_alone_uses_it() {
+    fn port_makes_a_service_unless_private() {
         let own = ListeningPort {
             has_own_clients: true,
             ..PORT
         };
         let others = ListeningPort {
-            has_had_others: true,
+            had_other_clients: true,
             ..own
         };
         let service = |clients| (Some(Service(vec![8000])), Some(clients));
@@ -148,7 +152,7 @@ mod tests {
                 }],
                 service(2),
             ),
-            // Somebody asked, and has gone.
+            // A client sent a request and is gone.
             (&[ListeningPort { closed: 3, ..PORT }], service(3)),
             (&[ListeningPort { port: 29500, ..own }, PORT], service(0)),
         ];
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_others_may_use_is_neither_private_nor_a_service() {
+    fn doubtful_port_is_unknown() {
         let own = ListeningPort {
             has_own_clients: true,
             ..PORT
@@ -170,9 +174,10 @@ mod tests {
         let closed = ListeningPort { closed: 3, ..own };
         for (port, clients) in [(unresolved, 1), (closed, 3)] {
             assert_eq!(used(&[port]), (None, Some(clients)), "{port:?}");
-            // Another port, or others before, make it a service; the clients count.
+            // Another port, or an earlier client of others, makes the job a service;
+            // the clients count.
             let before = ListeningPort {
-                has_had_others: true,
+                had_other_clients: true,
                 ..port
             };
             let web = ListeningPort { port: 80, ..PORT };
@@ -180,13 +185,13 @@ mod tests {
             assert_eq!(used(&[before]), service(vec![8000]));
             assert_eq!(used(&[port, web]), service(vec![80]));
         }
-        let unseen = network_use(&[own], true);
+        let unseen = classify_network_use(&[own], true);
         assert_eq!((unseen.role, unseen.clients), (None, Some(1)));
-        assert_eq!(network_use(&[], true).role, Some(Private));
+        assert_eq!(classify_network_use(&[], true).role, Some(Private));
     }
 
     #[test]
-    fn a_kernel_is_used_through_its_server() {
+    fn kernel_is_used_through_its_server() {
         let shell = ListeningPort {
             port: 49_685,
             has_own_clients: true,
@@ -205,7 +210,7 @@ mod tests {
         };
         let browser = ListeningPort {
             others: 1,
-            has_had_others: true,
+            had_other_clients: true,
             ..server
         };
         let web = ListeningPort {
@@ -215,7 +220,7 @@ mod tests {
         };
         let tunnel = ListeningPort {
             port: 7860,
-            has_had_others: true,
+            had_other_clients: true,
             others: 1,
             ..PORT
         };
@@ -224,10 +229,10 @@ mod tests {
         let cases: [(&[ListeningPort], _); 6] = [
             (&[shell, unused, server], notebook(0)),
             (&[shell, unused, browser], notebook(1)),
-            // What a cell serves to others is a service.
+            // A port that a cell opens to others is a service.
             (&[shell, unused, server, web], service(vec![7860], 0)),
             (&[shell, unused, browser, tunnel], service(vec![7860], 2)),
-            // A server that is connected to nothing here is none of a kernel.
+            // A server without a connection to this job does not belong to a kernel.
             (&[server], service(vec![8888], 0)),
             (&[server, unused], service(vec![8888, 56_765], 0)),
         ];
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_ports_the_lowest_are_listed() {
+    fn lowest_ports_are_listed() {
         let many: Vec<ListeningPort> = (1..=40)
             .rev()
             .map(|port| ListeningPort { port, ..PORT })

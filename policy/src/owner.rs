@@ -1,87 +1,92 @@
-//! Whose is a process: whom to ask about it? This attributes and gives no right;
-//! what a person may do is [`crate::access`]'s to say.
+//! Determines the owner of a process: the person to ask about it. Ownership attributes
+//! and gives no right; [`crate::access`] decides rights.
 
+use gpukill_proto::model::{Container, Owner, OwnerKind};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Container, Owner, OwnerKind};
 
-/// What is known of a process and its people.
+/// The facts that determine the owner.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct OwnerFacts<'a> {
     /// The real user of the process.
     pub uid: &'a Reading<u32>,
     /// The name of that user.
     pub user: &'a Reading<String>,
-    /// The person behind its user, or behind who made its user namespace; `None` where
-    /// that is the same. Believed where that user has no name: a range of subordinate ids
-    /// may have been given by mistake.
-    pub behind: &'a Reading<Option<u32>>,
+    /// The person behind that user, or behind the creator of its user namespace; `None`
+    /// where it is the same person. Used only where that user has no name: a range of
+    /// subordinate ids may have been assigned by mistake.
+    pub person_behind: &'a Reading<Option<u32>>,
     /// The name of that person.
-    pub behind_user: &'a Reading<String>,
-    /// Who made its user namespace; `None` where it has the daemon's own.
+    pub person_behind_name: &'a Reading<String>,
+    /// The creator of its user namespace; `None` where it is the daemon's own.
     pub namespace_owner: &'a Reading<Option<u32>>,
     /// The name of that user.
     pub namespace_user: &'a Reading<String>,
     /// Its container.
     pub container: &'a Reading<Option<Container>>,
-    /// The person whom the label of its container names, where the admin
-    /// configured such a label and the container has it.
+    /// The person named by the label of its container, where the admin configured such
+    /// a label and the container has it.
     pub label: Option<&'a str>,
 }
 
-/// Whose the process is.
+/// Returns the owner of the process.
 #[must_use]
-pub fn owner(facts: Facts<'_>) -> Reading<Owner> {
+pub fn determine_owner(facts: OwnerFacts<'_>) -> Reading<Owner> {
     let Some(uid) = facts.uid.last_known().copied() else {
-        return facts.uid.because();
+        return facts.uid.as_unknown();
     };
     if let Some(person) = facts.label.filter(|label| !label.is_empty()) {
         return Reading::Value(Owner {
             name: person.to_owned(),
-            // A label is text: that somebody is called so makes them no user.
+            // A label is text: it does not prove that such a user exists.
             uid: None,
             kind: OwnerKind::Label,
         });
     }
-    // Of an unknown one the number of its user is not to be believed.
+    // Without the creator of the namespace, the uid proves nothing.
     let maker = match facts.namespace_owner {
-        Reading::Failed(_) => return facts.namespace_owner.because(),
+        Reading::Failed(_) => return facts.namespace_owner.as_unknown(),
         known => known.last_known().copied().flatten(),
     };
     match maker {
-        // Root makes namespaces for others: who that is, it does not say.
+        // Root creates namespaces for others without naming them.
         Some(0) | None => {}
-        Some(maker) if maker == uid => return users(uid, facts),
+        Some(maker) if maker == uid => return owner_by_uid(uid, facts),
         Some(maker) => {
-            return user(maker, facts.namespace_user, OwnerKind::Namespace, facts);
+            return resolve_user(maker, facts.namespace_user, OwnerKind::Namespace, facts);
         }
     }
     match facts.container {
-        // Root made it, and the number of its user is what its image says, or
-        // whoever started it: 1000 in there need not be alice.
+        // Root made the container, and its image or its starter chose the uid: uid 1000
+        // in it need not be alice.
         Reading::Value(Some(container)) | Reading::Stale(Some(container), _)
             if container.manager.is_none() =>
         {
             Reading::Value(Owner {
-                name: called(container),
+                name: container_label(container),
                 uid: None,
                 kind: OwnerKind::Container,
             })
         }
-        Reading::Value(_) | Reading::Stale(..) => users(uid, facts),
-        _ if uid != 0 && maker.is_none() => users(uid, facts),
-        // Root of the box, or of a container: not to be guessed.
-        unknown => unknown.because(),
+        Reading::Value(_) | Reading::Stale(..) => owner_by_uid(uid, facts),
+        _ if uid != 0 && maker.is_none() => owner_by_uid(uid, facts),
+        // Root of the host or of a container: this is not guessed.
+        unknown => unknown.as_unknown(),
     }
 }
 
-/// The user who runs it.
-fn users(uid: u32, facts: Facts<'_>) -> Reading<Owner> {
-    user(uid, facts.user, OwnerKind::User, facts)
+/// The user who runs the process.
+fn owner_by_uid(uid: u32, facts: OwnerFacts<'_>) -> Reading<Owner> {
+    resolve_user(uid, facts.user, OwnerKind::User, facts)
 }
 
-/// This user; where the box has none of this number, the person behind it: theirs are the
-/// subordinate ids that they run jobs as.
-fn user(uid: u32, name: &Reading<String>, kind: OwnerKind, facts: Facts<'_>) -> Reading<Owner> {
+/// Returns this user, or, where the host has no user of this uid, the person behind it:
+/// subordinate ids belong to the person who runs jobs as them.
+fn resolve_user(
+    uid: u32,
+    name: &Reading<String>,
+    kind: OwnerKind,
+    facts: OwnerFacts<'_>,
+) -> Reading<Owner> {
     let named = |uid: u32, name: &Reading<String>, kind| Owner {
         name: name
             .last_known()
@@ -91,23 +96,23 @@ fn user(uid: u32, name: &Reading<String>, kind: OwnerKind, facts: Facts<'_>) -> 
         kind,
     };
     let own = || Reading::Value(named(uid, name, kind));
-    match (name, facts.behind) {
+    match (name, facts.person_behind) {
         (Reading::Value(_) | Reading::Stale(..), _) => own(),
         (_, Reading::Value(None) | Reading::Stale(None, _) | Reading::Unsupported) => own(),
-        // A name service that hangs tells of neither.
+        // A name service that hangs reports neither name.
         (Reading::Failed(_) | Reading::Withheld, Reading::Failed(_) | Reading::Withheld) => own(),
         (Reading::Unsupported, Reading::Value(Some(person)) | Reading::Stale(Some(person), _)) => {
-            let person = named(*person, facts.behind_user, OwnerKind::Subordinate);
+            let person = named(*person, facts.person_behind_name, OwnerKind::Subordinate);
             Reading::Value(person)
         }
-        (Reading::Unsupported, unknown) => unknown.because(),
-        // Whether it has a name is not known: not to be guessed.
-        (unknown, _) => unknown.because(),
+        (Reading::Unsupported, unknown) => unknown.as_unknown(),
+        // Whether the user has a name is unknown: this is not guessed.
+        (unknown, _) => unknown.as_unknown(),
     }
 }
 
-/// `container train`, `pod team/train-0`, or `container 0123456789ab`.
-fn called(container: &Container) -> String {
+/// Example: `container train`, `pod team/train-0`, or `container 0123456789ab`.
+fn container_label(container: &Container) -> String {
     if let Some(pod) = &container.pod
         && let (Some(namespace), Some(name)) = (pod.namespace.last_known(), pod.name.last_known())
     {
@@ -125,7 +130,7 @@ fn called(container: &Container) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::{ContainerId, Pod};
+    use gpukill_proto::model::{ContainerId, Pod};
     use proptest::prelude::*;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -144,8 +149,8 @@ mod tests {
         }
     }
 
-    /// What decides, with names that follow from numbers: user 1000 is `u1000`.
-    struct Case {
+    /// The facts, with names that follow from uids: user 1000 is `u1000`.
+    struct OwnerCase {
         uid: Reading<u32>,
         namespace_owner: Reading<Option<u32>>,
         container: Reading<Option<Container>>,
@@ -154,7 +159,7 @@ mod tests {
         user: Option<Reading<String>>,
     }
 
-    impl Case {
+    impl OwnerCase {
         fn of(uid: u32) -> Self {
             Self {
                 uid: Reading::Value(uid),
@@ -173,14 +178,14 @@ mod tests {
                 _ => Reading::Unsupported,
             };
             let maker = self.namespace_owner.last_known().copied().flatten();
-            owner(Facts {
+            determine_owner(OwnerFacts {
                 uid: &self.uid,
                 user: &self.user.clone().unwrap_or_else(|| {
                     let uid = self.uid.last_known();
                     uid.map_or(Reading::Unsupported, |uid| name(*uid))
                 }),
-                behind: &self.behind,
-                behind_user: &match self.behind.last_known() {
+                person_behind: &self.behind,
+                person_behind_name: &match self.behind.last_known() {
                     Some(Some(person)) => name(*person),
                     Some(None) | None => Reading::Unsupported,
                 },
@@ -192,7 +197,7 @@ mod tests {
         }
     }
 
-    fn is(name: &str, uid: Option<u32>, kind: OwnerKind) -> Reading<Owner> {
+    fn expected_owner(name: &str, uid: Option<u32>, kind: OwnerKind) -> Reading<Owner> {
         Reading::Value(Owner {
             name: name.into(),
             uid,
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_whose_who_runs_it_or_made_its_namespace_or_its_containers() {
+    fn owner_is_user_creator_or_container() {
         use OwnerKind::{Container as Contained, Label, Namespace, User};
         let in_docker = || Reading::Value(Some(container(Some("train"))));
         let managed = || {
@@ -212,160 +217,172 @@ mod tests {
         };
         let made_by = |uid| Reading::Value(Some(uid));
         let cases = [
-            ("a user", Case::of(1000), is("alice", Some(1000), User)),
-            ("a number", Case::of(4242), is("4242", Some(4242), User)),
-            ("root of the box", Case::of(0), is("root", Some(0), User)),
+            (
+                "a user",
+                OwnerCase::of(1000),
+                expected_owner("alice", Some(1000), User),
+            ),
+            (
+                "a number",
+                OwnerCase::of(4242),
+                expected_owner("4242", Some(4242), User),
+            ),
+            (
+                "root of the box",
+                OwnerCase::of(0),
+                expected_owner("root", Some(0), User),
+            ),
             (
                 "a rootless container",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(1000),
                     container: in_docker(),
-                    ..Case::of(100_999)
+                    ..OwnerCase::of(100_999)
                 },
-                is("alice", Some(1000), Namespace),
+                expected_owner("alice", Some(1000), Namespace),
             ),
             (
                 "a nameless maker",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(7),
-                    ..Case::of(100_999)
+                    ..OwnerCase::of(100_999)
                 },
-                is("7", Some(7), Namespace),
+                expected_owner("7", Some(7), Namespace),
             ),
             (
                 "root of a rootless container is its maker",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(1000),
                     container: in_docker(),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("alice", Some(1000), User),
+                expected_owner("alice", Some(1000), User),
             ),
             (
                 "root in a container",
-                Case {
+                OwnerCase {
                     container: in_docker(),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
             (
                 "a container whose users are mapped by root",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(0),
                     container: in_docker(),
-                    ..Case::of(165_536)
+                    ..OwnerCase::of(165_536)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
             (
                 "a namespace of root's without a container",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(0),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("alice", Some(1000), User),
+                expected_owner("alice", Some(1000), User),
             ),
-            // Its image says so, `USER 1000`, or `runAsUser`, or as in Jupyter's:
-            // that is not the box's alice.
+            // The image decides the uid, by `USER 1000`, `runAsUser`, or as Jupyter's
+            // images do: this is not the host's alice.
             (
                 "a container of the box that runs as some number",
-                Case {
+                OwnerCase {
                     container: in_docker(),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
             (
                 "the same where kernels have no such namespaces",
-                Case {
+                OwnerCase {
                     namespace_owner: Reading::Unsupported,
                     container: in_docker(),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
             (
                 "a container below a user's own systemd",
-                Case {
+                OwnerCase {
                     container: managed(),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("alice", Some(1000), User),
+                expected_owner("alice", Some(1000), User),
             ),
             (
                 "root who has themselves called a container",
-                Case {
+                OwnerCase {
                     container: managed(),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
-                is("root", Some(0), User),
+                expected_owner("root", Some(0), User),
             ),
             (
                 "a rootless container below a user's own systemd",
-                Case {
+                OwnerCase {
                     namespace_owner: made_by(1000),
                     container: managed(),
-                    ..Case::of(100_999)
+                    ..OwnerCase::of(100_999)
                 },
-                is("alice", Some(1000), Namespace),
+                expected_owner("alice", Some(1000), Namespace),
             ),
             (
                 "a label",
-                Case {
+                OwnerCase {
                     container: in_docker(),
                     label: Some("bob"),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
-                is("bob", None, Label),
+                expected_owner("bob", None, Label),
             ),
             (
                 "a label before a user",
-                Case {
+                OwnerCase {
                     container: in_docker(),
                     label: Some("bob"),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("bob", None, Label),
+                expected_owner("bob", None, Label),
             ),
             (
                 "an empty label",
-                Case {
+                OwnerCase {
                     container: in_docker(),
                     label: Some(""),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
             (
                 "an unknown namespace",
-                Case {
+                OwnerCase {
                     namespace_owner: Reading::Failed("x".into()),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
                 Reading::Failed("x".into()),
             ),
             (
                 "a user who may be in a container",
-                Case {
+                OwnerCase {
                     container: Reading::Failed("x".into()),
-                    ..Case::of(1000)
+                    ..OwnerCase::of(1000)
                 },
-                is("alice", Some(1000), User),
+                expected_owner("alice", Some(1000), User),
             ),
             (
                 "root who may be in a container",
-                Case {
+                OwnerCase {
                     container: Reading::Failed("x".into()),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
                 Reading::Failed("x".into()),
             ),
             (
                 "nobody known",
-                Case {
+                OwnerCase {
                     uid: Reading::Failed("x".into()),
-                    ..Case::of(0)
+                    ..OwnerCase::of(0)
                 },
                 Reading::Failed("x".into()),
             ),
@@ -376,23 +393,23 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_nobody_has_is_the_person_behind_it() {
+    fn unnamed_uid_belongs_to_the_person_behind() {
         use OwnerKind::{Container as Contained, Subordinate, User};
-        let of_alice = |uid| Case {
+        let of_alice = |uid| OwnerCase {
             behind: Reading::Value(Some(1000)),
-            ..Case::of(uid)
+            ..OwnerCase::of(uid)
         };
         let not_yet = || Reading::Failed("not resolved yet".to_owned());
-        let named = |user: Reading<String>| Case {
+        let named = |user: Reading<String>| OwnerCase {
             user: Some(user),
             ..of_alice(60_019)
         };
-        let alice = || is("alice", Some(1000), Subordinate);
+        let alice = || expected_owner("alice", Some(1000), Subordinate);
         let cases = [
             ("a subordinate id", of_alice(60_019), alice()),
             (
                 "a namespace that a subordinate id made",
-                Case {
+                OwnerCase {
                     namespace_owner: Reading::Value(Some(60_019)),
                     ..of_alice(60_020)
                 },
@@ -401,7 +418,7 @@ mod tests {
             (
                 "a user who has a name",
                 named(Reading::Value("bob".into())),
-                is("bob", Some(60_019), User),
+                expected_owner("bob", Some(60_019), User),
             ),
             (
                 "a user of whom it is not known whether they have one",
@@ -410,27 +427,27 @@ mod tests {
             ),
             (
                 "nobody known to be behind it",
-                Case {
-                    behind: not_yet().because(),
-                    ..Case::of(60_019)
+                OwnerCase {
+                    behind: not_yet().as_unknown(),
+                    ..OwnerCase::of(60_019)
                 },
                 Reading::Failed("not resolved yet".into()),
             ),
             (
                 "a name service that hangs",
-                Case {
-                    behind: not_yet().because(),
+                OwnerCase {
+                    behind: not_yet().as_unknown(),
                     ..named(not_yet())
                 },
-                is("60019", Some(60_019), User),
+                expected_owner("60019", Some(60_019), User),
             ),
             (
                 "a container of the box",
-                Case {
+                OwnerCase {
                     container: Reading::Value(Some(container(Some("train")))),
                     ..of_alice(60_019)
                 },
-                is("container train", None, Contained),
+                expected_owner("container train", None, Contained),
             ),
         ];
         for (what, case, expected) in cases {
@@ -439,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_called_by_its_pod_its_name_or_its_id() {
+    fn container_label_is_pod_name_or_id() {
         let pod = |name: Reading<String>| Container {
             manager: None,
             pod: Some(Pod {
@@ -450,31 +467,34 @@ mod tests {
             ..container(Some("trainer"))
         };
         assert_eq!(
-            called(&pod(Reading::Value("train-0".into()))),
+            container_label(&pod(Reading::Value("train-0".into()))),
             "pod team/train-0"
         );
-        assert_eq!(called(&pod(Reading::Unsupported)), "container trainer");
-        assert_eq!(called(&container(None)), "container 0123456789ab");
+        assert_eq!(
+            container_label(&pod(Reading::Unsupported)),
+            "container trainer"
+        );
+        assert_eq!(container_label(&container(None)), "container 0123456789ab");
         let mut lxc = container(None);
         lxc.id.id = "web01".into();
-        assert_eq!(called(&lxc), "container web01");
+        assert_eq!(container_label(&lxc), "container web01");
     }
 
     proptest! {
         #[test]
-        fn only_who_runs_it_made_its_namespace_or_is_behind_it_is_ever_named_as_a_user(
+        fn only_known_people_are_named(
             uid in prop_oneof![Just(0u32), Just(1000), any::<u32>()],
             maker in prop_oneof![Just(None), Just(Some(0u32)), Just(Some(1000)), any::<Option<u32>>()],
             contained: bool,
             labelled: bool,
             behind: Option<u32>,
         ) {
-            let case = Case {
+            let case = OwnerCase {
                 namespace_owner: Reading::Value(maker),
                 container: Reading::Value(contained.then(|| container(None))),
                 label: labelled.then_some("bob"),
                 behind: Reading::Value(behind),
-                ..Case::of(uid)
+                ..OwnerCase::of(uid)
             };
             let found = case.owner();
             let found = found.known().unwrap();
@@ -482,7 +502,7 @@ mod tests {
                 prop_assert_eq!((found.uid, found.kind), (None, OwnerKind::Label));
             } else if found.kind == OwnerKind::Subordinate {
                 prop_assert_eq!(found.uid, behind);
-                // Who has a name is themselves.
+                // A user with a name is never attributed to the person behind it.
                 prop_assert!(![0, 1000].contains(&maker.filter(|it| *it != 0).unwrap_or(uid)));
             } else if let Some(named) = found.uid {
                 prop_assert!(named == uid || Some(named) == maker);

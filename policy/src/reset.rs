@@ -1,56 +1,58 @@
-//! May a device be reset, and what stands in the way?
+//! Decides whether a device may be reset, and finds its blockers.
 //!
-//! In reading order: devices that cannot be reset ([`unsupported`]), everything
-//! that stands in the way ([`blockers`]), whether one answers afterwards
-//! ([`answering`]), and how it went as a whole ([`success`]).
-//! Whoever resets makes a new [`target`] just before.
+//! In reading order: devices that cannot be reset ([`unsupported`]), all blockers
+//! ([`blockers`]), whether a device responds afterwards ([`response`]), and the overall
+//! result ([`outcome`]). The executor plans each device again ([`plan_device`]) right
+//! before its reset.
 
 mod unsupported;
 
 mod blockers;
 
-pub mod answering;
+pub mod response;
 
-pub mod success;
+pub mod outcome;
 
 use crate::access::{Caller, Operation, Roles, Ruling, check};
 use crate::kill;
-use crate::select::{DeviceName, NoSuchDevice, devices};
+use crate::select::{DeviceName, DeviceSelectorError, select_devices};
 use gpukill_proto::kill::{KillRequest, KillSelector};
+use gpukill_proto::model::{Device, DeviceId, Snapshot, Vendor};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::reset::{Blocker, ResetFate, ResetPlan, ResetRequest, ResetTarget, Unblock};
-use gpukill_proto::snapshot::{Device, DeviceId, Snapshot, Vendor};
+use gpukill_proto::reset::{
+    Blocker, PlannedReset, ResetPlan, ResetRequest, ResetTarget, Unblocker,
+};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
-/// Everything that a plan is made of.
+/// The inputs of a plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
-    /// What a kill would be planned by: who asks, the devices, who holds them, and
-    /// what nobody ends.
-    pub kill: kill::Seen<'a>,
-    /// Of each device that has one, the name of its hive: all its members are
+pub struct ResetContext<'a> {
+    /// The inputs of a kill plan: the caller, the devices, their holders, and
+    /// protection.
+    pub kill: kill::KillContext<'a>,
+    /// The name of the hive of each device that has one: all devices of a hive are
     /// reset together (AMD: XGMI).
     pub hives: &'a BTreeMap<DeviceId, String>,
-    /// What the helper, which does the last step, says of each device that is
-    /// [`wanted`] and that it knows how to reset.
+    /// The checks of the helper, which performs the last step, for each of the
+    /// [`selected_devices`] that it can reset.
     pub checks: &'a BTreeMap<DeviceId, HelperCheck>,
 }
 
-/// What the helper says of a reset that it is not to begin yet.
+/// The helper's report for a reset that has not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HelperCheck {
-    /// It could begin.
+    /// The reset can begin.
     Possible,
-    /// It cannot be done here; says why.
+    /// The reset is not possible here; with the reason.
     Refused(String),
-    /// Not now; says why.
+    /// The reset is not possible now; with the reason.
     Busy(String),
-    /// There is no helper, or it does not answer; says what was tried.
+    /// No helper answers; with the attempt.
     NoAnswer(String),
 }
 
-/// May this caller reset devices?
+/// Checks whether this caller may reset devices.
 ///
 /// # Errors
 /// [`Refusal::Denied`].
@@ -64,30 +66,34 @@ pub fn may_reset(caller: &Caller, roles: &Roles, operators: &str) -> Result<(), 
     })
 }
 
-/// What would be done for this request.
+/// Returns the plan for this request.
 ///
 /// # Errors
-/// [`Refusal::Denied`]; [`Refusal::NoMatch`] and [`Refusal::Invalid`] where no
-/// device is called so, or several begin so.
-pub fn plan(request: &ResetRequest, seen: &Seen<'_>, now: Timestamp) -> Result<ResetPlan, Refusal> {
+/// [`Refusal::Denied`]; [`Refusal::NoMatch`] and [`Refusal::Invalid`] where the
+/// selector matches no device or an ambiguous prefix.
+pub fn plan(
+    request: &ResetRequest,
+    seen: &ResetContext<'_>,
+    now: Timestamp,
+) -> Result<ResetPlan, Refusal> {
     let kill = &seen.kill;
     may_reset(kill.caller, kill.roles, kill.operators)?;
-    let wanted = wanted(request, kill.snapshot)?;
+    let wanted = selected_devices(request, kill.snapshot)?;
     let wanted = wanted.into_iter();
     Ok(ResetPlan {
         at: now,
         request: request.clone(),
         devices: wanted
-            .map(|device| target(device, request, seen, now))
+            .map(|device| plan_device(device, request, seen, now))
             .collect(),
     })
 }
 
-/// The devices that are meant.
+/// Returns the selected devices.
 ///
 /// # Errors
 /// [`Refusal::NoMatch`] and [`Refusal::Invalid`], as [`plan`].
-pub fn wanted<'a>(
+pub fn selected_devices<'a>(
     request: &ResetRequest,
     snapshot: &'a Snapshot,
 ) -> Result<Vec<&'a Device>, Refusal> {
@@ -100,9 +106,9 @@ pub fn wanted<'a>(
         };
     };
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
-    let chosen = devices(typed, &names).map_err(|error| match error {
-        NoSuchDevice::Unknown { .. } => Refusal::NoMatch(error.to_string()),
-        NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. } => {
+    let chosen = select_devices(typed, &names).map_err(|error| match error {
+        DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(error.to_string()),
+        DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
             Refusal::Invalid(error.to_string())
         }
     })?;
@@ -111,22 +117,22 @@ pub fn wanted<'a>(
     Ok(chosen.map(|(_, device)| device).collect())
 }
 
-/// One device, by what is seen now.
+/// Plans the reset of one device, from the current state.
 #[must_use]
-pub fn target(
+pub fn plan_device(
     device: &Device,
     request: &ResetRequest,
-    seen: &Seen<'_>,
+    seen: &ResetContext<'_>,
     now: Timestamp,
 ) -> ResetTarget {
     let peers = peers(device, seen);
-    let (blockers, fate) = match unsupported::by_nature(device) {
-        Some(why) => (Vec::new(), ResetFate::Unsupported(why)),
+    let (blockers, fate) = match unsupported::unsupported_reason(device) {
+        Some(why) => (Vec::new(), PlannedReset::Unsupported(why)),
         None => {
             let blockers = blockers::blockers(device, &peers, request, seen, now);
-            let fate = match unsupported::by_helper(device, seen) {
-                Some(why) => ResetFate::Unsupported(why),
-                None => fate(&blockers, request),
+            let fate = match unsupported::helper_refusal(device, seen) {
+                Some(why) => PlannedReset::Unsupported(why),
+                None => planned_fate(&blockers, request),
             };
             (blockers, fate)
         }
@@ -138,30 +144,30 @@ pub fn target(
         vendor: device.vendor,
         pci: device.pci.clone(),
         notes: match fate {
-            ResetFate::Unsupported(_) => Vec::new(),
-            ResetFate::Reset | ResetFate::Blocked => notes(device, seen),
+            PlannedReset::Unsupported(_) => Vec::new(),
+            PlannedReset::Reset | PlannedReset::Blocked => notes(device, seen),
         },
         blockers,
         peers: peers.iter().map(|peer| peer.index).collect(),
-        fate,
+        action: fate,
     }
 }
 
-fn fate(blockers: &[Blocker], request: &ResetRequest) -> ResetFate {
+fn planned_fate(blockers: &[Blocker], request: &ResetRequest) -> PlannedReset {
     let stands = |blocker: &Blocker| match blocker.remedy {
-        Unblock::Daemon => false,
-        Unblock::Force => !request.force,
-        Unblock::Person => true,
+        Unblocker::Daemon => false,
+        Unblocker::Force => !request.force,
+        Unblocker::Person => true,
     };
     if blockers.iter().any(stands) {
-        ResetFate::Blocked
+        PlannedReset::Blocked
     } else {
-        ResetFate::Reset
+        PlannedReset::Reset
     }
 }
 
-/// The others that are reset with it.
-fn peers<'a>(device: &Device, seen: &Seen<'a>) -> Vec<&'a Device> {
+/// The other devices that are reset with it.
+fn peers<'a>(device: &Device, seen: &ResetContext<'a>) -> Vec<&'a Device> {
     let Some(hive) = seen.hives.get(&device.id) else {
         return Vec::new();
     };
@@ -170,54 +176,57 @@ fn peers<'a>(device: &Device, seen: &Seen<'a>) -> Vec<&'a Device> {
         .collect()
 }
 
-/// What is to be known before somebody agrees.
-fn notes(device: &Device, seen: &Seen<'_>) -> Vec<String> {
+/// Notes that a person should read before consenting.
+fn notes(device: &Device, seen: &ResetContext<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let others = seen.kill.snapshot.devices.iter();
     let is_alone = others.filter(|it| it.vendor == device.vendor).count() == 1;
     match device.vendor {
-        // nvidia-smi(1), --gpu-reset.
+        // Source: nvidia-smi(1), --gpu-reset.
         Vendor::Nvidia if !is_alone => notes.push(
-            "whether it has NVLinks is not known: before Ampere, or without the fabric manager \
-             that its NVSwitches need, it cannot be reset without its peers"
+            "its NVLinks are not known: before Ampere, or without the fabric manager that its \
+            NVSwitches need, it cannot be reset without its peers"
                 .to_owned(),
         ),
         Vendor::Amd => {
-            notes.push("all that uses it is aborted, and what its memory holds is lost".to_owned());
+            notes.push(
+                "all processes on it are aborted, and the contents of its memory are lost"
+                    .to_owned(),
+            );
         }
         Vendor::Nvidia | Vendor::Intel | Vendor::Apple | Vendor::Other => {}
     }
     let held = seen.kill.holders.iter().find(|held| held.id == device.id);
-    if let Some(why) = held.and_then(|held| held.unseen.as_ref()) {
+    if let Some(why) = held.and_then(|held| held.incomplete_reason.as_ref()) {
         notes.push(format!(
-            "there may be other holders: {why}; the helper looks again, and resets nothing that \
-             somebody holds"
+            "there may be other holders: {why}; the helper scans again and resets no device that \
+            a process holds"
         ));
     }
     notes
 }
 
-/// The kill that takes the blockers of this device away that `--force` ends;
-/// `None` where there is none.
+/// Returns the kill request for the blockers of this device that `--force` ends; `None`
+/// where there are none.
 #[must_use]
-pub fn forced(target: &ResetTarget, request: &ResetRequest) -> Option<KillRequest> {
+pub fn force_kill_request(target: &ResetTarget, request: &ResetRequest) -> Option<KillRequest> {
     let forced = target.blockers.iter();
-    let forced = forced.filter(|blocker| blocker.remedy == Unblock::Force);
+    let forced = forced.filter(|blocker| blocker.remedy == Unblocker::Force);
     let pids: Vec<u32> = forced
         .filter_map(|blocker| blocker.process.map(|key| key.pid))
         .collect();
-    (request.force && !pids.is_empty()).then(|| ending(pids, request))
+    (request.force && !pids.is_empty()).then(|| kill_request(pids, request))
 }
 
-/// Ends exactly these, whatever it takes.
-fn ending(pids: Vec<u32>, request: &ResetRequest) -> KillRequest {
+/// A kill request for exactly these pids, with force.
+fn kill_request(pids: Vec<u32>, request: &ResetRequest) -> KillRequest {
     KillRequest {
         selector: KillSelector {
             pids,
             ..KillSelector::default()
         },
         force: true,
-        patience_ms: request.patience_ms,
+        signal_timeout_ms: request.signal_timeout_ms,
         ..KillRequest::default()
     }
 }

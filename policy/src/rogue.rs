@@ -1,14 +1,14 @@
-//! Who may be up to no good on a GPU.
+//! Detects suspicious processes on a GPU.
 //!
-//! What is known of a process, [`suspect`] has. Each [`sign`](signs) is one fact, with
-//! how much it weighs; [`judge`] adds up what they come to. What is not known speaks
-//! neither for nor against anybody.
+//! A [`suspect`] holds the known facts about a process. Each [indicator](indicators) is
+//! one piece of evidence with a weight; [`evaluate`] combines the weights into
+//! verdicts. An unknown fact counts neither for nor against a process.
 
 pub mod read;
 
 pub mod edit;
 
-pub mod odd;
+pub mod lints;
 
 pub mod import;
 
@@ -16,22 +16,22 @@ pub mod rules;
 
 pub mod suspect;
 
-mod signs;
+mod indicators;
 
 mod verdict;
 
 pub mod advice;
 
-pub mod loads;
+pub mod load_tracker;
 
-pub mod findings;
+pub mod finding_tracker;
 
 pub mod refusals;
 
 pub mod scan;
 
-pub use signs::{Kind, kinds, that_tell};
-pub use verdict::{Assessment, again, assess, judge};
+pub use indicators::{IndicatorKind, indicative_libraries, indicator_kinds};
+pub use verdict::{Assessment, assess, evaluate, reassess};
 
 #[cfg(test)]
 mod tests;

@@ -1,68 +1,71 @@
-//! Which devices and processes does a person mean?
+//! Finds the devices and processes that a person selects.
 
 mod glob;
 
 pub use glob::Glob;
-pub(crate) use glob::{glob, is_of_a_login, is_user_manager};
+pub(crate) use glob::{compile_glob, holds_user_processes, is_user_manager};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::model::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Conditions that must all hold. An empty one chooses everything.
+/// Conditions that must all hold. An empty filter accepts everything.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
-    /// Devices, as typed: see [`devices`].
+pub struct SnapshotFilter {
+    /// Devices, as typed: see [`select_devices`].
     pub gpu: Option<String>,
-    /// Devices of these vendors; of all where none is named.
+    /// Vendors of the devices; empty for all vendors.
     pub vendors: Vec<Vendor>,
-    /// Processes of this person, by name or number: who runs them, or whose
-    /// they are.
+    /// The user or owner of the processes, by name or number.
     pub user: Option<String>,
-    /// Processes whose name matches.
+    /// A pattern for the names of the processes.
     pub name: Option<Regex>,
 }
 
-impl Selection {
-    /// Whether it leaves anything out.
+impl SnapshotFilter {
+    /// Whether the filter leaves nothing out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.gpu.is_none() && self.vendors.is_empty() && !self.narrows_processes()
     }
 
-    /// Whether it leaves out processes of the devices it chooses.
+    /// Whether the filter leaves out processes of the selected devices.
     #[must_use]
     pub fn narrows_processes(&self) -> bool {
         self.user.is_some() || self.name.is_some()
     }
 
-    fn takes(&self, process: &GpuProcess) -> bool {
+    fn accepts(&self, process: &GpuProcess) -> bool {
         self.matches(process) == Some(true)
     }
 
-    /// What keeps it from being told whether this process is taken: what of it is
-    /// not known, and why. `None` where it is told.
+    /// Returns the fact whose absence leaves open whether this process is accepted,
+    /// with the reason; `None` where the result is known.
     #[must_use]
-    pub fn doubt(&self, process: &GpuProcess) -> Option<(&'static str, String)> {
+    pub fn missing_fact(&self, process: &GpuProcess) -> Option<(&'static str, String)> {
         if self.matches(process).is_some() {
             return None;
         }
-        let (what, why) = match self.user.as_deref().map(|user| is_of(user, process)) {
+        let (what, why) = match self
+            .user
+            .as_deref()
+            .map(|user| names_user_of(user, process))
+        {
             Some(None) => {
                 let why = process.uid.failure().or(process.user.failure());
                 ("user", why.map(str::to_owned))
             }
             Some(Some(_)) | None => ("name", process.name.failure().map(str::to_owned)),
         };
-        Some((what, why.unwrap_or_else(|| "it does not tell".to_owned())))
+        Some((what, why.unwrap_or_else(|| "it is not reported".to_owned())))
     }
 
-    /// Whether a process is taken; `None` where too little is known of it.
+    /// Whether a process is accepted; `None` where too little is known of it.
     fn matches(&self, process: &GpuProcess) -> Option<bool> {
         let user = self.user.as_deref();
-        let user = user.map_or(Some(true), |user| is_of(user, process));
+        let user = user.map_or(Some(true), |user| names_user_of(user, process));
         let name = self.name.as_ref().map_or(Some(true), |wanted| {
             let name = process.name.last_known();
             name.map(|name| wanted.is_match(name))
@@ -75,23 +78,22 @@ impl Selection {
     }
 }
 
-/// Whether `typed` names who runs this process, or whose it is; `None` where that
-/// is not known.
-fn is_of(typed: &str, process: &GpuProcess) -> Option<bool> {
-    if is_theirs(typed, &process.uid, &process.user, &process.owner) {
+/// Whether `typed` names the user or the owner of this process; `None` where that is
+/// unknown.
+fn names_user_of(typed: &str, process: &GpuProcess) -> Option<bool> {
+    if names_user_or_owner(typed, &process.uid, &process.user, &process.owner) {
         return Some(true);
     }
-    // A user without a name is not called anything; one whose name could not be
-    // had may be called so.
+    // A user without a name has no name to match. A user whose name could not be read
+    // may have this name.
     let uid = process.uid.last_known();
     let is_a_name = typed.parse::<u32>().is_err();
     let may_be = uid.is_none() || is_a_name && process.user.failure().is_some();
     (!may_be).then_some(false)
 }
 
-/// Whether `typed` names the user of a process, or its owner, as far as these are
-/// known.
-pub(crate) fn is_theirs(
+/// Whether `typed` names the user or the owner of a process, as far as they are known.
+pub(crate) fn names_user_or_owner(
     typed: &str,
     uid: &Reading<u32>,
     user: &Reading<String>,
@@ -100,40 +102,43 @@ pub(crate) fn is_theirs(
     let uid = uid.last_known().copied();
     let user = user.last_known().map(String::as_str);
     let owner = owner.last_known();
-    is_user(typed, uid, user)
-        || owner.is_some_and(|owner| is_user(typed, owner.uid, Some(&owner.name)))
+    names_user(typed, uid, user)
+        || owner.is_some_and(|owner| names_user(typed, owner.uid, Some(&owner.name)))
 }
 
-/// Whether `typed` names this user, by name or by number. A name that is all
-/// digits is only ever a number.
+/// Whether `typed` names this user, by name or by number. A name of digits only is
+/// always a number.
 #[must_use]
-pub fn is_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
+pub fn names_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
     match user_number(typed) {
         Some(number) => uid == Some(number),
         None => name == Some(typed),
     }
 }
 
-/// The number of the user whom `typed` names, where it is not by name.
+/// The uid that `typed` states, where it is not a name.
 pub(crate) fn user_number(typed: &str) -> Option<u32> {
-    // Rust's own takes `+0`, which is nobody's name and no number people write.
+    // Rust also parses `+0`, which is neither a user name nor a number that people
+    // write.
     let number = typed.parse().ok();
     number.filter(|_| !typed.starts_with('+'))
 }
 
-/// The part of a snapshot that the selection chooses: its devices, and of their
-/// processes those that it takes.
+/// Returns the selected part of a snapshot: its devices, and their accepted processes.
 ///
 /// # Errors
-/// As [`devices`].
-pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot, NoSuchDevice> {
+/// As [`select_devices`].
+pub fn filter_snapshot(
+    mut snapshot: Snapshot,
+    selection: &SnapshotFilter,
+) -> Result<Snapshot, DeviceSelectorError> {
     if !selection.vendors.is_empty() {
         let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
         snapshot.devices.retain(is_chosen);
     }
     if let Some(typed) = &selection.gpu {
         let names: Vec<DeviceName<'_>> = snapshot.devices.iter().map(DeviceName::from).collect();
-        let chosen = devices(typed, &names)?;
+        let chosen = select_devices(typed, &names)?;
         let mut position = 0;
         snapshot.devices.retain(|_| {
             position += 1;
@@ -147,7 +152,7 @@ pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot,
         .into_set();
     snapshot
         .processes
-        .retain(|process| kept.contains(&process.device) && selection.takes(process));
+        .retain(|process| kept.contains(&process.device) && selection.accepts(process));
     if selection.narrows_processes() {
         for device in &mut snapshot.devices {
             let taken = snapshot
@@ -161,7 +166,7 @@ pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot,
     Ok(snapshot)
 }
 
-/// What a device can be called by.
+/// The names of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceName<'a> {
     /// Its index.
@@ -185,40 +190,43 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
     }
 }
 
-/// The positions of the devices that `typed` names: one or more of these, with
-/// commas between them.
+/// Returns the positions of the devices that `typed` names: one or more of the
+/// following, separated by commas.
 ///
 /// - an index or a range of indices: `0`, `2-5`
-/// - a UUID or the beginning of one, if it is unique: `GPU-8f3c`, `8f3c9d`
+/// - a UUID or a unique prefix of one: `GPU-8f3c`, `8f3c9d`
 /// - a PCI address: `0000:1b:00.0`, `1b:00.0`
 /// - a name, with `*` and `?`: `*H100*`
 ///
 /// # Errors
-/// When a part names no device, begins several UUIDs, or is a range backwards.
-pub fn devices(typed: &str, among: &[DeviceName<'_>]) -> Result<BTreeSet<usize>, NoSuchDevice> {
+/// A part names no device, is a prefix of several UUIDs, or is a reversed range.
+pub fn select_devices(
+    typed: &str,
+    among: &[DeviceName<'_>],
+) -> Result<BTreeSet<usize>, DeviceSelectorError> {
     let known = || among.iter().map(|device| device.index).collect();
-    if typed.len() > DEVICES_MAX {
-        return Err(NoSuchDevice::Unknown {
+    if typed.len() > MAX_SELECTOR_BYTES {
+        return Err(DeviceSelectorError::Unknown {
             typed: typed.chars().take(40).chain(['…']).collect(),
             known: known(),
         });
     }
     let mut chosen = BTreeSet::new();
     for part in typed.split(',').map(str::trim) {
-        if let Some((first, last)) = range(part)
+        if let Some((first, last)) = parse_range(part)
             && first > last
         {
-            return Err(NoSuchDevice::Backwards { first, last });
+            return Err(DeviceSelectorError::ReversedRange { first, last });
         }
-        let found = part_of_devices(part, among);
+        let found = select_part(part, among);
         if found.is_empty() {
-            return Err(NoSuchDevice::Unknown {
+            return Err(DeviceSelectorError::Unknown {
                 typed: part.to_owned(),
                 known: known(),
             });
         }
-        if found.len() > 1 && is_uuid_beginning(part, among) {
-            return Err(NoSuchDevice::Ambiguous {
+        if found.len() > 1 && is_uuid_prefix(part, among) {
+            return Err(DeviceSelectorError::Ambiguous {
                 typed: part.to_owned(),
             });
         }
@@ -227,7 +235,7 @@ pub fn devices(typed: &str, among: &[DeviceName<'_>]) -> Result<BTreeSet<usize>,
     Ok(chosen)
 }
 
-fn part_of_devices(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
+fn select_part(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
     let positions = |takes: &dyn Fn(&DeviceName<'_>) -> bool| -> BTreeSet<usize> {
         among
             .iter()
@@ -236,16 +244,16 @@ fn part_of_devices(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
             .map(|(position, _)| position)
             .into_set()
     };
-    if let Some((first, last)) = range(part) {
+    if let Some((first, last)) = parse_range(part) {
         return positions(&|device| (first..=last).contains(&device.index));
     }
     if part.contains(':') {
-        return positions(&|device| device.pci.is_some_and(|pci| same_pci(pci, part)));
+        return positions(&|device| device.pci.is_some_and(|pci| is_same_pci(pci, part)));
     }
-    if is_uuid_beginning(part, among) {
-        return positions(&|device| begins_uuid(device.id, part));
+    if is_uuid_prefix(part, among) {
+        return positions(&|device| has_uuid_prefix(device.id, part));
     }
-    let Some(glob) = glob(part) else {
+    let Some(glob) = compile_glob(part) else {
         return BTreeSet::new();
     };
     positions(&|device| {
@@ -255,16 +263,16 @@ fn part_of_devices(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
     })
 }
 
-fn range(part: &str) -> Option<(u32, u32)> {
+fn parse_range(part: &str) -> Option<(u32, u32)> {
     match part.split_once('-') {
         Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
         None => part.parse().ok().map(|index| (index, index)),
     }
 }
 
-fn same_pci(pci: &str, typed: &str) -> bool {
-    // Drivers write the domain with eight digits, sysfs with four, people often
-    // not at all.
+fn is_same_pci(pci: &str, typed: &str) -> bool {
+    // Drivers write the domain with eight digits, sysfs with four, and people often
+    // omit it.
     let without_domain = |address: &str| -> (u32, String) {
         match address.split_once(':') {
             Some((domain, rest)) if rest.contains(':') => (
@@ -277,17 +285,17 @@ fn same_pci(pci: &str, typed: &str) -> bool {
     without_domain(pci) == without_domain(typed)
 }
 
-fn is_uuid_beginning(part: &str, among: &[DeviceName<'_>]) -> bool {
-    // Four digits are the least that people cut UUIDs to; fewer would make
-    // typing errors choose a device.
+fn is_uuid_prefix(part: &str, among: &[DeviceName<'_>]) -> bool {
+    // People shorten UUIDs to four digits or more. With fewer digits, a typing error
+    // could select a device.
     let digits = part
         .get(..4)
         .filter(|head| head.eq_ignore_ascii_case("gpu-"))
         .map_or(part, |_| &part[4..]);
-    digits.len() >= 4 && among.iter().any(|device| begins_uuid(device.id, part))
+    digits.len() >= 4 && among.iter().any(|device| has_uuid_prefix(device.id, part))
 }
 
-fn begins_uuid(id: &str, part: &str) -> bool {
+fn has_uuid_prefix(id: &str, part: &str) -> bool {
     let begins = |whole: &str| {
         whole
             .get(..part.len())
@@ -300,27 +308,27 @@ fn begins_uuid(id: &str, part: &str) -> bool {
             .is_some_and(begins)
 }
 
-/// The most memory one pattern of a person may compile to: building one takes
-/// time with its size, and anybody may send one.
-const PATTERN_SIZE: usize = 128 << 10;
+/// Maximum memory of one compiled pattern: compiling takes time with its size, and
+/// anyone may send a pattern.
+const MAX_COMPILED_PATTERN_BYTES: usize = 128 << 10;
 
-/// The longest pattern and the longest list of devices, in bytes.
-pub(crate) const PATTERN_MAX: usize = 512;
-const DEVICES_MAX: usize = 2_048;
+/// Maximum size of a pattern and of a list of devices, in bytes.
+pub(crate) const MAX_PATTERN_BYTES: usize = 512;
+const MAX_SELECTOR_BYTES: usize = 2_048;
 
 /// Compiles an unanchored pattern for process names and command lines.
 ///
 /// # Errors
-/// What is wrong with it, on one line.
-pub fn pattern(typed: &str) -> Result<Regex, String> {
-    if typed.len() > PATTERN_MAX {
+/// The mistake in the pattern, on one line.
+pub fn compile_pattern(typed: &str) -> Result<Regex, String> {
+    if typed.len() > MAX_PATTERN_BYTES {
         return Err(format!(
-            "a regular expression of {} bytes is too long: at most {PATTERN_MAX}",
+            "the regular expression has {} bytes: at most {MAX_PATTERN_BYTES} are allowed",
             typed.len()
         ));
     }
     RegexBuilder::new(typed)
-        .size_limit(PATTERN_SIZE)
+        .size_limit(MAX_COMPILED_PATTERN_BYTES)
         .build()
         .map_err(|error| {
             let why = error.to_string();
@@ -333,61 +341,61 @@ pub fn pattern(typed: &str) -> Result<Regex, String> {
         })
 }
 
-/// A device selector that names no device, or not just one where it must.
+/// A device selector that names no device, or not exactly one where it must.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoSuchDevice {
-    /// Nothing is called so.
+pub enum DeviceSelectorError {
+    /// No device has this name.
     Unknown {
-        /// What was typed.
+        /// The typed text.
         typed: String,
-        /// The indices that there are.
+        /// The existing indices.
         known: Vec<u32>,
     },
-    /// It begins several UUIDs.
+    /// The text is a prefix of several UUIDs.
     Ambiguous {
-        /// What was typed.
+        /// The typed text.
         typed: String,
     },
     /// A range whose first index is above its last.
-    Backwards {
-        /// The first, as typed.
+    ReversedRange {
+        /// The first index, as typed.
         first: u32,
-        /// The last, as typed.
+        /// The last index, as typed.
         last: u32,
     },
 }
 
-impl fmt::Display for NoSuchDevice {
+impl fmt::Display for DeviceSelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { typed, known } if known.is_empty() => {
-                write!(f, "no GPU is called {typed:?}: there is none here")
+                write!(f, "no GPU matches {typed:?}: this host has none")
             }
             Self::Unknown { typed, known } => {
                 let known: Vec<String> = known.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "no GPU is called {typed:?}: there are {}",
+                    "no GPU matches {typed:?}: this host has GPU {}",
                     known.join(", ")
                 )
             }
-            Self::Ambiguous { typed } => write!(f, "{typed:?} begins the UUID of several GPUs"),
-            Self::Backwards { first, last } => {
+            Self::Ambiguous { typed } => write!(f, "{typed:?} is a prefix of several GPU UUIDs"),
+            Self::ReversedRange { first, last } => {
                 write!(
                     f,
-                    "\"{first}-{last}\" is a range backwards: write {last}-{first}"
+                    "the range \"{first}-{last}\" is reversed: write {last}-{first}"
                 )
             }
         }
     }
 }
 
-impl std::error::Error for NoSuchDevice {}
+impl std::error::Error for DeviceSelectorError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::{DeviceId, OwnerKind};
+    use gpukill_proto::model::{DeviceId, OwnerKind};
     use gpukill_proto::units::Timestamp;
     use proptest::prelude::*;
 
@@ -418,12 +426,12 @@ mod tests {
         },
     ];
 
-    fn chosen(typed: &str) -> Result<Vec<usize>, NoSuchDevice> {
-        devices(typed, &BOX).map(|set| set.into_iter().collect())
+    fn selected(typed: &str) -> Result<Vec<usize>, DeviceSelectorError> {
+        select_devices(typed, &BOX).map(|set| set.into_iter().collect())
     }
 
     #[test]
-    fn a_device_is_called_by_index_uuid_pci_address_or_name() {
+    fn devices_by_index_uuid_pci_or_name() {
         let cases: [(&str, &[usize]); 13] = [
             ("0", &[0]),
             ("1-2", &[1, 2]),
@@ -440,58 +448,58 @@ mod tests {
             ("H100*", &[0, 1]),
         ];
         for (typed, expected) in cases {
-            assert_eq!(chosen(typed).as_deref(), Ok(expected), "{typed}");
+            assert_eq!(selected(typed).as_deref(), Ok(expected), "{typed}");
         }
     }
 
     #[test]
-    fn digits_are_an_index_even_when_a_uuid_begins_so() {
-        assert_eq!(chosen("2"), Ok(vec![2]));
-        assert!(chosen("1234").is_err());
-        assert_eq!(chosen("GPU-1234"), Ok(vec![2]));
+    fn digits_are_always_an_index() {
+        assert_eq!(selected("2"), Ok(vec![2]));
+        assert!(selected("1234").is_err());
+        assert_eq!(selected("GPU-1234"), Ok(vec![2]));
     }
 
     #[test]
-    fn what_names_nothing_or_several_is_an_error_that_says_what_there_is() {
-        let said = |typed: &str| chosen(typed).err().map(|error| error.to_string());
+    fn unknown_and_ambiguous_are_errors() {
+        let said = |typed: &str| selected(typed).err().map(|error| error.to_string());
         assert_eq!(
             said("9").as_deref(),
-            Some("no GPU is called \"9\": there are 0, 1, 2, 3")
+            Some("no GPU matches \"9\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
             said("8f3c").as_deref(),
-            Some("\"8f3c\" begins the UUID of several GPUs")
+            Some("\"8f3c\" is a prefix of several GPU UUIDs")
         );
         assert_eq!(
             said("0,5-2").as_deref(),
-            Some("\"5-2\" is a range backwards: write 2-5")
+            Some("the range \"5-2\" is reversed: write 2-5")
         );
         assert_eq!(
             said("").as_deref(),
-            Some("no GPU is called \"\": there are 0, 1, 2, 3")
+            Some("no GPU matches \"\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
             said("0,nope").as_deref(),
-            Some("no GPU is called \"nope\": there are 0, 1, 2, 3")
+            Some("no GPU matches \"nope\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
-            devices("0", &[]).map_err(|e| e.to_string()),
-            Err("no GPU is called \"0\": there is none here".into())
+            select_devices("0", &[]).map_err(|e| e.to_string()),
+            Err("no GPU matches \"0\": this host has none".into())
         );
     }
 
     #[test]
-    fn a_user_is_a_name_or_a_number_and_never_part_of_one() {
-        assert!(is_user("alice", Some(1000), Some("alice")));
-        assert!(is_user("1000", Some(1000), None));
-        assert!(!is_user("ali", Some(1000), Some("alice")));
-        assert!(!is_user("alice", Some(1000), None));
-        assert!(!is_user("1000", Some(7), Some("1000")));
-        assert!(!is_user("+1000", Some(1000), Some("alice")));
+    fn user_matches_whole_name_or_number() {
+        assert!(names_user("alice", Some(1000), Some("alice")));
+        assert!(names_user("1000", Some(1000), None));
+        assert!(!names_user("ali", Some(1000), Some("alice")));
+        assert!(!names_user("alice", Some(1000), None));
+        assert!(!names_user("1000", Some(7), Some("1000")));
+        assert!(!names_user("+1000", Some(1000), Some("alice")));
     }
 
     #[test]
-    fn a_process_is_chosen_by_who_runs_it_and_by_whose_it_is() {
+    fn process_by_user_or_owner() {
         let process = GpuProcess {
             uid: Reading::Value(100_999),
             user: Reading::Unsupported,
@@ -508,29 +516,30 @@ mod tests {
             )
         };
         for typed in ["100999", "1000", "alice"] {
-            assert_eq!(is_of(typed, &process), Some(true), "{typed}");
+            assert_eq!(names_user_of(typed, &process), Some(true), "{typed}");
         }
         for typed in ["bob", "7", "ali", "0"] {
-            assert_eq!(is_of(typed, &process), Some(false), "{typed}");
+            assert_eq!(names_user_of(typed, &process), Some(false), "{typed}");
         }
     }
 
     #[test]
-    fn a_bad_pattern_says_what_is_wrong_on_one_line() {
+    fn pattern_error_is_one_line() {
         assert_eq!(
-            pattern("python[").err().as_deref(),
+            compile_pattern("python[").err().as_deref(),
             Some("\"python[\" is not a regular expression: found unclosed character class")
         );
-        assert!(pattern(&"(a{1000}){1000}".repeat(3)).is_err());
+        assert!(compile_pattern(&"(a{1000}){1000}".repeat(3)).is_err());
         assert!(
-            pattern("^tensor").is_ok_and(|p| p.is_match("tensorboard") && !p.is_match("xtensor"))
+            compile_pattern("^tensor")
+                .is_ok_and(|p| p.is_match("tensorboard") && !p.is_match("xtensor"))
         );
     }
 
     proptest! {
         #[test]
-        fn whatever_is_typed_chooses_existing_devices_or_is_an_error(typed in "\\PC{0,20}") {
-            if let Ok(found) = chosen(&typed) {
+        fn any_text_selects_existing_devices(typed in "\\PC{0,20}") {
+            if let Ok(found) = selected(&typed) {
                 prop_assert!(!found.is_empty());
                 prop_assert!(found.iter().all(|position| *position < BOX.len()));
             }
@@ -538,16 +547,21 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_to_understand_is_refused_at_once() {
-        assert!(pattern("^python[0-9]*$").is_ok());
+    fn expensive_patterns_are_refused() {
+        assert!(compile_pattern("^python[0-9]*$").is_ok());
         let long = "[\\w]".repeat(1_000);
-        assert!(pattern(&long).unwrap_err().contains("too long"));
-        // Short, and as large as a megabyte.
-        assert!(pattern(r"(?i)(\w{50}\d{50}){50}").is_err());
+        assert_eq!(
+            compile_pattern(&long).unwrap_err(),
+            format!(
+                "the regular expression has 4000 bytes: at most {MAX_PATTERN_BYTES} are allowed"
+            )
+        );
+        // Short, and a megabyte when compiled.
+        assert!(compile_pattern(r"(?i)(\w{50}\d{50}){50}").is_err());
         let many = "*H*,".repeat(1_000);
         assert!(matches!(
-            devices(&many, &[]),
-            Err(NoSuchDevice::Unknown { typed, .. }) if typed.ends_with('…')
+            select_devices(&many, &[]),
+            Err(DeviceSelectorError::Unknown { typed, .. }) if typed.ends_with('…')
         ));
     }
 }

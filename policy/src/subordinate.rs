@@ -1,26 +1,26 @@
-//! Whose are the subordinate user ids: the ranges of `subuid(5)`, which root gives to
-//! people for the users of their containers. They attribute, and give no right.
+//! Maps subordinate user ids to people by the ranges of `subuid(5)`, which root assigns
+//! to people for the users of their containers. The ids attribute and give no right.
 
 use std::collections::BTreeMap;
 
-/// So many ranges are believed: with more something else wrote the file.
-const MOST: usize = 10_000;
+/// Maximum number of ranges: a larger file was not written by the usual tools.
+const MAX_RANGES: usize = 10_000;
 
-/// A range as a line of the file has it.
+/// The range of one line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// The name of a user, or their number.
+pub struct SubordinateRange<'a> {
+    /// The name or number of a user.
     pub person: &'a str,
-    /// The first of the range, and the last.
+    /// The first and the last id of the range.
     pub ids: (u32, u32),
 }
 
-/// The lines of the file that are whole. One with mistakes gives nobody anything.
-pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    text.lines().filter_map(line).take(MOST)
+/// Parses the valid lines of the file. An invalid line assigns nothing.
+pub fn parse_lines(text: &str) -> impl Iterator<Item = SubordinateRange<'_>> {
+    text.lines().filter_map(parse_line).take(MAX_RANGES)
 }
 
-fn line(line: &str) -> Option<Line<'_>> {
+fn parse_line(line: &str) -> Option<SubordinateRange<'_>> {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse::<u32>().ok()).flatten()
@@ -32,26 +32,28 @@ fn line(line: &str) -> Option<Line<'_>> {
     }
     let first = number(first).filter(|first| *first > 0)?;
     let last = first.checked_add(number(count)?.checked_sub(1)?)?;
-    // The highest number is nobody's.
-    (last < u32::MAX).then_some(Line {
+    // The highest number is not a valid user id.
+    (last < u32::MAX).then_some(SubordinateRange {
         person,
         ids: (first, last),
     })
 }
 
-/// Whose subordinate ids are.
+/// The person of each subordinate id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subordinates {
-    /// By the first id of a range: its last, and the person. Ranges do not overlap.
+pub struct SubordinateMap {
+    /// First id of a range, to its last id and its person. Ranges do not overlap.
     ranges: BTreeMap<u32, (u32, u32)>,
 }
 
-impl Subordinates {
-    /// These ranges of these people. An id in ranges of several is nobody's, and so is
-    /// what root keeps for containers of others.
+impl SubordinateMap {
+    /// Builds the map from ranges and their people. An id in the ranges of several
+    /// people belongs to none of them, and neither does a range that root keeps for
+    /// containers of others.
     #[must_use]
     pub fn new(given: impl IntoIterator<Item = (u32, (u32, u32))>) -> Self {
-        // Where ranges begin and end, and of whom there is one more or one less then.
+        // The ids where ranges start and end, with the people whose count changes
+        // there.
         let mut changes: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
         for (person, (first, last)) in given {
             changes.entry(first).or_default().push((person, true));
@@ -80,7 +82,7 @@ impl Subordinates {
         Self { ranges }
     }
 
-    /// Whose this id is; `None` where it is nobody's subordinate one.
+    /// Returns the person of this id; `None` where it is no subordinate id.
     #[must_use]
     pub fn person_of(&self, uid: u32) -> Option<u32> {
         let (_, (last, person)) = self.ranges.range(..=uid).next_back()?;
@@ -94,9 +96,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_line_that_is_not_whole_gives_nobody_anything() {
+    fn invalid_lines_assign_nothing() {
         let range = |person, first, last| {
-            vec![Line {
+            vec![SubordinateRange {
                 person,
                 ids: (first, last),
             }]
@@ -118,22 +120,22 @@ mod tests {
             ("carol:4294967294:2", vec![]),
             ("carol:60000:4294967295", vec![]),
         ] {
-            assert_eq!(lines(text).collect::<Vec<_>>(), expected, "{text}");
+            assert_eq!(parse_lines(text).collect::<Vec<_>>(), expected, "{text}");
         }
-        let many = "carol:60000:200\n".repeat(MOST + 1);
-        assert_eq!(lines(&many).count(), MOST);
+        let many = "carol:60000:200\n".repeat(MAX_RANGES + 1);
+        assert_eq!(parse_lines(&many).count(), MAX_RANGES);
     }
 
     proptest! {
         #[test]
-        fn an_id_is_the_only_persons_whose_ranges_have_it(
+        fn id_belongs_to_its_only_person(
             given in prop::collection::vec((0u32..4, 1u32..40, 0u32..20), 0..8),
         ) {
             let given: Vec<_> = given
                 .into_iter()
                 .map(|(person, first, more)| (person, (first, first + more)))
                 .collect();
-            let found = Subordinates::new(given.iter().copied());
+            let found = SubordinateMap::new(given.iter().copied());
             for uid in 0..70 {
                 let has_it = |(_, (first, last)): &&(u32, (u32, u32))| (*first..=*last).contains(&uid);
                 let mut people: Vec<u32> = given.iter().filter(has_it).map(|it| it.0).collect();

@@ -1,9 +1,9 @@
-//! How long each process used each device, and how much of it: what a stretch of
-//! time looked like, in sums that add up.
+//! Measures how long and how much each process used each device over an interval, in
+//! sums that add up.
 //!
-//! One poll is a stretch; a sample is the sum of some polls, a minute of some
-//! samples, an hour of sixty minutes. [`Usage::merge`] adds, and nothing is lost
-//! or counted twice, in whatever steps it is added.
+//! One poll is an interval; a sample is the sum of some polls, a minute of some
+//! samples, an hour of sixty minutes. [`Usage::merge`] adds intervals without loss or
+//! double counting, in any order of steps.
 
 mod cpu;
 
@@ -19,117 +19,117 @@ mod tests;
 pub use cpu::{CPU_STEPS, CpuUse};
 pub use gauge::Gauge;
 
+use gpukill_proto::model::{Device, DeviceId, GpuProcess, InstanceId, Snapshot};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, InstanceId, Snapshot};
 use gpukill_proto::units::{Percent, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A device or process below this does nothing: a desktop that shows a clock
-/// comes to 1 or 2 %.
+/// Utilization below this counts as idle: a desktop that shows a clock reaches 1 or 2
+/// %.
 pub const BUSY_FROM: Percent = Percent(5);
 
-/// So many intervals without a poll are a gap: the box slept, or the daemon
-/// hung. What was used then is not known.
-const GAP: u32 = 3;
+/// Number of intervals without a poll that count as a gap: the host was suspended, or
+/// the daemon hung. The usage in a gap is unknown.
+const GAP_INTERVALS: u32 = 3;
 
-/// What was used in a stretch of time. `D` names a device and `R` a process on
-/// it: their ids here, numbers of rows in a store.
+/// The usage in an interval. `D` names a device and `R` a process on it: ids here, row
+/// numbers in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage<D: Ord, R: Ord> {
-    /// When the stretch began, by the wall clock.
+    /// Start of the interval, by the wall clock.
     pub from: Timestamp,
-    /// When it ended, by the wall clock.
+    /// End of the interval, by the wall clock.
     pub until: Timestamp,
-    /// How much of it was seen, by a clock that never jumps.
+    /// The covered part of the interval, by a monotonic clock.
     pub seen_ms: u64,
-    /// Every device that was there.
+    /// Every device that was present.
     pub devices: BTreeMap<D, DeviceUsage>,
     /// Every process that used one of them.
     pub runs: BTreeMap<R, RunUsage>,
 }
 
-/// One process on one device. A process that uses two devices runs twice.
+/// One process on one device. A process that uses two devices has two.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
+pub struct DeviceRun {
     /// The device.
     pub device: DeviceId,
-    /// The part of it, where it is divided.
+    /// The instance, where the device is divided.
     pub instance: Option<InstanceId>,
-    /// The process's pid.
+    /// The pid of the process.
     pub pid: u32,
-    /// With `pid` it names the process; `None` when there was no such process, or none
-    /// any more.
+    /// Identifies the process together with `pid`; `None` when the process did not
+    /// exist or no longer exists.
     pub start_ticks: Option<u64>,
-    /// The same of a process that has ended and that the driver lists still: what it holds
-    /// is recorded as its owner's, and no rule is judged by it.
+    /// The start time of a process that has ended and that the driver still lists: its
+    /// memory is recorded for its owner, and no rule is evaluated for it.
     pub ended: Option<u64>,
 }
 
-/// How one device was used. Its time is busy, held, free or unknown.
+/// How a device was used. Its time is busy, held, free or unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
-    /// Its index at the end.
+    /// The index at the end of the interval.
     pub index: u32,
-    /// How long it was worked on: at least [`BUSY_FROM`].
+    /// Time at or above [`BUSY_FROM`].
     pub busy_ms: u64,
-    /// How long it was held and not worked on.
+    /// Time in which it was held and idle.
     pub held_ms: u64,
-    /// How long nobody held it.
+    /// Time in which no process held it.
     pub free_ms: u64,
-    /// How long it was held and nobody knows whether it was worked on, or whether
-    /// it was held and nobody worked on it.
+    /// Time in which the device was held with unknown utilization, or in which it is
+    /// unknown whether an idle device was held.
     pub unknown_ms: u64,
-    /// Bytes held, by whomever.
+    /// Bytes held by all processes.
     pub memory: Gauge,
     /// Percent.
     pub utilization: Gauge,
     /// Milliwatts.
     pub power: Gauge,
-    /// The highest temperature in degrees Celsius, where one was known.
+    /// The highest known temperature in degrees Celsius.
     pub hottest: Option<i32>,
 }
 
-/// How one process used one device.
+/// How a process used a device.
 ///
-/// `busy_ms`, `idle_ms` and `unknown_ms` share out the time of the process's
-/// owner on the device, so that the sum over an owner's runs is the time they
-/// held it, however many of their processes did at once: it goes to those that
-/// worked, else to those of whom it is not known, else to all.
+/// `busy_ms`, `idle_ms` and `unknown_ms` divide the time of the process's owner on the
+/// device, so that the sum over an owner's processes is the time that the owner held
+/// it, however many processes did so at once. The time goes to the busy processes, else
+/// to those of unknown activity, else to all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunUsage {
-    /// How long it held the device.
+    /// Time in which it held the device.
     pub held_ms: u64,
-    /// Its share of its owner's time while it worked.
+    /// Its share of its owner's time while it was busy.
     pub busy_ms: u64,
-    /// Its share while it did not, and none of theirs did.
+    /// Its share while neither it nor another process of its owner was busy.
     pub idle_ms: u64,
-    /// Its share while that is not known.
+    /// Its share while that is unknown.
     pub unknown_ms: u64,
     /// Bytes of device memory.
     pub memory: Gauge,
     /// Percent.
     pub utilization: Gauge,
-    /// Connections of clients to the ports it listens on.
+    /// Connections of clients to its listening ports.
     pub connections: Gauge,
-    /// The processor time that it took.
+    /// Its processor time.
     pub cpu: CpuUse,
 }
 
-/// How much of the time since the poll before a poll tells of.
+/// Returns how much of the time since the last poll a poll covers.
 #[must_use]
-pub fn seen(since_last_poll: Option<Duration>, interval: Duration) -> Duration {
+pub fn covered_time(since_last_poll: Option<Duration>, interval: Duration) -> Duration {
     match since_last_poll {
-        Some(since) if since <= interval.saturating_mul(GAP) => since,
-        // After a gap it is as at the start: it tells of this moment only.
+        Some(since) if since <= interval.saturating_mul(GAP_INTERVALS) => since,
+        // After a gap, as at the start, a poll covers only its own moment.
         Some(_) | None => Duration::ZERO,
     }
 }
 
 impl<D: Ord + Clone, R: Ord + Clone> Usage<D, R> {
-    /// Of no time yet.
+    /// Usage over no time yet.
     #[must_use]
-    pub const fn starting(at: Timestamp) -> Self {
+    pub const fn starting_at(at: Timestamp) -> Self {
         Self {
             from: at,
             until: at,
@@ -139,7 +139,7 @@ impl<D: Ord + Clone, R: Ord + Clone> Usage<D, R> {
         }
     }
 
-    /// Adds what came after.
+    /// Adds a later interval.
     pub fn merge(&mut self, later: &Self) {
         self.from = self.from.min(later.from);
         self.until = self.until.max(later.until);
@@ -163,9 +163,9 @@ impl<D: Ord + Clone, R: Ord + Clone> Usage<D, R> {
     }
 }
 
-impl Usage<DeviceId, Run> {
-    /// Adds a poll, which tells of the time `seen` before it. A device whose
-    /// readings are old tells nothing, and neither do its processes.
+impl Usage<DeviceId, DeviceRun> {
+    /// Adds a poll, which covers the time `seen` before it. A device with stale
+    /// readings adds nothing, and neither do its processes.
     pub fn add(&mut self, snapshot: &Snapshot, seen: Duration) {
         let seen_ms = u64::try_from(seen.as_millis()).unwrap_or(u64::MAX);
         self.from = self.from.min(snapshot.taken_at);
@@ -181,32 +181,38 @@ impl Usage<DeviceId, Run> {
             let usage = self.devices.entry(device.id.clone()).or_default();
             usage.add(device, &processes, ms);
             for process in &processes {
-                let usage = self.runs.entry(Run::of(process)).or_default();
+                let usage = self
+                    .runs
+                    .entry(DeviceRun::from_process(process))
+                    .or_default();
                 usage.add(process, ms);
             }
-            for (process, share, ms) in share::shares(device, &processes, ms) {
-                let usage = self.runs.entry(Run::of(process)).or_default();
+            for (process, share, ms) in share::divide_time(device, &processes, ms) {
+                let usage = self
+                    .runs
+                    .entry(DeviceRun::from_process(process))
+                    .or_default();
                 *match share {
-                    share::Share::Busy => &mut usage.busy_ms,
-                    share::Share::Idle => &mut usage.idle_ms,
-                    share::Share::Unknown => &mut usage.unknown_ms,
+                    share::Activity::Busy => &mut usage.busy_ms,
+                    share::Activity::Idle => &mut usage.idle_ms,
+                    share::Activity::Unknown => &mut usage.unknown_ms,
                 } += ms;
             }
         }
     }
 }
 
-/// Whether a device was read at this poll.
+/// Whether the device was read at this poll.
 pub(crate) fn is_fresh(device: &Device) -> bool {
     let is_old = matches!(device.memory_used, Reading::Stale(..))
         || matches!(device.process_count, Reading::Stale(..));
     device.lost.is_none() && !is_old
 }
 
-impl Run {
-    /// The one that this is.
+impl DeviceRun {
+    /// The process and device of this entry.
     #[must_use]
-    pub fn of(process: &GpuProcess) -> Self {
+    pub fn from_process(process: &GpuProcess) -> Self {
         Self {
             device: process.device.clone(),
             instance: process.instance,
@@ -230,7 +236,7 @@ impl DeviceUsage {
         let is_held = match (processes.is_empty(), rest) {
             (false, _) | (true, Some(true)) => Some(true),
             (true, Some(false)) => Some(false),
-            // No list says that nobody is on it.
+            // No list shows whether a process holds the device.
             (true, None) => device.process_count.known().map(|_| false),
         };
         let is_busy = device.vitals.utilization.known().map(|it| *it >= BUSY_FROM);
@@ -264,9 +270,9 @@ impl DeviceUsage {
         self.hottest = self.hottest.max(later.hottest);
     }
 
-    /// How much of the time it was seen.
+    /// The covered time.
     #[must_use]
-    pub const fn seen_ms(&self) -> u64 {
+    pub const fn covered_ms(&self) -> u64 {
         let held = self.busy_ms.saturating_add(self.held_ms);
         held.saturating_add(self.free_ms)
             .saturating_add(self.unknown_ms)
@@ -284,9 +290,9 @@ impl RunUsage {
         self.cpu.add(&process.cpu);
     }
 
-    /// A poll at which its device did not tell who uses it: that is no time, and what
-    /// it held and did is not known.
-    pub fn is_untold(&mut self) {
+    /// Adds a poll at which the device did not report its processes: it adds no time,
+    /// and memory and activity are unknown.
+    pub fn mark_unreported(&mut self) {
         for gauge in [
             &mut self.memory,
             &mut self.utilization,
@@ -296,7 +302,7 @@ impl RunUsage {
         }
     }
 
-    /// Adds what came after.
+    /// Adds a later interval.
     pub fn merge(&mut self, later: &Self) {
         for (sum, more) in [
             (&mut self.held_ms, later.held_ms),
@@ -314,7 +320,7 @@ impl RunUsage {
 
     /// Its share of its owner's time on the device.
     #[must_use]
-    pub const fn shared_ms(&self) -> u64 {
+    pub const fn owner_share_ms(&self) -> u64 {
         let known = self.busy_ms.saturating_add(self.idle_ms);
         known.saturating_add(self.unknown_ms)
     }

@@ -1,6 +1,6 @@
 //! NVIDIA's error numbers ("XID"), as its driver documents them.
 
-/// What an XID means, in a few words; `None` for one that is not listed here.
+/// Describes an XID; `None` for an unlisted one.
 #[must_use]
 pub const fn meaning(code: u64) -> Option<&'static str> {
     Some(match code {
@@ -24,7 +24,7 @@ pub const fn meaning(code: u64) -> Option<&'static str> {
 
 /// Whether an XID says that a program is at fault, and not the GPU.
 #[must_use]
-pub const fn is_of_a_program(code: u64) -> bool {
+pub const fn is_program_fault(code: u64) -> bool {
     matches!(code, 13 | 31 | 43 | 45)
 }
 
@@ -33,8 +33,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_at_fault_is_told_from_a_broken_gpu() {
-        assert!(is_of_a_program(31) && !is_of_a_program(79));
+    fn program_faults_are_no_gpu_faults() {
+        assert!(is_program_fault(31) && !is_program_fault(79));
         assert_eq!(meaning(79), Some("the GPU has fallen off the bus"));
         assert_eq!(meaning(9_999), None);
     }

@@ -1,122 +1,122 @@
-//! Questions to the history, and its answers.
+//! Queries of the history, and their results.
 
 mod actions;
 
-mod copy;
+mod maintenance;
 
 mod summary;
 
-pub use actions::{ActionPage, ActionPlace, ActionQuery, ActionRecord};
-pub use copy::{Backup, Contents, CopyId, PruneReport};
-pub use summary::{AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, Times, UsedBy, WeekTime};
+pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
+pub use maintenance::{Backup, CopyId, PruneReport, StoreContents};
+pub use summary::{
+    AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals, WeekTime,
+};
 
+use crate::model::{DeviceId, InstanceId, Owner};
 use crate::reading::Reading;
-use crate::snapshot::{DeviceId, InstanceId, Owner};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What of the past is asked for. All conditions must hold.
+/// Selects records of the past. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFilter {
-    /// Records of this moment and later. The time of a record is the end of what it
-    /// tells of.
+    /// Records of this time and later. The time of a record is the end of its period.
     pub since: Timestamp,
-    /// Records before this moment.
+    /// Records before this time.
     pub until: Timestamp,
-    /// This user's processes, by name or number: those they run and those they
-    /// own.
+    /// Processes of this user, by name or number: those that the user runs and those that the
+    /// user owns.
     pub user: Option<String>,
-    /// Processes whose name matches this unanchored regex.
+    /// Processes with a name that matches this unanchored regular expression.
     pub process: Option<String>,
-    /// The devices this selector names.
+    /// The devices that this selector selects.
     pub gpu: Option<String>,
-    /// Processes in the container of this name or id, or of an id that begins so.
+    /// Processes in the container with this name, or with an id that starts with this text.
     pub container: Option<String>,
     /// Processes of this job, as `list` shows it.
     pub job: Option<String>,
 }
 
-/// Which records are wanted.
+/// A query for records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditQuery {
-    /// Of what.
+    /// The filter.
     pub filter: AuditFilter,
     /// Records older than this one: the `next` of the page before.
     pub before: Option<u64>,
-    /// At most so many records; the daemon has a maximum of its own.
+    /// The most records to return; the daemon has its own maximum.
     pub limit: u32,
 }
 
-/// Some of the records, newest first.
+/// One page of records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditPage {
-    /// Newest first.
+    /// The records, newest first.
     pub records: Vec<AuditRecord>,
-    /// Where the next page begins; `None` when this is the last one.
+    /// The start of the next page; `None` on the last page.
     pub next: Option<u64>,
 }
 
-/// What one sample says of a device, or of a process on it. What is older than
-/// samples are kept is told by the minute, and then by the hour.
+/// One sample of a device, or of a process on a device. Beyond the retention of samples,
+/// records cover a minute each, and then an hour each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Grows with time, never repeats, fits in 53 bits.
     pub id: u64,
     /// When the sample ended.
     pub at: Timestamp,
-    /// How much time it tells of, in milliseconds; 0 of the first one after a
-    /// gap, which tells of its moment only.
+    /// The length of the period in milliseconds; 0 for the first record after a gap, which
+    /// covers only its moment.
     pub covers_ms: u64,
     /// The device.
     pub device: DeviceId,
-    /// The device's index at that time.
+    /// The index of the device at that time.
     pub gpu_index: u32,
-    /// The device's name.
+    /// The name of the device.
     pub gpu_name: Option<String>,
-    /// The most device memory that was held, by the process or in all.
+    /// The largest amount of device memory that was held, by the process or in total.
     pub memory: Reading<Bytes>,
-    /// Mean utilisation, of the process or of the device.
+    /// The mean utilisation, of the process or of the device.
     pub utilization: Reading<Percent>,
-    /// Of the device, or of the process on it.
+    /// The device, or the process on it.
     pub subject: AuditSubject,
 }
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AuditSubject {
     /// The device as a whole.
     Device {
-        /// The highest of the GPU die.
+        /// The highest temperature of the GPU die.
         temperature: Reading<Celsius>,
-        /// The mean of what was drawn.
+        /// The mean power draw.
         power: Reading<Milliwatts>,
     },
     /// One process on the device.
     Process {
-        /// Its pid.
+        /// The pid.
         pid: u32,
-        /// The part of the device, where it was divided.
+        /// The instance, if the device was divided.
         instance: Option<InstanceId>,
-        /// The real user id, as the daemon's user namespace has it.
+        /// The real user id, in the daemon's user namespace.
         uid: Option<u32>,
         /// The name of that user.
         user: Option<String>,
-        /// Whose it was: whom to ask.
+        /// The owner: the person to ask.
         owner: Option<Owner>,
-        /// Who made its user namespace; `None` when it had the daemon's own, or
-        /// when that is not known.
+        /// The creator of its user namespace; `None` if it was the daemon's own, or unknown.
         namespace_owner: Option<u32>,
-        /// The kernel's name for it.
+        /// The kernel's name of the process.
         name: Option<String>,
-        /// Its command line, where the caller may see it.
+        /// The command line, if the caller may see it.
         command: Reading<String>,
         /// Its container.
         container: Option<String>,
         /// Its job, as `list` shows it.
         job: Option<String>,
-        /// How long it held the device within the sample, in milliseconds.
+        /// The time for which it held the device within the period, in milliseconds.
         held_ms: u64,
-        /// The most connections of clients to the ports it listened on.
+        /// The largest number of client connections to its listening ports.
         connections: Reading<u32>,
     },
 }

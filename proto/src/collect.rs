@@ -1,15 +1,15 @@
 //! Collects into ordered maps and sets, and sorts slices, with little code for each type.
 //!
-//! `collect` into a map sorts first, and std compiles its stable sort anew for each type of element
-//! and each comparison: four to five kilobytes of program each. Maps are filled by inserting here,
-//! and slices are sorted by one sort of positions, after which the elements are swapped into place.
+//! `collect` into a map sorts first, and std compiles its stable sort again for each type of element
+//! and each comparison: four to five kilobytes of program each. This module fills maps by inserting,
+//! and sorts slices by one sort of positions, after which it swaps the elements into place.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Collects pairs into a map; of several with one key the last stays.
+/// Collects pairs into a map. The last of several pairs with the same key stays.
 pub trait IntoMap<K: Ord, V>: Iterator<Item = (K, V)> + Sized {
-    /// As `collect`.
+    /// Like `collect`.
     fn into_map(self) -> BTreeMap<K, V> {
         let mut map = BTreeMap::new();
         self.for_each(|(key, value)| {
@@ -23,7 +23,7 @@ impl<K: Ord, V, I: Iterator<Item = (K, V)>> IntoMap<K, V> for I {}
 
 /// Collects items into a set.
 pub trait IntoSet<T: Ord>: Iterator<Item = T> + Sized {
-    /// As `collect`.
+    /// Like `collect`.
     fn into_set(self) -> BTreeSet<T> {
         let mut set = BTreeSet::new();
         self.for_each(|item| {
@@ -35,17 +35,17 @@ pub trait IntoSet<T: Ord>: Iterator<Item = T> + Sized {
 
 impl<T: Ord, I: Iterator<Item = T>> IntoSet<T> for I {}
 
-/// Sorts slices, stably, as the methods of std without `indirect` in their names do.
+/// Stable sorts of slices. Each method works as the method of std without `indirect` in its name.
 pub trait SortIndirect<T> {
-    /// As `sort`.
+    /// Like `sort`.
     fn sort_indirect(&mut self)
     where
         T: Ord;
 
-    /// As `sort_by`.
+    /// Like `sort_by`.
     fn sort_indirect_by(&mut self, compare: impl FnMut(&T, &T) -> Ordering);
 
-    /// As `sort_by_key`.
+    /// Like `sort_by_key`.
     fn sort_indirect_by_key<K: Ord>(&mut self, key: impl FnMut(&T) -> K);
 }
 
@@ -77,7 +77,7 @@ impl<T> SortIndirect<T> for [T] {
     }
 }
 
-/// The positions 0 to `len`, in the order of the elements that `compare` compares.
+/// The positions from 0 to `len`, sorted by `compare`.
 fn sorted_positions(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     order.sort_by(|a, b| compare(*a, *b));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_one_key_stays_as_in_std() {
+    fn last_duplicate_key_stays() {
         let pairs = [(2, 'a'), (1, 'b'), (2, 'c')];
         let collected: BTreeMap<_, _> = pairs.into_iter().collect();
         assert_eq!(pairs.into_iter().into_map(), collected);

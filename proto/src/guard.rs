@@ -1,23 +1,24 @@
-//! The guard: which rule somebody broke, by how much, and what comes of it.
+//! The guard: which rule was violated, by how much, and what the guard does about it.
 
-mod asking;
 pub mod edit;
-mod open;
+mod open_violation;
+mod process_status;
+mod queries;
 mod replay;
 mod rule;
-mod ruled;
 
-pub use asking::{
-    EditReport, GuardBrief, GuardReport, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, Marked, OwnWarning,
-    RulesFrom, RulesRevision, RulesText, ViolationPage, ViolationQuery, jobs, of_process,
+pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, WarnedOwner};
+pub use process_status::{AppliedLimit, Attribution, MAX_GUARD_ENTRIES, ProcessGuardStatus};
+pub use queries::{
+    EditReport, GuardReport, GuardSummary, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, OwnWarning,
+    RuleSetSource, RulesRevision, RulesText, ViolationMark, ViolationPage, ViolationQuery,
+    count_jobs, find_marks,
 };
-pub use open::{Milder, OpenViolation, Reader, RulesDoubt};
-pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
+pub use replay::{ReplayReport, ReplayRequest, RuleOutcome, UnevaluatedTime};
 pub use rule::{RuleCounts, RuleKind, RuleName, RuleSource};
-pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
+use crate::model::{DeviceId, InstanceId, NetworkRole, ProcessKey};
 use crate::rogue::Threat;
-use crate::snapshot::{DeviceId, InstanceId, NetworkRole, ProcessKey};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,20 +28,20 @@ use std::fmt;
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub enum GuardMode {
-    /// It judges nothing.
+    /// It evaluates nothing.
     Disabled,
-    /// It judges, and records what it would do.
+    /// It evaluates, and records what it would do.
     #[default]
     DryRun,
-    /// It warns, reminds, and ends when the grace is over.
+    /// It warns, reminds, and ends jobs when the grace period is over.
     Soft,
-    /// It ends at once: what is not allowed at first sight, what is too much after
-    /// a second look.
+    /// It ends jobs at once: for an access violation on first observation, for an exceeded
+    /// limit after a second, confirming observation.
     Enforce,
 }
 
 impl GuardMode {
-    /// As it is written on the screen, in JSON and in rules.
+    /// The name on the screen, in JSON and in rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,17 +53,17 @@ impl GuardMode {
     }
 }
 
-/// What comes of a violation.
+/// The action for a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum GuardAction {
-    /// Whoever owns it is told.
+    /// Warn the owner.
     Warn,
-    /// Its job is ended.
+    /// End the job.
     Terminate,
 }
 
 impl GuardAction {
-    /// As rules have it.
+    /// The name in rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,21 +73,21 @@ impl GuardAction {
     }
 }
 
-/// One process on one device, as rules see it.
+/// Identifies one process on one device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct JudgedRun {
-    /// The process's pid.
+pub struct RunKey {
+    /// The pid.
     pub pid: u32,
-    /// With `pid` it names the process.
+    /// Identifies the process together with `pid`.
     pub start_ticks: u64,
     /// The device.
     pub device: DeviceId,
-    /// The part of it, where it is divided.
+    /// The instance, if the device is divided.
     pub instance: Option<InstanceId>,
 }
 
-impl JudgedRun {
-    /// The process, on whatever device.
+impl RunKey {
+    /// The identity of the process, without the device.
     #[must_use]
     pub const fn process(&self) -> ProcessKey {
         ProcessKey {
@@ -96,46 +97,46 @@ impl JudgedRun {
     }
 }
 
-/// A person: whose processes they are.
+/// A person who owns processes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Person {
-    /// What to call them.
+    /// The name.
     pub name: String,
-    /// The user, where it is one of this box.
+    /// The uid, if the person is a user of this host.
     pub uid: Option<u32>,
 }
 
-/// What belongs together and is ended together.
+/// A job and its owner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct JudgedJob {
-    /// Whose it is.
+pub struct OwnedJob {
+    /// The owner.
     pub owner: Person,
-    /// Names it on this box; a process that is in no job is its own.
+    /// The id of the job on this host; a process without a job has an id of its own.
     pub id: String,
-    /// As `list` shows it.
+    /// The name of the job in `list`.
     pub shown: String,
 }
 
-/// Whom a rule is broken by.
+/// The subject of a violation: what a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Subject {
-    /// All that a person does.
+pub enum ViolationSubject {
+    /// All processes of a person.
     Person(Person),
-    /// What a person does on one device.
+    /// The processes of a person on one device.
     PersonOn(Person, DeviceId),
-    /// All that a group does.
+    /// All processes of a group.
     Group(String),
-    /// What a group does on one device.
+    /// The processes of a group on one device.
     GroupOn(String, DeviceId),
-    /// All on one device.
+    /// All processes on one device.
     Device(DeviceId),
-    /// One job, on all devices: of processes that come in dozens one is told of.
-    Job(JudgedJob),
+    /// One job, on all devices: a violation of dozens of processes is reported once.
+    Job(OwnedJob),
     /// One process on one device.
-    Run(JudgedRun),
+    Run(RunKey),
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for ViolationSubject {
     /// `alice`, `alice on GPU-1a2b`, `group ml`, `GPU-1a2b`, `alice's slurm 1234.0`,
     /// `4711`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,159 +152,157 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A number and its limit, in the unit that [`RuleKind`] says; of what is not
-/// allowed at all there is none.
+/// A measured value and its limit, in the unit of the [`RuleKind`]. Access violations have
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Measured {
-    /// What was seen.
+pub struct Measurement {
+    /// The measured value.
     pub value: u64,
-    /// What is allowed.
+    /// The limit.
     pub limit: u64,
 }
 
-/// What a violation is known by.
+/// The evidence for a violation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The number and its limit, where it is about a number.
-    pub measured: Option<Measured>,
-    /// Since when it has been so.
+    /// The measured value and its limit, if the rule is about a number.
+    pub measured: Option<Measurement>,
+    /// Since when the rule has been violated.
     pub since: Timestamp,
-    /// The processes that it is about, at most [`MOST_TOLD`], those that hold most
+    /// The processes involved, at most [`MAX_EVIDENCE_PROCESSES`], those that hold most memory
     /// first.
-    pub runs: Vec<Told>,
-    /// How many it is about.
+    pub runs: Vec<EvidenceProcess>,
+    /// The number of processes involved.
     pub count: u32,
-    /// Of how many of these something is not known that would add to the number.
+    /// The number of these processes with an unknown fact that could add to the value.
     pub unknown: u32,
-    /// What it is taken for, where that is what breaks the rule.
+    /// The class of threat, if the rule is about threats.
     pub threat: Option<Threat>,
-    /// It is a service, and only warned about: the rule does not end services.
+    /// The job is a service and is only warned about, because the rule does not end services.
     pub is_spared_service: bool,
 }
 
-/// So many processes are told of in one record.
-pub const MOST_TOLD: usize = 16;
+/// The most processes that one record lists.
+pub const MAX_EVIDENCE_PROCESSES: usize = 16;
 
 /// One process in the evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
-    /// Which.
-    pub run: JudgedRun,
-    /// The device's index at that time.
+pub struct EvidenceProcess {
+    /// The identity of the process on its device.
+    pub run: RunKey,
+    /// The index of the device at that time.
     pub gpu_index: u32,
-    /// Whose it is.
+    /// The owner.
     pub owner: Option<Person>,
-    /// The kernel's name for it.
+    /// The kernel's name of the process.
     pub name: Option<String>,
-    /// Bytes of device memory, where known.
+    /// Bytes of device memory, if known.
     pub memory: Option<u64>,
-    /// Mean utilisation in percent, where known.
+    /// Mean utilisation in percent, if known.
     pub utilization: Option<u32>,
-    /// Its job, as `list` shows it.
+    /// The name of its job in `list`.
     pub job: Option<String>,
-    /// Where it runs, and how others use it.
+    /// The location and network use.
     pub context: ProcessContext,
 }
 
-/// Where a process in the evidence runs, and how others use its job. What is not known is
-/// left out, as is what does not apply.
+/// The location of a process in the evidence, and the network use of its job. Facts that are
+/// unknown or do not apply are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessContext {
-    /// Its systemd unit, of the system's own systemd.
+    /// Its systemd unit, if the system's own systemd runs it.
     pub unit: Option<String>,
     /// The image of its container.
     pub image: Option<String>,
-    /// How others use its job over TCP.
+    /// How clients outside the job use it over TCP.
     pub network_role: Option<NetworkRole>,
-    /// Connections of others to its job.
+    /// The number of connections of others to its job.
     pub clients: Option<u32>,
 }
 
-/// A job that would be ended, and why it and not another.
+/// A job that is selected to be ended, and the reasons for the selection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victim {
-    /// Which.
-    pub job: JudgedJob,
-    /// Its priority by the rules.
+    /// The job.
+    pub job: OwnedJob,
+    /// Its priority from the rules.
     pub priority: u8,
-    /// Its processes on devices, at most [`MOST_TOLD`].
-    pub runs: Vec<Told>,
-    /// How many they are.
+    /// Its processes on devices, at most [`MAX_EVIDENCE_PROCESSES`].
+    pub runs: Vec<EvidenceProcess>,
+    /// The number of its processes on devices.
     pub count: u32,
-    /// Whether any of them worked when it was chosen; `None` where that is not
-    /// known.
+    /// Whether any of its processes worked at the time of the selection; `None` if unknown.
     pub is_busy: Option<bool>,
-    /// A scheduler or Kubernetes owns it, and this ends it there: the guard does
-    /// not.
+    /// The command that ends a job of a scheduler or of Kubernetes: the guard does not end it.
     pub leave_to: Option<String>,
 }
 
-/// What happened to a violation.
+/// A step of a violation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuardStep {
-    /// It is beyond doubt.
+    /// The violation is confirmed.
     Violated,
-    /// Its owner is told, for this time; ended at `deadline` if nothing changes.
+    /// The owner is warned.
     Warned {
-        /// 1 for the first warning.
+        /// The number of this warning; 1 for the first.
         times: u32,
-        /// `None` where nothing is ended for it.
+        /// When the job is ended if nothing changes; `None` if nothing is ended.
         deadline: Option<Timestamp>,
     },
     /// This job is ended for it.
     Ended(Victim),
-    /// Nobody could be ended for it: says why.
+    /// No job could be ended for it: says why.
     Spared(String),
-    /// It is over.
+    /// The violation is over.
     Over,
-    /// Whoever was warned asked for more time.
+    /// A warned owner asked for more time.
     Snoozed {
-        /// Who asked: the user's number.
+        /// The uid of the requester.
         by: u32,
-        /// Whose jobs are left alone for longer: the user's number.
+        /// The uid of the owner of the jobs.
         owner: u32,
-        /// Until when nothing of theirs is ended.
+        /// Until when no job of this owner is ended.
         until: Timestamp,
-        /// How often more they may ask.
+        /// The number of remaining snoozes.
         left: u32,
     },
-    /// A snooze is void before it is over: its rule is gone.
+    /// A snooze is void before its end, because its rule no longer exists.
     SnoozeVoided {
-        /// Whose it was: the user's number.
+        /// The uid of the owner of the jobs.
         owner: u32,
-        /// Until when it would have held.
+        /// The end of the snooze.
         until: Timestamp,
     },
-    /// What came of ending a job.
-    Acted(Acted),
-    /// So many jobs would be ended in so short a time that something must be wrong:
-    /// nobody is ended any more until an admin says so.
+    /// The outcome of ending a job.
+    Acted(EnforcementOutcome),
+    /// Ending so many jobs in so short a time indicates a mistake: no job is ended until an
+    /// admin resumes the guard.
     Tripped {
-        /// How many were ended within the time that counts.
+        /// The number of jobs that were ended within the counting window.
         ended: u32,
     },
-    /// Rules on behaviour warned or ended so many people within a day that they may not fit
-    /// this box.
+    /// Behaviour rules warned or ended jobs of so many people within a day that they may not
+    /// fit this host.
     Doubted(RulesDoubt),
-    /// The rule says something else by now: it begins anew, where it is broken still.
+    /// The rule has changed: the violation starts again if the new rule is violated too.
     Outdated,
 }
 
-/// What came of ending a job, as the part that acted tells it.
+/// The outcome of ending a job, as the kill reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acted {
-    /// Which job.
-    pub job: JudgedJob,
-    /// How many of its processes ended.
+pub struct EnforcementOutcome {
+    /// The job.
+    pub job: OwnedJob,
+    /// The number of its processes that ended.
     pub ended: u32,
-    /// How many of those that were meant go on.
+    /// The number of its selected processes that survived.
     pub left: u32,
-    /// What is to be said besides: why nobody was ended, what did not come back.
+    /// Further facts: why nothing was ended, what was not reclaimed.
     pub why: Option<String>,
 }
 
 impl GuardStep {
-    /// The job that is ended by it, or left to whoever scheduled it.
+    /// The job that the step ends, or leaves to its scheduler.
     #[must_use]
     pub const fn victim(&self) -> Option<&Victim> {
         match self {
@@ -321,7 +320,7 @@ impl GuardStep {
         }
     }
 
-    /// As it is written on the screen and in JSON.
+    /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -340,48 +339,48 @@ impl GuardStep {
     }
 }
 
-/// One line of what the guard decided.
+/// One recorded step of a violation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardRecord {
-    /// When the sample ended that it was decided by.
+    /// The end of the sample that the decision rests on.
     pub at: Timestamp,
-    /// Which rule.
+    /// The rule.
     pub rule: RuleName,
-    /// Broken by whom.
-    pub subject: Subject,
-    /// How far the guard goes for this rule: in dry run nothing of it is done.
+    /// The subject of the violation.
+    pub subject: ViolationSubject,
+    /// The mode for this rule: in dry run no step is carried out.
     pub mode: GuardMode,
-    /// What happened.
+    /// The step.
     pub step: GuardStep,
-    /// By what it is known.
+    /// The evidence.
     pub evidence: Evidence,
-    /// The admin's own words to whoever broke it.
+    /// The admin's message to the owner.
     pub message: Option<String>,
 }
 
-/// How much more time somebody has by one rule.
+/// The snooze of an owner for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snoozed {
-    /// Which.
+pub struct SnoozedRule {
+    /// The rule.
     pub rule: RuleName,
-    /// How far the guard goes for it: in dry run nothing would have been ended anyway.
+    /// The mode for the rule: in dry run nothing would have been ended anyway.
     pub mode: GuardMode,
-    /// Until when nothing of theirs is ended for it.
+    /// Until when no job of the owner is ended for it.
     pub until: Timestamp,
-    /// How often more they may ask.
+    /// The number of remaining snoozes.
     pub left: u32,
 }
 
-/// By so many rules is told that somebody has more time.
-pub const MOST_SNOOZED: usize = 64;
+/// The most rules in the answer to a snooze.
+pub const MAX_SNOOZED_RULES: usize = 64;
 
-/// What could not be judged.
+/// A rule that could not be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Unjudged {
-    /// Which rule.
+pub struct UnevaluatedRule {
+    /// The rule.
     pub rule: RuleName,
-    /// Of whom.
-    pub subject: Subject,
-    /// What is not known.
+    /// The subject.
+    pub subject: ViolationSubject,
+    /// The unknown fact.
     pub why: String,
 }

@@ -1,41 +1,41 @@
-//! Who has devices open, and whose the memory is that no process explains.
+//! The processes that have devices open, and the causes of unattributed memory.
 
-use crate::guard::Ruled;
+use crate::guard::ProcessGuardStatus;
+use crate::model::{Container, DeviceId, GpuProcess, GpuUse, Owner, ProcessKey};
 use crate::reading::Reading;
-use crate::rogue::Looked;
-use crate::snapshot::{Container, DeviceId, GpuProcess, Owner, ProcessKey, Use};
+use crate::rogue::RogueAssessment;
 use crate::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// One device and everybody who has it open.
+/// One device and the processes that have it open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldDevice {
-    /// Names it for good.
+pub struct DeviceHolders {
+    /// The permanent identity.
     pub id: DeviceId,
-    /// As in the snapshot of the same moment.
+    /// The number, as in the snapshot of the same moment.
     pub index: u32,
-    /// As the driver names it.
+    /// The name that the driver reports.
     pub name: Reading<String>,
-    /// Its memory.
+    /// Physical memory.
     pub memory_total: Reading<Bytes>,
-    /// Held by anybody.
+    /// Memory in use.
     pub memory_used: Reading<Bytes>,
-    /// Explained by no listed process.
+    /// Used memory that no listed process explains.
     pub memory_unattributed: Reading<Bytes>,
-    /// Share of time in which it works.
+    /// Share of time in which the device works.
     pub utilization: Reading<Percent>,
-    /// Since when it is busy without a pause, with nobody who holds it.
-    pub busy_alone_since: Option<Timestamp>,
-    /// Whoever has it open, or is listed by its driver, by pid.
+    /// Since when the device has been busy without a pause and without a holder.
+    pub busy_without_holder_since: Option<Timestamp>,
+    /// The processes that have it open, or that its driver lists, by pid.
     pub holders: Vec<Holder>,
-    /// Processes that held it and have ended a short time ago, the last first.
+    /// Holders that ended a short time ago, the last first.
     pub ended: Vec<EndedHolder>,
-    /// Why there may be other holders; `None` after a look at every process.
-    pub unseen: Option<String>,
+    /// Why there may be other holders; `None` after a complete scan of all processes.
+    pub incomplete_reason: Option<String>,
 }
 
-impl HeldDevice {
-    /// What it is called.
+impl DeviceHolders {
+    /// The device's label.
     #[must_use]
     pub fn label(&self) -> DeviceLabel {
         DeviceLabel {
@@ -49,143 +49,142 @@ impl HeldDevice {
 /// One process that has a device open, or that its driver lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// In the daemon's PID namespace.
+    /// The pid in the daemon's PID namespace.
     pub pid: u32,
-    /// With `pid` it names the process; failed when there is no such process
-    /// here. Stale where it has ended that long ago and its driver lists it still.
+    /// Identifies the process together with `pid`; failed if it does not exist on this host.
+    /// Stale if the process has ended and its driver still lists it: the age is the time since
+    /// the end.
     pub start_ticks: Reading<u64>,
     /// The real user id.
     pub uid: Reading<u32>,
     /// The name of that user.
     pub user: Reading<String>,
-    /// Whose it is: whom to ask.
+    /// The owner: the person to ask.
     pub owner: Reading<Owner>,
-    /// Who made its user namespace; `None` when it has the daemon's own.
+    /// The creator of its user namespace; `None` if it is in the daemon's own.
     pub namespace_owner: Reading<Option<u32>>,
-    /// The kernel's name for it.
+    /// The kernel's name of the process.
     pub name: Reading<String>,
     /// Its arguments joined by blanks.
     pub command: Reading<String>,
-    /// What it does now.
+    /// The current state.
     pub state: Reading<ProcessState>,
-    /// Its parent; 1 for one whose parent has ended.
+    /// The parent; 1 if the parent has ended.
     pub parent: Reading<u32>,
     /// The parent's name.
     pub parent_name: Reading<String>,
-    /// Its process group: the pid of the process that began it.
+    /// The process group: the pid of the process that created it.
     pub group: Reading<u32>,
-    /// Whether that process still is.
+    /// Whether that process still exists.
     pub group_leader_is_here: Reading<bool>,
-    /// Its pid as its own container or namespace has it; `None` when that is
-    /// the same.
+    /// The pid in its own container or namespace; `None` if it is the same.
     pub inner_pid: Reading<Option<u32>>,
     /// Its container.
     pub container: Reading<Option<Container>>,
-    /// The device files that it has open, as below `/dev`: `nvidia6`,
-    /// `nvidia-uvm`. Those of this device first.
+    /// Its open device files, as below `/dev`: `nvidia6`, `nvidia-uvm`. Those of this device
+    /// come first.
     pub holds: Vec<String>,
-    /// Whether one of them is of this device alone (`nvidia6`), and not of all
-    /// (`nvidiactl`).
+    /// Whether one of these files belongs to this device alone (`nvidia6`), and not to all
+    /// devices (`nvidiactl`).
     pub holds_this_device: bool,
-    /// Whether the driver, or the memory of its clients, says that it uses the
-    /// device.
+    /// Whether the driver, or the memory of the device's clients, shows that the process uses
+    /// the device.
     pub listed: bool,
-    /// The process for which the memory of what it has open is counted: both have
-    /// the same client of the device (DRM), by fork or handed over. It is free
-    /// only when all of them have closed it.
+    /// The process that the memory of its open files is counted for: both have the same client
+    /// of the device (DRM), by fork or by passing a descriptor. The memory is free only when
+    /// all of them have closed it.
     pub shares_with: Option<u32>,
-    /// It holds a client of the device (DRM) that processes of several persons held: the
-    /// descriptor was passed from one to another. The client counts for no process. This
-    /// is the first holder that is known of; it may be the process itself.
+    /// The process holds a client of the device (DRM) that processes of several persons held:
+    /// the descriptor was passed from one to another. The client counts for no process. This is
+    /// the first known holder; it may be the process itself.
     pub passed_from: Option<FirstHolder>,
-    /// What it does with the device, where it is listed.
-    pub used_for: Use,
-    /// Device memory it holds, where it is listed. Of one that is not it failed
-    /// where the driver's list is not known, and so neither is whether it is on it.
+    /// How the process uses the device, if it is listed.
+    pub used_for: GpuUse,
+    /// The device memory that it holds, if it is listed. For a process that is not listed the
+    /// reading is failed if the driver's list is unknown, because the process may be on it.
     pub memory: Reading<Bytes>,
 }
 
-/// The process that was first seen with a client of a device.
+/// The process that was first observed with a client of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstHolder {
-    /// Its pid. It may have ended, and another process may have its pid.
+    /// The pid. The process may have ended, and another process may have reused its pid.
     pub pid: u32,
-    /// The user that it belonged to, where that is known.
+    /// The user of that process, if known.
     pub uid: Option<u32>,
 }
 
-/// A process that held a device, and has ended.
+/// A process that held a device and has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedHolder {
-    /// Names it.
+    /// The identity.
     pub key: ProcessKey,
-    /// The kernel's name for it.
+    /// The kernel's name of the process.
     pub name: Reading<String>,
     /// The name of its user.
     pub user: Reading<String>,
-    /// What it held when it was last seen.
+    /// The memory that it held when last observed.
     pub memory: Reading<Bytes>,
-    /// What of the device's memory nobody explained then.
-    pub unexplained_before: Reading<Bytes>,
-    /// When it was first missed.
+    /// The unattributed memory of the device at that time.
+    pub unattributed_before: Reading<Bytes>,
+    /// When its end was first observed.
     pub at: Timestamp,
 }
 
-/// What a process does now, as the kernel has it (`proc_pid_stat(5)`).
+/// The state of a process, as the kernel reports it (`proc_pid_stat(5)`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
-    /// It runs, or could.
+    /// It runs or is ready to run.
     Running,
     /// It waits, and a signal wakes it.
     Sleeping,
-    /// It is stuck in the kernel: no signal reaches it. Says what it waits on,
-    /// where the kernel tells.
+    /// It waits in the kernel, and no signal reaches it. Says what it waits on, if the kernel
+    /// reports that.
     Uninterruptible(Option<String>),
-    /// Somebody stopped or traces it.
+    /// It is stopped or traced.
     Stopped,
-    /// It has ended, and its parent has not asked how.
+    /// It has ended, and its parent has not reaped it.
     Zombie,
-    /// Another state, by the kernel's letter.
+    /// Another state, by the letter of the kernel.
     Other(char),
 }
 
-/// Why memory is held that no process explains, or why a device is not free.
+/// Why memory is unattributed, or why a device is not free.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// What it is.
+pub struct HolderFinding {
+    /// The cause.
     pub cause: Cause,
-    /// The processes that it is about.
+    /// The processes that cause it.
     pub pids: Vec<u32>,
-    /// What was seen that says so, a sentence each.
+    /// The observations that show the cause, one sentence each.
     pub evidence: Vec<String>,
-    /// What frees it, as a command where one does.
+    /// What frees the memory or the device, as a command if there is one.
     pub remedy: Option<Remedy>,
 }
 
-/// What frees a device of what holds it.
+/// What frees a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
-    /// End these processes: orphans, and nobody else.
+    /// End these processes: orphans only.
     End(Vec<u32>),
     /// Reset the device.
     Reset,
-    /// Its parent has to ask how it ended, and is nobody's to end for that.
+    /// This parent has to reap its child; that alone is no reason to end the parent.
     Reap(u32),
-    /// Nothing but waiting; of a process that is stuck in the kernel perhaps in
-    /// vain. Then only a reboot helps, but how long is too long nobody knows: what
-    /// waits for a file server goes on when that is back.
+    /// Wait. A process that is stuck in the kernel may never end, and then only a reboot helps;
+    /// but no waiting time proves that: a process that waits for a file server continues when
+    /// the server is back.
     Wait,
 }
 
-/// Each known kind of memory that has no process.
+/// The known causes of unattributed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cause {
     /// Children that kept the descriptors of a parent that has ended.
     Orphans,
-    /// Processes of a container or a PID namespace that the driver does not
-    /// list.
+    /// Processes of a container or a PID namespace that the driver does not list.
     OtherNamespace,
-    /// A process that has ended, and whose parent has not reaped it.
+    /// A process that has ended and that its parent has not reaped.
     Zombie,
     /// A process that is stuck in the kernel.
     Uninterruptible,
@@ -195,16 +194,16 @@ pub enum Cause {
     Display,
     /// Memory of a process that has just ended.
     TearingDown,
-    /// Busy, with nobody who holds it.
-    BusyAlone,
-    /// Processes that have it open and are not listed.
+    /// The device is busy without a holder.
+    BusyWithoutHolder,
+    /// Processes that have the device open and are not listed.
     Unlisted,
-    /// No process was found that could hold it.
+    /// No process was found that could hold the memory.
     Unknown,
 }
 
 impl Cause {
-    /// As JSON has it.
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -215,7 +214,7 @@ impl Cause {
             Self::Mps => "mps",
             Self::Display => "display",
             Self::TearingDown => "tearing_down",
-            Self::BusyAlone => "busy_alone",
+            Self::BusyWithoutHolder => "busy_alone",
             Self::Unlisted => "unlisted",
             Self::Unknown => "unknown",
         }
@@ -223,7 +222,7 @@ impl Cause {
 }
 
 impl ProcessState {
-    /// As it is written on the screen and in JSON.
+    /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -237,47 +236,46 @@ impl ProcessState {
     }
 }
 
-/// What a process is to a device that it has open.
+/// The role of a process for a device that it has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// It uses the device, and is listed.
+    /// It uses the device and is listed.
     User,
     /// It is listed, and uses the device through an MPS server.
     MpsClient,
-    /// An MPS server, or what controls one.
+    /// An MPS server, or the program that controls it.
     Mps,
     /// A display server or a desktop.
     Display,
-    /// It watches devices, or has only files open that all devices share: it
-    /// holds no memory.
+    /// It monitors devices, or has only files open that all devices share: it holds no memory.
     Monitor,
-    /// It is listed, and there is no such process here, or none any more.
+    /// It is listed, and it does not exist on this host, or no longer.
     Gone,
-    /// It is not listed, and kept the descriptors of one that has ended.
+    /// It is not listed, and kept the descriptors of a process that has ended.
     Orphan {
-        /// The process that it came from, where that is known.
-        of: Option<u32>,
-        /// When that was first missed.
+        /// The process whose descriptors it kept, if known.
+        parent: Option<u32>,
+        /// When the end of that process was first observed.
         ended: Option<Timestamp>,
     },
     /// It is not listed, and runs in a container or in another PID namespace.
     OtherNamespace,
-    /// It has ended, and its parent has not asked how.
+    /// It has ended, and its parent has not reaped it.
     Zombie,
     /// It is stuck in the kernel.
     Uninterruptible,
     /// It has the device open and is not listed.
     Unlisted,
-    /// What it has open is counted for another process, which has the same client
-    /// of the device: [`Holder::shares_with`].
+    /// Its open files are counted for another process, which has the same client of the device:
+    /// [`Holder::shares_with`].
     Sharer,
-    /// It is not listed, and holds a descriptor that was passed between processes of
-    /// several persons: [`Holder::passed_from`].
+    /// It is not listed, and holds a descriptor that was passed between processes of several
+    /// persons: [`Holder::passed_from`].
     Passed,
 }
 
 impl Role {
-    /// As JSON has it.
+    /// The name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -297,12 +295,12 @@ impl Role {
         }
     }
 
-    /// Of an orphan the process that it came from, and when that was first
-    /// missed.
+    /// For an orphan, the process whose descriptors it kept and when the end of that process
+    /// was first observed.
     #[must_use]
-    pub const fn orphan(self) -> (Option<u32>, Option<Timestamp>) {
+    pub const fn orphan_origin(self) -> (Option<u32>, Option<Timestamp>) {
         match self {
-            Self::Orphan { of, ended } => (of, ended),
+            Self::Orphan { parent: of, ended } => (of, ended),
             Self::User
             | Self::MpsClient
             | Self::Mps
@@ -319,37 +317,37 @@ impl Role {
     }
 }
 
-/// What is known of one device and its holders.
+/// One device, its holders, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldersReport {
-    /// The device, with as many of its holders as the page has.
-    pub device: HeldDevice,
-    /// What each of these holders is.
+    /// The device, with those of its holders that fit the page.
+    pub device: DeviceHolders,
+    /// The roles of these holders, in the same order.
     pub roles: Vec<Role>,
-    /// Whose the memory is that no process explains, the likeliest first.
-    pub findings: Vec<Finding>,
+    /// The causes of unattributed memory, the most likely first.
+    pub findings: Vec<HolderFinding>,
 }
 
-/// As much of the answer to `gpukillctl holders` as one frame holds.
+/// The part of the answer to `gpukillctl holders` that fits one frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldersPage {
     /// The daemon's clock; ages are counted from it.
     pub at: Timestamp,
-    /// By index. A device whose holders go on from the page before has no
-    /// findings and none that ended: the first of its pages had them.
+    /// The devices by index. A device whose holders continue from the page before has neither
+    /// findings nor ended holders: its first page has them.
     pub devices: Vec<HoldersReport>,
     /// Where the next page begins; `None` on the last.
     pub next: Option<u32>,
 }
 
-/// What a device is called.
+/// The label of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLabel {
-    /// Names it for good.
+    /// The permanent identity.
     pub id: DeviceId,
-    /// For display.
+    /// The number for display.
     pub index: u32,
-    /// As the driver names it.
+    /// The name that the driver reports.
     pub name: Reading<String>,
 }
 
@@ -358,35 +356,35 @@ pub struct DeviceLabel {
 pub struct Explanation {
     /// The daemon's clock; ages are counted from it.
     pub at: Timestamp,
-    /// Who is explained.
+    /// The pid of the process.
     pub pid: u32,
-    /// What drivers list of it, one for each device or part of one.
+    /// What the drivers list of it, one entry for each device or instance.
     pub uses: Vec<(DeviceLabel, GpuProcess)>,
-    /// The devices that it has open, or is listed on.
+    /// The devices that it has open, or that list it.
     pub holds: Vec<(DeviceLabel, Holder, Role)>,
-    /// The findings that name it, by the index of their device.
-    pub findings: Vec<(u32, Finding)>,
-    /// How much memory its end gives back at least, of what it does not share.
+    /// The findings that name it, with the index of their device.
+    pub findings: Vec<(u32, HolderFinding)>,
+    /// The memory that its end frees at least, without shared memory.
     pub frees: Reading<Bytes>,
-    /// Others that have the same clients of devices open: what it shares with
-    /// them is free only when they have ended too.
+    /// Other processes that have the same clients of devices open: shared memory is free only
+    /// when they have ended too.
     pub shared_with: Vec<u32>,
-    /// Who may end it.
-    pub may_end: MayEnd,
-    /// What the guard says of it: unsupported where no driver lists it, for only
-    /// then it is judged.
-    pub guard: Reading<Ruled>,
-    /// What it may be: unsupported where no driver lists it, for only then it is looked
-    /// at.
-    pub rogue: Reading<Looked>,
+    /// The callers that may end it.
+    pub may_end: EndPermission,
+    /// The guard's status for it; unsupported if no driver lists it, because rules apply only
+    /// to listed processes.
+    pub guard: Reading<ProcessGuardStatus>,
+    /// Its assessment; unsupported if no driver lists it, because only listed processes are
+    /// assessed.
+    pub rogue: Reading<RogueAssessment>,
 }
 
-/// Who may end a process.
+/// The callers that may end a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MayEnd {
+pub struct EndPermission {
     /// In words: `bob`, `group gpukill-operators`, `root`.
     pub people: Vec<String>,
-    /// Whether whoever asks is one of them.
+    /// Whether the caller is one of them.
     pub you: bool,
     /// Why the daemon ends it for none of them.
     pub never: Option<String>,

@@ -1,24 +1,23 @@
-//! Ending processes: what is asked for, the plan that comes of it, and what came
-//! of the plan.
+//! Ending processes: the request, the plan made from it, and the report of its execution.
 
-mod protected;
+mod protection;
 
-mod stuck;
+mod uninterruptible;
 
+use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
-use crate::snapshot::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::units::{Bytes, Timestamp};
-pub use protected::Protected;
+pub use protection::ProtectionReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-pub use stuck::{FuseMount, FuseServer, Stuck};
+pub use uninterruptible::{FuseMount, FuseServer, UninterruptibleWait};
 
-/// Which processes are meant: all conditions must hold. One that is empty or
-/// `None` is no condition; without any, nothing is meant.
+/// Selects processes: all conditions must hold. An empty or `None` field is no condition;
+/// without any condition nothing is selected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillSelector {
-    /// These pids.
+    /// The pids.
     pub pids: Vec<u32>,
     /// An unanchored regular expression on the process name.
     pub filter: Option<String>,
@@ -26,7 +25,7 @@ pub struct KillSelector {
     pub command: Option<String>,
     /// GPUs, as typed: indices, UUIDs, PCI addresses, names with `*`.
     pub gpu: Option<String>,
-    /// A person, by name or number: who runs it, or whose it is.
+    /// A user, by name or number: the user that runs the process, or its owner.
     pub user: Option<String>,
     /// A container, by name or by the beginning of its id.
     pub container: Option<String>,
@@ -34,14 +33,14 @@ pub struct KillSelector {
     pub image: Option<String>,
     /// A job, as `list` shows it: `slurm 1234.0`, `1234`, `train.service`.
     pub job: Option<String>,
-    /// It holds at least so much on one of its GPUs.
+    /// The least memory that the process holds on one of its GPUs.
     pub min_memory: Option<Bytes>,
-    /// It uses a GPU of one of these vendors.
+    /// The vendors of the GPUs: the process uses a GPU of one of these.
     pub vendors: BTreeSet<Vendor>,
 }
 
 impl KillSelector {
-    /// Whether it names processes by their pids alone.
+    /// Whether pids are the only condition.
     #[must_use]
     pub fn is_pids_only(&self) -> bool {
         !self.pids.is_empty()
@@ -52,7 +51,7 @@ impl KillSelector {
             .is_empty()
     }
 
-    /// Whether it has no condition at all.
+    /// Whether there is no condition at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -60,7 +59,7 @@ impl KillSelector {
 }
 
 impl fmt::Display for KillSelector {
-    /// As options of `gpukillctl kill`, for the record.
+    /// Formats the selector as options of `gpukillctl kill`, for the record.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         let named = [
@@ -88,13 +87,13 @@ impl fmt::Display for KillSelector {
     }
 }
 
-/// How much of what is meant is ended with it.
+/// The processes that are ended together with a selected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum KillScope {
     /// The process alone.
     #[default]
     Process,
-    /// The process and all below it.
+    /// The process and its descendants.
     Tree,
     /// The whole job that it is part of: see [`Job`].
     Job,
@@ -103,7 +102,7 @@ pub enum KillScope {
 }
 
 impl KillScope {
-    /// As it is typed, and in JSON.
+    /// The name on the command line and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -118,11 +117,11 @@ impl KillScope {
 /// A signal that ends processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KillSignal {
-    /// SIGINT, as Ctrl-C.
+    /// SIGINT, like Ctrl-C.
     Interrupt,
     /// SIGTERM.
     Terminate,
-    /// SIGKILL, which no process can refuse, nor clean up after.
+    /// SIGKILL, which a process can neither ignore nor clean up after.
     Kill,
 }
 
@@ -136,265 +135,259 @@ impl fmt::Display for KillSignal {
     }
 }
 
-/// What a person asks for.
+/// A request to end processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillRequest {
-    /// Who is meant.
+    /// The processes to end.
     pub selector: KillSelector,
-    /// How much of it.
+    /// The processes that are ended together with them.
     pub scope: KillScope,
-    /// The first signal; `None` for what is gentlest on the device: SIGTERM, and
-    /// for AMD's compute SIGINT before that.
+    /// The first signal; `None` for the gentlest sequence for the device: SIGTERM, and for AMD
+    /// compute processes SIGINT before that.
     pub signal: Option<KillSignal>,
-    /// SIGKILL whoever survives. It widens nothing else.
+    /// Send SIGKILL to processes that survive. Relaxes nothing else.
     pub force: bool,
-    /// How long each signal may take, in milliseconds: 1 to
-    /// [`LONGEST_PATIENCE_MS`].
-    pub patience_ms: u64,
-    /// Do not ask that it uses a GPU: root's alone, with one pid.
+    /// The timeout for each signal, in milliseconds: 1 to [`MAX_SIGNAL_TIMEOUT_MS`].
+    pub signal_timeout_ms: u64,
+    /// Skip the check that the process uses a GPU: for root only, with one pid.
     pub any_process: bool,
-    /// End the named processes although they are protected, as far as root may:
-    /// root's alone, with pids.
+    /// End the named processes although they are protected, as far as root may: for root only,
+    /// with pids.
     pub override_protected: bool,
-    /// Only the plan is wanted: nothing is recorded, and it cannot be carried
-    /// out.
+    /// Only plan: nothing is recorded, and the plan cannot be executed.
     pub dry_run: bool,
 }
 
-/// The longest time that one signal may be given.
-pub const LONGEST_PATIENCE_MS: u64 = 600_000;
+/// The longest timeout for one signal.
+pub const MAX_SIGNAL_TIMEOUT_MS: u64 = 600_000;
 
-/// The most pids that one request may name.
-pub const MOST_PIDS: usize = 1_024;
+/// The most pids in one request.
+pub const MAX_PIDS: usize = 1_024;
 
-/// Names a plan until it is carried out, or is too old.
+/// Identifies a plan until it is executed or expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PlanId(pub u64);
 
 impl PlanId {
-    /// The plan without a name that this connection asked for last: a dry run, or
-    /// one that would end nobody. No other plan has this number.
+    /// The last plan without an id on this connection: a dry run, or a plan that would end
+    /// nothing. No other plan has this number.
     pub const LAST: PlanId = PlanId(0);
 }
 
-/// Names an operation that was begun.
+/// Identifies a started operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OperationId(pub u64);
 
-/// What would be done, before anything is.
+/// The processes of a kill and the action planned for each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct KillPlan {
-    /// The daemon's clock when it was made.
+    /// The daemon's clock when the plan was made.
     pub at: Timestamp,
-    /// When the youngest process of the box began that was looked at for it, in clock
-    /// ticks after boot: those that began later came since.
+    /// The start time of the youngest process of the host that the plan took into account, in
+    /// clock ticks after boot: processes that started later are new.
     pub youngest_start_ticks: u64,
-    /// What it came from.
+    /// The request that the plan was made from.
     pub request: KillRequest,
-    /// Every process that the request names or reaches by its scope, whatever
-    /// becomes of it, by pid.
+    /// Every process that the request names or reaches by its scope, whatever its action, by
+    /// pid.
     pub targets: Vec<KillTarget>,
-    /// How many processes might be meant too: what the request asks of them is
-    /// not known. Nothing is done to them.
+    /// The number of processes that may be selected too: the facts that the request tests are
+    /// unknown for them. Nothing is done to them.
     pub unjudged: u32,
-    /// Jobs of which the plan ends a part only, and more would go on.
-    pub rest: Vec<KillRest>,
+    /// The jobs of which the plan ends only a part.
+    pub rest: Vec<RemainingJob>,
 }
 
 /// One process of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillTarget {
-    /// Names it.
+    /// The identity.
     pub key: ProcessKey,
-    /// The kernel's name for it, controls made visible.
+    /// The kernel's name of the process, controls made visible.
     pub name: String,
     /// Its arguments, joined by blanks.
     pub command: Reading<String>,
     /// The real user id.
     pub uid: Reading<u32>,
-    /// What to call whoever it belongs to.
+    /// The name of its owner.
     pub owner: Reading<String>,
-    /// What it holds of each GPU; nothing for one that is reached by its scope
-    /// alone.
-    pub holds: Vec<KillHold>,
-    /// Whether the request names it, and not only its scope.
+    /// The memory that it holds on each GPU; empty for a process that only the scope reaches.
+    pub holds: Vec<TargetMemory>,
+    /// Whether the request names it; false if only the scope reaches it.
     pub named: bool,
     /// The job that it is part of.
     pub job: Reading<Job>,
-    /// What is to become of it.
-    pub fate: Fate,
-    /// Why it is protected, where root overrides that.
+    /// The planned action.
+    pub action: PlannedAction,
+    /// Why it is protected, if root overrides the protection.
     pub overridden: Option<String>,
 }
 
-/// What a process holds of one GPU.
+/// The memory that a process holds on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillHold {
+pub struct TargetMemory {
     /// The GPU.
     pub device: DeviceId,
-    /// Its index, for people.
+    /// The index of the GPU, for display.
     pub index: u32,
-    /// The memory that the process holds there.
+    /// The memory.
     pub memory: Reading<Bytes>,
 }
 
-/// What a plan has in store for a process.
+/// The action that a plan has for one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
-    /// It gets these signals, one after the other, until it has ended.
+pub enum PlannedAction {
+    /// Send these signals one after the other until the process has ended.
     End(Vec<KillSignal>),
-    /// It is protected, whoever asks.
-    Protected(Protected),
-    /// The caller may not end it; says who could, as in "ask …".
+    /// None: the process is protected from every caller.
+    Protected(ProtectionReason),
+    /// None: the caller may not end the process; says who may, as in "ask …".
     Denied(String),
-    /// It cannot be judged: what is not known of it.
+    /// None: facts of the process are unknown; says which.
     Unclear(String),
-    /// It has ended, and its parent has not asked how.
+    /// None: the process has ended, and its parent has not reaped it.
     Zombie(Reaper),
 }
 
-/// The parent of a process that has ended and was not reaped.
+/// The parent of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaper {
-    /// The parent's pid.
+    /// The pid of the parent.
     pub pid: u32,
-    /// Its name.
+    /// The name of the parent.
     pub name: Reading<String>,
 }
 
 /// A job of which a plan ends only a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillRest {
-    /// By which a command can name the whole job: one of those that go on and use a
-    /// GPU; where none does, one that the plan ends.
+pub struct RemainingJob {
+    /// A pid by which a command can select the whole job: a process that remains and uses a
+    /// GPU; without one, a process that the plan ends.
     pub pid: u32,
     /// The job.
     pub job: Job,
-    /// How many of its processes the plan does not end.
+    /// The number of its processes that the plan does not end.
     pub others: u32,
 }
 
-/// As much of a plan as one frame holds.
+/// The part of a plan that fits one frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillPlanPage {
-    /// What to call it when it is to be carried out; `None` for a dry run, and
-    /// for one that would end nobody: see [`PlanId::LAST`].
+    /// The id for executing the plan; `None` for a dry run, and for a plan that would end
+    /// nothing: see [`PlanId::LAST`].
     pub id: Option<PlanId>,
-    /// Complete but for its targets, of which this is a part.
+    /// The plan: complete, except that `targets` is a part.
     pub plan: KillPlan,
-    /// The position of the first target that is missing; `None` when none is.
+    /// The position of the next target; `None` on the last page.
     pub next: Option<u32>,
 }
 
-/// What has become of a plan by now.
+/// The progress of a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillReport {
-    /// Grows whenever something else is known.
+    /// Grows with each change of the report.
     pub version: u64,
-    /// How far it is.
+    /// The stage of the operation.
     pub stage: Stage,
-    /// Each target of the plan, and each process that was born to one meanwhile,
-    /// by pid; those that are not settled yet are missing.
-    pub outcomes: Vec<KillOutcome>,
-    /// The memory of each GPU that the ended ones held.
-    pub memory: Vec<MemoryReturn>,
-    /// New processes in the place of ended ones.
+    /// The outcome of each target and of each process that a target forked meanwhile, by pid;
+    /// processes without an outcome yet are missing.
+    pub outcomes: Vec<ProcessOutcome>,
+    /// The memory of each GPU that the ended processes held.
+    pub memory: Vec<MemoryReclaim>,
+    /// New processes that replace ended ones.
     pub respawned: Vec<Respawn>,
-    /// Why the act stands in the log alone and not in the store; `None` where it
-    /// is recorded.
+    /// Why the action is only in the log and not in the store; `None` if the violation is recorded.
     pub unrecorded: Option<String>,
 }
 
-/// How far an operation is.
+/// The stage of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// Signals were sent, or will be.
+    /// Signals are being sent.
     Ending,
-    /// All have ended that will; their memory is waited for.
+    /// All processes that will end have ended; waiting for their memory.
     Releasing,
-    /// Nothing more will happen.
+    /// The operation is complete.
     Done,
-    /// The daemon stopped before it was done.
+    /// The daemon stopped before the operation was complete.
     Interrupted,
 }
 
-/// What became of one process.
+/// The outcome of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillOutcome {
-    /// Names it.
+pub struct ProcessOutcome {
+    /// The identity.
     pub key: ProcessKey,
-    /// The kernel's name for it.
+    /// The kernel's name of the process.
     pub name: String,
     /// Its arguments, joined by blanks.
     pub command: Reading<String>,
-    /// What became of it.
-    pub ending: Ending,
+    /// The outcome.
+    pub outcome: Outcome,
 }
 
-/// How it went with one process. Only whoever sent the signals says so.
+/// What happened to one process. Only the code that sent the signals reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
-    /// It ended after this signal, so many milliseconds after the first one.
+pub enum Outcome {
+    /// It ended after this signal, this many milliseconds after the first signal.
     Ended(KillSignal, u64),
-    /// It is still there, so many milliseconds after the first signal; the last
-    /// one was this.
+    /// It still exists this many milliseconds after the first signal; the last signal was this.
     Survived(KillSignal, u64),
-    /// It had ended, or its pid is another's by now: nothing was sent.
+    /// It had ended, or another process has reused its pid: no signal was sent.
     Gone,
-    /// It is another user's now, does not use a GPU any more, or executes
-    /// something that is protected: nothing was sent. Says which.
+    /// It belongs to another user now, no longer uses a GPU, or executes a protected program:
+    /// no signal was sent. Says which.
     Changed(String),
-    /// It is protected: nothing was sent. Says why.
+    /// It is protected: no signal was sent. Says why.
     Protected(String),
-    /// The caller may not end it: nothing was sent. Says who could.
+    /// The caller may not end it: no signal was sent. Says who may.
     Denied(String),
-    /// It cannot be judged: nothing was sent. Says why.
+    /// Facts of it are unknown: no signal was sent. Says which.
     Unclear(String),
-    /// It is stuck in the kernel, where no signal reaches it, and gets none
-    /// again.
-    Uninterruptible(Stuck),
-    /// It had ended already, and goes when its parent asks how.
+    /// It waits in the kernel, where no signal reaches it, and gets no further signal.
+    Uninterruptible(UninterruptibleWait),
+    /// It had already ended, and remains until its parent reaps it.
     Zombie(Reaper),
     /// The kernel refused, or a signal after the first was withheld; says why.
     Failed(String),
 }
 
-/// What came back of one GPU's memory.
+/// The reclaimed memory of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryReturn {
+pub struct MemoryReclaim {
     /// The GPU.
     pub device: DeviceId,
-    /// Its index, for people.
+    /// The index of the GPU, for display.
     pub index: u32,
-    /// What the processes that ended held, as far as that was known.
+    /// The memory that the ended processes held, as far as known.
     pub held: Reading<Bytes>,
-    /// What of that is free again.
+    /// The part of it that is free again.
     pub returned: Reading<Bytes>,
-    /// How long that took from the last one's end, in milliseconds; `None` while
-    /// some is missing.
+    /// The time from the end of the last process until the memory was free, in milliseconds;
+    /// `None` while memory is missing.
     pub after_ms: Option<u64>,
-    /// The survivors that hold memory of it.
+    /// The surviving processes that hold memory of it.
     pub still_held_by: Vec<u32>,
 }
 
-/// A process that came in the place of one that was ended.
+/// A process that replaces an ended one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Respawn {
-    /// The new one.
+    /// The identity of the new process.
     pub key: ProcessKey,
-    /// Its name.
+    /// The name of the new process.
     pub name: String,
-    /// The unit that starts it again, where it is one's.
+    /// The unit that restarts it, if there is one.
     pub unit: Option<Unit>,
-    /// Its parent, where it is started by one that goes on.
+    /// Its parent, if a surviving process started it.
     pub parent: Option<Reaper>,
 }
 
-/// As much of a report as one frame holds.
+/// The part of a report that fits one frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillReportPage {
-    /// Complete but for its outcomes, of which this is a part.
+    /// The report: complete, except that `outcomes` is a part.
     pub report: KillReport,
-    /// The position of the first outcome that is missing; `None` when none is.
+    /// The position of the next outcome; `None` on the last page.
     pub next: Option<u32>,
 }

@@ -1,16 +1,17 @@
-//! The words that gpukilld and its clients share.
+//! The types, calls and transport that gpukilld and its clients share.
 //!
 //! Read in this order:
 //! - [`units`], [`reading`]: sizes, times, and values that may be unknown.
-//! - [`snapshot`]: the GPUs and who uses them, at one moment.
-//! - [`holders`]: who has devices open, and whose unexplained memory is.
+//! - [`model`]: the GPUs and the processes that use them, at one moment.
+//! - [`holders`]: the processes that have devices open, and the causes of unattributed memory.
 //! - [`kill`]: ending processes, from the request to the report.
 //! - [`reset`]: resetting devices.
-//! - [`rogue`]: who may be up to no good, and what that rests on.
+//! - [`guard`]: rules, violations, and what the guard did about them.
+//! - [`rogue`]: verdicts about suspicious processes, with their evidence.
 //! - [`status`], [`audit`], [`refusal`]: the other answers of the daemon.
-//! - [`service`]: every call the daemon answers, on one page.
-//! - [`transport`]: the preface, the codec, and `connect`.
-//! - [`document`]: the JSON that `-o json` prints.
+//! - [`service`]: every call that the daemon answers.
+//! - [`transport`]: the preface, the codec, and the client's connection.
+//! - [`json`]: the JSON that `-o json` prints.
 //! - [`settings`], [`text`]: strict TOML files, and untrusted text made safe to show.
 //!
 //! Nothing here decides or acts.
@@ -20,7 +21,7 @@ pub mod units;
 
 pub mod reading;
 
-pub mod snapshot;
+pub mod model;
 
 pub mod holders;
 
@@ -42,7 +43,7 @@ pub mod service;
 
 pub mod transport;
 
-pub mod document;
+pub mod json;
 
 pub mod collect;
 
@@ -50,11 +51,11 @@ pub mod settings;
 
 pub mod text;
 
-/// The version of the wire. Another major cannot be understood at all; a
-/// higher minor only adds calls at the end of the service.
+/// The version of the wire. Another major version cannot be understood at all; a higher minor
+/// version only adds calls at the end of the service.
 pub const PROTOCOL_VERSION: ProtocolVersion = ProtocolVersion { major: 1, minor: 0 };
 
-/// Where the daemon of the box listens.
+/// The socket of the system's daemon.
 pub const DEFAULT_SOCKET: &str = "/run/gpukill/gpukilld.sock";
 
 /// A version of the wire.

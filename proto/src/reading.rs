@@ -1,38 +1,38 @@
-//! A value that may be unknown, and why. An unknown is never a zero.
+//! A value that may be unknown, with the reason. An unknown value is never a zero.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
-/// Why a value that cannot be is none; the value follows. It may change at each poll, so faults
-/// are told apart without it.
+/// The beginning of the failure for a value that cannot be true; the value itself follows. The
+/// value may change at each poll, so faults are compared without it.
 pub const IMPOSSIBLE: &str = "the driver reports an impossible value";
 
-/// What one question to a driver, a file or a name service gave.
+/// The result of one query of a driver, a file or a name service.
 ///
-/// The kinds stay apart from the sensor to the screen: a table shows the value,
-/// `n/a`, `?` or the value's age; JSON shows `null` and the reason beside it.
+/// The variants stay distinct from the sensor to the screen: a table shows the value, `n/a`,
+/// `?` or the value's age; JSON shows `null` and the reason beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reading<T> {
-    /// A value read just now.
+    /// A value that was just read.
     Value(T),
-    /// This device or process has no such value.
+    /// The device or process has no such value.
     Unsupported,
-    /// It should have a value, and asking for it failed; says how.
+    /// The value should exist, and reading it failed for this reason.
     Failed(String),
-    /// The last known value and its age in seconds: nothing newer came.
+    /// The last known value and its age in seconds: no newer value exists.
     Stale(T, u32),
-    /// The daemon knows it, and this caller may not see it.
+    /// The daemon knows the value, and the caller may not see it.
     Withheld,
 }
 
 impl<T> Reading<T> {
-    /// A value that cannot be, as it came.
+    /// A failed reading for a value that cannot be true.
     #[must_use]
     pub fn impossible(value: impl Display) -> Self {
         Self::Failed(format!("{IMPOSSIBLE}: {value}"))
     }
 
-    /// The value, if it is fresh and known. Rules decide on this alone.
+    /// The value, if it is fresh and known. Rules decide on this value alone.
     #[must_use]
     pub fn known(&self) -> Option<&T> {
         match self {
@@ -41,7 +41,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The value, fresh or stale: for showing, never for deciding.
+    /// The value, fresh or stale: for display, never for decisions.
     #[must_use]
     pub fn last_known(&self) -> Option<&T> {
         match self {
@@ -50,7 +50,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// How asking for it failed; `None` where it did not.
+    /// The reason why reading the value failed; `None` for every other variant.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match self {
@@ -59,7 +59,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Why there is no fresh value; `None` where there is one.
+    /// The reason why there is no fresh value; `None` if there is one.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         match self {
@@ -71,7 +71,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same reading of another type.
+    /// Converts the value, fresh or stale.
     #[must_use]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
@@ -83,10 +83,10 @@ impl<T> Reading<T> {
         }
     }
 
-    /// A reading of another type that is unknown for the same reason. What is
-    /// known here says nothing about it: that is unsupported.
+    /// A reading of another type that is unknown for the same reason. A known value gives
+    /// `Unsupported`: it says nothing about the other.
     #[must_use]
-    pub fn because<U>(&self) -> Reading<U> {
+    pub fn as_unknown<U>(&self) -> Reading<U> {
         match self {
             Self::Failed(why) => Reading::Failed(why.clone()),
             Self::Withheld => Reading::Withheld,
@@ -94,11 +94,11 @@ impl<T> Reading<T> {
         }
     }
 
-    /// What two parts make together, where both are known; as old as the older.
-    /// Otherwise the graver of the two unknowns, and of two alike the first: one
-    /// that failed, then what is withheld, then what there is none of.
+    /// Combines two readings. The result is known if both are, and as old as the older one.
+    /// Otherwise it is the more severe of the two unknowns: failed, then withheld, then
+    /// unsupported; of two failures the first.
     #[must_use]
-    pub fn both<U, V>(
+    pub fn combine<U, V>(
         self,
         other: Reading<U>,
         make: impl FnOnce(T, U) -> Reading<V>,
@@ -116,17 +116,16 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same of two parts of which each may not exist: one that is unsupported
-    /// adds nothing.
+    /// Combines two readings, each of which may not exist: an unsupported one is ignored.
     #[must_use]
-    pub fn either(self, other: Self, make: impl FnOnce(T, T) -> Self) -> Self {
+    pub fn combine_supported(self, other: Self, make: impl FnOnce(T, T) -> Self) -> Self {
         match (self, other) {
-            (told, Self::Unsupported) | (Self::Unsupported, told) => told,
-            (one, other) => one.both(other, make),
+            (known, Self::Unsupported) | (Self::Unsupported, known) => known,
+            (one, other) => one.combine(other, make),
         }
     }
 
-    /// The same reading, `seconds` later, with nothing newer known.
+    /// The same reading `seconds` later, without a newer value.
     #[must_use]
     pub fn aged(self, seconds: u32) -> Self {
         match self {
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_fresh_value_is_known() {
+    fn only_fresh_values_are_known() {
         assert_eq!(Reading::Value(0).known(), Some(&0));
         for unknown in [
             Reading::Unsupported,
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn two_parts_are_known_together_only_where_both_are() {
+    fn combination_needs_both_values() {
         let failed = |why: &str| Reading::Failed(why.to_owned());
         let cases = [
             (Reading::Value(2), Reading::Value(3), Reading::Value(5)),
@@ -197,17 +196,17 @@ mod tests {
             sum.map_or_else(|| Reading::Failed("too much".into()), Reading::Value)
         };
         for (one, other, expected) in cases {
-            let made = one.clone().both(other.clone(), sum);
+            let made = one.clone().combine(other.clone(), sum);
             assert_eq!(made, expected, "{one:?} {other:?}");
-            // In either order, but for which of two failures is told.
+            // The order matters only for which of two failures is reported.
             if one.failure().is_none() || other.failure().is_none() {
-                assert_eq!(other.both(one, sum), expected);
+                assert_eq!(other.combine(one, sum), expected);
             }
         }
     }
 
     #[test]
-    fn a_part_that_does_not_exist_adds_nothing() {
+    fn unsupported_part_is_ignored() {
         let failed = || Reading::Failed("x".to_owned());
         let greater = |one: u8, other: u8| Reading::Value(one.max(other));
         let cases = [
@@ -228,12 +227,12 @@ mod tests {
             (Reading::Value(2), Reading::Value(3), Reading::Value(3)),
         ];
         for (one, other, expected) in cases {
-            assert_eq!(one.either(other, greater), expected);
+            assert_eq!(one.combine_supported(other, greater), expected);
         }
     }
 
     #[test]
-    fn ageing_keeps_the_value_and_the_greatest_age() {
+    fn aging_keeps_the_greatest_age() {
         assert_eq!(Reading::Value(7).aged(3), Reading::Stale(7, 3));
         assert_eq!(Reading::Stale(7, 9).aged(3), Reading::Stale(7, 9));
         assert_eq!(Reading::<u8>::Unsupported.aged(3), Reading::Unsupported);

@@ -1,31 +1,31 @@
-//! Why the daemon did not do what was asked, in words for the person who asked.
+//! The reasons why the daemon refuses a request, in words for people.
 
 use serde::{Deserialize, Serialize};
 
-/// A refusal or a failure. Every answer of the service carries its own, since
-/// errors of the transport lose their kind on the way.
+/// A refusal or a failure. Every answer of the service carries one of these, because errors of
+/// the transport lose their kind on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The caller lacks a right.
     Denied {
-        /// What was asked, as in "cannot …".
+        /// What the caller requested, to follow "cannot".
         asked: String,
-        /// Who could, as in "ask …".
+        /// The people who may do it. The text follows "ask".
         ask: String,
     },
-    /// The request makes no sense; says where.
+    /// The request is invalid; says where.
     Invalid(String),
-    /// Nothing is named by what was asked for.
+    /// The request matches nothing.
     NoMatch(String),
-    /// Too many requests now: try again.
+    /// Too many requests at present: try again.
     Busy,
-    /// A part of the daemon that is needed does not work now; says which.
+    /// A part of the daemon that the request needs is unavailable; says which.
     Unavailable(String),
-    /// The question took longer than the daemon allows; narrow it.
+    /// The request took longer than the daemon allows; names the request.
     TooSlow(String),
-    /// The rest of an answer was asked for after the daemon had let it go.
+    /// The rest of an answer was requested after the daemon had discarded it.
     Expired,
-    /// The daemon made a mistake; its log has more.
+    /// A bug in the daemon; its log has the details.
     Internal,
 }
 
@@ -37,19 +37,19 @@ impl std::fmt::Display for Refusal {
             Self::Busy => f.write_str("gpukilld is busy"),
             Self::Unavailable(what) => f.write_str(what),
             Self::TooSlow(what) => write!(f, "{what} took too long"),
-            Self::Expired => f.write_str("the rest of the answer is gone"),
-            Self::Internal => f.write_str("gpukilld made a mistake"),
+            Self::Expired => f.write_str("the rest of the answer has expired"),
+            Self::Internal => f.write_str("gpukilld had an internal error"),
         }
     }
 }
 
 impl Refusal {
-    /// What the person can do next, where there is something.
+    /// What the caller can do next, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Denied { ask, .. } => Some(format!("ask {ask}")),
-            // Where its log is only whoever asked can know.
+            // Only the client knows where the daemon's log is.
             Self::Invalid(_) | Self::NoMatch(_) | Self::Internal => None,
             Self::Busy | Self::Expired => Some("try again".into()),
             Self::Unavailable(_) => Some("see gpukillctl status".into()),

@@ -1,29 +1,28 @@
-//! Resetting devices: what is asked for, what stands in the way, and what came of
-//! it.
+//! Resetting devices: the request, the blockers, and the report.
 
 use crate::kill::{KillReport, Stage};
+use crate::model::{DeviceId, ProcessKey, Vendor};
 use crate::reading::Reading;
-use crate::snapshot::{DeviceId, ProcessKey, Vendor};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a person asks for.
+/// A request to reset devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetRequest {
     /// GPUs, as typed; `None` for all.
     pub gpu: Option<String>,
-    /// End the processes that hold it first, by the rules of a kill with force.
+    /// First end the processes that hold the device, like a kill with force.
     pub force: bool,
-    /// How long each signal to them may take, in milliseconds, as in
-    /// [`crate::kill::KillRequest::patience_ms`].
-    pub patience_ms: u64,
-    /// Only the plan is wanted.
+    /// The timeout for each signal to them, in milliseconds, as in
+    /// [`crate::kill::KillRequest::signal_timeout_ms`].
+    pub signal_timeout_ms: u64,
+    /// Only plan.
     pub dry_run: bool,
 }
 
 impl fmt::Display for ResetRequest {
-    /// As options of `gpukillctl reset`, for the record.
+    /// Formats the request as options of `gpukillctl reset`, for the record.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.gpu {
             Some(gpu) => write!(f, "--gpu {gpu:?}")?,
@@ -33,114 +32,112 @@ impl fmt::Display for ResetRequest {
     }
 }
 
-/// What would be done, before anything is.
+/// The devices of a reset and the action planned for each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetPlan {
-    /// The daemon's clock when it was made.
+    /// The daemon's clock when the plan was made.
     pub at: Timestamp,
-    /// What it came from.
+    /// The request that the plan was made from.
     pub request: ResetRequest,
-    /// Each device, in the order of the indices: they are reset one by one.
+    /// The devices in the order of their indices, in which they are reset one by one.
     pub devices: Vec<ResetTarget>,
 }
 
 /// One device of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetTarget {
-    /// Names it for good.
+    /// The permanent identity.
     pub device: DeviceId,
-    /// For people.
+    /// The index, for display.
     pub index: u32,
-    /// As the driver names it.
+    /// The name that the driver reports.
     pub name: Reading<String>,
-    /// Whose it is.
+    /// The vendor.
     pub vendor: Vendor,
-    /// Its PCI address, by which the helper is told.
+    /// The PCI address, which the reset helper gets.
     pub pci: Reading<String>,
-    /// Everything that stands in the way.
+    /// Everything that prevents the reset.
     pub blockers: Vec<Blocker>,
-    /// Devices that share its links and lose their work with it, by index.
+    /// The indices of devices that share its links and lose their work with it.
     pub peers: Vec<u32>,
-    /// What else is to be known before it is agreed to.
+    /// Other facts to know before consenting.
     pub notes: Vec<String>,
-    /// What is to become of it.
-    pub fate: ResetFate,
+    /// The planned action.
+    pub action: PlannedReset,
 }
 
-/// Something that stands in the way of a reset.
+/// Something that prevents a reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
-    /// The process, where it is one.
+    /// The process, if the blocker is one.
     pub process: Option<ProcessKey>,
-    /// What it is, in words: `alice's python train.py (pid 4711)`, `persistence
-    /// mode`.
+    /// The blocker in words: `alice's python train.py (pid 4711)`, `persistence mode`.
     pub what: String,
-    /// Who takes it away.
-    pub remedy: Unblock,
+    /// The remover of the blocker.
+    pub remedy: Unblocker,
 }
 
-/// What takes a blocker away.
+/// The remover of a blocker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unblock {
-    /// The daemon does: its own sensor, persistence mode.
+pub enum Unblocker {
+    /// The daemon: its own sensor, persistence mode.
     Daemon,
-    /// `--force` ends it.
+    /// `--force`, by ending the process.
     Force,
-    /// A person has to: a display, a fabric manager, what is protected.
+    /// A person: for a display, a fabric manager, or a protected process.
     Person,
 }
 
-/// What a plan has in store for a device.
+/// The action that a plan has for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResetFate {
-    /// It is reset.
+pub enum PlannedReset {
+    /// Reset the device.
     Reset,
-    /// Something stands in the way that the request does not take away.
+    /// None: a blocker remains that the request does not remove.
     Blocked,
-    /// It cannot be reset here; says why.
+    /// None: the device cannot be reset here; says why.
     Unsupported(String),
 }
 
-/// What has become of a plan by now.
+/// The progress of a reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetReport {
-    /// Grows whenever something else is known.
+    /// Grows with each change of the report.
     pub version: u64,
-    /// How far it is.
+    /// The stage of the operation.
     pub stage: Stage,
-    /// Each device of the plan that is settled, in order.
+    /// The result for each device that is finished, in order.
     pub outcomes: Vec<ResetOutcome>,
-    /// Why the act stands in the log alone and not in the store; `None` where it
-    /// is recorded.
+    /// Why the action is only in the log and not in the store; `None` if the violation is recorded.
     pub unrecorded: Option<String>,
 }
 
-/// What became of one device.
+/// The outcome for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetOutcome {
-    /// Names it for good.
+    /// The permanent identity.
     pub device: DeviceId,
-    /// For people.
+    /// The index, for display.
     pub index: u32,
-    /// What became of the processes that were ended for it.
+    /// The report on the processes that were ended for the reset.
     pub ended: Option<KillReport>,
-    /// What became of it.
-    pub ending: ResetEnding,
-    /// What did not come back as it was before.
+    /// The result.
+    pub result: ResetResult,
+    /// What was not restored to its previous state.
     pub note: Option<String>,
 }
 
-/// How it went with one device. Only whoever saw it says so.
+/// The result for one device. Only the code that observed it reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResetEnding {
-    /// It was reset, answers again, and so many milliseconds it took.
+pub enum ResetResult {
+    /// The device was reset and answers again, after this many milliseconds.
     Reset(u64),
-    /// Something stands in the way: nothing was done to it.
+    /// A blocker remains: nothing was done to the device.
     Blocked(Vec<Blocker>),
-    /// It cannot be reset here; says why.
+    /// The device cannot be reset here; says why.
     Unsupported(String),
     /// The vendor's step failed, and the device answers as before; says how.
     Failed(String),
-    /// It does not answer any more: says what was tried, and what is left to do.
+    /// The device no longer answers; says what was tried, and what is left to do.
     Unreachable(String),
 }

@@ -1,29 +1,30 @@
-//! Who may be up to no good on a GPU: miners, odd processes, abusers of what is shared,
-//! and who carries data away. A verdict is never a proof; it comes with all it rests on.
+//! Verdicts about suspicious processes on GPUs: crypto miners, disguised processes, abusers of
+//! shared resources, and data exfiltrators. A verdict is never a proof; it comes with all its
+//! evidence.
 
 mod edit;
 
-pub use edit::{AllowBy, RogueEdit};
+pub use edit::{AllowKind, RogueEdit};
 
 use crate::guard::{Person, RulesRevision};
-use crate::snapshot::{GpuProcess, ProcessKey};
+use crate::model::{GpuProcess, ProcessKey};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How much one kind of sign proves, alone.
+/// The strength of one kind of indicator on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
-    /// Nearly a proof: nobody says so of themselves who does honest work.
+    /// Near-proof: honest work never shows it.
     A,
     /// Strong: honest work shows it now and then.
     B,
-    /// It corroborates others, and means nothing alone.
+    /// Corroborating: meaningless on its own.
     C,
 }
 
 impl Family {
-    /// As it is written on the screen and in JSON.
+    /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,21 +35,21 @@ impl Family {
     }
 }
 
-/// What somebody may be.
+/// A class of threat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Threat {
-    /// It earns somebody coins.
+    /// It mines a cryptocurrency.
     CryptoMiner,
-    /// It hides what it is.
+    /// It disguises itself.
     SuspiciousProcess,
-    /// It takes more than its share of what all use.
+    /// It takes more than its share of shared resources.
     ResourceAbuser,
-    /// It carries data away.
+    /// It sends data out of the host.
     DataExfiltrator,
 }
 
 impl Threat {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 4] = [
         Self::CryptoMiner,
         Self::SuspiciousProcess,
@@ -56,7 +57,7 @@ impl Threat {
         Self::DataExfiltrator,
     ];
 
-    /// As it is written in files and in JSON.
+    /// The name in files and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,9 +68,9 @@ impl Threat {
         }
     }
 
-    /// In words.
+    /// The name in words.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::CryptoMiner => "crypto miner",
             Self::SuspiciousProcess => "suspicious process",
@@ -79,10 +80,10 @@ impl Threat {
     }
 }
 
-/// How much of a threat somebody is.
+/// The risk level of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Risk {
-    /// From `scoring.risk_thresholds.low` on.
+    /// From the score `scoring.risk_thresholds.low` on.
     Low,
     /// From `medium` on.
     Medium,
@@ -93,10 +94,10 @@ pub enum Risk {
 }
 
 impl Risk {
-    /// From the least to the greatest.
+    /// From the lowest to the highest.
     pub const ALL: [Self; 4] = [Self::Low, Self::Medium, Self::High, Self::Critical];
 
-    /// As it is written in files, on the screen and in JSON.
+    /// The name in files, on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,7 +108,7 @@ impl Risk {
         }
     }
 
-    /// As a number: from 1 for low to 4 for critical.
+    /// The level as a number: from 1 for low to 4 for critical.
     #[must_use]
     pub const fn level(self) -> u64 {
         match self {
@@ -118,33 +119,33 @@ impl Risk {
         }
     }
 
-    /// The one of this number, if any.
+    /// The risk with this number, if any.
     #[must_use]
-    pub fn of_level(level: u64) -> Option<Self> {
+    pub fn from_level(level: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|risk| risk.level() == level)
     }
 }
 
-/// A share of one, in thousandths: a confidence, a weight, a score.
+/// A fraction from 0 to 1 in thousandths: a confidence, a weight, a score.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Share(u16);
 
 impl Share {
-    /// All of it.
+    /// The fraction 1.
     pub const ONE: Self = Self(1_000);
 
-    /// So many thousandths; more than all is all.
+    /// This many thousandths; more than 1000 gives 1.
     #[must_use]
-    pub const fn thousandths(share: u16) -> Self {
+    pub const fn from_thousandths(share: u16) -> Self {
         match share {
             0..=1_000 => Self(share),
             _ => Self::ONE,
         }
     }
 
-    /// In thousandths, from 0 to 1000.
+    /// The fraction in thousandths, from 0 to 1000.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -152,91 +153,95 @@ impl Share {
 }
 
 impl fmt::Display for Share {
-    /// `0.97`: cut and not rounded, so that nothing looks as if it had come to a threshold
-    /// that it is below.
+    /// `0.97`: truncated and not rounded, so that no value seems to reach a threshold that it
+    /// is below.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = self.0 / 10;
         write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
     }
 }
 
-/// One sign that was seen.
+/// One piece of evidence for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sign {
-    /// Which kind: `pool_on_command_line`.
+pub struct Indicator {
+    /// The kind: `pool_on_command_line`.
     pub kind: String,
-    /// How much such a sign proves.
+    /// The strength of this kind.
     pub family: Family,
-    /// How much it weighs.
+    /// The weight.
     pub weight: Share,
-    /// What was read, in words. Untrusted: it quotes the process.
+    /// The text that was read, in words. Untrusted: it quotes the process.
     pub read: String,
 }
 
-/// What somebody may be, and what that rests on.
+/// A suspicion about a process, with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What.
+    /// The class of threat.
     pub threat: Threat,
-    /// How sure that is.
+    /// The confidence in the class.
     pub confidence: Share,
-    /// The same, by how bad such a threat is.
+    /// The confidence times the weight of the class.
     pub score: Share,
-    /// What that score is called.
+    /// The risk level of the score.
     pub risk: Risk,
-    /// What speaks for it, the weightiest first.
-    pub signs: Vec<Sign>,
+    /// The indicators, those with the greatest weight first.
+    pub signs: Vec<Indicator>,
 }
 
 impl Verdict {
-    /// Whether a rule may act on it: signs of two families at least, one of them near a
-    /// proof, and another one that weighs something. What a process says of itself, in its
-    /// name and its arguments, counts once: two words that it chose are no two signs.
+    /// Whether a rule may act on the verdict: it has indicators of at least two families, one
+    /// of them near-proof, and another with at least [`MIN_ACTIONABLE_WEIGHT`]. The process's
+    /// own name and arguments count once: two texts that it chose itself are not two
+    /// independent indicators.
     #[must_use]
-    pub fn may_be_acted_on(&self) -> bool {
-        self.lacks().is_none()
+    pub fn is_actionable(&self) -> bool {
+        self.missing_evidence().is_none()
     }
 
-    /// What it lacks for a rule to act on it; `None` where a rule may.
+    /// The evidence that is missing before a rule may act; `None` if a rule may act.
     #[must_use]
-    pub fn lacks(&self) -> Option<Lacks> {
-        let (near, others): (Vec<&Sign>, Vec<&Sign>) =
+    pub fn missing_evidence(&self) -> Option<MissingEvidence> {
+        let (near, others): (Vec<&Indicator>, Vec<&Indicator>) =
             self.signs.iter().partition(|sign| sign.family == Family::A);
-        let weighty: Vec<&&Sign> = others.iter().filter(|it| it.weight >= WEIGHTY).collect();
+        let weighty: Vec<&&Indicator> = others
+            .iter()
+            .filter(|it| it.weight >= MIN_ACTIONABLE_WEIGHT)
+            .collect();
         let is_only_said = near.iter().all(|sign| sign.is_self_chosen());
         let mut proven = weighty.iter();
         match () {
-            () if near.is_empty() => Some(Lacks::NearProof),
-            () if others.is_empty() => Some(Lacks::Second),
-            () if weighty.is_empty() => Some(Lacks::Weight),
+            () if near.is_empty() => Some(MissingEvidence::NearProof),
+            () if others.is_empty() => Some(MissingEvidence::SecondFamily),
+            () if weighty.is_empty() => Some(MissingEvidence::Weight),
             () if proven.any(|sign| !is_only_said || !sign.is_self_chosen()) => None,
-            () => Some(Lacks::Independence),
+            () => Some(MissingEvidence::Independence),
         }
     }
 }
 
-/// What keeps rules from acting on a verdict.
+/// Why rules may not act on a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lacks {
-    /// No sign of family A.
+pub enum MissingEvidence {
+    /// No indicator of family A.
     NearProof,
-    /// No sign of another family.
-    Second,
-    /// No sign of another family weighs [`WEIGHTY`] or more.
+    /// No indicator of another family.
+    SecondFamily,
+    /// No indicator of another family weighs [`MIN_ACTIONABLE_WEIGHT`] or more.
     Weight,
-    /// All signs are the process's own name and arguments.
+    /// All indicators come from the process's own name and arguments.
     Independence,
 }
 
-impl Sign {
-    /// Whether it rests on nothing but what the process calls itself and its arguments.
+impl Indicator {
+    /// Whether the indicator rests only on the name and the arguments of the process.
     fn is_self_chosen(&self) -> bool {
-        SELF_CHOSEN.contains(&self.kind.as_str())
+        SELF_CHOSEN_KINDS.contains(&self.kind.as_str())
     }
 }
 
-/// The kinds of signs that are read from a process's own name and arguments.
-const SELF_CHOSEN: [&str; 6] = [
+/// The kinds of indicators that are read from the process's own name and arguments.
+const SELF_CHOSEN_KINDS: [&str; 6] = [
     "pool_on_command_line",
     "miner_options",
     "miner_name",
@@ -245,130 +250,128 @@ const SELF_CHOSEN: [&str; 6] = [
     "python_without_modules",
 ];
 
-/// What weighs less is seen of too much honest work to end anybody's: programs in `/tmp`,
-/// a file that an upgrade replaced.
-pub const WEIGHTY: Share = Share::thousandths(300);
+/// The least weight of a second indicator to act on. Lighter indicators occur in too much
+/// honest work: programs in `/tmp`, a file that an upgrade replaced.
+pub const MIN_ACTIONABLE_WEIGHT: Share = Share::from_thousandths(300);
 
-/// What `list` tells of a verdict, and what the guard may go by.
+/// The summary of a verdict, for `list` and for the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Suspected {
-    /// How much of a threat.
+pub struct VerdictSummary {
+    /// The risk level.
     pub risk: Risk,
-    /// Which.
+    /// The class of threat.
     pub threat: Threat,
-    /// As [`Verdict::may_be_acted_on`].
-    pub may_be_acted_on: bool,
+    /// Like [`Verdict::is_actionable`].
+    pub is_actionable: bool,
 }
 
-impl Suspected {
-    /// The worst of these; of equals the one that may be acted on.
+impl VerdictSummary {
+    /// The worst verdict; of equal ones an actionable one.
     #[must_use]
     pub fn worst(verdicts: &[Verdict]) -> Option<Self> {
-        let all = verdicts.iter().map(Self::by);
-        all.max_by_key(|it| (it.risk, it.may_be_acted_on))
+        let all = verdicts.iter().map(Self::from_verdict);
+        all.max_by_key(|it| (it.risk, it.is_actionable))
     }
 
-    /// What the guard goes by: the worst that may be acted on, else the worst. A miner
-    /// that holds too much besides is a miner.
+    /// The verdict that the guard uses: the worst actionable one, else the worst. A miner that
+    /// also holds too much memory is a miner.
     #[must_use]
-    pub fn to_act_on(verdicts: &[Verdict]) -> Option<Self> {
-        let all = verdicts.iter().map(Self::by);
-        all.max_by_key(|it| (it.may_be_acted_on, it.risk))
+    pub fn most_actionable(verdicts: &[Verdict]) -> Option<Self> {
+        let all = verdicts.iter().map(Self::from_verdict);
+        all.max_by_key(|it| (it.is_actionable, it.risk))
     }
 
-    fn by(verdict: &Verdict) -> Self {
+    fn from_verdict(verdict: &Verdict) -> Self {
         Self {
             risk: verdict.risk,
             threat: verdict.threat,
-            may_be_acted_on: verdict.may_be_acted_on(),
+            is_actionable: verdict.is_actionable(),
         }
     }
 
-    /// What is told of a process, among what is told of all.
+    /// The summary for a process, among those of all processes.
     #[must_use]
-    pub fn of(process: &GpuProcess, all: &[(ProcessKey, Self)]) -> Option<Self> {
+    pub fn find(process: &GpuProcess, all: &[(ProcessKey, Self)]) -> Option<Self> {
         let key = process.key()?;
         let its = all.iter().find(|(process, _)| *process == key);
         its.map(|(_, suspected)| *suspected)
     }
 }
 
-/// What a process looks like.
+/// The assessment of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
-    /// Since when it looks so: it is looked at again and again.
+pub struct RogueAssessment {
+    /// Since when the assessment has been the same; it is repeated regularly.
     pub at: Timestamp,
-    /// What it may be, the worst first.
+    /// The verdicts, the worst first.
     pub verdicts: Vec<Verdict>,
-    /// Of any threat the highest score, also where that comes to no verdict.
+    /// The highest score of any threat, even without a verdict.
     pub score: Share,
-    /// All that was seen that speaks for anything, the weightiest first, also where it
-    /// comes to nothing.
-    pub signs: Vec<Sign>,
-    /// By which entries of the lists it is allowed, as they are typed after
-    /// `rogue allow`.
+    /// All indicators, those with the greatest weight first, even without a verdict.
+    pub signs: Vec<Indicator>,
+    /// The entries of the allow lists that match the process, as typed after `rogue allow`.
     pub allowed: Vec<String>,
-    /// What could not be looked at, and why: `what its network namespace sends: it has
+    /// The evidence that could not be read, and why: `what its network namespace sends: it has
     /// the box's own`.
-    pub unseen: Vec<String>,
+    pub unread: Vec<String>,
 }
 
-/// A process of which there is a verdict, or was.
+/// A process that has or had a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// Which.
+pub struct RogueFinding {
+    /// The identity.
     pub process: ProcessKey,
-    /// Whose it is.
+    /// The owner.
     pub owner: Option<Person>,
-    /// As whom it runs: the user's number.
+    /// The uid that it runs as.
     pub uid: Option<u32>,
-    /// The kernel's name for it.
+    /// The kernel's name of the process.
     pub name: Option<String>,
     /// The path of its executable, controls made visible.
     pub executable: Option<String>,
-    /// The devices that it used, by their index then.
+    /// The devices that it used, by their index at that time.
     pub gpus: Vec<u32>,
-    /// When the first verdict was there.
+    /// When the first verdict was found.
     pub since: Timestamp,
-    /// When it was last seen.
+    /// When the process was last observed.
     pub last_seen: Timestamp,
     /// Whether it still uses a device.
     pub is_present: bool,
-    /// What it may be, or was taken for at its worst; the worst first, and one at least.
+    /// The current verdicts, or the worst that it had; the worst first, and at least one.
     pub verdicts: Vec<Verdict>,
 }
 
 /// The answer to `gpukillctl rogue scan`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanReport {
-    /// From when on was looked.
+    /// The start of the period that was scanned.
     pub since: Timestamp,
-    /// Until when.
+    /// The end of the period that was scanned.
     pub until: Timestamp,
-    /// How many processes were judged.
+    /// The number of processes that were assessed.
     pub judged: u32,
-    /// Those of them with a verdict, the worst first; as many as one answer holds.
-    pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// The processes with a verdict, the worst first; as many as fit one answer.
+    pub findings: Vec<RogueFinding>,
+    /// The number of omitted findings.
     pub more: u32,
 }
 
-/// How the watch for rogues stands.
+/// The status of rogue detection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RogueReport {
-    /// Where its rules are written.
+    /// The rules file.
     pub file: String,
-    /// Names what they say; `None` where there is no file, and the built-in ones hold.
+    /// The revision of the rules; `None` if there is no file and the built-in rules apply.
     pub revision: Option<RulesRevision>,
-    /// Why the file as it is now is not in force, and others are: every mistake.
+    /// Why the current file is not in force and other rules are: all mistakes.
     pub mistakes: Vec<String>,
-    /// How many processes are watched.
+    /// The number of watched processes.
     pub watched: u32,
-    /// How many more there are than are watched.
-    pub beyond: u32,
-    /// How many of the watched there is a verdict of; of those that whoever asks may see.
+    /// The number of processes that are not watched, because the maximum is reached.
+    pub unwatched: u32,
+    /// The number of watched processes with a verdict that the caller may see.
     pub findings: u32,
-    /// The worst of them.
+    /// The worst risk among them.
     pub worst: Option<Risk>,
 }
 
@@ -377,9 +380,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_told_in_hundredths_that_it_has_and_is_no_more_than_all() {
+    fn share_is_truncated_to_hundredths() {
         let told = [0, 9, 10, 296, 895, 899, 900, 999, 1_000, 1_001, u16::MAX];
-        let told = told.map(|it| Share::thousandths(it).to_string());
+        let told = told.map(|it| Share::from_thousandths(it).to_string());
         let expected = [
             "0.00", "0.00", "0.01", "0.29", "0.89", "0.89", "0.90", "0.99", "1.00", "1.00", "1.00",
         ];
@@ -387,9 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acts_on_looks_nor_on_one_family() {
+    fn acting_needs_two_families_and_weight() {
         let may = |families: &[Family]| {
-            let sign = |family: &Family| Sign {
+            let sign = |family: &Family| Indicator {
                 kind: "kind".into(),
                 family: *family,
                 weight: Share::ONE,
@@ -402,7 +405,7 @@ mod tests {
                 risk: Risk::Critical,
                 signs: families.iter().map(sign).collect(),
             };
-            verdict.may_be_acted_on()
+            verdict.is_actionable()
         };
         assert!(may(&[Family::A, Family::B]) && may(&[Family::C, Family::A]));
         let light = Verdict {
@@ -411,18 +414,19 @@ mod tests {
             score: Share::ONE,
             risk: Risk::Critical,
             signs: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
-                .map(|(family, weight)| Sign {
+                .map(|(family, weight)| Indicator {
                     kind: "kind".into(),
                     family,
-                    weight: Share::thousandths(weight),
+                    weight: Share::from_thousandths(weight),
                     read: String::new(),
                 })
                 .into(),
         };
-        assert!(!light.may_be_acted_on());
-        // What it calls itself is one family, however many signs read it.
+        assert!(!light.is_actionable());
+        // The name and arguments of a process are one source, however many indicators read
+        // them.
         let named = |kinds: &[(&str, Family)]| {
-            let sign = |(kind, family): &(&str, Family)| Sign {
+            let sign = |(kind, family): &(&str, Family)| Indicator {
                 kind: (*kind).into(),
                 family: *family,
                 weight: Share::ONE,
@@ -433,7 +437,7 @@ mod tests {
                 signs,
                 ..light.clone()
             }
-            .may_be_acted_on()
+            .is_actionable()
         };
         let name = ("miner_name", Family::A);
         let kworker = ("kernel_thread_name", Family::B);

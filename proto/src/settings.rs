@@ -1,34 +1,34 @@
-//! Strict settings: a TOML file and variables of the environment over a table
-//! of keys. Every mistake is found at once, each with its line; nothing unknown
-//! or wrong ever becomes a silent default.
+//! Strict settings: a TOML file and environment variables over a table of keys.
+//!
+//! All mistakes are reported at once, each with its line; an unknown key or an invalid value
+//! never becomes a silent default.
 
-pub mod place;
+pub mod position;
 
 use crate::collect::SortIndirect as _;
-use place::{Lines, are_only_twice, broken};
+use position::{LineIndex, are_all_duplicate_keys, syntax_errors};
 use serde::Deserialize as _;
 use std::fmt;
 
-/// One key: the whole truth about it in one place.
+/// One key of the settings, with all its properties.
 pub struct Key<C: 'static> {
-    /// The table it stands in; empty for the top level.
+    /// The table of the key; empty for the top level.
     pub section: &'static str,
-    /// Its name there.
+    /// The name in its table.
     pub name: &'static str,
-    /// The variable of the environment that overrides it.
+    /// The environment variable that overrides the key.
     pub variable: &'static str,
-    /// Its default, as it would be written in the file; empty where there is
-    /// none to write.
+    /// The default as written in the file; empty if there is none to write.
     pub default: &'static str,
-    /// One or more lines for the printed default file.
+    /// The comment in the printed default file: one or more lines.
     pub help: &'static str,
-    /// Checks a value and puts it into the settings; the error says what is
-    /// wrong with it and what would be right.
+    /// Checks a value and stores it in the settings; the error says what is wrong and what
+    /// would be right.
     pub set: fn(&mut C, &toml::Value) -> Result<(), String>,
 }
 
 impl<C> Key<C> {
-    /// Where it stands: `audit.keep_samples`
+    /// The full name: `audit.keep_samples`.
     #[must_use]
     pub fn path(&self) -> String {
         if self.section.is_empty() {
@@ -39,16 +39,16 @@ impl<C> Key<C> {
     }
 }
 
-/// Something wrong in a settings file or in the environment.
+/// A mistake in a settings file or in the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct SettingMistake {
     /// The line in the file, from 1; `None` for the environment.
     pub line: Option<usize>,
-    /// What is wrong, with the value itself in it.
+    /// What is wrong, with the value itself.
     pub what: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for SettingMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.what),
@@ -57,48 +57,48 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Puts every key of the file's text into `settings`, and returns all mistakes.
-pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<Mistake> {
+/// Stores every key of the file's text in `settings`, and returns all mistakes.
+pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<SettingMistake> {
     let (table, errors) = toml::de::DeTable::parse_recoverable(text);
-    let lines = Lines::of(text);
-    let line_of = |offset: usize| lines.place(offset).line;
-    let mistake = |(offset, what)| Mistake {
+    let lines = LineIndex::new(text);
+    let line_of = |offset: usize| lines.position(offset).line;
+    let mistake = |(offset, what)| SettingMistake {
         line: Some(line_of(offset)),
         what,
     };
-    let broken = broken(&errors, &lines).into_iter();
-    let mut mistakes: Vec<Mistake> = broken.map(mistake).collect();
-    // What else there is, is known only where all of the text was understood.
-    if !are_only_twice(&errors) {
+    let broken = syntax_errors(&errors, &lines).into_iter();
+    let mut mistakes: Vec<SettingMistake> = broken.map(mistake).collect();
+    // Other mistakes can be found only if the whole text was parsed.
+    if !are_all_duplicate_keys(&errors) {
         return mistakes;
     }
-    // The same values as plain ones; the spanned table is only for the lines.
+    // The same values without spans; the spanned table only gives the lines.
     let values = toml::Table::deserialize(toml::de::Deserializer::from(table.clone()));
     let Ok(values) = values else {
         return mistakes;
     };
-    let file = File { keys, line_of };
-    file.apply("", table.get_ref(), &values, settings, &mut mistakes);
+    let file = SettingsFile { keys, line_of };
+    file.apply_table("", table.get_ref(), &values, settings, &mut mistakes);
     mistakes.sort_indirect_by_key(|mistake| mistake.line);
     mistakes
 }
 
-/// A file that is read.
-struct File<'k, C: 'static, L> {
+/// A file that is being read.
+struct SettingsFile<'k, C: 'static, L> {
     keys: &'k [Key<C>],
-    /// The line of a byte.
+    /// The line of a byte offset.
     line_of: L,
 }
 
-impl<C, L: Fn(usize) -> usize> File<'_, C, L> {
-    /// Puts a table's keys into the settings, and those of the sections in it.
-    fn apply(
+impl<C, L: Fn(usize) -> usize> SettingsFile<'_, C, L> {
+    /// Stores the keys of a table in the settings, and those of its sub-tables.
+    fn apply_table(
         &self,
         section: &str,
         table: &toml::de::DeTable<'_>,
         values: &toml::Table,
         settings: &mut C,
-        mistakes: &mut Vec<Mistake>,
+        mistakes: &mut Vec<SettingMistake>,
     ) {
         for (name, spanned) in table {
             let line = Some((self.line_of)(name.span().start));
@@ -112,20 +112,20 @@ impl<C, L: Fn(usize) -> usize> File<'_, C, L> {
             };
             match (self.is_section(&path), spanned.get_ref(), value) {
                 (true, toml::de::DeValue::Table(table), toml::Value::Table(values)) => {
-                    self.apply(&path, table, values, settings, mistakes);
+                    self.apply_table(&path, table, values, settings, mistakes);
                 }
                 (true, _, _) => {
                     let what = format!("{path} is a section: write [{path}]");
-                    mistakes.push(Mistake { line, what });
+                    mistakes.push(SettingMistake { line, what });
                 }
                 (false, _, _) => {
-                    mistakes.extend(apply(self.keys, section, name, value, line, settings));
+                    mistakes.extend(apply_key(self.keys, section, name, value, line, settings));
                 }
             }
         }
     }
 
-    /// Whether keys stand in this table, or in one below it.
+    /// Whether there are keys in this table, or in a table below it.
     fn is_section(&self, path: &str) -> bool {
         self.keys.iter().any(|key| {
             let below = key.section.strip_prefix(path);
@@ -134,14 +134,14 @@ impl<C, L: Fn(usize) -> usize> File<'_, C, L> {
     }
 }
 
-fn apply<C>(
+fn apply_key<C>(
     keys: &[Key<C>],
     section: &str,
     name: &str,
     value: &toml::Value,
     line: Option<usize>,
     settings: &mut C,
-) -> Option<Mistake> {
+) -> Option<SettingMistake> {
     let found = keys
         .iter()
         .find(|key| key.section == section && key.name == name);
@@ -150,21 +150,21 @@ fn apply<C>(
             Ok(()) => return None,
             Err(why) => format!("{}: {why}", key.path()),
         },
-        None => unknown(keys, section, name),
+        None => unknown_key_message(keys, section, name),
     };
-    Some(Mistake { line, what })
+    Some(SettingMistake { line, what })
 }
 
-fn unknown<C>(keys: &[Key<C>], section: &str, name: &str) -> String {
+fn unknown_key_message<C>(keys: &[Key<C>], section: &str, name: &str) -> String {
     let typed = if section.is_empty() {
         name.to_owned()
     } else {
         format!("{section}.{name}")
     };
-    let typed = crate::text::visible(typed.as_bytes(), 80);
+    let typed = crate::text::sanitize(typed.as_bytes(), 80);
     let paths: Vec<String> = keys.iter().map(Key::path).collect();
-    let near = nearest(&typed, paths.iter().map(String::as_str))
-        .or_else(|| nearest(name, keys.iter().map(|key| key.name)))
+    let near = closest_name(&typed, paths.iter().map(String::as_str))
+        .or_else(|| closest_name(name, keys.iter().map(|key| key.name)))
         .and_then(|near| {
             keys.iter()
                 .find(|key| key.path() == near || key.name == near)
@@ -175,10 +175,10 @@ fn unknown<C>(keys: &[Key<C>], section: &str, name: &str) -> String {
     }
 }
 
-/// What was probably meant by what was typed, where it is near enough.
+/// The known name that is most similar to a typed one, if it is similar enough.
 #[must_use]
-pub fn nearest<'a>(typed: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer than any name there is; and to compare takes time with both lengths.
+pub fn closest_name<'a>(typed: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // No name is longer, and the comparison takes time with both lengths.
     if typed.len() > 120 {
         return None;
     }
@@ -186,34 +186,33 @@ pub fn nearest<'a>(typed: &str, among: impl IntoIterator<Item = &'a str>) -> Opt
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(name, typed), name))
         .min_by_key(|(distance, _)| *distance)
-        // Half of a short name may be anything.
+        // Half of a short name could match anything.
         .filter(|(distance, _)| *distance <= 3 && distance * 2 <= typed.len())
         .map(|(_, name)| name)
 }
 
-/// Puts every variable that overrides a key into `settings`, and returns all
-/// mistakes. With `prefix`, a variable that begins so and overrides nothing is
-/// a mistake too.
+/// Stores every variable that overrides a key in `settings`, and returns all mistakes. With
+/// `prefix`, a variable with that prefix that overrides nothing is a mistake too.
 ///
-/// A value is read as TOML where the key takes that, else as plain text; a list
-/// may be written with commas.
+/// A value is read as TOML if the key accepts that, else as plain text; a list may be written
+/// with commas.
 pub fn apply_environment<C>(
     keys: &[Key<C>],
     prefix: Option<&str>,
     variables: impl IntoIterator<Item = (String, String)>,
     settings: &mut C,
-) -> Vec<Mistake> {
+) -> Vec<SettingMistake> {
     let mut mistakes = Vec::new();
     for (variable, text) in variables {
         let Some(key) = keys.iter().find(|key| key.variable == variable) else {
             if prefix.is_some_and(|prefix| variable.starts_with(prefix)) {
                 let what = format!("{variable} overrides no setting");
-                mistakes.push(Mistake { line: None, what });
+                mistakes.push(SettingMistake { line: None, what });
             }
             continue;
         };
         if let Err(why) = set_from_text(key, &text, settings) {
-            mistakes.push(Mistake {
+            mistakes.push(SettingMistake {
                 line: None,
                 what: format!("{variable}: {why}"),
             });
@@ -246,10 +245,10 @@ fn set_from_text<C>(key: &Key<C>, text: &str, settings: &mut C) -> Result<(), St
     as_text
 }
 
-/// The settings with every default applied. A default that its own key refuses
-/// is a mistake of ours, which the tests of each table look for.
+/// The settings with every default applied. A default that its own key refuses is a bug, which
+/// the tests of each table look for.
 #[must_use]
-pub fn defaults<C: Default>(keys: &[Key<C>]) -> (C, Vec<Mistake>) {
+pub fn defaults<C: Default>(keys: &[Key<C>]) -> (C, Vec<SettingMistake>) {
     let mut settings = C::default();
     let text = print_defaults(keys);
     let mistakes = apply_file(keys, &text, &mut settings);
@@ -278,7 +277,7 @@ pub fn print_defaults<C>(keys: &[Key<C>]) -> String {
     text.trim_start().to_owned()
 }
 
-/// Values that several settings take, checked.
+/// Checked values of kinds that several settings use.
 pub mod value {
     use std::time::Duration;
     use toml::Value;
@@ -299,7 +298,7 @@ pub mod value {
     ///
     /// # Errors
     /// What is wrong with the value.
-    pub fn truth(value: &Value) -> Result<bool, String> {
+    pub fn boolean(value: &Value) -> Result<bool, String> {
         value
             .as_bool()
             .ok_or_else(|| format!("{value} is neither true nor false"))
@@ -325,12 +324,12 @@ pub mod value {
     pub fn duration(value: &Value, least: Duration, most: Duration) -> Result<Duration, String> {
         let parsed = value.as_str().and_then(parse_duration);
         parsed.filter(|length| (least..=most).contains(length)).ok_or_else(|| {
-            let (least, most) = (show(least), show(most));
+            let (least, most) = (format_duration(least), format_duration(most));
             format!("{value} is not a duration from \"{least}\" to \"{most}\", like \"2s\" or \"7d\"")
         })
     }
 
-    /// Reads `2s`, `1.5h`, …; `None` when it is no duration.
+    /// Parses `2s`, `1.5h`, …; `None` if it is not a duration.
     #[must_use]
     pub fn parse_duration(text: &str) -> Option<Duration> {
         let text = text.trim();
@@ -350,8 +349,8 @@ pub mod value {
         Duration::try_from_secs_f64(number * seconds).ok()
     }
 
-    /// Reads `512MiB`, `4G`, `1.5 TB`, …: bytes, in which G, GB and GiB are the same.
-    /// `None` when it is no size.
+    /// Parses `512MiB`, `4G`, `1.5 TB`, … into bytes; G, GB and GiB are the same. `None` if it
+    /// is not a size.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -371,16 +370,16 @@ pub mod value {
             _ => return None,
         };
         let number: f64 = number.parse().ok()?;
-        // Units are powers of two: nothing is lost.
+        // Units are powers of two: the product is exact.
         #[expect(clippy::cast_precision_loss, reason = "units are powers of two")]
         let bytes = number * unit as f64;
-        // The integers up to here are exact in an f64: 8 PiB.
+        // Integers up to 8 PiB are exact in an f64.
         (bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
     }
 
-    /// A duration as it is written: `90s` is `90s`, `120s` is `2m`.
+    /// Formats a duration as it is written in a file: `90s` as `90s`, `120s` as `2m`.
     #[must_use]
-    pub fn show(length: Duration) -> String {
+    pub fn format_duration(length: Duration) -> String {
         let seconds = length.as_secs();
         match seconds {
             0 if length.is_zero() => "0s".to_owned(),
@@ -437,7 +436,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_mistake_is_found_at_once_with_its_line() {
+    fn all_mistakes_have_their_line() {
         let text = "levle = \"x\"\nlevel = 3\n\n[part]\ncount = 10\nnames = [1]\nother = 1\n\n[nowhere]\nx = 1\n";
         let mut sample = Sample::default();
         let found: Vec<String> = apply_file(KEYS, text, &mut sample)
@@ -458,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_names_every_broken_line() {
+    fn syntax_errors_have_their_line() {
         let mut sample = Sample::default();
         let lines: Vec<_> = apply_file(KEYS, "level = \n[part]\ncount = = 3\n", &mut sample)
             .iter()
@@ -468,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_named_and_hides_no_other_mistake() {
+    fn duplicate_key_hides_no_other_mistake() {
         for (text, expected) in [
             (
                 "level = \"x\"\nlevel = \"y\"\n[part]\ncount = 10\n\"count\" = 3\nother = 1\n",
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_defaults_are_the_defaults() {
+    fn printed_defaults_match() {
         let (sample, mistakes) = defaults(KEYS);
         assert_eq!(mistakes, []);
         assert_eq!(
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_overrides_and_its_mistakes_are_named() {
+    fn environment_overrides_the_file() {
         let mut sample = Sample::default();
         let variables = [
             ("SAMPLE_LEVEL", "debug"),
@@ -538,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_take_decimals_and_units_and_nothing_else() {
+    fn parses_durations() {
         use std::time::Duration;
         for (text, seconds) in [
             ("2s", 2),
@@ -570,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_take_decimals_and_units_and_nothing_else() {
+    fn parses_sizes() {
         for (text, bytes) in [
             ("512MiB", 512 << 20),
             ("4G", 4 << 30),

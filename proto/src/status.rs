@@ -1,132 +1,133 @@
-//! How the daemon stands, and what the caller may do.
+//! The status of the daemon, and the rights of the caller.
 
 use crate::ProtocolVersion;
 use crate::guard::GuardReport;
+use crate::model::{BackendReport, Fault};
 use crate::reading::Reading;
 use crate::rogue::RogueReport;
-use crate::snapshot::{BackendReport, Fault};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The answer to `gpukillctl status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// The daemon's own version.
     pub version: String,
-    /// The wire it speaks.
+    /// The version of the wire that the daemon speaks.
     pub protocol: ProtocolVersion,
-    /// The host name of the box.
+    /// The host name.
     pub host: String,
     /// When the daemon started.
     pub started_at: Timestamp,
     /// The daemon's clock now; ages are counted from it.
     pub now: Timestamp,
-    /// Who asks.
+    /// The caller, and what the caller may do.
     pub caller: CallerReport,
     /// True when the daemon runs for one person (`gpukilld --user`).
     pub personal: bool,
-    /// Why the daemon ends no process, whoever asks; `None` when it may.
+    /// Why the daemon ends no process for any caller; `None` if it may.
     pub will_not_act: Option<String>,
-    /// How each backend stands.
+    /// The state of each backend.
     pub backends: Vec<BackendReport>,
-    /// What is broken now.
+    /// The current faults.
     pub faults: Vec<Fault>,
-    /// How far those of the faults that are alerts are above their thresholds.
+    /// The values of those faults that are alerts.
     pub alerts: Vec<AlertValue>,
-    /// How polling goes.
+    /// The state of polling.
     pub polling: PollingReport,
-    /// How the store stands.
+    /// The state of the store.
     pub store: StoreReport,
-    /// How the guard stands.
+    /// The state of the guard.
     pub guard: GuardReport,
-    /// How the watch for rogues stands.
+    /// The state of rogue detection.
     pub rogue: RogueReport,
-    /// The settings that are not what they are by default, in the order of their keys.
+    /// The settings that differ from their default, in the order of their keys.
     pub settings: Vec<ChangedSetting>,
 }
 
-/// A setting that is not what it is by default.
+/// A setting that differs from its default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedSetting {
-    /// `audit.keep_samples`
+    /// The key: `audit.keep_samples`.
     pub key: String,
-    /// What it is.
+    /// The current value.
     pub value: SettingValue,
 }
 
-/// What a setting is, as far as everybody may know it: no text, for a text may name
-/// people, their homes and their programs.
+/// The value of a setting that every caller may know. A text is withheld, because it may name
+/// people, their home directories and their programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SettingValue {
-    /// Whether.
-    Truth(bool),
-    /// How many, in the unit of the key.
+    /// A boolean.
+    Bool(bool),
+    /// A number, in the unit of the key.
     Number(i64),
-    /// How long, in milliseconds.
-    Length(u64),
-    /// A text or a list.
-    NotTold,
+    /// A duration in milliseconds.
+    Duration(u64),
+    /// A text or a list, which is withheld.
+    Withheld,
 }
 
-/// What a device tells now of which there is an alert. A fault's own words stay the same
-/// while it lasts.
+/// The current value of an alert. The text of the fault stays the same while the alert lasts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlertValue {
-    /// The fault's part: `GPU 3`.
+    /// The part of the fault: `GPU 3`.
     pub part: String,
-    /// The fault's words.
+    /// The text of the fault.
     pub what: String,
     /// The threshold, in `unit`.
     pub limit: i64,
-    /// What is told now, rounded down, in `unit`; `None` where that is not known.
+    /// The current value, rounded down, in `unit`; `None` if it is unknown.
     pub value: Option<i64>,
     /// `°C`, or `%` of all memory.
     pub unit: String,
 }
 
-/// Who asks, and what they may do.
+/// The caller, and what the caller may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallerReport {
-    /// From the kernel.
+    /// The user id, from the kernel.
     pub uid: u32,
     /// The name of that user.
     pub user: Reading<String>,
-    /// What they may do.
+    /// The rights of the caller.
     pub rights: Vec<Right>,
-    /// A group with rights that lists this user, though their session does not
-    /// have it yet: they must log in again.
+    /// A group with rights that lists this user although the user's session does not have it
+    /// yet: a new login is needed.
     pub log_in_again_for: Option<String>,
 }
 
-/// Something a caller may do.
+/// A right of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Right {
     /// See devices, processes and history.
     Look,
-    /// End processes of their own.
+    /// End own processes.
     EndOwn,
-    /// End anybody's processes and reset devices.
+    /// End processes of any user, and reset devices.
     EndAny,
     /// Change the rules.
     EditRules,
 }
 
-/// How polling goes.
+/// The state of polling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollingReport {
     /// The time from one poll to the next, in milliseconds.
     pub interval_ms: u64,
-    /// The one that is set: shorter while a driver answers slowly.
+    /// The configured time between polls: shorter than `interval_ms` while a driver answers
+    /// slowly.
     pub set_interval_ms: u64,
     /// When the last poll ended.
     pub last_at: Option<Timestamp>,
-    /// Polls since start.
-    pub ticks: u64,
-    /// Polls that began more than half an interval late, or that a driver did not answer in time.
+    /// The number of polls since the start.
+    pub polls: u64,
+    /// The number of polls that began more than half an interval late, or that a driver did not
+    /// answer in time.
     pub late: u64,
 }
 
-/// How the store stands.
+/// The state of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreReport {
     /// The directory of its files.
@@ -137,8 +138,8 @@ pub struct StoreReport {
     pub audit: Bytes,
     /// When samples were last written.
     pub written_at: Option<Timestamp>,
-    /// Samples that were written since start.
+    /// The number of samples written since the start.
     pub written: u64,
-    /// Samples that could not be kept since start.
+    /// The number of samples lost since the start.
     pub dropped: u64,
 }

@@ -1,4 +1,4 @@
-//! Quantities with their unit in the type, so that none is mistaken for another.
+//! Quantities with their unit in the type.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// So many MiB.
+    /// A size of `n` MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Self {
         Self(n.saturating_mul(1 << 20))
@@ -28,12 +28,12 @@ impl Bytes {
         self.0 as f64 / (1u64 << 30) as f64
     }
 
-    /// GiB with one decimal, for people to read: `63.1`. A tie goes to the even digit, as
-    /// `{:.1}` of [`as_gib`](Self::as_gib) rounds, which costs ten times as much.
+    /// GiB with one decimal, for people to read: `63.1`. Rounds half to even, as `{:.1}` of
+    /// [`as_gib`](Self::as_gib) does; formatting the fraction costs ten times as much.
     #[must_use]
     pub fn gib_text(self) -> String {
         const GIB: u64 = 1 << 30;
-        let tenths = self.0 / GIB * 10 + nearest(self.0 % GIB * 10, GIB);
+        let tenths = self.0 / GIB * 10 + round_quotient(self.0 % GIB * 10, GIB);
         let mut text = (tenths / 10).to_string();
         text.push('.');
         text.push_str(&(tenths % 10).to_string());
@@ -41,30 +41,31 @@ impl Bytes {
     }
 }
 
-/// The whole number nearest to `number / by`; of two, the even one. `by` is a small factor.
-const fn nearest(number: u64, by: u64) -> u64 {
+/// The quotient `number / by` rounded to the nearest integer, half to even. `by` must be small
+/// enough that twice a remainder does not overflow.
+const fn round_quotient(number: u64, by: u64) -> u64 {
     let (whole, rest) = (number / by, number % by);
     let up = rest * 2 > by || (rest * 2 == by && whole % 2 == 1);
     whole + up as u64
 }
 
-/// A share of 100. A utilisation of 0 is a known zero, never an unknown one.
+/// A percentage. A utilisation of 0 is a known zero, never an unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Percent(pub u32);
 
-/// Millions of cycles a second.
+/// A frequency in MHz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Megahertz(pub u32);
 
-/// Revolutions a minute.
+/// A rotational speed in revolutions per minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rpm(pub u32);
 
-/// Degrees Celsius.
+/// A temperature in degrees Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Celsius(pub i32);
 
-/// Thousandths of a watt, the unit NVML reports power in.
+/// A power in milliwatts, the unit of NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Milliwatts(pub u64);
 
@@ -76,36 +77,36 @@ impl Milliwatts {
         self.0 as f64 / 1000.0
     }
 
-    /// The nearest whole watts; of two, the even number, as `{:.0}` of
+    /// Watts rounded to the nearest integer, half to even, as `{:.0}` of
     /// [`as_watts`](Self::as_watts) rounds.
     #[must_use]
     pub const fn whole_watts(self) -> u64 {
-        nearest(self.0, 1000)
+        round_quotient(self.0, 1000)
     }
 }
 
-/// A moment of the wall clock: milliseconds since 1970-01-01 UTC.
+/// A point of wall-clock time: milliseconds since 1970-01-01 UTC.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// How long after `earlier` this is; zero when the clock went back.
+    /// The time since `earlier`; zero if the clock went back.
     #[must_use]
     pub fn since(self, earlier: Timestamp) -> std::time::Duration {
         let milliseconds = self.0.saturating_sub(earlier.0);
         std::time::Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
     }
 
-    /// This moment moved by a signed number of seconds.
+    /// This time plus a signed number of seconds.
     #[must_use]
     pub const fn plus_seconds(self, seconds: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(seconds.saturating_mul(1000)))
     }
 
-    /// RFC 3339 in UTC with milliseconds: `2026-11-21T14:02:31.250Z`. A moment
-    /// outside the calendar's range prints as its number of milliseconds.
+    /// RFC 3339 in UTC with milliseconds: `2026-11-21T14:02:31.250Z`. A time outside the range
+    /// of the calendar prints as its number of milliseconds.
     #[must_use]
     pub fn to_rfc3339(self) -> String {
         chrono::DateTime::from_timestamp_millis(self.0).map_or_else(
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_count_as_nvidia_smi_counts() {
+    fn mib_are_rounded_down() {
         assert_eq!(Bytes(1_048_575).as_mib(), 0);
         assert_eq!(Bytes::mib(80 * 1024).as_mib(), 81_920);
         assert!((Bytes::mib(1536).as_gib() - 1.5).abs() < f64::EPSILON);
@@ -144,7 +145,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whole_and_tenths_are_rounded_as_fractions_are(
+        fn text_rounds_like_the_fraction(
             number in 0..1_u64 << 53,
             halves in 0..1_000_000_u64,
         ) {
@@ -161,20 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_quantities_have_a_text() {
+    fn largest_quantities_have_a_text() {
         assert_eq!(Bytes(u64::MAX).gib_text(), "17179869184.0");
         assert_eq!(Milliwatts(u64::MAX).whole_watts(), 18_446_744_073_709_552);
     }
 
     #[test]
-    fn a_clock_that_went_back_gives_no_duration() {
+    fn since_is_zero_after_clock_step_back() {
         let earlier = Timestamp(5_000);
         assert_eq!(Timestamp(4_000).since(earlier), std::time::Duration::ZERO);
         assert_eq!(Timestamp(7_500).since(earlier).as_millis(), 2_500);
     }
 
     #[test]
-    fn a_moment_prints_in_utc_with_milliseconds() {
+    fn rfc3339_is_utc_with_milliseconds() {
         assert_eq!(Timestamp(0).to_rfc3339(), "1970-01-01T00:00:00.000Z");
         assert_eq!(Timestamp(i64::MAX).to_rfc3339(), i64::MAX.to_string());
     }

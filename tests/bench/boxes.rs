@@ -1,6 +1,6 @@
-//! The boxes that the daemon is measured on: eight GPUs with eight processes each.
+//! The boxes for measurements of the daemon: eight GPUs with eight processes each.
 
-use gpukill_tests::harness::{Card, Invented, Procfs, Stage};
+use gpukill_tests::harness::{FakeCard, FakeProcess, FakeProcfs, TestBox};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -12,23 +12,22 @@ use std::process::{Child, Command, Stdio};
 const GPUS: usize = 8;
 const USERS: usize = 8;
 
-/// What a box has.
+/// The hardware of a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// NVIDIA's stand-in tells of the processes; nobody is searched for.
+pub(crate) enum BoxHardware {
+    /// The stand-in NVML reports the processes, so no file descriptor scan runs.
     Nvidia,
-    /// Made-up cards. Their files are terminals that real processes have open,
-    /// and that are no GPUs: these processes are searched for, found, and turn
-    /// out to be no clients.
+    /// Simulated cards. Their device files are terminals that real processes have open. The
+    /// file descriptor scan finds these processes, which turn out not to be GPU clients.
     Amd,
     /// Four of each.
     Mixed,
-    /// Made-up cards with made-up clients, and no other process: all that is
-    /// done for cards but for the search.
+    /// Simulated cards with simulated clients, and no other process: the whole cost of cards
+    /// except the scan.
     AmdClients,
 }
 
-impl Kind {
+impl BoxHardware {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nvidia => "nvidia",
@@ -40,22 +39,23 @@ impl Kind {
 }
 
 /// The processes that use GPUs, and the files that they have open.
-pub(crate) struct Users {
-    terminals: Vec<Terminal>,
-    processes: Vec<Vec<User>>,
+pub(crate) struct GpuUsers {
+    terminals: Vec<TerminalPair>,
+    processes: Vec<Vec<GpuUser>>,
 }
 
-struct Terminal {
+struct TerminalPair {
     _ours: OwnedFd,
     path: PathBuf,
 }
 
-struct User(Child);
+struct GpuUser(Child);
 
-impl Users {
+impl GpuUsers {
     pub(crate) fn start() -> Self {
-        let terminals: Vec<Terminal> = (0..GPUS).map(|_| Terminal::new()).collect();
-        let of = |terminal: &Terminal| (0..USERS).map(|_| User::of(terminal)).collect();
+        let terminals: Vec<TerminalPair> = (0..GPUS).map(|_| TerminalPair::new()).collect();
+        let of =
+            |terminal: &TerminalPair| (0..USERS).map(|_| GpuUser::start_on(terminal)).collect();
         let processes = terminals.iter().map(of).collect();
         Self {
             terminals,
@@ -64,34 +64,34 @@ impl Users {
     }
 
     /// The daemon of such a box, not yet started.
-    pub(crate) fn daemon(&self, kind: Kind, stage: &Stage) -> Command {
+    pub(crate) fn daemon_command(&self, kind: BoxHardware, stage: &TestBox) -> Command {
         let nvidia = match kind {
-            Kind::Nvidia => GPUS,
-            Kind::Mixed => GPUS / 2,
-            Kind::Amd | Kind::AmdClients => 0,
+            BoxHardware::Nvidia => GPUS,
+            BoxHardware::Mixed => GPUS / 2,
+            BoxHardware::Amd | BoxHardware::AmdClients => 0,
         };
         let gpus: Vec<Value> = self.processes[..nvidia].iter().map(|it| gpu(it)).collect();
-        stage.play(&json!({"gpus": gpus}));
+        stage.set_driver_state(&json!({"gpus": gpus}));
         for at in nvidia..GPUS {
-            self.plug(stage, at);
+            self.add_card(stage, at);
         }
-        let mut command = stage.daemon();
+        let mut command = stage.daemon_command();
         command
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
             .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-        if kind == Kind::AmdClients {
-            let procfs = self.clients(stage);
+        if kind == BoxHardware::AmdClients {
+            let procfs = self.add_clients(stage);
             command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
         }
         command
     }
 
-    fn plug(&self, stage: &Stage, at: usize) {
-        let number = self.terminals[at].number();
-        stage.sysfs().plug(Card {
+    fn add_card(&self, stage: &TestBox, at: usize) {
+        let number = self.terminals[at].device_number();
+        stage.sysfs().add_card(FakeCard {
             name: &format!("card{at}"),
             driver: "amdgpu",
-            pci: Some((&slot(at), "1002:744C")),
+            pci: Some((&pci_slot(at), "1002:744C")),
             nodes: &[(&format!("renderD{}", 128 + at), &number)],
             files: &[
                 ("gpu_busy_percent", "42\n"),
@@ -105,16 +105,15 @@ impl Users {
         });
     }
 
-    /// Made-up processes that have each a client of a card, in a tree of their
-    /// own.
-    fn clients(&self, stage: &Stage) -> Procfs {
-        let procfs = Procfs::at(stage.path("proc"));
+    /// Adds simulated processes, each a client of a card, to a simulated `/proc`.
+    fn add_clients(&self, stage: &TestBox) -> FakeProcfs {
+        let procfs = FakeProcfs::new(stage.path("proc"));
         let meminfo = "MemTotal:       16777216 kB\n";
         std::fs::write(procfs.root().join("meminfo"), meminfo).unwrap();
         for client in 0..GPUS * USERS {
             let at = client / USERS;
             let pid = u32::try_from(1_000 + client).unwrap();
-            procfs.invent(Invented {
+            procfs.add_process(FakeProcess {
                 pid,
                 name: "python",
                 uid: 1,
@@ -123,25 +122,25 @@ impl Users {
                 cgroup: "0::/\n",
             });
             let terminal = self.terminals[at].path.to_str().unwrap();
-            procfs.open(pid, 5, terminal, &fdinfo(at, client));
+            procfs.add_descriptor(pid, 5, terminal, &fdinfo(at, client));
         }
         procfs
     }
 }
 
-fn gpu(users: &[User]) -> Value {
-    let process = |user: &User| json!({"pid": user.0.id(), "memory": 1u64 << 30, "sm": 12});
+fn gpu(users: &[GpuUser]) -> Value {
+    let process = |user: &GpuUser| json!({"pid": user.0.id(), "memory": 1u64 << 30, "sm": 12});
     let processes: Vec<Value> = users.iter().map(process).collect();
     json!({"processes": processes})
 }
 
-fn slot(at: usize) -> String {
+fn pci_slot(at: usize) -> String {
     format!("0000:{:02x}:00.0", at + 1)
 }
 
-/// What amdgpu writes of a client, in its own keys and order.
+/// The text that amdgpu writes for a client, with its own keys and order.
 fn fdinfo(at: usize, client: usize) -> String {
-    let slot = slot(at);
+    let slot = pci_slot(at);
     format!(
         "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\ndrm-driver:\tamdgpu\n\
          drm-client-id:\t{client}\ndrm-pdev:\t{slot}\npasid:\t32770\n\
@@ -154,7 +153,7 @@ fn fdinfo(at: usize, client: usize) -> String {
     )
 }
 
-impl Terminal {
+impl TerminalPair {
     fn new() -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
@@ -166,16 +165,16 @@ impl Terminal {
         }
     }
 
-    /// `136:5`
-    fn number(&self) -> String {
+    /// The device number, such as `136:5`.
+    fn device_number(&self) -> String {
         let device = std::fs::metadata(&self.path).unwrap().st_rdev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         format!("{major}:{minor}\n")
     }
 }
 
-impl User {
-    fn of(terminal: &Terminal) -> Self {
+impl GpuUser {
+    fn start_on(terminal: &TerminalPair) -> Self {
         let output = File::options().write(true).open(&terminal.path).unwrap();
         let child = Command::new("sleep")
             .arg("100000")
@@ -187,9 +186,9 @@ impl User {
     }
 }
 
-impl Drop for User {
+impl Drop for GpuUser {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,8 +1,9 @@
-//! `cargo bench -p gpukill-tests --bench budget`: what gpukill costs, each count beside its
-//! budget (`budget.toml`). All of them are counts, and no times: they do not depend on what
-//! else the machine does. Fails, and names every count that is beyond its budget.
+//! `cargo bench -p gpukill-tests --bench budget`: counts the costs of gpukill and compares each
+//! count with its budget (`budget.toml`). All values are counts, not times, so they do not
+//! depend on the load of the machine. The bench fails and names every count that exceeds its
+//! budget.
 //!
-//! `-- --growth` prints how costs grow with GPUs and with processes of the host instead.
+//! `-- --growth` instead prints how costs grow with the GPUs and processes of the host.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -17,8 +18,8 @@ mod callgrind;
 #[path = "budget/clients.rs"]
 mod clients;
 
-#[path = "budget/compare.rs"]
-mod compare;
+#[path = "budget/comparison.rs"]
+mod comparison;
 
 #[path = "budget/daemon.rs"]
 mod daemon;
@@ -26,12 +27,12 @@ mod daemon;
 #[path = "budget/growth.rs"]
 mod growth;
 
-#[path = "budget/life.rs"]
+#[path = "budget/daemon_life.rs"]
 #[allow(dead_code, reason = "the bench `store` needs more of it")]
-mod life;
+mod daemon_life;
 
-#[path = "budget/polls.rs"]
-mod polls;
+#[path = "budget/poll_reads.rs"]
+mod poll_reads;
 
 #[path = "budget/programs.rs"]
 mod programs;
@@ -50,13 +51,13 @@ mod process;
 mod training;
 
 use callgrind::Callgrind;
-use compare::{Budgets, Count};
-use gpukill_tests::harness::Stage;
+use comparison::{Budgets, Count};
+use gpukill_tests::harness::TestBox;
 use std::process::ExitCode;
 use training::Training;
 
-/// Processes on each of the eight GPUs that clients are asked about.
-const EACH: usize = 2;
+/// Processes on each of the eight GPUs in the client measurements.
+const PROCESSES_PER_GPU: usize = 2;
 
 fn main() -> ExitCode {
     let callgrind = Callgrind::find();
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let comparison = budgets.compare(&counts(callgrind.as_ref()));
+    let comparison = budgets.compare(&measure_all(callgrind.as_ref()));
     print!("{}", comparison.table);
     for failure in &comparison.failures {
         eprintln!("budget: {failure}");
@@ -85,17 +86,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn counts(callgrind: Option<&Callgrind>) -> Vec<Count> {
-    let mut counts = programs::bytes();
-    counts.extend(programs::crates());
-    let stage = Stage::new();
-    let training = Training::on(&stage, EACH);
+fn measure_all(callgrind: Option<&Callgrind>) -> Vec<Count> {
+    let mut counts = programs::program_sizes();
+    counts.extend(programs::crate_counts());
+    let stage = TestBox::new();
+    let training = Training::start(&stage, PROCESSES_PER_GPU);
     let daemon = training.start_as_installed(&stage);
-    daemon::settle(&stage, daemon::KNOWN);
-    counts.extend(clients::counts(&stage, callgrind));
-    counts.push(daemon::threads(&daemon));
+    daemon::wait_for_polls(&stage, daemon::POLLS_TO_KNOW_PROCESSES);
+    counts.extend(clients::measure_clients(&stage, callgrind));
+    counts.push(daemon::count_threads(&daemon));
     daemon.stop();
     drop(training);
-    counts.extend(daemon::memory());
+    counts.extend(daemon::measure_memory());
     counts
 }

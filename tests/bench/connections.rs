@@ -1,13 +1,12 @@
-//! What a look at the connections of 64 processes costs, with a thousand sockets in
-//! their network: of processes that have few files open, and of processes that each
-//! have all of these sockets.
+//! Measures the reading of connections of 64 processes on a network with a thousand sockets:
+//! first processes with few open files, then processes that each have all these sockets.
 //!
 //! `cargo bench -p gpukill-tests --bench connections`
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it prints its measurements")]
 
-use gpukill_tests::harness::Actor;
-use gpukilld::sockets::connections;
+use gpukill_tests::harness::TestProcess;
+use gpukilld::sockets::count_clients;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const PROCESSES: u32 = 64;
 
-/// Both ends of each are sockets, and a process may have 1,024 files open.
+/// Both ends of a pair are sockets, and a process may have 1,024 files open.
 const PAIRS: usize = 499;
 
 const ROUNDS: usize = 20;
@@ -29,35 +28,35 @@ fn main() {
             (client, server.accept().expect("its other end").0)
         })
         .collect();
-    let actors: Vec<Actor> = (0..PROCESSES).map(|_| Actor::start("idle")).collect();
-    let idle: Vec<u32> = actors.iter().map(Actor::pid).collect();
-    tell("64 processes with few files", Path::new("/proc"), &idle);
+    let actors: Vec<TestProcess> = (0..PROCESSES).map(|_| TestProcess::start("idle")).collect();
+    let idle: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+    measure("64 processes with few files", Path::new("/proc"), &idle);
 
-    // This very process, under many pids.
+    // This process, under many pids.
     let root = tempfile::tempdir().expect("a directory");
     let busy: Vec<u32> = (1..=PROCESSES).collect();
     for pid in &busy {
         let own = format!("/proc/{}", std::process::id());
         symlink(own, root.path().join(pid.to_string())).expect("a link");
     }
-    tell("64 processes with 1,000 sockets each", root.path(), &busy);
+    measure("64 processes with 1,000 sockets each", root.path(), &busy);
     drop(pairs);
 }
 
-fn tell(what: &str, root: &Path, pids: &[u32]) {
+fn measure(what: &str, root: &Path, pids: &[u32]) {
     let mut took: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
             let begin = Instant::now();
-            let counts = connections(root, pids);
+            let counts = count_clients(root, pids);
             let took = begin.elapsed();
             assert_eq!(counts.len(), pids.len());
             took
         })
         .collect();
     took.sort_unstable();
-    let counts = connections(root, pids);
+    let counts = count_clients(root, pids);
     println!(
-        "{what}: median {:?}, longest {:?} of {ROUNDS} looks; the first has {:?}",
+        "{what}: median {:?}, longest {:?} of {ROUNDS} readings; the first process has {:?}",
         took[ROUNDS / 2],
         took[ROUNDS - 1],
         counts.first()

@@ -1,35 +1,34 @@
-//! Processes that have nothing to do with a GPU, for the benches: so many as a
-//! host has, with 26 descriptors each.
+//! Processes without a GPU for the benches: as many as a host has, with 26 descriptors each.
 
-use gpukill_tests::harness::Actor;
+use gpukill_tests::harness::TestProcess;
 use rustix::fs::{Mode, OFlags};
 use std::fs::read_dir;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
-/// Real processes that sleep, until it is dropped.
+/// Real processes that sleep until they are dropped.
 #[derive(Default)]
-pub(crate) struct Crowd(Vec<Actor>);
+pub(crate) struct HostProcesses(Vec<TestProcess>);
 
-impl Crowd {
-    /// Starts as many as the host lacks.
+impl HostProcesses {
+    /// Starts processes until the host has this many.
     pub(crate) fn grow_to(&mut self, many: usize) {
         let descriptors = descriptors();
-        // Others end meanwhile.
+        // Other processes end meanwhile.
         loop {
-            let before = processes().len();
+            let before = host_pids().len();
             if before >= many {
                 break;
             }
-            let new = (before..many).map(|_| Actor::of(Command::new("sleep").arg("100000")));
+            let new =
+                (before..many).map(|_| TestProcess::spawn(Command::new("sleep").arg("100000")));
             self.0.extend(new);
         }
         drop(descriptors);
     }
 }
 
-/// The pids of all processes of the host.
-pub(crate) fn processes() -> Vec<u32> {
+pub(crate) fn host_pids() -> Vec<u32> {
     let entries = read_dir("/proc").unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name());
     names
@@ -37,14 +36,14 @@ pub(crate) fn processes() -> Vec<u32> {
         .collect()
 }
 
-/// How many descriptors they have open, of those that may be looked into.
+/// The number of open descriptors of all processes whose descriptors are readable.
 pub(crate) fn open_descriptors() -> usize {
     let of = |pid| read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-    processes().into_iter().map(of).sum()
+    host_pids().into_iter().map(of).sum()
 }
 
-/// What a process on a real host has open, and the crowd inherits: pipes,
-/// sockets, files, `/dev/null`. With its own three, 26.
+/// The descriptors that a process on a real host has open and these processes inherit: pipes,
+/// sockets, files, `/dev/null`. With standard input, output and error there are 26.
 fn descriptors() -> Vec<OwnedFd> {
     let mut all: Vec<OwnedFd> = Vec::new();
     for _ in 0..4 {

@@ -1,8 +1,8 @@
-//! `cargo bench -p gpukill-tests --bench day`: what a long life does to the
-//! daemon. 43,200 polls, as many as a day has at one every 2 s, at the shortest
-//! interval of 100 ms: 72 minutes. 8 GPUs; every 3 s other processes use them.
+//! `cargo bench -p gpukill-tests --bench day`: the daemon over a long life. It makes 43,200
+//! polls, as many as in a day with a poll every 2 s, at the shortest interval of 100 ms: 72
+//! minutes. The box has 8 GPUs; every 3 s other processes use them.
 //!
-//! A number after `--` is how many polls to make instead.
+//! A number after `--` replaces the number of polls.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -13,23 +13,22 @@
 #[path = "process.rs"]
 mod process;
 
-use gpukill_tests::harness::{Actor, Daemon, Stage};
-use process::{field, file};
+use gpukill_tests::harness::{Daemon, TestBox, TestProcess};
+use process::{process_file, status_field};
 use serde_json::json;
 use std::time::Duration;
 
-/// The polls of a day.
-const DAY: u64 = 43_200;
+const POLLS_PER_DAY: u64 = 43_200;
 
 const ROWS: u64 = 24;
 
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
-    let most = numbers.next_back().unwrap_or(DAY);
-    let stage = Stage::new();
-    let mut actors = other_actors(&stage);
-    let mut command = stage.daemon();
-    // Half as often beside the polls as by default: the shortest there is.
+    let most = numbers.next_back().unwrap_or(POLLS_PER_DAY);
+    let stage = TestBox::new();
+    let mut actors = start_processes(&stage);
+    let mut command = stage.daemon_command();
+    // Half as often relative to the polls as by default: this is the shortest interval.
     command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1s");
     let daemon = stage.start_with(&mut command);
     println!(
@@ -46,13 +45,13 @@ fn main() {
         "fds",
         "store kB"
     );
-    let (mut sensor, mut restarts, mut next) = (daemon.sensor(), 0, 0);
+    let (mut sensor, mut restarts, mut next) = (daemon.sensor_pid(), 0, 0);
     loop {
         let status = stage.json(&["status", "-o", "json"]);
         let number = |field: &str| status[field].as_u64().unwrap();
         let polls = number("polls");
-        if daemon.sensor() != sensor {
-            sensor = daemon.sensor();
+        if daemon.sensor_pid() != sensor {
+            sensor = daemon.sensor_pid();
             restarts += 1;
         }
         if polls >= next {
@@ -68,21 +67,23 @@ fn main() {
             break;
         }
         std::thread::sleep(Duration::from_secs(3));
-        actors = turned_over(&stage, actors);
+        actors = replace_processes(&stage, actors);
     }
     daemon.stop();
 }
 
-/// Other processes on the GPUs from now on. The old ones end after that: as on a
-/// real box, the driver may name a pid a moment too long.
-fn turned_over(stage: &Stage, old: Vec<Actor>) -> Vec<Actor> {
-    let new = other_actors(stage);
+/// Puts other processes on the GPUs. The old ones end afterwards: as on a real box, the driver
+/// may list a pid for a moment after its end.
+fn replace_processes(stage: &TestBox, old: Vec<TestProcess>) -> Vec<TestProcess> {
+    let new = start_processes(stage);
     drop(old);
     new
 }
 
-fn other_actors(stage: &Stage) -> Vec<Actor> {
-    let actors: Vec<Actor> = (0..64).map(|_| Actor::start("python train.py")).collect();
+fn start_processes(stage: &TestBox) -> Vec<TestProcess> {
+    let actors: Vec<TestProcess> = (0..64)
+        .map(|_| TestProcess::start("python train.py"))
+        .collect();
     let gpus: Vec<_> = actors
         .chunks(8)
         .map(|actors| {
@@ -93,7 +94,7 @@ fn other_actors(stage: &Stage) -> Vec<Actor> {
             json!({"processes": processes})
         })
         .collect();
-    stage.play(&json!({"gpus": gpus}));
+    stage.set_driver_state(&json!({"gpus": gpus}));
     actors
 }
 
@@ -104,13 +105,15 @@ fn print_row(daemon: &Daemon, sensor: u32, polls: &[u64; 3], stored: u64) {
         polls[0],
         polls[1],
         polls[2],
-        field(pid, "VmRSS:"),
-        field(pid, "RssAnon:"),
-        std::fs::read_dir(file(pid, "fd")).unwrap().count(),
-        field(pid, "Threads:"),
-        field(sensor, "VmRSS:"),
-        field(sensor, "RssAnon:"),
-        std::fs::read_dir(file(sensor, "fd")).unwrap().count(),
+        status_field(pid, "VmRSS:"),
+        status_field(pid, "RssAnon:"),
+        std::fs::read_dir(process_file(pid, "fd")).unwrap().count(),
+        status_field(pid, "Threads:"),
+        status_field(sensor, "VmRSS:"),
+        status_field(sensor, "RssAnon:"),
+        std::fs::read_dir(process_file(sensor, "fd"))
+            .unwrap()
+            .count(),
         stored / 1024
     );
 }

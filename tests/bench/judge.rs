@@ -1,5 +1,5 @@
-//! `cargo bench -p gpukill-tests --bench judge`: what judging one bucket costs: of
-//! 10,000 processes by 1,000 rules, and of a common box by a common file.
+//! `cargo bench -p gpukill-tests --bench judge`: the cost of evaluating one sample, with 10,000
+//! processes and 1,000 rules, and with a common box and a common rule file.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -7,21 +7,21 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-use gpukill_policy::guard::bucket::{About, Bucket, Judged, JudgedDevice};
 use gpukill_policy::guard::rules::*;
-use gpukill_policy::guard::schedule::{Civil, Hours};
-use gpukill_policy::guard::{Memory, Rulebook, judge};
-use gpukill_policy::select::pattern;
+use gpukill_policy::guard::sample::{DeviceSample, GuardSample, ProcessFacts, RunSample};
+use gpukill_policy::guard::schedule::{Hours, LocalTime};
+use gpukill_policy::guard::{CompiledRules, GuardState, evaluate};
+use gpukill_policy::select::compile_pattern;
 use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
-use gpukill_proto::guard::{GuardMode, JudgedRun, Person};
-use gpukill_proto::snapshot::{DeviceId, NetworkRole};
+use gpukill_proto::guard::{GuardMode, Person, RunKey};
+use gpukill_proto::model::{DeviceId, NetworkRole};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// A bucket is so long.
+/// The sample interval.
 const SAMPLE_MS: u64 = 10_000;
 
 fn main() {
@@ -29,25 +29,25 @@ fn main() {
         "{:<44} {:>10} {:>10} {:>10} {:>9} {:>8}",
         "", "first ms", "mean ms", "max ms", "records", "KiB kept"
     );
-    let crowd = Crowd {
+    let crowd = SimulatedProcesses {
         processes: 10_000,
         owners: 500,
         devices: 64,
     };
-    let common = Crowd {
+    let common = SimulatedProcesses {
         processes: 64,
         owners: 8,
         devices: 8,
     };
-    measured("10,000 processes, 1,000 rules", &crowd, many_rules(1.0), 40);
-    measured(
+    measure("10,000 processes, 1,000 rules", &crowd, many_rules(1.0), 40);
+    measure(
         "10,000 processes, 1,000 rules, none broken",
         &crowd,
         many_rules(1e3),
         40,
     );
-    measured("10,000 processes, defaults alone", &crowd, few_rules(), 40);
-    measured(
+    measure("10,000 processes, defaults alone", &crowd, few_rules(), 40);
+    measure(
         "64 processes, defaults and two rules",
         &common,
         few_rules(),
@@ -55,27 +55,27 @@ fn main() {
     );
 }
 
-struct Crowd {
+struct SimulatedProcesses {
     processes: u32,
     owners: u32,
     devices: u32,
 }
 
-fn measured(name: &str, crowd: &Crowd, rules: Rules, buckets: u32) {
-    let book = Rulebook::of(rules);
-    let mut memory = Memory::default();
-    let abouts: Vec<Arc<About>> = (0..crowd.processes)
-        .map(|pid| Arc::new(about(pid, crowd)))
+fn measure(name: &str, crowd: &SimulatedProcesses, rules: RuleSet, buckets: u32) {
+    let book = CompiledRules::new(rules);
+    let mut memory = GuardState::default();
+    let abouts: Vec<Arc<ProcessFacts>> = (0..crowd.processes)
+        .map(|pid| Arc::new(process_facts(pid, crowd)))
         .collect();
     let mut first = Duration::ZERO;
     let (mut total, mut most) = (Duration::ZERO, Duration::ZERO);
     let mut records = 0;
     for nth in 0..buckets {
-        let bucket = bucket(crowd, &abouts, nth);
+        let bucket = sample(crowd, &abouts, nth);
         let began = Instant::now();
-        let judgement = judge(&book, &mut memory, &bucket);
+        let judgement = evaluate(&book, &mut memory, &bucket);
         let took = began.elapsed();
-        assert_eq!(judgement.beyond.total(), 0, "there is room for all of it");
+        assert_eq!(judgement.overflow.total(), 0, "there is room for all of it");
         records += judgement.records.len();
         if nth == 0 {
             first = took;
@@ -94,20 +94,20 @@ fn measured(name: &str, crowd: &Crowd, rules: Rules, buckets: u32) {
     );
 }
 
-fn about(pid: u32, crowd: &Crowd) -> About {
+fn process_facts(pid: u32, crowd: &SimulatedProcesses) -> ProcessFacts {
     let owner = pid % crowd.owners;
-    About {
+    ProcessFacts {
         owner: Some(Person {
             name: format!("user{owner}"),
             uid: Some(1_000 + owner),
         }),
         user: Some((Some(format!("user{owner}")), 1_000 + owner)),
         login_uid: Some(None),
-        nameless: Vec::new(),
+        nameless_uids: Vec::new(),
         login_name: None,
         login_groups: None,
         is_contained: Some(false),
-        is_of_the_box: Some(true),
+        in_host_user_namespace: Some(true),
         has_trusted_name: Some(false),
         groups: Some(vec![format!("group{}", owner % 50), "gpu".into()]),
         name: Some("python".into()),
@@ -136,10 +136,10 @@ fn gauge(value: u64) -> Gauge {
     }
 }
 
-fn bucket(crowd: &Crowd, abouts: &[Arc<About>], nth: u32) -> Bucket {
+fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
     let from = Timestamp(i64::from(nth) * 10_000);
     let device = |index: u32| {
-        let judged = JudgedDevice {
+        let judged = DeviceSample {
             index,
             name: Some("NVIDIA H100 80GB HBM3".into()),
             pci: Some(format!("0000:{index:02x}:00.0")),
@@ -156,14 +156,14 @@ fn bucket(crowd: &Crowd, abouts: &[Arc<About>], nth: u32) -> Bucket {
     };
     let runs = (0_u32..).zip(abouts).map(|(pid, about)| {
         let device = pid % crowd.devices;
-        let run = JudgedRun {
+        let run = RunKey {
             pid,
             start_ticks: u64::from(pid) * 7,
             device: DeviceId(format!("GPU-{device:08x}")),
             instance: None,
         };
-        let judged = Judged {
-            about: Arc::clone(about),
+        let judged = RunSample {
+            facts: Arc::clone(about),
             first_seen: Timestamp(0),
             usage: RunUsage {
                 held_ms: SAMPLE_MS,
@@ -175,38 +175,38 @@ fn bucket(crowd: &Crowd, abouts: &[Arc<About>], nth: u32) -> Bucket {
         };
         (Arc::new(run), judged)
     });
-    Bucket {
+    GuardSample {
         from,
         until: Timestamp(from.0 + 10_000),
-        seen_ms: SAMPLE_MS,
-        civil: Civil::default(),
+        observed_ms: SAMPLE_MS,
+        local_time: LocalTime::default(),
         devices: (0..crowd.devices).map(device).collect(),
         runs: runs.collect(),
     }
 }
 
-fn behaviour(name: String, members: Members, conduct: Conduct) -> Behaviour {
-    Behaviour {
+fn behaviour(name: String, members: Members, conduct: ForbiddenBehaviour) -> BehaviourRule {
+    BehaviourRule {
         name,
         members,
         except_users: vec!["root".into()],
         gpus: Vec::new(),
         processes: vec![Glob {
             typed: "python*".into(),
-            regex: pattern("^python.*$").unwrap(),
+            regex: compile_pattern("^python.*$").unwrap(),
         }],
         command: Some(Pattern {
             typed: "train".into(),
-            regex: pattern("train").unwrap(),
+            regex: compile_pattern("train").unwrap(),
         }),
-        conduct,
+        behaviour: conduct,
         measures: Measures::default(),
         ends_services: false,
     }
 }
 
-fn few_rules() -> Rules {
-    Rules {
+fn few_rules() -> RuleSet {
+    RuleSet {
         mode: GuardMode::DryRun,
         defaults: Limits {
             memory: Some(Bytes(16 * GIB)),
@@ -220,7 +220,7 @@ fn few_rules() -> Rules {
             behaviour(
                 "waste".into(),
                 Members::default(),
-                Conduct::Waste {
+                ForbiddenBehaviour::Waste {
                     below: Percent(5),
                     min_memory: Bytes(4 * GIB),
                     hours: Duration::from_secs(7_200),
@@ -229,18 +229,18 @@ fn few_rules() -> Rules {
             behaviour(
                 "growth".into(),
                 Members::default(),
-                Conduct::Growth {
+                ForbiddenBehaviour::Growth {
                     by: Bytes(8 * GIB),
                     within: Duration::from_secs(7_200),
                 },
             ),
         ],
-        ..Rules::default()
+        ..RuleSet::default()
     }
 }
 
-/// 400 persons, 100 groups, 100 devices, 100 times, 300 behaviours.
-fn many_rules(wide: f64) -> Rules {
+/// Rules for 400 persons, 100 groups, 100 devices, 100 times and 300 behaviours.
+fn many_rules(wide: f64) -> RuleSet {
     let wide = |gib: u64| Some(Bytes((gib as f64 * wide) as u64 * GIB));
     let user = |nth: u32| UserPolicy {
         name: format!("user{nth}"),
@@ -285,7 +285,7 @@ fn many_rules(wide: f64) -> Rules {
             users: vec![format!("user{nth}")],
             ..Members::default()
         };
-        let conduct = Conduct::Idle {
+        let conduct = ForbiddenBehaviour::Idle {
             limit: Duration::from_secs(600),
             min_memory: Bytes(GIB),
             with_connections: false,
@@ -293,7 +293,7 @@ fn many_rules(wide: f64) -> Rules {
         };
         behaviour(format!("rule{nth}"), members, conduct)
     };
-    Rules {
+    RuleSet {
         users: (0..400).map(user).collect(),
         groups: (0..100).map(group).collect(),
         gpus: (0..100).map(gpu).collect(),

@@ -1,11 +1,10 @@
-//! `cargo bench -p gpukill-tests --bench kill`: how long it takes to end 1, 20 and
-//! 200 processes at once, from the client's start to its end; what the slowest of
-//! them took, which no kill of all can undercut; and whether polls came late for
-//! it. The driver gives memory back at once.
+//! `cargo bench -p gpukill-tests --bench kill`: the time to end 1, 20 and 200 processes at
+//! once, from the client's start to its end; the time of the slowest process, which is the
+//! lower bound for the whole kill; and whether polls were late. The driver releases memory at
+//! once.
 //!
-//! Those of the second kind ignore SIGTERM, have a second for it, and are ended by
-//! force. The number after `--` is how often each row is measured; the median is
-//! printed.
+//! Processes of the second kind ignore SIGTERM, have a second for it, and are ended by force.
+//! The number after `--` is how often each row is measured; the median is printed.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -13,21 +12,21 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-use gpukill_tests::harness::{Actor, Driver, Stage, eventually};
+use gpukill_tests::harness::{FakeDriver, TestBox, TestProcess, eventually};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 const AT_ONCE: [usize; 3] = [1, 20, 200];
 
-/// What a process does about SIGTERM.
+/// How a process handles SIGTERM.
 #[derive(Clone, Copy)]
-enum Kind {
+enum SigtermHandling {
     Ends,
     Ignores,
 }
 
-impl Kind {
+impl SigtermHandling {
     fn name(self) -> &'static str {
         match self {
             Self::Ends => "end by SIGTERM",
@@ -35,13 +34,13 @@ impl Kind {
         }
     }
 
-    fn start(self) -> Actor {
+    fn start(self) -> TestProcess {
         match self {
-            Self::Ends => Actor::start("python"),
-            // What is ignored stays so in what is executed.
+            Self::Ends => TestProcess::start("python"),
+            // An ignored signal stays ignored after exec.
             Self::Ignores => {
                 let script = "trap '' TERM; exec sleep 1000";
-                Actor::of(Command::new("sh").args(["-c", script]))
+                TestProcess::spawn(Command::new("sh").args(["-c", script]))
             }
         }
     }
@@ -54,25 +53,25 @@ fn main() {
         "{:<16} {:>5} {:>9} {:>12} {:>12} {:>6} {:>5}",
         "processes", "many", "wall, ms", "slowest, ms", "planned, ms", "polls", "late"
     );
-    for kind in [Kind::Ends, Kind::Ignores] {
+    for kind in [SigtermHandling::Ends, SigtermHandling::Ignores] {
         for many in AT_ONCE {
             measure(kind, many, times);
         }
     }
 }
 
-fn measure(kind: Kind, many: usize, times: usize) {
-    let stage = Stage::new();
-    let mut daemon = stage.daemon();
+fn measure(kind: SigtermHandling, many: usize, times: usize) {
+    let stage = TestBox::new();
+    let mut daemon = stage.daemon_command();
     let daemon = stage.start_with(daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
-    let driver = Driver::start(&stage, Duration::ZERO);
+    let driver = FakeDriver::start(&stage, Duration::ZERO);
     let (mut walls, mut slowest, mut planned) = (Vec::new(), Vec::new(), Vec::new());
-    let before = polls(&stage);
+    let before = poll_counts(&stage);
     for _ in 0..times {
-        let actors: Vec<Actor> = (0..many).map(|_| kind.start()).collect();
-        let pids: Vec<u32> = actors.iter().map(Actor::pid).collect();
-        driver.lists(&pids);
-        eventually("they are listed", || {
+        let actors: Vec<TestProcess> = (0..many).map(|_| kind.start()).collect();
+        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+        driver.add_processes(&pids);
+        eventually("the processes are listed", || {
             let list = stage.list();
             (list["procs"].as_array()?.len() == many).then_some(())
         });
@@ -84,9 +83,9 @@ fn measure(kind: Kind, many: usize, times: usize) {
         let begun = Instant::now();
         let report = stage.json(&[&arguments[..], &more[..]].concat());
         walls.push(begun.elapsed());
-        slowest.push(slowest_of(&report, many));
+        slowest.push(slowest_process(&report, many));
     }
-    let after = polls(&stage);
+    let after = poll_counts(&stage);
     println!(
         "{:<16} {many:>5} {:>9} {:>12} {:>12} {:>6} {:>5}",
         kind.name(),
@@ -99,7 +98,7 @@ fn measure(kind: Kind, many: usize, times: usize) {
     daemon.stop();
 }
 
-fn slowest_of(report: &Value, many: usize) -> Duration {
+fn slowest_process(report: &Value, many: usize) -> Duration {
     let outcomes = report["outcomes"].as_array().unwrap();
     let ended = outcomes.iter().filter(|it| it["ending"] == "ended");
     assert_eq!(ended.count(), many, "{report:#}");
@@ -112,8 +111,8 @@ fn median(mut times: Vec<Duration>) -> u128 {
     times.get(times.len() / 2).unwrap().as_millis()
 }
 
-/// How many polls there were, and how many of them began late.
-fn polls(stage: &Stage) -> (u64, u64) {
+/// The number of polls, and how many of them started late.
+fn poll_counts(stage: &TestBox) -> (u64, u64) {
     let status = stage.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))

@@ -1,11 +1,11 @@
-//! `cargo bench -p gpukill-tests --bench killed`: kills the daemon with SIGKILL,
-//! 1,000 times, at random moments: while it starts, while it writes samples, and
-//! while clients have it end processes. Each time both files have to be whole,
-//! every process that it ended has to be in the record, with every act of a run
-//! before settled, and the sums of runs, minutes and samples have to agree.
+//! `cargo bench -p gpukill-tests --bench killed`: kills the daemon with SIGKILL 1,000 times at
+//! random moments: while it starts, while it writes samples, and while clients end processes.
+//! After each kill both files must be intact, every ended process must be in the record, every
+//! action of an earlier run must be settled, and the sums of runs, minutes and samples must
+//! agree.
 //!
-//! The first number after `--` is how often it is killed instead; the second how
-//! many boxes are killed side by side.
+//! The first number after `--` replaces the number of kills; the second is how many boxes run
+//! in parallel.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -13,30 +13,30 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-use gpukill_tests::harness::{Actor, Driver, Stage, built, is_over};
-use gpukilld::untrusted::times;
+use gpukill_tests::harness::{FakeDriver, TestBox, TestProcess, binaries, process_has_ended};
+use gpukilld::fuzz_api::times;
 use rusqlite::Connection;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The longest that a daemon lives, from its socket on, in milliseconds.
-const LONGEST: u64 = 1_500;
+/// The longest life of a daemon after its socket exists, in milliseconds.
+const MAX_LIFE_MS: u64 = 1_500;
 
-/// The processes that clients have it end, in each of its lives.
-const ACTORS: usize = 3;
+/// The processes that clients end in each life of the daemon.
+const PROCESSES_PER_LIFE: usize = 3;
 
-/// What was seen, added up.
+/// The totals of all runs.
 #[derive(Debug, Default)]
-struct Seen {
+struct Totals {
     kills: usize,
-    /// Clients that were told that an act is recorded.
-    told: usize,
-    /// Processes that were ended, whether a client heard of it or not.
+    /// Clients that received an answer that their action is recorded.
+    recorded_answers: usize,
+    /// Processes that were ended, whether or not a client received the answer.
     ended: usize,
-    /// Daemons that were killed while an act was under way.
-    during_acts: usize,
+    /// Daemons that were killed while an action was in progress.
+    during_actions: usize,
     actions: i64,
     interrupted: i64,
     samples: i64,
@@ -48,13 +48,13 @@ fn main() {
     let numbers: Vec<usize> = numbers.collect();
     let times = numbers.first().copied().unwrap_or(1_000);
     let boxes = numbers.get(1).copied().unwrap_or(2).max(1);
-    let _ = built();
+    let _ = binaries();
     let begun = Instant::now();
-    let seen: Vec<Seen> = std::thread::scope(|scope| {
+    let seen: Vec<Totals> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..boxes)
             .map(|number| {
                 let share = times / boxes + usize::from(number < times % boxes);
-                scope.spawn(move || kill_again_and_again(share, number as u64))
+                scope.spawn(move || kill_repeatedly(share, number as u64))
             })
             .collect();
         let ended = threads.into_iter().map(|thread| thread.join().unwrap());
@@ -66,64 +66,64 @@ fn main() {
     println!("all sound, {} s", begun.elapsed().as_secs());
 }
 
-fn kill_again_and_again(times: usize, number: u64) -> Seen {
-    let stage = Stage::new();
-    let driver = Driver::start(&stage, Duration::ZERO);
-    let mut chance = Chance::new(number);
-    let mut seen = Seen::default();
-    let mut actors: Vec<Actor> = Vec::new();
+fn kill_repeatedly(times: usize, number: u64) -> Totals {
+    let stage = TestBox::new();
+    let driver = FakeDriver::start(&stage, Duration::ZERO);
+    let mut chance = MomentGenerator::new(number);
+    let mut seen = Totals::default();
+    let mut actors: Vec<TestProcess> = Vec::new();
     for _ in 0..times {
-        actors.retain(|actor| !is_over(actor.pid()));
-        while actors.len() < ACTORS {
-            let actor = Actor::start("python train.py");
-            driver.lists(&[actor.pid()]);
+        actors.retain(|actor| !process_has_ended(actor.pid()));
+        while actors.len() < PROCESSES_PER_LIFE {
+            let actor = TestProcess::start("python train.py");
+            driver.add_processes(&[actor.pid()]);
             actors.push(actor);
         }
-        let pids: Vec<u32> = actors.iter().map(Actor::pid).collect();
-        let daemon = stage.launch(&mut stage.daemon(), &stage.socket());
+        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+        let daemon = stage.launch(&mut stage.daemon_command(), &stage.socket());
         let is_killed = AtomicBool::new(false);
         let told: Vec<u32> = std::thread::scope(|scope| {
             let clients: Vec<_> = pids
                 .iter()
                 .map(|pid| {
                     let (stage, is_killed) = (&stage, &is_killed);
-                    let later = Duration::from_millis(chance.below(LONGEST / 2));
+                    let later = Duration::from_millis(chance.below(MAX_LIFE_MS / 2));
                     scope.spawn(move || {
                         std::thread::sleep(later);
-                        has_it_ended(stage, *pid, is_killed).then_some(*pid)
+                        end_process(stage, *pid, is_killed).then_some(*pid)
                     })
                 })
                 .collect();
-            std::thread::sleep(Duration::from_micros(chance.below(1_000 * LONGEST)));
+            std::thread::sleep(Duration::from_micros(chance.below(1_000 * MAX_LIFE_MS)));
             daemon.kill();
             is_killed.store(true, Ordering::Relaxed);
             let told = clients.into_iter().filter_map(|it| it.join().unwrap());
             told.collect()
         });
         seen.kills += 1;
-        seen.told += told.len();
-        let ended = pids.into_iter().filter(|pid| is_over(*pid));
+        seen.recorded_answers += told.len();
+        let ended = pids.into_iter().filter(|pid| process_has_ended(*pid));
         let mut must_be_there: Vec<u32> = ended.collect();
         seen.ended += must_be_there.len();
         must_be_there.extend(told);
-        assert_sound(&stage, &must_be_there, &mut seen);
+        assert_intact(&stage, &must_be_there, &mut seen);
     }
-    // The last one settles what is left.
+    // The last daemon settles the actions that are open.
     stage.start().stop();
-    assert_sound(&stage, &[], &mut seen);
+    assert_intact(&stage, &[], &mut seen);
     let audit = Connection::open(stage.path("state/audit.db")).unwrap();
     let left = "SELECT count(*) FROM action WHERE finished_at IS NULL";
-    assert_eq!(number_of(&audit, left), 0);
+    assert_eq!(query_number(&audit, left), 0);
     let interrupted = "SELECT count(*) FROM action WHERE word = 'interrupted'";
-    seen.interrupted = number_of(&audit, interrupted);
+    seen.interrupted = query_number(&audit, interrupted);
     seen
 }
 
-/// Has a process ended; whether it is told that this is recorded.
-fn has_it_ended(stage: &Stage, pid: u32, is_killed: &AtomicBool) -> bool {
+/// Ends a process. Returns whether the client received an answer that the action is recorded.
+fn end_process(stage: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
     while !is_killed.load(Ordering::Relaxed) {
         let ran = stage.ctl(&["kill", &pid.to_string(), "-o", "json"]);
-        // Not listed yet, or nobody there any more: no document.
+        // The output is no document if the process is not listed yet, or no daemon runs.
         let document: Result<Value, _> = serde_json::from_str(&ran.stdout);
         if let Ok(document) = document
             && document["outcomes"].is_array()
@@ -136,9 +136,8 @@ fn has_it_ended(stage: &Stage, pid: u32, is_killed: &AtomicBool) -> bool {
     false
 }
 
-/// Looks at a copy of the files, so that the next daemon finds them as they were
-/// left.
-fn assert_sound(stage: &Stage, must_be_there: &[u32], seen: &mut Seen) {
+/// Inspects a copy of the files, so that the next daemon finds them as they were left.
+fn assert_intact(stage: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(stage.path("state")).unwrap() {
         let path = entry.unwrap().path();
@@ -155,21 +154,21 @@ fn assert_sound(stage: &Stage, must_be_there: &[u32], seen: &mut Seen) {
             .pragma_query_value(None, "integrity_check", |row| row.get(0))
             .unwrap();
         assert_eq!(found, "ok", "{file}");
-        // Killed before its schema was there.
+        // The daemon was killed before it created the schema.
         let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('action', 'rolled')";
-        (number_of(&database, tables) > 0).then_some(database)
+        (query_number(&database, tables) > 0).then_some(database)
     };
     let (audit, samples) = (opened("audit.db"), opened("samples.db"));
     assert!(audit.is_some() || must_be_there.is_empty());
     if let Some(audit) = audit {
-        assert_acts(&audit, must_be_there, seen);
+        assert_actions(&audit, must_be_there, seen);
     }
     if let Some(samples) = samples {
         assert_sums(&samples, seen);
     }
 }
 
-fn assert_acts(audit: &Connection, must_be_there: &[u32], seen: &mut Seen) {
+fn assert_actions(audit: &Connection, must_be_there: &[u32], seen: &mut Totals) {
     for pid in must_be_there {
         let plan = format!("%\"pid\":{pid},%");
         let select = "SELECT count(*) FROM action WHERE plan LIKE ?1 AND word IS NOT 'refused'";
@@ -179,13 +178,13 @@ fn assert_acts(audit: &Connection, must_be_there: &[u32], seen: &mut Seen) {
     let newest = "(SELECT run FROM action ORDER BY id DESC LIMIT 1)";
     let older =
         format!("SELECT count(*) FROM action WHERE finished_at IS NULL AND run IS NOT {newest}");
-    assert_eq!(number_of(audit, &older), 0, "not settled");
+    assert_eq!(query_number(audit, &older), 0, "not settled");
     let odd = "SELECT count(*) FROM action WHERE (finished_at IS NULL) != (word IS NULL)
         OR (word NOT IN ('done', 'partly', 'failed', 'refused', 'interrupted', 'unrecorded'))";
-    assert_eq!(number_of(audit, odd), 0);
+    assert_eq!(query_number(audit, odd), 0);
     let under_way = "SELECT count(*) FROM action WHERE finished_at IS NULL";
-    seen.during_acts += usize::from(number_of(audit, under_way) > 0);
-    let actions = number_of(audit, "SELECT count(*) FROM action");
+    seen.during_actions += usize::from(query_number(audit, under_way) > 0);
+    let actions = query_number(audit, "SELECT count(*) FROM action");
     assert!(
         actions >= seen.actions,
         "{actions} of {} are left",
@@ -194,15 +193,14 @@ fn assert_acts(audit: &Connection, must_be_there: &[u32], seen: &mut Seen) {
     seen.actions = actions;
 }
 
-/// What runs come to is what the samples do that are in minutes, and what the
-/// minutes do.
-fn assert_sums(samples: &Connection, seen: &mut Seen) {
-    let rolled = number_of(samples, "SELECT sample FROM rolled");
-    let of_samples = added_up(samples, "sample", rolled);
-    assert_eq!(added_up(samples, "minute", i64::MAX), of_samples);
-    let hours = number_of(samples, "SELECT minute FROM rolled");
-    let of_minutes = added_up(samples, "minute", hours);
-    assert_eq!(added_up(samples, "hour", i64::MAX), of_minutes);
+/// The sums of runs, of minutes, and of the samples that are rolled up into minutes must agree.
+fn assert_sums(samples: &Connection, seen: &mut Totals) {
+    let rolled = query_number(samples, "SELECT sample FROM rolled");
+    let of_samples = sum_usage(samples, "sample", rolled);
+    assert_eq!(sum_usage(samples, "minute", i64::MAX), of_samples);
+    let hours = query_number(samples, "SELECT minute FROM rolled");
+    let of_minutes = sum_usage(samples, "minute", hours);
+    assert_eq!(sum_usage(samples, "hour", i64::MAX), of_minutes);
     let select = "SELECT id, held_ms, busy_ms, idle_ms, unknown_ms FROM run";
     let mut statement = samples.prepare(select).unwrap();
     let rows = statement.query_map([], |row| {
@@ -213,21 +211,21 @@ fn assert_sums(samples: &Connection, seen: &mut Seen) {
     of_runs.retain(|_, times| *times != [0; 4]);
     assert_eq!(of_runs, of_samples);
     let (count, newest) = (
-        number_of(samples, "SELECT count(*) FROM sample"),
-        number_of(samples, "SELECT coalesce(max(id), 0) FROM sample"),
+        query_number(samples, "SELECT count(*) FROM sample"),
+        query_number(samples, "SELECT coalesce(max(id), 0) FROM sample"),
     );
-    assert_eq!(count, newest, "each has its id, and none is lost");
+    assert_eq!(count, newest, "every sample has its id, and none is lost");
     assert!(
         count >= seen.samples,
-        "{count} of {} are left",
+        "only {count} of {} samples are left",
         seen.samples
     );
     seen.samples = count;
-    seen.minutes = number_of(samples, "SELECT count(*) FROM minute");
+    seen.minutes = query_number(samples, "SELECT count(*) FROM minute");
 }
 
-/// The times of all runs in a table's rows up to this one.
-fn added_up(samples: &Connection, table: &str, until: i64) -> BTreeMap<i64, [u64; 4]> {
+/// The times of all runs in the rows of a table up to `until`.
+fn sum_usage(samples: &Connection, table: &str, until: i64) -> BTreeMap<i64, [u64; 4]> {
     let select = format!("SELECT usage FROM {table} WHERE id <= ?1");
     let mut statement = samples.prepare(&select).unwrap();
     let rows = statement.query_map([until], |row| row.get::<_, Vec<u8>>(0));
@@ -242,14 +240,14 @@ fn added_up(samples: &Connection, table: &str, until: i64) -> BTreeMap<i64, [u64
     sums
 }
 
-fn number_of(database: &Connection, select: &str) -> i64 {
+fn query_number(database: &Connection, select: &str) -> i64 {
     database.query_row(select, [], |row| row.get(0)).unwrap()
 }
 
-/// Numbers that nobody foresees, and no more than that.
-struct Chance(u64);
+/// Random numbers; their quality is sufficient for the choice of moments.
+struct MomentGenerator(u64);
 
-impl Chance {
+impl MomentGenerator {
     fn new(number: u64) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Self(u64::from(now.subsec_nanos()) << 8 | number << 1 | 1)

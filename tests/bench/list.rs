@@ -1,11 +1,10 @@
-//! `cargo bench -p gpukill-tests --bench list`: what looking at the GPUs costs,
-//! whole process, beside other tools in the same run over the same stand-in
-//! NVML: 8 GPUs with 2 processes each.
+//! `cargo bench -p gpukill-tests --bench list`: the cost of listing the GPUs, as whole
+//! processes, compared with other tools in the same run over the same stand-in NVML: 8 GPUs
+//! with 2 processes each.
 //!
-//! gpustat and nvitop are run by `$PYTHON` (else `python3`) where that has them,
-//! and left out with a sentence where it has not. Rounds go through all tools in
-//! turn, so that a noisy moment hits all of them. What does not depend on the machine,
-//! the bench `budget` counts.
+//! gpustat and nvitop run with `$PYTHON` (by default `python3`) and are left out with a message
+//! if it lacks them. Each round runs all tools in turn, so that a noisy moment affects all of
+//! them. The bench `budget` counts the costs that do not depend on the machine.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -16,7 +15,7 @@
 #[path = "training.rs"]
 mod training;
 
-use gpukill_tests::harness::Stage;
+use gpukill_tests::harness::TestBox;
 use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use training::Training;
 
 const ROUNDS: usize = 300;
 
-/// The Python tools take a second each: fewer rounds tell as much.
+/// The Python tools take a second each; fewer rounds suffice.
 const SLOW_ROUNDS: usize = 10;
 
 struct Tool {
@@ -35,8 +34,8 @@ struct Tool {
 }
 
 fn main() {
-    let stage = Stage::new();
-    let training = Training::on(&stage, 2);
+    let stage = TestBox::new();
+    let training = Training::start(&stage, 2);
     let daemon = training.start_as_installed(&stage);
 
     let mut tools = tools(&stage);
@@ -55,10 +54,10 @@ fn main() {
     daemon.stop();
 }
 
-fn tools(stage: &Stage) -> Vec<Tool> {
-    let mut list = stage.client(&["list"]);
+fn tools(stage: &TestBox) -> Vec<Tool> {
+    let mut list = stage.client_command(&["list"]);
     list.stdout(Stdio::null());
-    let mut details = stage.client(&["list", "--details"]);
+    let mut details = stage.client_command(&["list", "--details"]);
     details.stdout(Stdio::null());
     let tool = |name, command, rounds| Tool {
         name,
@@ -83,7 +82,7 @@ fn tools(stage: &Stage) -> Vec<Tool> {
     tools
 }
 
-fn python(stage: &Stage, module: &str, arguments: &[&str]) -> Option<Command> {
+fn python(stage: &TestBox, module: &str, arguments: &[&str]) -> Option<Command> {
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command

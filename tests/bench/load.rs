@@ -1,8 +1,8 @@
-//! `cargo bench -p gpukill-tests --bench load`: a thousand `gpukillctl list` at
-//! once, ten thousand one after the other, and both beside a hundred hostile
-//! connections. 8 GPUs with 8 processes each, polled every 2 s.
+//! `cargo bench -p gpukill-tests --bench load`: a thousand `gpukillctl list` at once, ten
+//! thousand in sequence, and both while a hundred hostile connections are open. The box has 8
+//! GPUs with 8 processes each, polled every 2 s.
 //!
-//! A number after `--` is how many clients run one after the other.
+//! A number after `--` is the number of clients in sequence.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -18,7 +18,7 @@ mod raw;
 #[path = "../src/suite/load/attacks.rs"]
 mod attacks;
 
-use gpukill_tests::harness::{Daemon, Stage};
+use gpukill_tests::harness::{Daemon, TestBox};
 use serde_json::json;
 use std::process::Stdio;
 use std::sync::Barrier;
@@ -29,8 +29,8 @@ const AT_ONCE: usize = 1_000;
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let in_sequence = numbers.next_back().unwrap_or(10_000);
-    let stage = Stage::new();
-    stage.open_to_all();
+    let stage = TestBox::new();
+    stage.make_world_accessible();
     let gpus: Vec<_> = (0..8)
         .map(|gpu| {
             let pids = (0..8).map(|n| 5_000_000 + gpu * 8 + n);
@@ -40,8 +40,8 @@ fn main() {
             json!({"processes": processes})
         })
         .collect();
-    stage.play(&json!({"gpus": gpus}));
-    let mut command = stage.daemon();
+    stage.set_driver_state(&json!({"gpus": gpus}));
+    let mut command = stage.daemon_command();
     command
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
@@ -63,30 +63,30 @@ fn main() {
         "{:<34} {:>75} {:>8}",
         "(before)",
         "",
-        daemon.resident() / 1024
+        daemon.resident_bytes() / 1024
     );
     let named = |timeout: &str| {
-        measured(
+        measure(
             &stage,
             &daemon,
-            &format!("1,000 at once, {timeout} s of patience"),
-            || at_once(&stage, timeout),
+            &format!("1,000 at once, request timeout {timeout} s"),
+            || run_at_once(&stage, timeout),
         );
     };
     named("5");
     named("60");
-    measured(&stage, &daemon, "one after the other", || {
-        sequence(&stage, in_sequence)
+    measure(&stage, &daemon, "one after the other", || {
+        run_in_sequence(&stage, in_sequence)
     });
-    let (_, let_in) = attacks::beside(&stage.socket(), || {
-        measured(&stage, &daemon, "1,000 at once, beside 100 hostile", || {
-            at_once(&stage, "60")
+    let (_, let_in) = attacks::run_under_attack(&stage.socket(), || {
+        measure(&stage, &daemon, "1,000 at once, beside 100 hostile", || {
+            run_at_once(&stage, "60")
         });
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
-    let (_, let_in) = attacks::beside(&stage.socket(), || {
-        measured(&stage, &daemon, "in sequence, beside 100 hostile", || {
-            sequence(&stage, in_sequence)
+    let (_, let_in) = attacks::run_under_attack(&stage.socket(), || {
+        measure(&stage, &daemon, "in sequence, beside 100 hostile", || {
+            run_in_sequence(&stage, in_sequence)
         });
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
@@ -95,28 +95,28 @@ fn main() {
         "{:<34} {:>75} {:>8}",
         "(15 s after)",
         "",
-        daemon.resident() / 1024
+        daemon.resident_bytes() / 1024
     );
     daemon.stop();
 }
 
-/// How long one client took, and whether it was answered.
-type Took = (Duration, bool);
+/// The duration of one client, and whether it was answered.
+type ClientResult = (Duration, bool);
 
-fn list(stage: &Stage, timeout: &str) -> Took {
-    let mut client = stage.client(&["list", "--request-timeout", timeout]);
+fn run_list(stage: &TestBox, timeout: &str) -> ClientResult {
+    let mut client = stage.client_command(&["list", "--request-timeout", timeout]);
     client.stdout(Stdio::null()).stderr(Stdio::null());
     let began = Instant::now();
     let answered = client.status().unwrap().success();
     (began.elapsed(), answered)
 }
 
-fn at_once(stage: &Stage, timeout: &str) -> Vec<Took> {
+fn run_at_once(stage: &TestBox, timeout: &str) -> Vec<ClientResult> {
     let start = Barrier::new(AT_ONCE);
     std::thread::scope(|scope| {
         let one = || {
             start.wait();
-            list(stage, timeout)
+            run_list(stage, timeout)
         };
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(one)).collect();
         threads
@@ -126,16 +126,16 @@ fn at_once(stage: &Stage, timeout: &str) -> Vec<Took> {
     })
 }
 
-fn sequence(stage: &Stage, runs: usize) -> Vec<Took> {
-    (0..runs).map(|_| list(stage, "60")).collect()
+fn run_in_sequence(stage: &TestBox, runs: usize) -> Vec<ClientResult> {
+    (0..runs).map(|_| run_list(stage, "60")).collect()
 }
 
-fn measured(stage: &Stage, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<Took>) {
-    let before = polls(stage);
+fn measure(stage: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<ClientResult>) {
+    let before = poll_counts(stage);
     let began = Instant::now();
     let took = work();
     let wall = began.elapsed().as_secs_f64();
-    let after = polls(stage);
+    let after = poll_counts(stage);
     let answered = took.iter().filter(|(_, answered)| *answered).count();
     let mut times: Vec<Duration> = took.into_iter().map(|(time, _)| time).collect();
     times.sort_unstable();
@@ -149,12 +149,12 @@ fn measured(stage: &Stage, daemon: &Daemon, name: &str, work: impl FnOnce() -> V
         at(1_000),
         after.0 - before.0,
         after.1 - before.1,
-        daemon.resident() / 1024
+        daemon.resident_bytes() / 1024
     );
 }
 
-/// How many polls there were, and how many of them began late.
-fn polls(stage: &Stage) -> (u64, u64) {
+/// The number of polls, and how many of them started late.
+fn poll_counts(stage: &TestBox) -> (u64, u64) {
     let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))

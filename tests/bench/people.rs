@@ -1,56 +1,56 @@
-//! A made-up box that people use for a month: 8 GPUs, 8 processes on each. A
-//! process lives two hours on average. Three of four work, with use that changes
-//! at each poll; the others hold memory and do nothing. One of 500 is of somebody
-//! who is rarely there, in a container and a job of their own.
+//! A simulated box over a month: 8 GPUs with 8 processes each. A process lives two hours on
+//! average. Three of four processes work, with a utilization that changes at each poll; the
+//! others hold memory and are idle. One of 500 belongs to a rare user, in a container and job
+//! of its own.
 
-use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{
+use gpukill_proto::model::{
     Container, ContainerId, Device, DeviceId, GpuProcess, Job, Owner, OwnerKind, Snapshot, Vendor,
 };
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 
 const GPUS: u32 = 8;
-const EACH: u32 = 8;
+const PROCESSES_PER_GPU: u32 = 8;
 
-/// A poll is every 2 s: so many are two hours.
-const LIFE: u32 = 3_600;
+/// Two hours in polls, with a poll every 2 s.
+const MEAN_LIFE_POLLS: u32 = 3_600;
 
-/// One process of so many is of somebody who is rarely there.
-const RARE: u32 = 500;
+/// One of this many processes belongs to a rare user.
+const RARE_USER_INTERVAL: u32 = 500;
 
-/// The box.
-pub(crate) struct Box8 {
+/// The simulated box.
+pub(crate) struct EightGpuBox {
     random: Random,
     next_pid: u32,
-    processes: Vec<Running>,
+    processes: Vec<RunningProcess>,
 }
 
-struct Running {
+struct RunningProcess {
     process: GpuProcess,
     works: bool,
     utilization: u32,
 }
 
-impl Box8 {
+impl EightGpuBox {
     pub(crate) fn new() -> Self {
         let mut people = Self {
             random: Random(0x9e37_79b9_7f4a_7c15),
             next_pid: 1_000,
             processes: Vec::new(),
         };
-        for slot in 0..GPUS * EACH {
-            let process = people.begin(slot / EACH, Timestamp(0));
+        for slot in 0..GPUS * PROCESSES_PER_GPU {
+            let process = people.start_process(slot / PROCESSES_PER_GPU, Timestamp(0));
             people.processes.push(process);
         }
         people
     }
 
-    /// What a poll sees then.
+    /// The snapshot of a poll at this time.
     pub(crate) fn poll(&mut self, at: Timestamp) -> Snapshot {
         for slot in 0..self.processes.len() {
-            if self.random.below(LIFE) == 0 {
-                let gpu = u32::try_from(slot).unwrap() / EACH;
-                self.processes[slot] = self.begin(gpu, at);
+            if self.random.below(MEAN_LIFE_POLLS) == 0 {
+                let gpu = u32::try_from(slot).unwrap() / PROCESSES_PER_GPU;
+                self.processes[slot] = self.start_process(gpu, at);
             }
             let step = self.random.below(11);
             let grows = self.random.below(300) == 0;
@@ -74,7 +74,7 @@ impl Box8 {
         }
     }
 
-    fn begin(&mut self, gpu: u32, at: Timestamp) -> Running {
+    fn start_process(&mut self, gpu: u32, at: Timestamp) -> RunningProcess {
         self.next_pid += 1;
         let works = self.random.below(4) > 0;
         let user = self.random.below(20);
@@ -99,10 +99,10 @@ impl Box8 {
             )),
             ..GpuProcess::unknown(id(gpu), self.next_pid, at, &why)
         };
-        if self.next_pid.is_multiple_of(RARE) {
-            rarely(&mut process);
+        if self.next_pid.is_multiple_of(RARE_USER_INTERVAL) {
+            assign_rare_user(&mut process);
         }
-        Running {
+        RunningProcess {
             process,
             works,
             utilization: 0,
@@ -127,7 +127,7 @@ impl Box8 {
     }
 }
 
-fn rarely(process: &mut GpuProcess) {
+fn assign_rare_user(process: &mut GpuProcess) {
     process.uid = Reading::Value(2_000);
     process.user = Reading::Value("rare".into());
     process.owner = Reading::Value(Owner {
@@ -144,7 +144,7 @@ fn rarely(process: &mut GpuProcess) {
         id: id.clone(),
         manager: None,
     });
-    process.place.container = Reading::Value(Some(Container {
+    process.location.container = Reading::Value(Some(Container {
         id,
         manager: None,
         name: Reading::Value("rarely".into()),
@@ -157,7 +157,7 @@ fn id(gpu: u32) -> DeviceId {
     DeviceId(format!("GPU-8f3c0000-0000-0000-0000-00000000000{gpu}"))
 }
 
-/// The same at each run: xorshift.
+/// A xorshift generator with the same numbers in each run.
 struct Random(u64);
 
 impl Random {

@@ -1,13 +1,13 @@
-//! `cargo bench -p gpukill-tests --bench poll`: what the daemon costs beside 1,000
-//! and 10,000 processes on the host with 26 descriptors each, on a box with
-//! NVIDIA's GPUs, with AMD's, and with both; then what AMD's clients cost alone.
-//! Eight GPUs with eight processes each, polled every 2 s, as by default.
+//! `cargo bench -p gpukill-tests --bench poll`: the daemon's cost on a host with 1,000 and
+//! 10,000 processes of 26 descriptors each, on a box with NVIDIA GPUs, with AMD GPUs, and with
+//! both; then the cost of AMD clients alone. The boxes have eight GPUs with eight processes
+//! each, polled every 2 s (the default).
 //!
-//! Processor time of all threads, from `/proc/PID/task/*/schedstat`. The first
-//! number after `--` is how many seconds each row takes: 20 s have as many
-//! listings of all processes as any other. Further ones are how many processes
-//! the host has. A path is of another `gpukilld`, which is measured in turn with
-//! this one: on a busy machine only what was measured together can be compared.
+//! The cost is the processor time of all threads, from `/proc/PID/task/*/schedstat`. The first
+//! number after `--` is the duration of each row in seconds: any 20 s contain the same number
+//! of listings of all processes. Further numbers are the processes of the host. A path is
+//! another `gpukilld`, which is measured alternately with this one: on a busy machine only
+//! measurements taken together are comparable.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -28,20 +28,19 @@ mod crowd;
 #[path = "boxes.rs"]
 mod boxes;
 
-use boxes::{Kind, Users};
-use crowd::{Crowd, open_descriptors, processes};
-use gpukill_tests::harness::Stage;
-use process::{field, file};
+use boxes::{BoxHardware, GpuUsers};
+use crowd::{HostProcesses, host_pids, open_descriptors};
+use gpukill_tests::harness::TestBox;
+use process::{process_file, status_field};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use threads::{since, spent};
+use threads::{thread_time_differences, thread_times};
 
-const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
+const HOST_PROCESS_COUNTS: [usize; 2] = [1_000, 10_000];
 
-/// The first polls read what later ones know, and the first search looks at
-/// every process.
-const FIRST: Duration = Duration::from_secs(12);
+/// The first polls read what later polls know, and the first scan reads every process.
+const WARM_UP_TIME: Duration = Duration::from_secs(12);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,31 +48,31 @@ fn main() {
     let length = Duration::from_secs(numbers.next().unwrap_or(60));
     let mut on_the_host: Vec<usize> = numbers.filter_map(|it| it.try_into().ok()).collect();
     if on_the_host.is_empty() {
-        on_the_host.extend(ON_THE_HOST);
+        on_the_host.extend(HOST_PROCESS_COUNTS);
     }
     let paths = arguments.iter().filter(|argument| argument.contains('/'));
     let daemons: Vec<PathBuf> = paths.map(PathBuf::from).collect();
-    let measure = |kind, users: &Users| {
+    let measure = |kind, users: &GpuUsers| {
         measure(kind, users, length, None);
         for daemon in &daemons {
             measure(kind, users, length, Some(daemon));
         }
     };
-    let users = Users::start();
-    let mut crowd = Crowd::default();
+    let users = GpuUsers::start();
+    let mut host = HostProcesses::default();
     for many in on_the_host {
-        crowd.grow_to(many);
+        host.grow_to(many);
         let open = open_descriptors();
-        println!("{} processes with {open} descriptors", processes().len());
+        println!("{} processes with {open} descriptors", host_pids().len());
         print_heading();
-        for kind in [Kind::Nvidia, Kind::Amd, Kind::Mixed] {
+        for kind in [BoxHardware::Nvidia, BoxHardware::Amd, BoxHardware::Mixed] {
             measure(kind, &users);
         }
     }
-    drop(crowd);
-    println!("made-up clients, and no other process");
+    drop(host);
+    println!("simulated clients, and no other process");
     print_heading();
-    measure(Kind::AmdClients, &users);
+    measure(BoxHardware::AmdClients, &users);
 }
 
 fn print_heading() {
@@ -83,21 +82,21 @@ fn print_heading() {
     );
 }
 
-fn measure(kind: Kind, users: &Users, length: Duration, other: Option<&PathBuf>) {
-    let stage = Stage::new();
-    let mut command = users.daemon(kind, &stage);
+fn measure(kind: BoxHardware, users: &GpuUsers, length: Duration, other: Option<&PathBuf>) {
+    let stage = TestBox::new();
+    let mut command = users.daemon_command(kind, &stage);
     if let Some(program) = other {
-        command = same_for(program, &command);
+        command = with_program(program, &command);
     }
     let daemon = stage.start_with(&mut command);
-    std::thread::sleep(FIRST);
-    let pids = [daemon.pid(), daemon.sensor()];
-    let (before, polled) = (pids.map(spent), polls(&stage));
+    std::thread::sleep(WARM_UP_TIME);
+    let pids = [daemon.pid(), daemon.sensor_pid()];
+    let (before, polled) = (pids.map(thread_times), poll_counts(&stage));
     std::thread::sleep(length);
-    let (after, polled_since) = (pids.map(spent), polls(&stage));
+    let (after, polled_since) = (pids.map(thread_times), poll_counts(&stage));
     let polls = (polled_since.0 - polled.0) as f64;
     for at in 0..2 {
-        let by_thread = since(&before[at], &after[at]);
+        let by_thread = thread_time_differences(&before[at], &after[at]);
         let milliseconds: f64 = by_thread.iter().map(|(_, spent)| spent).sum();
         print!(
             "{:<8} {:<10} {polls:>5} {:>5} {:>12.3} {:>12.4} {:>9} {:>9} {:>5} ",
@@ -113,9 +112,11 @@ fn measure(kind: Kind, users: &Users, length: Duration, other: Option<&PathBuf>)
             polled_since.1 - polled.1,
             milliseconds / polls,
             milliseconds / length.as_secs_f64() / 10.0,
-            field(pids[at], "VmRSS:"),
-            field(pids[at], "RssAnon:"),
-            std::fs::read_dir(file(pids[at], "fd")).unwrap().count(),
+            status_field(pids[at], "VmRSS:"),
+            status_field(pids[at], "RssAnon:"),
+            std::fs::read_dir(process_file(pids[at], "fd"))
+                .unwrap()
+                .count(),
         );
         for (thread, spent) in by_thread.iter().filter(|(_, spent)| spent / polls >= 0.1) {
             print!(" {thread} {:.2}", spent / polls);
@@ -125,8 +126,8 @@ fn measure(kind: Kind, users: &Users, length: Duration, other: Option<&PathBuf>)
     daemon.stop();
 }
 
-/// The same command, of another program.
-fn same_for(program: &Path, command: &Command) -> Command {
+/// The same command with another program.
+fn with_program(program: &Path, command: &Command) -> Command {
     let mut same = Command::new(program);
     same.args(command.get_args()).env_clear();
     for (key, value) in command.get_envs() {
@@ -138,8 +139,8 @@ fn same_for(program: &Path, command: &Command) -> Command {
     same
 }
 
-/// How many polls there were, and how many of them began late.
-fn polls(stage: &Stage) -> (u64, u64) {
+/// The number of polls, and how many of them started late.
+fn poll_counts(stage: &TestBox) -> (u64, u64) {
     let status = stage.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))

@@ -1,10 +1,10 @@
-//! `cargo bench -p gpukill-tests --bench replay`: what trying rules on the past costs.
-//! 30 days of 8 GPUs with 64 processes, written by the code that gathers and writes; a
-//! daemon over them that polls every 2 s; whole clients that ask for 7 and for 30 days,
-//! and two that do so at once; and a scan for rogues over the same.
+//! `cargo bench -p gpukill-tests --bench replay`: the cost of testing rules on the past. 30
+//! days of 8 GPUs with 64 processes, written by the code of the sampler and the store; a daemon
+//! over them that polls every 2 s; whole clients that ask for 7 and for 30 days, and two such
+//! clients at once; and a scan for rogue processes over the same history.
 //!
-//! A number after `--` is how many days instead; a path is that of a state directory in
-//! which a history lies already: it is copied.
+//! A number after `--` replaces the number of days; a path is a state directory with an
+//! existing history, which is copied.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -20,10 +20,10 @@ mod people;
 mod process;
 
 use gpukill_proto::units::Timestamp;
-use gpukill_tests::harness::{Daemon, Stage};
-use gpukilld::gathered::Measured;
-use people::Box8;
-use process::{field, file};
+use gpukill_tests::harness::{Daemon, TestBox};
+use gpukilld::gathered::SamplerBench;
+use people::EightGpuBox;
+use process::{process_file, status_field};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 const POLL: u64 = 2;
 const DAY: u64 = 86_400;
 
-/// Rules of every kind of a common box, which many processes break.
+/// Rules of every kind for a common box; many processes violate them.
 const COMMON: &str = r#"
 [global]
 default_memory_limit_gb = 16
@@ -58,25 +58,25 @@ growth_gb = 8
 growth_hours = 2
 "#;
 
-/// What the package ships for a box that some people share.
+/// The shipped rules for a box that several people share.
 const LAB: &str = include_str!("../../packaging/guard/lab.toml");
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut numbers = arguments.iter().filter_map(|it| it.parse().ok());
     let days: u64 = numbers.next_back().unwrap_or(30);
-    let stage = Stage::new();
+    let stage = TestBox::new();
     let state = stage.path("state");
     let written = arguments.iter().map(PathBuf::from);
     match written
         .into_iter()
         .find(|it| it.join("samples.db").exists())
     {
-        Some(written) => copy(&written, &state),
-        None => write(&state, days),
+        Some(written) => copy_history(&written, &state),
+        None => write_history(&state, days),
     }
     stage.configure("");
-    let mut command = stage.daemon();
+    let mut command = stage.daemon_command();
     command
         .env("GPUKILLD_DAEMON_STATE_DIR", &state)
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s");
@@ -90,31 +90,32 @@ fn main() {
         std::fs::write(&file, rules).unwrap();
         for since in [1, 7, days] {
             let since = format!("{since}d");
-            measured(&stage, &daemon, &format!("{name}, {since}"), || {
-                vec![replay(&stage, &file, &since)]
+            measure(&stage, &daemon, &format!("{name}, {since}"), || {
+                vec![start_replay(&stage, &file, &since)]
             });
         }
-        measured(&stage, &daemon, "two at once, 7d", || {
-            let ask = || replay(&stage, &file, "7d");
+        measure(&stage, &daemon, "two at once, 7d", || {
+            let ask = || start_replay(&stage, &file, "7d");
             vec![ask(), ask()]
         });
     }
     for hours in [24, 24 * 7, 24 * days.min(31)] {
-        measured(&stage, &daemon, &format!("rogue scan, {hours} h"), || {
+        measure(&stage, &daemon, &format!("rogue scan, {hours} h"), || {
             let hours = hours.to_string();
-            let mut client = stage.client(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
+            let mut client =
+                stage.client_command(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
             vec![client.stdout(Stdio::null()).spawn().unwrap()]
         });
     }
     daemon.stop();
 }
 
-fn write(state: &Path, days: u64) {
+fn write_history(state: &Path, days: u64) {
     let now = Timestamp::from(SystemTime::now());
     let seconds = days * DAY;
     let start = now.plus_seconds(-i64::try_from(seconds).unwrap());
-    let mut people = Box8::new();
-    let mut measured = Measured::open(state).unwrap();
+    let mut people = EightGpuBox::new();
+    let mut measured = SamplerBench::open(state).unwrap();
     for second in (0..seconds).step_by(usize::try_from(POLL).unwrap()) {
         let at = start.plus_seconds(i64::try_from(second).unwrap());
         let snapshot = Arc::new(people.poll(at));
@@ -124,7 +125,7 @@ fn write(state: &Path, days: u64) {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+fn copy_history(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -132,26 +133,27 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn replay(stage: &Stage, rules: &Path, since: &str) -> Child {
+fn start_replay(stage: &TestBox, rules: &Path, since: &str) -> Child {
     let rules = rules.to_str().unwrap();
-    let mut client = stage.client(&["guard", "replay", "--rules", rules, "--since", since]);
+    let mut client = stage.client_command(&["guard", "replay", "--rules", rules, "--since", since]);
     client.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// How long these take, what they cost the daemon, and whether it polled meanwhile.
-fn measured(stage: &Stage, daemon: &Daemon, name: &str, clients: impl FnOnce() -> Vec<Child>) {
-    // The most that it holds is counted from here on (proc_pid_clear_refs(5)).
-    std::fs::write(file(daemon.pid(), "clear_refs"), "5").unwrap();
-    let (polls, late) = polls(stage);
-    let (before, begun) = (cpu(daemon), Instant::now());
+/// Measures the duration of the clients, the cost to the daemon, and whether it polled
+/// meanwhile.
+fn measure(stage: &TestBox, daemon: &Daemon, name: &str, clients: impl FnOnce() -> Vec<Child>) {
+    // Resets the peak of resident memory (proc_pid_clear_refs(5)).
+    std::fs::write(process_file(daemon.pid(), "clear_refs"), "5").unwrap();
+    let (polls, late) = poll_counts(stage);
+    let (before, begun) = (processor_seconds(daemon), Instant::now());
     let refused = clients()
         .into_iter()
         .filter_map(|mut client| client.wait().unwrap().code())
         .filter(|code| *code != 0)
         .count();
-    let (wall, spent) = (begun.elapsed(), cpu(daemon) - before);
-    let peak = field(daemon.pid(), "VmHWM:");
-    let (polls_after, late_after) = self::polls(stage);
+    let (wall, spent) = (begun.elapsed(), processor_seconds(daemon) - before);
+    let peak = status_field(daemon.pid(), "VmHWM:");
+    let (polls_after, late_after) = poll_counts(stage);
     println!(
         "{name:<24} {:>7.2} {:>9.2} {:>10} {:>7} {:>6}{}",
         wall.as_secs_f64(),
@@ -167,18 +169,17 @@ fn measured(stage: &Stage, daemon: &Daemon, name: &str, clients: impl FnOnce() -
     );
 }
 
-/// The seconds of processors that the daemon has used (fields 14 and 15 of
-/// proc_pid_stat(5)).
-fn cpu(daemon: &Daemon) -> f64 {
-    let stat = std::fs::read_to_string(file(daemon.pid(), "stat")).unwrap();
+/// The processor seconds that the daemon has used (fields 14 and 15 of proc_pid_stat(5)).
+fn processor_seconds(daemon: &Daemon) -> f64 {
+    let stat = std::fs::read_to_string(process_file(daemon.pid(), "stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let fields = fields.split_whitespace().skip(11).take(2);
     let ticks: u64 = fields.map(|it| it.parse::<u64>().unwrap()).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// How often the daemon has polled, and how often too late.
-fn polls(stage: &Stage) -> (u64, u64) {
+/// The number of polls, and how many of them were late.
+fn poll_counts(stage: &TestBox) -> (u64, u64) {
     let status = stage.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))

@@ -1,10 +1,10 @@
-//! `cargo bench -p gpukill-tests --bench rogue`: what the watch for rogues costs where 64,
-//! 1,000 and 10,000 processes use eight GPUs, polled every 2 s and sampled every 10 s as
-//! by default: at first, when all of them are new, and a minute later, when nothing is.
-//! Then how long one judgement takes, over the corpus.
+//! `cargo bench -p gpukill-tests --bench rogue`: the cost of the rogue detection with 64, 1,000
+//! and 10,000 processes on eight GPUs, polled every 2 s and sampled every 10 s (the defaults):
+//! at first, when all processes are new, and a minute later, when none is. Then the time of one
+//! assessment, over the corpus.
 //!
-//! Processor time of each thread, from `/proc/PID/task/*/schedstat`. Numbers after `--` are
-//! how many processes instead.
+//! The cost is the processor time of each thread, from `/proc/PID/task/*/schedstat`. Numbers
+//! after `--` replace the numbers of processes.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -25,28 +25,28 @@ mod threads;
 mod corpus;
 
 use corpus::cases;
-use gpukill_tests::harness::{Actor, Stage};
-use process::field;
+use gpukill_tests::harness::{TestBox, TestProcess};
+use process::status_field;
 use serde_json::json;
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use threads::{since, spent};
+use threads::{thread_time_differences, thread_times};
 
 const PROCESSES: [usize; 3] = [64, 1_000, 10_000];
 
 const GPUS: usize = 8;
 
-/// All are new.
-const FIRST: Duration = Duration::from_secs(20);
+/// The measurement while all processes are new.
+const FIRST_TIME: Duration = Duration::from_secs(20);
 
-/// Until most of what is read again was.
-const SETTLE: Duration = Duration::from_secs(60);
+/// The time until most of the periodic inspections are done.
+const SETTLE_TIME: Duration = Duration::from_secs(60);
 
-/// Nothing is.
-const LATER: Duration = Duration::from_secs(40);
+/// The measurement without new processes.
+const LATER_TIME: Duration = Duration::from_secs(40);
 
-/// How often the corpus is judged.
+/// How often the corpus is assessed.
 const ROUNDS: u32 = 200;
 
 fn main() {
@@ -60,16 +60,16 @@ fn main() {
         "processes", "", "polls", "ms a poll", "RSS kB"
     );
     for many in processes {
-        watched(many);
+        measure_box(many);
     }
-    judged();
+    measure_assessment();
 }
 
-/// A box on which so many processes use the GPUs.
-fn watched(many: usize) {
-    let sleeps = |_| Actor::of(Command::new("sleep").arg("100000"));
-    let actors: Vec<Actor> = (0..many).map(sleeps).collect();
-    let stage = Stage::new();
+/// Measures a box with this many processes on its GPUs.
+fn measure_box(many: usize) {
+    let sleeps = |_| TestProcess::spawn(Command::new("sleep").arg("100000"));
+    let actors: Vec<TestProcess> = (0..many).map(sleeps).collect();
+    let stage = TestBox::new();
     let gpus: Vec<_> = (0..GPUS)
         .map(|gpu| {
             let its = actors.iter().skip(gpu).step_by(GPUS);
@@ -79,43 +79,43 @@ fn watched(many: usize) {
             json!({"processes": processes})
         })
         .collect();
-    stage.play(&json!({"gpus": gpus}));
-    let mut command = stage.daemon();
+    stage.set_driver_state(&json!({"gpus": gpus}));
+    let mut command = stage.daemon_command();
     command
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
     let daemon = stage.start_with(&mut command);
     let stretch = |name: &str, length| {
-        let (before, polled) = (spent(daemon.pid()), polls(&stage));
+        let (before, polled) = (thread_times(daemon.pid()), polls(&stage));
         std::thread::sleep(length);
-        let by_thread = since(&before, &spent(daemon.pid()));
+        let by_thread = thread_time_differences(&before, &thread_times(daemon.pid()));
         let polls = (polls(&stage) - polled) as f64;
         let all: f64 = by_thread.iter().map(|(_, spent)| spent).sum();
         print!(
             "{many:>9} {name:<6} {polls:>5} {:>12.3} {:>9} ",
             all / polls,
-            field(daemon.pid(), "VmRSS:")
+            status_field(daemon.pid(), "VmRSS:")
         );
         for (thread, spent) in by_thread.iter().filter(|(_, spent)| spent / polls >= 0.01) {
             print!(" {thread} {:.2}", spent / polls);
         }
         println!();
     };
-    stretch("new", FIRST);
-    std::thread::sleep(SETTLE);
-    stretch("later", LATER);
+    stretch("new", FIRST_TIME);
+    std::thread::sleep(SETTLE_TIME);
+    stretch("later", LATER_TIME);
     let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
     println!("{:>9} watched {}", "", status["rogue"]["watched"]);
     daemon.stop();
 }
 
-fn polls(stage: &Stage) -> u64 {
+fn polls(stage: &TestBox) -> u64 {
     let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
     status["polls"].as_u64().unwrap()
 }
 
-/// One judgement.
-fn judged() {
+/// Measures one assessment.
+fn measure_assessment() {
     let cases = cases();
     let began = Instant::now();
     for _ in 0..ROUNDS {
@@ -125,7 +125,7 @@ fn judged() {
     }
     let count = f64::from(ROUNDS) * cases.len() as f64;
     println!(
-        "one judgement: {:.1} µs, of {} cases",
+        "one assessment: {:.1} µs, over {} cases",
         began.elapsed().as_secs_f64() * 1e6 / count,
         cases.len()
     );

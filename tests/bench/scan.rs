@@ -1,9 +1,9 @@
-//! `cargo bench -p gpukill-tests --bench scan`: what it costs to know who has a
-//! device open, of 1,000 and of 10,000 processes with 26 descriptors each.
+//! `cargo bench -p gpukill-tests --bench scan`: the cost of the file descriptor scan, with
+//! 1,000 and with 10,000 processes of 26 descriptors each.
 //!
-//! Processor time of the thread that searches, from
-//! `/proc/self/task/TID/schedstat`. The first number after `--` is how many seconds
-//! the search is watched for in each row, further ones how many processes there are.
+//! The cost is the processor time of the scanning thread, from `/proc/self/task/TID/schedstat`.
+//! The first number after `--` is the duration of each row in seconds, further numbers are the
+//! numbers of processes.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -15,8 +15,8 @@
 #[path = "crowd.rs"]
 mod crowd;
 
-use crowd::{Crowd, open_descriptors, processes};
-use gpukilld::measured::Measured;
+use crowd::{HostProcesses, host_pids, open_descriptors};
+use gpukilld::bench_api::FdScanBench;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, read_dir, read_to_string};
 use std::process::{Command, Stdio};
@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
+const HOST_PROCESS_COUNTS: [usize; 2] = [1_000, 10_000];
 
-/// `/dev/full` stands for a GPU: nobody else has it open.
+/// `/dev/full` stands for a GPU: no other process has it open.
 const FULL: (u32, u32) = (1, 7);
 
 fn main() {
@@ -35,13 +35,13 @@ fn main() {
     let length = Duration::from_secs(numbers.next().unwrap_or(60));
     let mut on_the_host: Vec<usize> = numbers.filter_map(|it| it.try_into().ok()).collect();
     if on_the_host.is_empty() {
-        on_the_host.extend(ON_THE_HOST);
+        on_the_host.extend(HOST_PROCESS_COUNTS);
     }
-    let mut crowd = Crowd::default();
+    let mut host = HostProcesses::default();
     for many in on_the_host {
-        crowd.grow_to(many);
+        host.grow_to(many);
         let open = open_descriptors();
-        println!("{} processes with {open} descriptors", processes().len());
+        println!("{} processes with {open} descriptors", host_pids().len());
         measure(length);
     }
 }
@@ -50,37 +50,43 @@ fn measure(length: Duration) {
     let began = Instant::now();
     let rounds = 20;
     for _ in 0..rounds {
-        assert!(!processes().is_empty());
+        assert!(!host_pids().is_empty());
     }
     let listing = began.elapsed() / rounds;
     println!("  listing /proc {:>28.1} ms", milliseconds(listing));
 
-    let before = spent("scan");
-    naive();
-    let naive = spent("scan") - before;
+    let before = thread_time("scan");
+    read_all_links();
+    let naive = thread_time("scan") - before;
     println!(
         "  readlink and stat of all {:>17.1} ms, {:.1} % of a core every 2 s",
         milliseconds(naive),
         milliseconds(naive) / 20.0
     );
 
-    let search = Measured::start(FULL.0, FULL.1).unwrap();
-    let (first, took) = urgent(&search);
+    let search = FdScanBench::start(FULL.0, FULL.1).unwrap();
+    let (first, took) = full_scan(&search);
     println!(
-        "  first look at all {:>24.1} ms of a core, after {:.1} s",
+        "  first full scan {:>26.1} ms of a core, after {:.1} s",
         milliseconds(first),
         took.as_secs_f64()
     );
-    let (pass, took) = urgent(&search);
+    let (pass, took) = full_scan(&search);
     println!(
-        "  urgent look at all {:>23.1} ms of a core, after {:.1} s",
+        "  urgent full scan {:>25.1} ms of a core, after {:.1} s",
         milliseconds(pass),
         took.as_secs_f64()
     );
 
-    println!("  rolling search {:>27.3} % of a core", rolling(length));
-    let running = Running::start();
-    println!("  while all have run {:>23.3} % of a core", rolling(length));
+    println!(
+        "  rolling scan {:>29.3} % of a core",
+        rolling_scan_percent(length)
+    );
+    let running = ProcessWaker::start();
+    println!(
+        "  while all have run {:>23.3} % of a core",
+        rolling_scan_percent(length)
+    );
     running.end();
 
     let began = Instant::now();
@@ -91,13 +97,13 @@ fn measure(length: Duration) {
         .stdout(full)
         .spawn()
         .unwrap();
-    let mut holder = Ended(holder);
+    let mut holder = EndedOnDrop(holder);
     let pid = holder.0.id();
     while !search.holders().contains(&pid) {
         std::thread::sleep(Duration::from_millis(10));
     }
     println!(
-        "  new holder found {:>25.2} s after it began",
+        "  new holder found {:>25.2} s after its start",
         began.elapsed().as_secs_f64()
     );
     let began = Instant::now();
@@ -106,35 +112,35 @@ fn measure(length: Duration) {
         std::thread::sleep(Duration::from_millis(10));
     }
     println!(
-        "  gone holder forgotten {:>20.2} s after it ended",
+        "  ended holder removed {:>21.2} s after its end",
         began.elapsed().as_secs_f64()
     );
 }
 
-/// Percent of a core that the search takes when nobody asks.
-fn rolling(length: Duration) -> f64 {
-    let (cpu, began) = (spent("holders"), Instant::now());
+/// Percent of a core that the scan takes without requests.
+fn rolling_scan_percent(length: Duration) -> f64 {
+    let (cpu, began) = (thread_time("holders"), Instant::now());
     std::thread::sleep(length);
-    let cpu = spent("holders") - cpu;
+    let cpu = thread_time("holders") - cpu;
     cpu.as_secs_f64() * 100.0 / began.elapsed().as_secs_f64()
 }
 
-/// Makes each process of the crowd run a moment in every few seconds: what has
-/// not run since the last look need not be looked at.
-struct Running {
+/// Makes each process run for a moment every few seconds: the scan skips a process that has not
+/// run since its last inspection.
+struct ProcessWaker {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl ProcessWaker {
     fn start() -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&ended);
         let thread = std::thread::Builder::new().name("wakes".into());
         let thread = thread.spawn(move || {
             while !end.load(Ordering::Relaxed) {
-                for pid in children() {
-                    // A process that is stopped and goes on has run.
+                for pid in child_pids() {
+                    // A process that is stopped and continued has run.
                     for signal in [Signal::STOP, Signal::CONT] {
                         kill_process(pid, signal).unwrap();
                     }
@@ -155,8 +161,8 @@ impl Running {
     }
 }
 
-/// The crowd: its processes are this one's.
-fn children() -> Vec<Pid> {
+/// The host processes: they are children of this process.
+fn child_pids() -> Vec<Pid> {
     let threads = read_dir("/proc/self/task").unwrap();
     let files = threads.map(|thread| thread.unwrap().path().join("children"));
     let texts = files.map(|file| read_to_string(file).unwrap_or_default());
@@ -167,49 +173,49 @@ fn children() -> Vec<Pid> {
     pids.filter_map(Pid::from_raw).collect()
 }
 
-struct Ended(std::process::Child);
+struct EndedOnDrop(std::process::Child);
 
-impl Ended {
+impl EndedOnDrop {
     fn end(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Drop for Ended {
+impl Drop for EndedOnDrop {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// A look at all: what it costs, and how long it takes.
-fn urgent(search: &Measured) -> (Duration, Duration) {
-    let (cpu, began) = (spent("holders"), Instant::now());
-    let wish = search.look_now();
-    while !search.has_looked(wish) {
+/// The cost and duration of a full scan.
+fn full_scan(search: &FdScanBench) -> (Duration, Duration) {
+    let (cpu, began) = (thread_time("holders"), Instant::now());
+    let wish = search.request_scan();
+    while !search.has_scanned(wish) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    (spent("holders").saturating_sub(cpu), began.elapsed())
+    (thread_time("holders").saturating_sub(cpu), began.elapsed())
 }
 
-/// The way that needs no thought: every link of every process.
-fn naive() {
-    for pid in processes() {
+/// The simple way: reads every link of every process.
+fn read_all_links() {
+    for pid in host_pids() {
         let Ok(entries) = read_dir(format!("/proc/{pid}/fd")) else {
             continue;
         };
         for entry in entries.flatten() {
             let path = entry.path();
-            // Either may be gone.
+            // The process or the descriptor may be gone.
             let _ = std::fs::read_link(&path);
             let _ = std::fs::metadata(&path);
         }
     }
 }
 
-/// Processor time of this process's threads of that name.
-fn spent(thread: &str) -> Duration {
+/// The processor time of this process's threads with this name.
+fn thread_time(thread: &str) -> Duration {
     let mut sum = 0;
     for entry in read_dir("/proc/self/task").unwrap() {
         let directory = entry.unwrap().path();

@@ -1,12 +1,12 @@
-//! `cargo bench -p gpukill-tests --bench store`: what 30 days of 8 GPUs with 64
-//! processes leave on the disk, and how long questions about them take. Polls
-//! every 2 s, samples every 10 s, through the code that gathers and writes; then
-//! a daemon over the file, what its start costs, and whole clients.
+//! `cargo bench -p gpukill-tests --bench store`: the disk space of 30 days of 8 GPUs with 64
+//! processes, and the time of queries about them. Polls every 2 s and samples every 10 s,
+//! through the code of the sampler and the store; then the start of a daemon over the file, and
+//! whole clients.
 //!
-//! Beside it, of one day of the same samples: one JSON object a record, as
-//! gpu-kill writes them, and one row a record in a plain table.
+//! For comparison, one day of the same samples: one JSON object a record, as gpu-kill writes
+//! them, and one row a record in a plain table.
 //!
-//! A number after `--` is how many days instead.
+//! A number after `--` replaces the number of days.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -26,16 +26,16 @@ mod process;
 #[allow(dead_code, reason = "the bench `budget` needs more of it")]
 mod callgrind;
 
-#[path = "budget/life.rs"]
-mod life;
+#[path = "budget/daemon_life.rs"]
+mod daemon_life;
 
 use callgrind::Callgrind;
-use gpukill_proto::snapshot::Snapshot;
+use daemon_life::{Reads, life_instructions};
+use gpukill_proto::model::Snapshot;
 use gpukill_proto::units::Timestamp;
-use gpukill_tests::harness::Stage;
-use gpukilld::gathered::Measured;
-use life::{Reads, instructions};
-use people::Box8;
+use gpukill_tests::harness::TestBox;
+use gpukilld::gathered::SamplerBench;
+use people::EightGpuBox;
 use rusqlite::{Connection, params};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -46,41 +46,41 @@ const POLL: u64 = 2;
 const SAMPLE: u64 = 10;
 const DAY: u64 = 86_400;
 
-/// So often each question is asked.
+/// How often each query runs.
 const ROUNDS: usize = 20;
 
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let days: u64 = numbers.next_back().unwrap_or(30);
-    let stage = Stage::new();
-    // Up to now: the daemon that is asked deletes what is old by its own clock.
+    let stage = TestBox::new();
+    // The history ends now, because the daemon deletes old samples by its own clock.
     let now = Timestamp::from(SystemTime::now());
     let seconds = days * DAY;
     let start = now.plus_seconds(-i64::try_from(seconds).unwrap());
     let state = stage.path("state");
-    write(&state, start, seconds);
+    write_history(&state, start, seconds);
     println!();
-    beside(start);
+    print_other_formats(start);
     println!();
     print_start(&stage);
     println!();
-    ask(&stage, days);
+    measure_queries(&stage, days);
 }
 
-/// What starting over the history costs the daemon: a life of one poll, and its end.
-fn print_start(stage: &Stage) {
+/// Prints the cost of a daemon that starts over the history, polls once and ends.
+fn print_start(stage: &TestBox) {
     let once = stage.start_with(&mut daemon(stage));
-    let Reads { bytes, calls } = Reads::by(&once);
+    let Reads { bytes, calls } = Reads::read_from(&once);
     once.stop();
     let instructions = Callgrind::find().map_or_else(
         || "(no valgrind)".to_owned(),
-        |callgrind| instructions(stage, &daemon(stage), &callgrind).to_string(),
+        |callgrind| life_instructions(stage, &daemon(stage), &callgrind).to_string(),
     );
     println!("start: {instructions} instructions, {bytes} bytes in {calls} reads");
 }
 
-fn daemon(stage: &Stage) -> Command {
-    let mut command = stage.daemon();
+fn daemon(stage: &TestBox) -> Command {
+    let mut command = stage.daemon_command();
     command
         .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("state"))
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
@@ -88,10 +88,10 @@ fn daemon(stage: &Stage) -> Command {
     command
 }
 
-/// Writes the history, and tells of each day that doubles it.
-fn write(state: &Path, start: Timestamp, seconds: u64) {
-    let mut people = Box8::new();
-    let mut measured = Measured::open(state).unwrap();
+/// Writes the history, and prints a row for each day whose number is a power of two.
+fn write_history(state: &Path, start: Timestamp, seconds: u64) {
+    let mut people = EightGpuBox::new();
+    let mut measured = SamplerBench::open(state).unwrap();
     let begun = Instant::now();
     let mut tell_at = DAY;
     println!(
@@ -106,7 +106,7 @@ fn write(state: &Path, start: Timestamp, seconds: u64) {
         let after = second + POLL;
         if after >= tell_at || after >= seconds {
             tell_at *= 2;
-            let bytes = size(state);
+            let bytes = store_bytes(state);
             let samples = (after / SAMPLE) as f64;
             println!(
                 "{:>5.1} {:>10.1} {:>12.0} {:>12.2} {:>8.0} s",
@@ -120,8 +120,8 @@ fn write(state: &Path, start: Timestamp, seconds: u64) {
     }
 }
 
-/// The file and its write-ahead log.
-fn size(state: &Path) -> u64 {
+/// The size of the file and its write-ahead log.
+fn store_bytes(state: &Path) -> u64 {
     ["samples.db", "samples.db-wal"]
         .iter()
         .filter_map(|name| std::fs::metadata(state.join(name)).ok())
@@ -129,8 +129,8 @@ fn size(state: &Path) -> u64 {
         .sum()
 }
 
-/// What a day comes to in other forms.
-fn beside(start: Timestamp) {
+/// Prints the size of a day in other formats.
+fn print_other_formats(start: Timestamp) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("plain.db");
     let mut plain = Connection::open(&path).unwrap();
@@ -142,7 +142,7 @@ fn beside(start: Timestamp) {
              power INTEGER) STRICT;",
         )
         .unwrap();
-    let mut people = Box8::new();
+    let mut people = EightGpuBox::new();
     let (mut lines, mut records) = (0, 0_u64);
     for samples in 0..(DAY / SAMPLE / 60) {
         let transaction = plain.transaction().unwrap();
@@ -150,7 +150,7 @@ fn beside(start: Timestamp) {
             let second = (samples * 60 + sample) * SAMPLE;
             let at = start.plus_seconds(i64::try_from(second).unwrap());
             let snapshot = people.poll(at);
-            for record in flat(&snapshot) {
+            for record in flat_records(&snapshot) {
                 records += 1;
                 lines += record.to_string().len() as u64 + 1;
                 let number = |key: &str| record[key].as_i64();
@@ -188,8 +188,8 @@ fn beside(start: Timestamp) {
     }
 }
 
-/// The fields of a record that gpu-kill's documents name.
-fn flat(snapshot: &Snapshot) -> Vec<serde_json::Value> {
+/// The fields of a record according to gpu-kill's documents.
+fn flat_records(snapshot: &Snapshot) -> Vec<serde_json::Value> {
     let record =
         |pid: Option<u32>, user: Option<&str>, name: Option<&str>, memory, index: usize| {
             serde_json::json!({
@@ -199,7 +199,7 @@ fn flat(snapshot: &Snapshot) -> Vec<serde_json::Value> {
                 "temperature_c": 71, "power_w": 688.0, "container": null,
             })
         };
-    let index = |id: &gpukill_proto::snapshot::DeviceId| {
+    let index = |id: &gpukill_proto::model::DeviceId| {
         let found = snapshot.devices.iter().position(|device| device.id == *id);
         found.unwrap_or(0)
     };
@@ -222,22 +222,22 @@ fn flat(snapshot: &Snapshot) -> Vec<serde_json::Value> {
     devices.chain(processes).collect()
 }
 
-/// Whole clients, which ask a daemon over this store.
-fn ask(stage: &Stage, days: u64) {
+/// Measures whole clients that query a daemon over this store.
+fn measure_queries(stage: &TestBox, days: u64) {
     let daemon = stage.start_with(&mut daemon(stage));
     let all = format!("{days}d");
     println!("{:<36} {:>9} {:>9}", "whole client", "median", "longest");
-    time(stage, "list", &["list"]);
+    print_query_times(stage, "list", &["list"]);
     let shorter = [1, 7].into_iter().filter(|it| *it < days);
     for days in shorter.chain([days]) {
         let since = format!("{days}d");
         let what = format!("--summary, days: {days}");
-        time(stage, &what, &["audit", "--summary", "--since", &since]);
+        print_query_times(stage, &what, &["audit", "--summary", "--since", &since]);
     }
     for user in ["user3", "rare"] {
         let what = format!("--summary --user {user}");
         let question = ["audit", "--summary", "--user", user, "--since", &all];
-        time(stage, &what, &question);
+        print_query_times(stage, &what, &question);
     }
     println!();
     println!(
@@ -262,20 +262,19 @@ fn ask(stage: &Stage, days: u64) {
     daemon.stop();
 }
 
-/// How long pages take: the first, one from the middle of all days on, and what each
-/// further one takes.
-fn time_pages(stage: &Stage, filter: &[&str], days: u64) {
+/// Measures pages: the first page, a page from the middle of all days, and each further page.
+fn time_pages(stage: &TestBox, filter: &[&str], days: u64) {
     let all = format!("{days}d");
     let half = format!("{}h ago", days * 12);
     let page = |limit: &str, more: &[&str]| {
         let mut question = vec!["audit", "--since", &all, "--limit", limit];
         question.extend(filter);
         question.extend(more);
-        times(stage, &question)
+        query_times(stage, &question)
     };
     let first = page("1000", &[]);
     let from_half = page("1000", &["--until", &half]);
-    // Ten pages or somewhat more: of long records fewer are on each.
+    // Ten pages or a few more: a page holds fewer long records.
     let further = (median(&page("10000", &[])) - median(&first)) / 9.0;
     println!(
         "{:<36} {:>6.1} ms {:>6.1} ms {:>9.1} ms {:>9.1} ms",
@@ -287,8 +286,8 @@ fn time_pages(stage: &Stage, filter: &[&str], days: u64) {
     );
 }
 
-fn time(stage: &Stage, what: &str, question: &[&str]) {
-    let times = times(stage, question);
+fn print_query_times(stage: &TestBox, what: &str, question: &[&str]) {
+    let times = query_times(stage, question);
     println!(
         "{what:<36} {:>6.1} ms {:>6.1} ms",
         median(&times),
@@ -296,13 +295,13 @@ fn time(stage: &Stage, what: &str, question: &[&str]) {
     );
 }
 
-/// What a client ends with where there is no such record.
+/// The client's exit code if no record matches.
 const NOTHING_MATCHES: i32 = 8;
 
-/// How long each round took, in milliseconds, the shortest first.
-fn times(stage: &Stage, question: &[&str]) -> Vec<f64> {
+/// The duration of each round in milliseconds, the shortest first.
+fn query_times(stage: &TestBox, question: &[&str]) -> Vec<f64> {
     let round = |_| {
-        let mut client = stage.client(question);
+        let mut client = stage.client_command(question);
         client.stdout(Stdio::null());
         let begun = Instant::now();
         let status = client.status().unwrap();

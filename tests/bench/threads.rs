@@ -1,17 +1,17 @@
-//! What each thread of a process costs, for the benches.
+//! The cost of each thread of a process, for the benches.
 
-use super::process::file;
+use super::process::process_file;
 use std::collections::BTreeMap;
 
-/// Milliseconds of a processor that the threads of each name have used.
-pub(crate) type Spent = BTreeMap<String, f64>;
+/// Processor milliseconds of the threads, by thread name.
+pub(crate) type ThreadTimes = BTreeMap<String, f64>;
 
-pub(crate) fn spent(pid: u32) -> Spent {
-    let mut all = Spent::new();
-    for entry in std::fs::read_dir(file(pid, "task")).unwrap() {
+pub(crate) fn thread_times(pid: u32) -> ThreadTimes {
+    let mut all = ThreadTimes::new();
+    for entry in std::fs::read_dir(process_file(pid, "task")).unwrap() {
         let directory = entry.unwrap().path();
         let read = |name| std::fs::read_to_string(directory.join(name));
-        // It may end meanwhile.
+        // The thread may end meanwhile.
         if let (Ok(name), Ok(schedstat)) = (read("comm"), read("schedstat")) {
             let nanoseconds = schedstat.split_whitespace().next().unwrap();
             let nanoseconds: f64 = nanoseconds.parse().unwrap();
@@ -21,8 +21,11 @@ pub(crate) fn spent(pid: u32) -> Spent {
     all
 }
 
-/// What each has used between the two; most first.
-pub(crate) fn since(before: &Spent, after: &Spent) -> Vec<(String, f64)> {
+/// The difference of two readings, the largest first.
+pub(crate) fn thread_time_differences(
+    before: &ThreadTimes,
+    after: &ThreadTimes,
+) -> Vec<(String, f64)> {
     let used = |(name, spent): (&String, &f64)| {
         let before = before.get(name).unwrap_or(&0.0);
         (name.clone(), spent - before)

@@ -1,39 +1,42 @@
-//! A box of eight GPUs on which real processes train, for the benches.
+//! A box of eight GPUs with training processes, for the benches.
 
-use gpukill_tests::harness::{Actor, Daemon, Invented, Procfs, Related, Stage};
+use gpukill_tests::harness::{
+    Daemon, FakeProcess, FakeProcessDetails, FakeProcfs, TestBox, TestProcess,
+};
 use serde_json::{Value, json};
 use std::process::Command;
 
 const GPUS: usize = 8;
 
-/// The pid of the shell that started all of them. It leads their session.
+/// The pid of the shell that started all processes. It leads their session.
 const SHELL: u32 = 2;
 
-/// As if all of them began long ago, in clock ticks after the boot.
-const STARTED: u64 = 100;
+/// A start time long ago, in clock ticks after boot.
+const START_TICKS: u64 = 100;
 
-/// The processes, until it is dropped.
+/// The processes; they end when dropped.
 pub(crate) struct Training {
-    _processes: Vec<Actor>,
-    procfs: Procfs,
+    _processes: Vec<TestProcess>,
+    procfs: FakeProcfs,
 }
 
 impl Training {
-    /// Lets so many processes train on each GPU of this box. Nobody else is there, and
-    /// where the bench runs makes no difference: all are of one shell in one session.
-    pub(crate) fn on(stage: &Stage, each: usize) -> Self {
-        let processes: Vec<Actor> = (0..GPUS * each)
-            .map(|_| Actor::start("python train.py --model llama-70b"))
+    /// Starts this many processes on each GPU of the box. The simulated `/proc` has no other
+    /// process, and all belong to one shell in one session, so that the place where the bench
+    /// runs makes no difference.
+    pub(crate) fn start(stage: &TestBox, each: usize) -> Self {
+        let processes: Vec<TestProcess> = (0..GPUS * each)
+            .map(|_| TestProcess::start("python train.py --model llama-70b"))
             .collect();
-        let gpus: Vec<Value> = processes.chunks(each).map(gpu).collect();
-        stage.play(&json!({"gpus": gpus}));
-        let procfs = Procfs::at(stage.path("proc"));
-        invent_shell(&procfs);
+        let gpus: Vec<Value> = processes.chunks(each).map(gpu_state).collect();
+        stage.set_driver_state(&json!({"gpus": gpus}));
+        let procfs = FakeProcfs::new(stage.path("proc"));
+        add_shell(&procfs);
         for actor in &processes {
             let pid = actor.pid();
-            let stat = stat(pid);
+            let stat = stat_text(pid);
             let files = [("stat", Some(stat.as_str())), ("cgroup", Some(SESSION))];
-            procfs.dress(pid, &files);
+            procfs.link_with_changed_files(pid, &files);
         }
         Self {
             _processes: processes,
@@ -41,16 +44,16 @@ impl Training {
         }
     }
 
-    /// The daemon that sees them, not yet started.
-    pub(crate) fn daemon(&self, stage: &Stage) -> Command {
-        let mut command = stage.daemon();
+    /// The daemon that reads the simulated `/proc`, not yet started.
+    pub(crate) fn daemon_command(&self, stage: &TestBox) -> Command {
+        let mut command = stage.daemon_command();
         command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root());
         command
     }
 
-    /// Starts that daemon as a user runs it, not as the tests do.
-    pub(crate) fn start_as_installed(&self, stage: &Stage) -> Daemon {
-        let mut command = self.daemon(stage);
+    /// Starts this daemon with the defaults of an installation instead of those of the tests.
+    pub(crate) fn start_as_installed(&self, stage: &TestBox) -> Daemon {
+        let mut command = self.daemon_command(stage);
         command
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
             .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
@@ -58,36 +61,36 @@ impl Training {
     }
 }
 
-/// What `cgroup` has of a login of root's.
+/// The `cgroup` file of a login of root.
 const SESSION: &str = "0::/user.slice/user-0.slice/session-1.scope\n";
 
-fn invent_shell(procfs: &Procfs) {
-    let invented = |pid, name, cmdline, cgroup| Invented {
+fn add_shell(procfs: &FakeProcfs) {
+    let invented = |pid, name, cmdline, cgroup| FakeProcess {
         pid,
         name,
         uid: 0,
-        start_ticks: STARTED,
+        start_ticks: START_TICKS,
         cmdline,
         cgroup,
     };
-    procfs.invent(invented(1, "systemd", "/sbin/init\0", "0::/init.scope\n"));
-    let leads = Related {
+    procfs.add_process(invented(1, "systemd", "/sbin/init\0", "0::/init.scope\n"));
+    let leads = FakeProcessDetails {
         parent: 1,
         group: SHELL,
         session: SHELL,
-        ..Related::default()
+        ..FakeProcessDetails::default()
     };
-    procfs.invent_related(invented(SHELL, "bash", "-bash\0", SESSION), leads);
+    procfs.add_process_with_details(invented(SHELL, "bash", "-bash\0", SESSION), leads);
 }
 
-/// What proc_pid_stat(5) has of a process of that shell.
-fn stat(pid: u32) -> String {
-    // From the eighth field to the 21st.
+/// The text of proc_pid_stat(5) for a process of this shell.
+fn stat_text(pid: u32) -> String {
+    // The fields 8 to 21.
     let between = "0 ".repeat(14);
-    format!("{pid} (python) S {SHELL} {pid} {SHELL} 0 {between}{STARTED} 0 500\n")
+    format!("{pid} (python) S {SHELL} {pid} {SHELL} 0 {between}{START_TICKS} 0 500\n")
 }
 
-fn gpu(processes: &[Actor]) -> Value {
+fn gpu_state(processes: &[TestProcess]) -> Value {
     let memory = (60u64 << 30) / processes.len() as u64;
     let processes: Vec<Value> = processes
         .iter()

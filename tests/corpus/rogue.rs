@@ -1,10 +1,11 @@
-//! Miners in disguises and honest work, as they look on a real box, and what becomes of
-//! them under the rules as shipped. A third of each, in `unseen-*.toml`, was written by
-//! somebody who had not seen the rules.
+//! A corpus of disguised miners and honest work, as they look on a real host, with their verdicts by
+//! the shipped rules. The author of a third of the cases, in `unseen-*.toml`, did not know the rules.
 
-use gpukill_policy::rogue::judge;
-use gpukill_policy::rogue::rules::Rules;
-use gpukill_policy::rogue::suspect::{Held, Load, Sent, Shares, Suspect};
+use gpukill_policy::rogue::evaluate;
+use gpukill_policy::rogue::rules::RogueRules;
+use gpukill_policy::rogue::suspect::{
+    DeviceLoad, HeldMemory, SentTraffic, Suspect, UtilizationShares,
+};
 use gpukill_proto::rogue::{Risk, Threat, Verdict};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -29,15 +30,15 @@ const FILES: [(&str, bool, &str); 4] = [
 
 #[derive(Deserialize)]
 struct File {
-    case: Vec<Written>,
+    case: Vec<CaseFile>,
 }
 
-/// A case as it is written.
+/// A case in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct CaseFile {
     name: String,
-    #[allow(dead_code, reason = "for whoever reads the file")]
+    #[allow(dead_code, reason = "for readers of the file")]
     story: String,
     verdict: Truth,
     user: String,
@@ -75,27 +76,26 @@ enum Truth {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Container {
-    #[allow(dead_code, reason = "for whoever reads the file")]
+    #[allow(dead_code, reason = "for readers of the file")]
     runtime: String,
     image: String,
 }
 
-/// A case.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) is_miner: bool,
-    /// Whoever wrote it knew the rules.
+    /// Whether the author knew the rules.
     pub(crate) is_seen: bool,
     pub(crate) suspect: Suspect,
 }
 
 impl Case {
-    /// What becomes of it under the rules as shipped.
+    /// The verdicts by the shipped rules.
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
-        judge(&self.suspect, &Rules::default())
+        evaluate(&self.suspect, &RogueRules::default())
     }
 
-    /// How much of a miner, or of what hides itself, it is taken for.
+    /// The risk of a miner or of a hidden process.
     pub(crate) fn risk(&self) -> Option<Risk> {
         let verdicts = self.verdicts();
         let is_it = |it: &&Verdict| match it.threat {
@@ -106,7 +106,7 @@ impl Case {
     }
 }
 
-/// All of them.
+/// All cases.
 pub(crate) fn cases() -> Vec<Case> {
     let files = FILES.into_iter().flat_map(|(name, is_seen, text)| {
         let file: File = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -120,7 +120,7 @@ pub(crate) fn cases() -> Vec<Case> {
     clippy::cast_sign_loss,
     reason = "the files hold small numbers, none below 0"
 )]
-fn case(it: Written, is_seen: bool) -> Case {
+fn case(it: CaseFile, is_seen: bool) -> Case {
     let bytes = |gib: f64| (gib * f64::from(1 << 30)) as u64;
     let mean = |series: &[f64]| series.iter().sum::<f64>() / series.len() as f64;
     let share = |is: fn(f64) -> bool| {
@@ -151,17 +151,17 @@ fn case(it: Written, is_seen: bool) -> Case {
         .memory_gib
         .iter()
         .map(|gib| bytes(*gib) * u64::from(it.gpus));
-    let load = Load {
+    let load = DeviceLoad {
         held,
         seen: held.min(Duration::from_secs(24 * 3_600)),
-        utilization: Some(Shares {
+        utilization: Some(UtilizationShares {
             saturated: share(|percent| percent >= 90.0),
             idle: share(|percent| percent < 5.0),
         }),
         mean: Some(mean(&it.utilization) as u32),
         memory: Some(held_memory(memory.collect())),
         host_cpu: Some((mean(&it.host_cpu) * 1_000.0) as u32),
-        bus: Some(bytes(mean(&it.pcie_mib_s)) >> 10),
+        bus_bytes: Some(bytes(mean(&it.pcie_mib_s)) >> 10),
     };
     let suspect = Suspect {
         user: Some(it.user),
@@ -169,16 +169,16 @@ fn case(it: Written, is_seen: bool) -> Case {
         executable: Some(it.exe),
         arguments: Some(it.command),
         sha256: None,
-        is_of_the_box: Some(true),
+        is_in_host_namespace: Some(true),
         image: Some(it.container.map(|it| it.image)),
         ancestors: Some(it.parents),
         libraries: Some(it.maps.into_iter().collect()),
         listens: Some(it.listens.iter().map(SocketAddr::port).collect()),
         peers: Some(it.connections.into_iter().collect()),
         sent: match it.sent_gib.filter(|_| it.own_network) {
-            Some(gib) => Sent::Own(bytes(gib)),
-            None if it.own_network => Sent::Unknown,
-            None => Sent::Shared,
+            Some(gib) => SentTraffic::OwnNamespace(bytes(gib)),
+            None if it.own_network => SentTraffic::Unknown,
+            None => SentTraffic::Shared,
         },
         load: Some(load),
         refused: 0,
@@ -191,28 +191,29 @@ fn case(it: Written, is_seen: bool) -> Case {
     }
 }
 
-/// What a process held, of its readings in bytes.
-fn held_memory(mut readings: Vec<u64>) -> Held {
+/// The memory that a process held, from its readings in bytes.
+fn held_memory(mut readings: Vec<u64>) -> HeldMemory {
     readings.sort_unstable();
     let (least, most) = (readings[0], readings[readings.len() - 1]);
     let mostly = readings[readings.len() / 2];
     let slack = (mostly / 50).max(64 << 20);
     let steady = readings.iter().filter(|it| it.abs_diff(mostly) <= slack);
-    Held {
+    HeldMemory {
         least,
         most,
         steady: u16::try_from(1_000 * steady.count() / readings.len()).unwrap_or(0),
     }
 }
 
-/// How many of each kind are taken for how much of a miner.
+/// The risks of all cases.
 pub(crate) struct Matrix {
-    /// By whether whoever wrote them knew the rules, and whether they are miners.
+    /// The names of cases by whether the author knew the rules and whether the case is a miner, then
+    /// by risk.
     pub(crate) counts: BTreeMap<(bool, bool), BTreeMap<Option<Risk>, Vec<String>>>,
 }
 
 impl Matrix {
-    pub(crate) fn of(cases: &[Case]) -> Self {
+    pub(crate) fn from_cases(cases: &[Case]) -> Self {
         let mut counts: BTreeMap<_, BTreeMap<_, Vec<String>>> = BTreeMap::new();
         for case in cases {
             let of_kind = counts.entry((case.is_seen, case.is_miner)).or_default();
@@ -222,8 +223,8 @@ impl Matrix {
         Self { counts }
     }
 
-    /// How many there are of a kind of this risk at least, and how many in all.
-    pub(crate) fn from(&self, kind: (bool, bool), least: Risk) -> (usize, usize) {
+    /// The number of cases of a kind with at least this risk, and the number of all cases of the kind.
+    pub(crate) fn count_from(&self, kind: (bool, bool), least: Risk) -> (usize, usize) {
         let of_kind = self.counts.get(&kind).into_iter().flatten();
         let count = |risks: &dyn Fn(Option<Risk>) -> bool| {
             let of_risk = of_kind.clone().filter(|(risk, _)| risks(**risk));

@@ -1,5 +1,5 @@
-//! `cargo run -p gpukill-tests --example rogue-corpus`: how many miners and how much
-//! honest work the rules as shipped take for a risk, and which of them wrongly.
+//! `cargo run -p gpukill-tests --example rogue-corpus`: how many miners and how many legitimate
+//! workloads of the corpus the shipped rules rate as a risk, and which of them wrongly.
 #![allow(clippy::panic, clippy::print_stdout, reason = "a tool of the tests")]
 
 #[path = "../corpus/rogue.rs"]
@@ -7,5 +7,5 @@
 mod corpus;
 
 fn main() {
-    print!("{}", corpus::Matrix::of(&corpus::cases()));
+    print!("{}", corpus::Matrix::from_cases(&corpus::cases()));
 }

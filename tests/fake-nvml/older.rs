@@ -1,18 +1,18 @@
-//! A library as an older driver has it: without some of its functions.
+//! Simulates an older driver's library by removing some of its functions.
 //!
-//! Not a module of the stand-in, which cannot take an exported function back. A test includes this
-//! file by its path and loads a changed copy of the built library.
+//! This is not a module of the stand-in, which cannot remove an exported function. A test includes
+//! this file by its path and loads a changed copy of the built library.
 //!
-//! The rule: in the ELF file a function is named in the string table `.dynstr`, between the NUL that
-//! ends the name before and its own. With the first letter changed there, the hash table still leads
-//! to the place, but the name there is another: `dlsym` finds no such symbol. The same bytes in
-//! `.strtab`, which only debuggers read, change along. Nothing moves, and the functions still there
-//! are not touched.
+//! In the ELF file a function's name is in the string table `.dynstr`, between the NUL that ends
+//! the previous name and its own. After the first letter is changed there, the hash table still
+//! leads to the entry, but the name differs: `dlsym` finds no such symbol. The same bytes in
+//! `.strtab`, which only debuggers read, change too. Nothing moves, and the other functions are not
+//! touched.
 
-/// The library without these functions.
+/// Returns the library without these functions.
 ///
 /// # Panics
-/// When it does not have one of them.
+/// When the library does not have one of them.
 #[must_use]
 pub(crate) fn without(library: &[u8], functions: &[&str]) -> Vec<u8> {
     let mut changed = library.to_vec();
@@ -25,7 +25,7 @@ pub(crate) fn without(library: &[u8], functions: &[&str]) -> Vec<u8> {
             .collect();
         assert!(!places.is_empty(), "the library has no {function}");
         for place in places {
-            // No function of NVML begins with it.
+            // No NVML function begins with it.
             changed[place + 1] = b'-';
         }
     }

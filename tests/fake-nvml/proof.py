@@ -1,5 +1,5 @@
-"""The judge of proof.sh: asks the stand-in through nvidia-ml-py, and reads what gpustat and nvitop
-printed. The expected values are those of the state file that proof.sh writes."""
+"""The checks of proof.sh: calls the stand-in through nvidia-ml-py, and reads the output of gpustat and
+nvitop. The expected values are those of the state file that proof.sh writes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def same(what, got, expected):
 
 
 def fails(what, code, call, *args):
-    """The call is to raise exactly this NVML error."""
+    """Requires that the call raises exactly this NVML error."""
     try:
         got = call(*args)
     except nvml.NVMLError as error:
@@ -32,7 +32,7 @@ def fails(what, code, call, *args):
 
 
 def symbol(name):
-    """A function as it is in C, for what nvidia-ml-py does not let through."""
+    """A function of the C library, for calls that nvidia-ml-py does not allow."""
     return getattr(nvml.nvmlLib, name)
 
 
@@ -41,7 +41,7 @@ def number(handle):
 
 
 def rename_state(change):
-    """Replaces the state as tests do: written beside it, then renamed over it."""
+    """Replaces the state as tests do: writes a file beside it, then renames it."""
     state = json.loads(state_file.read_text())
     change(state)
     fresh = state_file.with_suffix(".new")
@@ -88,7 +88,7 @@ def values():
     same("mig", nvml.nvmlDeviceGetMigMode(h100), [0, 0])
     fails("no mig", 3, nvml.nvmlDeviceGetMigMode, rtx)
     same("clock", nvml.nvmlDeviceGetMaxClockInfo(h100, nvml.NVML_CLOCK_SM), 1980)
-    fails("a sensor nobody plays", 3, nvml.nvmlDeviceGetTemperatureThreshold, h100, 0)
+    fails("a sensor without a value", 3, nvml.nvmlDeviceGetTemperatureThreshold, h100, 0)
 
     both = [(trainer, 40 * GIB, True), (server, 20 * GIB, True)]
     same("compute v2", processes(nvml.nvmlDeviceGetComputeRunningProcesses_v2(h100)), both)
@@ -171,15 +171,15 @@ def divided(h100):
     one, two = (trainer, 2, 0), (server, 2, 1)
     same("lists", listed, [[one, two], [one], [two], []])
     fails("a sensor of an instance", 3, nvml.nvmlDeviceGetTemperature, migs[0], 0)
-    fails("a part of no GPU", 3, nvml.nvmlDeviceGetGpuInstanceId, h100)
+    fails("an instance id of a whole GPU", 3, nvml.nvmlDeviceGetGpuInstanceId, h100)
     rename_state(lambda state: state["gpus"][0].update(mig_mode_raw=7, instances=cuts[1:]))
-    same("a mode nobody knows", nvml.nvmlDeviceGetMigMode(h100), [7, 7])
+    same("an unknown mode", nvml.nvmlDeviceGetMigMode(h100), [7, 7])
     fails("an instance that is gone", 2, nvml.nvmlDeviceGetName, migs[0])
     rename_state(lambda state: state.update(whole))
 
 
 def protocol(h100):
-    """What a careful C program relies on, and a careless one must not crash on."""
+    """Behaviour on which careful C programs rely, and which must not crash careless ones."""
     listing = symbol("nvmlDeviceGetComputeRunningProcesses")
     count = c_uint(1)
     room = (c_ulonglong * 4)(*[0xAA] * 4)
@@ -192,9 +192,9 @@ def protocol(h100):
     same("text too small", symbol("nvmlDeviceGetName")(h100, name, c_uint(8)), 7)
     same("text to NULL", symbol("nvmlDeviceGetName")(h100, None, c_uint(8)), 2)
     for handle in (None, c_void_p(1), c_void_p(number(h100) + 2)):
-        same("a handle of nobody", symbol("nvmlDeviceGetIndex")(handle, byref(count)), 2)
+        same("an unknown handle", symbol("nvmlDeviceGetIndex")(handle, byref(count)), 2)
     fails("index out of range", 2, nvml.nvmlDeviceGetHandleByIndex, 2)
-    fails("uuid of nobody", 6, nvml.nvmlDeviceGetHandleByUUID, "GPU-none")
+    fails("an unknown uuid", 6, nvml.nvmlDeviceGetHandleByUUID, "GPU-none")
     wording = symbol("nvmlErrorString")
     wording.restype = c_char_p
     same("wording", (wording(15), wording(12345)), (b"GPU is lost", b"Unknown Error"))
@@ -215,8 +215,8 @@ def events(h100, rtx):
     same("event device", [number(e.device) for e in (first, second)], [number(h100)] * 2)
     seen = second.eventData, second.gpuInstanceId, second.computeInstanceId
     same("event of no instance", seen, (13, 0xFFFFFFFF, 0xFFFFFFFF))
-    fails("told once", 10, nvml.nvmlEventSetWait_v2, events, 20)
-    fails("an event it cannot tell of", 3, nvml.nvmlDeviceRegisterEvents, rtx, 1 << 40, events)
+    fails("returned once", 10, nvml.nvmlEventSetWait_v2, events, 20)
+    fails("an unsupported event", 3, nvml.nvmlDeviceRegisterEvents, rtx, 1 << 40, events)
     rename_state(lambda state: state.update(event_wait_error=15))
     fails("wait", 15, nvml.nvmlEventSetWait_v2, events, 20)
     rename_state(lambda state: state.update(event_wait_error=0, events=[]))
@@ -225,7 +225,7 @@ def events(h100, rtx):
 
 
 def changes(h100, rtx):
-    """The state is followed while it is played, and handles stay with their GPU."""
+    """The library follows changes of the state, and handles stay with their GPU."""
     rename_state(lambda state: state["gpus"].reverse())
     same("index after reordering", nvml.nvmlDeviceGetIndex(h100), 1)
     rename_state(lambda state: state["gpus"][0].update(lost=True))
@@ -241,7 +241,7 @@ def changes(h100, rtx):
 
 
 def sessions(h100):
-    """nvmlInit is counted; before the first and after the last there is nothing."""
+    """nvmlInit is counted; before the first and after the last no function works."""
     nvml.nvmlInit()
     nvml.nvmlShutdown()
     same("one user left", nvml.nvmlDeviceGetIndex(h100), 0)
@@ -291,4 +291,4 @@ protocol(h100)
 events(h100, rtx)
 changes(h100, rtx)
 sessions(h100)
-print("proof: nvidia-ml-py, gpustat and nvitop see the machine of the state file")
+print("proof: nvidia-ml-py, gpustat and nvitop report the machine of the state file")

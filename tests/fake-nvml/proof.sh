@@ -1,8 +1,8 @@
 #!/bin/bash
-# Proof that the stand-in is faithful: NVML programs we did not write (nvidia-ml-py, gpustat, nvitop)
-# run on it unchanged and report the machine that the state file describes. proof.py is the judge.
+# Proves that the stand-in is faithful: NVML programs of others (nvidia-ml-py, gpustat, nvitop) run
+# on it unchanged and report the machine that the state file describes. proof.py checks the output.
 #
-# PYTHON: an interpreter, best one that has the three; they are fetched into a scratch venv otherwise.
+# PYTHON: an interpreter, preferably with all three installed; otherwise a scratch venv gets them.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,7 +33,7 @@ ln -s "$target/debug/libnvidia_ml_stand_in.so" "$scratch/lib/libnvidia-ml.so.1"
 export LD_LIBRARY_PATH=$scratch/lib
 export FAKE_NVML_STATE=$scratch/state.json
 
-# Real processes, because gpustat and nvitop look up who they are.
+# Real processes, because gpustat and nvitop look them up.
 sleep 600 & trainer=$!; children+=("$trainer")
 sleep 601 & server=$!; children+=("$server")
 sleep 602 & viewer=$!; children+=("$viewer")
@@ -65,9 +65,9 @@ echo "== gpustat --json"
 "$python" -m gpustat --json | tee "$scratch/gpustat.json"
 
 echo "== nvitop -1"
-# A pipe has no width of its own.
+# A pipe has no terminal width.
 COLUMNS=110 "$python" -m nvitop -1 | tee "$scratch/nvitop.txt"
 
-echo "== nvidia-ml-py, and what the other two printed"
-# It breaks the state on purpose, which the stand-in remarks on twice.
+echo "== nvidia-ml-py, and the output of the other two"
+# proof.py makes the state invalid on purpose, which the stand-in reports twice.
 "$python" "$here/proof.py" "$scratch" "$trainer" "$server" "$viewer"

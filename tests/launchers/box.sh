@@ -1,24 +1,23 @@
 #!/usr/bin/env bash
-# Runs one of these scripts in a box of its own (tests/systemd/boot): own processes,
-# network, files, systemd as process 1, users alice and bob. What a script would end or
-# write by mistake is nothing of the machine: of that the box sees the files, and may
-# change none.
+# Runs one of these scripts in a test box (tests/systemd/boot) with its own processes,
+# network and files, systemd as process 1, and the users alice and bob. A script cannot end
+# a process or change a file of the machine: the box sees the machine's files read-only.
 #
 #   cargo build -p gpukilld -p gpukillctl -p fake-nvml
 #   sudo tests/launchers/box.sh torchrun.py
 #
-# Needs root, unshare, overlayfs, systemd, dbus and libpam-systemd, Python 3, and
-# what the script says, also in the directories of MORE_PATH, if they are not in
-# /tmp. Nothing of it is left when it ends.
+# Needs root, unshare, overlayfs, systemd, dbus and libpam-systemd, Python 3, and the
+# programs that the script names, which may be in the directories of MORE_PATH outside of
+# /tmp. Leaves nothing behind.
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/../.." && pwd)
 state=$(mktemp -d)
 
-# The ground holds until its input ends, with everybody on it.
+# `ground` waits until its input ends, and ends all processes of the box with it.
 coproc ground { exec "$checkout/tests/systemd/ground" "$state"; }
 holder=$ground_PID
 clean_up() {
-    # bash would tell that what it started is killed.
+    # bash would report the killed child.
     exec 2>/dev/null {ground[1]}>&-
     wait "$holder" || true
     rmdir "$state"
@@ -26,7 +25,7 @@ clean_up() {
 trap clean_up EXIT
 read -r _ <&"${ground[0]}"
 
-# child PID: the one process that it has started.
+# child PID: prints the only child.
 child() {
     local children
     read -r children <"/proc/$1/task/$1/children"
@@ -40,7 +39,7 @@ boot=$!
 inside() {
     nsenter --target="$init" --all env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root "$@"
 }
-# Whether it is up: each of its own has started the next, and the last is systemd.
+# Whether the box has booted: follows the chain of single children to systemd.
 is_up() {
     init=$boot
     while [ "$(cat "/proc/$init/comm")" != systemd ]; do

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs a command on this machine's own processes, but with another machine's /etc and
-# environment: people called alice, bob and carol, names for the uids that the suite uses,
-# the groups gpukill-operators and gpukill-admin, rules in enforce and settings of another
-# gpukilld in /etc/gpukill, subordinate uids, an odd login.defs, odd variables. Two busy
-# loops run beside it. A test that passes here depends on none of that.
+# Runs a command with this machine's processes, but with the /etc and the environment of
+# another machine: users alice, bob and carol, names for the uids of the suite, the groups
+# gpukill-operators and gpukill-admin, rules in mode enforce and settings of another gpukilld
+# in /etc/gpukill, subordinate uids, an unusual login.defs, and unusual variables. Two busy
+# loops run at the same time. A test that passes here depends on none of these.
 #
 #   cargo test --workspace --no-run
 #   sudo tests/launchers/crowded-box.sh cargo test -p gpukill-tests --test suite
 #
 # LOOPS=0 leaves out the busy loops; LOOPS=8 starts eight. Needs root, unshare and
-# overlayfs. The machine's files stay as they are: what the command writes goes to a tmpfs
-# that ends with it, except below the checkout, the target directory and /tmp.
+# overlayfs. The machine's files stay unchanged: writes go to a tmpfs that disappears with
+# the command, except below the checkout, the target directory and /tmp.
 set -euo pipefail
 
 if [ "${1-}" != --inside ]; then
@@ -29,8 +29,8 @@ target=${CARGO_TARGET_DIR:-$checkout/target}
 here=$PWD
 mkdir -p "$target"
 
-# The root of this mount namespace becomes an overlay, so that boxes which are booted over
-# "/" (tests/systemd/boot) meet the same files: an overlay does not see mounts below it.
+# The root of this mount namespace becomes an overlay, so that boxes booted over "/"
+# (tests/systemd/boot) see the same files: an overlay does not see mounts below it.
 mount -t tmpfs -o mode=755 tmpfs "$state"
 mkdir "$state/upper" "$state/work" "$state/root"
 root=$state/root
@@ -46,7 +46,7 @@ cd "$here"
 umount --lazy /run/outside
 rmdir /run/outside
 
-# user NAME UID: whoever had that name or uid here is gone.
+# user NAME UID: adds a user and removes others with this name or uid.
 user() {
     sed -i -e "/^$1:/d" -e "/^[^:]*:[^:]*:$2:/d" /etc/passwd /etc/group
     sed -i "/^$1:/d" /etc/shadow
@@ -110,6 +110,6 @@ for _ in $(seq "${LOOPS:-2}"); do
     loops+=($!)
 done
 status=0
-# bash itself would complain of this locale.
+# bash itself would warn about this locale.
 env LC_ALL=tr_TR.ISO-8859-9 "$@" || status=$?
 exit $status

@@ -6,16 +6,16 @@ import shutil
 import urllib.request
 from pathlib import Path
 
-from stage import GPU, WORKER, Login, Stage, called, crowd, eventually, needs, run
+from test_box import GPU, WORKER, LoginShell, TestBox, eventually, find_pids, process_table, require_programs, run
 
-needs("jupyter-server", "sshd")
-stage = Stage()
-alice = Login()
-# Every kernel uses the GPU from its beginning.
+require_programs("jupyter-server", "sshd")
+test_box = TestBox()
+alice = LoginShell()
+# Every kernel uses the GPU from its start.
 startup = Path("/home/alice/.ipython/profile_default/startup")
 run("runuser", "-u", "alice", "--", "mkdir", "-p", str(startup))
 (startup / "gpu.py").write_text(f"import os\nopen(f'{GPU}/{{os.getpid()}}', 'w').close()\n")
-alice.says(f"{shutil.which('jupyter-server')} --no-browser --port 8888 --IdentityProvider.token=secret")
+alice.type_line(f"{shutil.which('jupyter-server')} --no-browser --port 8888 --IdentityProvider.token=secret")
 
 
 def ask(path, **body):
@@ -30,17 +30,17 @@ def ask(path, **body):
 
 
 eventually("a kernel", lambda: ask("kernels", name="python3"))
-first = stage.workers(1)[0]
+first = test_box.workers(1)[0]
 ask("kernels", name="python3")
-second = next(pid for pid in stage.workers(2) if pid != first)
+second = next(pid for pid in test_box.workers(2) if pid != first)
 ask("terminals")
-# What a person types there: the shell is the server's child, on a terminal.
+# The shell for typed commands is a child of the server, on a terminal.
 (shell,) = eventually("a shell", lambda: {
-    pid for pid, it in crowd().items() if it["uid"] == 4000 and it["name"] in ("bash", "sh") and it["parent"] in called(crowd(), "jupyter-server")
+    pid for pid, it in process_table().items() if it["uid"] == 4000 and it["name"] in ("bash", "sh") and it["parent"] in find_pids(process_table(), "jupyter-server")
 })  # fmt: skip
-stage.kill("a kernel", first, [first])
-# The server starts another one in its place.
-again = next(pid for pid in stage.workers(2) if pid not in (first, second))
-server = called(crowd(), "jupyter-server")
-# The terminal's shell keeps people's work: the server ends it, or nobody.
-stage.kill("the server, by its pid", *server, [*server, second, again], scope="tree")
+test_box.kill("a kernel", first, [first])
+# The server starts another kernel in its place.
+again = next(pid for pid in test_box.workers(2) if pid not in (first, second))
+server = find_pids(process_table(), "jupyter-server")
+# The terminal's shell may hold work of its user: only the server ends it.
+test_box.kill("the server, by its pid", *server, [*server, second, again], scope="tree")

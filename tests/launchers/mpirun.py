@@ -1,18 +1,18 @@
-"""mpirun with four ranks in a login shell, piped into tee; and one that its ranks
-end with themselves. Needs openmpi-bin and sshd."""
+"""mpirun with four ranks in a login shell, piped into tee; and an mpirun that ends with
+one of its ranks. Needs openmpi-bin and sshd."""
 
-from stage import WORKER, Login, Stage, called, crowd, needs
+from test_box import WORKER, LoginShell, TestBox, find_pids, process_table, require_programs
 
-needs("mpirun", "sshd")
-stage = Stage()
-alice = Login()
-alice.says(f"mpirun --oversubscribe -n 4 {WORKER} | tee log")
-ranks = stage.workers(4)
-stage.kill("mpirun | tee", ranks[2], called(crowd(), "mpirun", "worker.py", "tee"))
-stage.workers(0)
+require_programs("mpirun", "sshd")
+test_box = TestBox()
+alice = LoginShell()
+alice.type_line(f"mpirun --oversubscribe -n 4 {WORKER} | tee log")
+ranks = test_box.workers(4)
+test_box.kill("mpirun | tee", ranks[2], find_pids(process_table(), "mpirun", "worker.py", "tee"))
+test_box.workers(0)
 
-alice.says(f"mpirun --oversubscribe -n 4 {WORKER}")
-ranks = stage.workers(4)
-# One rank alone: mpirun ends the others, and itself.
-stage.kill("one rank of mpirun", ranks[0], ranks[:1], scope="process")
-stage.workers(0)
+alice.type_line(f"mpirun --oversubscribe -n 4 {WORKER}")
+ranks = test_box.workers(4)
+# After the end of one rank mpirun ends the others and itself.
+test_box.kill("one rank of mpirun", ranks[0], ranks[:1], scope="process")
+test_box.workers(0)

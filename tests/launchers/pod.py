@@ -1,5 +1,5 @@
-"""gpukilld in a container, with what packaging/kubernetes/daemonset.yaml gives it,
-beside a container of root's. Needs podman and crun, and the image as an archive:
+"""gpukilld in a container with the settings of packaging/kubernetes/daemonset.yaml, next
+to a container of root. Needs podman and crun, and the image as an archive:
 
   podman build --file packaging/container/Containerfile --tag gpukill:0.1.0 .
   podman save --output target/gpukill.tar gpukill:0.1.0
@@ -11,9 +11,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from stage import BUILT, HOME, WORKER, Stage, crowd, eventually, needs, run
+from test_box import BUILT, HOME, WORKER, TestBox, eventually, process_table, require_programs, run
 
-needs("podman", "crun")
+require_programs("podman", "crun")
 ARCHIVE = Path("/srv/gpukill/target/gpukill.tar")
 if not ARCHIVE.exists():
     raise SystemExit(f"skipped: there is no {ARCHIVE}")
@@ -21,8 +21,8 @@ PODMAN = ("podman",)
 RECIPES = Path("/srv/gpukill/packaging")
 CAPABILITIES = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
 USER = 2100000000
-# What podman would give besides, containerd does not: capabilities that whatever is
-# executed keeps. And which devices may be opened, a box within a box cannot say.
+# podman adds ambient and inheritable capabilities, which survive an exec; containerd does
+# not. A box within a box cannot restrict devices.
 RUNTIME = """#!/usr/bin/python3
 import json, os, sys
 if "create" in sys.argv:
@@ -36,16 +36,16 @@ os.execvp("crun", ["crun", *sys.argv[1:]])
 """
 
 
-def says(what, is_so, more=""):
+def report(what, is_so, more=""):
     print(f"{'OK' if is_so else 'WRONG'}: {what}" + (f"\n{more}" if more and not is_so else ""))
 
 
-class Pod(Stage):
+class Pod(TestBox):
     """A box whose gpukilld is in a container."""
 
     def start(self):
         self.socket = Path("/run/gpukill/gpukilld.sock")
-        # As kubelet lays out a ConfigMap: links, in a directory that all may write.
+        # The layout of a ConfigMap by kubelet: links in a world-writable directory.
         settings = HOME / "settings"
         there = settings / "..there"
         there.mkdir(parents=True, mode=0o755)
@@ -53,10 +53,10 @@ class Pod(Stage):
         (settings / "..data").symlink_to("..there")
         for name in ("gpukilld.toml", "guard.toml"):
             (settings / name).symlink_to(f"..data/{name}")
-        # The box's PIDs are not the first: the one thing that is not as on a node.
+        # The box is not in the first PID namespace: the only difference from a node.
         text = '[daemon]\npoll_interval = "200ms"\nforeign_pids = true\n'
         (there / "gpukilld.toml").write_text(text + (RECIPES / "container/gpukilld.toml").read_text())
-        # Whom it names is warned, and not ended while the script runs.
+        # The rule warns bob; its grace period outlasts the script.
         (there / "guard.toml").write_text(
             "[global]\nenabled = true\ndry_run = false\n[user_policies.bob]\nduration_limit_hours = 0.001\n"
         )
@@ -73,11 +73,11 @@ class Pod(Stage):
             "--network=none", "--cap-drop=all", *(f"--cap-add={name}" for name in CAPABILITIES),
             "--security-opt=no-new-privileges", "--read-only", "--tmpfs=/tmp",
             "--passwd=false", "--group-add=5", "--cgroupns=private",
-            # What a box within a box cannot set.
+            # Limits that a box within a box cannot set.
             "--pids-limit=-1", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
             "--volume=/run/gpukill:/run/gpukill", "--volume=/var/lib/gpukill:/var/lib/gpukill",
             f"--volume={settings}:/etc/gpukill:ro",
-            # As NVIDIA's toolkit brings NVML.
+            # NVML, where NVIDIA's container toolkit mounts it.
             f"--volume={BUILT}/libnvidia_ml_stand_in.so:/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro",
             f"--volume={HOME}:{HOME}:ro", f"--env=FAKE_NVML_STATE={HOME}/state.json",
             "localhost/gpukill:0.1.0", check=False,
@@ -90,19 +90,19 @@ class Pod(Stage):
         return {row["pid"]: row for row in document["procs"]}
 
 
-def worker(user):
-    """A worker of this user's, with a terminal that they can be warned on."""
-    words = ["runuser", "-u", user, "--", "script", "--quiet", "--flush", "--command", f"{WORKER} {user}", f"/tmp/{user}.said"]
+def start_worker(user):
+    """Starts a worker of this user on a terminal that can show warnings."""
+    words = ["runuser", "-u", user, "--", "script", "--quiet", "--flush", "--command", f"{WORKER} {user}", f"/tmp/{user}.out"]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-# What overlays lie on is no overlay itself.
+# The upper layer of an overlay cannot be on an overlay.
 Path("/var/lib/containers").mkdir(exist_ok=True)
 run("mount", "-t", "tmpfs", "tmpfs", "/var/lib/containers")
 run("groupadd", "--system", "gpukill-operators")
 run("ln", "-sf", "../usr/share/zoneinfo/Asia/Kolkata", "/etc/localtime")
-stage = Pod()
-daemon = next(pid for pid, it in crowd().items() if it["name"] == "gpukilld" and "--sensor" not in it["command"])
+test_box = Pod()
+daemon = next(pid for pid, it in process_table().items() if it["name"] == "gpukilld" and "--sensor" not in it["command"])
 
 
 def status_of(pid):
@@ -111,64 +111,64 @@ def status_of(pid):
 
 
 it = status_of(daemon)
-says("it is a user of its own, with three capabilities", (it["Uid"].split()[0], it["CapEff"], it["CapAmb"]) == (str(USER), "0000000000080024", "0" * 16), it)
-says("it can gain nothing, and its system calls are filtered", (it["NoNewPrivs"], it["Seccomp"], it["CapBnd"]) == ("1", "2", "0000000000080024"), it)
-sensor = [pid for pid, it in crowd().items() if it["parent"] == daemon]
-says("the sensor has no capability", len(sensor) == 1 and status_of(sensor[0])["CapPrm"] == "0" * 16)
+report("it runs as its own user with three capabilities", (it["Uid"].split()[0], it["CapEff"], it["CapAmb"]) == (str(USER), "0000000000080024", "0" * 16), it)
+report("it cannot gain privileges, and seccomp filters its system calls", (it["NoNewPrivs"], it["Seccomp"], it["CapBnd"]) == ("1", "2", "0000000000080024"), it)
+sensor = [pid for pid, it in process_table().items() if it["parent"] == daemon]
+report("the sensor has no capability", len(sensor) == 1 and status_of(sensor[0])["CapPrm"] == "0" * 16)
 
 for user in ("alice", "bob"):
-    worker(user)
-stage.workers(2)
+    start_worker(user)
+test_box.workers(2)
 run(
     *PODMAN, "run", "--detach", "--name=train", "--network=none", "--privileged", "--pids-limit=-1",
     "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--volume=/srv/gpukill:/srv/gpukill:ro",
     "--volume=/run/gpukill:/run/gpukill", "--rootfs", "/:O", *WORKER.split(), "root",
 )  # fmt: skip
-stage.workers(3)
+test_box.workers(3)
 
 
 def by_user():
-    """The process of each, when everybody has a name."""
-    rows = {row["user"]: row for row in stage.rows().values()}
+    """The row of each user, once all have names."""
+    rows = {row["user"]: row for row in test_box.rows().values()}
     return rows if set(rows) == {"alice", "bob", "root"} else None
 
 
-rows = eventually("people have names", by_user)
-print(stage.ctl("alice", "list", "--details").stdout)
+rows = eventually("users have names", by_user)
+print(test_box.ctl("alice", "list", "--details").stdout)
 bobs, contained = rows["bob"]["pid"], rows["root"]["pid"]
-says("a container has a name", rows["root"]["container_name"] == "train", rows["root"])
+report("a container has a name", rows["root"]["container_name"] == "train", rows["root"])
 
-refused = stage.ctl("alice", "kill", str(bobs))
-says("alice may not end bob's", refused.returncode == 4, refused)
+refused = test_box.ctl("alice", "kill", str(bobs))
+report("alice may not end a process of bob", refused.returncode == 4, refused)
 client = (str(BUILT / "gpukillctl"), "kill", str(bobs), "--dry-run")
 inside = run(*PODMAN, "exec", "train", *client, check=False)
-says("root of another container may only look", inside.returncode == 4, inside)
-reset = stage.ctl("root", "reset", "--gpu", "0", "--force", "--yes")
-says("a reset is not supported", reset.returncode == 5, reset)
-edit = stage.ctl("root", "guard", "user", "set", "alice", "--memory-limit", "40")
-says("rules are not edited", edit.returncode == 1 and "Read-only file system" in edit.stderr, edit)
+report("root of another container may only read", inside.returncode == 4, inside)
+reset = test_box.ctl("root", "reset", "--gpu", "0", "--force", "--yes")
+report("a reset is not supported", reset.returncode == 5, reset)
+edit = test_box.ctl("root", "guard", "user", "set", "alice", "--memory-limit", "40")
+report("rules cannot be edited", edit.returncode == 1 and "Read-only file system" in edit.stderr, edit)
 
 
-def told_when():
-    """When bob's job is ended, as his terminal has it."""
-    return re.search(r"at (\d\d):(\d\d)", Path("/tmp/bob.said").read_text(errors="replace"))
+def announced_end():
+    """The time of the end of bob's job in the warning on his terminal."""
+    return re.search(r"at (\d\d):(\d\d)", Path("/tmp/bob.out").read_text(errors="replace"))
 
 
-at = eventually("bob is warned on his terminal", told_when, patience=60)
-# Python took the zone of the box when it started.
+at = eventually("bob is warned on his terminal", announced_end, timeout=60)
+# Python read the time zone of the box when it started.
 now = run("date", "+%H:%M").stdout.split(":")
 minutes = (int(at[1]) * 60 + int(at[2]) - int(now[0]) * 60 - int(now[1])) % (24 * 60)
-says("bob is warned on his terminal, by the clock of the box", minutes <= 5, at)
+report("bob is warned on his terminal, by the clock of the box", minutes <= 5, at)
 
 run("usermod", "-aG", "gpukill-operators", "alice")
-right = "may end anybody's processes"
-eventually("alice is an operator", lambda: right in stage.ctl("alice", "status").stdout, patience=45)
-stage.kill("bob's, by alice", bobs, {bobs}, scope="process")
-stage.kill("a container, by root", contained, {contained}, "--force", user="root", scope="container")
+right = "may end any user's processes"
+eventually("alice is an operator", lambda: right in test_box.ctl("alice", "status").stdout, timeout=45)
+test_box.kill("a process of bob, by alice", bobs, {bobs}, scope="process")
+test_box.kill("a container, by root", contained, {contained}, "--force", user="root", scope="container")
 
 probe = run(*PODMAN, "exec", "gpukilld", "/usr/bin/gpukillctl", "status", check=False)
-says("the probe is well", probe.returncode == 0 and "fault" not in probe.stdout, probe)
+report("the probe succeeds", probe.returncode == 0 and "fault" not in probe.stdout, probe)
 print(probe.stdout)
 run(*PODMAN, "stop", "--time=15", "gpukilld")
 state = json.loads(run(*PODMAN, "inspect", "gpukilld").stdout)[0]["State"]
-says("it ends when it is told to", state["ExitCode"] == 0, run(*PODMAN, "logs", "gpukilld", check=False))
+report("it ends on SIGTERM", state["ExitCode"] == 0, run(*PODMAN, "logs", "gpukilld", check=False))

@@ -1,32 +1,32 @@
-"""Containers of root's, as Docker's are. The box's own files are their image. Needs
+"""Containers of root, as with Docker. Their image is the file system of the box. Needs
 podman and crun."""
 
 import json
 from pathlib import Path
 
-from stage import WORKER, Stage, crowd, needs, run
+from test_box import WORKER, TestBox, process_table, require_programs, run
 
-needs("podman", "crun")
-stage = Stage()
-# What overlays lie on is no overlay itself.
+require_programs("podman", "crun")
+test_box = TestBox()
+# The upper layer of an overlay cannot be on an overlay.
 PODMAN = ("podman", "--root=/run/storage", "--runroot=/run/storage-run")
-# Two workers below a shell that would go on with another command. As process 1 of
-# its container a shell gets no signal that it does not handle.
+# Two workers below a shell that would then run another command. As process 1 of its
+# container a shell receives only signals that it handles.
 words = f"trap 'exit 1' TERM; {WORKER} one & {WORKER} two; sleep 1000"
 
 
 def inside(container):
-    """The pids of all that run in a container of this name."""
+    """The pids of all processes of a container."""
     state = json.loads(run(*PODMAN, "inspect", container).stdout)[0]["State"]
     first = state["Pid"]
-    group = crowd()[first]["cgroup"]
-    return {pid for pid, it in crowd().items() if it["cgroup"] == group}
+    group = process_table()[first]["cgroup"]
+    return {pid for pid, it in process_table().items() if it["cgroup"] == group}
 
 
 def start(name):
     ran = run(
         *PODMAN, "run", "--detach", "--name", name, "--network=none",
-        # Without what a box within a box cannot set.
+        # Options that a box within a box cannot set are disabled.
         "--privileged", "--pids-limit=-1", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
         "--volume", "/srv/gpukill:/srv/gpukill:ro", "--rootfs", "/:O", "sh", "-c", words,
         check=False,
@@ -36,16 +36,16 @@ def start(name):
 
 
 start("train")
-workers = stage.workers(2)
+workers = test_box.workers(2)
 start("other")
-stage.workers(4)
-stage.kill("alice and root's container", workers[0], set(), scope="container")
-stage.kill("a container", workers[0], inside("train"), user="root", scope="container")
-left = stage.workers(2)
-stage.kill("the other container, by its job", left[0], inside("other"), user="root")
-stage.workers(0)
+test_box.workers(4)
+test_box.kill("a container of root, by alice", workers[0], set(), scope="container")
+test_box.kill("a container", workers[0], inside("train"), user="root", scope="container")
+left = test_box.workers(2)
+test_box.kill("the other container, by its job", left[0], inside("other"), user="root")
+test_box.workers(0)
 words = words.partition("; ")[2]
 start("deaf")
-pids = stage.workers(2)
-stage.kill("a container whose shell heeds SIGKILL alone", pids[0], inside("deaf"), "--force", user="root")
-stage.workers(0)
+pids = test_box.workers(2)
+test_box.kill("a container whose shell reacts only to SIGKILL", pids[0], inside("deaf"), "--force", user="root")
+test_box.workers(0)

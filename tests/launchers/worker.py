@@ -1,4 +1,4 @@
-"""Stands for a process that uses the GPU: the stage finds it by its command line."""
+"""Stands for a process that uses the GPU; `test_box.py` finds it by its command line."""
 
 import os
 import sys

@@ -1,87 +1,90 @@
-//! Starts the real binaries in a directory of their own.
+//! Starts the real binaries in a temporary directory.
 //!
 //! ```no_run
-//! use gpukill_tests::harness::{Actor, Stage};
-//! let stage = Stage::new();
-//! let actor = Actor::start("python");
-//! stage.play(&serde_json::json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 1 << 30}]}]}));
-//! let daemon = stage.start();
-//! assert_eq!(stage.ctl(&["list"]).code, 0);
+//! use gpukill_tests::harness::{TestBox, TestProcess};
+//! let test_box = TestBox::new();
+//! let process = TestProcess::start("python");
+//! test_box.set_driver_state(&serde_json::json!({"gpus": [{"processes":
+//! [{"pid": process.pid(), "memory": 1 << 30}]}]}));
+//! let daemon = test_box.start();
+//! assert_eq!(test_box.ctl(&["list"]).code, 0);
 //! daemon.stop();
 //! ```
 
-mod actor;
+mod test_process;
 
-mod booted;
+mod booted_box;
 
-mod build;
+mod binaries;
 
-mod churn;
+mod process_churn;
 
 mod daemon;
 
-mod driver;
+mod fake_driver;
 
-mod gate;
+mod scan_gate;
 
 mod journald;
-mod login;
+mod login_terminal;
 
 #[path = "../fake-nvml/older.rs"]
 mod older;
 
-mod mapped;
+mod user_namespaces;
 
-mod package;
+mod packages;
 
-mod procfs;
+mod fake_procfs;
 
 mod program;
 
-mod stage;
+mod test_box;
 
-mod stream;
+mod running_program;
 
-mod sysfs;
+mod fake_sysfs;
 
 mod terminal;
 
-mod troupe;
+mod script;
 
 mod user;
 
-pub use actor::{Actor, child_of};
-pub use booted::Booted;
-pub use build::{Built, build, built};
-pub use churn::Churn;
+pub use binaries::{Binaries, binaries, build_binaries};
+pub use booted_box::BootedBox;
 pub use daemon::Daemon;
-pub use driver::{Driver, is_over};
-pub use gate::Gate;
+pub use fake_driver::{FakeDriver, process_has_ended};
+pub use fake_procfs::{FakeProcess, FakeProcessDetails, FakeProcfs};
+pub use fake_sysfs::{FakeCard, FakeSysfs, captures_directory};
 pub use journald::Journald;
-pub use login::Login;
-pub use mapped::python_with_namespaces;
-pub use package::{Package, package};
-pub use procfs::{Invented, Procfs, Related};
+pub use login_terminal::LoginTerminal;
+pub use packages::{Packages, packages};
+pub use process_churn::ProcessChurn;
 pub use program::copy_program;
-pub use stage::{Ran, Stage};
-pub use stream::Stream;
-pub use sysfs::{Card, Sysfs, captures};
+pub use running_program::RunningProgram;
+pub use scan_gate::ScanGate;
+pub use script::Script;
 pub use terminal::Terminal;
-pub use troupe::Troupe;
-pub use user::{NOBODY, acting_as, can_act_as_others, can_be_several_people, group, user};
+pub use test_box::{CommandOutput, TestBox};
+pub use test_process::{TestProcess, first_child};
+pub use user::{
+    NOBODY_UID, can_run_as_other_users, can_use_several_persons, group_id, run_as_user, test_uid,
+};
+pub use user_namespaces::python_with_namespaces;
 
 use std::time::{Duration, Instant};
 
-/// How long [`eventually`] waits: far longer than anything should take, for
-/// test machines are slow and shared.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long [`eventually`] waits. It is far longer than any step takes, because test machines
+/// are slow and shared.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns a value.
 ///
 /// # Panics
-/// When it finds nothing for a minute.
+/// When it returns `None` for a minute.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -91,50 +94,55 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until `look` gives what is expected.
+/// Waits until `look` returns the expected value.
 ///
 /// # Panics
-/// When it gives something else for a minute; shows the last.
-pub fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut look: impl FnMut() -> T) {
-    let deadline = Instant::now() + PATIENCE;
+/// When it returns another value for a minute; shows the last one.
+pub fn eventually_equals<T: PartialEq + std::fmt::Debug>(
+    expected: &T,
+    mut look: impl FnMut() -> T,
+) {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = look();
         if found == *expected {
             return;
         }
         if Instant::now() >= deadline {
-            assert_eq!(&found, expected, "it stayed so");
+            assert_eq!(
+                &found, expected,
+                "the value did not change to the expected one"
+            );
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The milliseconds from one moment of a document to another.
+/// Returns the milliseconds between two timestamps of a JSON document.
 ///
 /// # Panics
-/// When they are none.
+/// When a value is no timestamp.
 #[must_use]
-pub fn between(from: &serde_json::Value, to: &serde_json::Value) -> i64 {
-    /// Milliseconds of a day.
+pub fn milliseconds_between(from: &serde_json::Value, to: &serde_json::Value) -> i64 {
     const DAY: i64 = 86_400_000;
     let moment = |moment: &serde_json::Value| {
         // `2026-11-22T04:33:06.123Z`
-        let text = moment.as_str().expect("a moment");
+        let text = moment.as_str().expect("a timestamp");
         let digits = |from: usize, to: usize| text[from..to].parse::<i64>().expect("a number");
         let minutes = digits(11, 13) * 60 + digits(14, 16);
         (minutes * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
     };
-    // Half a day is longer than any scenario.
+    // No scenario takes half a day.
     (moment(to) - moment(from) + DAY / 2).rem_euclid(DAY) - DAY / 2
 }
 
-/// Those of a document's `reasons` that tell of something wrong: what a device
-/// just does not have is left out.
+/// Returns the entries of a document's `reasons` that are failures: `unsupported` readings are
+/// left out.
 ///
 /// # Panics
-/// When it has no `reasons`.
+/// When the document has no `reasons`.
 #[must_use]
-pub fn wrong(document: &serde_json::Value) -> serde_json::Value {
+pub fn failed_readings(document: &serde_json::Value) -> serde_json::Value {
     let reasons = document["reasons"].as_object().expect("reasons");
     let wrong = reasons.iter().filter(|(_, why)| *why != "unsupported");
     wrong
@@ -142,27 +150,30 @@ pub fn wrong(document: &serde_json::Value) -> serde_json::Value {
         .collect()
 }
 
-/// Whether the cgroups of all processes can be seen here: not in a container
-/// with a cgroup namespace of its own. Says so when they cannot.
+/// Whether the cgroups of all processes are visible: they are not in a container with its own
+/// cgroup namespace. Reports the skip when they are not.
 #[must_use]
-pub fn sees_all_cgroups() -> bool {
-    // The number that the first such namespace of a kernel has.
+pub fn can_see_all_cgroups() -> bool {
+    // The inode number of the kernel's initial cgroup namespace.
     let own = std::fs::read_link("/proc/self/ns/cgroup");
     let sees = own.is_ok_and(|own| own.as_os_str() == "cgroup:[4026531835]");
     if !sees {
-        skip("where a process runs is out of sight in this cgroup namespace");
+        skip("this cgroup namespace hides where a process runs");
     }
     sees
 }
 
-/// Whether this machine has a program that tells its version.
-fn has(tool: &str) -> bool {
+/// Whether this machine has a program that answers `--version`.
+fn has_program(tool: &str) -> bool {
     let asked = std::process::Command::new(tool).arg("--version").output();
     asked.is_ok()
 }
 
-/// Says why a test does not look at something on this machine.
-#[expect(clippy::print_stderr, reason = "whoever reads a test run should know")]
+/// Reports why a test skips a check on this machine.
+#[expect(
+    clippy::print_stderr,
+    reason = "people who read a test run should see it"
+)]
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }

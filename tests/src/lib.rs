@@ -1,7 +1,7 @@
 //! Whole-system tests of gpukill and what they need.
 //!
-//! [`harness`] starts the real binaries over the stand-in NVML in a directory
-//! of their own; `suite/` holds the stories; `bin/demo` is `cargo demo`.
+//! [`harness`] starts the real binaries with the stand-in NVML in a temporary directory;
+//! `suite/` holds the scenarios; `bin/demo` is `cargo demo`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

@@ -1,120 +1,123 @@
-//! What `audit` takes.
+//! Arguments of `audit`.
 
-use super::{Backup, Export, Prune, text, whole};
+use super::{Backup, Export, Prune, text_parser, whole_number_parser};
 use crate::settings::Format;
 use clap::{Args, Subcommand};
 
 /// `audit`
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// What else is done with the past.
+    /// The subcommand; without one, records are listed.
     #[command(subcommand)]
     pub command: Option<AuditCommand>,
-    /// Which records are meant.
+    /// Which records are selected.
     #[command(flatten)]
-    pub which: Which,
-    /// Of what time.
+    pub which: RecordFilter,
+    /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// What it comes to: who used the GPUs, when, and how well
+    /// Show a summary: who used the GPUs, when, and how well
     #[arg(long, overrides_with = "summary", conflicts_with_all = ["weekly", "limit"])]
     pub summary: bool,
-    /// One line for each week
+    /// Show one line for each week
     #[arg(long, overrides_with = "weekly", conflicts_with = "limit")]
     pub weekly: bool,
-    /// At most so many records, the newest; 0 for all [default: 1000]
-    #[arg(long, value_name = "N", value_parser = whole(0..=u32::MAX, 100))]
+    /// Maximum number of records, the newest first; 0 for all [default: 1000]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: Option<u32>,
-    /// The form of the output [default: table]; of --summary table or json
+    /// The form of the output [default: table]; --summary has table and json
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,
 }
 
-/// What else is done with the past.
+/// Subcommands of `audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// What was done, refused and broken
-    #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
+    /// Show what was done, what was refused and what failed
+    #[command(mut_arg("hours", |hours| hours.help(WEEK_HOURS_HELP)))]
     Actions(Actions),
-    /// Records to a file, newest first: csv, jsonl or parquet
+    /// Export records to a file, newest first: csv, jsonl or parquet
     Export(Export),
-    /// A copy of the whole store, for admins
+    /// Copy the whole store to a file, for admins
     Backup(Backup),
-    /// Says how a backup is restored: not through the daemon
+    /// Tells how to restore a backup, which the daemon does not do
     #[command(hide = true)]
     Restore {
-        /// What was typed
+        /// The arguments as typed
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         rest: Vec<std::ffi::OsString>,
     },
-    /// Delete what is old, for admins; the record of what was done stays
+    /// Delete old samples, for admins; the record of actions stays
     Prune(Prune),
 }
 
-/// Which records are meant. All conditions must hold.
+/// Selects records. All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub struct Which {
+pub struct RecordFilter {
     /// Only processes of this user, by name or number
-    #[arg(long, value_name = "USER", value_parser = text())]
+    #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = text())]
+    #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub process: Option<String>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
     /// Only processes in this container, by name or id
-    #[arg(long, value_name = "CONTAINER", value_parser = text())]
+    #[arg(long, value_name = "CONTAINER", value_parser = text_parser())]
     pub container: Option<String>,
     /// Only processes of this job, as `list` shows it
-    #[arg(long, value_name = "JOB", value_parser = text())]
+    #[arg(long, value_name = "JOB", value_parser = text_parser())]
     pub job: Option<String>,
 }
 
-/// Said of [`Period::hours`] by what tells of a week.
-pub(super) const OF_A_WEEK: &str = "The last N hours [default: 168]";
+/// The help of [`Period::hours`] for commands whose default is a week.
+pub(super) const WEEK_HOURS_HELP: &str = "The last N hours [default: 168]";
 
-/// A stretch of time.
+/// A time range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Period {
     /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
     /// From this time: 2h (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
-    #[arg(long, value_name = "TIME", value_parser = text())]
+    #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub since: Option<String>,
     /// Before this time, in the same forms [default: now]
-    #[arg(long, value_name = "TIME", value_parser = text())]
+    #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
 }
 
 /// `audit actions`
 #[derive(Debug, Args)]
 pub struct Actions {
-    /// Only what this user asked for, by name or number
-    #[arg(long, value_name = "USER", value_parser = text())]
+    /// Only actions that this user asked for, by name or number
+    #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, forgotten, started, stopped, booted
-    #[arg(long, value_name = "KIND", value_parser = text())]
+    /// Only these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules,
+    /// rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed,
+    /// forgotten, started, stopped, booted
+    #[arg(long, value_name = "KIND", value_parser = text_parser())]
     pub kind: Option<String>,
-    /// Only what happened to these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    /// Only events of these GPUs: an index, a range, a UUID or its beginning, a PCI address, a
+    /// name with *
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
-    /// Of what time.
+    /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// At most so many entries, the newest; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(0..=u32::MAX, 100))]
+    /// Maximum number of entries, the newest first; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: u32,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,
 }
 
-impl Which {
+impl RecordFilter {
     /// The conditions that were typed, each as its option and its value.
     #[must_use]
-    pub fn typed(&self) -> Vec<(&'static str, &str)> {
+    pub fn conditions(&self) -> Vec<(&'static str, &str)> {
         let conditions = [
             ("--user", &self.user),
             ("--process", &self.process),
@@ -130,7 +133,7 @@ impl Which {
 }
 
 impl Audit {
-    /// The form that was typed, for whatever is printed.
+    /// The output format that was typed, for the command that prints.
     #[must_use]
     pub fn output(&self) -> Option<Format> {
         match &self.command {
@@ -143,16 +146,16 @@ impl Audit {
         }
     }
 
-    /// An option that stands before a command, which would not heed it.
+    /// An option before the subcommand, where it would be ignored.
     #[must_use]
-    pub fn stray(&self) -> Option<&'static str> {
+    pub fn misplaced_option(&self) -> Option<&'static str> {
         self.command.as_ref()?;
         let Period {
             hours,
             since,
             until,
         } = &self.period;
-        let of_which = self.which.typed().first().map(|(option, _)| *option);
+        let of_which = self.which.conditions().first().map(|(option, _)| *option);
         of_which
             .or(hours.map(|_| "--hours"))
             .or(since.as_ref().map(|_| "--since"))
@@ -166,7 +169,7 @@ impl Audit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command, Deferred, at_once};
+    use super::super::{Cli, Command, Deferred, command_without_examples};
     use super::*;
     use clap::Parser as _;
 
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_is_refused() {
+    fn contradictions_are_refused() {
         for line in [
             "--summary --weekly",
             "--summary --limit 5",
@@ -204,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn an_option_before_a_command_is_noticed_but_for_those_of_every_command() {
-        let stray = |line| parse(line).expect("it is right").stray();
+    fn option_before_a_subcommand_is_reported() {
+        let stray = |line| parse(line).expect("it is right").misplaced_option();
         assert_eq!(stray("--user bob"), None);
         assert_eq!(stray("--color never actions --user bob -o csv"), None);
         for (line, option) in [
@@ -224,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_each_tells_its_own_default_of_hours() {
+    fn hours_help_names_the_default_of_the_command() {
         let help = |names: &[&str]| {
-            let mut command = at_once();
+            let mut command = command_without_examples();
             for name in names {
                 command = command.find_subcommand(name).expect("it is there").clone();
             }
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_that_of_whatever_is_printed() {
+    fn output_is_that_of_the_printing_command() {
         let output = |line| parse(line).expect("it is right").output();
         assert_eq!(output("-o csv"), Some(Format::Csv));
         assert_eq!(output("actions -o json"), Some(Format::Json));

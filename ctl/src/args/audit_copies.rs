@@ -1,7 +1,7 @@
-//! What `audit export`, `audit backup` and `audit prune` take.
+//! Arguments of `audit export`, `audit backup` and `audit prune`.
 
-use super::audit::{Period, Which};
-use super::{StatusFormat, text};
+use super::audit::{Period, RecordFilter};
+use super::{StatusFormat, text_parser};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -11,35 +11,35 @@ pub struct Export {
     /// The file; - is standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The form [default: by the file's ending]
+    /// The form [default: from the file's extension]
     #[arg(long, value_name = "FORMAT", overrides_with = "format")]
     pub format: Option<ExportFormat>,
-    /// Replace the file where there is one
+    /// Replace the file if it exists
     #[arg(long, overrides_with = "force")]
     pub force: bool,
-    /// Which records are meant.
+    /// Which records are exported.
     #[command(flatten)]
-    pub which: Which,
-    /// Of what time.
+    pub which: RecordFilter,
+    /// The time range.
     #[command(flatten)]
     pub period: Period,
 }
 
-/// The forms that records are exported in.
+/// The formats of exported records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// Rows, with the names of the columns first
+    /// Rows, after a row with the column names
     Csv,
     /// One document a line
     Jsonl,
-    /// Columns, for pandas, DuckDB and their like
+    /// Columns, for pandas, DuckDB and similar tools
     Parquet,
 }
 
 impl ExportFormat {
-    /// The form that a file's name asks for.
+    /// The format of the file's extension.
     #[must_use]
-    pub fn of(file: &std::path::Path) -> Option<Self> {
+    pub fn from_path(file: &std::path::Path) -> Option<Self> {
         let ending = file.extension()?.to_str()?.to_ascii_lowercase();
         match ending.as_str() {
             "csv" => Some(Self::Csv),
@@ -56,7 +56,7 @@ pub struct Backup {
     /// The file, a tar archive
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Replace the file where there is one
+    /// Replace the file if it exists
     #[arg(long, overrides_with = "force")]
     pub force: bool,
 }
@@ -64,10 +64,11 @@ pub struct Backup {
 /// `audit prune`
 #[derive(Debug, Args)]
 pub struct Prune {
-    /// Older than this: 90d (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
-    #[arg(long, value_name = "TIME", value_parser = text())]
+    /// Delete what is older than this: 90d (that long ago), 2026-11-20, "2026-11-20 14:00", RFC
+    /// 3339
+    #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub before: String,
-    /// Only say what would be deleted
+    /// Only show what would be deleted
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
     /// Do not ask

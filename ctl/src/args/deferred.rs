@@ -1,16 +1,16 @@
-//! A command whose arguments are defined when it is the one that was typed.
+//! Defines the arguments of a command only when this command was typed.
 //!
-//! The whole command line has some 70 commands. To define them all costs three quarters of
-//! what `gpukillctl list` executes, and a run parses one of them.
+//! The whole command line has some 70 commands. Defining all of them costs three quarters of
+//! what `gpukillctl list` executes, and a run parses only one.
 
 use clap::error::Error;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::ops::Deref;
 
-/// The arguments of one command: `T`'s, which clap asks for when it meets the command's name.
+/// The arguments of one command, `T`'s. clap asks for them when it meets the command's name.
 ///
-/// What reads the command line as a whole (help, completions, the manual) takes
-/// [`command`](super::command), which defines them all at once.
+/// Readers of the whole command line (help, completions, manual) use
+/// [`command`](super::command), which defines all arguments at once.
 #[derive(Debug)]
 pub struct Deferred<T>(pub T);
 
@@ -38,19 +38,19 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
 
 impl<T: Args> Args for Deferred<T> {
     fn augment_args(command: Command) -> Command {
-        command.defer(define::<T>)
+        command.defer(define_args::<T>)
     }
 
-    /// The same at once, as [`command`](super::command) wants it. clap has this to update a
-    /// value that was parsed before, which nothing here does.
+    /// Defines the arguments at once, for [`command`](super::command). clap calls this to
+    /// update a parsed value, which never happens here.
     fn augment_args_for_update(command: Command) -> Command {
         T::augment_args(command)
     }
 }
 
-/// Defines the arguments, and keeps what the list of commands says of the command: `T` has
-/// a description of its own, which is for readers of the code.
-fn define<T: Args>(command: Command) -> Command {
+/// Defines the arguments and keeps the description from the list of commands. The description
+/// of `T` is for readers of the code.
+fn define_args<T: Args>(command: Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let long_about = command.get_long_about().cloned();
     let command = T::augment_args(command).about(about);

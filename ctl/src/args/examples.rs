@@ -1,29 +1,29 @@
-//! What people type, with what it does: below the help of each command, and on its page of
-//! the manual.
+//! Example command lines and what they do: shown below the help of each command and on its
+//! manual page.
 
 use clap::Command;
 
-/// A line that can be typed, and what it does.
+/// An example command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// It, behind the program's name.
+    /// The arguments after the program's name.
     pub line: &'static str,
     /// What it does.
-    pub does: &'static str,
+    pub effect: &'static str,
 }
 
-/// The examples of a command, by its names behind the program's: `["guard", "soft"]`.
+/// The examples of a command, by its names after the program's: `["guard", "soft"]`.
 #[must_use]
 pub fn examples(path: &[&str]) -> Vec<Example> {
     let of_it = EXAMPLES
         .iter()
         .filter(|(of, ..)| of.split(' ').eq(path.iter().copied()));
     of_it
-        .map(|(_, line, does)| Example { line, does })
+        .map(|(_, line, does)| Example { line, effect: does })
         .collect()
 }
 
-/// The same command, with its examples below its help, and those of all below it.
+/// Adds the examples to the help of a command and of all its subcommands.
 pub(super) fn with_examples(command: Command, path: &[&str]) -> Command {
     let names: Vec<String> = command
         .get_subcommands()
@@ -40,12 +40,12 @@ pub(super) fn with_examples(command: Command, path: &[&str]) -> Command {
     }
     let lines = examples
         .iter()
-        .map(|Example { line, does }| format!("  gpukillctl {line}\n      {does}\n"));
+        .map(|Example { line, effect: does }| format!("  gpukillctl {line}\n      {does}\n"));
     let lines: String = lines.collect();
     command.after_help(format!("Examples:\n{}", lines.trim_end()))
 }
 
-/// The names of a command, what is typed, and what that does.
+/// The names of the command, the arguments, and what they do.
 const EXAMPLES: &[(&str, &str, &str)] = &[
     ("list", "list", "every GPU, and its biggest process"),
     (
@@ -56,58 +56,58 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "list",
         "list --gpu 0-3 --user bob -o json",
-        "what bob has on four GPUs, for a program",
+        "bob's processes on four GPUs, as JSON for a program",
     ),
     (
         "status",
         "status",
-        "what works, what does not since when, and what you may do",
+        "what works, what failed since when, and what you may do",
     ),
     (
         "status",
         "status --report",
-        "what a report of a bug needs, without names",
+        "the facts for a bug report, without names",
     ),
     (
         "holders",
         "holders --gpu 6",
-        "who has GPU 6 open, and whose its unexplained memory is",
+        "who has GPU 6 open, and who holds its unexplained memory",
     ),
     (
         "explain",
         "explain 48213",
-        "whose it is, what it holds, by which rules, and who may end it",
+        "its owner, memory and rules, and who may end it",
     ),
     (
         "kill",
         "kill 48213 --scope job --dry-run",
-        "whom that would end; without --dry-run it does",
+        "which processes that would end; without --dry-run it ends them",
     ),
     (
         "kill",
         "kill --user bob --gpu 5 --batch",
-        "all that bob has on GPU 5",
+        "all of bob's processes on GPU 5",
     ),
     (
         "kill",
         "kill 48213 --force --timeout-secs 30",
-        "SIGKILL for what is there 30 s after SIGTERM",
+        "SIGKILL for processes that survive SIGTERM for 30 s",
     ),
+    ("reset", "reset --gpu 3 --dry-run", "what prevents a reset"),
     (
         "reset",
-        "reset --gpu 3 --dry-run",
-        "what stands in the way of a reset",
+        "reset --gpu 3 --force",
+        "ends the processes that hold it first",
     ),
-    ("reset", "reset --gpu 3 --force", "ends who holds it first"),
     (
         "audit",
         "audit --user bob --since \"2 days ago\"",
-        "what bob held, sample by sample",
+        "the memory that bob held, sample by sample",
     ),
     (
         "audit",
         "audit --summary",
-        "what a week comes to, by person and program",
+        "the summary of a week, by person and program",
     ),
     (
         "audit",
@@ -117,7 +117,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "audit actions",
         "audit actions --kind kill,reset --since 7d",
-        "who was ended and reset in a week, and by whom",
+        "the kills and resets of a week, and who asked for them",
     ),
     (
         "audit export",
@@ -142,12 +142,12 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard violations",
         "guard violations --user bob --since 2d",
-        "what bob broke, and what came of it",
+        "bob's violations, and what the guard decided",
     ),
     (
         "guard snooze",
         "guard snooze 48213",
-        "more time for the job of that process",
+        "postpone the end of that process's job",
     ),
     (
         "guard test",
@@ -157,7 +157,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard replay",
         "guard replay --rules draft.toml --since 7d",
-        "whom they would have warned and ended in a week",
+        "who would have been warned and ended in a week",
     ),
     (
         "guard check",
@@ -168,7 +168,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard reference",
         "guard reference > draft.toml",
-        "a file with every key, to begin with",
+        "a file with every key, to start from",
     ),
     ("guard enable", "guard enable", "in the mode that is set"),
     ("guard disable", "guard disable", "until guard enable"),
@@ -180,17 +180,17 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard soft",
         "guard soft --dry-run",
-        "what that would change, and whom it would end first",
+        "what that would change, and which jobs it would end first",
     ),
     (
         "guard enforce",
         "guard enforce --dry-run",
-        "what that would change, and whom it would end first",
+        "what that would change, and which jobs it would end first",
     ),
     (
         "guard toggle-dry-run",
         "guard toggle-dry-run",
-        "from a dry run to the mode it rehearses, or back",
+        "from a dry run to the mode that it simulates, or back",
     ),
     (
         "guard set",
@@ -200,7 +200,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard user set",
         "guard user set bob --memory-limit 40 --idle-limit 120",
-        "40 GiB, and two hours of doing nothing",
+        "40 GiB, and two idle hours",
     ),
     (
         "guard user set",
@@ -210,7 +210,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard user remove",
         "guard user remove bob",
-        "what holds for everybody holds for him again",
+        "the default limits apply to him again",
     ),
     (
         "guard group set",
@@ -220,7 +220,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard group remove",
         "guard group remove ml",
-        "its members are judged one by one again",
+        "its members have no common limit any more",
     ),
     (
         "guard gpu set",
@@ -250,17 +250,17 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "guard rule set",
         "guard rule set miners --rogue-risk high --action warn",
-        "tell whoever is taken for a miner",
+        "warn the owners of suspected miners",
     ),
     (
         "guard rule remove",
         "guard rule remove idle",
-        "nobody is judged by it any more",
+        "the rule no longer applies",
     ),
     (
         "guard export",
         "guard export rules.json",
-        "in the form that its name says",
+        "in the format of the file's extension",
     ),
     (
         "guard import",
@@ -272,7 +272,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "rogue reference",
         "rogue reference > draft.toml",
-        "a file with every key, to begin with",
+        "a file with every key, to start from",
     ),
     (
         "rogue check",
@@ -287,17 +287,17 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "rogue allow",
         "rogue allow process hashcat@bob",
-        "nobody looks for bob's hashcat any more",
+        "bob's hashcat is exempt from detection",
     ),
     (
         "rogue disallow",
         "rogue disallow process hashcat@bob",
-        "it is looked for again",
+        "it is detected again",
     ),
     (
         "rogue export",
         "rogue export rogue.yaml",
-        "in the form that its name says",
+        "in the format of the file's extension",
     ),
     (
         "rogue import",
@@ -329,7 +329,7 @@ mod tests {
     use clap::Parser as _;
     use std::collections::BTreeSet;
 
-    /// What a shell makes of a line; of a redirection nothing.
+    /// Splits a line as a shell does, without a redirection.
     fn words(line: &str) -> Vec<String> {
         let line = line.split(" > ").next().unwrap();
         let mut words = Vec::new();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_is_right_and_is_of_the_command_that_it_stands_with() {
+    fn every_example_parses_as_its_command() {
         for (of, line, does) in EXAMPLES {
             let typed = std::iter::once("gpukillctl".to_owned()).chain(words(line));
             let parsed = Cli::try_parse_from(typed);
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// The names of every command that does something by itself.
+    /// The names of every command that runs without a subcommand.
     fn leaves(command: &Command, path: &str) -> BTreeSet<String> {
         let below = command.get_subcommands().filter(|it| !it.is_hide_set());
         let below = below.flat_map(|it| leaves(it, format!("{path} {}", it.get_name()).trim()));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_does_something_has_an_example_and_shows_it() {
+    fn every_command_shows_an_example() {
         let command = command();
         let have: BTreeSet<String> = EXAMPLES.iter().map(|(of, ..)| (*of).to_owned()).collect();
         assert_eq!(leaves(&command, ""), have);
@@ -374,10 +374,10 @@ mod tests {
             for name in path.split(' ') {
                 command = command.find_subcommand(name).unwrap().clone();
             }
-            // Not wrapped, however wide the terminal is.
+            // No wrapping, whatever the width of the terminal.
             let help = command.term_width(0).render_help().to_string();
             for example in examples(&path.split(' ').collect::<Vec<_>>()) {
-                let shown = format!("\n  gpukillctl {}\n      {}", example.line, example.does);
+                let shown = format!("\n  gpukillctl {}\n      {}", example.line, example.effect);
                 assert!(help.contains(&shown), "{help}");
             }
         }

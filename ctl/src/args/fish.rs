@@ -1,41 +1,46 @@
-//! Completions for fish at any depth: those of clap_complete end below two commands.
+//! Completions for fish at any depth. The completions of clap_complete end after two levels of
+//! commands.
 
 use clap::{Arg, Command, ValueHint};
 use std::fmt::Write as _;
 
-/// The script for a program, of what its help shows.
+/// The completion script of a program, from what its help shows.
 pub(super) fn script(command: &Command) -> String {
     let mut command = command.clone();
     command.build();
     let program = command.get_name().to_owned();
     let mut nodes = Vec::new();
-    collect(&command, &[], &mut nodes);
-    let paths: Vec<String> = nodes.iter().map(|(path, _)| quoted(path)).collect();
-    let mut script = walker(&program, &paths.join(" "));
+    collect_commands(&command, &[], &mut nodes);
+    let paths: Vec<String> = nodes.iter().map(|(path, _)| quote(path)).collect();
+    let mut script = command_test_function(&program, &paths.join(" "));
     for (path, node) in &nodes {
-        complete(&mut script, &program, path, node);
+        write_completions(&mut script, &program, path, node);
     }
     script
 }
 
-/// Every command below, with its names behind the program's.
-fn collect<'a>(command: &'a Command, above: &[&str], nodes: &mut Vec<(String, &'a Command)>) {
+/// Collects a command and all its subcommands, each with its names after the program's.
+fn collect_commands<'a>(
+    command: &'a Command,
+    above: &[&str],
+    nodes: &mut Vec<(String, &'a Command)>,
+) {
     nodes.push((above.join(" "), command));
-    for below in shown(command) {
+    for below in visible_subcommands(command) {
         let path = [above, &[below.get_name()]].concat();
-        collect(below, &path, nodes);
+        collect_commands(below, &path, nodes);
     }
 }
 
-/// The commands right below it. That of clap's own for help is left out: `--help` says it.
-fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+/// The direct subcommands. clap's own `help` is left out, because `--help` does the same.
+fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     let below = command.get_subcommands();
     below.filter(|it| !it.is_hide_set() && it.get_name() != "help")
 }
 
-/// The function that says whether what is typed is at one command: it follows the words
-/// that lead on to another, and takes all others for values.
-fn walker(program: &str, paths: &str) -> String {
+/// A fish function that tests whether the typed words lead to one command. It follows the words
+/// that name a subcommand and takes all other words for values.
+fn command_test_function(program: &str, paths: &str) -> String {
     format!(
         "function __{program}_at\n    \
              set -l path ''\n    \
@@ -49,40 +54,41 @@ fn walker(program: &str, paths: &str) -> String {
     )
 }
 
-/// What can stand next at one command.
-fn complete(script: &mut String, program: &str, path: &str, command: &Command) {
+/// Writes the completions that can come next after one command.
+fn write_completions(script: &mut String, program: &str, path: &str, command: &Command) {
     let begin = format!(
         "complete -c {program} -n {}",
-        quoted(&format!("__{program}_at {path}"))
+        quote(&format!("__{program}_at {path}"))
     );
     let shown_arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let (positional, options): (Vec<&Arg>, Vec<&Arg>) =
         shown_arguments.partition(|it| it.is_positional());
     if !positional.iter().any(|it| is_path(it)) {
-        line(script, &format!("{begin} -f"));
+        push_line(script, &format!("{begin} -f"));
     }
-    for below in shown(command) {
+    for below in visible_subcommands(command) {
         let about = below.get_about().map(ToString::to_string);
         let (name, about) = (below.get_name(), first_line(&about.unwrap_or_default()));
-        line(script, &format!("{begin} -a {name} -d {}", quoted(&about)));
+        push_line(script, &format!("{begin} -a {name} -d {}", quote(&about)));
     }
     for argument in positional {
-        let values = values(argument);
+        let values = value_list(argument);
         if !values.is_empty() {
-            line(script, &format!("{begin} -a {}", quoted(&values)));
+            push_line(script, &format!("{begin} -a {}", quote(&values)));
         }
     }
     for option in options {
-        line(script, &format!("{begin}{}", said(option)));
+        push_line(script, &format!("{begin}{}", option_flags(option)));
     }
 }
 
-/// ` -s o -l output -r -f -a 'table\t…' -d 'The form'`
-fn said(option: &Arg) -> String {
+/// The options of fish's `complete` for one option: ` -s o -l output -r -f -a 'table\t…' -d
+/// 'The form'`
+fn option_flags(option: &Arg) -> String {
     let mut said = String::new();
     let long = option.get_long().into_iter();
     let aliases = option.get_visible_aliases().unwrap_or_default();
-    // Writing to a text cannot fail.
+    // Writing to a `String` cannot fail.
     if let Some(short) = option.get_short() {
         let _ = write!(said, " -s {short}");
     }
@@ -91,30 +97,29 @@ fn said(option: &Arg) -> String {
     }
     let takes = option.get_num_args();
     if takes.is_some_and(|it| it.min_values() > 0) {
-        let values = values(option);
+        let values = value_list(option);
         match (is_path(option), values.is_empty()) {
             (true, _) => said.push_str(" -r -F"),
             (false, true) => said.push_str(" -x"),
             (false, false) => {
-                let _ = write!(said, " -x -a {}", quoted(&values));
+                let _ = write!(said, " -x -a {}", quote(&values));
             }
         }
     }
     let help = option.get_help().map(ToString::to_string);
     let help = first_line(&help.unwrap_or_default());
-    let _ = write!(said, " -d {}", quoted(&help));
+    let _ = write!(said, " -d {}", quote(&help));
     said
 }
 
-/// The values that can be taken, one a line, each with what it is. fish reads them as
-/// words once more.
-fn values(argument: &Arg) -> String {
+/// The possible values, one a line, each with its help. fish splits them into words again.
+fn value_list(argument: &Arg) -> String {
     let takes = argument.get_num_args().is_some_and(|it| it.takes_values());
     let values = argument.get_possible_values().into_iter();
     let values = values.filter(|it| takes && !it.is_hide_set()).map(|value| {
         let help = value.get_help().map(ToString::to_string);
         match help {
-            Some(help) => format!("{}\t{}", value.get_name(), quoted(&first_line(&help))),
+            Some(help) => format!("{}\t{}", value.get_name(), quote(&first_line(&help))),
             None => value.get_name().to_owned(),
         }
     });
@@ -127,7 +132,7 @@ fn is_path(argument: &Arg) -> bool {
         | ValueHint::FilePath
         | ValueHint::DirPath
         | ValueHint::ExecutablePath => true,
-        // It has many kinds more, of which none is a path.
+        // The other hints are not paths, and clap may add more.
         _ => false,
     }
 }
@@ -136,13 +141,13 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// As one word of fish, whatever is in it.
-fn quoted(text: &str) -> String {
+/// Quotes a text as one word of fish.
+fn quote(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('\'', "\\'");
     format!("'{text}'")
 }
 
-fn line(script: &mut String, line: &str) {
+fn push_line(script: &mut String, line: &str) {
     script.push_str(line);
     script.push('\n');
 }
@@ -153,7 +158,7 @@ mod tests {
     use clap::builder::PossibleValue;
 
     #[test]
-    fn each_command_completes_what_is_its_own_and_nothing_hidden() {
+    fn commands_complete_their_own_visible_arguments() {
         let deep = Command::new("set")
             .about("it's set")
             .arg(

@@ -1,26 +1,26 @@
-//! What `guard` takes.
+//! Arguments of `guard`.
 
 mod policy;
 
-use super::audit::OF_A_WEEK;
-use super::number::pid;
-use super::{Period, StatusFormat, text, whole};
+use super::audit::WEEK_HOURS_HELP;
+use super::number::parse_pid;
+use super::{Period, StatusFormat, text_parser, whole_number_parser};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::guard::edit::PolicyKind;
-use policy::only;
+use policy::show_only_options_for;
 pub use policy::{Policy, PolicyCommand};
 use std::path::PathBuf;
 
 /// `guard`
 #[derive(Debug, Args)]
 pub struct Guard {
-    /// What is asked of the guard.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: GuardCommand,
 }
 
 impl Guard {
-    /// The form that was typed, for whatever is printed.
+    /// The output format that was typed, for the command that prints.
     #[must_use]
     pub fn output(&self) -> Option<StatusFormat> {
         match &self.command {
@@ -50,64 +50,64 @@ impl Guard {
     }
 }
 
-/// What is asked of the guard.
+/// Subcommands of `guard`.
 #[derive(Debug, Subcommand)]
 pub enum GuardCommand {
-    /// The guard's mode, its rules, and what it did today
+    /// Show the guard's mode, its rules, and what it did today
     Status(GuardStatus),
-    /// Who breaks rules now, and what was decided
-    #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
+    /// Show current violations, and what the guard decided
+    #[command(mut_arg("hours", |hours| hours.help(WEEK_HOURS_HELP)))]
     Violations(Violations),
-    /// More time before a job is ended of which you were warned
+    /// Postpone the end of a job you were warned about
     Snooze(Snooze),
-    /// Who would be warned and ended now by rules
+    /// Show who would be warned and ended now by rules
     Test(TestRules),
-    /// What rules would have done in the past
+    /// Show what rules would have done in the past
     Replay(ReplayRules),
-    /// Every mistake in a file of rules, and what of it can never hold
+    /// Report every mistake in a file of rules, and rules that can never apply
     Check(CheckRules),
-    /// The rules as they are written
+    /// Print the rules as written
     Config,
-    /// Every key that rules have, with its default or an example, as a file to begin with
+    /// Print every key of the rules, with its default or an example, as a file to start from
     Reference,
-    /// Judge by the rules again, in the mode that is set, for admins
-    Enable(Edit),
-    /// Judge nothing, for admins
-    Disable(Edit),
+    /// Evaluate the rules again, in the configured mode, for admins
+    Enable(EditOptions),
+    /// Stop evaluating the rules, for admins
+    Disable(EditOptions),
     /// Warn and end nobody: only record what would be done, for admins
-    DryRun(Edit),
-    /// Warn whoever breaks a rule, and end jobs when the grace is over, for admins
-    Soft(Edit),
-    /// End jobs without a warning, and for idleness and waste after one, for admins
-    Enforce(Edit),
-    /// From a dry run to what it rehearses and back, for admins
-    ToggleDryRun(Edit),
+    DryRun(EditOptions),
+    /// Warn about a violation, and end the job when the grace period is over, for admins
+    Soft(EditOptions),
+    /// End jobs without a warning, but for idleness and waste only after one, for admins
+    Enforce(EditOptions),
+    /// Switch between a dry run and the mode that it simulates, for admins
+    ToggleDryRun(EditOptions),
     /// Set one key: enforcement.max_warnings 5; an empty value removes it, for admins
     Set(SetKey),
-    /// What one person may use, for admins
-    #[command(mut_subcommand("set", |set| only(PolicyKind::User, set)))]
+    /// Manage the limits of one user, for admins
+    #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::User, set)))]
     User(Policy),
-    /// What several persons or a project may use, for admins
-    #[command(mut_subcommand("set", |set| only(PolicyKind::Group, set)))]
+    /// Manage the limits of several users or of a project, for admins
+    #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Group, set)))]
     Group(Policy),
-    /// Who may use a GPU, and how much of it, for admins
-    #[command(mut_subcommand("set", |set| only(PolicyKind::Gpu, set)))]
+    /// Manage who may use a GPU and how much of it, for admins
+    #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Gpu, set)))]
     Gpu(Policy),
-    /// What holds at some hours, for admins
-    #[command(mut_subcommand("set", |set| only(PolicyKind::Time, set)))]
+    /// Manage limits for certain hours, for admins
+    #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Time, set)))]
     Time(Policy),
-    /// What processes must not do, for admins
-    #[command(mut_subcommand("set", |set| only(PolicyKind::Rule, set)))]
+    /// Manage what processes must not do, for admins
+    #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Rule, set)))]
     Rule(Policy),
-    /// The rules to a file, or to standard output
+    /// Write the rules to a file, or to standard output
     Export(ExportRules),
-    /// The rules from a file, in place of all, for admins
-    #[command(mut_arg("yes", |yes| yes.help(DO_NOT_ASK)))]
+    /// Replace all rules by those of a file, for admins
+    #[command(mut_arg("yes", |yes| yes.help(ASKING_YES_HELP)))]
     Import(ImportRules),
 }
 
-/// Of an import, which asks.
-pub(super) const DO_NOT_ASK: &str = "Do not ask";
+/// The help of `--yes` for an import, which asks.
+pub(super) const ASKING_YES_HELP: &str = "Do not ask";
 
 /// `guard status`
 #[derive(Debug, Args)]
@@ -120,14 +120,14 @@ pub struct GuardStatus {
 /// `guard violations`
 #[derive(Debug, Args)]
 pub struct Violations {
-    /// Only of this person, by name or number
-    #[arg(long, value_name = "USER", value_parser = text())]
+    /// Only violations of this user, by name or number
+    #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Of what time.
+    /// The time range.
     #[command(flatten)]
     pub period: Period,
-    /// At most so many records, the newest; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole(0..=u32::MAX, 100))]
+    /// Maximum number of records, the newest first; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number_parser(0..=u32::MAX, 100))]
     pub limit: u32,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -138,20 +138,20 @@ pub struct Violations {
 #[derive(Debug, Args)]
 pub struct Snooze {
     /// A process of the job
-    #[arg(value_name = "PID", value_parser = pid)]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
-    /// Only show until when
+    /// Only show until when the end would be postponed
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
-    /// Whether not to ask.
+    /// The flag that answers questions.
     #[command(flatten)]
-    pub unasked: Unasked,
+    pub unasked: AssumeYes,
 }
 
 /// `guard test`
 #[derive(Debug, Args)]
 pub struct TestRules {
-    /// By the rules of this file instead of those in force: TOML, JSON or YAML
+    /// Use the rules of this file instead of those in force: TOML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
     /// The form of the output [default: table]
@@ -162,14 +162,14 @@ pub struct TestRules {
 /// `guard replay`
 #[derive(Debug, Args)]
 pub struct ReplayRules {
-    /// The rules of this file instead of those in force: TOML, JSON or YAML
+    /// Use the rules of this file instead of those in force: TOML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
     /// From this time: 7d (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = text())]
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = text_parser())]
     pub since: String,
     /// Before this time, in the same forms [default: now]
-    #[arg(long, value_name = "TIME", value_parser = text())]
+    #[arg(long, value_name = "TIME", value_parser = text_parser())]
     pub until: Option<String>,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -181,28 +181,28 @@ pub struct ReplayRules {
 pub struct CheckRules {
     /// The file: TOML, JSON or YAML; - for standard input [default: the rules of this box]
     pub file: Option<PathBuf>,
-    /// Its form [default: by the name of the file, else by its first line: { begins JSON,
+    /// The format [default: from the file's extension, else from its first line: { begins JSON,
     /// KEY: is YAML, all else TOML]
     #[arg(long, value_name = "FORMAT", requires = "file")]
     pub format: Option<RulesFormat>,
 }
 
-/// What every change of the rules takes.
+/// Options of every command that changes the rules.
 #[derive(Debug, Clone, Args)]
-pub struct Edit {
+pub struct EditOptions {
     /// Only show what would change
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
-    /// Whether not to ask.
+    /// The flag that answers questions.
     #[command(flatten)]
-    pub unasked: Unasked,
+    pub unasked: AssumeYes,
 }
 
-/// What is typed so that nothing is asked. Whatever changes something takes it, so that
-/// nobody has to know which commands ask.
+/// The flag that answers every question with yes. Every command that changes something takes
+/// it, so that nobody has to know which commands ask.
 #[derive(Debug, Clone, Args)]
-pub struct Unasked {
-    /// Do not ask: this never does
+pub struct AssumeYes {
+    /// Accepted for scripts: this command never asks
     #[arg(short, long, overrides_with = "yes")]
     pub yes: bool,
 }
@@ -210,30 +210,30 @@ pub struct Unasked {
 /// `guard set`
 #[derive(Debug, Args)]
 pub struct SetKey {
-    /// Which: global.default_memory_limit_gb, enforcement.grace_period_seconds, protect.users
-    #[arg(value_parser = text())]
+    /// The key: global.default_memory_limit_gb, enforcement.grace_period_seconds, protect.users
+    #[arg(value_parser = text_parser())]
     pub key: String,
-    /// Its value: 8, 90m, alice,bob
+    /// The value: 8, 90m, alice,bob
     pub value: String,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }
 
 /// `guard export`
 #[derive(Debug, Args)]
 pub struct ExportRules {
-    /// The file; - for standard output, as without it
+    /// The file; - or none for standard output
     pub file: Option<PathBuf>,
-    /// Its form [default: by the name of the file, else toml]
+    /// The format [default: from the file's extension, else toml]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RulesFormat>,
-    /// Replace the file where there is one
+    /// Replace the file if it exists
     #[arg(long, overrides_with = "force")]
     pub force: bool,
 }
 
-/// The forms of rules.
+/// The formats of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[expect(missing_docs, reason = "the help would repeat the names")]
 pub enum RulesFormat {
@@ -245,13 +245,13 @@ pub enum RulesFormat {
 /// `guard import`
 #[derive(Debug, Args)]
 pub struct ImportRules {
-    /// The file: TOML, JSON (gpu-kill's own too) or YAML; - for standard input
+    /// The file: TOML, JSON (also gpu-kill's own) or YAML; - for standard input
     pub file: PathBuf,
-    /// Its form [default: by the name of the file, else by its first line: { begins JSON,
+    /// The format [default: from the file's extension, else from its first line: { begins JSON,
     /// KEY: is YAML, all else TOML]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RulesFormat>,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }

@@ -1,72 +1,73 @@
-//! What `kill` takes: who is meant, how much of it, and how it is ended.
+//! Arguments of `kill`: the selector, the scope, and how processes are ended.
 
-use super::number::{pid, whole};
-use super::{StatusFormat, VendorChoice, text};
+use super::number::{parse_pid, whole_number_parser};
+use super::{StatusFormat, VendorChoice, text_parser};
 use clap::{Args, ValueEnum};
-use gpukill_proto::kill::{KillScope, KillSignal, LONGEST_PATIENCE_MS};
+use gpukill_proto::kill::{KillScope, KillSignal, MAX_SIGNAL_TIMEOUT_MS};
 use gpukill_proto::units::Bytes;
 use std::ops::RangeInclusive;
 
-/// How long one signal may take, in seconds.
-const PATIENCE: RangeInclusive<u64> = 1..=LONGEST_PATIENCE_MS / 1000;
+/// Allowed signal timeouts, in seconds.
+const SIGNAL_TIMEOUT_SECS: RangeInclusive<u64> = 1..=MAX_SIGNAL_TIMEOUT_MS / 1000;
 
 /// `kill`
 #[derive(Debug, Args)]
 pub struct Kill {
     /// These processes, by their PIDs
-    #[arg(value_name = "PID", value_parser = process, allow_negative_numbers = true)]
+    #[arg(value_name = "PID", value_parser = parse_killable_pid, allow_negative_numbers = true)]
     pub pids: Vec<u32>,
-    /// Whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = text(), help_heading = WHO)]
+    /// Processes whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub filter: Option<String>,
-    /// Whose command line matches
-    #[arg(long, value_name = "REGEX", value_parser = text(), help_heading = WHO)]
+    /// Processes whose command line matches
+    #[arg(long, value_name = "REGEX", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub command: Option<String>,
-    /// On these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text(), help_heading = WHO)]
+    /// Processes on these GPUs: an index, a range, a UUID or its beginning, a PCI address, a
+    /// name with *
+    #[arg(long, value_name = "SEL", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub gpu: Option<String>,
-    /// Of this user, by name or number
-    #[arg(long, value_name = "USER", value_parser = text(), help_heading = WHO)]
+    /// Processes of this user, by name or number
+    #[arg(long, value_name = "USER", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub user: Option<String>,
-    /// In this container, by name or the beginning of its id
-    #[arg(long, value_name = "C", value_parser = text(), help_heading = WHO)]
+    /// Processes in this container, by name or the beginning of its id
+    #[arg(long, value_name = "C", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub container: Option<String>,
-    /// In containers of this image, with * and ?
-    #[arg(long, value_name = "GLOB", value_parser = text(), help_heading = WHO)]
+    /// Processes in containers of this image, with * and ?
+    #[arg(long, value_name = "GLOB", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub image: Option<String>,
-    /// Of this job, as list and explain show it: "slurm 1234.0", 1234, train.service
-    #[arg(long, value_name = "JOB", value_parser = text(), help_heading = WHO)]
+    /// Processes of this job, as list and explain show it: "slurm 1234.0", 1234, train.service
+    #[arg(long, value_name = "JOB", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub job: Option<String>,
-    /// Only those that hold as much of one GPU, with its unit: 4G or 512M, the same as 4GiB and
-    /// 512MiB
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = WHO)]
+    /// Only processes that hold at least this much of one GPU, with its unit: 4G or 512M, the
+    /// same as 4GiB and 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = SELECTION_HEADING)]
     pub min_memory: Option<Bytes>,
-    /// Only those on GPUs of this vendor; of several: amd,intel
-    #[arg(long, ignore_case = true, value_delimiter = ',', help_heading = WHO)]
+    /// Only processes on GPUs of this vendor; several: amd,intel
+    #[arg(long, ignore_case = true, value_delimiter = ',', help_heading = SELECTION_HEADING)]
     pub vendor: Vec<VendorChoice>,
-    /// How much is ended with each process that is meant
+    /// How much is ended with each selected process
     #[arg(long, default_value = "process", overrides_with = "scope")]
     pub scope: ScopeChoice,
-    /// A condition may mean several processes: without it they are only listed
+    /// Let a condition select several processes; without it they are only listed
     #[arg(long, overrides_with = "batch")]
     pub batch: bool,
-    /// How long each signal may take, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = whole(PATIENCE, 30), overrides_with = "timeout_secs")]
+    /// Seconds to wait after each signal
+    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = whole_number_parser(SIGNAL_TIMEOUT_SECS, 30), overrides_with = "timeout_secs")]
     pub timeout_secs: u64,
-    /// Send SIGKILL to whoever survives
+    /// Send SIGKILL to processes that survive
     #[arg(long, overrides_with = "force")]
     pub force: bool,
-    /// The one signal to begin with [default: TERM, and INT before it on AMD]; KILL needs --force
+    /// The signal to start with [default: TERM; on AMD INT, then TERM]; KILL needs --force
     #[arg(long, ignore_case = true, overrides_with = "signal")]
     pub signal: Option<SignalChoice>,
     /// End a process that uses no GPU too: for root, with one PID
     #[arg(long, overrides_with = "any_process")]
     pub any_process: bool,
-    /// End named processes that login services, displays, driver daemons or [protect] protect: for
-    /// root, with PIDs
+    /// End named processes that are protected as login services, displays, driver daemons or by
+    /// [protect]: for root, with PIDs
     #[arg(long, overrides_with = "override_protected")]
     pub override_protected: bool,
-    /// Show who would be ended, and end nobody
+    /// Show which processes would be ended, and end none
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
     /// Do not ask
@@ -77,18 +78,18 @@ pub struct Kill {
     pub output: Option<StatusFormat>,
 }
 
-const WHO: &str = "Who is meant (where several are named, all must hold)";
+const SELECTION_HEADING: &str = "Selected processes (all conditions must hold)";
 
-/// How much is ended with a process.
+/// How much is ended with a selected process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScopeChoice {
-    /// It alone
+    /// The process alone
     Process,
-    /// It and all that it started, as far down as that goes
+    /// The process and all its descendants
     Tree,
-    /// The whole job that it is part of, as list and explain show it
+    /// The whole job of the process, as list and explain show it
     Job,
-    /// All in its container
+    /// All processes in its container
     Container,
 }
 
@@ -103,7 +104,6 @@ impl From<ScopeChoice> for KillScope {
     }
 }
 
-/// The signals that end processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[expect(missing_docs, reason = "the help would repeat the names")]
 pub enum SignalChoice {
@@ -125,21 +125,21 @@ impl From<SignalChoice> for KillSignal {
     }
 }
 
-/// Reads the number of a process that can be ended.
-fn process(typed: &str) -> Result<u32, String> {
+/// Parses a PID that can be ended.
+fn parse_killable_pid(typed: &str) -> Result<u32, String> {
     if typed.starts_with('-') {
-        // As of kill(1): -9, -15.
+        // kill(1) takes a signal like this: -9, -15.
         return Err("expected the number of a process; a signal is named by --signal TERM".into());
     }
-    match pid(typed) {
+    match parse_pid(typed) {
         Ok(0) => Err("there is no process 0".into()),
         number => number,
     }
 }
 
-/// Reads a size. It needs its unit: the number alone would be MiB to one person
-/// and GiB to another, and a wrong guess ends the wrong processes.
-fn size(typed: &str) -> Result<Bytes, String> {
+/// Parses a size. The unit is required: a bare number means MiB to one person and GiB to
+/// another, and a wrong guess ends the wrong processes.
+fn parse_size(typed: &str) -> Result<Bytes, String> {
     const DIGITS: usize = 12;
     let expected = || "expected a size with its unit, like 4G or 512M".to_owned();
     let at = typed.find(|c: char| c.is_ascii_alphabetic());
@@ -160,11 +160,11 @@ fn size(typed: &str) -> Result<Bytes, String> {
     if !is_number(whole) || !is_number(part) {
         return Err(expected());
     }
-    // A number of twelve digits fits, and so does its shift by forty.
+    // A number of twelve digits fits into u128, and so does its shift by forty.
     let of = |text: &str| text.parse::<u128>().unwrap_or(0) << shift;
     let fraction = of(part) / 10_u128.pow(u32::try_from(part.len()).unwrap_or(0));
     match u64::try_from(of(whole) + fraction) {
-        Ok(0) => Err("everybody holds at least nothing: name a size, like 4G or 512M".into()),
+        Ok(0) => Err("a size of 0 selects every process: use a size like 4G or 512M".into()),
         Ok(bytes) => Ok(Bytes(bytes)),
         Err(_) => Err(expected()),
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_have_their_names_with_and_without_sig_in_any_case() {
+    fn signal_names_ignore_case_and_prefix() {
         for (typed, expected) in [
             ("INT", SignalChoice::Interrupt),
             ("sigint", SignalChoice::Interrupt),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_has_a_unit_and_is_at_least_something() {
+    fn size_has_a_unit_and_is_not_zero() {
         for (typed, expected) in [
             ("4G", 4 << 30),
             ("4GiB", 4 << 30),
@@ -218,7 +218,7 @@ mod tests {
             ("1T", 1 << 40),
             ("4294967296B", 1 << 32),
         ] {
-            assert_eq!(size(typed), Ok(Bytes(expected)), "{typed}");
+            assert_eq!(parse_size(typed), Ok(Bytes(expected)), "{typed}");
         }
         for typed in [
             "",
@@ -238,15 +238,15 @@ mod tests {
             "٤G",
         ] {
             let expected = "expected a size with its unit, like 4G or 512M";
-            assert_eq!(size(typed), Err(expected.to_owned()), "{typed}");
+            assert_eq!(parse_size(typed), Err(expected.to_owned()), "{typed}");
         }
         for typed in ["0G", "0.0M"] {
-            assert!(size(typed).is_err(), "{typed}");
+            assert!(parse_size(typed).is_err(), "{typed}");
         }
     }
 
     #[test]
-    fn what_is_no_process_is_said_with_the_value() {
+    fn invalid_pid_is_reported_with_the_value() {
         for typed in ["0", "-1", "-9", "python", "4294967296", "1.5", "7,8"] {
             let said = parse(&format!("7 {typed}")).expect_err("it is wrong");
             assert!(said.contains(&format!("'{typed}'")), "{said}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_can_be_overruled_and_no_condition_is_named_twice() {
+    fn last_option_counts_and_conditions_are_given_once() {
         let kill =
             parse("7 --scope job --yes --yes --timeout-secs 9 --scope tree --timeout-secs 600");
         let kill = kill.expect("it is right");

@@ -1,6 +1,6 @@
-//! What `reset` takes.
+//! Arguments of `reset`.
 
-use super::{StatusFormat, text};
+use super::{StatusFormat, text_parser};
 use clap::{ArgGroup, Args};
 
 /// `reset`
@@ -8,15 +8,15 @@ use clap::{ArgGroup, Args};
 #[command(group(ArgGroup::new("which").required(true).args(["gpu", "all"])))]
 pub struct Reset {
     /// These GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
+    #[arg(long, value_name = "SEL", value_parser = text_parser())]
     pub gpu: Option<String>,
     /// Every GPU, one after the other
     #[arg(long, overrides_with = "all")]
     pub all: bool,
-    /// End the processes that hold it first, with SIGKILL where nothing else helps
+    /// End the processes that hold the GPU first, with SIGKILL where nothing else helps
     #[arg(long, overrides_with = "force")]
     pub force: bool,
-    /// Show what would be done and what stands in the way, and do nothing
+    /// Show what would be done and what prevents it, and do nothing
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
     /// Do not ask
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_names_gpus_or_all_of_them_and_never_both_or_none() {
+    fn either_gpus_or_all_are_named() {
         assert_eq!(parse("--gpu 3"), Some((Some("3".into()), false, false)));
         assert_eq!(parse("--all --force"), Some((None, true, true)));
         for line in [

@@ -1,21 +1,21 @@
-//! What `rogue` takes.
+//! Arguments of `rogue`.
 
-use super::guard::{CheckRules, DO_NOT_ASK, Edit, ExportRules, ImportRules};
-use super::{StatusFormat, text, whole};
+use super::guard::{ASKING_YES_HELP, CheckRules, EditOptions, ExportRules, ImportRules};
+use super::{StatusFormat, text_parser, whole_number_parser};
 use clap::{Args, Subcommand, ValueEnum};
-use gpukill_proto::rogue::AllowBy;
-use gpukill_proto::service::LONGEST_SCAN;
+use gpukill_proto::rogue::AllowKind;
+use gpukill_proto::service::MAX_SCAN_HOURS;
 
 /// `rogue`
 #[derive(Debug, Args)]
 pub struct Rogue {
-    /// What is asked.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: RogueCommand,
 }
 
 impl Rogue {
-    /// The form that was typed, for whatever is printed.
+    /// The output format that was typed, for the command that prints.
     #[must_use]
     pub fn output(&self) -> Option<StatusFormat> {
         match &self.command {
@@ -32,36 +32,37 @@ impl Rogue {
     }
 }
 
-/// What is asked about rogues.
+/// Subcommands of `rogue`.
 #[derive(Debug, Subcommand)]
 pub enum RogueCommand {
-    /// Who may be up to no good, by which signs, and what to do about it
+    /// List suspicious processes with the indicators and the recommended action
     Scan(Scan),
-    /// The rules as they are written
+    /// Print the rules as written
     Config,
-    /// Every key that rules have, with its default, as a file to begin with
+    /// Print every key of the rules with its default, as a file to start from
     Reference,
-    /// Every mistake in a file of rules, and what of it is hardly meant
+    /// Report every mistake in a file of rules, and rules that are probably unintended
     Check(CheckRules),
     /// Set one key: detection.max_memory_usage_gb 20; an empty value removes it, for admins
     Set(SetRogueKey),
-    /// Look no more for these: a process, a user, an executable, a container's image, for admins
-    Allow(Allowing),
-    /// Look for them again, for admins
-    Disallow(Allowing),
-    /// The rules to a file, or to standard output
+    /// Exempt a process, a user, an executable or a container's image from detection, for
+    /// admins
+    Allow(ExemptionArgs),
+    /// Remove such an exemption, for admins
+    Disallow(ExemptionArgs),
+    /// Write the rules to a file, or to standard output
     #[command(mut_arg("format", |format| format.short('o').visible_alias("output")))]
     Export(ExportRules),
-    /// The rules from a file, in place of all, for admins
-    #[command(mut_arg("yes", |yes| yes.help(DO_NOT_ASK)))]
+    /// Replace all rules by those of a file, for admins
+    #[command(mut_arg("yes", |yes| yes.help(ASKING_YES_HELP)))]
     Import(ImportRules),
 }
 
 /// `rogue scan`
 #[derive(Debug, Args)]
 pub struct Scan {
-    /// Of those too that used a GPU in the last so many hours
-    #[arg(long, value_name = "H", default_value_t = 24, value_parser = whole(1..=LONGEST_SCAN, 24))]
+    /// Include processes that used a GPU in the last H hours
+    #[arg(long, value_name = "H", default_value_t = 24, value_parser = whole_number_parser(1..=MAX_SCAN_HOURS, 24))]
     pub hours: u32,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
@@ -71,36 +72,38 @@ pub struct Scan {
 /// `rogue set`
 #[derive(Debug, Args)]
 pub struct SetRogueKey {
-    /// Which: detection.max_memory_usage_gb, patterns.pool_ports, scoring.threat_weights.crypto_miner
-    #[arg(value_parser = text())]
+    /// The key: detection.max_memory_usage_gb, patterns.pool_ports,
+    /// scoring.threat_weights.crypto_miner
+    #[arg(value_parser = text_parser())]
     pub key: String,
-    /// Its value: 20, 0.7, 3333,4444, --donate-level
+    /// The value: 20, 0.7, 3333,4444, --donate-level
     #[arg(allow_hyphen_values = true)]
     pub value: String,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }
 
 /// `rogue allow`, `rogue disallow`
 #[derive(Debug, Args)]
-pub struct Allowing {
-    /// What it is known by
-    pub by: AllowChoice,
-    /// Its whole name; of all but users NAME@USER too, for one user's alone
-    #[arg(value_parser = text())]
+pub struct ExemptionArgs {
+    /// What is exempted
+    pub by: ExemptionKind,
+    /// The whole name; except for users also NAME@USER, to exempt it for one user only
+    #[arg(value_parser = text_parser())]
     pub name: String,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }
 
-/// By what somebody is allowed.
+/// What an exemption is keyed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AllowChoice {
-    /// The kernel's name for it, which it chooses itself: what is nearly a proof is told still
+pub enum ExemptionKind {
+    /// The kernel's name of the process, which the process chooses itself: near proofs are
+    /// reported still
     Process,
-    /// Whoever runs it
+    /// The user who runs it
     User,
     /// The path of its program
     Executable,
@@ -108,13 +111,13 @@ pub enum AllowChoice {
     Image,
 }
 
-impl From<AllowChoice> for AllowBy {
-    fn from(choice: AllowChoice) -> Self {
+impl From<ExemptionKind> for AllowKind {
+    fn from(choice: ExemptionKind) -> Self {
         match choice {
-            AllowChoice::Process => Self::Process,
-            AllowChoice::User => Self::User,
-            AllowChoice::Executable => Self::Executable,
-            AllowChoice::Image => Self::Image,
+            ExemptionKind::Process => Self::Process,
+            ExemptionKind::User => Self::User,
+            ExemptionKind::Executable => Self::Executable,
+            ExemptionKind::Image => Self::Image,
         }
     }
 }
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_begin_as_an_option_and_options_stand_around_it() {
+    fn value_may_look_like_an_option() {
         for (line, value, is_dry_run) in [
             (
                 "set patterns.crypto_miner_patterns --donate-level",
@@ -159,24 +162,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_of_a_kind() {
+    fn exemption_has_a_kind() {
         for (kind, by) in [
-            ("process", AllowBy::Process),
-            ("user", AllowBy::User),
-            ("executable", AllowBy::Executable),
-            ("image", AllowBy::Image),
+            ("process", AllowKind::Process),
+            ("user", AllowKind::User),
+            ("executable", AllowKind::Executable),
+            ("image", AllowKind::Image),
         ] {
             let Ok(RogueCommand::Allow(allow)) = parse(&format!("allow {kind} x@y")) else {
                 panic!("{kind} is not right");
             };
-            assert_eq!((AllowBy::from(allow.by), allow.name.as_str()), (by, "x@y"));
+            assert_eq!(
+                (AllowKind::from(allow.by), allow.name.as_str()),
+                (by, "x@y")
+            );
         }
         assert!(parse("allow hashcat").is_err());
         assert!(parse("disallow process ").is_err());
     }
 
     #[test]
-    fn rules_go_out_in_the_form_of_either_option() {
+    fn export_takes_format_or_output() {
         for line in [
             "export -o json",
             "export --output json x",

@@ -1,17 +1,17 @@
-//! A command line without what its help hides: completions know of nothing hidden.
+//! A copy of a command line without hidden parts, for completions.
 
 use clap::Command;
 
-/// The commands, options and arguments that the help shows, and no other. It is for
-/// completions: it parses nothing as the whole one does.
+/// The commands, options and arguments that the help shows. The result is for completions only:
+/// it does not parse as the original does.
 #[must_use]
-pub(super) fn visible(command: &Command) -> Command {
+pub(super) fn without_hidden(command: &Command) -> Command {
     let shown_arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let shown_commands = command.get_subcommands().filter(|it| !it.is_hide_set());
     let aliases = command.get_visible_aliases();
     let mut shown = Command::new(command.get_name().to_owned())
         .args(shown_arguments.cloned())
-        .subcommands(shown_commands.map(visible))
+        .subcommands(shown_commands.map(without_hidden))
         .visible_aliases(aliases.map(str::to_owned));
     if let Some(about) = command.get_about() {
         shown = shown.about(about.clone());
@@ -25,17 +25,17 @@ pub(super) fn visible(command: &Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::at_once;
+    use crate::args::command_without_examples;
     use clap::{Arg, ValueEnum as _};
 
     fn script(shell: clap_complete::Shell, command: &Command) -> String {
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut visible(command), "prog", &mut script);
+        clap_complete::generate(shell, &mut without_hidden(command), "prog", &mut script);
         String::from_utf8(script).unwrap()
     }
 
     #[test]
-    fn what_is_hidden_is_completed_in_no_shell() {
+    fn hidden_parts_are_not_completed() {
         let command = Command::new("prog")
             .arg(Arg::new("seen").long("seen"))
             .arg(Arg::new("unseen").long("secret").hide(true))
@@ -51,8 +51,8 @@ mod tests {
     }
 
     #[test]
-    fn completions_of_a_policy_have_its_own_options_alone() {
-        let mut command = at_once();
+    fn policy_completes_only_its_own_options() {
+        let mut command = command_without_examples();
         for name in ["guard", "gpu"] {
             command = command.find_subcommand(name).unwrap().clone();
         }
@@ -64,9 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn every_shell_has_completions_of_the_whole() {
+    fn every_shell_has_completions() {
         for shell in clap_complete::Shell::value_variants() {
-            let script = script(*shell, &at_once());
+            let script = script(*shell, &command_without_examples());
             assert!(script.contains("toggle-dry-run"), "{shell}");
         }
     }

@@ -1,4 +1,4 @@
-//! `gpukill-convert`: Parquet and YAML for gpukillctl. What it does is in the library.
+//! `gpukill-convert`: Parquet and YAML for gpukillctl. The code is in the library.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

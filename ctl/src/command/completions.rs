@@ -1,11 +1,10 @@
-//! `completions`: what a shell needs to complete our arguments.
+//! `completions`: prints the completions for a shell.
 
 use crate::args::{Completions, command, completions};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Error, Exit};
 use crate::output::print;
 
-/// Prints the completions for a shell.
-pub(crate) fn run(wanted: &Completions) -> Result<Exit, Failure> {
+pub(crate) fn run(wanted: &Completions) -> Result<Exit, Error> {
     print(&completions(wanted.shell, &command()))?;
     Ok(Exit::Done)
 }

@@ -1,64 +1,67 @@
-//! Asks a person before something that cannot be undone.
+//! Asks for confirmation before something that cannot be undone.
 //!
-//! The question goes to stderr and the answer comes from stdin, and only where
-//! both are terminals. A password is asked for at `/dev/tty` whatever the two are,
-//! for there a program may wait for a person it cannot see; here that would let a
-//! script hang that somebody started in a terminal, and would take as agreement
-//! what was typed for another program of the same pipeline.
+//! The question goes to stderr and the answer comes from stdin, and only when both are
+//! terminals. A password prompt uses `/dev/tty` whatever the two are, because such a program
+//! may wait for a person. Here `/dev/tty` would let a script hang that was started in a
+//! terminal, and would take for agreement what was typed for another program of the same
+//! pipeline.
 
-use crate::exit::{Exit, Failure};
-use crate::output::look::is_watched;
+use crate::exit::{Error, Exit};
 use crate::output::message::ask;
+use crate::output::style::is_stderr_terminal;
 use rustix::termios::isatty;
 use std::io::{self, BufRead as _, Read as _};
 
-/// Whether there is somebody to ask.
+/// Whether a person can be asked.
 pub(super) fn can_ask() -> bool {
-    isatty(io::stdin()) && is_watched()
+    isatty(io::stdin()) && is_stderr_terminal()
 }
 
-/// The longest answer that is read.
-const LONGEST: u64 = 64;
+/// Maximum length of an answer, in bytes.
+const MAX_ANSWER_BYTES: u64 = 64;
 
-/// Asks, and waits for a line. Anything but `y` and `yes` is a no, and so is the
-/// end of the input.
-pub(super) fn agreed(question: &str) -> bool {
-    // Whoever cannot read the question has not agreed to anything.
+/// Asks and waits for a line. Anything but `y` and `yes` means no, and so does the end of the
+/// input.
+pub(super) fn ask_yes_no(question: &str) -> bool {
+    // A person who cannot read the question has not agreed.
     let asked = ask(&format!("{question} [y/N] "));
     let mut line = String::new();
-    let answer = io::stdin().lock().take(LONGEST).read_line(&mut line);
+    let answer = io::stdin()
+        .lock()
+        .take(MAX_ANSWER_BYTES)
+        .read_line(&mut line);
     if !line.ends_with('\n') {
-        // The end of the input leaves the cursor behind the question.
+        // At the end of the input the cursor still stands behind the question.
         let _ = ask("\n");
     }
     asked.is_ok() && answer.is_ok() && is_yes(&line)
 }
 
-/// Asks whether to go on, where there is somebody to ask. `undone` says what is so
-/// when not: `nothing was deleted`.
+/// Asks whether to go on, where a person can be asked. `undone` states the result otherwise:
+/// `nothing was deleted`.
 ///
 /// # Errors
-/// When the answer is no, for what was wanted is not done, or nobody can be asked.
-pub(super) fn must_agree(question: &str, undone: &str) -> Result<(), Failure> {
+/// The answer is no, or nobody can be asked; in both cases nothing is done.
+pub(super) fn require_agreement(question: &str, undone: &str) -> Result<(), Error> {
     if !can_ask() {
-        return Err(Failure::NotDone {
-            what: format!("{undone}: nobody can be asked here"),
+        return Err(Error::NotDone {
+            what: format!("{undone}: there is no terminal to ask on"),
             hint: Some("--yes does it without asking".into()),
             exit: Exit::BadUsage,
         });
     }
-    if agreed(question) {
+    if ask_yes_no(question) {
         return Ok(());
     }
-    Err(Failure::NotDone {
+    Err(Error::NotDone {
         what: undone.to_owned(),
         hint: None,
         exit: Exit::Failed,
     })
 }
 
-/// Only a whole line is an answer: what precedes the end of the input may have
-/// been meant to go on.
+/// Only a whole line is an answer: a line cut by the end of the input may have been meant to go
+/// on.
 fn is_yes(line: &str) -> bool {
     line.strip_suffix('\n').is_some_and(|line| {
         let line = line.trim();

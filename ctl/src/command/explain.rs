@@ -1,39 +1,39 @@
 //! `explain`: all that is known of one process.
 
-use super::{connect, list, looking};
+use super::{connect, list, scan_timeout};
 use crate::args::Explain;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
 use crate::output::explain::lines;
-use crate::output::look::Look;
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
-use gpukill_proto::document::ExplainDocument;
+use gpukill_proto::json::ExplainDocument;
 use gpukill_proto::refusal::Refusal;
 
-/// Asks and prints.
+/// Requests the explanation and prints it.
 pub(crate) fn run(
     wanted: &Explain,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let patience = Patience::lasting(settings.timeout);
+) -> Result<Exit, Error> {
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
-    let explained = match daemon.explain(wanted.pid, looking(settings)) {
-        Err(Failure::Refused(Refusal::NoMatch(what))) => Err(Failure::NoSuchProcess(what)),
-        // As for `holders`: a driver that fails is why there is no answer.
-        Err(refused @ Failure::Refused(Refusal::Unavailable(_))) => {
-            let devices = list::devices(None, &daemon, patience);
+    let explained = match daemon.explain(wanted.pid, scan_timeout(settings)) {
+        Err(Error::Refused(Refusal::NoMatch(what))) => Err(Error::NoSuchProcess(what)),
+        // As for `holders`: there is no answer because a driver fails.
+        Err(refused @ Error::Refused(Refusal::Unavailable(_))) => {
+            let devices = list::select_devices(None, &daemon, patience);
             Err(devices.err().unwrap_or(refused))
         }
         answer => answer,
     }?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&ExplainDocument::from(&explained))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             print_lines(&lines(&explained, &look), &look)?;
         }
     }

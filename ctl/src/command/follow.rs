@@ -1,15 +1,15 @@
-//! Has a plan carried out, and follows it. It is the daemon's: it goes on
-//! whatever becomes of this client, and so this says how to see it.
+//! Lets the daemon carry out a plan and follows the operation. The operation belongs to the
+//! daemon and goes on when this client ends, so every error states how to see the result.
 
-use super::connect_while;
+use super::connect_with_hooks;
 use super::signals::Signals;
-use crate::connect::{Daemon, Meanwhile, Patience, is_over, sleep};
-use crate::exit::{Exit, Failure};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, is_over, sleep};
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::LONGEST_WAIT;
+use gpukill_proto::service::MAX_WAIT;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use std::io;
@@ -18,151 +18,158 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A daemon that has nothing new to say waits before it says so; one that does
-/// not is not asked faster than this.
-const BETWEEN_ANSWERS: Duration = Duration::from_millis(50);
+/// A daemon without news waits before it answers. A daemon that does not wait is asked no
+/// faster than this.
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long nothing is heard before that is noted.
-const QUIET: Duration = Duration::from_millis(500);
+/// Silence after which a hook is called.
+const LONG_WAIT: Duration = Duration::from_millis(500);
 
-/// What differs between the operations that are followed.
+/// The differences between followed operations.
 pub(super) trait Operation {
-    /// How it stands.
+    /// A report on the state of the operation.
     type Report;
 
-    /// What is said of it.
-    const WORDS: Words;
+    /// The words for messages.
+    const WORDS: OperationWords;
 
-    /// Begins what was planned.
-    fn begin(
+    /// Starts the planned operation.
+    fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<OperationId, Failure>;
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<OperationId, Error>;
 
-    /// How it stands: when something newer than version `after` is known, or
-    /// after a while.
-    fn ask(
+    /// The state of the operation, as soon as it is newer than version `after`, or after a
+    /// while.
+    fn poll_report(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<Self::Report, Failure>;
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<Self::Report, Error>;
 
-    /// How far it is, and the version of that.
-    fn stands(report: &Self::Report) -> (Stage, u64);
+    /// The stage of the operation and the version of the report.
+    fn progress(report: &Self::Report) -> (Stage, u64);
 
-    /// Tells of a report what is to be told before the end.
-    fn tell(&mut self, report: &Self::Report) -> Result<(), Failure>;
+    /// Prints what a report adds before the end.
+    fn print_progress(&mut self, report: &Self::Report) -> Result<(), Error>;
 
-    /// Nothing was heard for a while.
-    fn wait(&mut self);
+    /// Nothing was received for a while.
+    fn on_long_wait(&mut self);
 
-    /// Something else is said on stderr now.
-    fn make_way(&mut self);
+    /// Another message is about to be printed on stderr.
+    fn clear_progress(&mut self);
 }
 
-/// What is said of an operation.
-pub(super) struct Words {
+/// The words for messages about an operation.
+pub(super) struct OperationWords {
     /// The operation: `kill`.
     pub noun: &'static str,
-    /// What it has not done, or may have: `ended`.
+    /// What may or may not have happened: `ended`.
     pub done: &'static str,
-    /// To whom: `them`.
-    pub whom: &'static str,
-    /// What to do when it cannot be followed.
-    pub see: &'static str,
+    /// The objects of the operation: `them`.
+    pub objects: &'static str,
+    /// The hint for an operation that cannot be followed.
+    pub hint: &'static str,
 }
 
-/// Carries a plan out, and follows it to its end, or to Ctrl-C.
+/// Carries out a plan and follows it to its end, or to Ctrl-C.
 pub(super) fn carry_out<O: Operation>(
     mut operation: O,
     daemon: Daemon,
     plan: PlanId,
     settings: &Settings,
     messages: Messages,
-) -> Result<O::Report, Failure> {
+) -> Result<O::Report, Error> {
     let done = O::WORDS.done;
-    let mut stop = Stop::listen().map_err(Failure::System)?;
+    let mut stop = StopSignals::listen().map_err(Error::System)?;
     let what = format!("not waited for: whether anything was {done} is not known");
-    let mut beginning = Beginning(&mut stop, left::<O>, what);
-    let id = begin::<O>(&daemon, plan, settings, &mut beginning)?;
-    let mut following = Following {
+    let mut beginning = StartHooks(&mut stop, stopped_following::<O>, what);
+    let id = start_operation::<O>(&daemon, plan, settings, &mut beginning)?;
+    let mut following = FollowHooks {
         stop: &mut stop,
         operation: &mut operation,
     };
-    follow_on(&mut following, daemon, id, settings, messages).map_err(lost::<O>)
+    follow_across_reconnect(&mut following, daemon, id, settings, messages)
+        .map_err(result_unknown::<O>)
 }
 
-/// An operation is begun: nothing is to be told yet.
-struct Beginning<'a>(&'a mut Stop, fn(String) -> Failure, String);
+/// The operation is being started, so there is nothing to report yet.
+struct StartHooks<'a>(&'a mut StopSignals, fn(String) -> Error, String);
 
-impl Meanwhile for Beginning<'_> {
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.signals.wakes())
+impl WaitHooks for StartHooks<'_> {
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.signals.wake_fd())
     }
 
-    fn heed(&mut self) -> Result<(), Failure> {
-        match self.0.is_heard() {
+    fn on_wake(&mut self) -> Result<(), Error> {
+        match self.0.is_requested() {
             true => Err((self.1)(self.2.clone())),
             false => Ok(()),
         }
     }
 }
 
-/// An operation is followed.
-struct Following<'a, O> {
-    stop: &'a mut Stop,
+struct FollowHooks<'a, O> {
+    stop: &'a mut StopSignals,
     operation: &'a mut O,
 }
 
-impl<O: Operation> Meanwhile for Following<'_, O> {
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.stop.signals.wakes())
+impl<O: Operation> WaitHooks for FollowHooks<'_, O> {
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stop.signals.wake_fd())
     }
 
-    fn heed(&mut self) -> Result<(), Failure> {
-        match self.stop.is_heard() {
-            true => Err(left::<O>(
-                "not followed any more: it goes on in gpukilld".to_owned(),
+    fn on_wake(&mut self) -> Result<(), Error> {
+        match self.stop.is_requested() {
+            true => Err(stopped_following::<O>(
+                "no longer followed: it continues in gpukilld".to_owned(),
             )),
             false => Ok(()),
         }
     }
 
-    fn quiet(&self) -> Option<Duration> {
-        Some(QUIET)
+    fn long_wait_after(&self) -> Option<Duration> {
+        Some(LONG_WAIT)
     }
 
-    fn note(&mut self) {
-        self.operation.wait();
+    fn on_long_wait(&mut self) {
+        self.operation.on_long_wait();
     }
 }
 
-fn left<O: Operation>(what: String) -> Failure {
-    Failure::NotDone {
+fn stopped_following<O: Operation>(what: String) -> Error {
+    Error::NotDone {
         what,
-        hint: Some(O::WORDS.see.to_owned()),
+        hint: Some(O::WORDS.hint.to_owned()),
         exit: Exit::Failed,
     }
 }
 
-fn begin<O: Operation>(
+fn start_operation<O: Operation>(
     daemon: &Daemon,
     plan: PlanId,
     settings: &Settings,
-    meanwhile: &mut dyn Meanwhile,
-) -> Result<OperationId, Failure> {
-    let Words { done, see, .. } = O::WORDS;
-    match O::begin(daemon, plan, Patience::lasting(settings.timeout), meanwhile) {
-        Err(failure) if breaks_off(&failure) => Err(Failure::NotDone {
+    meanwhile: &mut dyn WaitHooks,
+) -> Result<OperationId, Error> {
+    let OperationWords {
+        done, hint: see, ..
+    } = O::WORDS;
+    match O::start(
+        daemon,
+        plan,
+        RequestTimeout::starting_now(settings.timeout),
+        meanwhile,
+    ) {
+        Err(failure) if is_connection_error(&failure) => Err(Error::NotDone {
             what: format!("{failure}: whether anything was {done} is not known"),
             hint: Some(see.to_owned()),
-            exit: failure.exit(),
+            exit: failure.exit_code(),
         }),
-        Err(Failure::Refused(Refusal::Expired)) => Err(Failure::NotDone {
+        Err(Error::Refused(Refusal::Expired)) => Err(Error::NotDone {
             what: format!(
                 "that took too long, and nothing was {done}: gpukilld keeps a plan for ten minutes"
             ),
@@ -173,23 +180,21 @@ fn begin<O: Operation>(
     }
 }
 
-/// Follows it to its end, over one break of the connection.
-fn follow_on<O: Operation>(
-    following: &mut Following<'_, O>,
+/// Follows the operation to its end, across one break of the connection.
+fn follow_across_reconnect<O: Operation>(
+    following: &mut FollowHooks<'_, O>,
     daemon: Daemon,
     id: OperationId,
     settings: &Settings,
     messages: Messages,
-) -> Result<O::Report, Failure> {
+) -> Result<O::Report, Error> {
     match follow(following, &daemon, id, messages) {
-        Err(failure) if breaks_off(&failure) => {
-            following.operation.make_way();
+        Err(failure) if is_connection_error(&failure) => {
+            following.operation.clear_progress();
             let noun = O::WORDS.noun;
-            messages.warn(&format!(
-                "{failure}; asking again what becomes of the {noun}"
-            ));
-            let patience = Patience::lasting(settings.timeout);
-            let daemon = connect_while(settings, patience, messages, following)?;
+            messages.warn(&format!("{failure}; reconnecting to follow the {noun}"));
+            let patience = RequestTimeout::starting_now(settings.timeout);
+            let daemon = connect_with_hooks(settings, patience, messages, following)?;
             follow(following, &daemon, id, messages)
         }
         report => report,
@@ -197,66 +202,68 @@ fn follow_on<O: Operation>(
 }
 
 fn follow<O: Operation>(
-    following: &mut Following<'_, O>,
+    following: &mut FollowHooks<'_, O>,
     daemon: &Daemon,
     id: OperationId,
     messages: Messages,
-) -> Result<O::Report, Failure> {
+) -> Result<O::Report, Error> {
     let mut after = None;
     loop {
-        // As long as the daemon may take, and as it may be late.
-        let patience = Patience::lasting(LONGEST_WAIT * 2);
-        let report = O::ask(daemon, id, after, patience, following)?;
-        following.operation.tell(&report)?;
-        let (stage, version) = O::stands(&report);
+        // The time the daemon may take, and as much again for delays.
+        let patience = RequestTimeout::starting_now(MAX_WAIT * 2);
+        let report = O::poll_report(daemon, id, after, patience, following)?;
+        following.operation.print_progress(&report)?;
+        let (stage, version) = O::progress(&report);
         if is_over(stage) {
             return Ok(report);
         }
         messages.debug(|| format!("{stage:?}, version {version}"));
         if after == Some(version) {
-            sleep(BETWEEN_ANSWERS, following)?;
+            sleep(MIN_REQUEST_INTERVAL, following)?;
         }
         after = Some(version);
     }
 }
 
-/// Whether a failure is of the connection, and says nothing of the operation.
-const fn breaks_off(failure: &Failure) -> bool {
-    matches!(failure, Failure::Broken(_) | Failure::TimedOut { .. })
+/// Whether an error is about the connection only and says nothing about the operation.
+const fn is_connection_error(failure: &Error) -> bool {
+    matches!(failure, Error::ConnectionLost(_) | Error::TimedOut { .. })
 }
 
-/// What became of it cannot be had.
-fn lost<O: Operation>(failure: Failure) -> Failure {
-    let Words { whom, see, .. } = O::WORDS;
+/// The error for an operation whose result cannot be obtained.
+fn result_unknown<O: Operation>(failure: Error) -> Error {
+    let OperationWords {
+        objects, hint: see, ..
+    } = O::WORDS;
     let why = match &failure {
-        // It is this client that cannot say what the daemon said.
-        Failure::Output(_) | Failure::ReaderGone => return failure,
-        // It is not followed any more.
-        Failure::NotDone { .. } => return failure,
-        Failure::Refused(Refusal::NoMatch(_)) => "gpukilld was started anew meanwhile".to_owned(),
+        // The client could not print what the daemon reported.
+        Error::Output(_) | Error::ReaderGone => return failure,
+        // The client stopped following.
+        Error::NotDone { .. } => return failure,
+        Error::Refused(Refusal::NoMatch(_)) => "gpukilld was restarted meanwhile".to_owned(),
         failure => failure.to_string(),
     };
-    let exit = match failure.exit() {
-        // That it is not known is no answer to what was asked.
+    let exit = match failure.exit_code() {
+        // A result that is not known is not the requested answer.
         Exit::NoMatch | Exit::Done => Exit::Failed,
         exit => exit,
     };
-    Failure::NotDone {
-        what: format!("{why}: what became of {whom} is not known"),
+    Error::NotDone {
+        what: format!("{why}: the outcome for {objects} is not known"),
         hint: Some(see.to_owned()),
         exit,
     }
 }
 
-/// Ctrl-C, and what else asks a program to end. When this is dropped it ends the
-/// program again, as it did before: nobody may read what is printed then.
-struct Stop {
+/// Listens for Ctrl-C and other requests to end. When dropped, these signals end the program
+/// again as they do by default, because the output that follows may block without a reader.
+struct StopSignals {
     signals: Signals,
-    /// A handler of a signal cannot be taken back.
+    /// Signal handlers cannot be unregistered.
     is_over: Arc<AtomicBool>,
 }
 
-impl Stop {
+impl StopSignals {
     fn listen() -> io::Result<Self> {
         const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
         let stop = Self {
@@ -270,12 +277,12 @@ impl Stop {
         Ok(stop)
     }
 
-    fn is_heard(&mut self) -> bool {
-        !self.signals.take().is_empty()
+    fn is_requested(&mut self) -> bool {
+        !self.signals.take_received().is_empty()
     }
 }
 
-impl Drop for Stop {
+impl Drop for StopSignals {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
     }

@@ -1,20 +1,16 @@
-//! `forget`: drops the rows of GPUs that are gone.
+//! `forget`: removes GPUs that are gone from the list.
 
 use super::connect;
 use crate::args::Forget;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
 use crate::settings::Settings;
 
-/// Asks, and says which GPUs are not listed any more.
-pub(crate) fn run(
-    wanted: &Forget,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let patience = Patience::lasting(settings.timeout);
+/// Requests the removal and prints the removed GPUs.
+pub(crate) fn run(wanted: &Forget, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
     for device in daemon.forget_gpus(&wanted.gpu, patience)? {
         let (index, id) = (device.index, device.id.0);

@@ -1,53 +1,53 @@
-//! `holders`: who has GPUs open, and whose the memory is that no process explains.
+//! `holders`: processes that have GPUs open, and who holds the memory that no process explains.
 
-use super::{connect, list, looking, now};
+use super::{connect, list, now, scan_timeout};
 use crate::args::Holders;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
-use crate::output::holders::{Shown, lines};
-use crate::output::look::Look;
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
+use crate::output::holders::{HoldersView, lines};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
-use gpukill_proto::document::HoldersDocument;
 use gpukill_proto::holders::{HoldersReport, Role};
-use gpukill_proto::snapshot::{Device, DeviceId};
+use gpukill_proto::json::HoldersDocument;
+use gpukill_proto::model::{Device, DeviceId};
 
-/// Asks and prints.
+/// Requests the holders and prints them.
 pub(crate) fn run(
     wanted: &Holders,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let patience = Patience::lasting(settings.timeout);
+) -> Result<Exit, Error> {
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
     let gpu = wanted.gpu.as_deref();
-    let devices = match list::devices(gpu, &daemon, patience) {
+    let devices = match list::select_devices(gpu, &daemon, patience) {
         Err(failure) if settings.output_format == Format::Json => {
-            // As `list`: programs get a document whatever the verdict.
+            // As for `list`: programs get a document whatever the verdict.
             print(&json::pretty(&HoldersDocument::new(now(), &[]))?)?;
             Err(failure)
         }
         devices => devices,
     }?;
-    let (at, mut held) = daemon.holders(only(gpu, &devices), looking(settings))?;
+    let (at, mut held) = daemon.holders(selected_device(gpu, &devices), scan_timeout(settings))?;
     if gpu.is_some() {
         let is_wanted = |id: &DeviceId| devices.iter().any(|device| device.id == *id);
         held.retain(|report| is_wanted(&report.device.id));
     }
     match settings.output_format {
         Format::Json => print(&json::pretty(&HoldersDocument::new(at, &held))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            let shown = Shown {
+            let look = OutputStyle::for_stdout(settings);
+            let shown = HoldersView {
                 devices: held
                     .iter()
-                    .filter(|report| gpu.is_some() || is_of_interest(report))
+                    .filter(|report| gpu.is_some() || has_details(report))
                     .collect(),
                 free: held
                     .iter()
-                    .filter(|report| gpu.is_none() && !is_of_interest(report))
+                    .filter(|report| gpu.is_none() && !has_details(report))
                     .collect(),
                 unknown: devices
                     .iter()
@@ -62,16 +62,16 @@ pub(crate) fn run(
     Ok(Exit::Done)
 }
 
-/// The one device that is asked for; `None` asks for all.
-fn only(gpu: Option<&str>, devices: &[Device]) -> Option<DeviceId> {
+/// The device to ask for; `None` asks for all.
+fn selected_device(gpu: Option<&str>, devices: &[Device]) -> Option<DeviceId> {
     match (gpu, devices) {
         (Some(_), [one]) => Some(one.id.clone()),
         (Some(_) | None, _) => None,
     }
 }
 
-/// Whether somebody holds it, or something of it is not explained.
-fn is_of_interest(report: &HoldersReport) -> bool {
+/// Whether the device has holders or unexplained memory.
+fn has_details(report: &HoldersReport) -> bool {
     let unattributed = report.device.memory_unattributed.last_known();
     let holds = |role: &Role| *role != Role::Monitor;
     report.roles.iter().any(holds)

@@ -1,119 +1,121 @@
-//! `kill`: shows who is meant, asks where it must, has it done, and tells what
-//! became of each.
+//! `kill`: shows the plan, asks when it must, carries it out, and reports the outcome of each
+//! process.
 
 mod request;
 
-mod step;
+mod next_step;
 
 mod follow;
 
 use super::follow::carry_out;
-use super::{confirm, connect, list, looking, now};
+use super::{confirm, connect, list, now, scan_timeout};
 use crate::args::Kill;
-use crate::connect::{Daemon, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::kill::{Detail, Outcome, asked, carried_out, planned, question};
-use crate::output::look::{Look, is_terminal};
+use crate::connect::{Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
+use crate::output::kill::{
+    KillResult, PlanDetail, outcome_lines, plan_lines, question, question_detail,
+};
 use crate::output::message::Messages;
+use crate::output::style::{OutputStyle, is_stdout_terminal};
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
-use follow::Followed;
-use gpukill_policy::kill::consent::Said;
-use gpukill_policy::kill::success::success;
-use gpukill_policy::select::{Selection, pattern};
-use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
+use follow::FollowedKill;
+use gpukill_policy::kill::consent::ConsentContext;
+use gpukill_policy::kill::outcome::completion;
+use gpukill_policy::select::{SnapshotFilter, compile_pattern};
+use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
-use step::{Step, step};
+use next_step::{NextStep, next_step};
 
-/// Does it, or says why not.
-pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+/// Runs the kill.
+pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = request::request(wanted)?;
-    let patience = Patience::lasting(settings.timeout);
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
-    let (id, plan) = match daemon.plan_kill(&request, looking(settings)) {
-        Err(failure @ Failure::Refused(Refusal::NoMatch(_))) => {
-            return Err(nobody_meant(failure, request, &daemon, settings)?);
+    let (id, plan) = match daemon.plan_kill(&request, scan_timeout(settings)) {
+        Err(failure @ Error::Refused(Refusal::NoMatch(_))) => {
+            return Err(no_match_error(failure, request, &daemon, settings)?);
         }
         planned => planned?,
     };
     let can_ask = confirm::can_ask();
     let name = match can_ask && !wanted.yes && !wanted.dry_run {
-        true => called(&daemon, settings),
+        true => caller_name(&daemon, settings),
         false => None,
     };
-    let said = Said {
+    let said = ConsentContext {
         batch: wanted.batch,
         yes: wanted.yes,
         can_ask,
         uid: rustix::process::getuid().as_raw(),
         name: name.as_deref(),
     };
-    let (daemon, id) = match step(id, &plan, said) {
-        Step::Show => {
-            show(&plan, Detail::All, settings)?;
+    let (daemon, id) = match next_step(id, &plan, said) {
+        NextStep::Show => {
+            print_plan(&plan, PlanDetail::All, settings)?;
             return Ok(Exit::Done);
         }
-        Step::Refuse(failure) => {
-            if settings.output_format == Format::Json || !says_all(&failure, &plan) {
-                show(&plan, Detail::All, settings)?;
+        NextStep::Refuse(failure) => {
+            if settings.output_format == Format::Json || !error_is_enough(&failure, &plan) {
+                print_plan(&plan, PlanDetail::All, settings)?;
             }
             return Err(failure);
         }
-        Step::CarryOut(id) => {
-            introduce(&plan, Detail::Heading, settings)?;
+        NextStep::CarryOut(id) => {
+            print_introduction(&plan, PlanDetail::Heading, settings)?;
             (daemon, id)
         }
-        Step::Ask(id) => {
-            // The daemon hangs up on who is silent, and a person may take their
-            // time; the plan outlasts the connection.
+        NextStep::Ask(id) => {
+            // The daemon hangs up on an idle connection, and a person may take time to answer.
+            // The plan outlasts the connection.
             drop(daemon);
-            introduce(&plan, asked(&plan), settings)?;
-            ask(&plan, settings, messages)?;
-            let patience = Patience::lasting(settings.timeout);
+            print_introduction(&plan, question_detail(&plan), settings)?;
+            confirm_plan(&plan, settings, messages)?;
+            let patience = RequestTimeout::starting_now(settings.timeout);
             (connect(settings, patience, messages)?, id)
         }
     };
-    end(daemon, id, &plan, settings, messages)
+    carry_out_plan(daemon, id, &plan, settings, messages)
 }
 
-/// What the daemon calls whoever asks. Where it does not say, their number has to do.
-fn called(daemon: &Daemon, settings: &Settings) -> Option<String> {
-    let status = daemon.status(Patience::lasting(settings.timeout));
+/// The caller's name as the daemon knows it; `None` when it does not, and the uid has to do.
+fn caller_name(daemon: &Daemon, settings: &Settings) -> Option<String> {
+    let status = daemon.status(RequestTimeout::starting_now(settings.timeout));
     status.ok()?.caller.user.last_known().cloned()
 }
 
-/// Carries a plan out, and prints what became of it.
-fn end(
+/// Carries out a plan and prints the outcome.
+fn carry_out_plan(
     daemon: Daemon,
     id: PlanId,
     plan: &KillPlan,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let kill = Followed::new(plan, settings);
+) -> Result<Exit, Error> {
+    let kill = FollowedKill::new(plan, settings);
     let report = carry_out(kill, daemon, id, settings, messages)?.report;
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            let outcome = Outcome {
+            let look = OutputStyle::for_stdout(settings);
+            let outcome = KillResult {
                 plan,
                 report: &report,
                 me: rustix::process::getuid().as_raw(),
             };
-            print_lines(&carried_out(&outcome, &look), &look)?;
+            print_lines(&outcome_lines(&outcome, &look), &look)?;
         }
     }
-    Ok(exit(plan, &report))
+    Ok(exit_code(plan, &report))
 }
 
-/// How a kill ends the run.
-fn exit(plan: &KillPlan, report: &KillReport) -> Exit {
-    let success = Exit::from(success(plan, report));
+/// The exit code of a kill.
+fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
+    let success = Exit::from(completion(plan, report));
     match (report.stage, success) {
-        // Those that are not settled are missing.
+        // The processes that are not settled are missing in the report.
         (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
         (Stage::Interrupted, _) => Exit::Failed,
         (Stage::Done | Stage::Ending | Stage::Releasing, success) => success,
@@ -121,78 +123,89 @@ fn exit(plan: &KillPlan, report: &KillReport) -> Exit {
 }
 
 /// Prints a plan to stdout.
-fn show(plan: &KillPlan, detail: Detail, settings: &Settings) -> Result<(), Failure> {
+fn print_plan(plan: &KillPlan, detail: PlanDetail, settings: &Settings) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            print_lines(&planned(plan, detail, &look), &look)
+            let look = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, detail, &look), &look)
         }
     }
 }
 
-/// Says who is meant, where people read what is printed.
-fn introduce(plan: &KillPlan, detail: Detail, settings: &Settings) -> Result<(), Failure> {
+/// Prints a plan before it is carried out, unless the output is for programs.
+fn print_introduction(
+    plan: &KillPlan,
+    detail: PlanDetail,
+    settings: &Settings,
+) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => Ok(()),
-        Format::Table | Format::Ndjson | Format::Csv => show(plan, detail, settings),
+        Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, detail, settings),
     }
 }
 
-/// Asks; a no is a failure, for what was wanted is not done.
-fn ask(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Failure> {
-    // Whoever answers must have seen what about.
-    if settings.output_format == Format::Json || !is_terminal() {
-        let look = Look {
+/// Asks. The answer no is an error, because nothing is done.
+fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
+    // A person who answers must have seen the plan.
+    if settings.output_format == Format::Json || !is_stdout_terminal() {
+        let look = OutputStyle {
             color: false,
-            ..Look::of_stdout(settings)
+            ..OutputStyle::for_stdout(settings)
         };
-        for line in planned(plan, asked(plan), &look) {
-            messages.of_a_question(&line.paint(&look));
+        for line in plan_lines(plan, question_detail(plan), &look) {
+            messages.question_subject(&line.paint(&look));
         }
     }
-    if confirm::agreed(question(plan)) {
+    if confirm::ask_yes_no(question(plan)) {
         return Ok(());
     }
-    Err(Failure::NotDone {
+    Err(Error::NotDone {
         what: "nothing was ended".into(),
         hint: None,
         exit: Exit::Failed,
     })
 }
 
-/// Whether a failure alone says all of a plan, as it does of one process.
-fn says_all(failure: &Failure, plan: &KillPlan) -> bool {
-    plan.targets.len() <= 1 && failure.exit() != Exit::BadUsage
+/// Whether the error alone says as much as the plan, which holds for one process.
+fn error_is_enough(failure: &Error, plan: &KillPlan) -> bool {
+    plan.targets.len() <= 1 && failure.exit_code() != Exit::BadUsage
 }
 
-/// Nothing matched, unless that cannot be known: a driver that fails may have
-/// what is missing.
-fn nobody_meant(
-    failure: Failure,
+/// The error when nothing matched. When a driver fails, the missing processes may be its own,
+/// and the error states that.
+fn no_match_error(
+    failure: Error,
     request: KillRequest,
     daemon: &Daemon,
     settings: &Settings,
-) -> Result<Failure, Failure> {
+) -> Result<Error, Error> {
     let selector = &request.selector;
-    let selection = Selection {
+    let selection = SnapshotFilter {
         gpu: selector.gpu.clone(),
         vendors: selector.vendors.iter().copied().collect(),
         user: selector.user.clone(),
-        name: selector.filter.as_deref().and_then(|it| pattern(it).ok()),
+        name: selector
+            .filter
+            .as_deref()
+            .and_then(|it| compile_pattern(it).ok()),
     };
-    let doubt = list::doubt(&selection, daemon, Patience::lasting(settings.timeout));
+    let doubt = list::undecided_error(
+        &selection,
+        daemon,
+        RequestTimeout::starting_now(settings.timeout),
+    );
     if settings.output_format == Format::Json {
-        // As `list`: programs get a document whatever the verdict.
+        // As for `list`: programs get a document whatever the verdict.
         let plan = KillPlan {
             at: now(),
             request,
             ..KillPlan::default()
         };
-        show(&plan, Detail::All, settings)?;
+        print_plan(&plan, PlanDetail::All, settings)?;
     }
     Ok(match doubt {
-        Some(doubt) => Failure::Vendor(format!("{failure}; {doubt}")),
+        Some(doubt) => Error::Vendor(format!("{failure}; {doubt}")),
         None => failure,
     })
 }

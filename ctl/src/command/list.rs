@@ -1,51 +1,53 @@
-//! `list`: the GPUs and who uses them.
+//! `list`: the GPUs and the processes that use them.
 
-mod answer;
+mod filter;
 
-pub(super) mod person;
+pub(super) mod user_lookup;
 
 mod watch;
 
 use super::{connect, now};
 use crate::args::{List, VendorChoice};
-use crate::connect::{Daemon, Patience, Sight};
-use crate::exit::{Exit, Failure};
+use crate::connect::{AnnotatedSnapshot, Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
 use crate::output::csv::Header;
-use crate::output::look::Look;
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::view::{Rows, View, lines};
 use crate::output::{csv, json, print, print_lines};
 use crate::settings::{Format, Settings};
-use answer::{Answer, answer};
-use gpukill_policy::select::{Selection, pattern};
-use gpukill_proto::document::ListDocument;
-use gpukill_proto::snapshot::{Device, Snapshot};
+use filter::{SelectedSnapshot, select_part};
+use gpukill_policy::select::{SnapshotFilter, compile_pattern};
+use gpukill_proto::json::ListDocument;
+use gpukill_proto::model::{Device, Snapshot};
 use std::mem::ManuallyDrop;
 
-/// What is wanted of each snapshot.
+/// What to show of each snapshot.
 #[derive(Debug)]
-struct Wanted {
-    selection: Selection,
+struct ListRequest {
+    selection: SnapshotFilter,
     view: View,
     format: Format,
 }
 
-/// Asks once and prints, or goes on with `--watch`.
-pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let wanted = wanted(list, settings)?;
+/// Prints one snapshot, or goes on with `--watch`.
+pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let wanted = list_request(list, settings)?;
     if list.watch.is_some() {
         return watch::run(&wanted, settings, messages);
     }
-    let patience = Patience::lasting(settings.timeout);
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
-    let Sight {
+    let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
-    } = first(&daemon, patience)?;
-    let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
-    // Never freed, nor the lines: the process ends when they are printed.
-    let sight = ManuallyDrop::new(Sight {
+    } = first_snapshot(&daemon, patience)?;
+    let SelectedSnapshot { snapshot, verdict } =
+        select_part(snapshot, &wanted.selection, &user_lookup::user_may_exist);
+    // Neither the snapshot nor the lines are freed, because the process ends after printing
+    // them.
+    let sight = ManuallyDrop::new(AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
@@ -55,31 +57,31 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
             Err(failure)
         }
         (Format::Table, verdict) => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             let lines = ManuallyDrop::new(lines(&sight, &wanted.view, now(), &look));
             print_lines(&lines, &look)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {
-            print(&document(&sight, &wanted, Header::First)?)?;
+            print(&render_document(&sight, &wanted, Header::First)?)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
     }
 }
 
-/// Whether a table says more than the failure alone: the names of GPUs whose
-/// driver does not work.
-fn is_worth_showing(snapshot: &Snapshot, failure: &Failure) -> bool {
-    matches!(failure, Failure::Vendor(_)) && !snapshot.devices.is_empty()
+/// Whether a table says more than the error alone: it names the GPUs whose driver does not
+/// work.
+fn is_worth_showing(snapshot: &Snapshot, failure: &Error) -> bool {
+    matches!(failure, Error::Vendor(_)) && !snapshot.devices.is_empty()
 }
 
-fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
-    let name = list.filter.as_deref().map(pattern);
-    let selection = Selection {
+fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> {
+    let name = list.filter.as_deref().map(compile_pattern);
+    let selection = SnapshotFilter {
         gpu: list.gpu.clone(),
         vendors: VendorChoice::vendors(&list.vendor),
         user: list.user.clone(),
-        name: name.transpose().map_err(Failure::Usage)?,
+        name: name.transpose().map_err(Error::Usage)?,
     };
     let view = View {
         rows: if settings.show_details {
@@ -89,61 +91,65 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
         },
         containers: list.containers,
         max_processes: settings.max_processes,
-        only: answer::processes_in_words(&selection),
+        only: filter::describe_processes(&selection),
         only_some_gpus: selection.gpu.is_some() || !selection.vendors.is_empty(),
         me: rustix::process::getuid().as_raw(),
     };
-    Ok(Wanted {
+    Ok(ListRequest {
         selection,
         view,
         format: settings.output_format,
     })
 }
 
-/// The devices that are called so; all without a name.
-pub(super) fn devices(
+/// The devices that match a selector; all devices without one.
+pub(super) fn select_devices(
     gpu: Option<&str>,
     daemon: &Daemon,
-    patience: Patience,
-) -> Result<Vec<Device>, Failure> {
-    let selection = Selection {
+    patience: RequestTimeout,
+) -> Result<Vec<Device>, Error> {
+    let selection = SnapshotFilter {
         gpu: gpu.map(str::to_owned),
-        ..Selection::default()
+        ..SnapshotFilter::default()
     };
-    let Sight { snapshot, .. } = first(daemon, patience)?;
-    let Answer { snapshot, verdict } = answer(snapshot, &selection, &person::may_be);
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience)?;
+    let SelectedSnapshot { snapshot, verdict } =
+        select_part(snapshot, &selection, &user_lookup::user_may_exist);
     match verdict {
         Some(failure) if snapshot.devices.is_empty() => Err(failure),
-        // What its driver does not tell, the processes may.
+        // A device that its driver does not describe may still be known from processes.
         Some(_) | None => Ok(snapshot.devices),
     }
 }
 
-/// Why it cannot be known whom a selection means, where that is so: a driver that
-/// fails may have what is missing.
-pub(super) fn doubt(selection: &Selection, daemon: &Daemon, patience: Patience) -> Option<Failure> {
-    let Sight { snapshot, .. } = first(daemon, patience).ok()?;
-    let verdict = answer(snapshot, selection, &person::may_be).verdict;
-    verdict.filter(|failure| matches!(failure, Failure::Vendor(_)))
+/// Why the selection cannot be decided, if so: a driver that fails may have the missing devices
+/// or processes.
+pub(super) fn undecided_error(
+    selection: &SnapshotFilter,
+    daemon: &Daemon,
+    patience: RequestTimeout,
+) -> Option<Error> {
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience).ok()?;
+    let verdict = select_part(snapshot, selection, &user_lookup::user_may_exist).verdict;
+    verdict.filter(|failure| matches!(failure, Error::Vendor(_)))
 }
 
-/// The newest snapshot; waits for the first poll of a daemon that just started.
-fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
+/// The newest snapshot. Waits for the first poll of a daemon that just started.
+fn first_snapshot(daemon: &Daemon, patience: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
     let mut sight = daemon.snapshot(None, patience)?;
     if sight.snapshot.tick == 0 {
         sight = match daemon.snapshot(Some(0), patience) {
-            Err(Failure::TimedOut { .. }) => return Err(Failure::NothingPolled),
+            Err(Error::TimedOut { .. }) => return Err(Error::NothingPolled),
             answer => answer?,
         };
     }
     if sight.snapshot.tick == 0 {
-        return Err(Failure::NothingPolled);
+        return Err(Error::NothingPolled);
     }
-    // A driver may take its time for its first answer, and "no GPU" would be a
-    // lie until then.
-    while answer::is_starting(&sight.snapshot) {
+    // A driver may take time for its first answer. Until then "no GPU" would be wrong.
+    while filter::is_starting(&sight.snapshot) {
         sight = match daemon.snapshot(Some(sight.snapshot.tick), patience) {
-            Err(Failure::TimedOut { .. }) => break,
+            Err(Error::TimedOut { .. }) => break,
             newer => newer?,
         };
     }
@@ -151,7 +157,11 @@ fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
 }
 
 /// A snapshot for programs.
-fn document(sight: &Sight, wanted: &Wanted, header: Header) -> Result<String, Failure> {
+fn render_document(
+    sight: &AnnotatedSnapshot,
+    wanted: &ListRequest,
+    header: Header,
+) -> Result<String, Error> {
     let list = ListDocument::new(&sight.snapshot, &sight.guard, &sight.suspected);
     match (wanted.format, wanted.view.rows) {
         (Format::Ndjson, _) => json::on_one_line(&list),

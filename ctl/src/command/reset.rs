@@ -1,58 +1,53 @@
-//! `reset`: shows what would be done and what stands in the way, asks, has it
-//! done, and tells what became of each GPU.
+//! `reset`: shows the plan, asks, carries it out, and reports the outcome of each GPU.
 
 mod follow;
 
 use super::follow::carry_out;
-use super::{confirm, connect, looking};
+use super::{confirm, connect, scan_timeout};
 use crate::args::Reset;
-use crate::connect::{Daemon, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::look::Look;
+use crate::connect::{Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
-use crate::output::reset::{closing, planned, question};
+use crate::output::reset::{closing_lines, plan_lines, question};
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
-use follow::Followed;
-use gpukill_policy::reset::success::{Success, refused, success};
-use gpukill_proto::document::{ResetPlanDocument, ResetReportDocument};
+use follow::FollowedReset;
+use gpukill_policy::reset::outcome::{ResetCompletion, completion, refused_completion};
+use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{PlanId, Stage};
-use gpukill_proto::reset::{ResetFate, ResetPlan, ResetReport, ResetRequest, Unblock};
+use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetRequest, Unblocker};
 
-/// How long each signal to a holder may take, as `kill` gives it by default.
-const PATIENCE_MS: u64 = 5_000;
+/// Signal timeout for holders; the default of `kill`.
+const SIGNAL_TIMEOUT_MS: u64 = 5_000;
 
-/// Does it, or says why not.
-pub(crate) fn run(
-    wanted: &Reset,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+/// Runs the reset.
+pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = ResetRequest {
         gpu: wanted.gpu.clone(),
         force: wanted.force,
-        patience_ms: PATIENCE_MS,
+        signal_timeout_ms: SIGNAL_TIMEOUT_MS,
         dry_run: wanted.dry_run,
     };
-    let patience = Patience::lasting(settings.timeout);
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
-    let (id, plan) = daemon.plan_reset(&request, looking(settings))?;
+    let (id, plan) = daemon.plan_reset(&request, scan_timeout(settings))?;
     if wanted.dry_run {
-        show(&plan, settings)?;
-        return Ok(match refused(&plan) {
-            Success::Unsupported => Exit::NotSupported,
-            // What stands in the way is what was asked for.
-            Success::All | Success::Part | Success::Failed => Exit::Done,
+        print_plan(&plan, settings)?;
+        return Ok(match refused_completion(&plan) {
+            ResetCompletion::Unsupported => Exit::NotSupported,
+            // A dry run asks what prevents a reset, so any result is an answer.
+            ResetCompletion::All | ResetCompletion::Partial | ResetCompletion::Failed => Exit::Done,
         });
     }
     let Some(id) = id else {
-        show(&plan, settings)?;
-        return Err(nothing(&plan));
+        print_plan(&plan, settings)?;
+        return Err(nothing_reset_error(&plan));
     };
     if !wanted.yes && !confirm::can_ask() {
-        show(&plan, settings)?;
-        return Err(Failure::NotDone {
-            what: "nothing was reset: nobody can be asked here".into(),
+        print_plan(&plan, settings)?;
+        return Err(Error::NotDone {
+            what: "nothing was reset: there is no terminal to ask on".into(),
             hint: Some("--yes does it without asking".into()),
             exit: Exit::BadUsage,
         });
@@ -60,103 +55,107 @@ pub(crate) fn run(
     let daemon = if wanted.yes {
         daemon
     } else {
-        // The daemon hangs up on who is silent, and a person may take their time;
-        // the plan outlasts the connection.
+        // The daemon hangs up on an idle connection, and a person may take time to answer. The
+        // plan outlasts the connection.
         drop(daemon);
-        ask(&plan, settings, messages)?;
-        connect(settings, Patience::lasting(settings.timeout), messages)?
+        confirm_plan(&plan, settings, messages)?;
+        connect(
+            settings,
+            RequestTimeout::starting_now(settings.timeout),
+            messages,
+        )?
     };
-    end(daemon, id, settings, messages)
+    carry_out_plan(daemon, id, settings, messages)
 }
 
-/// Carries a plan out, and prints what became of it.
-fn end(
+/// Carries out a plan and prints the outcome.
+fn carry_out_plan(
     daemon: Daemon,
     id: PlanId,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let report = carry_out(Followed::new(settings), daemon, id, settings, messages)?;
+) -> Result<Exit, Error> {
+    let report = carry_out(FollowedReset::new(settings), daemon, id, settings, messages)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
-        // Only the settings can ask for forms that this command does not have. Each
-        // GPU was told of when it was done.
+        // Only the settings can select formats that this command does not have. Each GPU was
+        // reported when it was done.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            print_lines(&closing(&report, &look), &look)?;
+            let look = OutputStyle::for_stdout(settings);
+            print_lines(&closing_lines(&report, &look), &look)?;
         }
     }
-    Ok(exit(&report))
+    Ok(exit_code(&report))
 }
 
-/// How a reset ends the run.
-fn exit(report: &ResetReport) -> Exit {
-    match (report.stage, Exit::from(success(report))) {
-        // Those that are not settled are missing.
+/// The exit code of a reset.
+fn exit_code(report: &ResetReport) -> Exit {
+    match (report.stage, Exit::from(completion(report))) {
+        // The GPUs that are not settled are missing in the report.
         (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
         (Stage::Interrupted, _) => Exit::Failed,
         (Stage::Done | Stage::Ending | Stage::Releasing, exit) => exit,
     }
 }
 
-impl From<Success> for Exit {
-    fn from(success: Success) -> Self {
+impl From<ResetCompletion> for Exit {
+    fn from(success: ResetCompletion) -> Self {
         match success {
-            Success::All => Self::Done,
-            Success::Part => Self::PartlyDone,
-            Success::Unsupported => Self::NotSupported,
-            Success::Failed => Self::Failed,
+            ResetCompletion::All => Self::Done,
+            ResetCompletion::Partial => Self::PartlyDone,
+            ResetCompletion::Unsupported => Self::NotSupported,
+            ResetCompletion::Failed => Self::Failed,
         }
     }
 }
 
-/// Why nothing of this plan can be carried out, and what helps.
-fn nothing(plan: &ResetPlan) -> Failure {
+/// Why nothing in this plan can be carried out, with a hint.
+fn nothing_reset_error(plan: &ResetPlan) -> Error {
     let blocked = plan.devices.iter();
-    let blocked = blocked.filter(|target| target.fate == ResetFate::Blocked);
+    let blocked = blocked.filter(|target| target.action == PlannedReset::Blocked);
     let mut blockers = blocked.flat_map(|target| &target.blockers);
     let is_forceable = !plan.request.force
         && blockers.any(|blocker| match blocker.remedy {
-            Unblock::Force => true,
-            Unblock::Daemon | Unblock::Person => false,
+            Unblocker::Force => true,
+            Unblocker::Daemon | Unblocker::Person => false,
         });
-    Failure::NotDone {
+    Error::NotDone {
         what: "nothing was reset".into(),
         hint: is_forceable.then(|| "--force ends the processes that hold it first".into()),
-        exit: refused(plan).into(),
+        exit: refused_completion(plan).into(),
     }
 }
 
 /// Prints a plan to stdout.
-fn show(plan: &ResetPlan, settings: &Settings) -> Result<(), Failure> {
+fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            print_lines(&planned(plan, &look), &look)
+            let look = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, &look), &look)
         }
     }
 }
 
-/// Asks; a no is a failure, for what was wanted is not done.
-fn ask(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Failure> {
-    // Whoever answers must have seen what about.
-    let look = Look {
+/// Asks. The answer no is an error, because nothing is done.
+fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
+    // A person who answers must have seen the plan.
+    let look = OutputStyle {
         color: false,
-        ..Look::of_stdout(settings)
+        ..OutputStyle::for_stdout(settings)
     };
     match settings.output_format {
         Format::Json => {
-            for line in planned(plan, &look) {
-                messages.of_a_question(&line.paint(&look));
+            for line in plan_lines(plan, &look) {
+                messages.question_subject(&line.paint(&look));
             }
         }
-        Format::Table | Format::Ndjson | Format::Csv => show(plan, settings)?,
+        Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, settings)?,
     }
-    if confirm::agreed(&question(plan)) {
+    if confirm::ask_yes_no(&question(plan)) {
         return Ok(());
     }
-    Err(Failure::NotDone {
+    Err(Error::NotDone {
         what: "nothing was reset".into(),
         hint: None,
         exit: Exit::Failed,

@@ -1,15 +1,15 @@
-//! `resume`: the daemon reads the NVIDIA driver, before a quiesce is over.
+//! `resume`: lets the daemon read the NVIDIA driver again before a quiesce ends.
 
 use super::connect;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
 use crate::settings::Settings;
 
-/// Asks, and says what is so now.
-pub(crate) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let patience = Patience::lasting(settings.timeout);
+/// Requests it and prints the result.
+pub(crate) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
     daemon.resume(patience)?;
     print("gpukilld reads the NVIDIA driver\n")?;

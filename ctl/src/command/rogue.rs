@@ -1,36 +1,32 @@
-//! `rogue`: whom the daemon takes for a rogue, and the rules for that.
+//! `rogue`: suspicious processes, and the rules for their detection.
 
 mod scan;
 
-use super::rules::{self, Checked, OnThisBox};
+use super::rules::{self, CheckedRules, HostChecks};
 use super::{connect, list, now};
-use crate::args::{Allowing, CheckRules, Edit, ImportRules, Rogue, RogueCommand};
-use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
-use crate::exit::{Exit, Failure};
-use crate::output::guard::Turn;
-use crate::output::look::Look;
+use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind};
+use crate::exit::{Error, Exit};
+use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
 use crate::output::print_lines;
-use crate::output::rules::{edited, of_rogues, print_rules};
-use crate::rules_files::ROGUES;
+use crate::output::rules::{edit_lines, print_rules, rogue_summary};
+use crate::output::style::OutputStyle;
+use crate::rules_files::ROGUE_CODEC;
 use crate::settings::Settings;
-use gpukill_policy::rogue::odd::{nobodys, users, warnings};
+use gpukill_policy::rogue::lints::{lint, lint_unknown_users, named_users};
 use gpukill_policy::rogue::read::{print_defaults, read};
-use gpukill_policy::rogue::rules::Rules;
-use gpukill_proto::guard::edit::Warning;
+use gpukill_policy::rogue::rules::RogueRules;
+use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::rogue::RogueEdit;
 
-/// Does what is asked.
-pub(crate) fn run(
-    wanted: &Rogue,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let change = |edit, how| change(edit, how, settings, messages);
+/// Runs a subcommand of `rogue`.
+pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let change = |edit, how| run_edit(edit, how, settings, messages);
     match &wanted.command {
         RogueCommand::Scan(wanted) => scan::run(wanted, settings, messages),
-        RogueCommand::Config => rules::config(RulesOf::Rogues, settings, messages),
-        RogueCommand::Reference => reference(),
+        RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
+        RogueCommand::Reference => print_reference(),
         RogueCommand::Check(wanted) => check(wanted, settings, messages),
         RogueCommand::Set(wanted) => {
             let edit = RogueEdit::SetKey {
@@ -39,110 +35,110 @@ pub(crate) fn run(
             };
             change(edit, &wanted.edit)
         }
-        RogueCommand::Allow(Allowing { by, name, edit }) => {
+        RogueCommand::Allow(ExemptionArgs { by, name, edit }) => {
             change(RogueEdit::Allow((*by).into(), name.clone()), edit)
         }
-        RogueCommand::Disallow(Allowing { by, name, edit }) => {
+        RogueCommand::Disallow(ExemptionArgs { by, name, edit }) => {
             change(RogueEdit::Disallow((*by).into(), name.clone()), edit)
         }
         RogueCommand::Export(wanted) => {
-            rules::export(RulesOf::Rogues, ROGUES, wanted, settings, messages)
+            rules::export(RulesKind::Rogues, ROGUE_CODEC, wanted, settings, messages)
         }
         RogueCommand::Import(wanted) => import(wanted, settings, messages),
     }
 }
 
-/// Makes one edit, or says what it would change.
-fn change(
+/// Makes one edit, or shows what it would change.
+fn run_edit(
     asked: RogueEdit,
-    how: &Edit,
+    how: &EditOptions,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let patience = || Patience::lasting(settings.timeout);
+) -> Result<Exit, Error> {
+    let patience = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience(), messages)?;
     let doing = match how.dry_run {
-        true => Doing::Saying,
-        false => Doing::Doing,
+        true => Mode::DryRun,
+        false => Mode::Apply,
     };
-    let report = daemon.edit_rules(Change::Rogues(Some(&asked)), None, doing, patience())?;
-    let look = Look::of_stdout(settings);
-    print_lines(&edited(&report, doing, &look), &look)?;
+    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, doing, patience())?;
+    let look = OutputStyle::for_stdout(settings);
+    print_lines(&edit_lines(&report, doing, &look), &look)?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
-    for warning in about_edit(&asked) {
+    for warning in edit_warnings(&asked) {
         messages.warn(&warning.to_string());
     }
     Ok(Exit::Done)
 }
 
-/// Whom an edit allows though nobody on this box is called so.
-fn about_edit(asked: &RogueEdit) -> Vec<Warning> {
+/// Warnings about users that an edit exempts and that do not exist on this box.
+fn edit_warnings(asked: &RogueEdit) -> Vec<Lint> {
     let now = now();
     match gpukill_policy::rogue::edit::edit("", asked, now) {
-        Ok(text) => about_text(&text),
-        // What is taken away was there.
+        Ok(text) => text_warnings(&text),
+        // A removal names what exists in the rules.
         Err(_) => Vec::new(),
     }
 }
 
-/// The same of a text that is right.
-fn about_text(text: &str) -> Vec<Warning> {
-    read(text).map_or_else(|_| Vec::new(), |rules| about_users(&rules))
+/// Warnings about the users in a valid text of rules.
+fn text_warnings(text: &str) -> Vec<Lint> {
+    read(text).map_or_else(|_| Vec::new(), |rules| user_warnings(&rules))
 }
 
-fn about_users(rules: &Rules) -> Vec<Warning> {
-    nobodys(rules, &list::person::strangers(users(rules)))
+fn user_warnings(rules: &RogueRules) -> Vec<Lint> {
+    lint_unknown_users(rules, &list::user_lookup::unknown_users(named_users(rules)))
 }
 
-/// Every mistake in a file, and what of it is hardly meant. Asks no daemon.
-fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+/// Reports every mistake in a file, and rules that are probably unintended. Needs no daemon.
+fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     rules::check(
-        (RulesOf::Rogues, ROGUES),
+        (RulesKind::Rogues, ROGUE_CODEC),
         wanted,
         settings,
         messages,
         |text: &str| {
-            // It was read without a mistake.
+            // The file was read without a mistake.
             let rules = read(text).unwrap_or_default();
-            let odd = warnings(&rules).into_iter();
-            Checked {
-                comes_to: of_rogues(&rules),
-                odd: odd.chain(about_users(&rules)).collect(),
+            let odd = lint(&rules).into_iter();
+            CheckedRules {
+                summary: rogue_summary(&rules),
+                lints: odd.chain(user_warnings(&rules)).collect(),
             }
         },
     )
 }
 
-/// Puts the rules of a file in the place of all, after it was shown what changes.
-fn import(wanted: &ImportRules, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let text = rules::read(ROGUES, &wanted.file, wanted.format, messages)?;
+/// Replaces all rules by those of a file, after showing what changes.
+fn import(wanted: &ImportRules, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let text = rules::read_rules(ROGUE_CODEC, &wanted.file, wanted.format, messages)?;
     rules::import(
-        RulesOf::Rogues,
+        RulesKind::Rogues,
         &text,
         wanted,
         settings,
         messages,
-        &RogueRules,
+        &RogueHostChecks,
     )
 }
 
-/// What rules on rogues come to on this box: they end nobody by themselves.
-struct RogueRules;
+/// The host checks for rogue rules. Rogue rules end no process by themselves.
+struct RogueHostChecks;
 
-impl OnThisBox for RogueRules {
-    fn warnings(&self, text: &str, _: &Daemon, _: Patience) -> Vec<Warning> {
-        about_text(text)
+impl HostChecks for RogueHostChecks {
+    fn warnings(&self, text: &str, _: &Daemon, _: RequestTimeout) -> Vec<Lint> {
+        text_warnings(text)
     }
 
-    fn affected(&self, _: &str, _: &Daemon, _: Patience) -> Option<Turn> {
+    fn affected(&self, _: &str, _: &Daemon, _: RequestTimeout) -> Option<EditEffect> {
         None
     }
 }
 
-/// Every key with its default, in a file to begin with. Asks no daemon.
-fn reference() -> Result<Exit, Failure> {
+/// Prints every key with its default as a file to start from. Needs no daemon.
+fn print_reference() -> Result<Exit, Error> {
     print_rules(&print_defaults())?;
     Ok(Exit::Done)
 }

@@ -1,147 +1,152 @@
-//! Files of rules of either kind: shown, checked, exported and imported.
+//! Shows, checks, exports and imports rule files of both kinds.
 
 use super::{confirm, connect, now};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::connect::{Daemon, Doing, Patience, RulesOf};
-use crate::converter::ByProgram;
-use crate::exit::{Exit, Failure, unreadable};
-use crate::output::export::partial::{IfThere, Partial};
-use crate::output::guard::{self, Turn};
-use crate::output::look::Look;
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind};
+use crate::convert_program::ProgramYaml;
+use crate::exit::{Error, Exit, read_error_reason};
+use crate::output::export::atomic_file::{AtomicFile, IfExists};
+use crate::output::guard::{self, EditEffect};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::{print_lines, rules};
-use crate::rules_files::{self, Format, LARGEST, Language, NoRules};
+use crate::rules_files::{self, MAX_FILE_BYTES, RulesCodec, RulesFileError, RulesFileFormat};
 use crate::settings::Settings;
-use gpukill_proto::guard::edit::Warning;
+use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::guard::{EditReport, RulesRevision};
-use gpukill_proto::status::{Right, Status};
+use gpukill_proto::status::{DaemonStatus, Right};
 use std::fmt::Display;
 use std::io::Read as _;
 use std::path::Path;
 
-/// As a new file of any program: the umask has the last word.
-const MODE: u32 = 0o666;
+/// As for a new file of any program; the umask narrows it.
+const FILE_MODE: u32 = 0o666;
 
-/// What the rules of a file come to on the box of the daemon.
-pub(super) trait OnThisBox {
-    /// What of them means nothing on this box, such as an unknown user.
-    fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning>;
+/// Checks of rules against the box of the daemon.
+pub(super) trait HostChecks {
+    /// Warnings about rules that mean nothing on this box, such as an unknown user.
+    fn warnings(&self, text: &str, daemon: &Daemon, patience: RequestTimeout) -> Vec<Lint>;
 
-    /// Who would be affected if they were put in the place of those in force; `None` where
-    /// that cannot be found out, or nobody is ever affected by such rules alone.
-    fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn>;
+    /// The violations if these rules replaced those in force. `None` when they cannot be
+    /// determined, or when such rules alone affect no process.
+    fn affected(&self, text: &str, daemon: &Daemon, patience: RequestTimeout)
+    -> Option<EditEffect>;
 }
 
-/// What a text of rules that is right comes to.
-pub(super) struct Checked {
-    /// In words.
-    pub(super) comes_to: String,
-    /// What of it is hardly meant.
-    pub(super) odd: Vec<Warning>,
+/// The result of checking valid rules.
+pub(super) struct CheckedRules {
+    /// A summary in words.
+    pub(super) summary: String,
+    /// Lints for valid but probably unintended rules.
+    pub(super) lints: Vec<Lint>,
 }
 
-/// The rules as they are written, and a word where they are not in force so.
-pub(super) fn config(
-    of: RulesOf,
+/// Prints the rules as written, and warns when they are not in force as written.
+pub(super) fn print_config(
+    of: RulesKind,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let patience = || Patience::lasting(settings.timeout);
+) -> Result<Exit, Error> {
+    let patience = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience(), messages)?;
     let (file, revision, text) = daemon.rules(of, patience())?;
-    warn_of_none(of, &file, revision.as_ref(), messages);
+    warn_no_file(of, &file, revision.as_ref(), messages);
     rules::print_rules(&text)?;
     let status = daemon.status(patience())?;
     let (in_force, see) = match of {
-        RulesOf::Guard => (status.guard.revision, "gpukillctl guard status"),
-        RulesOf::Rogues => (status.rogue.revision, "gpukillctl status"),
+        RulesKind::Guard => (status.guard.revision, "gpukillctl guard status"),
+        RulesKind::Rogues => (status.rogue.revision, "gpukillctl status"),
     };
     if in_force != revision {
-        messages.warn(&format!("this is not in force as it is: see {see}"));
+        messages.warn(&format!("other rules than these are in force: see {see}"));
     }
     Ok(Exit::Done)
 }
 
-/// What holds where nothing is written.
-fn warn_of_none(of: RulesOf, file: &str, revision: Option<&RulesRevision>, messages: Messages) {
+/// Warns that there is no rules file, and states what applies then.
+fn warn_no_file(of: RulesKind, file: &str, revision: Option<&RulesRevision>, messages: Messages) {
     let holds = match of {
-        RulesOf::Guard => "nobody is limited",
-        RulesOf::Rogues => "the built-in rules hold: gpukillctl rogue reference",
+        RulesKind::Guard => "nobody is limited",
+        RulesKind::Rogues => "the built-in rules apply: gpukillctl rogue reference",
     };
     if revision.is_none() {
         messages.warn(&format!("there is no {file}: {holds}"));
     }
 }
 
-/// Every mistake in a file, and what of it is hardly meant, as `look_at` says of what the
-/// file comes to in TOML.
+/// Reports every mistake in a file. For a valid file, `look_at` summarises and lints its TOML
+/// form.
 pub(super) fn check<M: Display>(
-    (of, language): (RulesOf, &Language<M>),
+    (of, language): (RulesKind, &RulesCodec<M>),
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
-    look_at: impl Fn(&str) -> Checked,
-) -> Result<Exit, Failure> {
+    look_at: impl Fn(&str) -> CheckedRules,
+) -> Result<Exit, Error> {
     let (name, text, format) = match &wanted.file {
         Some(file) => {
-            let text = text_of(file)?;
-            let format = format_of(file, wanted.format, &text);
+            let text = read_text(file)?;
+            let format = file_format(file, wanted.format, &text);
             (file.display().to_string(), text, format)
         }
         None => {
-            let patience = || Patience::lasting(settings.timeout);
+            let patience = || RequestTimeout::starting_now(settings.timeout);
             let daemon = connect(settings, patience(), messages)?;
             let (file, _, text) = daemon.rules(of, patience())?;
             let status = daemon.status(patience())?;
-            // Without the right to edit, a caller gets the rules in force and not the file's.
+            // Without the right to edit, a caller gets the rules in force and not those of the
+            // file.
             if !status.caller.rights.contains(&Right::EditRules)
-                && let Some(exit) = differs_from_file(of, &status, (settings, messages))?
+                && let Some(exit) = warn_if_file_differs(of, &status, (settings, messages))?
             {
                 return Ok(exit);
             }
-            (file, text, Format::Toml)
+            (file, text, RulesFileFormat::Toml)
         }
     };
-    let look = Look::of_stdout(settings);
-    match rules_files::import(language, &text, format, &ByProgram) {
+    let look = OutputStyle::for_stdout(settings);
+    match rules_files::import(language, &text, format, &ProgramYaml) {
         Ok(imported) => {
-            tell(&imported.notices, messages);
-            let Checked { comes_to, mut odd } = look_at(&imported.text);
+            print_notices(&imported.notices, messages);
+            let CheckedRules {
+                summary: comes_to,
+                lints: mut odd,
+            } = look_at(&imported.text);
             if imported.text != text {
-                odd = odd.into_iter().map(without_its_line).collect();
+                odd = odd.into_iter().map(without_line).collect();
             }
             odd.sort();
-            print_lines(&rules::checked(&name, &comes_to, &odd, &look), &look)?;
+            print_lines(&rules::checked_lines(&name, &comes_to, &odd, &look), &look)?;
             Ok(Exit::Done)
         }
-        Err(NoRules::Mistakes(mistakes)) => {
-            print_lines(&rules::mistakes(&name, &mistakes, &look), &look)?;
+        Err(RulesFileError::Mistakes(mistakes)) => {
+            print_lines(&rules::mistake_lines(&name, &mistakes, &look), &look)?;
             Ok(Exit::BadUsage)
         }
-        Err(why @ (NoRules::Unreadable { .. } | NoRules::Unable(_))) => {
-            Err(Failure::Usage(format!("{name} {why}")))
-        }
+        Err(
+            why @ (RulesFileError::Unreadable { .. } | RulesFileError::ConverterUnavailable(_)),
+        ) => Err(Error::Usage(format!("{name} {why}"))),
     }
 }
 
-/// Says that the file has other rules than those in force. Where its mistakes are the reason,
-/// nothing else has to be checked.
-fn differs_from_file(
-    of: RulesOf,
-    status: &Status,
+/// Warns when the file differs from the rules in force. When the file has mistakes, the check
+/// ends with them.
+fn warn_if_file_differs(
+    of: RulesKind,
+    status: &DaemonStatus,
     (settings, messages): (&Settings, Messages),
-) -> Result<Option<Exit>, Failure> {
+) -> Result<Option<Exit>, Error> {
     let (file, mistakes, is_changed) = match of {
-        RulesOf::Guard => {
+        RulesKind::Guard => {
             let guard = &status.guard;
             (&guard.file, &guard.mistakes, guard.is_file_changed)
         }
-        RulesOf::Rogues => (&status.rogue.file, &status.rogue.mistakes, None),
+        RulesKind::Rogues => (&status.rogue.file, &status.rogue.mistakes, None),
     };
     if !mistakes.is_empty() {
-        let look = Look::of_stdout(settings);
-        print_lines(&rules::mistakes(file, mistakes, &look), &look)?;
-        messages.warn("what they are, an admin can see; the rules of before are in force");
+        let look = OutputStyle::for_stdout(settings);
+        print_lines(&rules::mistake_lines(file, mistakes, &look), &look)?;
+        messages.warn("an admin can see the mistakes; the previous rules are in force");
         return Ok(Some(Exit::BadUsage));
     }
     if is_changed == Some(true) {
@@ -152,39 +157,39 @@ fn differs_from_file(
     Ok(None)
 }
 
-/// The rules that a file says, as TOML. What of it has no meaning here is told.
+/// Reads the rules of a file as TOML. Rules without a meaning here are reported.
 ///
 /// # Errors
-/// When it cannot be read, or has mistakes.
-pub(super) fn read<M: Display>(
-    language: &Language<M>,
+/// The file cannot be read or has mistakes.
+pub(super) fn read_rules<M: Display>(
+    language: &RulesCodec<M>,
     file: &Path,
     typed: Option<RulesFormat>,
     messages: Messages,
-) -> Result<String, Failure> {
-    let text = text_of(file)?;
-    let format = format_of(file, typed, &text);
-    let imported = rules_files::import(language, &text, format, &ByProgram).map_err(|why| {
+) -> Result<String, Error> {
+    let text = read_text(file)?;
+    let format = file_format(file, typed, &text);
+    let imported = rules_files::import(language, &text, format, &ProgramYaml).map_err(|why| {
         let space = match why {
-            NoRules::Unreadable { .. } | NoRules::Unable(_) => " ",
-            NoRules::Mistakes(_) => ": ",
+            RulesFileError::Unreadable { .. } | RulesFileError::ConverterUnavailable(_) => " ",
+            RulesFileError::Mistakes(_) => ": ",
         };
-        Failure::Usage(format!("{}{space}{why}", file.display()))
+        Error::Usage(format!("{}{space}{why}", file.display()))
     })?;
-    tell(&imported.notices, messages);
+    print_notices(&imported.notices, messages);
     Ok(imported.text)
 }
 
-/// As it was typed, else as the file's name says, else as its text does.
-fn format_of(file: &Path, typed: Option<RulesFormat>, text: &str) -> Format {
-    let typed = typed.map(Format::from);
-    let named = || Format::of(file);
+/// The format that was typed, else that of the file's extension, else that of its text.
+fn file_format(file: &Path, typed: Option<RulesFormat>, text: &str) -> RulesFileFormat {
+    let typed = typed.map(RulesFileFormat::from);
+    let named = || RulesFileFormat::from_path(file);
     typed
         .or_else(named)
-        .unwrap_or_else(|| Format::of_text(text))
+        .unwrap_or_else(|| RulesFileFormat::from_text(text))
 }
 
-impl From<RulesFormat> for Format {
+impl From<RulesFormat> for RulesFileFormat {
     fn from(typed: RulesFormat) -> Self {
         match typed {
             RulesFormat::Toml => Self::Toml,
@@ -194,49 +199,55 @@ impl From<RulesFormat> for Format {
     }
 }
 
-fn tell(notices: &[String], messages: Messages) {
+fn print_notices(notices: &[String], messages: Messages) {
     for notice in notices {
         messages.warn(notice);
     }
 }
 
-/// The text of a file of rules, whatever its form.
-fn text_of(file: &Path) -> Result<String, Failure> {
+/// The text of a rules file, in any format.
+fn read_text(file: &Path) -> Result<String, Error> {
     let about =
-        |error: &dyn Display| Failure::Usage(format!("cannot read {}: {error}", file.display()));
+        |error: &dyn Display| Error::Usage(format!("cannot read {}: {error}", file.display()));
     let mut bytes = Vec::new();
-    let most = LARGEST as u64 + 1;
+    let most = MAX_FILE_BYTES as u64 + 1;
     let read = if file == Path::new("-") {
         std::io::stdin().lock().take(most).read_to_end(&mut bytes)
     } else {
         std::fs::File::open(file).and_then(|open| open.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|error| about(&unreadable(&error)))?;
+    read.map_err(|error| about(&read_error_reason(&error)))?;
     if bytes.len() as u64 == most {
         return Err(about(&"it is longer than 1 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| about(&"it is no text"))
+    String::from_utf8(bytes).map_err(|_| about(&"it is not UTF-8 text"))
 }
 
-/// Writes the rules as they are written, in one of the forms.
+/// Writes the rules, as written, in one of the formats.
 pub(super) fn export<M: Display>(
-    of: RulesOf,
-    language: &Language<M>,
+    of: RulesKind,
+    language: &RulesCodec<M>,
     wanted: &ExportRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let goal = wanted.file.as_ref().filter(|file| file.as_os_str() != "-");
-    let goal = goal.map(|file| Partial::create(file, IfThere::with(wanted.force), MODE));
+    let goal =
+        goal.map(|file| AtomicFile::create(file, IfExists::from_force(wanted.force), FILE_MODE));
     let goal = goal.transpose()?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
-    let (file, revision, text) = daemon.rules(of, Patience::lasting(settings.timeout))?;
-    warn_of_none(of, &file, revision.as_ref(), messages);
-    let named = || wanted.file.as_deref().and_then(Format::of);
-    let format = wanted.format.map(Format::from).or_else(named);
-    let format = format.unwrap_or(Format::Toml);
-    let text = rules_files::export(language, &text, format, &ByProgram);
-    let text = text.map_err(|why| Failure::Usage(format!("{file}: {why}")))?;
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let (file, revision, text) =
+        daemon.rules(of, RequestTimeout::starting_now(settings.timeout))?;
+    warn_no_file(of, &file, revision.as_ref(), messages);
+    let named = || wanted.file.as_deref().and_then(RulesFileFormat::from_path);
+    let format = wanted.format.map(RulesFileFormat::from).or_else(named);
+    let format = format.unwrap_or(RulesFileFormat::Toml);
+    let text = rules_files::export(language, &text, format, &ProgramYaml);
+    let text = text.map_err(|why| Error::Usage(format!("{file}: {why}")))?;
     match goal {
         Some(mut goal) => {
             goal.write(text.as_bytes())?;
@@ -247,42 +258,42 @@ pub(super) fn export<M: Display>(
     Ok(Exit::Done)
 }
 
-/// Puts these rules in the place of all, after it was shown what changes, who is affected,
-/// and what of them means nothing on this box.
+/// Replaces all rules by these, after showing what changes, which jobs are affected, and which
+/// rules mean nothing on this box.
 pub(super) fn import(
-    of: RulesOf,
+    of: RulesKind,
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
-    on_this_box: &impl OnThisBox,
-) -> Result<Exit, Failure> {
-    let patience = || Patience::lasting(settings.timeout);
-    let look = Look::of_stdout(settings);
+    on_this_box: &impl HostChecks,
+) -> Result<Exit, Error> {
+    let patience = || RequestTimeout::starting_now(settings.timeout);
+    let look = OutputStyle::for_stdout(settings);
     let tell_of_this_box = |daemon: &Daemon| {
         for warning in on_this_box.warnings(text, daemon, patience()) {
-            messages.warn(&without_its_line(warning).to_string());
+            messages.warn(&without_line(warning).to_string());
         }
     };
     let daemon = connect(settings, patience(), messages)?;
     daemon.offer_rules(text, patience())?;
-    let planned = daemon.edit_rules(of.to_offered(), None, Doing::Saying, patience())?;
-    let is_nothing = rules::is_nothing(&planned);
-    // Before anything changes: afterwards nobody could tell what was so before.
+    let planned = daemon.edit_rules(of.replace_by_offered(), None, Mode::DryRun, patience())?;
+    let is_nothing = rules::is_no_change(&planned);
+    // Determined before the change, because the previous state is not available afterwards.
     let turn = match is_nothing {
         true => None,
         false => on_this_box.affected(text, &daemon, patience()),
     };
     let shown = |report: &EditReport, doing| {
         print_lines(
-            &guard::edited(report, doing, turn.as_ref(), now(), &look),
+            &guard::edit_lines(report, doing, turn.as_ref(), now(), &look),
             &look,
         )
     };
     let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
     if shows {
-        shown(&planned, Doing::Saying)?;
-        tell(&planned.warnings, messages);
+        shown(&planned, Mode::DryRun)?;
+        print_notices(&planned.warnings, messages);
         tell_of_this_box(&daemon);
     }
     if wanted.edit.dry_run || is_nothing {
@@ -291,9 +302,9 @@ pub(super) fn import(
     let daemon = if wanted.edit.unasked.yes {
         daemon
     } else {
-        // The daemon hangs up on who is silent, and a person may take their time.
+        // The daemon hangs up on an idle connection, and a person may take time to answer.
         drop(daemon);
-        confirm::must_agree(
+        confirm::require_agreement(
             "put these rules in the place of all?",
             "nothing was changed",
         )?;
@@ -301,26 +312,26 @@ pub(super) fn import(
         daemon.offer_rules(text, patience())?;
         daemon
     };
-    let (change, expected) = (of.to_offered(), planned.before.as_ref());
-    let report = daemon.edit_rules(change, expected, Doing::Doing, patience())?;
+    let (change, expected) = (of.replace_by_offered(), planned.before.as_ref());
+    let report = daemon.edit_rules(change, expected, Mode::Apply, patience())?;
     if shows {
-        print_lines(&[rules::in_force(&report)], &look)?;
-        // What only the edit itself could tell.
+        print_lines(&[rules::in_force_line(&report)], &look)?;
+        // Warnings that only the edit itself can find.
         let mut new = report.warnings;
         new.retain(|warning| !planned.warnings.contains(warning));
-        tell(&new, messages);
+        print_notices(&new, messages);
     } else {
-        shown(&report, Doing::Doing)?;
-        tell(&report.warnings, messages);
+        shown(&report, Mode::Apply)?;
+        print_notices(&report.warnings, messages);
         tell_of_this_box(&daemon);
     }
     Ok(Exit::Done)
 }
 
-/// A warning of a text whose lines nobody saw.
-pub(super) fn without_its_line(warning: Warning) -> Warning {
-    Warning {
-        place: None,
+/// Removes the line number from a warning about a text that the user has not seen.
+pub(super) fn without_line(warning: Lint) -> Lint {
+    Lint {
+        position: None,
         ..warning
     }
 }

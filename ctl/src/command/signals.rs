@@ -1,4 +1,4 @@
-//! Signals that a wait heeds, where by default they would end or stop the program.
+//! Signals that a wait handles instead of ending or stopping the program.
 
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
@@ -8,54 +8,54 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signals that are heeded from now on, until the program ends.
+/// Signals that are handled from now on, until the program ends.
 pub(super) struct Signals {
     /// Each signal writes a byte to it.
     reader: UnixStream,
     writer: UnixStream,
-    /// Their numbers, and which of them came.
-    came: Vec<(i32, Arc<AtomicBool>)>,
+    /// The signal numbers, each with a flag that the signal sets.
+    flags: Vec<(i32, Arc<AtomicBool>)>,
 }
 
 impl Signals {
-    /// Heeds these.
+    /// Starts handling these signals.
     pub(super) fn listen(signals: &[i32]) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         reader.set_nonblocking(true)?;
         let mut listening = Self {
             reader,
             writer,
-            came: Vec::new(),
+            flags: Vec::new(),
         };
         for signal in signals {
-            listening.also(*signal)?;
+            listening.add(*signal)?;
         }
         Ok(listening)
     }
 
-    /// Heeds this one too.
-    pub(super) fn also(&mut self, signal: i32) -> io::Result<()> {
-        if self.came.iter().any(|(known, _)| *known == signal) {
+    /// Handles one more signal.
+    pub(super) fn add(&mut self, signal: i32) -> io::Result<()> {
+        if self.flags.iter().any(|(known, _)| *known == signal) {
             return Ok(());
         }
         let came = Arc::new(AtomicBool::new(false));
-        // In this order: what is written tells of a flag that is set.
+        // In this order, because a byte announces a flag that is already set.
         flag::register(signal, Arc::clone(&came))?;
         pipe::register(signal, self.writer.try_clone()?)?;
-        self.came.push((signal, came));
+        self.flags.push((signal, came));
         Ok(())
     }
 
-    /// Can be read when a signal came.
-    pub(super) fn wakes(&self) -> BorrowedFd<'_> {
+    /// A descriptor that is readable after a signal.
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
-    /// Those that came since the last time, in the order in which they are listened to.
-    pub(super) fn take(&mut self) -> Vec<i32> {
+    /// The signals since the last call, in the order of registration.
+    pub(super) fn take_received(&mut self) -> Vec<i32> {
         let mut bytes = [0; 64];
         while self.reader.read(&mut bytes).is_ok_and(|length| length > 0) {}
-        let came = self.came.iter();
+        let came = self.flags.iter();
         let came = came.filter(|(_, came)| came.swap(false, Ordering::SeqCst));
         came.map(|(signal, _)| *signal).collect()
     }
@@ -67,11 +67,11 @@ mod tests {
     use signal_hook::consts::SIGWINCH;
 
     #[test]
-    fn a_signal_is_heeded_once() {
+    fn signal_is_reported_once() {
         let mut signals = Signals::listen(&[SIGWINCH, SIGWINCH]).unwrap();
-        assert!(signals.take().is_empty());
+        assert!(signals.take_received().is_empty());
         signal_hook::low_level::raise(SIGWINCH).unwrap();
-        assert_eq!(signals.take(), [SIGWINCH]);
-        assert!(signals.take().is_empty());
+        assert_eq!(signals.take_received(), [SIGWINCH]);
+        assert!(signals.take_received().is_empty());
     }
 }

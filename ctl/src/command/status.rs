@@ -1,44 +1,40 @@
-//! `status`: how the daemon stands, and what the caller may do.
+//! `status`: the state of the daemon, and what the caller may do.
 
 mod report;
 
-pub(super) use report::despite as report_despite;
+pub(super) use report::run_without_settings as report_without_settings;
 
 use super::connect;
 use crate::args::Status;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
-use crate::output::guard::own_jobs;
-use crate::output::look::Look;
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
+use crate::output::guard::own_job_lines;
 use crate::output::message::Messages;
 use crate::output::status::lines;
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
-use gpukill_proto::document::StatusDocument;
 use gpukill_proto::guard::GuardMode;
+use gpukill_proto::json::StatusDocument;
 
-/// Asks and prints.
-pub(crate) fn run(
-    wanted: &Status,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+/// Requests the status and prints it.
+pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     if wanted.report {
         return report::run(settings, messages);
     }
-    let patience = Patience::lasting(settings.timeout);
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
     let status = daemon.status(patience)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &look);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
-                // How the daemon stands is worth showing without it.
+                // The status is worth showing without the caller's own jobs.
                 if let Ok(sight) = daemon.snapshot(None, patience) {
-                    lines.extend(own_jobs(&sight, status.caller.uid, status.now, &look));
+                    lines.extend(own_job_lines(&sight, status.caller.uid, status.now, &look));
                 }
             }
             print_lines(&lines, &look)?;

@@ -1,20 +1,20 @@
-//! A connection to the daemon, and the questions that only look.
+//! A connection to the daemon, and the calls that only read.
 
-use super::meanwhile::{Meanwhile, Nothing, Waited, wait};
-use super::patience::{Backoff, Patience, Pause};
-use crate::exit::Failure;
+use super::timeout::{Backoff, PauseResult, RequestTimeout};
+use super::wait_hooks::{NoHooks, WaitHooks, WaitResult, wait};
+use crate::exit::Error;
 use crate::output::message::Messages;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary,
 };
-use gpukill_proto::guard::GuardBrief;
+use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::holders::{DeviceLabel, Explanation, HoldersReport};
+use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::rogue::Suspected;
+use gpukill_proto::rogue::VerdictSummary;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
-use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
-use gpukill_proto::status::Status;
-use gpukill_proto::transport::{ConnectError, Connection, Wait, open};
+use gpukill_proto::status::DaemonStatus;
+use gpukill_proto::transport::{ConnectError, Connection, WaitFn, open_socket};
 use gpukill_proto::units::Timestamp;
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
 use std::cell::RefCell;
@@ -22,30 +22,29 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
-/// A whole snapshot, what the guard says of who is in it, and who of them may be a rogue.
+/// A whole snapshot with the guard's and the rogue watch's verdicts on its processes.
 #[derive(Debug)]
-pub(crate) struct Sight {
-    /// The devices and who uses them.
+pub(crate) struct AnnotatedSnapshot {
+    /// The devices and the processes that use them.
     pub snapshot: Snapshot,
-    /// Who breaks rules.
-    pub guard: GuardBrief,
-    /// Who may be a rogue, the worst first.
-    pub suspected: Vec<(ProcessKey, Suspected)>,
+    /// The processes that break rules.
+    pub guard: GuardSummary,
+    /// The suspicious processes, the worst first.
+    pub suspected: Vec<(ProcessKey, VerdictSummary)>,
 }
 
-/// A connection to the daemon.
 pub(crate) struct Daemon {
     connection: RefCell<Connection>,
     pub(super) messages: Messages,
 }
 
-/// Asks one question of the service, and gives the answer to it.
+/// Makes one call of the service and returns its answer.
 macro_rules! question {
     ($daemon:expr, $patience:expr, $name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        question!($daemon, $patience, &mut $crate::connect::Nothing, $name { $($field $(: $value)?),* })
+        question!($daemon, $patience, &mut $crate::connect::NoHooks, $name { $($field $(: $value)?),* })
     };
     ($daemon:expr, $patience:expr, $meanwhile:expr, $name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        $daemon.ask(
+        $daemon.call(
             $patience,
             $meanwhile,
             &gpukill_proto::service::GpukillRequest::$name { $($field $(: $value)?),* },
@@ -59,17 +58,17 @@ macro_rules! question {
 pub(super) use question;
 
 impl Daemon {
-    /// Connects, trying again while the daemon is busy.
+    /// Connects, and tries again while the daemon is busy.
     pub(crate) fn connect(
         socket: &Path,
-        patience: Patience,
+        patience: RequestTimeout,
         messages: Messages,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<Self, Failure> {
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<Self, Error> {
         messages.debug(|| format!("connecting to {}", socket.display()));
         let mut backoff = Backoff::new();
         loop {
-            match one_try(socket, patience, meanwhile)? {
+            match try_connect(socket, patience, meanwhile)? {
                 Ok(connection) => {
                     return Ok(Self {
                         connection: RefCell::new(connection),
@@ -77,14 +76,14 @@ impl Daemon {
                     });
                 }
                 Err(ConnectError::Busy) => match backoff.pause(patience, meanwhile)? {
-                    Pause::Over(length) => {
+                    PauseResult::Elapsed(length) => {
                         messages.debug(|| format!("busy: tried again after {length:.0?}"));
                     }
-                    Pause::OutOfPatience => {
-                        return Err(Failure::Connect(socket.to_owned(), ConnectError::Busy));
+                    PauseResult::OutOfTime => {
+                        return Err(Error::Connect(socket.to_owned(), ConnectError::Busy));
                     }
                 },
-                Err(error) => return Err(Failure::Connect(socket.to_owned(), error)),
+                Err(error) => return Err(Error::Connect(socket.to_owned(), error)),
             }
         }
     }
@@ -93,20 +92,20 @@ impl Daemon {
     pub(crate) fn snapshot(
         &self,
         after: Option<u64>,
-        patience: Patience,
-    ) -> Result<Sight, Failure> {
-        self.snapshot_while(after, patience, &mut Nothing)
+        patience: RequestTimeout,
+    ) -> Result<AnnotatedSnapshot, Error> {
+        self.snapshot_with_hooks(after, patience, &mut NoHooks)
     }
 
-    /// The same, with something to do while it is waited for.
-    pub(crate) fn snapshot_while(
+    /// A whole snapshot, with hooks for the time of waiting.
+    pub(crate) fn snapshot_with_hooks(
         &self,
         after: Option<u64>,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<Sight, Failure> {
-        // Between two pages the daemon may poll and let the snapshot go; five
-        // times in a row means that it polls faster than it answers.
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<AnnotatedSnapshot, Error> {
+        // Between two pages the daemon may poll and drop the snapshot. Five times in a row mean
+        // that it polls faster than it answers.
         for _ in 0..5 {
             if let Some(sight) = self.pages(after, patience, meanwhile)? {
                 return Ok(sight);
@@ -117,18 +116,18 @@ impl Daemon {
         Err(Refusal::Expired.into())
     }
 
-    /// All pages of one snapshot; `None` when the daemon let it go between two.
+    /// All pages of one snapshot; `None` when the daemon dropped it between two pages.
     fn pages(
         &self,
         after: Option<u64>,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<Option<Sight>, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<Option<AnnotatedSnapshot>, Error> {
         let SnapshotPage {
             mut snapshot,
             mut next,
             guard,
-            suspected,
+            verdicts: suspected,
         } = question!(self, patience, meanwhile, Snapshot { after })?;
         let tick = snapshot.tick;
         while let Some(start) = next {
@@ -137,30 +136,30 @@ impl Daemon {
             let more = question!(self, patience, meanwhile, MoreProcesses { tick, start });
             let page = match more {
                 Ok(page) if page.snapshot.tick == tick => page,
-                Ok(_) | Err(Failure::Refused(Refusal::Expired)) => return Ok(None),
+                Ok(_) | Err(Error::Refused(Refusal::Expired)) => return Ok(None),
                 Err(failure) => return Err(failure),
             };
             if page.next.is_some_and(|next| next <= start) {
-                return Err(Failure::Broken("its pages do not advance".into()));
+                return Err(Error::ConnectionLost("its pages do not advance".into()));
             }
             snapshot.processes.extend(page.snapshot.processes);
             next = page.next;
         }
-        // The first page has both of the whole.
-        Ok(Some(Sight {
+        // The first page has these two for the whole snapshot.
+        Ok(Some(AnnotatedSnapshot {
             snapshot,
             guard,
             suspected,
         }))
     }
 
-    /// Who has a device open, or all devices: all pages of one answer, and when it
-    /// was given.
+    /// The processes that have one device or any device open: all pages of one answer, and its
+    /// time.
     pub(crate) fn holders(
         &self,
         device: Option<DeviceId>,
-        patience: Patience,
-    ) -> Result<(Timestamp, Vec<HoldersReport>), Failure> {
+        patience: RequestTimeout,
+    ) -> Result<(Timestamp, Vec<HoldersReport>), Error> {
         let mut whole: Vec<HoldersReport> = Vec::new();
         let mut start = 0;
         loop {
@@ -184,7 +183,7 @@ impl Daemon {
             match page.next {
                 None => return Ok((page.at, whole)),
                 Some(next) if next <= start => {
-                    return Err(Failure::Broken("its pages do not advance".into()));
+                    return Err(Error::ConnectionLost("its pages do not advance".into()));
                 }
                 Some(next) => {
                     self.messages
@@ -195,13 +194,11 @@ impl Daemon {
         }
     }
 
-    /// All that is known of one process.
-    pub(crate) fn explain(&self, pid: u32, patience: Patience) -> Result<Explanation, Failure> {
+    pub(crate) fn explain(&self, pid: u32, patience: RequestTimeout) -> Result<Explanation, Error> {
         question!(self, patience, Explain { pid })
     }
 
-    /// How the daemon stands.
-    pub(crate) fn status(&self, patience: Patience) -> Result<Status, Failure> {
+    pub(crate) fn status(&self, patience: RequestTimeout) -> Result<DaemonStatus, Error> {
         question!(self, patience, Status {})
     }
 
@@ -209,8 +206,8 @@ impl Daemon {
     pub(crate) fn audit(
         &self,
         query: &AuditQuery,
-        patience: Patience,
-    ) -> Result<AuditPage, Failure> {
+        patience: RequestTimeout,
+    ) -> Result<AuditPage, Error> {
         question!(
             self,
             patience,
@@ -220,12 +217,12 @@ impl Daemon {
         )
     }
 
-    /// What a stretch of the past comes to.
+    /// The summary of a time range.
     pub(crate) fn audit_summary(
         &self,
         filter: &AuditFilter,
-        patience: Patience,
-    ) -> Result<AuditSummary, Failure> {
+        patience: RequestTimeout,
+    ) -> Result<AuditSummary, Error> {
         question!(
             self,
             patience,
@@ -235,12 +232,12 @@ impl Daemon {
         )
     }
 
-    /// One page of what was done.
+    /// One page of recorded actions.
     pub(crate) fn audit_actions(
         &self,
         query: &ActionQuery,
-        patience: Patience,
-    ) -> Result<ActionPage, Failure> {
+        patience: RequestTimeout,
+    ) -> Result<ActionPage, Error> {
         question!(
             self,
             patience,
@@ -250,22 +247,26 @@ impl Daemon {
         )
     }
 
-    /// Lets go of the NVIDIA driver; gives the end of it.
-    pub(crate) fn quiesce(&self, seconds: u64, patience: Patience) -> Result<Timestamp, Failure> {
+    /// Releases the NVIDIA driver; returns the end of the quiesce.
+    pub(crate) fn quiesce(
+        &self,
+        seconds: u64,
+        patience: RequestTimeout,
+    ) -> Result<Timestamp, Error> {
         question!(self, patience, Quiesce { seconds })
     }
 
-    /// Reads the NVIDIA driver again.
-    pub(crate) fn resume(&self, patience: Patience) -> Result<(), Failure> {
+    /// Ends a quiesce.
+    pub(crate) fn resume(&self, patience: RequestTimeout) -> Result<(), Error> {
         question!(self, patience, Resume {})
     }
 
-    /// Drops devices that are gone; gives those.
+    /// Removes devices that are gone; returns the removed devices.
     pub(crate) fn forget_gpus(
         &self,
         gpu: &str,
-        patience: Patience,
-    ) -> Result<Vec<DeviceLabel>, Failure> {
+        patience: RequestTimeout,
+    ) -> Result<Vec<DeviceLabel>, Error> {
         question!(
             self,
             patience,
@@ -275,66 +276,70 @@ impl Daemon {
         )
     }
 
-    /// Asks one question, again and again while the daemon is busy.
-    pub(super) fn ask<T>(
+    /// Makes one call, and repeats it while the daemon is busy.
+    pub(super) fn call<T>(
         &self,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
         request: &GpukillRequest,
         answer: fn(GpukillResponse) -> Option<Result<T, Refusal>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Error> {
         let mut backoff = Backoff::new();
         loop {
             match answer(self.exchange(patience, meanwhile, request)?) {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(Refusal::Busy)) => match backoff.pause(patience, meanwhile)? {
-                    Pause::Over(length) => self
+                    PauseResult::Elapsed(length) => self
                         .messages
                         .debug(|| format!("busy: asking again after {length:.0?}")),
-                    Pause::OutOfPatience => return Err(Refusal::Busy.into()),
+                    PauseResult::OutOfTime => return Err(Refusal::Busy.into()),
                 },
                 Some(Err(refusal)) => return Err(refusal.into()),
-                None => return Err(Failure::Broken("it answers another question".into())),
+                None => {
+                    return Err(Error::ConnectionLost(
+                        "the response belongs to another request".into(),
+                    ));
+                }
             }
         }
     }
 
     fn exchange(
         &self,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
         request: &GpukillRequest,
-    ) -> Result<GpukillResponse, Failure> {
-        let until = patience.deadline_of_a_call();
+    ) -> Result<GpukillResponse, Error> {
+        let until = patience.call_deadline();
         let deadline = until.saturating_duration_since(Instant::now());
         let mut connection = self.connection.borrow_mut();
-        let answer = waiting(until, meanwhile, |wait| {
-            connection.ask(request, deadline, wait)
+        let answer = run_with_deadline(until, meanwhile, |wait| {
+            connection.call(request, deadline, wait)
         })?;
         answer.map_err(|error| {
-            let failure = broken(&error, patience);
-            of_an_older_one(failure, connection.daemon(), PROTOCOL_VERSION)
+            let failure = connection_error(&error, patience);
+            explain_older_daemon(failure, connection.daemon_version(), PROTOCOL_VERSION)
         })
     }
 }
 
-/// Connects once.
-fn one_try(
+/// Tries once to connect.
+fn try_connect(
     socket: &Path,
-    patience: Patience,
-    meanwhile: &mut dyn Meanwhile,
-) -> Result<Result<Connection, ConnectError>, Failure> {
-    let until = patience.until();
-    let timed_out = || Failure::TimedOut {
+    patience: RequestTimeout,
+    meanwhile: &mut dyn WaitHooks,
+) -> Result<Result<Connection, ConnectError>, Error> {
+    let until = patience.deadline();
+    let timed_out = || Error::TimedOut {
         seconds: patience.seconds(),
     };
     let stream = loop {
         let left = until.saturating_duration_since(Instant::now());
-        match open(socket, left) {
+        match open_socket(socket, left) {
             Ok(stream) => break stream,
-            // A signal.
+            // A signal arrived.
             Err(ConnectError::Io(error)) if error.kind() == ErrorKind::Interrupted => {
-                meanwhile.heed()?;
+                meanwhile.on_wake()?;
             }
             Err(ConnectError::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
                 return Err(timed_out());
@@ -342,24 +347,24 @@ fn one_try(
             Err(error) => return Ok(Err(error)),
         }
     };
-    match waiting(until, meanwhile, |wait| Connection::enter(stream, wait))? {
+    match run_with_deadline(until, meanwhile, |wait| Connection::handshake(stream, wait))? {
         Err(ConnectError::Io(error)) if error.kind() == ErrorKind::TimedOut => Err(timed_out()),
         entered => Ok(entered),
     }
 }
 
-/// Does what waits for a stream. Gives what is heeded meanwhile as the failure where that ends
-/// it, and `TimedOut` as its error where the time is over.
-fn waiting<T>(
+/// Runs an exchange over a stream. Returns the error of a hook that ended the wait; the
+/// exchange itself gets `TimedOut` when the time is over.
+fn run_with_deadline<T>(
     until: Instant,
-    meanwhile: &mut dyn Meanwhile,
-    exchange: impl FnOnce(Wait<'_>) -> T,
-) -> Result<T, Failure> {
+    meanwhile: &mut dyn WaitHooks,
+    exchange: impl FnOnce(WaitFn<'_>) -> T,
+) -> Result<T, Error> {
     let mut ended = None;
     let done = exchange(
         &mut |stream, ready| match wait(Some((stream, ready)), until, meanwhile) {
-            Ok(Waited::Ready) => Ok(()),
-            Ok(Waited::Over) => Err(ErrorKind::TimedOut.into()),
+            Ok(WaitResult::Ready) => Ok(()),
+            Ok(WaitResult::TimedOut) => Err(ErrorKind::TimedOut.into()),
             Err(failure) => {
                 ended = Some(failure);
                 Err(ErrorKind::Interrupted.into())
@@ -369,23 +374,23 @@ fn waiting<T>(
     ended.map_or(Ok(done), Err)
 }
 
-/// A daemon of an older minor version hangs up at a call that it does not know.
-fn of_an_older_one(failure: Failure, daemon: ProtocolVersion, ours: ProtocolVersion) -> Failure {
+/// A daemon of an older minor version hangs up on a call that it does not know.
+fn explain_older_daemon(failure: Error, daemon: ProtocolVersion, ours: ProtocolVersion) -> Error {
     match failure {
-        Failure::Broken(_) if daemon < ours => Failure::OlderDaemon(daemon),
+        Error::ConnectionLost(_) if daemon < ours => Error::OlderDaemon(daemon),
         other => other,
     }
 }
 
-fn broken(error: &io::Error, patience: Patience) -> Failure {
+fn connection_error(error: &io::Error, patience: RequestTimeout) -> Error {
     match error.kind() {
-        ErrorKind::TimedOut => Failure::TimedOut {
+        ErrorKind::TimedOut => Error::TimedOut {
             seconds: patience.seconds(),
         },
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            Failure::Broken("it went away".into())
+            Error::ConnectionLost("it went away".into())
         }
-        _ => Failure::Broken(error.to_string()),
+        _ => Error::ConnectionLost(error.to_string()),
     }
 }
 
@@ -394,14 +399,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_hangs_up_is_told_to_be_older_where_it_is() {
+    fn hang_up_of_an_older_daemon_is_explained() {
         let version = |minor| ProtocolVersion { major: 1, minor };
-        let of = |failure, daemon| of_an_older_one(failure, version(daemon), version(2));
-        let broken = || Failure::Broken("it went away".into());
-        assert!(matches!(of(broken(), 1), Failure::OlderDaemon(told) if told == version(1)));
-        assert!(matches!(of(broken(), 2), Failure::Broken(_)));
-        assert!(matches!(of(broken(), 3), Failure::Broken(_)));
-        let refused = Failure::Refused(Refusal::Internal);
-        assert!(matches!(of(refused, 1), Failure::Refused(_)));
+        let of = |failure, daemon| explain_older_daemon(failure, version(daemon), version(2));
+        let broken = || Error::ConnectionLost("it went away".into());
+        assert!(matches!(of(broken(), 1), Error::OlderDaemon(told) if told == version(1)));
+        assert!(matches!(of(broken(), 2), Error::ConnectionLost(_)));
+        assert!(matches!(of(broken(), 3), Error::ConnectionLost(_)));
+        let refused = Error::Refused(Refusal::Internal);
+        assert!(matches!(of(refused, 1), Error::Refused(_)));
     }
 }

@@ -1,47 +1,47 @@
-//! The rules of either kind as they are written, and their changes.
+//! Calls that read and change rules of both kinds.
 
-use super::Doing;
+use super::Mode;
 use super::daemon::{Daemon, question};
-use super::patience::Patience;
-use crate::exit::Failure;
+use super::timeout::RequestTimeout;
+use crate::exit::Error;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::rogue::RogueEdit;
-use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
+use gpukill_proto::service::{MAX_PART_BYTES, MAX_RULES_BYTES};
 
-/// Which rules.
+/// A kind of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RulesOf {
-    /// Those by which the guard judges.
+pub(crate) enum RulesKind {
+    /// The guard's rules.
     Guard,
-    /// Those by which rogues are known.
+    /// The rules for detecting rogues.
     Rogues,
 }
 
-impl RulesOf {
-    /// To what was offered, in the place of all.
-    pub(crate) const fn to_offered(self) -> Change<'static> {
+impl RulesKind {
+    /// The change that puts the offered rules in the place of all.
+    pub(crate) const fn replace_by_offered(self) -> RulesChange<'static> {
         match self {
-            Self::Guard => Change::Guard(None),
-            Self::Rogues => Change::Rogues(None),
+            Self::Guard => RulesChange::Guard(None),
+            Self::Rogues => RulesChange::Rogues(None),
         }
     }
 }
 
-/// A change of rules; `None` for one to what was offered.
+/// A change of rules; `None` puts the offered rules in the place of all.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Change<'a> {
+pub(crate) enum RulesChange<'a> {
     Guard(Option<&'a GuardEdit>),
     Rogues(Option<&'a RogueEdit>),
 }
 
 impl Daemon {
-    /// The rules as they are written: where, what names them, and their text.
+    /// The rules as written: their file, revision and text.
     pub(crate) fn rules(
         &self,
-        of: RulesOf,
-        patience: Patience,
-    ) -> Result<(String, Option<RulesRevision>, String), Failure> {
+        of: RulesKind,
+        patience: RequestTimeout,
+    ) -> Result<(String, Option<RulesRevision>, String), Error> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut first: Option<(String, Option<RulesRevision>)> = None;
         loop {
@@ -51,12 +51,13 @@ impl Daemon {
                 revision,
                 part,
             } = match of {
-                RulesOf::Guard => question!(self, patience, RulesText { offset })?,
-                RulesOf::Rogues => question!(self, patience, RogueText { offset })?,
+                RulesKind::Guard => question!(self, patience, RulesText { offset })?,
+                RulesKind::Rogues => question!(self, patience, RogueText { offset })?,
             };
             let is_same = first.as_ref().is_none_or(|(_, before)| *before == revision);
             if !is_same {
-                // Somebody changed them meanwhile: a mixture is nobody's rules.
+                // The rules changed between two parts. A mixture would be nobody's rules, so
+                // start again.
                 bytes.clear();
                 first = None;
                 continue;
@@ -66,23 +67,23 @@ impl Daemon {
                 break;
             }
             bytes.extend(part);
-            if bytes.len() > LONGEST_RULES {
-                return Err(Failure::Broken("its rules do not end".into()));
+            if bytes.len() > MAX_RULES_BYTES {
+                return Err(Error::ConnectionLost("its rules do not end".into()));
             }
         }
         let (file, revision) = first.unwrap_or_default();
         let text = String::from_utf8(bytes);
-        let text = text.map_err(|_| Failure::Broken("its rules are no text".into()))?;
+        let text = text.map_err(|_| Error::ConnectionLost("its rules are no text".into()))?;
         Ok((file, revision, text))
     }
 
-    /// Offers rules of one's own.
-    pub(crate) fn offer_rules(&self, text: &str, patience: Patience) -> Result<(), Failure> {
+    /// Uploads rules of the caller's own.
+    pub(crate) fn offer_rules(&self, text: &str, patience: RequestTimeout) -> Result<(), Error> {
         let mut offset = 0;
         let nothing: &[u8] = &[];
-        // Rules that say nothing are rules: the built-in defaults.
+        // Empty rules are valid: they mean the built-in defaults.
         let first = text.is_empty().then_some(nothing);
-        let parts = text.as_bytes().chunks(LONGEST_PART);
+        let parts = text.as_bytes().chunks(MAX_PART_BYTES);
         for part in first.into_iter().chain(parts) {
             let part_of_it = part.to_vec();
             question!(
@@ -98,18 +99,18 @@ impl Daemon {
         Ok(())
     }
 
-    /// Changes rules, or says what that would change.
+    /// Changes rules, or reports what would change.
     pub(crate) fn edit_rules(
         &self,
-        change: Change<'_>,
+        change: RulesChange<'_>,
         expected: Option<&RulesRevision>,
-        doing: Doing,
-        patience: Patience,
-    ) -> Result<EditReport, Failure> {
-        let is_dry_run = doing == Doing::Saying;
+        doing: Mode,
+        patience: RequestTimeout,
+    ) -> Result<EditReport, Error> {
+        let is_dry_run = doing == Mode::DryRun;
         let expected = expected.cloned();
         match change {
-            Change::Guard(edit) => {
+            RulesChange::Guard(edit) => {
                 let edit = edit.cloned();
                 question!(
                     self,
@@ -121,7 +122,7 @@ impl Daemon {
                     }
                 )
             }
-            Change::Rogues(edit) => {
+            RulesChange::Rogues(edit) => {
                 let edit = edit.cloned();
                 question!(
                     self,

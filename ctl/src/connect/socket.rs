@@ -1,70 +1,76 @@
-//! Which socket: the one that is named, else the box's, else the user's own.
+//! Chooses the socket: the named socket, else the box's, else the user's own.
 
-use crate::exit::Failure;
+use crate::exit::Error;
 use gpukill_proto::DEFAULT_SOCKET;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "gpukilld.sock";
+const SOCKET_NAME: &str = "gpukilld.sock";
 
-/// The socket to use. When there is none anywhere, the failure names the places
-/// where a daemon could be.
-pub(crate) fn choose(named: Option<&Path>) -> Result<PathBuf, Failure> {
+/// The socket to use. When there is none, the error names the paths where a daemon could be.
+pub(crate) fn choose_socket(named: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
     let of_the_box = PathBuf::from(DEFAULT_SOCKET);
-    if is_there(&of_the_box) {
+    if is_socket(&of_the_box) {
         return Ok(of_the_box);
     }
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR");
     let tmp = Path::new("/tmp");
-    match own(runtime.clone(), tmp, uid)? {
+    match find_own_socket(runtime.clone(), tmp, uid)? {
         Some(own) => Ok(own),
-        None => Err(Failure::NoDaemon([of_the_box, place(runtime, tmp, uid).0])),
+        None => Err(Error::NoDaemon([
+            of_the_box,
+            own_socket_path(runtime, tmp, uid).0,
+        ])),
     }
 }
 
-/// Where a daemon that this user runs would listen, and whether others can put
+/// Where a daemon run by this user would listen, and whether another user could create
 /// something there first.
-fn place(runtime: Option<OsString>, tmp: &Path, uid: u32) -> (PathBuf, Trust) {
+fn own_socket_path(runtime: Option<OsString>, tmp: &Path, uid: u32) -> (PathBuf, DirectoryTrust) {
     let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
     let (directory, trust) = match runtime {
-        Some(runtime) => (runtime.join("gpukill"), Trust::Given),
-        None => (tmp.join(format!("gpukill-{uid}")), Trust::IfOwn),
+        Some(runtime) => (runtime.join("gpukill"), DirectoryTrust::System),
+        None => (tmp.join(format!("gpukill-{uid}")), DirectoryTrust::IfOwn),
     };
-    (directory.join(NAME), trust)
+    (directory.join(SOCKET_NAME), trust)
 }
 
-/// Whether a place is this user's.
+/// Whether a directory is this user's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// The system made it.
-    Given,
-    /// Where its directory belongs to them and nobody else can write.
+enum DirectoryTrust {
+    /// The system made the directory.
+    System,
+    /// Trusted if the directory belongs to the user and nobody else can write to it.
     IfOwn,
 }
 
-/// The socket of a daemon that this user runs, if there is one.
-fn own(runtime: Option<OsString>, tmp: &Path, uid: u32) -> Result<Option<PathBuf>, Failure> {
-    let (socket, trust) = place(runtime, tmp, uid);
-    if let (Trust::IfOwn, Some(directory)) = (trust, socket.parent())
-        && !check(directory, uid)?
+/// The socket of a daemon run by this user, if there is one.
+fn find_own_socket(
+    runtime: Option<OsString>,
+    tmp: &Path,
+    uid: u32,
+) -> Result<Option<PathBuf>, Error> {
+    let (socket, trust) = own_socket_path(runtime, tmp, uid);
+    if let (DirectoryTrust::IfOwn, Some(directory)) = (trust, socket.parent())
+        && !check_directory(directory, uid)?
     {
         return Ok(None);
     }
-    Ok(Some(socket).filter(|path| is_there(path)))
+    Ok(Some(socket).filter(|path| is_socket(path)))
 }
 
-/// Whether the directory exists; refuses one that somebody else could have put
-/// into a world-writable place, and answer from.
-fn check(directory: &Path, uid: u32) -> Result<bool, Failure> {
-    let unsafe_because = |why| Err(Failure::UnsafeSocket(directory.to_owned(), why));
+/// Whether the directory exists. Refuses a directory that another user could have created in a
+/// world-writable place to answer from.
+fn check_directory(directory: &Path, uid: u32) -> Result<bool, Error> {
+    let unsafe_because = |why| Err(Error::UnsafeSocket(directory.to_owned(), why));
     match directory.symlink_metadata() {
-        Ok(found) if !found.is_dir() => unsafe_because("it is no directory"),
+        Ok(found) if !found.is_dir() => unsafe_because("it is not a directory"),
         Ok(found) if found.uid() != uid => unsafe_because("it belongs to another user"),
         Ok(found) if found.mode() & 0o022 != 0 => unsafe_because("others can write to it"),
         Ok(_) => Ok(true),
@@ -73,7 +79,7 @@ fn check(directory: &Path, uid: u32) -> Result<bool, Failure> {
     }
 }
 
-fn is_there(path: &Path) -> bool {
+fn is_socket(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|found| found.file_type().is_socket())
 }
@@ -85,22 +91,24 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixListener;
 
-    fn why(result: Result<Option<PathBuf>, Failure>) -> Option<&'static str> {
+    fn why(result: Result<Option<PathBuf>, Error>) -> Option<&'static str> {
         match result {
-            Err(Failure::UnsafeSocket(_, why)) => Some(why),
+            Err(Error::UnsafeSocket(_, why)) => Some(why),
             _ => None,
         }
     }
 
     #[test]
-    fn a_named_socket_is_used_whatever_it_is() {
+    fn named_socket_is_always_used() {
         let named = Path::new("/nowhere");
-        assert!(choose(Some(named)).is_ok_and(|chosen| chosen == named));
+        assert!(choose_socket(Some(named)).is_ok_and(|chosen| chosen == named));
     }
 
     #[test]
-    fn a_daemon_of_ones_own_would_listen_in_the_runtime_directory_else_in_tmp() {
-        let at = |runtime: Option<&str>| place(runtime.map(Into::into), Path::new("/tmp"), 7).0;
+    fn own_socket_is_in_runtime_dir_else_tmp() {
+        let at = |runtime: Option<&str>| {
+            own_socket_path(runtime.map(Into::into), Path::new("/tmp"), 7).0
+        };
         let runtime = Path::new("/run/user/7/gpukill/gpukilld.sock");
         assert_eq!(at(Some("/run/user/7")), runtime);
         let tmp = Path::new("/tmp/gpukill-7/gpukilld.sock");
@@ -108,39 +116,41 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_socket_is_found_in_the_runtime_directory() {
+    fn own_socket_is_found_in_runtime_dir() {
         let runtime = tempfile::tempdir().expect("a directory");
         let place = |path: &Path| {
-            own(Some(path.into()), Path::new("/nowhere"), 0)
+            find_own_socket(Some(path.into()), Path::new("/nowhere"), 0)
                 .ok()
                 .flatten()
         };
         assert_eq!(place(runtime.path()), None);
         create_dir(runtime.path().join("gpukill")).expect("made");
-        let socket = runtime.path().join("gpukill").join(NAME);
+        let socket = runtime.path().join("gpukill").join(SOCKET_NAME);
         let _listener = UnixListener::bind(&socket).expect("bound");
         assert_eq!(place(runtime.path()), Some(socket));
     }
 
     #[test]
-    fn in_tmp_only_a_directory_that_nobody_else_can_write_is_trusted() {
+    fn tmp_directory_must_be_private() {
         let tmp = tempfile::tempdir().expect("a directory");
         let uid = rustix::process::getuid().as_raw();
         let directory = tmp.path().join(format!("gpukill-{uid}"));
-        assert!(matches!(own(None, tmp.path(), uid), Ok(None)));
+        assert!(matches!(find_own_socket(None, tmp.path(), uid), Ok(None)));
         create_dir(&directory).expect("made");
         set_permissions(&directory, Permissions::from_mode(0o700)).expect("set");
-        let socket = directory.join(NAME);
+        let socket = directory.join(SOCKET_NAME);
         let _listener = UnixListener::bind(&socket).expect("bound");
-        assert!(matches!(own(None, tmp.path(), uid), Ok(Some(found)) if found == socket));
+        assert!(
+            matches!(find_own_socket(None, tmp.path(), uid), Ok(Some(found)) if found == socket)
+        );
         set_permissions(&directory, Permissions::from_mode(0o777)).expect("set");
         assert_eq!(
-            why(own(None, tmp.path(), uid)),
+            why(find_own_socket(None, tmp.path(), uid)),
             Some("others can write to it")
         );
         let others = tmp.path().join(format!("gpukill-{}", uid + 1));
         create_dir(others).expect("made");
-        let refused = own(None, tmp.path(), uid + 1);
+        let refused = find_own_socket(None, tmp.path(), uid + 1);
         assert_eq!(why(refused), Some("it belongs to another user"));
     }
 }

@@ -1,9 +1,9 @@
-//! Records as columns, for programs that read many. The columns
-//! are those of a row, and what is not known is null. Written without Arrow: a record has no
-//! lists, and the columns are few.
+//! Writes records as Parquet columns, for programs that read many records. The columns are
+//! those of a CSV row, and an unknown value is null. Arrow is not used, because a record has no
+//! lists and the columns are few.
 
-use crate::output::csv::{columns_of_records, text};
-use gpukill_proto::document::AuditDocument;
+use crate::output::csv::{record_columns, value_text};
+use gpukill_proto::json::AuditDocument;
 use gpukill_proto::units::Timestamp;
 use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
@@ -16,36 +16,36 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// So many records are kept before they are written as one group: some MiB.
-const GROUP: usize = 16_384;
+/// Number of records that are collected and written as one row group: some MiB.
+const ROW_GROUP_RECORDS: usize = 16_384;
 
-/// Records on their way into columns.
-pub(crate) struct Columns {
+/// A Parquet file that is being written.
+pub(crate) struct ParquetColumns {
     writer: SerializedFileWriter<File>,
-    columns: Vec<(&'static str, Cells)>,
+    columns: Vec<(&'static str, ColumnBuffer)>,
     rows: usize,
 }
 
-/// The values of one column, without those that are null; and which are.
-struct Cells {
-    values: Values,
-    /// 1 for a value, 0 for none: Parquet's definition levels.
+/// The known values of one column, and which rows have one.
+struct ColumnBuffer {
+    values: ColumnValues,
+    /// Parquet's definition levels: 1 for a value, 0 for none.
     is_known: Vec<i16>,
 }
 
-enum Values {
+enum ColumnValues {
     /// Milliseconds since 1970, in UTC.
-    Moments(Vec<i64>),
+    Timestamps(Vec<i64>),
     Whole(Vec<i64>),
     Fractions(Vec<f64>),
     Texts(Vec<ByteArray>),
 }
 
-impl Values {
-    /// What a column holds.
-    fn of(column: &str) -> Self {
+impl ColumnValues {
+    /// The type of a column.
+    fn for_column(column: &str) -> Self {
         match column {
-            "timestamp" => Self::Moments(Vec::new()),
+            "timestamp" => Self::Timestamps(Vec::new()),
             "power_w" | "covers_secs" | "held_secs" => Self::Fractions(Vec::new()),
             "id"
             | "gpu_index"
@@ -62,10 +62,10 @@ impl Values {
         }
     }
 
-    fn as_type(&self, column: &str) -> Result<Type, ParquetError> {
+    fn parquet_type(&self, column: &str) -> Result<Type, ParquetError> {
         let (physical, logical) = match self {
-            // Without a word on UTC it is the reader's own time to some.
-            Self::Moments(_) => {
+            // Without the UTC flag some readers take it for local time.
+            Self::Timestamps(_) => {
                 let moment = LogicalType::timestamp(true, TimeUnit::MILLIS);
                 (Physical::INT64, Some(moment))
             }
@@ -80,21 +80,21 @@ impl Values {
     }
 }
 
-impl Columns {
-    /// Begins a file.
-    pub(crate) fn begin(file: File) -> io::Result<Self> {
-        let columns: Vec<_> = columns_of_records()
+impl ParquetColumns {
+    /// Starts a file.
+    pub(crate) fn create(file: File) -> io::Result<Self> {
+        let columns: Vec<_> = record_columns()
             .into_iter()
-            .map(|name| (name, Cells::of(name)))
+            .map(|name| (name, ColumnBuffer::for_column(name)))
             .collect();
         let types = columns
             .iter()
-            .map(|(name, cells)| cells.values.as_type(name).map(Arc::new));
-        let types = types.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+            .map(|(name, cells)| cells.values.parquet_type(name).map(Arc::new));
+        let types = types.collect::<Result<Vec<_>, _>>().map_err(to_io_error)?;
         let schema = Type::group_type_builder("record").with_fields(types);
-        let schema = Arc::new(schema.build().map_err(failed)?);
+        let schema = Arc::new(schema.build().map_err(to_io_error)?);
         let by = concat!("gpukillctl ", env!("CARGO_PKG_VERSION")).to_owned();
-        // Ids and times are all different: the distance to the one before is short.
+        // Ids and times are all different, but close to the value before.
         let mut properties = WriterProperties::builder().set_created_by(by);
         for column in ["id", "timestamp"] {
             properties = properties
@@ -102,7 +102,7 @@ impl Columns {
                 .set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED);
         }
         let properties = Arc::new(properties.build());
-        let writer = SerializedFileWriter::new(file, schema, properties).map_err(failed)?;
+        let writer = SerializedFileWriter::new(file, schema, properties).map_err(to_io_error)?;
         Ok(Self {
             writer,
             columns,
@@ -110,7 +110,7 @@ impl Columns {
         })
     }
 
-    /// Takes a record, and writes a group when there are enough.
+    /// Adds a record, and writes a row group when there are enough.
     pub(crate) fn add(&mut self, at: Timestamp, record: &AuditDocument) -> io::Result<()> {
         let record = serde_json::to_value(record)?;
         for (name, cells) in &mut self.columns {
@@ -118,80 +118,80 @@ impl Columns {
             cells.add(name, value, at)?;
         }
         self.rows += 1;
-        if self.rows < GROUP {
+        if self.rows < ROW_GROUP_RECORDS {
             return Ok(());
         }
         self.write_group()
     }
 
-    /// Writes what is left, and the end of the file.
+    /// Writes the remaining records and the end of the file.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         if self.rows > 0 {
             self.write_group()?;
         }
-        self.writer.close().map_err(failed)?;
+        self.writer.close().map_err(to_io_error)?;
         Ok(())
     }
 
     fn write_group(&mut self) -> io::Result<()> {
         self.rows = 0;
-        let mut group = self.writer.next_row_group().map_err(failed)?;
+        let mut group = self.writer.next_row_group().map_err(to_io_error)?;
         for (_, cells) in &mut self.columns {
-            if let Some(column) = group.next_column().map_err(failed)? {
-                cells.write(column).map_err(failed)?;
+            if let Some(column) = group.next_column().map_err(to_io_error)? {
+                cells.write(column).map_err(to_io_error)?;
             }
         }
-        group.close().map_err(failed)?;
+        group.close().map_err(to_io_error)?;
         Ok(())
     }
 }
 
-impl Cells {
-    fn of(column: &str) -> Self {
+impl ColumnBuffer {
+    fn for_column(column: &str) -> Self {
         Self {
-            values: Values::of(column),
+            values: ColumnValues::for_column(column),
             is_known: Vec::new(),
         }
     }
 
     fn add(&mut self, name: &str, value: &Value, at: Timestamp) -> io::Result<()> {
-        // Why others are not known is one text, and none where all are.
+        // The reasons for unknown values are one text; it is null when every value is known.
         let is_none = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
         self.is_known.push(i16::from(!is_none));
         if is_none {
             return Ok(());
         }
         let taken = match &mut self.values {
-            Values::Moments(all) => {
+            ColumnValues::Timestamps(all) => {
                 all.push(at.0);
                 Some(())
             }
-            Values::Whole(all) => value.as_i64().map(|whole| all.push(whole)),
-            Values::Fractions(all) => value.as_f64().map(|fraction| all.push(fraction)),
-            Values::Texts(all) => {
+            ColumnValues::Whole(all) => value.as_i64().map(|whole| all.push(whole)),
+            ColumnValues::Fractions(all) => value.as_f64().map(|fraction| all.push(fraction)),
+            ColumnValues::Texts(all) => {
                 let is_text = value.is_string() || value.is_object();
-                is_text.then(|| all.push(text(value).into_bytes().into()))
+                is_text.then(|| all.push(value_text(value).into_bytes().into()))
             }
         };
         let wrong = || io::Error::other(format!("{name} is of another kind"));
         taken.ok_or_else(wrong)
     }
 
-    /// Writes all of them, and begins anew.
+    /// Writes all cells and clears them.
     fn write(&mut self, mut column: SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
         let levels = Some(self.is_known.as_slice());
         match &mut self.values {
-            Values::Moments(all) | Values::Whole(all) => {
+            ColumnValues::Timestamps(all) | ColumnValues::Whole(all) => {
                 column.typed::<Int64Type>().write_batch(all, levels, None)?;
                 all.clear();
             }
-            Values::Fractions(all) => {
+            ColumnValues::Fractions(all) => {
                 column
                     .typed::<DoubleType>()
                     .write_batch(all, levels, None)?;
                 all.clear();
             }
-            Values::Texts(all) => {
+            ColumnValues::Texts(all) => {
                 let column = column.typed::<ByteArrayType>();
                 column.write_batch(all, levels, None)?;
                 all.clear();
@@ -202,6 +202,6 @@ impl Cells {
     }
 }
 
-fn failed(error: ParquetError) -> io::Error {
+fn to_io_error(error: ParquetError) -> io::Error {
     io::Error::other(error)
 }

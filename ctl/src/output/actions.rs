@@ -1,58 +1,58 @@
-//! The table of the entries of `audit actions`, for people.
+//! The table of `audit actions`, for people.
 
-mod ended;
+mod kill_summary;
 
 use super::csv::{self, Header};
-use super::history::{Entry, Span, heading};
-use super::line::{Line, Tone, shown, width, wrap};
-use super::look::{Look, Symbols};
+use super::history::{PagedEntry, TimeSpan, heading};
+use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::value::{self, date_and_clock, disk_size, thousands};
-use crate::exit::Failure;
-use ended::{Ended, Memory, ended, rule};
+use super::text::{Line, Tone, escaped, width, wrap};
+use super::value::{self, date_and_time, disk_size, thousands};
+use crate::exit::Error;
 use gpukill_proto::audit::ActionRecord;
-use gpukill_proto::document::ActionDocument;
+use gpukill_proto::json::ActionDocument;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::duration;
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Bytes;
+use kill_summary::{KillSummary, MemoryRelease, guard_rule, summarize_kill};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What takes time, and so can be under way: of all else it is told when it is
-/// over.
-const ACTS: [&str; 6] = ["kill", "reset", "prune", "backup", "restore", "rules_edit"];
+/// Kinds of actions that take time and so can be under way. All others are recorded when they
+/// are over.
+const LONG_ACTIONS: [&str; 6] = ["kill", "reset", "prune", "backup", "restore", "rules_edit"];
 
-/// An entry, and what else a table tells of it.
-pub(crate) struct Acted {
+/// An entry and what else a table shows of it.
+pub(crate) struct ActionEntry {
     record: ActionRecord,
-    /// What its device is numbered now, where it is there.
-    now: Option<u32>,
-    /// For a table alone.
-    told: Told,
+    /// The current index of its device, if the device exists.
+    current_index: Option<u32>,
+    /// Only for tables.
+    details: ActionDetails,
 }
 
-/// What is told of a plan and of an outcome, each of which can have many KiB.
+/// What a table needs of the plan and of the outcome, each of which can have many KiB.
 #[derive(Default)]
-struct Told {
-    ended: Ended,
-    /// As they were numbered then.
+struct ActionDetails {
+    ended: KillSummary,
+    /// The indices at that time.
     gpus: BTreeSet<u32>,
-    of_the_store: Option<OfTheStore>,
+    store: Option<StoreOutcome>,
 }
 
-impl Acted {
-    /// `now` says how a device is numbered now.
+impl ActionEntry {
+    /// `now` is the current index of the device.
     pub(crate) fn new(record: ActionRecord, now: Option<u32>) -> Self {
         Self {
             record,
-            now,
-            told: Told::default(),
+            current_index: now,
+            details: ActionDetails::default(),
         }
     }
 }
 
-impl Entry for Acted {
+impl PagedEntry for ActionEntry {
     type Document = ActionDocument;
 
     const NAME: &'static str = "actions";
@@ -61,16 +61,16 @@ impl Entry for Acted {
         ActionDocument::from(&self.record)
     }
 
-    fn csv(documents: &[ActionDocument], header: Header) -> Result<String, Failure> {
+    fn csv(documents: &[ActionDocument], header: Header) -> Result<String, Error> {
         csv::actions(documents, header)
     }
 
-    fn for_a_table(self) -> Self {
-        let (ended, gpus) = ended(&self.record);
-        let told = Told {
+    fn trim_for_table(self) -> Self {
+        let (ended, gpus) = summarize_kill(&self.record);
+        let details = ActionDetails {
             ended,
             gpus,
-            of_the_store: of_the_store(&self.record),
+            store: store_outcome(&self.record),
         };
         let record = ActionRecord {
             plan: Reading::Unsupported,
@@ -79,24 +79,24 @@ impl Entry for Acted {
         };
         Self {
             record,
-            told,
+            details,
             ..self
         }
     }
 
-    fn lines(entries: &[Self], span: Span, look: &Look) -> Vec<Line> {
+    fn lines(entries: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
         lines(entries, span, look)
     }
 }
 
 /// The table of entries, with its heading.
-fn lines(entries: &[Acted], span: Span, look: &Look) -> Vec<Line> {
+fn lines(entries: &[ActionEntry], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
     let mut lines = vec![heading(entries.len(), ["entry", "entries"], span, look)];
     if entries.is_empty() {
         return lines;
     }
     lines.push(Line::default());
-    // `interrupted`, `partly in 1.2 s`; with the wait for memory beside it.
+    // `interrupted`, `partly in 1.2 s`; when wide, the wait for memory follows.
     let least = if is_narrow(look) { 16 } else { 29 };
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
@@ -107,10 +107,10 @@ fn lines(entries: &[Acted], span: Span, look: &Look) -> Vec<Line> {
     ]);
     for entry in entries {
         let narrow = is_narrow(look);
-        let below =
-            why_below(entry, look).or_else(|| Some(vec![memory(entry).filter(|_| narrow)?]));
-        let result = result(entry, below.is_none(), look.symbols);
-        let asked = asked(entry, look.symbols).filter(|_| is_below(look));
+        let below = reason_lines(entry, look)
+            .or_else(|| Some(vec![memory_text(entry).filter(|_| narrow)?]));
+        let result = result_cell(entry, below.is_none(), look.symbols);
+        let asked = selection_text(entry, look.symbols).filter(|_| has_selection_line(look));
         table.push(Row::Cells(row(entry, result, look)));
         for text in asked.into_iter().chain(below.into_iter().flatten()) {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
@@ -120,102 +120,102 @@ fn lines(entries: &[Acted], span: Span, look: &Look) -> Vec<Line> {
     lines
 }
 
-/// With less than so many columns for all, few are left for the last.
-const WIDE: usize = 100;
+/// With fewer columns in total, few are left for the last column.
+const WIDE_COLUMNS: usize = 100;
 
-/// By what those are known who were ended, where they are told themselves: for which rule
-/// of the guard, or what was typed besides their pids.
-fn asked(entry: &Acted, symbols: Symbols) -> Option<String> {
-    entry.told.ended.whom(symbols)?;
-    if let Some(rule) = rule(&entry.record) {
-        return Some(shown(rule, symbols));
+/// How the ended processes were selected, where they are named themselves: the rule of the
+/// guard, or what was typed other than PIDs.
+fn selection_text(entry: &ActionEntry, symbols: Symbols) -> Option<String> {
+    entry.details.ended.processes_text(symbols)?;
+    if let Some(rule) = guard_rule(&entry.record) {
+        return Some(escaped(rule, symbols));
     }
     let typed = entry.record.what.as_deref()?;
     let is_pids = typed.bytes().all(|it| it.is_ascii_digit() || it == b' ');
-    (!is_pids).then(|| shown(typed, symbols))
+    (!is_pids).then(|| escaped(typed, symbols))
 }
 
-fn is_narrow(look: &Look) -> bool {
-    look.width.is_some_and(|most| most < WIDE)
+fn is_narrow(look: &OutputStyle) -> bool {
+    look.width.is_some_and(|most| most < WIDE_COLUMNS)
 }
 
-/// Whether the rule or the selector stands below whom it was: beside them it would be cut.
-fn is_below(look: &Look) -> bool {
-    /// Room for both, and for the wait for memory.
+/// Whether the rule or the selector gets a line of its own; in the row it would be cut.
+fn has_selection_line(look: &OutputStyle) -> bool {
+    /// Enough for both, and for the wait for memory.
     const WIDE_FOR_BOTH: usize = 140;
     look.width.is_some_and(|most| most < WIDE_FOR_BOTH)
 }
 
-/// Why it was refused, or is not known, on lines below its row: where it would be
-/// cut beside it.
-fn why_below(entry: &Acted, look: &Look) -> Option<Vec<String>> {
-    /// A blank, the moment and a gap.
+/// The reason of a refusal or of an unknown result on lines below the row, when the row would
+/// cut it.
+fn reason_lines(entry: &ActionEntry, look: &OutputStyle) -> Option<Vec<String>> {
+    /// A blank, the time and a gap.
     const BEFORE: usize = 22;
-    /// So much is left of many.
+    /// The width that remains for the reason when the table is wide.
     const SHORT: usize = 40;
-    let why = shown(&why(entry)?, look.symbols);
+    let why = escaped(&reason(entry)?, look.symbols);
     let most = look.width?;
     let is_cut = is_narrow(look) || width(&why) > SHORT;
     is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
 }
 
-fn row(entry: &Acted, result: Cell, look: &Look) -> Vec<Cell> {
+fn row(entry: &ActionEntry, result: Cell, look: &OutputStyle) -> Vec<Cell> {
     let symbols = look.symbols;
     vec![
-        Cell::plain(date_and_clock(entry.record.at, look)),
-        Cell::plain(who(&entry.record, symbols)),
-        Cell::plain(device(entry, symbols)),
-        Cell::plain(what(entry, look)),
+        Cell::plain(date_and_time(entry.record.at, look)),
+        Cell::plain(actor(&entry.record, symbols)),
+        Cell::plain(device_text(entry, symbols)),
+        Cell::plain(action_text(entry, look)),
         result,
     ]
 }
 
-fn who(record: &ActionRecord, symbols: Symbols) -> String {
-    if rule(record).is_some() {
+fn actor(record: &ActionRecord, symbols: Symbols) -> String {
+    if guard_rule(record).is_some() {
         return "guard".to_owned();
     }
     match (&record.user, record.uid) {
-        (Some(user), _) => shown(user, symbols),
+        (Some(user), _) => escaped(user, symbols),
         (None, Some(uid)) => uid.to_string(),
-        (None, None) => symbols.none().to_owned(),
+        (None, None) => symbols.placeholder().to_owned(),
     }
 }
 
-/// The number of its GPU, as `--gpu` takes it. Of a GPU that is gone as much of its name
-/// as tells it from others: a PCI address is no longer.
-fn device(entry: &Acted, symbols: Symbols) -> String {
+/// The GPU's index, as `--gpu` takes it. For a GPU that is gone, enough of its id to identify
+/// it: a PCI address is no longer.
+fn device_text(entry: &ActionEntry, symbols: Symbols) -> String {
     const ENOUGH: usize = 12;
-    if !entry.told.gpus.is_empty() {
-        return value::gpus(entry.told.gpus.iter().copied());
+    if !entry.details.gpus.is_empty() {
+        return value::gpus(entry.details.gpus.iter().copied());
     }
-    match (entry.now, &entry.record.device) {
+    match (entry.current_index, &entry.record.device) {
         (Some(index), _) => index.to_string(),
         (None, Some(device)) => {
             let beginning: String = device.0.chars().take(ENOUGH).collect();
-            shown(&beginning, symbols)
+            escaped(&beginning, symbols)
         }
-        (None, None) => symbols.none().to_owned(),
+        (None, None) => symbols.placeholder().to_owned(),
     }
 }
 
-fn what(entry: &Acted, look: &Look) -> String {
+fn action_text(entry: &ActionEntry, look: &OutputStyle) -> String {
     let (record, symbols) = (&entry.record, look.symbols);
-    if let Some(whom) = entry.told.ended.whom(symbols) {
-        return match asked(entry, symbols).filter(|_| !is_below(look)) {
-            Some(asked) => format!("kill {whom}: {asked}"),
-            None => format!("kill {whom}"),
+    if let Some(processes) = entry.details.ended.processes_text(symbols) {
+        return match selection_text(entry, symbols).filter(|_| !has_selection_line(look)) {
+            Some(asked) => format!("kill {processes}: {asked}"),
+            None => format!("kill {processes}"),
         };
     }
     let mut text = match record.kind.as_str() {
-        // They are named by what they come to.
+        // These kinds are named by their result.
         "settings" => "settings in force:".to_owned(),
         "rules" => "rules in force: revision".to_owned(),
-        "rogue_rules" => "rules on rogues in force: revision".to_owned(),
-        kind => shown(kind, symbols),
+        "rogue_rules" => "rogue rules in force: revision".to_owned(),
+        kind => escaped(kind, symbols),
     };
-    // `xid XID 79` says nothing that `XID 79` does not.
+    // `xid XID 79` says no more than `XID 79`.
     if let Some(what) = &record.what {
-        let what = shown(what, symbols);
+        let what = escaped(what, symbols);
         let begins_with_it = what
             .get(..text.len())
             .is_some_and(|begin| begin.eq_ignore_ascii_case(&text));
@@ -225,7 +225,7 @@ fn what(entry: &Acted, look: &Look) -> String {
             text = format!("{text} {what}");
         }
     }
-    if let Some(bytes) = entry.told.of_the_store.as_ref().and_then(|it| it.bytes) {
+    if let Some(bytes) = entry.details.store.as_ref().and_then(|it| it.bytes) {
         text = format!("{text} of {}", disk_size(Bytes(bytes)));
     }
     if record.times > 1 {
@@ -234,26 +234,27 @@ fn what(entry: &Acted, look: &Look) -> String {
     text
 }
 
-fn result(entry: &Acted, with_more: bool, symbols: Symbols) -> Cell {
+fn result_cell(entry: &ActionEntry, with_more: bool, symbols: Symbols) -> Cell {
     let record = &entry.record;
-    let Some(word) = &record.word else {
-        let is_under_way = record.finished_at.is_none() && ACTS.contains(&record.kind.as_str());
+    let Some(word) = &record.result else {
+        let is_under_way =
+            record.finished_at.is_none() && LONG_ACTIONS.contains(&record.kind.as_str());
         return if is_under_way {
             Cell::plain("under way")
         } else {
-            Cell::plain(symbols.none())
+            Cell::plain(symbols.placeholder())
         };
     };
-    let mut text = shown(word, symbols);
-    if let Some(why) = why(entry) {
+    let mut text = escaped(word, symbols);
+    if let Some(why) = reason(entry) {
         if with_more {
             text.push_str(": ");
-            text.push_str(&shown(&why, symbols));
+            text.push_str(&escaped(&why, symbols));
         }
-    } else if let Some(length) = took(entry) {
+    } else if let Some(length) = action_duration(entry) {
         text.push_str(" in ");
-        text.push_str(&tenths(length));
-        if let Some(memory) = memory(entry).filter(|_| with_more) {
+        text.push_str(&short_duration(length));
+        if let Some(memory) = memory_text(entry).filter(|_| with_more) {
             text.push_str(", ");
             text.push_str(&memory);
         }
@@ -261,63 +262,65 @@ fn result(entry: &Acted, with_more: bool, symbols: Symbols) -> Cell {
     let tone = match word.as_str() {
         "done" => Tone::Plain,
         "failed" => Tone::Broken,
-        // Partly done, refused, or not known; a word of tomorrow is worth a look.
+        // Partly done, refused or unknown. A word that this client does not know is worth a
+        // look too.
         _ => Tone::Doubtful,
     };
-    Cell::toned(text, tone)
+    Cell::with_tone(text, tone)
 }
 
-/// Why it was refused, failed or is not known.
-fn why(entry: &Acted) -> Option<String> {
+/// Why the action was refused, failed or has an unknown result.
+fn reason(entry: &ActionEntry) -> Option<String> {
     let why = entry.record.why.clone();
-    why.or_else(|| entry.told.of_the_store.as_ref()?.why.clone())
+    why.or_else(|| entry.details.store.as_ref()?.why.clone())
 }
 
-/// What came of acts on the store as a whole: of others it is longer, and said in other
-/// words.
+/// The outcome of an action on the whole store. Outcomes of other actions are longer and have
+/// other fields.
 #[derive(Deserialize)]
-struct OfTheStore {
-    /// How long a copy is.
+struct StoreOutcome {
+    /// The length of a copy.
     bytes: Option<u64>,
     why: Option<String>,
 }
 
-fn of_the_store(record: &ActionRecord) -> Option<OfTheStore> {
+fn store_outcome(record: &ActionRecord) -> Option<StoreOutcome> {
     let is_of_the_store = ["prune", "backup", "restore"].contains(&record.kind.as_str());
     let outcome = record.outcome.known().filter(|_| is_of_the_store)?;
     serde_json::from_str(outcome).ok()
 }
 
-/// How long it took; of a kill without the wait for memory, which [`memory`] tells.
-fn took(entry: &Acted) -> Option<Duration> {
-    let length = length(&entry.record)?;
-    Some(entry.told.ended.took.map_or(length, |it| it.ending))
+/// The duration; for a kill without the wait for memory, which [`memory_text`] shows.
+fn action_duration(entry: &ActionEntry) -> Option<Duration> {
+    let length = recorded_duration(&entry.record)?;
+    Some(entry.details.ended.duration.map_or(length, |it| it.ending))
 }
 
-/// `memory +9.2 s`: that it came back late, or did not.
-fn memory(entry: &Acted) -> Option<String> {
+/// `memory +9.2 s`: memory came back late; or it did not come back.
+fn memory_text(entry: &ActionEntry) -> Option<String> {
     const LATE: Duration = Duration::from_secs(1);
-    length(&entry.record)?;
-    match entry.told.ended.took?.memory {
-        Memory::Back(after) if after >= LATE => Some(format!("memory +{}", tenths(after))),
-        Memory::None | Memory::Back(_) => None,
-        Memory::Missing => Some("memory not back".to_owned()),
+    recorded_duration(&entry.record)?;
+    match entry.details.ended.duration?.memory {
+        MemoryRelease::Returned(after) if after >= LATE => {
+            Some(format!("memory +{}", short_duration(after)))
+        }
+        MemoryRelease::None | MemoryRelease::Returned(_) => None,
+        MemoryRelease::Missing => Some("memory not back".to_owned()),
     }
 }
 
-/// How long it took; of a refusal, or of many that are counted together, that is no
-/// length.
-fn length(record: &ActionRecord) -> Option<Duration> {
+/// The duration of the action. A refusal, or several actions counted together, have none.
+fn recorded_duration(record: &ActionRecord) -> Option<Duration> {
     let length = record.finished_at?.since(record.at);
-    let is_one = record.times <= 1 && record.word.as_deref() != Some("refused");
+    let is_one = record.times <= 1 && record.result.as_deref() != Some("refused");
     is_one.then_some(length)
 }
 
-/// A length with tenths of seconds while it is short.
-fn tenths(length: Duration) -> String {
+/// A duration, with tenths of seconds while it is short.
+fn short_duration(length: Duration) -> String {
     if length < Duration::from_secs(10) {
         format!("{:.1} s", length.as_secs_f64())
     } else {
-        duration(length)
+        format_duration(length)
     }
 }

@@ -1,14 +1,14 @@
-//! The age of values that are old: a column that is there only when one is, and
-//! the line below the table that explains it.
+//! The age of stale values: a column that appears only when a value is stale, and the legend
+//! below the table.
 
-use super::line::{Line, Tone};
-use super::look::{Look, Symbols};
+use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, WhenNarrow};
+use super::text::{Line, Tone};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::duration;
+use gpukill_proto::text::format_duration;
 use std::time::Duration;
 
-/// The age of a reading that is old.
+/// The age of a stale reading.
 pub(crate) fn age<T>(reading: &Reading<T>) -> Option<u32> {
     match reading {
         Reading::Stale(_, seconds) => Some(*seconds),
@@ -16,12 +16,12 @@ pub(crate) fn age<T>(reading: &Reading<T>) -> Option<u32> {
     }
 }
 
-/// Whether a table has a column of ages.
+/// Whether a table has an age column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgeColumn {
-    /// A value in it is old.
+    /// A value in the table is stale.
     Needed,
-    /// All are fresh or unknown.
+    /// All values are fresh or unknown.
     Needless,
 }
 
@@ -35,7 +35,7 @@ impl AgeColumn {
         }
     }
 
-    /// The column, where it is needed.
+    /// The column, if needed.
     pub(crate) fn column(self) -> Option<Column> {
         match self {
             Self::Needed => Some(Column::right("AGE", WhenNarrow::Stays)),
@@ -43,7 +43,7 @@ impl AgeColumn {
         }
     }
 
-    /// The greatest of the ages of a row, where the column is needed.
+    /// The greatest age in a row, if the column is needed.
     pub(crate) fn cell(
         self,
         ages: impl IntoIterator<Item = Option<u32>>,
@@ -53,20 +53,20 @@ impl AgeColumn {
             Self::Needed => Some(match ages.into_iter().flatten().max() {
                 Some(seconds) => {
                     let age = Duration::from_secs(seconds.into());
-                    Cell::toned(duration(age), Tone::Doubtful)
+                    Cell::with_tone(format_duration(age), Tone::Doubtful)
                 }
-                None => Cell::plain(symbols.none()),
+                None => Cell::plain(symbols.placeholder()),
             }),
             Self::Needless => None,
         }
     }
 
-    /// What the column means, below the table.
-    pub(crate) fn legend(self, look: &Look) -> Vec<Line> {
+    /// The legend of the column, below the table.
+    pub(crate) fn legend(self, look: &OutputStyle) -> Vec<Line> {
         match self {
             Self::Needed => {
                 let legend = " ~ the last value known; AGE is how old it is";
-                let legend = Line::toned(legend, Tone::Faint);
+                let legend = Line::with_tone(legend, Tone::Faint);
                 vec![Line::default(), legend.cut(look.width, look.symbols)]
             }
             Self::Needless => Vec::new(),

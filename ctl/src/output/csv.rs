@@ -1,20 +1,20 @@
-//! Rows for spreadsheets and scripts: the fields of a document as columns. An
-//! unknown value is an empty field, and the last column says why.
+//! CSV rows for spreadsheets and scripts: the fields of a document as columns. An unknown value
+//! is an empty field, and the last column states why.
 
 use super::json;
-use crate::exit::Failure;
-use gpukill_proto::document::{
+use crate::exit::Error;
+use gpukill_proto::json::{
     ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, WeekDocument,
 };
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A field that is no column as it is: the columns that it has instead, each
-/// with the place of its value within.
-type Parts = (&'static str, &'static [(&'static str, &'static str)]);
+/// A field that is not a column itself, and the columns in its place, each with the JSON
+/// pointer of its value.
+type SplitField = (&'static str, &'static [(&'static str, &'static str)]);
 
-const GPU_PARTS: &[Parts] = &[
+const GPU_PARTS: &[SplitField] = &[
     (
         "remapped_rows",
         &[
@@ -47,9 +47,9 @@ const GPU_PARTS: &[Parts] = &[
     ),
 ];
 
-const PROCESS_PARTS: &[Parts] = &[
+const PROCESS_PARTS: &[SplitField] = &[
     ("parents", &[]),
-    // The one for which somebody is ended first.
+    // The first of the rules: the one for which a process is ended first.
     (
         "rules",
         &[
@@ -66,11 +66,11 @@ const PROCESS_PARTS: &[Parts] = &[
     ),
 ];
 
-/// A column: its name, its field, and the place of its value within that.
-type Column = (&'static str, &'static str, &'static str);
+/// A column: its name, its field, and the JSON pointer of its value within the field.
+type CsvColumn = (&'static str, &'static str, &'static str);
 
-fn columns(fields: &[&'static str], parts: &[Parts]) -> Vec<Column> {
-    let mut columns: Vec<Column> = Vec::new();
+fn columns(fields: &[&'static str], parts: &[SplitField]) -> Vec<CsvColumn> {
+    let mut columns: Vec<CsvColumn> = Vec::new();
     for field in fields {
         match parts.iter().find(|(parted, _)| parted == field) {
             Some((field, parts)) => {
@@ -83,46 +83,46 @@ fn columns(fields: &[&'static str], parts: &[Parts]) -> Vec<Column> {
     columns
 }
 
-/// Whether the names of the columns come first.
+/// Whether to print the column names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// They do.
+    /// Print them before the rows.
     First,
     /// They were printed before.
     Printed,
 }
 
 /// A row for each GPU, with the time of the snapshot, which `--watch` repeats.
-pub(crate) fn gpus(list: &ListDocument, header: Header) -> Result<String, Failure> {
+pub(crate) fn gpus(list: &ListDocument, header: Header) -> Result<String, Error> {
     let columns = columns(GpuDocument::FIELDS, GPU_PARTS);
     rows(&columns, &list.gpus, Some(&list.ts), header)
 }
 
 /// A row for each process on each GPU, with the time of the snapshot.
-pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, Failure> {
+pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, Error> {
     let columns = columns(ProcessDocument::FIELDS, PROCESS_PARTS);
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
 /// The columns of a record.
-pub(crate) fn columns_of_records() -> Vec<&'static str> {
+pub(crate) fn record_columns() -> Vec<&'static str> {
     let columns = columns(AuditDocument::FIELDS, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
 }
 
 /// A row for each record.
-pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Failure> {
+pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Error> {
     rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
 }
 
 /// A row for each week.
-pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Failure> {
+pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Error> {
     rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
 }
 
-/// A row for each entry of the record; its plan and its outcome are JSON still.
-pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<String, Failure> {
-    let as_json = |value: &Option<Value>| -> Result<Option<Value>, Failure> {
+/// A row for each recorded action; its plan and its outcome stay JSON.
+pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<String, Error> {
+    let as_json = |value: &Option<Value>| -> Result<Option<Value>, Error> {
         let text = value.as_ref().map(json::on_one_line).transpose()?;
         Ok(text.map(|text| Value::String(text.trim_end().to_owned())))
     };
@@ -133,55 +133,55 @@ pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<Stri
             ..action.clone()
         })
     });
-    let flat = flat.collect::<Result<Vec<_>, Failure>>()?;
+    let flat = flat.collect::<Result<Vec<_>, Error>>()?;
     rows(&columns(ActionDocument::FIELDS, &[]), &flat, None, header)
 }
 
 fn rows(
-    columns: &[Column],
+    columns: &[CsvColumn],
     rows: &[impl Serialize],
     ts: Option<&str>,
     header: Header,
-) -> Result<String, Failure> {
+) -> Result<String, Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let failed = |error: csv::Error| Failure::Output(error.into());
+    let failed = |error: csv::Error| Error::Output(error.into());
     if header == Header::First {
         let names = columns.iter().map(|(name, ..)| *name);
         let names = ts.map(|_| "ts").into_iter().chain(names);
         writer.write_record(names).map_err(failed)?;
     }
     for row in rows {
-        let row = serde_json::to_value(row).map_err(|error| Failure::Output(error.into()))?;
+        let row = serde_json::to_value(row).map_err(|error| Error::Output(error.into()))?;
         let texts = columns.iter().map(|(_, field, place)| {
             let value = row.get(field).and_then(|value| value.pointer(place));
-            value.map_or_else(String::new, text)
+            value.map_or_else(String::new, value_text)
         });
-        // A field may reach a terminal; the daemon's texts are not relied on.
+        // A field may reach a terminal, and the daemon's escaping is not relied on.
         let texts = ts.map(str::to_owned).into_iter().chain(texts);
-        let texts = texts.map(|text| visible(text.as_bytes(), usize::MAX));
+        let texts = texts.map(|text| sanitize(text.as_bytes(), usize::MAX));
         writer.write_record(texts).map_err(failed)?;
     }
     let bytes = writer
         .into_inner()
-        .map_err(|error| Failure::Output(error.into_error()))?;
+        .map_err(|error| Error::Output(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A value as one text.
-pub(crate) fn text(value: &Value) -> String {
+/// A value as text.
+pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Bool(truth) => truth.to_string(),
-        // Without the ".0" that JSON has behind whole watts.
+        // Without the ".0" that JSON has after whole watts.
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
             Some(fraction) => fraction.to_string(),
             None => number.to_string(),
         },
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::Array(items) => items.iter().map(value_text).collect::<Vec<_>>().join(" "),
         Value::Object(reasons) => {
             let reasons = reasons.iter();
-            let reasons = reasons.map(|(field, why)| format!("{field}: {}", text(why)));
+            let reasons = reasons.map(|(field, why)| format!("{field}: {}", value_text(why)));
             reasons.collect::<Vec<_>>().join("; ")
         }
     }
@@ -189,10 +189,10 @@ pub(crate) fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::fixtures;
     use super::*;
 
-    fn with_objects(columns: &[Column], rows: &impl Serialize) -> Vec<&'static str> {
+    fn with_objects(columns: &[CsvColumn], rows: &impl Serialize) -> Vec<&'static str> {
         let rows = serde_json::to_value(rows).expect("plain values");
         let rows = rows.as_array().expect("a list");
         let has_object = |value: &Value| match value {
@@ -207,8 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn no_column_holds_an_object_but_the_reasons() {
-        let list = ListDocument::new(&sample::snapshot(), &sample::brief(), &sample::suspected());
+    fn only_the_reasons_are_an_object() {
+        let list = ListDocument::new(
+            &fixtures::snapshot(),
+            &fixtures::brief(),
+            &fixtures::suspected(),
+        );
         let gpus = columns(GpuDocument::FIELDS, GPU_PARTS);
         assert_eq!(with_objects(&gpus, &list.gpus), ["reasons"]);
         let processes = columns(ProcessDocument::FIELDS, PROCESS_PARTS);

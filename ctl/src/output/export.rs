@@ -1,79 +1,82 @@
-//! Records in a file, in any of three forms with the same columns; and what is
-//! said while files are written.
+//! Records in a file, in one of three formats with the same columns; and the messages about
+//! written files.
 
-pub(crate) mod partial;
+pub(crate) mod atomic_file;
 
 mod parquet;
 
 use super::csv::{self, Header};
-use super::line::Line;
-use super::look::{Look, Symbols};
-use super::value::{date_and_clock, disk_size, thousands};
+use super::style::{OutputStyle, Symbols};
+use super::text::Line;
+use super::value::{date_and_time, disk_size, thousands};
 use super::{json, print};
 use crate::args::ExportFormat;
-use crate::exit::Failure;
+use crate::exit::Error;
 use crate::settings::Settings;
+use atomic_file::AtomicFile;
 use gpukill_proto::audit::AuditRecord;
-use gpukill_proto::document::AuditDocument;
-use gpukill_proto::text::visible;
+use gpukill_proto::json::AuditDocument;
+use gpukill_proto::text::sanitize;
 use gpukill_proto::units::{Bytes, Timestamp};
-use parquet::Writer;
-use partial::Partial;
+use parquet::ParquetWriter;
 use std::path::Path;
 
-/// Where records go.
+/// The destination of records.
 #[derive(Debug)]
-pub(crate) enum Target {
-    /// To standard output, in a form that is text.
+pub(crate) enum ExportTarget {
+    /// Standard output, for a text format.
     Stdout,
-    /// Into a file.
-    File(Partial),
+    /// A file.
+    File(AtomicFile),
 }
 
-/// Records on their way to a file.
-pub(crate) struct Exported {
-    form: Form,
+/// Records that are being exported.
+pub(crate) struct RecordExport {
+    sink: ExportSink,
     count: u64,
 }
 
-enum Form {
-    Csv(Target),
-    Jsonl(Target),
-    Parquet(Writer, Partial),
+enum ExportSink {
+    Csv(ExportTarget),
+    Jsonl(ExportTarget),
+    Parquet(ParquetWriter, AtomicFile),
 }
 
-impl Exported {
-    /// Begins one; of rows, the names of the columns are written.
-    pub(crate) fn begin(format: ExportFormat, target: Target) -> Result<Self, Failure> {
+impl RecordExport {
+    /// Starts an export; a CSV file starts with the column names.
+    pub(crate) fn start(format: ExportFormat, target: ExportTarget) -> Result<Self, Error> {
         let form = match (format, target) {
             (ExportFormat::Csv, mut target) => {
                 target.write(&csv::records(&[], Header::First)?)?;
-                Form::Csv(target)
+                ExportSink::Csv(target)
             }
-            (ExportFormat::Jsonl, target) => Form::Jsonl(target),
-            (ExportFormat::Parquet, Target::File(file)) => {
-                Form::Parquet(Writer::begin(file.handle()?)?, file)
+            (ExportFormat::Jsonl, target) => ExportSink::Jsonl(target),
+            (ExportFormat::Parquet, ExportTarget::File(file)) => {
+                ExportSink::Parquet(ParquetWriter::start(file.handle()?)?, file)
             }
-            (ExportFormat::Parquet, Target::Stdout) => {
-                return Err(Failure::Usage("parquet needs a file".into()));
+            (ExportFormat::Parquet, ExportTarget::Stdout) => {
+                return Err(Error::Usage("parquet needs a file".into()));
             }
         };
-        Ok(Self { form, count: 0 })
+        Ok(Self {
+            sink: form,
+            count: 0,
+        })
     }
 
-    /// Takes the next page.
-    pub(crate) fn add(&mut self, records: &[AuditRecord]) -> Result<(), Failure> {
+    /// Adds a page.
+    pub(crate) fn add(&mut self, records: &[AuditRecord]) -> Result<(), Error> {
         let documents = || records.iter().map(AuditDocument::from);
-        match &mut self.form {
-            Form::Csv(target) => {
+        match &mut self.sink {
+            ExportSink::Csv(target) => {
                 let documents: Vec<_> = documents().collect();
                 target.write(&csv::records(&documents, Header::Printed)?)?;
             }
-            Form::Jsonl(target) => {
+            ExportSink::Jsonl(target) => {
                 let lines = documents().map(|document| json::on_one_line(&document));
                 target.write(&lines.collect::<Result<String, _>>()?)?;
             }
-            Form::Parquet(writer, _) => {
+            ExportSink::Parquet(writer, _) => {
                 for record in records {
                     writer.add(record)?;
                 }
@@ -83,19 +86,19 @@ impl Exported {
         Ok(())
     }
 
-    /// How many there are so far.
+    /// The number of records so far.
     pub(crate) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Puts the file in its place, and says how many records are in it.
-    pub(crate) fn finish(self) -> Result<u64, Failure> {
-        match self.form {
-            Form::Csv(target) | Form::Jsonl(target) => match target {
-                Target::Stdout => {}
-                Target::File(file) => file.finish()?,
+    /// Puts the file in its place and returns the number of records in it.
+    pub(crate) fn finish(self) -> Result<u64, Error> {
+        match self.sink {
+            ExportSink::Csv(target) | ExportSink::Jsonl(target) => match target {
+                ExportTarget::Stdout => {}
+                ExportTarget::File(file) => file.finish()?,
             },
-            Form::Parquet(writer, file) => {
+            ExportSink::Parquet(writer, file) => {
                 writer.finish()?;
                 file.finish()?;
             }
@@ -104,8 +107,8 @@ impl Exported {
     }
 }
 
-impl Target {
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
+impl ExportTarget {
+    fn write(&mut self, text: &str) -> Result<(), Error> {
         match self {
             Self::Stdout => print(text),
             Self::File(file) => file.write(text.as_bytes()),
@@ -113,41 +116,41 @@ impl Target {
     }
 }
 
-/// How far an export is: pages go back in time.
-pub(crate) fn reached(count: u64, at: Timestamp, settings: &Settings) -> Line {
-    let look = Look::of_stdout(settings);
-    let (count, at) = (thousands(count), date_and_clock(at, &look));
+/// The progress of an export: pages go back in time.
+pub(crate) fn export_progress(count: u64, at: Timestamp, settings: &Settings) -> Line {
+    let look = OutputStyle::for_stdout(settings);
+    let (count, at) = (thousands(count), date_and_time(at, &look));
     Line::plain(format!("{count} records, back to {at}"))
 }
 
-/// How far a copy is.
-pub(crate) fn progress(done: u64, all: u64, symbols: Symbols) -> Line {
+/// The progress of a download.
+pub(crate) fn download_progress(done: u64, all: u64, symbols: Symbols) -> Line {
     let percent = u128::from(done) * 100 / u128::from(all.max(1));
     let size = disk_size(Bytes(all));
-    Line::plain(format!("{percent}%{}{size}", symbols.dot()))
+    Line::plain(format!("{percent}%{}{size}", symbols.separator()))
 }
 
-/// What is in a file now.
-pub(crate) fn exported(count: u64, file: &Path) -> String {
+/// The message about a written export.
+pub(crate) fn exported_message(count: u64, file: &Path) -> String {
     let word = if count == 1 { "record" } else { "records" };
     format!(
         "{} {word}, newest first, in {}\n",
         thousands(count),
-        name(file)
+        file_name(file)
     )
 }
 
-/// The same of a copy.
-pub(crate) fn fetched(bytes: u64, file: &Path) -> String {
+/// The message about a written copy.
+pub(crate) fn backup_message(bytes: u64, file: &Path) -> String {
     format!(
         "a copy of the store, {}, in {}\n",
         disk_size(Bytes(bytes)),
-        name(file)
+        file_name(file)
     )
 }
 
-fn name(file: &Path) -> String {
-    visible(file.display().to_string().as_bytes(), usize::MAX)
+fn file_name(file: &Path) -> String {
+    sanitize(file.display().to_string().as_bytes(), usize::MAX)
 }
 
 #[cfg(test)]

@@ -1,52 +1,56 @@
-//! Whose the memory is that no process explains: the findings in sentences, what
-//! says so, and what frees it.
+//! The findings about memory that no process accounts for: in sentences, with the evidence and
+//! the remedy.
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::{Look, Symbols};
+use super::owner_cells::holder_owner;
+use super::style::{OutputStyle, Symbols};
+use super::text::{Line, Tone, escaped, wrap};
 use super::value::counted;
-use super::whose::holder_owner;
-use gpukill_proto::holders::{Cause, Finding, Holder, HoldersReport, Remedy};
+use gpukill_proto::holders::{Cause, Holder, HolderFinding, HoldersReport, Remedy};
 use std::collections::BTreeSet;
 
 /// The findings of one device, the likeliest first.
-pub(super) fn lines(report: &HoldersReport, look: &Look) -> Vec<Line> {
+pub(super) fn lines(report: &HoldersReport, look: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     for (at, finding) in report.findings.iter().enumerate() {
         lines.push(Line::default());
         let begins = match (at, finding.cause) {
-            (_, Cause::Unknown | Cause::BusyAlone) => "",
+            (_, Cause::Unknown | Cause::BusyWithoutHolder) => "",
             (0, Cause::Unlisted | Cause::Display) => "Perhaps ",
             (0, _) => "Most likely ",
             (_, _) => "Or ",
         };
         let what = match (at, finding.cause) {
-            // What came before it has another part.
+            // The findings before have another part.
             (1.., Cause::Unknown) => "who keeps the rest of its memory is not known".to_owned(),
-            (_, _) => sentence(finding, &owners(finding, report, look.symbols)),
+            (_, _) => sentence(finding, &owner_phrase(finding, report, look.symbols)),
         };
-        let what = capital(&format!("{begins}{what}."));
-        lines.extend(wrapped(&what, 0, Tone::Strong, look));
+        let what = capitalize(&format!("{begins}{what}."));
+        lines.extend(wrapped_lines(&what, 0, Tone::Strong, look));
         let holders: Vec<&Holder> = report.device.holders.iter().collect();
         lines.extend(details(finding, &holders, look));
     }
     lines
 }
 
-/// What says so, and what frees it, with the names of these holders' parents.
-pub(super) fn details(finding: &Finding, holders: &[&Holder], look: &Look) -> Vec<Line> {
+/// The evidence and the remedy, with the names of these holders' parents.
+pub(super) fn details(
+    finding: &HolderFinding,
+    holders: &[&Holder],
+    look: &OutputStyle,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     for said in &finding.evidence {
         lines.extend(bullet(said, look));
     }
     lines.extend(match &finding.remedy {
-        Some(remedy) => frees(finding, remedy, holders, look),
-        None => whoever_may(finding, look),
+        Some(remedy) => remedy_lines(finding, remedy, holders, look),
+        None => owner_hint(finding, look),
     });
     lines
 }
 
-/// What was found, in one sentence without its end.
-pub(super) fn sentence(finding: &Finding, owners: &str) -> String {
+/// The finding as a sentence without its full stop.
+pub(super) fn sentence(finding: &HolderFinding, owners: &str) -> String {
     let number = finding.pids.len();
     let processes = counted_processes(number);
     let keeps = if number == 1 { "keeps" } else { "keep" };
@@ -66,7 +70,7 @@ pub(super) fn sentence(finding: &Finding, owners: &str) -> String {
             format!("{processes}{owners} that {verb} ended and not been reaped {keeps} its memory")
         }
         Cause::OtherNamespace => {
-            // ` of container train` says where already.
+            // ` of container train` states the place already.
             let place = if owners.starts_with(" of container ") {
                 ""
             } else {
@@ -79,7 +83,7 @@ pub(super) fn sentence(finding: &Finding, owners: &str) -> String {
         Cause::Unlisted => {
             format!("{processes}{owners} that the driver does not list {keeps} its memory")
         }
-        Cause::BusyAlone => "it works, and nobody holds it".to_owned(),
+        Cause::BusyWithoutHolder => "it is busy, and no process holds it".to_owned(),
         Cause::Unknown => "who keeps its memory is not known".to_owned(),
     }
 }
@@ -91,8 +95,8 @@ fn counted_processes(number: usize) -> String {
     }
 }
 
-/// ` of carol`, ` of carol and dana`; empty where several are or none is known.
-fn owners(finding: &Finding, report: &HoldersReport, symbols: Symbols) -> String {
+/// ` of carol`, ` of carol and dana`; empty when none is known.
+fn owner_phrase(finding: &HolderFinding, report: &HoldersReport, symbols: Symbols) -> String {
     let pids: BTreeSet<u32> = finding.pids.iter().copied().collect();
     let meant = report.device.holders.iter();
     let meant = meant.filter(|holder| pids.contains(&holder.pid));
@@ -105,8 +109,13 @@ fn owners(finding: &Finding, report: &HoldersReport, symbols: Symbols) -> String
     }
 }
 
-/// What frees it. A command is not wrapped, so that it can be copied.
-fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -> Vec<Line> {
+/// The remedy. A command is not wrapped, so that it can be copied.
+fn remedy_lines(
+    finding: &HolderFinding,
+    remedy: &Remedy,
+    holders: &[&Holder],
+    look: &OutputStyle,
+) -> Vec<Line> {
     let words = match (remedy, finding.cause) {
         (Remedy::End(pids), _) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -118,7 +127,7 @@ fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -
             let name = parent_name(finding, *parent, holders);
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));
             format!(
-                "To free it: its parent {parent}{name} has to ask how it ended; it goes when \
+                "To free it: its parent {parent}{name} has to reap it; it goes when \
                  that ends"
             )
         }
@@ -127,10 +136,14 @@ fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -
         }
         (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
     };
-    wrapped(&words, 0, Tone::Plain, look)
+    wrapped_lines(&words, 0, Tone::Plain, look)
 }
 
-fn parent_name<'a>(finding: &Finding, parent: u32, holders: &[&'a Holder]) -> Option<&'a String> {
+fn parent_name<'a>(
+    finding: &HolderFinding,
+    parent: u32,
+    holders: &[&'a Holder],
+) -> Option<&'a String> {
     let mut holders = holders.iter();
     let child = holders.find(|holder| {
         finding.pids.contains(&holder.pid) && holder.parent.known() == Some(&parent)
@@ -138,16 +151,16 @@ fn parent_name<'a>(finding: &Finding, parent: u32, holders: &[&'a Holder]) -> Op
     child.parent_name.known()
 }
 
-/// Who could end what no command names: it may be at work.
-fn whoever_may(finding: &Finding, look: &Look) -> Vec<Line> {
+/// The people who could end a process for which no command is recommended, because it may be working.
+fn owner_hint(finding: &HolderFinding, look: &OutputStyle) -> Vec<Line> {
     match (finding.cause, finding.pids.len()) {
         (Cause::Orphans | Cause::OtherNamespace | Cause::Unlisted, number) => {
             let words = if number == 1 {
-                "If it is nobody's any more, its owner can end it"
+                "If it is no longer needed, its owner can end it"
             } else {
-                "If they are nobody's any more, their owners can end them"
+                "If they are no longer needed, their owners can end them"
             };
-            wrapped(words, 0, Tone::Plain, look)
+            wrapped_lines(words, 0, Tone::Plain, look)
         }
         (
             Cause::Zombie
@@ -155,32 +168,34 @@ fn whoever_may(finding: &Finding, look: &Look) -> Vec<Line> {
             | Cause::Mps
             | Cause::Display
             | Cause::TearingDown
-            | Cause::BusyAlone
+            | Cause::BusyWithoutHolder
             | Cause::Unknown,
             _,
         ) => Vec::new(),
     }
 }
 
-fn bullet(said: &str, look: &Look) -> Vec<Line> {
+fn bullet(said: &str, look: &OutputStyle) -> Vec<Line> {
     const INDENT: usize = 4;
-    let mut texts = wrap(&shown(said, look.symbols), INDENT, INDENT, look.width);
+    let mut texts = wrap(&escaped(said, look.symbols), INDENT, INDENT, look.width);
     if let Some(first) = texts.first_mut() {
         first.insert_str(0, "  - ");
     }
     let lines = texts.into_iter();
-    lines.map(|text| Line::toned(text, Tone::Faint)).collect()
-}
-
-fn wrapped(text: &str, indent: usize, tone: Tone, look: &Look) -> Vec<Line> {
-    let texts = wrap(&shown(text, look.symbols), indent, indent, look.width);
-    texts
-        .into_iter()
-        .map(|text| Line::toned(text, tone))
+    lines
+        .map(|text| Line::with_tone(text, Tone::Faint))
         .collect()
 }
 
-fn capital(text: &str) -> String {
+fn wrapped_lines(text: &str, indent: usize, tone: Tone, look: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&escaped(text, look.symbols), indent, indent, look.width);
+    texts
+        .into_iter()
+        .map(|text| Line::with_tone(text, tone))
+        .collect()
+}
+
+fn capitalize(text: &str) -> String {
     let mut rest = text.chars();
     match rest.next() {
         Some(first) => first.to_uppercase().chain(rest).collect(),

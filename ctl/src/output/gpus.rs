@@ -1,27 +1,32 @@
-//! The table with a row for each GPU, and for each part of one that is divided.
+//! The table with a row for each GPU, and for each instance of a divided GPU.
 
 mod instances;
 
 use super::age::{AgeColumn, age};
-use super::idle::idle;
-use super::line::{Line, Tone, shown};
-use super::look::{Look, Symbols};
-use super::loss::lost;
-use super::processes::marked_ended;
+use super::idle::idle_text;
+use super::loss::loss_text;
+use super::owner_cells::process_owner;
+use super::processes::with_end_time;
+use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::text::{Line, Tone, escaped};
 use super::value::{bar, counted, gib, reading, size};
 use super::view::{View, has_a_row};
-use super::whose::owner;
-use gpukill_policy::health::complaints;
-use gpukill_proto::document::top_process;
+use gpukill_policy::health::device_problems;
+use gpukill_proto::json::top_process;
+use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Milliwatts, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The table of the GPUs.
-pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
+pub(super) fn table(
+    snapshot: &Snapshot,
+    view: &View,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> Vec<Line> {
     let devices: Vec<&Device> = snapshot
         .devices
         .iter()
@@ -29,9 +34,9 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
         .collect();
     let present = devices
         .iter()
-        .filter(|device| device.lost.is_none() && !is_asleep(device));
+        .filter(|device| device.lost.is_none() && !is_suspended(device));
     let age_column = AgeColumn::for_ages(present.flat_map(|device| ages(device)));
-    // Once for all: of 250 devices and 2,000 processes, each of each is half a million.
+    // Grouped once: comparing 250 devices with 2,000 processes takes half a million steps.
     let mut by_device: BTreeMap<&DeviceId, Vec<&GpuProcess>> = BTreeMap::new();
     for process in &snapshot.processes {
         by_device.entry(&process.device).or_default().push(process);
@@ -40,16 +45,16 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     for device in devices {
         let sentence = match &device.lost {
             Some(loss) => Some((
-                lost(device, &snapshot.devices, loss, now, look),
+                loss_text(device, &snapshot.devices, loss, now, look),
                 Tone::Broken,
             )),
-            None if is_asleep(device) => Some((ASLEEP.to_owned(), Tone::Faint)),
+            None if is_suspended(device) => Some((SUSPENDED_TEXT.to_owned(), Tone::Faint)),
             None => None,
         };
         match sentence {
             Some((text, tone)) => table.push(Row::Sentence(
                 vec![index(device), name(device, look.symbols)],
-                Cell::toned(text, tone),
+                Cell::with_tone(text, tone),
             )),
             None => {
                 let processes = by_device.get(&device.id).map_or(&[][..], Vec::as_slice);
@@ -65,10 +70,10 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     lines
 }
 
-/// What is said instead of numbers of a device that sleeps.
-const ASLEEP: &str = "asleep: not woken for a reading";
+/// Shown instead of numbers for a suspended device.
+const SUSPENDED_TEXT: &str = "asleep: not woken for a reading";
 
-pub(super) fn is_asleep(device: &Device) -> bool {
+pub(super) fn is_suspended(device: &Device) -> bool {
     device.vitals.suspended.known() == Some(&true)
 }
 
@@ -88,7 +93,7 @@ fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
     if view.containers {
         columns.push(Column::left("CONTAINERS", WhenNarrow::Shrinks(19)));
     }
-    // Room for a user, a program, a size, and how long it is idle.
+    // Enough for a user, a program, a size and the idle time.
     columns.push(Column::left("TOP PROCESS", WhenNarrow::Shrinks(25)));
     columns
 }
@@ -105,9 +110,9 @@ fn rows(
     taken_at: Timestamp,
     symbols: Symbols,
 ) -> Vec<Row> {
-    let whole = whole(device, processes, view, age_column, taken_at, symbols);
-    let complaints = complaints(device).into_iter().map(|(_, complaint)| {
-        let sentence = Cell::toned(shown(&complaint, symbols), Tone::Broken);
+    let whole = device_row(device, processes, view, age_column, taken_at, symbols);
+    let complaints = device_problems(device).into_iter().map(|(_, complaint)| {
+        let sentence = Cell::with_tone(escaped(&complaint, symbols), Tone::Broken);
         Row::Sentence(vec![index(device)], sentence)
     });
     let parts = instances::rows(device, processes, view, age_column, taken_at, symbols);
@@ -117,7 +122,7 @@ fn rows(
         .collect()
 }
 
-fn whole(
+fn device_row(
     device: &Device,
     processes: &[&GpuProcess],
     view: &View,
@@ -138,22 +143,22 @@ fn whole(
         ecc(device),
         reading(&device.process_count, ToString::to_string),
     ];
-    cells.extend(age_column.cell(ages_of_whole(device), symbols));
+    cells.extend(age_column.cell(device_ages(device), symbols));
     if view.containers {
         cells.push(containers(processes, symbols));
     }
-    cells.push(top(device, processes, view, taken_at, symbols));
+    cells.push(top_process_cell(device, processes, view, taken_at, symbols));
     Row::Cells(cells)
 }
 
-/// The ages of all that is shown of a device and its parts.
+/// The ages of everything shown of a device and its instances.
 fn ages(device: &Device) -> impl Iterator<Item = Option<u32>> {
     let parts = device.instances.iter().flat_map(instances::ages);
-    ages_of_whole(device).into_iter().chain(parts)
+    device_ages(device).into_iter().chain(parts)
 }
 
 /// The ages of what the row shows of the device.
-fn ages_of_whole(device: &Device) -> [Option<u32>; 7] {
+fn device_ages(device: &Device) -> [Option<u32>; 7] {
     [
         age(&device.memory_used),
         age(&device.memory_total),
@@ -165,14 +170,13 @@ fn ages_of_whole(device: &Device) -> [Option<u32>; 7] {
     ]
 }
 
-/// The model, without what every model of the vendor begins with. It does not
-/// change, so its age says nothing. Memory that is shared with the host must not
-/// be read as the GPU's own.
+/// The model without the prefix common to the vendor's models. The name does not change, so its
+/// age does not matter. Memory shared with the host must not be read as the GPU's own.
 fn name(device: &Device, symbols: Symbols) -> Cell {
     let Some(name) = device.name.last_known() else {
         return reading(&device.name, |_| String::new());
     };
-    let name = shown(name.trim_start_matches("NVIDIA "), symbols);
+    let name = escaped(name.trim_start_matches("NVIDIA "), symbols);
     Cell::plain(if device.memory_unified {
         format!("{name} (unified)")
     } else {
@@ -204,8 +208,8 @@ fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
         percent.0.to_string() + "%"
     });
     match device.vitals.utilization.known() {
-        Some(percent) if percent.0 > 0 => Cell::toned(cell.text, Tone::Busy),
-        Some(_) if !processes.is_empty() => Cell::toned(cell.text, Tone::Doubtful),
+        Some(percent) if percent.0 > 0 => Cell::with_tone(cell.text, Tone::Busy),
+        Some(_) if !processes.is_empty() => Cell::with_tone(cell.text, Tone::Doubtful),
         Some(_) | None => cell,
     }
 }
@@ -226,7 +230,7 @@ fn power(device: &Device) -> Cell {
 fn ecc(device: &Device) -> Cell {
     let cell = reading(&device.vitals.ecc_volatile, ToString::to_string);
     match device.vitals.ecc_volatile.last_known() {
-        Some(errors) if *errors > 0 => Cell::toned(cell.text, Tone::Broken),
+        Some(errors) if *errors > 0 => Cell::with_tone(cell.text, Tone::Broken),
         Some(_) | None => cell,
     }
 }
@@ -234,18 +238,18 @@ fn ecc(device: &Device) -> Cell {
 fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {
     let names: BTreeSet<String> = processes
         .iter()
-        .filter_map(|process| process.place.container.last_known()?.as_ref())
-        .map(|container| shown(&container.to_string(), symbols))
+        .filter_map(|process| process.location.container.last_known()?.as_ref())
+        .map(|container| escaped(&container.to_string(), symbols))
         .collect();
     if names.is_empty() {
-        return Cell::plain(symbols.none());
+        return Cell::plain(symbols.placeholder());
     }
     Cell::plain(names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The process that holds the most, and the memory that no process explains. Of
-/// a device that is divided, how; its parts have rows of their own.
-fn top(
+/// The process that holds the most, and the memory that no process explains. For a divided
+/// device the number of instances, which have rows of their own.
+fn top_process_cell(
     device: &Device,
     processes: &[&GpuProcess],
     view: &View,
@@ -256,7 +260,7 @@ fn top(
     let mut parts: Vec<String> = divided.into_iter().collect();
     let mut tone = Tone::Plain;
     if let Some(process) = top_process(processes) {
-        let (text, of_holder) = holder(process, taken_at, symbols);
+        let (text, of_holder) = process_text(process, taken_at, symbols);
         parts.push(text);
         tone = of_holder;
     }
@@ -264,30 +268,30 @@ fn top(
         .memory_unattributed
         .last_known()
         .filter(|bytes| bytes.0 > 0);
-    // It is nobody's, so it is not part of one user's or one program's share.
+    // Unexplained memory is not part of one user's or one program's share.
     if let (Some(bytes), None) = (unattributed, &view.only) {
         parts.push(format!("{} unattributed", size(*bytes)));
         tone = Tone::Doubtful;
     }
     if parts.is_empty() {
-        return Cell::plain(symbols.none());
+        return Cell::plain(symbols.placeholder());
     }
-    Cell::toned(parts.join(", "), tone)
+    Cell::with_tone(parts.join(", "), tone)
 }
 
-/// Whose a process is, what it is called, what it holds, and how long for nothing.
-fn holder(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
-    let owner = owner(process, symbols);
-    let name = match process.last_key() {
+/// The owner, name, memory and idle time of a process.
+fn process_text(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
+    let owner = process_owner(process, symbols);
+    let name = match process.last_known_key() {
         Some(_) => {
-            let name = reading(&process.name, |name| shown(name, symbols)).text;
-            marked_ended(process, name)
+            let name = reading(&process.name, |name| escaped(name, symbols)).text;
+            with_end_time(process, name)
         }
         None => NO_PROCESS.to_owned(),
     };
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
     let text = [owner.as_str(), &name, &memory].join(" ");
-    match idle(process, taken_at) {
+    match idle_text(process, taken_at) {
         Some(idle) => (format!("{text}, {idle}"), Tone::Doubtful),
         None => (text, Tone::Plain),
     }

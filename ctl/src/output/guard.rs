@@ -1,44 +1,44 @@
-//! The guard, for people: how it stands, what it decided, what changed in its rules,
-//! and what rules would have done.
+//! The guard, for people: its status, its decisions, changes of its rules, and what rules would
+//! have done.
 
-mod decided;
+mod violations;
 
-mod own;
+mod own_jobs;
 
-mod replayed;
+mod replay;
 
-mod ruled;
+mod process_rows;
 
-mod turned;
+mod edit_effect;
 
-mod words;
+mod violation_text;
 
-pub(crate) use decided::violations;
-pub(crate) use own::own_jobs;
-pub(crate) use replayed::{Spared, replay, tested};
-pub(super) use ruled::rows as ruled;
-use turned::turned;
-pub(crate) use turned::{Turn, Was};
-pub(super) use words::reached;
+use edit_effect::effect_lines;
+pub(crate) use edit_effect::{EditEffect, PreviousState};
+pub(crate) use own_jobs::own_job_lines;
+pub(super) use process_rows::rows as ruled;
+pub(crate) use replay::{MilderPolicies, replay_lines, test_lines};
+pub(super) use violation_text::reachability;
+pub(crate) use violations::violations;
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::Look;
-use super::mark::WOULD_HAVE_ENDED;
-use super::rules::{self, is_nothing};
+use super::markers::WOULD_HAVE_ENDED;
+use super::rules::{self, is_no_change};
 use super::status::labelled;
-use super::value::{clock, counted, minute};
-use crate::connect::Doing;
+use super::style::OutputStyle;
+use super::text::{Line, Tone, escaped, wrap};
+use super::value::{clock, counted, future_time};
+use crate::connect::Mode;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
-    Snoozed,
+    SnoozedRule,
 };
 use gpukill_proto::units::Timestamp;
 
 /// The lines of `gpukillctl guard status`.
-pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<Line> {
+pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
     let mut rows = vec![
-        ("guard", mode_in_full(report), Tone::Plain),
-        ("rules", written(report), Tone::Plain),
+        ("guard", full_mode_text(report), Tone::Plain),
+        ("rules", rules_text(report), Tone::Plain),
     ];
     let judged = match report.judged_at {
         None => "no sample yet".to_owned(),
@@ -46,11 +46,11 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     };
     let dropped = match report.dropped {
         0 => String::new(),
-        dropped => format!(", {dropped} came too fast and were not"),
+        dropped => format!(", {dropped} skipped because they came too fast"),
     };
     rows.push(("judged", format!("{judged}{dropped}"), Tone::Plain));
-    if report.beyond > 0 {
-        let beyond = report.beyond;
+    if report.overflow > 0 {
+        let beyond = report.overflow;
         let what = format!(
             "there is no room for {beyond} more violations and findings: nobody is warned or ended for \
              them; write fewer rules"
@@ -60,20 +60,20 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     if let Some(at) = report.tripped_at {
         rows.push((
             "stopped",
-            stopped(
+            stopped_text(
                 (report.mode, report.is_trip_simulated),
                 &clock(at, now, look),
-                Said::OfTheGuard,
+                NoticePlacement::Status,
             ),
             Tone::Broken,
         ));
     }
     if let Some(doubt) = &report.doubt {
-        rows.push(("doubt", doubted(report.mode, doubt), Tone::Broken));
+        rows.push(("doubt", doubt_text(report.mode, doubt), Tone::Broken));
     }
-    rows.push(("today", today(report), Tone::Plain));
-    for (open, name) in report.idle_services.iter().zip(SERVICES) {
-        rows.push((name, idle_service(open, now, look), Tone::Plain));
+    rows.push(("today", today_text(report), Tone::Plain));
+    for (open, name) in report.idle_services.iter().zip(SERVICE_LABELS) {
+        rows.push((name, idle_service_text(open, now, look), Tone::Plain));
     }
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
@@ -89,9 +89,9 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
 }
 
 /// One line for `status`.
-pub(super) fn brief(report: &GuardReport) -> String {
-    let rules = match report.rules.all() {
-        0 => "no rules, so that nobody is limited".to_owned(),
+pub(super) fn status_line(report: &GuardReport) -> String {
+    let rules = match report.rules.total() {
+        0 => "no rules, so nobody is limited".to_owned(),
         several => counted(several as usize, "rule"),
     };
     let mut open = counted(report.open as usize, "open violation");
@@ -103,82 +103,90 @@ pub(super) fn brief(report: &GuardReport) -> String {
         Some(_) if report.mode > GuardMode::DryRun => ", but stopped: see gpukillctl guard status",
         Some(_) | None => "",
     };
-    let (mode, today) = (mode(report), today(report));
+    let (mode, today) = (mode_text(report), today_text(report));
     format!("{mode}{stopped}; {rules}, {open}; {today}")
 }
 
-/// That rules on behaviour concern many people, and what comes of that.
-fn doubted(mode: GuardMode, doubt: &RulesDoubt) -> String {
+/// Rules on behaviour concern unusually many people, and the consequence.
+fn doubt_text(mode: GuardMode, doubt: &RulesDoubt) -> String {
     let RulesDoubt { people, of, .. } = doubt;
     let then = match (mode, doubt.only_warn) {
         (GuardMode::Disabled | GuardMode::DryRun, _) => {
             "gpukillctl guard soft or guard enforce confirms them"
         }
         (GuardMode::Soft | GuardMode::Enforce, true) => {
-            "they only warn until an admin confirms them with gpukillctl guard soft or guard enforce"
+            "they only warn until an admin confirms them with gpukillctl guard soft or guard \
+            enforce"
         }
         (GuardMode::Soft | GuardMode::Enforce, false) => {
-            "if they do fit, confirm them with gpukillctl guard soft or guard enforce"
+            "if they fit, confirm them with gpukillctl guard soft or guard enforce"
         }
     };
     format!(
-        "the idle, waste, runaway and growth rules concerned {people} of {of} people within a day, \
-         and may not fit this box; {then}"
+        "the idle, waste, runaway and growth rules affected {people} of {of} users within a day, \
+         and may not fit this host; {then}"
     )
 }
 
-/// Where something is said of the guard.
+/// Where a text about the guard appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    OfTheGuard,
-    /// Above the violations that go on.
-    AmongViolations,
+enum NoticePlacement {
+    Status,
+    /// Above the open violations.
+    Violations,
 }
 
-/// That it ends nobody any more, and how it goes on.
-fn stopped((mode, is_simulated): (GuardMode, bool), since: &str, said: Said) -> String {
+/// The guard has stopped ending jobs, and how to resume.
+fn stopped_text(
+    (mode, is_simulated): (GuardMode, bool),
+    since: &str,
+    said: NoticePlacement,
+) -> String {
     let look = match said {
-        Said::OfTheGuard => "look at gpukillctl guard violations, and go on",
-        Said::AmongViolations => "an admin has it go on",
+        NoticePlacement::Status => "check gpukillctl guard violations, then resume",
+        NoticePlacement::Violations => "an admin resumes it",
     };
     match mode {
         GuardMode::Disabled | GuardMode::DryRun if !is_simulated => format!(
-            "it stopped at {since}, before one more job than \
+            "it stopped at {since}, to stay within \
              enforcement.max_ended_per_10_minutes"
         ),
         GuardMode::Disabled | GuardMode::DryRun => format!(
-            "it would have stopped at {since}, before one more job than \
+            "it would have stopped at {since}, to stay within \
              enforcement.max_ended_per_10_minutes"
         ),
         GuardMode::Soft | GuardMode::Enforce => format!(
-            "it ends nobody since {since}, before one more job than \
+            "it ends no job since {since}, to stay within \
              enforcement.max_ended_per_10_minutes: {look} with gpukillctl guard {}",
             mode.name()
         ),
     }
 }
 
-/// The first of several idle services has a name.
-const SERVICES: [&str; MAX_IDLE_SERVICES] = ["services", "", "", "", "", "", "", ""];
+/// Only the first of several idle services has a label.
+const SERVICE_LABELS: [&str; MAX_IDLE_SERVICES] = ["services", "", "", "", "", "", "", ""];
 
-/// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; for idleness
-/// only warned`
-fn idle_service(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+/// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; for idleness only
+/// warned`
+fn idle_service_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle) -> String {
     let evidence = &open.evidence;
     let what = match open.rule.kind {
-        RuleKind::Waste => "hardly works",
+        RuleKind::Waste => "almost idle",
         _ => "idle",
     };
     let since = clock(evidence.since, now, look);
-    let gpus = words::gpus(&evidence.runs);
-    let reached = evidence.runs.first().and_then(words::reached_as);
+    let gpus = violation_text::device_indices(&evidence.runs);
+    let reached = evidence
+        .runs
+        .first()
+        .and_then(violation_text::evidence_reachability);
     let reached = reached.map_or_else(String::new, |reached| format!(", {reached}"));
-    let end = decided::end(open, now, look);
-    let end = match end == look.symbols.none() {
+    let end = violations::end_text(open, now, look);
+    let end = match end == look.symbols.placeholder() {
         true => String::new(),
         false => format!("; {end}"),
     };
-    shown(
+    escaped(
         &format!(
             "{} on GPU {gpus}: {what} since {since}{reached}{end}",
             open.subject
@@ -187,31 +195,31 @@ fn idle_service(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
     )
 }
 
-fn mode(report: &GuardReport) -> String {
+fn mode_text(report: &GuardReport) -> String {
     match report.mode {
         GuardMode::DryRun => format!(
             "dry-run: records what {} would do, and warns and ends nobody",
-            report.rehearses.name()
+            report.armed_mode.name()
         ),
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => report.mode.name().to_owned(),
     }
 }
 
-fn mode_in_full(report: &GuardReport) -> String {
+fn full_mode_text(report: &GuardReport) -> String {
     match report.mode {
-        // What it rehearses says more.
-        GuardMode::DryRun => mode(report),
+        // The simulated mode says more.
+        GuardMode::DryRun => mode_text(report),
         stopped @ (GuardMode::Soft | GuardMode::Enforce) if report.tripped_at.is_some() => {
             format!("{}, stopped: it ends nobody", stopped.name())
         }
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => {
-            format!("{}: {}", report.mode.name(), does(report.mode))
+            format!("{}: {}", report.mode.name(), mode_effect(report.mode))
         }
     }
 }
 
 /// What the guard does in a mode.
-const fn does(mode: GuardMode) -> &'static str {
+const fn mode_effect(mode: GuardMode) -> &'static str {
     match mode {
         GuardMode::Disabled => "nothing is judged",
         GuardMode::DryRun => "nobody is warned or ended",
@@ -222,15 +230,15 @@ const fn does(mode: GuardMode) -> &'static str {
     }
 }
 
-fn written(report: &GuardReport) -> String {
-    let rules = counted(report.rules.all() as usize, "rule");
+fn rules_text(report: &GuardReport) -> String {
+    let rules = counted(report.rules.total() as usize, "rule");
     match &report.revision {
         None => format!("there is no {}: nobody is limited", report.file),
         Some(revision) => format!("{rules} in {}, revision {}", report.file, revision.0),
     }
 }
 
-fn today(report: &GuardReport) -> String {
+fn today_text(report: &GuardReport) -> String {
     let (warned, ended) = (report.warned_today, report.ended_today);
     let done = format!(
         "warned of {} and ended {} today",
@@ -260,12 +268,17 @@ fn count_jobs(count: u32) -> String {
 }
 
 /// Until when nothing is ended, a sentence for each rule.
-pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
-    let is_dry = |it: &Snoozed| it.mode <= GuardMode::DryRun;
+pub(crate) fn snooze_lines(
+    snoozed: &[SnoozedRule],
+    doing: Mode,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> Vec<Line> {
+    let is_dry = |it: &SnoozedRule| it.mode <= GuardMode::DryRun;
     let is_all_dry = snoozed.iter().all(is_dry);
     let texts = snoozed.iter().map(|it| {
-        let until = minute(it.until, now, look);
-        let rule = shown(&it.rule.to_string(), look.symbols);
+        let until = future_time(it.until, now, look);
+        let rule = escaped(&it.rule.to_string(), look.symbols);
         let left = match it.left {
             0 => "this was the last time".to_owned(),
             several => format!("{several} left"),
@@ -276,37 +289,37 @@ pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &
                  is used up"
             ),
             (_, true) => format!("{rule}: nobody is ended for it (dry run)"),
-            (Doing::Saying, false) => {
+            (Mode::DryRun, false) => {
                 format!("{rule}: nothing would be ended before {until}, {left}")
             }
-            (Doing::Doing, false) => format!("{rule}: nothing is ended before {until}, {left}"),
+            (Mode::Apply, false) => format!("{rule}: nothing is ended before {until}, {left}"),
         }
     });
     let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
     lines.map(Line::plain).collect()
 }
 
-/// What an edit changed, or would; and whom that affects.
-pub(crate) fn edited(
+/// What an edit changed, or would change, and its effect on jobs.
+pub(crate) fn edit_lines(
     report: &EditReport,
-    doing: Doing,
-    turn: Option<&Turn>,
+    doing: Mode,
+    turn: Option<&EditEffect>,
     now: Timestamp,
-    look: &Look,
+    look: &OutputStyle,
 ) -> Vec<Line> {
-    let turned = turn.map(|turn| turned(turn, doing, now, look));
-    let mut lines = match turn.map(|turn| turn.was) {
-        // That it ends jobs again is a change.
-        Some(Was::Stopped) if is_nothing(report) => Vec::new(),
+    let turned = turn.map(|turn| effect_lines(turn, doing, now, look));
+    let mut lines = match turn.map(|turn| turn.previous) {
+        // The guard ends jobs again, which is a change.
+        Some(PreviousState::Stopped) if is_no_change(report) => Vec::new(),
         Some(
-            Was::Stopped
-            | Was::Other
-            | Was::Same
-            | Was::Edited
-            | Was::EditedMode
-            | Was::StaysStopped,
+            PreviousState::Stopped
+            | PreviousState::OtherMode
+            | PreviousState::SameMode
+            | PreviousState::Edited
+            | PreviousState::EditedMode
+            | PreviousState::StaysStopped,
         )
-        | None => rules::edited(report, doing, look),
+        | None => rules::edit_lines(report, doing, look),
     };
     lines.extend(turned.into_iter().flatten());
     lines

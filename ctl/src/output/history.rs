@@ -1,69 +1,69 @@
-//! The records of `audit` and the entries of `audit actions`, in every form: a
-//! table at the end, documents page by page.
+//! The records of `audit` and the entries of `audit actions` in every format: a table at the
+//! end, documents page by page.
 
 mod rows;
 
 use super::csv::{self, Header};
-use super::line::Line;
-use super::look::Look;
-use super::value::{date_and_clock, thousands};
+use super::style::OutputStyle;
+use super::text::Line;
+use super::value::{date_and_time, thousands};
 use super::{json, print, print_lines};
-use crate::exit::Failure;
+use crate::exit::Error;
 use crate::settings::Format;
 use gpukill_proto::audit::AuditRecord;
-use gpukill_proto::document::{AuditDocument, SCHEMA};
+use gpukill_proto::json::{AuditDocument, SCHEMA};
 use gpukill_proto::units::Timestamp;
 use serde::Serialize;
 
-/// A time from one moment to another.
+/// A time range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    /// Its first moment.
+pub(crate) struct TimeSpan {
+    /// The first moment.
     pub since: Timestamp,
-    /// The first moment after it.
+    /// The first moment after the range.
     pub until: Timestamp,
 }
 
-/// Whether there are more records than were asked for.
+/// Whether there are more records than were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// These are all.
+pub(crate) enum Remaining {
+    /// No more records.
     None,
-    /// There are.
+    /// More records exist.
     More,
 }
 
-/// What is printed of a table without a record.
+/// What to print for a table without records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IfEmpty {
-    /// That there is none, and of which time.
+pub(crate) enum EmptyOutput {
+    /// A heading that states it, with the time range.
     Heading,
-    /// Nothing: a failure says it.
+    /// Nothing, because an error states it.
     Nothing,
 }
 
-/// Something of which there are pages, newest first.
-pub(crate) trait Entry: Sized {
-    /// It, for programs.
+/// An entry of a paged list, newest first.
+pub(crate) trait PagedEntry: Sized {
+    /// The document of an entry, for programs.
     type Document: Serialize;
 
-    /// What the document of all calls them.
+    /// The key of the list in the whole document.
     const NAME: &'static str;
 
-    /// It, for programs.
+    /// The document of this entry.
     fn document(&self) -> Self::Document;
 
-    /// A row for each.
-    fn csv(documents: &[Self::Document], header: Header) -> Result<String, Failure>;
+    /// A CSV row for each entry.
+    fn csv(documents: &[Self::Document], header: Header) -> Result<String, Error>;
 
-    /// As much of it as a table shows.
-    fn for_a_table(self) -> Self;
+    /// Drops what a table does not show.
+    fn trim_for_table(self) -> Self;
 
-    /// All of them, for people.
-    fn lines(entries: &[Self], span: Span, look: &Look) -> Vec<Line>;
+    /// The table of all entries, for people.
+    fn lines(entries: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line>;
 }
 
-impl Entry for AuditRecord {
+impl PagedEntry for AuditRecord {
     type Document = AuditDocument;
 
     const NAME: &'static str = "records";
@@ -72,23 +72,28 @@ impl Entry for AuditRecord {
         AuditDocument::from(self)
     }
 
-    fn csv(documents: &[AuditDocument], header: Header) -> Result<String, Failure> {
+    fn csv(documents: &[AuditDocument], header: Header) -> Result<String, Error> {
         csv::records(documents, header)
     }
 
-    fn for_a_table(self) -> Self {
+    fn trim_for_table(self) -> Self {
         self
     }
 
-    fn lines(records: &[Self], span: Span, look: &Look) -> Vec<Line> {
+    fn lines(records: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
         rows::lines(records, span, look)
     }
 }
 
-/// How many there are, of which time: the heading of a table of them. `one` and
-/// `several` are what they are called.
-pub(super) fn heading(count: usize, [one, several]: [&str; 2], span: Span, look: &Look) -> Line {
-    let dot = look.symbols.dot();
+/// The heading of a table: the number of entries and the time range. `one` and `several` name
+/// the entries.
+pub(super) fn heading(
+    count: usize,
+    [one, several]: [&str; 2],
+    span: TimeSpan,
+    look: &OutputStyle,
+) -> Line {
+    let dot = look.symbols.separator();
     let count = match count {
         0 => format!("no {several}"),
         1 => format!("1 {one}"),
@@ -97,47 +102,49 @@ pub(super) fn heading(count: usize, [one, several]: [&str; 2], span: Span, look:
             format!("{count} {several}, newest first")
         }
     };
-    let [since, until] = [span.since, span.until].map(|moment| date_and_clock(moment, look));
+    let [since, until] = [span.since, span.until].map(|moment| date_and_time(moment, look));
     Line::plain(format!("{count}{dot}{since} to {until}")).cut(look.width, look.symbols)
 }
 
-/// Records on their way to standard output. A table needs all of them to know
-/// its widths; the other forms are printed page by page.
-pub(crate) struct Records<R> {
+/// Entries that are printed to standard output. A table needs all of them to compute its
+/// widths; the other formats are printed page by page.
+pub(crate) struct RecordPrinter<R> {
     format: Format,
-    span: Span,
-    look: Look,
-    kept: Vec<R>,
+    span: TimeSpan,
+    look: OutputStyle,
+    table_entries: Vec<R>,
     count: usize,
     is_begun: bool,
 }
 
-impl<R: Entry> Records<R> {
-    /// None yet.
-    pub(crate) fn begin(format: Format, span: Span, look: Look) -> Self {
+impl<R: PagedEntry> RecordPrinter<R> {
+    /// Starts without entries.
+    pub(crate) fn new(format: Format, span: TimeSpan, look: OutputStyle) -> Self {
         Self {
             format,
             span,
             look,
-            kept: Vec::new(),
+            table_entries: Vec::new(),
             count: 0,
             is_begun: false,
         }
     }
 
-    /// Takes the next page.
-    pub(crate) fn add(&mut self, records: Vec<R>) -> Result<(), Failure> {
+    /// Adds a page.
+    pub(crate) fn add(&mut self, records: Vec<R>) -> Result<(), Error> {
         let text = self.page(&records)?;
         self.is_begun = true;
         self.count += records.len();
         match self.format {
-            Format::Table => self.kept.extend(records.into_iter().map(R::for_a_table)),
+            Format::Table => self
+                .table_entries
+                .extend(records.into_iter().map(R::trim_for_table)),
             Format::Json | Format::Ndjson | Format::Csv => print(&text)?,
         }
         Ok(())
     }
 
-    fn page(&self, records: &[R]) -> Result<String, Failure> {
+    fn page(&self, records: &[R]) -> Result<String, Error> {
         let documents = records.iter().map(R::document);
         match self.format {
             Format::Table => Ok(String::new()),
@@ -169,15 +176,18 @@ impl<R: Entry> Records<R> {
         }
     }
 
-    /// Ends what was begun, and says how many records there were.
-    pub(crate) fn end(self, rest: Rest, if_empty: IfEmpty) -> Result<usize, Failure> {
+    /// Finishes the output and returns the number of entries.
+    pub(crate) fn finish(self, rest: Remaining, if_empty: EmptyOutput) -> Result<usize, Error> {
         match self.format {
-            Format::Table if self.count == 0 && if_empty == IfEmpty::Nothing => {}
+            Format::Table if self.count == 0 && if_empty == EmptyOutput::Nothing => {}
             Format::Table if self.is_begun => {
-                print_lines(&R::lines(&self.kept, self.span, &self.look), &self.look)?;
+                print_lines(
+                    &R::lines(&self.table_entries, self.span, &self.look),
+                    &self.look,
+                )?;
             }
             Format::Json if self.is_begun => {
-                let more = rest == Rest::More;
+                let more = rest == Remaining::More;
                 print(&format!("\n],\"more\":{more}}}\n"))?;
             }
             Format::Table | Format::Json | Format::Ndjson | Format::Csv => {}

@@ -1,28 +1,27 @@
-//! Documents for programs. What is printed is harmless on a terminal too.
+//! Documents for programs. The output is harmless on a terminal too.
 
-use crate::exit::Failure;
-use gpukill_proto::text::visible;
+use crate::exit::Error;
+use gpukill_proto::text::sanitize;
 use serde::Serialize;
 
 /// A document on several lines.
-pub(crate) fn pretty(document: &impl Serialize) -> Result<String, Failure> {
-    finish(serde_json::to_string_pretty(document))
+pub(crate) fn pretty(document: &impl Serialize) -> Result<String, Error> {
+    finish_document(serde_json::to_string_pretty(document))
 }
 
 /// A document on one line.
-pub(crate) fn on_one_line(document: &impl Serialize) -> Result<String, Failure> {
-    finish(serde_json::to_string(document))
+pub(crate) fn on_one_line(document: &impl Serialize) -> Result<String, Error> {
+    finish_document(serde_json::to_string(document))
 }
 
-fn finish(text: serde_json::Result<String>) -> Result<String, Failure> {
-    let text = text.map_err(|error| Failure::Output(error.into()))?;
-    Ok(escaped(text) + "\n")
+fn finish_document(text: serde_json::Result<String>) -> Result<String, Error> {
+    let text = text.map_err(|error| Error::Output(error.into()))?;
+    Ok(escape_controls(text) + "\n")
 }
 
-/// The same document, with every character that could steer a terminal as an
-/// escape. Outside its strings JSON has only ASCII, and inside them an escape
-/// is the same character.
-fn escaped(text: String) -> String {
+/// Escapes every character that could control a terminal. Outside its strings JSON has only
+/// ASCII, and inside them an escape is the same character.
+fn escape_controls(text: String) -> String {
     if text.bytes().all(|byte| byte.is_ascii() && byte != 0x7f) {
         return text;
     }
@@ -41,7 +40,7 @@ fn escaped(text: String) -> String {
 fn is_harmless(c: char) -> bool {
     let mut buffer = [0; 4];
     let text = c.encode_utf8(&mut buffer);
-    c == '\n' || visible(text.as_bytes(), 16) == *text
+    c == '\n' || sanitize(text.as_bytes(), 16) == *text
 }
 
 #[cfg(test)]
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_steer_a_terminal_is_escaped_and_means_the_same() {
+    fn control_characters_are_escaped_without_change() {
         let hostile = "naïve \u{1b}[2J \u{9b}2J \u{7f} \u{202e}x\u{e0041}";
         let text = on_one_line(&hostile).expect("it is a string");
         assert_eq!(

@@ -1,12 +1,11 @@
-//! What `kill` shows: who is meant, what is asked, what became of each, and what
-//! to do next.
+//! The output of `kill`: the plan, the question, the outcome and the next steps.
 //!
-//! - [`heading`]: who is meant, in one line.
-//! - [`rows`]: one line for each process, and what is to be known of it.
+//! - [`heading`]: the selected processes, in one line.
+//! - [`rows`]: one line for each process, with details.
 //! - [`advice`]: a sentence, and a command that can be copied.
-//! - [`under_way`]: how many have ended, and who is waited for.
-//! - [`memory`]: what came back.
-//! - [`after`]: what the report says besides.
+//! - [`progress`]: how many processes have ended, and which is waited for.
+//! - [`memory`]: the memory that was released.
+//! - [`follow_up`]: other facts in the report.
 
 mod heading;
 
@@ -14,118 +13,124 @@ mod rows;
 
 mod advice;
 
-mod under_way;
+mod progress;
 
 mod memory;
 
-mod after;
+mod follow_up;
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::{Look, Symbols};
-use super::processes::command;
+use super::owner_cells::owner_name;
+use super::processes::command_line;
+use super::style::{OutputStyle, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::text::{Line, Tone, escaped, wrap};
 use super::value::reading;
-use super::whose::owner_name;
-use gpukill_proto::kill::{Fate, KillPlan, KillReport, KillTarget};
+use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, PlannedAction};
 use gpukill_proto::reading::Reading;
-use rows::{Told, laid_out, of_outcome, of_target};
+use rows::{ProcessRow, align_rows, outcome_row, target_row};
 
-pub(crate) use under_way::under_way;
+pub(crate) use progress::progress_line;
 
 /// How much of a plan is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// What it means as a whole.
+pub(crate) enum PlanDetail {
+    /// The heading only.
     Heading,
-    /// Each process that it ends.
+    /// And each process that it ends.
     Ended,
-    /// And those that it does not end, and what is to be known besides.
+    /// And the processes that it does not end, and other facts.
     All,
 }
 
-/// What a person sees who is asked: who was named by pid is known to whoever typed
-/// it, and who belongs to one job is said by that.
-pub(crate) fn asked(plan: &KillPlan) -> Detail {
-    let ended = || plan.targets.iter().filter(|target| ends(target));
+/// What to show before the question. A user who typed PIDs knows these processes, and one whole
+/// job is described by its heading.
+pub(crate) fn question_detail(plan: &KillPlan) -> PlanDetail {
+    let ended = || plan.targets.iter().filter(|target| is_ended(target));
     let typed = plan.request.selector.is_pids_only() && ended().all(|target| target.named);
-    let whole = heading::one_job(plan).is_some_and(|job| heading::is_whole(job, plan));
+    let whole = heading::common_job(plan).is_some_and(|job| heading::is_whole(job, plan));
     if typed || whole || ended().count() <= 1 {
-        Detail::Heading
+        PlanDetail::Heading
     } else {
-        Detail::Ended
+        PlanDetail::Ended
     }
 }
 
-/// What is asked before a plan is carried out.
+/// The question before a plan is carried out.
 pub(crate) fn question(plan: &KillPlan) -> &'static str {
-    match plan.targets.iter().filter(|target| ends(target)).count() {
+    match plan
+        .targets
+        .iter()
+        .filter(|target| is_ended(target))
+        .count()
+    {
         1 => "End it?",
         _ => "End them?",
     }
 }
 
-/// Who is meant.
-pub(crate) fn planned(plan: &KillPlan, detail: Detail, look: &Look) -> Vec<Line> {
-    let mut lines = headed(plan, look);
-    if detail == Detail::Heading {
+/// The lines of a plan.
+pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, look: &OutputStyle) -> Vec<Line> {
+    let mut lines = heading_lines(plan, look);
+    if detail == PlanDetail::Heading {
         return lines;
     }
-    if plan.targets.iter().any(ends) {
+    if plan.targets.iter().any(is_ended) {
         lines.extend(table(plan, look));
     }
-    if detail == Detail::Ended {
+    if detail == PlanDetail::Ended {
         return lines;
     }
-    let others: Vec<Told> = plan
+    let others: Vec<ProcessRow> = plan
         .targets
         .iter()
-        .filter_map(|target| of_target(target, look.symbols))
+        .filter_map(|target| target_row(target, look.symbols))
         .collect();
-    lines.extend(laid_out(&others, look));
+    lines.extend(align_rows(&others, look));
     for rest in &plan.rest {
-        lines.extend(after::rest_of(rest, true, look));
+        lines.extend(follow_up::rest_lines(rest, true, look));
     }
-    lines.extend(after::unjudged(plan.unjudged, look));
+    lines.extend(follow_up::unjudged_lines(plan.unjudged, look));
     lines
 }
 
-fn headed(plan: &KillPlan, look: &Look) -> Vec<Line> {
+fn heading_lines(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
     let texts = wrap(&heading::heading(plan, look.symbols), 0, 2, look.width);
     let texts = texts.into_iter();
-    texts.map(|text| Line::toned(text, Tone::Strong)).collect()
+    texts
+        .map(|text| Line::with_tone(text, Tone::Strong))
+        .collect()
 }
 
 /// A plan that was carried out.
-pub(crate) struct Outcome<'a> {
-    /// What was planned.
+pub(crate) struct KillResult<'a> {
+    /// The plan.
     pub plan: &'a KillPlan,
-    /// What became of it.
+    /// The report on the plan.
     pub report: &'a KillReport,
-    /// Who looks: the uid.
+    /// The uid of the reader.
     pub me: u32,
 }
 
-/// What became of each, and what is to be known besides. Who was meant stands
-/// above it already.
-pub(crate) fn carried_out(outcome: &Outcome<'_>, look: &Look) -> Vec<Line> {
-    let Outcome { plan, report, .. } = outcome;
-    let told: Vec<Told> = report
+/// The outcome of each process, and other facts. The heading of the plan is printed already.
+pub(crate) fn outcome_lines(outcome: &KillResult<'_>, look: &OutputStyle) -> Vec<Line> {
+    let KillResult { plan, report, .. } = outcome;
+    let rows: Vec<ProcessRow> = report
         .outcomes
         .iter()
-        .map(|outcome| of_outcome(outcome, plan, look.symbols))
+        .map(|outcome| outcome_row(outcome, plan, look.symbols))
         .collect();
-    let mut lines = laid_out(&told, look);
+    let mut lines = align_rows(&rows, look);
     lines.extend(memory::lines(plan, report, look));
-    lines.extend(after::lines(outcome, look));
+    lines.extend(follow_up::lines(outcome, look));
     lines
 }
 
-fn ends(target: &KillTarget) -> bool {
-    matches!(target.fate, Fate::End(_))
+fn is_ended(target: &KillTarget) -> bool {
+    matches!(target.action, PlannedAction::End(_))
 }
 
-/// Those that a plan ends.
-fn table(plan: &KillPlan, look: &Look) -> Vec<Line> {
+/// The processes that a plan ends.
+fn table(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
     let mut table = Table::new(vec![
         Column::right("PID", WhenNarrow::Stays),
         Column::left("USER", WhenNarrow::Shrinks(8)),
@@ -135,49 +140,52 @@ fn table(plan: &KillPlan, look: &Look) -> Vec<Line> {
         Column::left("SIGNALS", WhenNarrow::Goes(3)),
         Column::left("COMMAND", WhenNarrow::Shrinks(12)),
     ]);
-    for target in plan.targets.iter().filter(|target| ends(target)) {
+    for target in plan.targets.iter().filter(|target| is_ended(target)) {
         table.push(Row::Cells(cells(target, plan, look.symbols)));
     }
     table.lines(look)
 }
 
 fn cells(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> Vec<Cell> {
-    let none = || Cell::toned(symbols.none(), Tone::Faint);
+    let none = || Cell::with_tone(symbols.placeholder(), Tone::Faint);
     let mut gpus: Vec<u32> = target.holds.iter().map(|hold| hold.index).collect();
     gpus.sort_unstable();
     gpus.dedup();
     let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
-    let signals = match &target.fate {
-        Fate::End(signals) => signals.iter().map(ToString::to_string).collect(),
-        Fate::Protected(_) | Fate::Denied(_) | Fate::Unclear(_) | Fate::Zombie(_) => Vec::new(),
+    let signals = match &target.action {
+        PlannedAction::End(signals) => signals.iter().map(ToString::to_string).collect(),
+        PlannedAction::Protected(_)
+        | PlannedAction::Denied(_)
+        | PlannedAction::Unclear(_)
+        | PlannedAction::Zombie(_) => Vec::new(),
     };
     vec![
         Cell::plain(target.key.pid.to_string()),
-        Cell::plain(owner_within(target, plan, symbols)),
+        Cell::plain(owner_cell(target, plan, symbols)),
         if gpus.is_empty() {
             none()
         } else {
             Cell::plain(gpus.join(","))
         },
-        match heading::held(std::iter::once(target)) {
+        match heading::held_memory(std::iter::once(target)) {
             Some(held) => held.cell(),
             None => none(),
         },
-        reading(&target.job, |job| shown(&job.to_string(), symbols)),
+        reading(&target.job, |job| escaped(&job.to_string(), symbols)),
         Cell::plain(signals.join(", ")),
-        Cell::plain(what(&target.command, &target.name, symbols)),
+        Cell::plain(command_text(&target.command, &target.name, symbols)),
     ]
 }
 
-/// The owner, and the user too where a plan ends processes of several users who have this
-/// owner: a container is one owner, and may be shared by several people.
-fn owner_within(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> String {
-    let owner = owner(target, symbols);
+/// The owner, and also the user when the plan ends processes of several users under one owner:
+/// a container is one owner, and several people may share it.
+fn owner_cell(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> String {
+    let owner = owner_text(target, symbols);
     let (Some(named), Some(uid)) = (target.owner.last_known(), target.uid.last_known()) else {
         return owner;
     };
     let is_another = |other: &KillTarget| {
-        ends(other)
+        is_ended(other)
             && other.owner.last_known() == Some(named)
             && other.uid.last_known().is_some_and(|other| other != uid)
     };
@@ -187,13 +195,13 @@ fn owner_within(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> Strin
     }
 }
 
-/// Whom to ask about it.
-fn owner(target: &KillTarget, symbols: Symbols) -> String {
+/// The owner, as the person to ask about the process.
+fn owner_text(target: &KillTarget, symbols: Symbols) -> String {
     let owner = target.owner.last_known().map(String::as_str);
     owner_name(owner, None, target.uid.last_known().copied(), symbols)
 }
 
-/// What it runs.
-fn what(arguments: &Reading<String>, name: &str, symbols: Symbols) -> String {
-    command(arguments, &Reading::Value(name.to_owned()), symbols)
+/// What the process runs.
+fn command_text(arguments: &Reading<String>, name: &str, symbols: Symbols) -> String {
+    command_line(arguments, &Reading::Value(name.to_owned()), symbols)
 }

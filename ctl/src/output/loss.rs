@@ -1,42 +1,42 @@
 //! Why a device cannot be read, in one sentence.
 
-use super::line::shown;
-use super::look::Look;
+use super::style::OutputStyle;
+use super::text::escaped;
 use super::value::clock;
-use gpukill_policy::xid::is_of_a_program;
-use gpukill_proto::snapshot::{Device, EventKind, GpuEvent, Loss, LossKind};
+use gpukill_policy::xid::is_program_fault;
+use gpukill_proto::model::{Device, EventKind, GpuEvent, Loss, LossKind};
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// An error that came so long before a device was found lost says why it was
-/// lost; an older one says nothing of that. A lost device is found at the next
-/// poll, seconds later.
-const JUST_BEFORE: Duration = Duration::from_secs(60);
+/// An error this shortly before the loss of a device explains the loss; an older error does
+/// not. A loss is found at the next poll, seconds later.
+const MAX_ERROR_AGE: Duration = Duration::from_secs(60);
 
-/// Since when a device cannot be read, why, and what it needs. One of the devices `all`.
-pub(super) fn lost(
+/// Since when a device cannot be read, why, and the remedy. `all` are all devices, including
+/// this one.
+pub(super) fn loss_text(
     device: &Device,
     all: &[Device],
     loss: &Loss,
     now: Timestamp,
-    look: &Look,
+    look: &OutputStyle,
 ) -> String {
     let since = clock(loss.since, now, look);
     let error = device.last_xid.as_ref();
     let why = match error.filter(|error| explains(error, loss)) {
         Some(error) => error.kind.to_string(),
-        None => shown(&loss.reason, look.symbols),
+        None => escaped(&loss.reason, look.symbols),
     };
     if loss.kind == LossKind::Gone {
         let index = device.index;
         let mut others = all.iter().filter(|it| it.id != device.id);
         let called = match others.any(|it| it.index == index) {
-            true => shown(&device.id.0, look.symbols),
+            true => escaped(&device.id.0, look.symbols),
             false => index.to_string(),
         };
         return format!("gone since {since} ({why}): gpukillctl forget --gpu {called}");
     }
-    let (words, remedy) = (loss.kind.words(), loss.kind.remedy());
+    let (words, remedy) = (loss.kind.label(), loss.kind.remedy());
     format!("{words} since {since} ({why}){remedy}")
 }
 
@@ -44,15 +44,15 @@ fn explains(error: &GpuEvent, loss: &Loss) -> bool {
     let EventKind::Xid(code) = error.kind else {
         return false;
     };
-    // Only what took the device away explains why it is gone.
+    // Only an error that takes the device away explains the loss.
     loss.kind == LossKind::Lost
-        && !is_of_a_program(code)
-        && loss.since.since(error.at) <= JUST_BEFORE
+        && !is_program_fault(code)
+        && loss.since.since(error.at) <= MAX_ERROR_AGE
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{NOW, look, snapshot};
+    use super::super::fixtures::{NOW, look, snapshot};
     use super::*;
 
     fn said_of(kind: LossKind, seconds_before: i64, event: EventKind) -> String {
@@ -68,7 +68,7 @@ mod tests {
             at: loss.since.plus_seconds(-seconds_before),
             kind: event,
         });
-        lost(&device, &[], &loss, NOW, &look(None))
+        loss_text(&device, &[], &loss, NOW, &look(None))
     }
 
     fn said(seconds_before: i64, event: EventKind) -> String {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lost_is_not_told_to_need_a_reset() {
+    fn only_a_lost_device_needs_a_reset() {
         let cases = [
             (
                 LossKind::NotPermitted,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_put_down_to_the_error_that_came_with_it_and_to_no_other() {
+    fn loss_is_explained_by_a_recent_error_only() {
         let with_xid = "lost since 13:58:04 (XID 79): needs a reset or a reboot";
         let without = "lost since 13:58:04 (GPU is lost): needs a reset or a reboot";
         assert_eq!(said(60, EventKind::Xid(79)), with_xid);
@@ -107,10 +107,10 @@ mod tests {
             kind: LossKind::Gone,
         };
         assert_eq!(
-            lost(&device, &[], &loss, NOW, &look(None)),
+            loss_text(&device, &[], &loss, NOW, &look(None)),
             "gone since 13:58:04 (it is not on the PCI bus): gpukillctl forget --gpu 7"
         );
-        // A program's own fault takes no GPU away.
+        // An error caused by a program takes no GPU away.
         assert_eq!(said(0, EventKind::Xid(31)), without);
         assert_eq!(said(0, EventKind::MigChange), without);
     }

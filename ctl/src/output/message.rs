@@ -1,41 +1,44 @@
-//! What is said on stderr: failures, hints, warnings, and each step where that
-//! is wanted. A message that cannot be written is let go.
+//! Messages on stderr: errors, hints, warnings and debug steps. A message that cannot be
+//! written is dropped.
 
-use super::line::shown;
-use super::look::{Symbols, is_watched};
 use super::print;
-use crate::exit::{Exit, Failure, Runs};
+use super::style::{Symbols, is_stderr_terminal};
+use super::text::escaped;
+use crate::exit::{DaemonKind, Error, Exit};
 use crate::settings::LogLevel;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::io::{self, Write as _};
 
-/// Says as much as is wanted.
+/// Prints the messages that the log level includes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
     level: LogLevel,
-    runs: Runs,
+    daemon_kind: DaemonKind,
 }
 
 impl Default for Messages {
     fn default() -> Self {
-        Self::new(LogLevel::Info, Runs::ByHand)
+        Self::new(LogLevel::Info, DaemonKind::Manual)
     }
 }
 
 impl Messages {
-    /// Says what `level` asks for, of a daemon that runs so.
-    pub(crate) fn new(level: LogLevel, runs: Runs) -> Self {
-        Self { level, runs }
+    /// Messages of this level, for a daemon of this kind.
+    pub(crate) fn new(level: LogLevel, runs: DaemonKind) -> Self {
+        Self {
+            level,
+            daemon_kind: runs,
+        }
     }
 
-    /// Why it ended, and what to do next.
-    pub(crate) fn failure(self, failure: &Failure) {
-        if matches!(failure, Failure::ReaderGone) {
-            // Whoever read the output has gone on purpose.
+    /// The error that ended the run, and a hint.
+    pub(crate) fn error(self, failure: &Error) {
+        if matches!(failure, Error::ReaderGone) {
+            // The reader of the output left on purpose.
             return;
         }
-        say("gpukillctl: ", &failure.to_string());
-        if let Some(hint) = failure.hint(self.runs) {
+        print_message("gpukillctl: ", &failure.to_string());
+        if let Some(hint) = failure.hint(self.daemon_kind) {
             self.hint(&hint);
         }
     }
@@ -43,72 +46,71 @@ impl Messages {
     /// What the person can do next.
     pub(crate) fn hint(self, what: &str) {
         if self.level >= LogLevel::Warn {
-            say("hint: ", what);
+            print_message("hint: ", what);
         }
     }
 
-    /// Something to know that stops nothing.
+    /// A warning, which stops nothing.
     pub(crate) fn warn(self, what: &str) {
         if self.level >= LogLevel::Warn {
-            say("gpukillctl: ", what);
+            print_message("gpukillctl: ", what);
         }
     }
 
-    /// That something takes its time, to a person who looks on.
-    pub(crate) fn wait(self, what: &str) {
-        if self.level >= LogLevel::Info && is_watched() {
-            say("gpukillctl: ", what);
+    /// A notice about a long wait, for a person at a terminal.
+    pub(crate) fn long_wait(self, what: &str) {
+        if self.level >= LogLevel::Info && is_stderr_terminal() {
+            print_message("gpukillctl: ", what);
         }
     }
 
-    /// What a question is about, however little is wanted: whoever answers must
+    /// The subject of a question, printed at every level, because the person who answers must
     /// have seen it.
-    pub(crate) fn of_a_question(self, line: &str) {
-        say("", line);
+    pub(crate) fn question_subject(self, line: &str) {
+        print_message("", line);
     }
 
-    /// A step; worded only where it is said.
+    /// A debug step; the text is built only when it is printed.
     pub(crate) fn debug(self, what: impl FnOnce() -> String) {
         if self.level >= LogLevel::Debug {
-            say("gpukillctl: debug: ", &what());
+            print_message("gpukillctl: debug: ", &what());
         }
     }
 }
 
-/// What a program that the client starts says of its failure: the client names the program.
-pub(crate) fn of_a_part(what: &str) {
-    say("", what);
+/// An error of a program that the client starts; the client names the program.
+pub(crate) fn program_error(what: &str) {
+    print_message("", what);
 }
 
-/// Asks on stderr. The answer is typed behind it, so no line ends here.
+/// Asks on stderr. The answer is typed after the question, so the line does not end.
 pub(crate) fn ask(question: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     stderr.write_all(question.as_bytes())?;
     stderr.flush()
 }
 
-fn say(prefix: &str, text: &str) {
+fn print_message(prefix: &str, text: &str) {
     let mut whole = String::from(prefix);
     for (at, line) in text.lines().enumerate() {
         if at > 0 {
             whole.push('\n');
         }
-        whole.push_str(&shown(line, Symbols::Unicode));
+        whole.push_str(&escaped(line, Symbols::Unicode));
     }
     whole.push('\n');
     let _ = io::stderr().lock().write_all(whole.as_bytes());
 }
 
-/// So much of a wrong value is shown: what is wrong with it stands behind it.
-const SHOWN_OF_A_VALUE: usize = 200;
+/// Maximum length of a wrong value to show; the reason follows it.
+const MAX_SHOWN_VALUE: usize = 200;
 
-/// Prints what clap has to say of a command line: help to stdout, mistakes to
-/// stderr.
-pub(crate) fn usage(mut error: clap::Error) -> Exit {
+/// Prints clap's message: help to stdout, mistakes to stderr.
+pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
-        && value.chars().count() > SHOWN_OF_A_VALUE
+        && value.chars().count() > MAX_SHOWN_VALUE
     {
-        let cut: String = value.chars().take(SHOWN_OF_A_VALUE).collect();
+        let cut: String = value.chars().take(MAX_SHOWN_VALUE).collect();
         let cut = ContextValue::String(format!("{cut}…"));
         error.insert(ContextKind::InvalidValue, cut);
     }
@@ -117,20 +119,20 @@ pub(crate) fn usage(mut error: clap::Error) -> Exit {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {
             Ok(()) => Exit::Done,
             Err(failure) => {
-                Messages::default().failure(&failure);
-                failure.exit()
+                Messages::default().error(&failure);
+                failure.exit_code()
             }
         },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            say("gpukillctl: ", "a command is missing");
-            say("", &text);
+            print_message("gpukillctl: ", "a command is missing");
+            print_message("", &text);
             Exit::BadUsage
         }
         _ => {
             let text = text.trim_start_matches("error: ").trim_end();
             let text = text.trim_end_matches("For more information, try '--help'.");
-            say("gpukillctl: ", text.trim_end());
-            say("hint: ", "gpukillctl --help, or --help after a command");
+            print_message("gpukillctl: ", text.trim_end());
+            print_message("hint: ", "gpukillctl --help, or --help after a command");
             Exit::BadUsage
         }
     }

@@ -1,51 +1,50 @@
 //! What a prune deletes and what stays, for people.
 
-use super::line::Line;
-use super::look::Look;
-use super::value::{date_and_clock, thousands};
-use gpukill_proto::audit::{Contents, PruneReport};
+use super::style::OutputStyle;
+use super::text::Line;
+use super::value::{date_and_time, thousands};
+use gpukill_proto::audit::{PruneReport, StoreContents};
 use gpukill_proto::units::Timestamp;
 
-/// Whether it has happened.
+/// Whether the prune has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tense {
-    /// Not yet, or not at all.
+pub(crate) enum PruneTense {
+    /// It is planned only.
     Would,
-    /// It has.
     Done,
 }
 
-/// Two lines: what goes, and what stays.
+/// Two lines: what is deleted, and what stays.
 pub(crate) fn lines(
     report: &PruneReport,
     before: Timestamp,
-    tense: Tense,
-    look: &Look,
+    tense: PruneTense,
+    look: &OutputStyle,
 ) -> [Line; 2] {
-    let moment = date_and_clock(before, look);
-    let goes = match (counted(&report.deleted), tense) {
+    let moment = date_and_time(before, look);
+    let goes = match (contents_text(&report.deleted), tense) {
         (None, _) => format!("nothing is older than {moment}"),
-        (Some(what), Tense::Would) => format!("{what} of before {moment} would be deleted"),
-        (Some(what), Tense::Done) => format!("{what} of before {moment} are deleted"),
+        (Some(what), PruneTense::Would) => format!("{what} of before {moment} would be deleted"),
+        (Some(what), PruneTense::Done) => format!("{what} of before {moment} are deleted"),
     };
-    let left = counted(&report.left);
+    let left = contents_text(&report.left);
     let left = left.unwrap_or_else(|| "none of them".to_owned());
     let entries = match report.left.actions {
         1 => "1 entry".to_owned(),
         several => format!("{} entries", thousands(several)),
     };
-    let stays = format!("left: {left}; the record of what was done stays, with {entries}");
+    let stays = format!("left: {left}; the record of actions stays, with {entries}");
     [goes, stays].map(|text| Line::plain(text).cut(look.width, look.symbols))
 }
 
-/// What a person is asked before it.
+/// The question before the prune.
 pub(crate) fn question(report: &PruneReport) -> String {
-    let what = counted(&report.deleted).unwrap_or_else(|| "nothing".to_owned());
+    let what = contents_text(&report.deleted).unwrap_or_else(|| "nothing".to_owned());
     format!("delete {what} for good?")
 }
 
-/// How many of each; `None` where there are none at all.
-pub(crate) fn counted(contents: &Contents) -> Option<String> {
+/// The number of each kind; `None` when there are none.
+pub(crate) fn contents_text(contents: &StoreContents) -> Option<String> {
     let kinds = [
         (contents.samples, "sample", "samples"),
         (contents.minutes, "minute", "minutes"),
@@ -65,47 +64,48 @@ pub(crate) fn counted(contents: &Contents) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::look::{Symbols, Zone};
+    use crate::output::style::{Symbols, Zone};
 
     #[test]
-    fn what_goes_and_what_stays_is_counted_in_words() {
-        let look = Look {
+    fn deleted_and_remaining_are_counted() {
+        let look = OutputStyle {
             width: None,
             color: false,
             symbols: Symbols::Ascii,
             zone: Zone::Utc,
         };
         let report = PruneReport {
-            deleted: Contents {
+            deleted: StoreContents {
                 samples: 12_345,
                 minutes: 1,
                 runs: 2,
-                ..Contents::default()
+                ..StoreContents::default()
             },
-            left: Contents {
+            left: StoreContents {
                 hours: 7,
                 actions: 1_000,
-                ..Contents::default()
+                ..StoreContents::default()
             },
         };
         let text = |report, tense| lines(report, Timestamp(0), tense, &look).map(|it| it.text());
-        let stays = "left: 7 hours; the record of what was done stays, with 1,000 entries";
+        let stays = "left: 7 hours; the record of actions stays, with 1,000 entries";
         assert_eq!(
-            text(&report, Tense::Done),
+            text(&report, PruneTense::Done),
             [
-                "12,345 samples, 1 minute, 2 processes on GPUs of before 1970-01-01 00:00:00 are deleted",
+                "12,345 samples, 1 minute, 2 processes on GPUs of before 1970-01-01 00:00:00 are \
+                deleted",
                 stays,
             ]
         );
         let nothing = PruneReport {
-            deleted: Contents::default(),
-            left: Contents::default(),
+            deleted: StoreContents::default(),
+            left: StoreContents::default(),
         };
         assert_eq!(
-            text(&nothing, Tense::Would),
+            text(&nothing, PruneTense::Would),
             [
                 "nothing is older than 1970-01-01 00:00:00",
-                "left: none of them; the record of what was done stays, with 0 entries",
+                "left: none of them; the record of actions stays, with 0 entries",
             ]
         );
     }

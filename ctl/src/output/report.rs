@@ -1,22 +1,21 @@
-//! What a report of a bug needs, as text that can be pasted into one. It says no more
-//! than the document.
+//! The text form of a bug report. It contains no more than the document.
 
-mod guarded;
+mod guard;
 
-use super::line::{Line, shown};
-use super::look::Look;
+use super::style::OutputStyle;
+use super::text::{Line, escaped};
 use super::value::{counted, disk_size};
-use gpukill_proto::document::report::{
+use gpukill_proto::json::report::{
     BackendPart, DaemonPart, DevicePart, FaultPart, RecentPart, ReportDocument, SettingPart,
-    SocketPart, ValueDocument, Version,
+    SettingValueDocument, SocketPart, Version,
 };
-use gpukill_proto::text::duration;
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Bytes;
 use std::fmt::Display;
 use std::time::Duration;
 
 /// The lines of `gpukillctl status --report`.
-pub(crate) fn lines(report: &ReportDocument, look: &Look) -> Vec<Line> {
+pub(crate) fn lines(report: &ReportDocument, look: &OutputStyle) -> Vec<Line> {
     let mut text = head(report);
     let mut section = |title: &str, items: Vec<String>| {
         text.push(String::new());
@@ -27,23 +26,23 @@ pub(crate) fn lines(report: &ReportDocument, look: &Look) -> Vec<Line> {
         text.extend(none);
     };
     section("Versions", versions(report));
-    section("How it runs", running(report));
+    section("How it runs", runtime_items(report));
     if let Some(daemon) = &report.daemon {
         let backends = daemon.backends.iter().map(backend).collect();
         section("Backends", backends);
         section("Faults", daemon.faults.iter().map(fault).collect());
         section("Counts", counts(report, daemon));
-        section("Guard", guarded::guard(&daemon.guard));
-        section("Watch for rogues", guarded::rogue(&daemon.rogue));
+        section("Guard", guard::guard(&daemon.guard));
+        section("Watch for rogues", guard::rogue(&daemon.rogue));
     }
     if let Some(devices) = &report.devices {
         section("GPUs", devices.iter().map(device).collect());
     }
     if let Some(recent) = &report.recent_faults {
         let title = "Faults of the last day, the newest first";
-        section(title, recent.iter().map(past).collect());
+        section(title, recent.iter().map(past_fault).collect());
     }
-    let line = |text: String| Line::plain(shown(&text, look.symbols));
+    let line = |text: String| Line::plain(escaped(&text, look.symbols));
     text.into_iter().map(line).collect()
 }
 
@@ -66,7 +65,7 @@ fn versions(report: &ReportDocument) -> Vec<String> {
         client.version, client.protocol
     )];
     if let Some(daemon) = &report.daemon {
-        let up = duration(Duration::from_secs(daemon.uptime_seconds));
+        let up = format_duration(Duration::from_secs(daemon.uptime_seconds));
         let (version, protocol) = (daemon.version.as_str(), daemon.protocol);
         items.push(format!("gpukilld {version}, protocol {protocol}, up {up}"));
     }
@@ -92,12 +91,12 @@ fn version_or<'a>(version: &'a Option<Version>, other: &'a str) -> &'a str {
     version.as_ref().map_or(other, Version::as_str)
 }
 
-/// A value, or a word where there is none.
-fn or(value: Option<impl Display>, other: &str) -> String {
+/// Formats a value, or returns `other` for `None`.
+fn word_or(value: Option<impl Display>, other: &str) -> String {
     value.map_or_else(|| other.to_owned(), |value| value.to_string())
 }
 
-fn running(report: &ReportDocument) -> Vec<String> {
+fn runtime_items(report: &ReportDocument) -> Vec<String> {
     let mut items = Vec::new();
     if let Some(failure) = &report.failure {
         let mut why = vec![failure.what.to_owned()];
@@ -126,18 +125,18 @@ fn running(report: &ReportDocument) -> Vec<String> {
     ));
     items.push(format!("unit gpukill-reset.socket: {}", unit.reset_socket));
     if let Some(daemon) = &report.daemon {
-        items.extend(daemon_runs(report, daemon));
+        items.extend(daemon_items(report, daemon));
     }
     items.push(settings("gpukillctl", &report.client.settings));
     items.extend(mistakes(report.client.settings_mistakes));
     items
 }
 
-fn daemon_runs(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
+fn daemon_items(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
     let mut items = vec![
         match daemon.personal {
             true => "runs for one person (gpukilld --user)",
-            false => "runs for everybody",
+            false => "runs for all users",
         }
         .to_owned(),
     ];
@@ -157,7 +156,7 @@ fn daemon_runs(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
 fn socket(socket: &SocketPart) -> String {
     let place = match (socket.place, socket.path) {
         (_, Some(path)) => path,
-        ("own", None) => "one's own",
+        ("own", None) => "the user's own",
         (_, None) => "a named one",
     };
     let error = socket.error.map(|error| format!(" ({error})"));
@@ -174,26 +173,26 @@ fn socket(socket: &SocketPart) -> String {
 }
 
 fn settings(of: &str, settings: &[SettingPart]) -> String {
-    let told = |setting: &SettingPart| {
+    let line = |setting: &SettingPart| {
         let key = setting.key.as_str();
         match setting.value {
-            Some(ValueDocument::Truth(truth)) => format!("{key} = {truth}"),
-            Some(ValueDocument::Number(number)) => format!("{key} = {number}"),
-            Some(ValueDocument::Name(name)) => format!("{key} = {name}"),
+            Some(SettingValueDocument::Truth(truth)) => format!("{key} = {truth}"),
+            Some(SettingValueDocument::Number(number)) => format!("{key} = {number}"),
+            Some(SettingValueDocument::Name(name)) => format!("{key} = {name}"),
             None => format!("{key} = …"),
         }
     };
-    let told: Vec<String> = settings.iter().map(told).collect();
-    match told.as_slice() {
+    let lines: Vec<String> = settings.iter().map(line).collect();
+    match lines.as_slice() {
         [] => format!("settings of {of}: the defaults"),
-        told => format!("settings of {of}: {}", told.join(", ")),
+        lines => format!("settings of {of}: {}", lines.join(", ")),
     }
 }
 
 fn mistakes(number: u64) -> Option<String> {
     let mistakes = (number > 0).then(|| count(number, "mistake"))?;
     Some(format!(
-        "the settings of gpukillctl have {mistakes}, and none of them holds here"
+        "the settings of gpukillctl have {mistakes}, and they are not used here"
     ))
 }
 
@@ -224,7 +223,7 @@ fn count(number: u64, of: &str) -> String {
 }
 
 fn fault(fault: &FaultPart) -> String {
-    let age = duration(Duration::from_secs(fault.seconds));
+    let age = format_duration(Duration::from_secs(fault.seconds));
     let (part, code, since) = (fault.part, fault.code, fault.since);
     let more = reading(fault.reading) + &error(fault.error_number);
     format!("{part}: {code}{more}, since {since} ({age})")
@@ -238,7 +237,7 @@ fn error(number: Option<u16>) -> String {
     number.map_or_else(String::new, |number| format!(" (error {number})"))
 }
 
-fn past(fault: &RecentPart) -> String {
+fn past_fault(fault: &RecentPart) -> String {
     let over = match fault.over {
         true => ", over",
         false => "",
@@ -248,7 +247,7 @@ fn past(fault: &RecentPart) -> String {
         several => format!(", {several} times"),
     };
     let (at, part) = (fault.at, fault.part);
-    let code = or(fault.code, "a fault without a code");
+    let code = word_or(fault.code, "a fault without a code");
     let more = reading(fault.reading) + &error(fault.error_number);
     format!("{at}: {part}: {code}{more}{over}{times}")
 }
@@ -257,10 +256,10 @@ fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
     let mut items = Vec::new();
     if let (Some(devices), Some(processes)) = (&report.devices, report.processes) {
         let gpus = count(devices.len() as u64, "GPU");
-        items.push(format!("{gpus}, {} on them", of_processes(processes)));
+        items.push(format!("{gpus}, {} on them", process_count(processes)));
     }
     let (polls, late) = (daemon.polls, daemon.polls_late);
-    let last = or(daemon.last_poll_at, "none yet");
+    let last = word_or(daemon.last_poll_at, "none yet");
     let every = daemon.poll_interval_ms;
     items.push(format!(
         "{polls} polls, one each {every} ms, {late} late, the last {last}"
@@ -273,14 +272,14 @@ fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
         disk_size(audit)
     ));
     let (written, dropped) = (store.written, store.dropped);
-    let last = or(store.written_at, "never");
+    let last = word_or(store.written_at, "never");
     items.push(format!(
         "samples since start: {written} written, the last {last}; {dropped} dropped"
     ));
     items
 }
 
-fn of_processes(number: u64) -> String {
+fn process_count(number: u64) -> String {
     match number {
         1 => "1 process".to_owned(),
         several => format!("{several} processes"),
@@ -299,7 +298,7 @@ fn device(device: &DevicePart) -> String {
         item.push_str(&format!(", {}", count(device.instances, "instance")));
     }
     match device.pids {
-        Some(pids) => item.push_str(&format!(", {}", of_processes(pids))),
+        Some(pids) => item.push_str(&format!(", {}", process_count(pids))),
         None => item.push_str(", who uses it is not known"),
     }
     if let Some(xid) = device.last_xid {

@@ -1,22 +1,24 @@
-//! Who may be up to no good, for people: what a scan found, what is said of one process,
-//! the mark of those in lists, and how the watch for them stands.
+//! Suspicious processes, for people: scan results, one process, marks in lists, and the status
+//! of the watch.
 
-mod looked;
+mod process;
 
-mod marked;
+mod column;
 
-mod scanned;
+mod scan;
 
-pub(super) use looked::rows as looked;
-pub(super) use marked::{RogueColumn, marked};
-pub(crate) use scanned::{document, scanned};
+pub(super) use column::{RogueColumn, count_marked};
+pub(super) use process::rows as looked;
+pub(crate) use scan::{document, scan_lines};
 
-use super::line::Tone;
+use super::text::Tone;
 use super::value::counted;
-use gpukill_proto::rogue::{Lacks, Risk, RogueReport, Suspected, Verdict, WEIGHTY};
+use gpukill_proto::rogue::{
+    MIN_ACTIONABLE_WEIGHT, MissingEvidence, Risk, RogueReport, Verdict, VerdictSummary,
+};
 
 /// One line for `status`, and one for each mistake in the rules.
-pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
+pub(super) fn status_rows(report: &RogueReport) -> Vec<(String, String, Tone)> {
     let (found, tone) = match report.findings {
         0 => ("watching, no findings".to_owned(), Tone::Plain),
         found => {
@@ -25,20 +27,23 @@ pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
                 .map_or_else(String::new, |risk| format!(", the worst {}", risk.name()));
             let found = counted(found as usize, "finding");
             let found = format!("{found}{worst}: gpukillctl rogue scan");
-            (found, report.worst.map_or(Tone::Doubtful, tone))
+            (found, report.worst.map_or(Tone::Doubtful, risk_tone))
         }
     };
-    let beyond = match report.beyond {
+    let beyond = match report.unwatched {
         0 => String::new(),
-        beyond => format!("; {} more than can be watched", processes(beyond as usize)),
+        beyond => format!(
+            "; {} more than can be watched",
+            process_count(beyond as usize)
+        ),
     };
     let mistakes = match report.mistakes.len() {
         0 => String::new(),
         several => {
             let several = counted(several, "mistake");
             let holds = match report.revision {
-                Some(_) => "what held before still holds",
-                None => "the built-in rules hold",
+                Some(_) => "the previous rules still apply",
+                None => "the built-in rules apply",
             };
             format!("; {holds}: {several} in {}", report.file)
         }
@@ -54,44 +59,50 @@ pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
 }
 
 /// `1 process`, `300 processes`
-pub(super) fn processes(number: usize) -> String {
+pub(super) fn process_count(number: usize) -> String {
     match number {
         1 => "1 process".to_owned(),
         several => format!("{several} processes"),
     }
 }
 
-/// That no rule may act on what is of high risk and more, and why, behind `no rule `;
-/// `None` where one may, or where nobody expects it.
-fn may_not_act(verdicts: &[Verdict]) -> Option<String> {
-    let worst = Suspected::worst(verdicts).filter(|worst| worst.risk >= Risk::High)?;
-    if worst.may_be_acted_on {
+/// Why no rule may act on a verdict of high risk or more, as the rest of a sentence that begins
+/// with `no rule `; `None` when a rule may act or no such verdict exists.
+fn no_action_reason(verdicts: &[Verdict]) -> Option<String> {
+    let worst = VerdictSummary::worst(verdicts).filter(|worst| worst.risk >= Risk::High)?;
+    if worst.is_actionable {
         return None;
     }
-    let as_what = match Suspected::to_act_on(verdicts) {
-        // It may be, as what it is a lesser risk of.
-        Some(other) if other.may_be_acted_on => format!(" as a {}", worst.threat.words()),
+    let as_what = match VerdictSummary::most_actionable(verdicts) {
+        // Rules may act on another verdict of lesser risk.
+        Some(other) if other.is_actionable => format!(" as a {}", worst.threat.label()),
         Some(_) | None => String::new(),
     };
     let of_worst = |it: &&Verdict| (it.risk, it.threat) == (worst.risk, worst.threat);
-    let lacks = match verdicts.iter().find(of_worst)?.lacks()? {
-        Lacks::NearProof => "that takes a sign of family A".to_owned(),
-        Lacks::Second => "that takes a second sign, of another family".to_owned(),
-        Lacks::Weight => {
-            format!("that takes a second sign, of another family, that weighs at least {WEIGHTY}")
+    let lacks = match verdicts.iter().find(of_worst)?.missing_evidence()? {
+        MissingEvidence::NearProof => "that takes an indicator of family A".to_owned(),
+        MissingEvidence::SecondFamily => {
+            "that takes a second indicator, of another family".to_owned()
         }
-        Lacks::Independence => {
-            "that takes a sign besides the process's own name and arguments".to_owned()
+        MissingEvidence::Weight => {
+            format!(
+                "that takes a second indicator, of another family, that weighs at least \
+                {MIN_ACTIONABLE_WEIGHT}"
+            )
+        }
+        MissingEvidence::Independence => {
+            "that takes an indicator other than the process's own name and arguments".to_owned()
         }
     };
     Some(format!("may act on it{as_what}: {lacks}"))
 }
 
-/// What the families of signs are.
-const FAMILIES: &str = "A near a proof, B strong, C corroborates others and means nothing alone";
+/// The meaning of the indicator families.
+const FAMILIES_LEGEND: &str =
+    "A near a proof, B strong, C corroborates others and means nothing alone";
 
-/// How a risk looks; its name says the same.
-const fn tone(risk: Risk) -> Tone {
+/// The tone of a risk; the name of the risk states the same.
+const fn risk_tone(risk: Risk) -> Tone {
     match risk {
         Risk::Low => Tone::Plain,
         Risk::Medium => Tone::Doubtful,

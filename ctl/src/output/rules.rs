@@ -1,22 +1,22 @@
-//! Rules of either kind, for people: what an edit changes, what is wrong in a file and
-//! what is odd, and their text.
+//! Rules of both kinds, for people: the changes of an edit, the mistakes and lints of a file,
+//! and the text.
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::{Look, is_terminal};
 use super::print;
+use super::style::{OutputStyle, is_stdout_terminal};
+use super::text::{Line, Tone, escaped, wrap};
 use super::value::counted;
-use crate::connect::Doing;
-use crate::exit::Failure;
+use crate::connect::Mode;
+use crate::exit::Error;
 use gpukill_policy::guard;
 use gpukill_policy::rogue;
 use gpukill_proto::guard::EditReport;
-use gpukill_proto::guard::edit::Warning;
-use gpukill_proto::text::visible;
+use gpukill_proto::guard::edit::Lint;
+use gpukill_proto::text::sanitize;
 use std::fmt::Display;
 
-/// What an edit changed, or would.
-pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
-    if is_nothing(report) {
+/// What an edit changed, or would change.
+pub(crate) fn edit_lines(report: &EditReport, doing: Mode, look: &OutputStyle) -> Vec<Line> {
+    if is_no_change(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
     let mut lines: Vec<Line> = report
@@ -28,37 +28,41 @@ pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line
                 Some(b'-') => Tone::Faint,
                 Some(_) | None => Tone::Plain,
             };
-            Line::toned(shown(line, look.symbols), tone)
+            Line::with_tone(escaped(line, look.symbols), tone)
         })
         .collect();
     lines.push(match doing {
-        Doing::Saying => Line::plain("nothing is changed yet"),
-        Doing::Doing => in_force(report),
+        Mode::DryRun => Line::plain("nothing is changed yet"),
+        Mode::Apply => in_force_line(report),
     });
     lines
 }
 
 /// Whether an edit neither writes anything nor puts anything in force.
-pub(crate) fn is_nothing(report: &EditReport) -> bool {
+pub(crate) fn is_no_change(report: &EditReport) -> bool {
     report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
 }
 
-/// What holds now.
-pub(crate) fn in_force(report: &EditReport) -> Line {
+/// The revision in force.
+pub(crate) fn in_force_line(report: &EditReport) -> Line {
     Line::plain(format!("in force: revision {}", report.after.0))
 }
 
-/// What is wrong in a file, one mistake a line.
-pub(crate) fn mistakes(file: &str, mistakes: &[impl Display], look: &Look) -> Vec<Line> {
-    let file = shown(file, look.symbols);
+/// The mistakes in a file, one a line.
+pub(crate) fn mistake_lines(
+    file: &str,
+    mistakes: &[impl Display],
+    look: &OutputStyle,
+) -> Vec<Line> {
+    let file = escaped(file, look.symbols);
     let mut lines: Vec<Line> = mistakes
         .iter()
         .flat_map(|mistake| {
-            let text = shown(&mistake.to_string(), look.symbols);
+            let text = escaped(&mistake.to_string(), look.symbols);
             let texts = wrap(&text, 0, 2, look.width);
             texts
                 .into_iter()
-                .map(|text| Line::toned(text, Tone::Broken))
+                .map(|text| Line::with_tone(text, Tone::Broken))
         })
         .collect();
     let count = counted(mistakes.len(), "mistake");
@@ -66,19 +70,24 @@ pub(crate) fn mistakes(file: &str, mistakes: &[impl Display], look: &Look) -> Ve
     lines
 }
 
-/// That a file is right, what it comes to, and what is odd about it.
-pub(crate) fn checked(file: &str, comes_to: &str, odd: &[Warning], look: &Look) -> Vec<Line> {
+/// The result for a valid file: its summary and its lints.
+pub(crate) fn checked_lines(
+    file: &str,
+    comes_to: &str,
+    odd: &[Lint],
+    look: &OutputStyle,
+) -> Vec<Line> {
     let mut lines: Vec<Line> = odd
         .iter()
         .flat_map(|warning| {
-            let text = shown(&warning.to_string(), look.symbols);
+            let text = escaped(&warning.to_string(), look.symbols);
             let texts = wrap(&text, 0, 2, look.width);
             texts
                 .into_iter()
-                .map(|text| Line::toned(text, Tone::Doubtful))
+                .map(|text| Line::with_tone(text, Tone::Doubtful))
         })
         .collect();
-    let file = shown(file, look.symbols);
+    let file = escaped(file, look.symbols);
     let odd = match odd.len() {
         0 => "no mistake".to_owned(),
         several => format!("no mistake, {}", counted(several, "warning")),
@@ -87,20 +96,20 @@ pub(crate) fn checked(file: &str, comes_to: &str, odd: &[Warning], look: &Look) 
     lines
 }
 
-/// A text of rules: as it is for a file or a program, and [`printable`] for a terminal.
-pub(crate) fn print_rules(text: &str) -> Result<(), Failure> {
-    if is_terminal() {
-        print(&printable(text))
+/// Prints rules: unchanged to a file or a program, as [`escape_for_terminal`] to a terminal.
+pub(crate) fn print_rules(text: &str) -> Result<(), Error> {
+    if is_stdout_terminal() {
+        print(&escape_for_terminal(text))
     } else {
         print(text)
     }
 }
 
-/// A text of rules for a terminal: what could steer it is made visible.
-pub(super) fn printable(text: &str) -> String {
-    let piece = |piece: &str| visible(piece.as_bytes(), usize::MAX);
+/// Rules for a terminal: control characters are made visible.
+pub(super) fn escape_for_terminal(text: &str) -> String {
+    let piece = |piece: &str| sanitize(piece.as_bytes(), usize::MAX);
     let line = |line: &str| {
-        // As lines end elsewhere.
+        // Line ends of other systems.
         let (line, end) = match line.strip_suffix('\r') {
             Some(line) => (line, "\r"),
             None => (line, ""),
@@ -112,13 +121,17 @@ pub(super) fn printable(text: &str) -> String {
     lines.join("\n")
 }
 
-/// What the guard's rules come to: `3 rules, dry-run`
-pub(crate) fn of_guard(rules: &guard::rules::Rules) -> String {
-    format!("{}, {}", counted(rules.count(), "rule"), rules.mode.name())
+/// The summary of the guard's rules: `3 rules, dry-run`
+pub(crate) fn guard_summary(rules: &guard::rules::RuleSet) -> String {
+    format!(
+        "{}, {}",
+        counted(rules.rule_count(), "rule"),
+        rules.mode.name()
+    )
 }
 
-/// What the rules on rogues come to: `2 patterns, 1 exception`
-pub(crate) fn of_rogues(rules: &rogue::rules::Rules) -> String {
+/// The summary of the rogue rules: `2 patterns, 1 exception`
+pub(crate) fn rogue_summary(rules: &rogue::rules::RogueRules) -> String {
     let patterns = &rules.patterns;
     let lists = [
         patterns.arguments.len(),

@@ -1,17 +1,17 @@
-//! The terminal while `list --watch` has it: another screen without a cursor,
-//! and the old one back however the run ends.
+//! The terminal during `list --watch`: the alternate screen without a cursor. The normal screen
+//! is restored however the run ends.
 
-use super::line::Line;
-use super::look::{Look, Size, terminal_size};
-use crate::exit::Failure;
+use super::style::{OutputStyle, TerminalSize, terminal_size};
+use super::text::Line;
+use crate::exit::Error;
 use std::io::{self, Write as _};
 use std::panic;
 
-/// The alternate screen, without cursor and without wrapping of long lines.
+/// The alternate screen, without cursor and line wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J";
-/// The opposite, and the end of an update that was cut short.
+/// The normal screen, also after an interrupted update.
 const LEAVE: &str = "\x1b[?2026l\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// The terminal shows what comes between the two at once.
+/// The terminal shows everything between these two at once.
 const BEGIN_UPDATE: &str = "\x1b[?2026h";
 const END_UPDATE: &str = "\x1b[?2026l";
 
@@ -20,9 +20,8 @@ const END_UPDATE: &str = "\x1b[?2026l";
 pub(crate) struct Screen(());
 
 impl Screen {
-    /// Takes the terminal over.
-    pub(crate) fn enter() -> Result<Self, Failure> {
-        // The message of a panic belongs on the old screen, where it stays.
+    pub(crate) fn enter() -> Result<Self, Error> {
+        // A panic message belongs on the normal screen, where it stays.
         let said_before = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             let _ = write(LEAVE);
@@ -33,33 +32,32 @@ impl Screen {
     }
 
     /// Gives the terminal back for a while, as before a stop by Ctrl-Z.
-    pub(crate) fn suspend(&self) -> Result<(), Failure> {
+    pub(crate) fn suspend(&self) -> Result<(), Error> {
         Ok(write(LEAVE)?)
     }
 
-    /// Takes it over again.
-    pub(crate) fn resume(&self) -> Result<(), Failure> {
+    /// Takes the terminal over again.
+    pub(crate) fn resume(&self) -> Result<(), Error> {
         Ok(write(ENTER)?)
     }
 
-    /// Shows a frame in one write. `draw` is given the look of the terminal as
-    /// large as it is now.
+    /// Shows a frame in one write. `draw` gets the style with the current size of the terminal.
     pub(crate) fn show(
         &self,
-        look: &Look,
-        draw: impl FnOnce(&Look) -> Vec<Line>,
-    ) -> Result<(), Failure> {
-        // What every terminal was before they could be asked.
-        let size = terminal_size().unwrap_or(Size {
+        look: &OutputStyle,
+        draw: impl FnOnce(&OutputStyle) -> Vec<Line>,
+    ) -> Result<(), Error> {
+        // The usual size when the terminal does not report one.
+        let size = terminal_size().unwrap_or(TerminalSize {
             columns: 80,
             rows: 24,
         });
         let width = look.width.unwrap_or(size.columns).min(size.columns);
-        let look = Look {
+        let look = OutputStyle {
             width: Some(width),
             ..*look
         };
-        Ok(write(&frame(draw(&look), size, &look))?)
+        Ok(write(&render_frame(draw(&look), size, &look))?)
     }
 }
 
@@ -77,8 +75,8 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// A frame as bytes: no more lines than the terminal has, none wider.
-fn frame(mut lines: Vec<Line>, size: Size, look: &Look) -> String {
+/// A frame as bytes: no more lines than the terminal has, and none wider.
+fn render_frame(mut lines: Vec<Line>, size: TerminalSize, look: &OutputStyle) -> String {
     if lines.len() > size.rows {
         let kept = size.rows.saturating_sub(1);
         let more = lines.len() - kept;
@@ -91,8 +89,8 @@ fn frame(mut lines: Vec<Line>, size: Size, look: &Look) -> String {
     for (at, line) in lines.into_iter().enumerate() {
         let line = line.cut(look.width, look.symbols);
         text.push_str(&line.paint(look));
-        // In the last column the cursor stands on the last character still, and
-        // clearing the rest of the line would clear that one.
+        // After the last column the cursor still stands on the last character, and clearing the
+        // rest of the line would clear this character.
         if line.width() < size.columns {
             text.push_str("\x1b[K");
         }
@@ -107,16 +105,20 @@ fn frame(mut lines: Vec<Line>, size: Size, look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::fixtures;
     use super::*;
 
     fn framed(lines: &[&str], columns: usize, rows: usize) -> String {
         let lines = lines.iter().copied().map(Line::plain).collect();
-        frame(lines, Size { columns, rows }, &sample::look(Some(columns)))
+        render_frame(
+            lines,
+            TerminalSize { columns, rows },
+            &fixtures::look(Some(columns)),
+        )
     }
 
     #[test]
-    fn a_frame_is_drawn_over_the_one_before_and_clears_what_is_left_of_it() {
+    fn frame_overwrites_the_previous_frame() {
         assert_eq!(
             framed(&["one", "two"], 10, 5),
             "\x1b[?2026h\x1b[Hone\x1b[K\r\ntwo\x1b[K\r\n\x1b[J\x1b[?2026l"
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_fits_the_terminal_and_says_what_it_leaves_out() {
+    fn frame_fits_and_counts_hidden_lines() {
         assert_eq!(
             framed(&["1234", "123456", "x", "y", "z"], 4, 3),
             "\x1b[?2026h\x1b[H1234\r\n123…\r\n… 3…\x1b[?2026l"

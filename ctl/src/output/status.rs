@@ -1,23 +1,25 @@
-//! How the daemon stands, for people.
+//! The output of `status`, for people.
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::{Look, Symbols};
-use super::value::{clock, counted, disk_size, minute, thousands};
-use crate::exit::Runs;
-use crate::versions::of_releases;
+use super::style::{OutputStyle, Symbols};
+use super::text::{Line, Tone, escaped, wrap};
+use super::value::{clock, counted, disk_size, future_time, thousands};
+use crate::exit::DaemonKind;
+use crate::versions::release_mismatch;
+use gpukill_proto::model::{BackendReport, BackendState, Fault, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendReport, BackendState, Fault, Vendor};
-use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
-use gpukill_proto::text::duration;
+use gpukill_proto::status::{
+    AlertValue, CallerReport, DaemonStatus, PollingReport, Right, StoreReport,
+};
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The lines of `gpukillctl status`, of a client of this release.
-pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
+/// The lines of `gpukillctl status`, for a client of this release.
+pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
-    // Why a vendor has nothing here matters only where none has anything.
+    // Why a vendor has no device matters only when no vendor has any.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
-    let can_be = status.backends.iter().filter(|it| can_be_here(it));
+    let can_be = status.backends.iter().filter(|it| is_possible_here(it));
     let (others, here): (Vec<_>, Vec<_>) =
         can_be.partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
     for backend in here {
@@ -29,7 +31,7 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
         let what = format!("{}: no device", names.join(", "));
         rows.push(("others".into(), what, Tone::Faint));
     }
-    // A backend that failed has said so in its own row.
+    // A failed backend has a row already.
     let still_to_say = |fault: &&Fault| {
         let mut backends = status.backends.iter();
         !backends.any(|backend| {
@@ -42,43 +44,48 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
         let since = clock(fault.since, status.now, look);
         let now = alerts
             .clone()
-            .find(|it| is_of(it, fault))
-            .map_or_else(String::new, value);
+            .find(|it| is_alert_for(it, fault))
+            .map_or_else(String::new, value_text);
         let what = format!("fault since {since}: {}{now}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));
     }
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
-    rows.push(plain("polling", polling(&status.polling, status.now)));
-    rows.push(plain("guard", super::guard::brief(&status.guard)));
-    rows.extend(super::rogue::brief(&status.rogue));
-    rows.push(plain("store", store(&status.store, status.now)));
+    rows.push(plain("polling", polling_text(&status.polling, status.now)));
+    rows.push(plain("guard", super::guard::status_line(&status.guard)));
+    rows.extend(super::rogue::status_rows(&status.rogue));
+    rows.push(plain("store", store_text(&status.store, status.now)));
 
     let mut lines = vec![];
     let heading = heading(status, look.symbols);
     lines.extend(wrapped(&heading, 0, 2, look).into_iter().map(Line::plain));
     let runs = match status.personal {
-        true => Runs::ByHand,
-        false => Runs::AsService,
+        true => DaemonKind::Manual,
+        false => DaemonKind::Service,
     };
-    if let Some(differ) = of_releases(&status.version, release, runs) {
+    if let Some(differ) = release_mismatch(&status.version, release, runs) {
         let differ = wrapped(&differ, 0, 2, look).into_iter();
-        lines.extend(differ.map(|text| Line::toned(text, Tone::Doubtful)));
+        lines.extend(differ.map(|text| Line::with_tone(text, Tone::Doubtful)));
     }
     if let Some(group) = &status.caller.log_in_again_for {
         let hint = format!("you were added to group {group}: log in again for its rights");
         let hint = wrapped(&hint, 0, 2, look);
         lines.extend(
             hint.into_iter()
-                .map(|text| Line::toned(text, Tone::Doubtful)),
+                .map(|text| Line::with_tone(text, Tone::Doubtful)),
         );
     }
     if let Some(why) = &status.will_not_act {
-        let refusal = wrapped(&format!("ends no process, whoever asks: {why}"), 0, 2, look);
+        let refusal = wrapped(
+            &format!("ends no process for any caller: {why}"),
+            0,
+            2,
+            look,
+        );
         let refusal = refusal.into_iter();
-        lines.extend(refusal.map(|text| Line::toned(text, Tone::Doubtful)));
+        lines.extend(refusal.map(|text| Line::with_tone(text, Tone::Doubtful)));
     }
     lines.push(Line::default());
-    // As wide as the names of the parts that there always are, and two blanks.
+    // As wide as the usual labels, and two blanks.
     let longest = rows.iter().map(|(name, ..)| name.chars().count()).max();
     let column = longest.unwrap_or(0).max(7) + 3;
     for (name, what, tone) in rows {
@@ -87,48 +94,48 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
     lines
 }
 
-/// Whether this system may have what a backend reads. The daemon is for Linux, and Apple's
-/// GPUs are told of by macOS: where none is told of, that is no news.
-pub(super) fn can_be_here(backend: &BackendReport) -> bool {
+/// Whether this system can have the backend's devices. The daemon runs on Linux, and macOS
+/// reports Apple's GPUs, so a missing Apple GPU is no news.
+pub(super) fn is_possible_here(backend: &BackendReport) -> bool {
     let is_apple = backend.name == Vendor::Apple.name();
     !(is_apple && matches!(backend.state, BackendState::Absent(_)))
 }
 
-fn is_of(alert: &AlertValue, fault: &Fault) -> bool {
+fn is_alert_for(alert: &AlertValue, fault: &Fault) -> bool {
     (&alert.part, &alert.what) == (&fault.part, &fault.what)
 }
 
 /// `, now 91 °C`
-fn value(alert: &AlertValue) -> String {
+fn value_text(alert: &AlertValue) -> String {
     match alert.value {
         Some(value) => format!(", now {value} {}", alert.unit),
-        None => ", and what it is now is not known".to_owned(),
+        None => ", the current value is not known".to_owned(),
     }
 }
 
-fn wrapped(text: &str, first: usize, indent: usize, look: &Look) -> Vec<String> {
-    wrap(&shown(text, look.symbols), first, indent, look.width)
+fn wrapped(text: &str, first: usize, indent: usize, look: &OutputStyle) -> Vec<String> {
+    wrap(&escaped(text, look.symbols), first, indent, look.width)
 }
 
-/// A name, and beside it what is said of it, on as many lines as it needs.
+/// A label with a text beside it, on as many lines as needed.
 pub(super) fn labelled(
     name: &str,
     what: &str,
     tone: Tone,
     column: usize,
-    look: &Look,
+    look: &OutputStyle,
 ) -> Vec<Line> {
-    let name = shown(name, look.symbols);
+    let name = escaped(name, look.symbols);
     let mut texts = wrapped(what, column, column, look).into_iter();
-    let mut first = Line::toned(format!(" {name:0$}", column - 1), Tone::Strong);
+    let mut first = Line::with_tone(format!(" {name:0$}", column - 1), Tone::Strong);
     first.push(texts.next().unwrap_or_default(), tone);
     std::iter::once(first)
-        .chain(texts.map(|text| Line::toned(text, tone)))
+        .chain(texts.map(|text| Line::with_tone(text, tone)))
         .collect()
 }
 
-fn heading(status: &Status, symbols: Symbols) -> String {
-    let dot = symbols.dot();
+fn heading(status: &DaemonStatus, symbols: Symbols) -> String {
+    let dot = symbols.separator();
     let personal = if status.personal {
         format!("{dot}for one person only (gpukilld --user)")
     } else {
@@ -138,20 +145,20 @@ fn heading(status: &Status, symbols: Symbols) -> String {
         "gpukilld {}, protocol {}{dot}up {}{personal}{dot}you are {}: {}",
         status.version,
         status.protocol,
-        duration(status.now.since(status.started_at)),
-        caller(&status.caller),
-        rights(&status.caller.rights),
+        format_duration(status.now.since(status.started_at)),
+        caller_text(&status.caller),
+        rights_text(&status.caller.rights),
     )
 }
 
-fn caller(caller: &CallerReport) -> String {
+fn caller_text(caller: &CallerReport) -> String {
     match caller.user.last_known() {
         Some(name) => name.clone(),
         None => format!("uid {}", caller.uid),
     }
 }
 
-fn rights(rights: &[Right]) -> String {
+fn rights_text(rights: &[Right]) -> String {
     let ends_any = rights.contains(&Right::EndAny);
     let words: Vec<&str> = rights
         .iter()
@@ -159,7 +166,7 @@ fn rights(rights: &[Right]) -> String {
             Right::Look => Some("may look"),
             Right::EndOwn if ends_any => None,
             Right::EndOwn => Some("may end your own processes"),
-            Right::EndAny => Some("may end anybody's processes"),
+            Right::EndAny => Some("may end any user's processes"),
             Right::EditRules => Some("may change the rules"),
         })
         .collect();
@@ -169,26 +176,26 @@ fn rights(rights: &[Right]) -> String {
     words.join(", ")
 }
 
-fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String, Tone) {
+fn backend_row(backend: &BackendReport, now: Timestamp, look: &OutputStyle) -> (String, Tone) {
     match &backend.state {
-        BackendState::Ready => (ready(backend), Tone::Plain),
+        BackendState::Ready => (ready_text(backend), Tone::Plain),
         BackendState::Starting => ("starting".into(), Tone::Plain),
         BackendState::Absent(why) => (why.clone(), Tone::Faint),
         BackendState::Failed(_, why) => {
             let since = clock(backend.since, now, look);
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
-        // Somebody wanted it: nothing is wrong.
+        // A person requested it, so nothing is wrong.
         BackendState::Quiesced(until) => {
             let since = clock(backend.since, now, look);
-            let until = minute(*until, now, look);
+            let until = future_time(*until, now, look);
             let what = format!("quiesced on request since {since}, until {until}");
             (format!("{what}: gpukillctl resume"), Tone::Plain)
         }
     }
 }
 
-fn ready(backend: &BackendReport) -> String {
+fn ready_text(backend: &BackendReport) -> String {
     let devices = usize::try_from(backend.devices).unwrap_or(usize::MAX);
     let mut parts = vec![match devices {
         0 => "no device".to_owned(),
@@ -210,7 +217,7 @@ fn ready(backend: &BackendReport) -> String {
     parts.join(", ")
 }
 
-fn polling(polling: &PollingReport, now: Timestamp) -> String {
+fn polling_text(polling: &PollingReport, now: Timestamp) -> String {
     let time = |ms: u64| match ms {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
         ms => format!("{ms} ms"),
@@ -221,16 +228,16 @@ fn polling(polling: &PollingReport, now: Timestamp) -> String {
         interval.push_str(&format!(" instead of {set}, for a driver is slow"));
     }
     let last = match polling.last_at {
-        Some(at) => format!("last {} ago", short(now.since(at))),
+        Some(at) => format!("last {} ago", short_duration(now.since(at))),
         None => "none yet".into(),
     };
-    let (late, ticks) = (thousands(polling.late), thousands(polling.ticks));
+    let (late, ticks) = (thousands(polling.late), thousands(polling.polls));
     format!("every {interval}, {last}, {late} late of {ticks}")
 }
 
-fn store(store: &StoreReport, now: Timestamp) -> String {
+fn store_text(store: &StoreReport, now: Timestamp) -> String {
     let written = match store.written_at {
-        Some(at) => format!("written {} ago", short(now.since(at))),
+        Some(at) => format!("written {} ago", short_duration(now.since(at))),
         None => "nothing written yet".into(),
     };
     let dropped = match store.dropped {
@@ -245,29 +252,29 @@ fn store(store: &StoreReport, now: Timestamp) -> String {
     )
 }
 
-/// A length with tenths of seconds while it is short.
-fn short(length: Duration) -> String {
+/// A duration, with tenths of seconds while it is short.
+fn short_duration(length: Duration) -> String {
     if length < Duration::from_secs(10) {
         format!("{:.1} s", length.as_secs_f64())
     } else {
-        duration(length)
+        format_duration(length)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::fixtures;
     use super::*;
-    use gpukill_proto::snapshot::FaultCode;
+    use gpukill_proto::model::FaultCode;
 
     #[test]
-    fn of_an_alert_the_value_now_is_told_beside_its_threshold() {
-        let mut status = sample::status();
+    fn alert_shows_the_current_value() {
+        let mut status = fixtures::status();
         let fault = |part: &str, what: &str| Fault {
             part: part.into(),
             code: FaultCode::TemperatureAlert,
             what: what.into(),
-            since: sample::NOW.plus_seconds(-267),
+            since: fixtures::NOW.plus_seconds(-267),
         };
         let alert = |index, what: &str, limit, value, unit: &str| AlertValue {
             part: format!("GPU {index}"),
@@ -291,7 +298,7 @@ mod tests {
             alert(3, full, 95, Some(96), "%"),
             alert(4, hot, 85, None, "°C"),
         ];
-        let shown = lines(&status, "0.1.0", &sample::look(None));
+        let shown = lines(&status, "0.1.0", &fixtures::look(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "fault since 13:58:04";
@@ -300,8 +307,8 @@ mod tests {
             [
                 format!(" GPU 3    {since}: {hot}, now 91 °C"),
                 format!(" GPU 3    {since}: {full}, now 96 %"),
-                format!(" GPU 4    {since}: {hot}, and what it is now is not known"),
-                // A daemon that tells no values.
+                format!(" GPU 4    {since}: {hot}, the current value is not known"),
+                // A daemon that reports no values.
                 format!(" GPU 5    {since}: {hot}"),
             ]
         );

@@ -1,5 +1,5 @@
-//! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom,
-//! when, and what was not seen.
+//! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom, when, and the
+//! gaps.
 
 mod number;
 
@@ -7,7 +7,7 @@ mod share;
 
 mod top;
 
-mod shape;
+mod busy_chart;
 
 mod devices;
 
@@ -15,44 +15,45 @@ mod gaps;
 
 mod weeks;
 
-use super::history::Span;
-use super::line::{Line, Tone};
-use super::look::Look;
-use super::value::{counted, date_and_clock, day_and_clock};
+use super::history::TimeSpan;
+use super::style::OutputStyle;
+use super::text::{Line, Tone};
+use super::value::{counted, date_and_time, weekday_and_time};
 use gpukill_proto::audit::AuditSummary;
-use gpukill_proto::text::duration;
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// A summary, and what was asked for.
+/// A summary and its request.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown<'a> {
-    /// What it comes to.
+pub(crate) struct SummaryView<'a> {
+    /// The summary.
     pub summary: &'a AuditSummary,
-    /// The time that was asked for.
-    pub span: Span,
+    /// The requested time range.
+    pub span: TimeSpan,
     /// The conditions, each as an option and its value.
     pub only: Vec<(&'static str, &'a str)>,
-    /// When it is shown.
+    /// The time of display.
     pub now: Timestamp,
 }
 
 /// The screen of `audit --summary`.
-pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
+pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return nothing(shown, look);
+        return no_records_lines(shown, look);
     }
     let mut lines = vec![heading(shown, None, look)];
-    // What people and processes are chosen, no GPU's time tells: that is everybody's.
+    // The time of devices includes all users, so it is left out when users or processes are
+    // selected.
     let is_of_all = shown.only.iter().all(|(option, _)| *option == "--gpu");
     if is_of_all {
-        lines.extend(share::lines(summary.all(), look));
+        lines.extend(share::lines(summary.total_times(), look));
     }
     let of_all = |part: Vec<Line>| if is_of_all { part } else { Vec::new() };
     for part in [
         top::lines(summary, look),
-        of_all(shape::lines(summary, look)),
+        of_all(busy_chart::lines(summary, look)),
         of_all(devices::lines(summary, shown.now, look)),
         gaps::lines(&summary.gaps, shown.now, look),
     ] {
@@ -65,10 +66,10 @@ pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
 }
 
 /// The screen of `audit --weekly`.
-pub(crate) fn weekly(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
+pub(crate) fn weekly(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return nothing(shown, look);
+        return no_records_lines(shown, look);
     }
     let weeks = counted(summary.weeks.len(), "week");
     let mut lines = vec![heading(shown, Some(&weeks), look), Line::default()];
@@ -77,13 +78,15 @@ pub(crate) fn weekly(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
 }
 
 fn is_empty(summary: &AuditSummary) -> bool {
-    summary.all().all_ms() == 0 && summary.owners.is_empty() && summary.processes.is_empty()
+    summary.total_times().total_ms() == 0
+        && summary.owners.is_empty()
+        && summary.processes.is_empty()
 }
 
-/// Where nothing is recorded: that, and what to do.
-fn nothing(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
-    let Span { since, until } = shown.span;
-    let [since, until] = [since, until].map(|moment| date_and_clock(moment, look));
+/// The text when nothing is recorded, with hints.
+fn no_records_lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+    let TimeSpan { since, until } = shown.span;
+    let [since, until] = [since, until].map(|moment| date_and_time(moment, look));
     let texts = [
         format!("nothing is recorded from {since} to {until}"),
         "whether samples are written: gpukillctl status".to_owned(),
@@ -96,16 +99,15 @@ fn nothing(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
 }
 
 /// `7 days to Fri 14:02 · 8 GPUs, 1,344 GPU-hours`
-fn heading(shown: &Shown<'_>, instead: Option<&str>, look: &Look) -> Line {
-    let Shown {
+fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -> Line {
+    let SummaryView {
         summary,
         span,
         only,
         now,
     } = shown;
-    let dot = look.symbols.dot();
-    // Samples are seconds apart: that the first is not quite at the beginning says
-    // nothing.
+    let dot = look.symbols.separator();
+    // Samples are seconds apart, so a first sample shortly after the start is no gap.
     let whole = span.until.since(span.since);
     let is_near = |a: Timestamp, b: Timestamp| a.since(b).max(b.since(a)) <= whole / 100;
     let begins_late = !is_near(summary.since, span.since);
@@ -120,17 +122,17 @@ fn heading(shown: &Shown<'_>, instead: Option<&str>, look: &Look) -> Line {
         summary.until
     };
     let length = instead.map_or_else(|| length(until.since(since)), str::to_owned);
-    let mut line = Line::toned(
-        format!("{length} to {}", day_and_clock(until, *now, look)),
+    let mut line = Line::with_tone(
+        format!("{length} to {}", weekday_and_time(until, *now, look)),
         Tone::Strong,
     );
-    // Before what is cut on a narrow screen.
+    // First, because a narrow screen cuts the end.
     for (option, value) in only {
-        let value = super::line::shown(value, look.symbols);
+        let value = super::text::escaped(value, look.symbols);
         line.push(format!("{dot}{option} {value}"), Tone::Plain);
     }
     let gpus = counted(summary.devices.len(), "GPU");
-    let hours = number::whole_hours(summary.all().all_ms());
+    let hours = number::whole_hours(summary.total_times().total_ms());
     let is_of_all = only.iter().all(|(option, _)| *option == "--gpu");
     let of_all = if is_of_all { "" } else { "of all " };
     line.push(
@@ -157,6 +159,6 @@ fn length(length: Duration) -> String {
     {
         counted(units(MINUTES_OF_AN_HOUR), "hour")
     } else {
-        duration(length)
+        format_duration(length)
     }
 }

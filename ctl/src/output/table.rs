@@ -1,53 +1,53 @@
-//! Rows under titles, aligned; when they are too wide, the least important
-//! columns go first.
+//! Rows under titles, aligned. When the table is too wide, the least important columns are
+//! dropped first.
 
-use super::line::{Line, Tone, cut, width};
-use super::look::Look;
+use super::style::OutputStyle;
+use super::text::{Line, Tone, cut, width};
 use std::borrow::Cow;
 
 /// One column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// What stands above it.
+    /// The title.
     pub title: &'static str,
-    /// On which side its cells stand.
+    /// The alignment of cells.
     pub align: Align,
-    /// What may be done to it when the table is too wide.
+    /// How the column gives way when the table is too wide.
     pub when_narrow: WhenNarrow,
 }
 
-/// On which side cells stand.
+/// The alignment of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Texts.
+    /// For texts.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// What may be done to a column when the table is too wide.
+/// How a column gives way when the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenNarrow {
     /// It stays as it is.
     Stays,
-    /// It goes; those with the lowest number first.
+    /// It is dropped; the lowest number first.
     Goes(u8),
-    /// Its cells are cut to no less than so many columns.
+    /// Its cells are cut, to this minimum width.
     Shrinks(usize),
-    /// Its cells are cut to no less than so many columns, and then it goes.
+    /// Its cells are cut, to this minimum width; then it is dropped.
     ShrinksThenGoes(usize, u8),
 }
 
 impl WhenNarrow {
-    /// To how many columns its cells may be cut.
-    const fn least(self) -> Option<usize> {
+    /// The minimum width to which cells may be cut.
+    const fn min_width(self) -> Option<usize> {
         match self {
             Self::Shrinks(least) | Self::ShrinksThenGoes(least, _) => Some(least),
             Self::Stays | Self::Goes(_) => None,
         }
     }
 
-    /// Its number among those that may go.
+    /// The rank among columns that may be dropped.
     const fn rank(self) -> Option<u8> {
         match self {
             Self::Goes(rank) | Self::ShrinksThenGoes(_, rank) => Some(rank),
@@ -76,23 +76,22 @@ impl Column {
     }
 }
 
-/// One cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// What that is about.
+    /// The tone of the text.
     pub tone: Tone,
 }
 
 impl Cell {
     /// A plain cell.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
-        Self::toned(text, Tone::Plain)
+        Self::with_tone(text, Tone::Plain)
     }
 
-    /// A cell in a tone.
-    pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Self {
+    /// A cell with a tone.
+    pub(crate) fn with_tone(text: impl Into<String>, tone: Tone) -> Self {
         Self {
             text: text.into(),
             tone,
@@ -100,12 +99,11 @@ impl Cell {
     }
 }
 
-/// One row.
 #[derive(Debug, Clone)]
 pub(crate) enum Row {
     /// A cell for each column.
     Cells(Vec<Cell>),
-    /// Cells for the first columns, then a sentence over all others.
+    /// Cells for the first columns, then a sentence across all others.
     Sentence(Vec<Cell>, Cell),
 }
 
@@ -124,11 +122,11 @@ pub(crate) struct Table {
     rows: Vec<Row>,
 }
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
 impl Table {
-    /// No rows yet.
+    /// A table without rows.
     pub(crate) fn new(columns: Vec<Column>) -> Self {
         Self {
             columns,
@@ -136,16 +134,16 @@ impl Table {
         }
     }
 
-    /// Adds a row at the end.
+    /// Appends a row.
     pub(crate) fn push(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// Its lines, the titles first.
-    pub(crate) fn lines(&self, look: &Look) -> Vec<Line> {
-        let widths = self.fit(look.width);
+    /// The lines of the table, the titles first.
+    pub(crate) fn lines(&self, look: &OutputStyle) -> Vec<Line> {
+        let widths = self.column_widths(look.width);
         let titles = self.columns.iter();
-        let titles = titles.map(|column| Cell::toned(column.title, Tone::Strong));
+        let titles = titles.map(|column| Cell::with_tone(column.title, Tone::Strong));
         let titles = Row::Cells(titles.collect());
         std::iter::once(&titles)
             .chain(&self.rows)
@@ -153,8 +151,8 @@ impl Table {
             .collect()
     }
 
-    /// How wide each column is; `None` for one that had to go.
-    fn fit(&self, most: Option<usize>) -> Vec<Option<usize>> {
+    /// The width of each column; `None` for a dropped column.
+    fn column_widths(&self, most: Option<usize>) -> Vec<Option<usize>> {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|at| {
                 let cells = self.rows.iter().filter_map(|row| row.cells().get(at));
@@ -165,7 +163,7 @@ impl Table {
         let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
         let Some(most) = most else { return widths };
         for (at, column) in self.columns.iter().enumerate() {
-            if let Some(least) = column.when_narrow.least() {
+            if let Some(least) = column.when_narrow.min_width() {
                 widths[at] = Some(natural[at].min(least));
             }
         }
@@ -175,10 +173,11 @@ impl Table {
             };
             widths[at] = None;
         }
-        // What is left over goes back to those that had to shrink.
+        // Remaining room goes back to shrunk columns.
         for at in 0..widths.len() {
             let room = most.saturating_sub(total(&widths));
-            if let (Some(width), Some(_)) = (&mut widths[at], self.columns[at].when_narrow.least())
+            if let (Some(width), Some(_)) =
+                (&mut widths[at], self.columns[at].when_narrow.min_width())
             {
                 *width = natural[at].min(*width + room);
             }
@@ -195,8 +194,8 @@ impl Table {
             .map(|(_, at)| at)
     }
 
-    fn line(&self, row: &Row, widths: &[Option<usize>], look: &Look) -> Line {
-        // Most rows are one piece of text, which grows to this.
+    fn line(&self, row: &Row, widths: &[Option<usize>], look: &OutputStyle) -> Line {
+        // Most rows are one piece of text, which grows to this length.
         let mut start = String::with_capacity(2 * total(widths));
         start.push(' ');
         let mut line = Line::plain(start);
@@ -204,7 +203,7 @@ impl Table {
         for ((cell, column), width) in row.cells().iter().zip(&self.columns).zip(widths) {
             if let Some(width) = width {
                 line.push(gap, Tone::Plain);
-                put(&mut line, cell, column.align, *width, look);
+                push_cell(&mut line, cell, column.align, *width, look);
                 gap = GAP;
             }
         }
@@ -219,7 +218,7 @@ impl Table {
     }
 }
 
-fn put(line: &mut Line, cell: &Cell, align: Align, columns: usize, look: &Look) {
+fn push_cell(line: &mut Line, cell: &Cell, align: Align, columns: usize, look: &OutputStyle) {
     let natural = width(&cell.text);
     let (text, taken) = if natural <= columns {
         (Cow::Borrowed(cell.text.as_str()), natural)
@@ -249,7 +248,7 @@ fn total(widths: &[Option<usize>]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::fixtures;
     use super::*;
 
     fn table() -> Table {
@@ -262,18 +261,18 @@ mod tests {
         let cells = |texts: [&str; 4]| Row::Cells(texts.map(Cell::plain).into());
         table.push(cells(["0", "####", "700W", "python train.py"]));
         table.push(cells(["11", "#", "72W", "模型"]));
-        let lost = Cell::toned("lost, and this is long", Tone::Broken);
+        let lost = Cell::with_tone("lost, and this is long", Tone::Broken);
         table.push(Row::Sentence(vec![Cell::plain("2")], lost));
         table
     }
 
     fn printed(width: Option<usize>) -> Vec<String> {
-        let look = sample::look(width);
+        let look = fixtures::look(width);
         table().lines(&look).iter().map(Line::text).collect()
     }
 
     #[test]
-    fn without_a_limit_nothing_is_left_out() {
+    fn no_limit_keeps_everything() {
         assert_eq!(
             printed(None),
             [
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn first_texts_shrink_then_the_least_important_columns_go_then_lines_are_cut() {
+    fn texts_shrink_before_columns_drop() {
         assert_eq!(
             printed(Some(30)),
             [
@@ -311,7 +310,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_text_of_less_importance_shrinks_before_it_goes() {
+    fn less_important_text_shrinks_before_it_drops() {
         let mut table = Table::new(vec![
             Column::right("SM", WhenNarrow::Goes(1)),
             Column::left("WHERE", WhenNarrow::ShrinksThenGoes(6, 2)),
@@ -319,7 +318,7 @@ mod tests {
         ]);
         let cells = ["97%", "slurm 1234.0", "python train.py"];
         table.push(Row::Cells(cells.map(Cell::plain).into()));
-        let row = |width| table.lines(&sample::look(Some(width)))[1].text();
+        let row = |width| table.lines(&fixtures::look(Some(width)))[1].text();
         assert_eq!(row(36), " 97%  slurm 1234.0  python train.py");
         assert_eq!(row(24), " 97%  slurm 1…  python …");
         assert_eq!(row(20), " slurm 12…  python …");

@@ -1,11 +1,11 @@
-//! Whole screens against golden files in `testdata`. `GPUKILL_BLESS=1` writes
-//! them anew; look at the difference before it is kept.
+//! Compares whole screens with golden files in `testdata`. `GPUKILL_BLESS=1` rewrites them;
+//! review the difference before you keep it.
 
 mod audit;
 
 mod guard;
 
-mod held;
+mod holders;
 
 mod hostile;
 
@@ -20,20 +20,20 @@ mod rogue;
 mod unlisted;
 
 use super::csv::Header;
-use super::history::{Entry as _, Span};
-use super::look::{Look, Symbols};
-use super::sample::{NOW, brief, look, records, snapshot, status, suspected};
+use super::fixtures::{NOW, brief, look, records, snapshot, status, suspected};
+use super::history::{PagedEntry as _, TimeSpan};
+use super::style::{OutputStyle, Symbols};
 use super::view::{Rows, View};
 use super::*;
-use crate::connect::Sight;
+use crate::connect::AnnotatedSnapshot;
 use gpukill_proto::audit::AuditRecord;
-use gpukill_proto::document::{AuditDocument, ListDocument, StatusDocument};
-use gpukill_proto::guard::GuardBrief;
-use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{
-    BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Parent, Place, Pod,
-    ProcessKey, Scheduler, SchedulerJob, Snapshot, Unit,
+use gpukill_proto::guard::GuardSummary;
+use gpukill_proto::json::{AuditDocument, ListDocument, StatusDocument};
+use gpukill_proto::model::{
+    Ancestor, BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Pod,
+    ProcessKey, ProcessLocation, Scheduler, SchedulerJob, Snapshot, Unit,
 };
+use gpukill_proto::reading::Reading;
 
 fn check(name: &str, text: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -46,7 +46,7 @@ fn check(name: &str, text: &str) {
     assert!(text == golden, "{name} differs; it is now:\n{text}");
 }
 
-fn text(lines: &[Line], look: &Look) -> String {
+fn text(lines: &[Line], look: &OutputStyle) -> String {
     let lines = lines.iter().map(|line| line.paint(look) + "\n");
     lines.collect()
 }
@@ -62,13 +62,13 @@ fn view(rows: Rows) -> View {
     }
 }
 
-fn listed(snapshot: &Snapshot, view: &View, look: &Look) -> String {
-    let none = GuardBrief::default();
+fn listed(snapshot: &Snapshot, view: &View, look: &OutputStyle) -> String {
+    let none = GuardSummary::default();
     guarded(snapshot, &none, view, look)
 }
 
-fn guarded(snapshot: &Snapshot, guard: &GuardBrief, view: &View, look: &Look) -> String {
-    let sight = Sight {
+fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, look: &OutputStyle) -> String {
+    let sight = AnnotatedSnapshot {
         snapshot: snapshot.clone(),
         guard: guard.clone(),
         suspected: Vec::new(),
@@ -77,11 +77,11 @@ fn guarded(snapshot: &Snapshot, guard: &GuardBrief, view: &View, look: &Look) ->
 }
 
 #[test]
-fn list_shows_a_row_for_each_gpu_at_every_width() {
+fn list_gpus_at_every_width() {
     for width in [120, 100, 80] {
         let look = look(Some(width));
         let shown = listed(&snapshot(), &view(Rows::Gpus), &look);
-        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("list-{width}.txt"), &shown);
     }
     check(
@@ -91,11 +91,11 @@ fn list_shows_a_row_for_each_gpu_at_every_width() {
 }
 
 #[test]
-fn list_details_shows_a_row_for_each_process_at_every_width() {
+fn list_details_at_every_width() {
     for width in [120, 100, 80] {
         let look = look(Some(width));
         let shown = listed(&snapshot(), &view(Rows::Processes), &look);
-        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("details-{width}.txt"), &shown);
     }
     let all = View {
@@ -110,8 +110,8 @@ fn list_details_shows_a_row_for_each_process_at_every_width() {
 }
 
 #[test]
-fn list_can_be_coloured_and_can_do_without_unicode() {
-    let colored = Look {
+fn list_in_colour_and_in_ascii() {
+    let colored = OutputStyle {
         color: true,
         ..look(Some(120))
     };
@@ -119,7 +119,7 @@ fn list_can_be_coloured_and_can_do_without_unicode() {
         "list-colored.txt",
         &listed(&snapshot(), &view(Rows::Gpus), &colored),
     );
-    let ascii = Look {
+    let ascii = OutputStyle {
         symbols: Symbols::Ascii,
         ..look(Some(120))
     };
@@ -153,17 +153,17 @@ fn listed_of(owner: &str) -> String {
 }
 
 #[test]
-fn list_of_one_users_processes_says_so_and_blames_nobody_for_the_rest() {
+fn list_of_one_user_blames_nobody() {
     check("list-bob.txt", &listed_of("bob"));
 }
 
 #[test]
-fn list_of_one_users_processes_shows_only_their_parts_of_a_gpu() {
+fn list_of_one_user_shows_own_instances() {
     check("list-frank.txt", &listed_of("frank"));
 }
 
 #[test]
-fn a_driver_that_was_let_go_is_named_below_its_old_values() {
+fn quiesced_driver_is_named_below_stale_values() {
     let mut snapshot = snapshot();
     snapshot.faults.clear();
     snapshot.devices.truncate(1);
@@ -188,7 +188,7 @@ fn a_driver_that_was_let_go_is_named_below_its_old_values() {
 }
 
 #[test]
-fn a_box_without_gpus_is_told_why() {
+fn list_without_gpus_states_why() {
     let mut none = snapshot();
     none.devices.clear();
     none.processes.clear();
@@ -203,7 +203,7 @@ fn a_box_without_gpus_is_told_why() {
 }
 
 #[test]
-fn status_names_what_is_broken_and_what_the_caller_may_do() {
+fn status_names_faults_and_rights() {
     for width in [100, 60] {
         let look = look(Some(width));
         let shown = text(&status::lines(&status(), "0.1.0", &look), &look);
@@ -212,7 +212,7 @@ fn status_names_what_is_broken_and_what_the_caller_may_do() {
 }
 
 #[test]
-fn programs_get_every_value_and_why_one_is_missing() {
+fn json_has_every_value_and_reason() {
     let list = ListDocument::new(&snapshot(), &brief(), &suspected());
     let records: Vec<AuditDocument> = records().iter().map(AuditDocument::from).collect();
     let csv = [
@@ -230,7 +230,7 @@ fn programs_get_every_value_and_why_one_is_missing() {
     assert_eq!(line.matches('\n').count(), 1);
 }
 
-/// What would steer a terminal.
+/// A text with control characters.
 const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
 
 fn assert_steers_nothing(text: &str) {

@@ -1,27 +1,27 @@
-//! Single values as people read them. An unknown one is never a zero: it is
-//! `n/a` (unsupported), `?` (failed), `hidden`, or the last one known behind a
-//! `~`, with its age in a column of its own.
+//! Single values for people. An unknown value is never a zero: it is `n/a` (unsupported), `?`
+//! (failed), `hidden`, or the last known value after a `~`, with its age in a column of its
+//! own.
 
-use super::line::Tone;
-use super::look::{Look, Symbols, Zone};
+use super::style::{OutputStyle, Symbols, Zone};
 use super::table::Cell;
+use super::text::Tone;
 use chrono::{DateTime, Local, NaiveDateTime};
+use gpukill_proto::model::InstanceId;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 
-/// A reading in a cell.
+/// A reading as a cell.
 pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) -> Cell {
     match reading {
         Reading::Value(value) => Cell::plain(text(value)),
-        Reading::Unsupported => Cell::toned("n/a", Tone::Faint),
-        Reading::Failed(_) => Cell::toned("?", Tone::Doubtful),
-        Reading::Stale(value, _) => Cell::toned(format!("~{}", text(value)), Tone::Doubtful),
-        Reading::Withheld => Cell::toned("hidden", Tone::Faint),
+        Reading::Unsupported => Cell::with_tone("n/a", Tone::Faint),
+        Reading::Failed(_) => Cell::with_tone("?", Tone::Doubtful),
+        Reading::Stale(value, _) => Cell::with_tone(format!("~{}", text(value)), Tone::Doubtful),
+        Reading::Withheld => Cell::with_tone("hidden", Tone::Faint),
     }
 }
 
-/// A size as people compare it: `15.8G`, below one GiB `214M`.
+/// A size to compare: `15.8G`, below one GiB `214M`.
 pub(crate) fn size(bytes: Bytes) -> String {
     if bytes.as_mib() >= 1024 {
         gib(bytes) + "G"
@@ -61,7 +61,7 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
-/// So many of something: `1 GPU`, `8 GPUs`.
+/// A number with its noun: `1 GPU`, `8 GPUs`.
 pub(crate) fn counted(number: usize, one: &str) -> String {
     match number {
         1 => format!("1 {one}"),
@@ -69,8 +69,7 @@ pub(crate) fn counted(number: usize, one: &str) -> String {
     }
 }
 
-/// A GPU, or a part of one: `3`, `3/2/0`. With slashes, as CUDA and DCGM name the
-/// parts of a GPU.
+/// A GPU or an instance: `3`, `3/2/0`. With slashes, as CUDA and DCGM name the instances.
 pub(crate) fn gpu(index: u32, instance: Option<InstanceId>) -> String {
     match instance {
         Some(instance) => format!("{index}/{instance}"),
@@ -98,7 +97,7 @@ pub(crate) fn gpus(indices: impl IntoIterator<Item = u32>) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// How full something is, in ten characters.
+/// A bar of ten characters that shows how full something is.
 pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
     const CELLS: u64 = 10;
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -125,41 +124,44 @@ pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
     }
 }
 
-/// The clock time of a moment; with its date where that is not `now`'s.
-pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
-    on_a_day(moment, now, "%H:%M:%S", look)
+/// A clock time; with the date when that is not `now`'s.
+pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
+    time_or_date(moment, now, "%H:%M:%S", look)
 }
 
-/// So near a moment is told with its second: a grace of 90 s reads wrong without.
-const NEAR: std::time::Duration = std::time::Duration::from_secs(600);
+/// Times this near are shown with seconds: a grace period of 90 s reads wrong without.
+const NEAR_TIME: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// The minute of a moment to come, and its second where that is soon; with its
-/// date where that is not `now`'s.
-pub(crate) fn minute(moment: Timestamp, now: Timestamp, look: &Look) -> String {
-    on_a_day(moment, now, form(moment.since(now)), look)
+/// A future time to the minute, and to the second when it is near; with the date when that is
+/// not `now`'s.
+pub(crate) fn future_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
+    time_or_date(moment, now, time_format(moment.since(now)), look)
 }
 
-/// The minute of a moment that is over, and its second where that is not long ago; of
-/// another day as [`day_and_clock`].
-pub(crate) fn minute_or_day(moment: Timestamp, now: Timestamp, look: &Look) -> String {
-    clock_or_day(moment, now, form(now.since(moment)), look)
+/// A past time to the minute, and to the second when it is recent; on another day as
+/// [`weekday_and_time`].
+pub(crate) fn past_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
+    time_or_weekday(moment, now, time_format(now.since(moment)), look)
 }
 
-fn form(far: std::time::Duration) -> &'static str {
-    if far < NEAR { "%H:%M:%S" } else { "%H:%M" }
+fn time_format(far: std::time::Duration) -> &'static str {
+    if far < NEAR_TIME { "%H:%M:%S" } else { "%H:%M" }
 }
 
-fn on_a_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> String {
-    let form = match (civil(moment, look.zone), civil(now, look.zone)) {
+fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, look: &OutputStyle) -> String {
+    let form = match (
+        local_date_time(moment, look.zone),
+        local_date_time(now, look.zone),
+    ) {
         (Some(moment), Some(now)) if moment.date() == now.date() => today,
         _ => "%Y-%m-%d %H:%M",
     };
     formatted(moment, form, look.zone)
 }
 
-/// The day of the week and the minute of a moment of the last six days, `Fri 14:02`;
-/// of another, the date and the minute.
-pub(crate) fn day_and_clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+/// The weekday and the minute of a time in the last six days, `Fri 14:02`; else the date and
+/// the minute.
+pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
     const LATELY: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
     let is_lately = moment <= now && now.since(moment) < LATELY;
     let form = if is_lately {
@@ -170,31 +172,38 @@ pub(crate) fn day_and_clock(moment: Timestamp, now: Timestamp, look: &Look) -> S
     formatted(moment, form, look.zone)
 }
 
-/// The clock time of a moment of today in this form; of another day as
-/// [`day_and_clock`].
-pub(crate) fn clock_or_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> String {
-    match (civil(moment, look.zone), civil(now, look.zone)) {
+/// A time of today in this format; on another day as [`weekday_and_time`].
+pub(crate) fn time_or_weekday(
+    moment: Timestamp,
+    now: Timestamp,
+    today: &str,
+    look: &OutputStyle,
+) -> String {
+    match (
+        local_date_time(moment, look.zone),
+        local_date_time(now, look.zone),
+    ) {
         (Some(at), Some(now)) if at.date() == now.date() => formatted(moment, today, look.zone),
-        _ => day_and_clock(moment, now, look),
+        _ => weekday_and_time(moment, now, look),
     }
 }
 
-/// Date and clock time of a moment.
-pub(crate) fn date_and_clock(moment: Timestamp, look: &Look) -> String {
+/// Date and clock time.
+pub(crate) fn date_and_time(moment: Timestamp, look: &OutputStyle) -> String {
     formatted(moment, "%Y-%m-%d %H:%M:%S", look.zone)
 }
 
-/// A moment in a form of chrono's.
+/// A time in a chrono format.
 pub(crate) fn formatted(moment: Timestamp, form: &str, zone: Zone) -> String {
-    civil(moment, zone).map_or_else(
+    local_date_time(moment, zone).map_or_else(
         || moment.to_rfc3339(),
         |civil| civil.format(form).to_string(),
     )
 }
 
-fn civil(moment: Timestamp, zone: Zone) -> Option<NaiveDateTime> {
-    // chrono panics where the zone's offset leads out of its calendar; nothing
-    // of ours happens outside the years 1 to 9999.
+fn local_date_time(moment: Timestamp, zone: Zone) -> Option<NaiveDateTime> {
+    // chrono panics when the zone's offset leads out of its calendar. No time of ours is
+    // outside the years 1 to 9999.
     const YEARS: std::ops::Range<i64> = -62_135_510_400_000..253_402_214_400_000;
     let moment = DateTime::from_timestamp_millis(moment.0).filter(|_| YEARS.contains(&moment.0))?;
     Some(match zone {
@@ -208,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kinds_of_unknown_stay_apart() {
+    fn kinds_of_unknown_stay_apart() {
         let text = |value: &Reading<u32>| reading(value, |n| format!("{n}%")).text;
         let cases = [
             (Reading::Value(0), "0%"),
@@ -223,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_never_shown_as_zero_when_they_are_not() {
+    fn small_sizes_are_not_zero() {
         let cases = [
             (0, "0M"),
             (1, "<1M"),
@@ -241,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_has_ten_cells_whatever_it_shows() {
+    fn bar_has_ten_cells() {
         let cases = [
             (0, 80, "░░░░░░░░░░", ".........."),
             (63, 80, "███████▉░░", "#######..."),
@@ -257,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         for (number, expected) in [
             (0, "0"),
             (999, "999"),
@@ -269,21 +278,21 @@ mod tests {
     }
 
     #[test]
-    fn a_time_has_its_date_when_it_was_another_day_and_none_can_crash() {
-        let look = super::super::sample::look(None);
+    fn time_has_a_date_on_another_day() {
+        let look = super::super::fixtures::look(None);
         let now = Timestamp(1_795_269_751_250);
         assert_eq!(clock(Timestamp(now.0 - 271_000), now, &look), "13:58:00");
         assert_eq!(
             clock(now.plus_seconds(-86_400), now, &look),
             "2026-11-20 14:02"
         );
-        assert_eq!(minute(now.plus_seconds(600), now, &look), "14:12");
+        assert_eq!(future_time(now.plus_seconds(600), now, &look), "14:12");
         assert_eq!(
-            minute(now.plus_seconds(86_400), now, &look),
+            future_time(now.plus_seconds(86_400), now, &look),
             "2026-11-22 14:02"
         );
         for zone in [Zone::Local, Zone::Utc] {
-            let look = Look { zone, ..look };
+            let look = OutputStyle { zone, ..look };
             for far in [
                 i64::MIN,
                 i64::MAX,

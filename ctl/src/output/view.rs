@@ -1,36 +1,36 @@
-//! What `list` shows people: a heading, one table, and what is broken.
+//! The output of `list` for people: a heading, one table, and faults.
 
-use super::line::{Line, Tone, shown, wrap};
-use super::look::Look;
-use super::mark::WOULD_HAVE_ENDED;
-use super::rogue::marked;
-use super::status::can_be_here;
-use super::value::{clock, counted, minute};
+use super::markers::WOULD_HAVE_ENDED;
+use super::rogue::count_marked;
+use super::status::is_possible_here;
+use super::style::OutputStyle;
+use super::text::{Line, Tone, escaped, wrap};
+use super::value::{clock, counted, future_time};
 use super::{gpus, processes};
-use crate::connect::Sight;
-use gpukill_proto::guard::{GuardBrief, GuardMode};
-use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Fault, Snapshot, Vendor};
-use gpukill_proto::text::duration;
+use crate::connect::AnnotatedSnapshot;
+use gpukill_proto::guard::{GuardMode, GuardSummary};
+use gpukill_proto::model::{BackendReport, BackendState, Device, Fault, Snapshot, Vendor};
+use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
 
-/// What of a snapshot is shown.
+/// The part of a snapshot to show.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// Which table.
+    /// The table.
     pub rows: Rows,
-    /// Whether containers have a column that stays.
+    /// Whether a column of containers always appears.
     pub containers: bool,
-    /// Processes for each GPU; 0 is all.
+    /// Maximum number of processes for each GPU; 0 for all.
     pub max_processes: usize,
-    /// Which processes were left in, in words; `None` when all were.
+    /// The selected processes in words; `None` for all.
     pub only: Option<String>,
-    /// Whether GPUs were left out, and their faults with them.
+    /// Whether only some GPUs are selected; faults of others are left out too.
     pub only_some_gpus: bool,
-    /// The number of whoever asks.
+    /// The caller's uid.
     pub me: u32,
 }
 
-/// Which table is shown.
+/// The table to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rows {
     /// A row for each GPU.
@@ -39,30 +39,35 @@ pub(crate) enum Rows {
     Processes,
 }
 
-/// A snapshot older than this is said to be old. Polls are seconds apart.
-const OLD: std::time::Duration = std::time::Duration::from_secs(30);
+/// A snapshot older than this is marked as old. Polls are seconds apart.
+const MAX_SNAPSHOT_AGE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The lines of one snapshot.
-pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
-    let Sight {
+pub(crate) fn lines(
+    sight: &AnnotatedSnapshot,
+    view: &View,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> Vec<Line> {
+    let AnnotatedSnapshot {
         snapshot, guard, ..
     } = sight;
     let mut heading = heading(snapshot, view, now, look);
-    heading.append(of_guard(guard, look));
+    heading.append(guard_text(guard, look));
     let heading = heading.cut(look.width, look.symbols);
     let mut lines = vec![heading, Line::default()];
     if snapshot.devices.is_empty() {
-        lines.extend(why_none(&snapshot.backends, now, look));
+        lines.extend(no_gpu_lines(&snapshot.backends, now, look));
     } else {
         let table = match view.rows {
             Rows::Gpus => gpus::table(snapshot, view, now, look),
             Rows::Processes => processes::table(sight, view, now, look),
         };
         lines.extend(table);
-        lines.extend(let_go(&snapshot.backends, now, look));
+        lines.extend(quiesced_lines(&snapshot.backends, now, look));
     }
-    let below = below(sight, view);
-    let own = super::guard::own_jobs(sight, view.me, now, look);
+    let below = hint_lines(sight, view);
+    let own = super::guard::own_job_lines(sight, view.me, now, look);
     if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
     }
@@ -72,9 +77,9 @@ pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> 
     lines
 }
 
-/// What should be looked at next.
-fn below(sight: &Sight, view: &View) -> Vec<Line> {
-    let Sight {
+/// Hints on what to look at next.
+fn hint_lines(sight: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
+    let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
@@ -86,48 +91,49 @@ fn below(sight: &Sight, view: &View) -> Vec<Line> {
     });
     if view.only.is_none() && unattributed.count() > 0 {
         let text = "unattributed memory: gpukillctl holders";
-        lines.push(Line::toned(text, Tone::Doubtful));
+        lines.push(Line::with_tone(text, Tone::Doubtful));
     }
     if view.only.is_none()
         && has_something_to_say(guard)
-        && let Some(found) = found(guard)
+        && let Some(found) = violation_counts(guard)
     {
         let text = format!("{found}: gpukillctl guard violations");
-        lines.push(Line::toned(text, Tone::Doubtful));
+        lines.push(Line::with_tone(text, Tone::Doubtful));
     }
-    let rogues = marked(suspected);
+    let rogues = count_marked(suspected);
     if view.only.is_none() && rogues > 0 {
         let rogues = match rogues {
             1 => "1 process may be a rogue".to_owned(),
             several => format!("{several} processes may be rogues"),
         };
         let text = format!("{rogues}: gpukillctl rogue scan");
-        lines.push(Line::toned(text, Tone::Doubtful));
+        lines.push(Line::with_tone(text, Tone::Doubtful));
     }
     let faults = snapshot.faults.iter();
-    let faults = faults.filter(|fault| !view.only_some_gpus || is_of_these(fault, snapshot));
+    let faults = faults.filter(|fault| !view.only_some_gpus || is_about_shown(fault, snapshot));
     let faults = faults.count();
     if faults > 0 {
         let faults = counted(faults, "fault");
         let text = format!("{faults}: gpukillctl status");
-        lines.push(Line::toned(text, Tone::Broken));
+        lines.push(Line::with_tone(text, Tone::Broken));
     }
     lines
 }
 
-/// Whether a fault is of the GPUs that are shown, or of none more than of others.
-fn is_of_these(fault: &Fault, snapshot: &Snapshot) -> bool {
+/// Whether a fault belongs to the shown GPUs, or to no GPU in particular.
+fn is_about_shown(fault: &Fault, snapshot: &Snapshot) -> bool {
     let mut devices = snapshot.devices.iter();
     if let Some(index) = fault.part.strip_prefix("GPU ") {
         return devices.any(|device| device.index.to_string() == index);
     }
     let mut backends = snapshot.backends.iter();
     !backends.any(|backend| backend.name == fault.part)
-        || devices.any(|device| reads(&fault.part, device.vendor))
+        || devices.any(|device| reads_vendor(&fault.part, device.vendor))
 }
 
-/// Backends are named as the vendors; all that is not one of those reads others.
-pub(crate) fn reads(backend: &str, vendor: Vendor) -> bool {
+/// Whether this backend reads this vendor. Backends are named after vendors; any other backend
+/// reads other vendors.
+pub(crate) fn reads_vendor(backend: &str, vendor: Vendor) -> bool {
     const NAMED: [Vendor; 4] = [Vendor::Nvidia, Vendor::Amd, Vendor::Intel, Vendor::Apple];
     match vendor {
         Vendor::Other => NAMED.iter().all(|named| named.name() != backend),
@@ -135,8 +141,8 @@ pub(crate) fn reads(backend: &str, vendor: Vendor) -> bool {
     }
 }
 
-fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Line {
-    let dot = look.symbols.dot();
+fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &OutputStyle) -> Line {
+    let dot = look.symbols.separator();
     let gpus = match (snapshot.devices.len(), &view.only) {
         (0, _) => "no GPU".to_owned(),
         (all, None) => counted(all, "GPU"),
@@ -147,35 +153,39 @@ fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Lin
         }
     };
     let time = clock(snapshot.taken_at, now, look);
-    let mut line = Line::toned(shown(&snapshot.host, look.symbols), Tone::Strong);
+    let mut line = Line::with_tone(escaped(&snapshot.host, look.symbols), Tone::Strong);
     line.push(format!("{dot}{gpus}{dot}{time}"), Tone::Plain);
     let old = now.since(snapshot.taken_at);
-    if old > OLD {
-        line.push(format!("{dot}{} old", duration(old)), Tone::Doubtful);
+    if old > MAX_SNAPSHOT_AGE {
+        line.push(format!("{dot}{} old", format_duration(old)), Tone::Doubtful);
     }
     if let Some(only) = &view.only {
-        line.push(format!("{dot}{}", shown(only, look.symbols)), Tone::Plain);
+        line.push(format!("{dot}{}", escaped(only, look.symbols)), Tone::Plain);
     }
     line
 }
 
-/// How the guard stands, behind the rest of the heading.
-fn of_guard(guard: &GuardBrief, look: &Look) -> Line {
+/// The guard's status at the end of the heading.
+fn guard_text(guard: &GuardSummary, look: &OutputStyle) -> Line {
     if !has_something_to_say(guard) {
         return Line::default();
     }
-    let mut line = Line::plain(format!("{}guard {}", look.symbols.dot(), guard.mode.name()));
+    let mut line = Line::plain(format!(
+        "{}guard {}",
+        look.symbols.separator(),
+        guard.mode.name()
+    ));
     if guard.is_stopped {
         line.push(", stopped", Tone::Broken);
     }
-    if let Some(found) = found(guard) {
+    if let Some(found) = violation_counts(guard) {
         line.push(format!(", {found}"), Tone::Doubtful);
     }
     line
 }
 
-/// `2 violations, 1 would have ended`; `None` where there is neither.
-fn found(guard: &GuardBrief) -> Option<String> {
+/// `2 violations, 1 would have ended`; `None` when there is neither.
+fn violation_counts(guard: &GuardSummary) -> Option<String> {
     let open = counted(guard.open as usize, "violation");
     match (guard.open, guard.would_have_ended) {
         (0, 0) => None,
@@ -185,21 +195,21 @@ fn found(guard: &GuardBrief) -> Option<String> {
     }
 }
 
-/// A guard without rules limits nobody, and is not worth a word.
-fn has_something_to_say(guard: &GuardBrief) -> bool {
+/// A guard without rules limits nobody and is not mentioned.
+fn has_something_to_say(guard: &GuardSummary) -> bool {
     guard.mode != GuardMode::Disabled && guard.has_rules
 }
 
-/// Whether a device is shown: where only some processes are, only the devices
-/// that they use.
+/// Whether a device is shown. When only some processes are selected, only devices that they use
+/// are shown.
 pub(super) fn has_a_row(snapshot: &Snapshot, device: &Device, view: &View) -> bool {
     let mut processes = snapshot.processes.iter();
     view.only.is_none() || processes.any(|process| process.device == device.id)
 }
 
-/// Why there is no GPU to show: what each backend says.
-fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> {
-    let backends = || backends.iter().filter(|it| can_be_here(it));
+/// Why there is no GPU: the state of each backend.
+fn no_gpu_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+    let backends = || backends.iter().filter(|it| is_possible_here(it));
     let names = backends().map(|backend| backend.name.len());
     let column = names.max().unwrap_or(0) + 3;
     backends()
@@ -208,11 +218,11 @@ fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line
                 BackendState::Ready => "no device".into(),
                 BackendState::Starting => "starting".into(),
                 BackendState::Absent(why) | BackendState::Failed(_, why) => {
-                    shown(why, look.symbols)
+                    escaped(why, look.symbols)
                 }
-                BackendState::Quiesced(until) => quiesced(*until, now, look),
+                BackendState::Quiesced(until) => quiesce_text(*until, now, look),
             };
-            let name = format!(" {:1$}", shown(&backend.name, look.symbols), column - 1);
+            let name = format!(" {:1$}", escaped(&backend.name, look.symbols), column - 1);
             let mut wrapped = wrap(&why, column, column, look.width);
             if let Some(first) = wrapped.first_mut() {
                 first.insert_str(0, &name);
@@ -222,19 +232,19 @@ fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line
         .collect()
 }
 
-/// Until when somebody wanted a driver let go, and what ends that.
-fn quiesced(until: Timestamp, now: Timestamp, look: &Look) -> String {
-    let until = minute(until, now, look);
+/// Until when a driver is quiesced, and what ends that.
+fn quiesce_text(until: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
+    let until = future_time(until, now, look);
     format!("quiesced until {until}: gpukillctl resume")
 }
 
-/// Why all values of a vendor are old, where somebody wanted that.
-fn let_go(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> {
+/// The vendors whose values are stale because of a quiesce.
+fn quiesced_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
     let lines = backends.iter().filter_map(|backend| match &backend.state {
         BackendState::Quiesced(until) => {
-            let name = shown(&backend.name, look.symbols);
-            let line = format!("{name} {}", quiesced(*until, now, look));
-            Some(Line::toned(line, Tone::Doubtful).cut(look.width, look.symbols))
+            let name = escaped(&backend.name, look.symbols);
+            let line = format!("{name} {}", quiesce_text(*until, now, look));
+            Some(Line::with_tone(line, Tone::Doubtful).cut(look.width, look.symbols))
         }
         BackendState::Ready
         | BackendState::Starting

@@ -1,22 +1,22 @@
-//! JSON of which every key is there once: of two that are called the same one would be
-//! let go, and nobody knows which was meant.
+//! Parses JSON without duplicate keys. A usual parser drops one of two equal keys, and nobody
+//! knows which was meant.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// What JSON says, without a key twice.
-pub(super) struct Strict(pub(super) Value);
+/// A JSON value without duplicate keys.
+pub(super) struct UniqueKeysJson(pub(super) Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for UniqueKeysJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Once).map(Self)
+        deserializer.deserialize_any(UniqueKeysVisitor).map(Self)
     }
 }
 
-struct Once;
+struct UniqueKeysVisitor;
 
-impl<'de> Visitor<'de> for Once {
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Once {
         let number = Number::from_f64(number);
         number
             .map(Value::Number)
-            .ok_or_else(|| E::custom("it is no number"))
+            .ok_or_else(|| E::custom("it is not a number"))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Once {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Strict(value)) = list.next_element()? {
+        while let Some(UniqueKeysJson(value)) = list.next_element()? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -61,11 +61,11 @@ impl<'de> Visitor<'de> for Once {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut table = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            // Here, so that the place told of is the key's.
+            // Checked here, so that the position in the error is that of the key.
             if table.contains_key(&name) {
                 return Err(A::Error::custom(format!("the key {name:?} is there twice")));
             }
-            let Strict(value) = entries.next_value()?;
+            let UniqueKeysJson(value) = entries.next_value()?;
             table.insert(name, value);
         }
         Ok(Value::Object(table))

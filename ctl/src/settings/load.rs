@@ -1,35 +1,35 @@
-//! Where settings come from: the file of this user and the environment.
+//! Loads the settings from the user's file and the environment.
 
 use super::{Flags, KEYS, Settings, resolve};
 use crate::args::Cli;
-use crate::exit::Failure;
-use gpukill_proto::settings::Mistake;
+use crate::exit::Error;
+use gpukill_proto::settings::SettingMistake;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// The settings of this run.
-pub(crate) fn load(cli: &Cli) -> Result<Settings, Failure> {
+/// Loads the settings of this run.
+pub(crate) fn load(cli: &Cli) -> Result<Settings, Error> {
     let file = match &cli.globals.config {
         Some(named) => Some((named.clone(), read(named)?)),
         None => usual_file(|name| std::env::var_os(name))
-            .map(|path| read_if_there(&path).map(|text| text.map(|text| (path, text))))
+            .map(|path| read_if_exists(&path).map(|text| text.map(|text| (path, text))))
             .transpose()?
             .flatten(),
     };
     let text = file.as_ref().map(|(_, text)| text.as_str());
     let path = || file.as_ref().map(|(path, _)| path.clone());
-    let environment = environment().map_err(|mistakes| Failure::Settings {
+    let environment = environment().map_err(|mistakes| Error::Settings {
         file: path(),
         mistakes,
     })?;
-    resolve(Flags::from(cli), environment, text).map_err(|mistakes| Failure::Settings {
+    resolve(Flags::from(cli), environment, text).map_err(|mistakes| Error::Settings {
         file: path(),
         mistakes,
     })
 }
 
-/// `$XDG_CONFIG_HOME/gpukill/config.toml`, else below `~/.config`.
+/// The usual file: `$XDG_CONFIG_HOME/gpukill/config.toml`, else below `~/.config`.
 fn usual_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let directory = |name: &str| {
         variable(name)
@@ -41,26 +41,26 @@ fn usual_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(config.join("gpukill/config.toml"))
 }
 
-/// A settings file is no longer than this: whatever else is named is not read into
+/// Maximum length of a settings file, so that another file named by mistake is not read into
 /// memory.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-fn text_of(path: &Path) -> io::Result<String> {
+fn read_limited(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = std::fs::File::open(path)?;
-    let length = file.take(LONGEST + 1).read_to_string(&mut text)?;
-    if length as u64 > LONGEST {
+    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_FILE_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(text)
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    text_of(path).map_err(|error| Failure::SettingsFile(path.to_owned(), error))
+fn read(path: &Path) -> Result<String, Error> {
+    read_limited(path).map_err(|error| Error::SettingsFile(path.to_owned(), error))
 }
 
-fn read_if_there(path: &Path) -> Result<Option<String>, Failure> {
-    match text_of(path) {
+fn read_if_exists(path: &Path) -> Result<Option<String>, Error> {
+    match read_limited(path) {
         Ok(text) => Ok(Some(text)),
         Err(error)
             if matches!(
@@ -70,12 +70,12 @@ fn read_if_there(path: &Path) -> Result<Option<String>, Failure> {
         {
             Ok(None)
         }
-        Err(error) => Err(Failure::SettingsFile(path.to_owned(), error)),
+        Err(error) => Err(Error::SettingsFile(path.to_owned(), error)),
     }
 }
 
-/// The variables that are settings. An empty one counts as not set.
-fn environment() -> Result<Vec<(String, String)>, Vec<Mistake>> {
+/// The environment variables that are settings. An empty variable counts as not set.
+fn environment() -> Result<Vec<(String, String)>, Vec<SettingMistake>> {
     let mut variables = Vec::new();
     let mut mistakes = Vec::new();
     for key in KEYS {
@@ -83,7 +83,7 @@ fn environment() -> Result<Vec<(String, String)>, Vec<Mistake>> {
             None => {}
             Some(Ok(text)) if text.is_empty() => {}
             Some(Ok(text)) => variables.push((key.variable.to_owned(), text)),
-            Some(Err(_)) => mistakes.push(Mistake {
+            Some(Err(_)) => mistakes.push(SettingMistake {
                 line: None,
                 what: format!("{}: is not UTF-8", key.variable),
             }),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_lies_where_the_desktop_says_or_below_the_home() {
+    fn usual_file_is_in_xdg_config_or_home() {
         let found = |xdg: &str, home: &str| {
             usual_file(|name| match name {
                 "XDG_CONFIG_HOME" => Some(xdg.into()),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_settings_file_is_told_in_words_and_not_read_without_end() {
+    fn unreadable_file_is_reported_in_words() {
         let directory = tempfile::tempdir().expect("a directory");
         let binary = directory.path().join("binary");
         std::fs::write(&binary, b"\xff\xfe").expect("written");
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_file_that_is_missing_is_none_and_a_named_one_must_be_there() {
+    fn only_a_named_file_must_exist() {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("none/config.toml");
-        assert!(matches!(read_if_there(&missing), Ok(None)));
-        assert!(matches!(read(&missing), Err(Failure::SettingsFile(..))));
+        assert!(matches!(read_if_exists(&missing), Ok(None)));
+        assert!(matches!(read(&missing), Err(Error::SettingsFile(..))));
         assert!(matches!(
-            read_if_there(directory.path()),
-            Err(Failure::SettingsFile(..))
+            read_if_exists(directory.path()),
+            Err(Error::SettingsFile(..))
         ));
     }
 }

@@ -4,8 +4,7 @@ use super::*;
 use clap::Parser as _;
 use gpukill_proto::settings::defaults;
 
-/// A key: its flag, variable and line, each with another value, and what the
-/// settings then hold.
+/// A key: its flag, variable and line, each with a different value, and the resulting settings.
 struct Case {
     flag: (&'static str, &'static str),
     variable: (&'static str, &'static str, &'static str),
@@ -91,7 +90,7 @@ fn settings(flag: &str, variable: Option<(&str, &str)>, file: &str) -> Settings 
 }
 
 #[test]
-fn every_key_works_from_every_source_and_the_nearest_source_wins() {
+fn nearest_source_wins_for_every_key() {
     assert_eq!(CASES.len(), KEYS.len());
     for case in &CASES {
         let (flag, by_flag) = case.flag;
@@ -109,7 +108,7 @@ fn every_key_works_from_every_source_and_the_nearest_source_wins() {
 }
 
 #[test]
-fn a_flag_can_take_back_what_the_file_turned_on_or_off() {
+fn flag_overrides_the_file() {
     let file = "show_details = true\nuse_colors = false\n";
     let settings = settings("--no-details --color auto", None, file);
     assert!(!settings.show_details);
@@ -117,12 +116,12 @@ fn a_flag_can_take_back_what_the_file_turned_on_or_off() {
 }
 
 #[test]
-fn the_defaults_in_the_table_are_the_defaults() {
+fn documented_defaults_are_the_defaults() {
     assert_eq!(defaults(KEYS), (Settings::default(), vec![]));
 }
 
 #[test]
-fn every_mistake_of_file_and_environment_is_named_at_once() {
+fn all_mistakes_are_reported_together() {
     let file = "colour = true\ntable_width = 3\noutput_format = \"xml\"\n";
     let environment = [
         ("GPUKILL_DEFAULT_TIMEOUT", "soon"),
@@ -144,7 +143,7 @@ fn every_mistake_of_file_and_environment_is_named_at_once() {
 }
 
 #[test]
-fn a_format_that_a_command_lacks_is_a_mistake_only_when_it_is_typed() {
+fn unsupported_format_is_a_mistake_only_when_typed() {
     let status = |typed: &str| Cli::try_parse_from(["gpukillctl", "status", "-o", typed]);
     assert!(status("csv").is_err());
     assert!(status("json").is_ok());

@@ -1,8 +1,8 @@
-//! What the client prints, and how it ends.
+//! The client's output and exit codes.
 
-use crate::daemon::{Daemon, Script, backend};
+use crate::fake_daemon::{FakeDaemon, Script, backend};
 use crate::{client, run, stderr, stdout};
-use gpukill_proto::snapshot::{BackendState, FaultCode};
+use gpukill_proto::model::{BackendState, FaultCode};
 use std::io::Read as _;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -14,9 +14,9 @@ fn processes(json: &str) -> usize {
 }
 
 #[test]
-fn list_gathers_all_pages_and_begins_anew_when_one_has_expired() {
+fn list_collects_pages_and_restarts_on_expiry() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     daemon.script.processes.store(101, SeqCst);
     daemon.script.expired_pages.store(2, SeqCst);
     let output = run(&daemon.socket, "list -o json");
@@ -30,31 +30,32 @@ fn list_gathers_all_pages_and_begins_anew_when_one_has_expired() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         stderr(&output),
-        "gpukillctl: the rest of the answer is gone\nhint: try again\n"
+        "gpukillctl: the rest of the answer has expired\nhint: try again\n"
     );
 }
 
 #[test]
-fn list_is_a_plain_table_on_a_pipe() {
+fn list_on_a_pipe_is_plain() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     let output = run(&daemon.socket, "list --user alice");
     let shown = stdout(&output);
     let (heading, table) = shown.split_once('\n').expect("several lines");
     assert!(heading.starts_with("box · 1 of 1 GPU · "), "{heading}");
     assert_eq!(
         table,
-        "\n GPU  NAME                           MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP PROCESS\
+        "\n GPU  NAME                           MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP \
+        PROCESS\
          \n   0  H100 80GB HBM3  ▌░░░░░░░░░  4.0/79.6G   98%   71°  688/700W    0      3  alice python 1.0G\n"
     );
 }
 
 #[test]
-fn what_matches_nothing_ends_with_8_and_documents_are_printed_still() {
+fn no_match_exits_8_and_prints_documents() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     let cases = [
-        ("list --gpu 9", "no GPU is called \"9\": there are 0"),
+        ("list --gpu 9", "no GPU matches \"9\": this host has GPU 0"),
         ("list --vendor amd", "no amd GPU here"),
         ("list --user zoe", "no GPU here is used by processes of zoe"),
         (
@@ -66,7 +67,7 @@ fn what_matches_nothing_ends_with_8_and_documents_are_printed_still() {
     for (arguments, said) in cases {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(8), "{arguments}");
-        // Said once, and not also in a table.
+        // Reported once, and not in a table too.
         assert_eq!(stderr(&output), format!("gpukillctl: {said}\n"));
         assert_eq!(stdout(&output), "", "{arguments}");
         let output = run(&daemon.socket, &format!("{arguments} -o json"));
@@ -77,7 +78,7 @@ fn what_matches_nothing_ends_with_8_and_documents_are_printed_still() {
 }
 
 #[test]
-fn a_box_without_gpus_is_an_answer_and_one_whose_driver_failed_is_none() {
+fn no_gpu_is_an_answer_unless_a_driver_failed() {
     let directory = tempfile::tempdir().expect("a directory");
     let script = |state| Script {
         has_devices: false,
@@ -86,7 +87,7 @@ fn a_box_without_gpus_is_an_answer_and_one_whose_driver_failed_is_none() {
         ..Script::default()
     };
     let absent = script(BackendState::Absent("no library libnvidia-ml.so.1".into()));
-    let daemon = Daemon::start(directory.path(), absent);
+    let daemon = FakeDaemon::start(directory.path(), absent);
     let output = run(&daemon.socket, "list");
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).ends_with("\n\n nvidia  no library libnvidia-ml.so.1\n"));
@@ -95,22 +96,23 @@ fn a_box_without_gpus_is_an_answer_and_one_whose_driver_failed_is_none() {
         FaultCode::VersionMismatch,
         "driver/library version mismatch".into(),
     ));
-    let daemon = Daemon::start(directory.path(), failed);
+    let daemon = FakeDaemon::start(directory.path(), failed);
     for (arguments, prints) in [("list", false), ("list -o json", true)] {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(
             stderr(&output),
-            "gpukillctl: nvidia failed: driver/library version mismatch\nhint: see gpukillctl status\n"
+            "gpukillctl: nvidia failed: driver/library version mismatch\nhint: see gpukillctl \
+            status\n"
         );
         assert_eq!(!output.stdout.is_empty(), prints);
     }
 }
 
 #[test]
-fn audit_asks_page_by_page_up_to_its_limit() {
+fn audit_requests_pages_up_to_its_limit() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     let lines = |arguments: &str| {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments}");
@@ -135,9 +137,9 @@ fn audit_asks_page_by_page_up_to_its_limit() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_quietly() {
+fn closed_reader_ends_quietly() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     for arguments in [
         "list",
         "list --watch -o ndjson",
@@ -163,7 +165,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 }
 
 #[test]
-fn wrong_usage_ends_with_3_and_help_with_0() {
+fn usage_error_exits_3_and_help_0() {
     let nowhere = std::path::Path::new("/nowhere");
     for arguments in [
         "",
@@ -191,9 +193,9 @@ fn wrong_usage_ends_with_3_and_help_with_0() {
 }
 
 #[test]
-fn settings_of_the_file_and_the_environment_hold_and_their_mistakes_stop_all_but_completions() {
+fn settings_apply_and_their_mistakes_stop_commands() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     let config = directory.path().join("gpukill");
     std::fs::create_dir(&config).expect("made");
     let file = config.join("config.toml");

@@ -1,73 +1,72 @@
-//! The real binary against a stand-in daemon over the real wire.
+//! Runs the real binary against a stand-in daemon over the real protocol.
 //!
-//! - `answers`: what it prints, and how it ends.
-//! - `asking`, `killing`, `following`, `progress`: `kill`, from the question to the
-//!   end; `killed` is what it is answered.
-//! - `resetting`: `reset` while it is followed.
-//! - `holding`: `holders` and `explain`; `held` is what they are answered.
-//! - `remembering`: `audit`; `past` is what it is answered.
-//! - `guarding`: `guard violations`; `verdicts` is what it is answered.
-//! - `suspecting`: `rogue scan`; `suspects` is what it is answered.
-//! - `quiescing`: `quiesce` and `resume`.
-//! - `resetting`: `reset`.
-//! - `versions`: daemons that are older and newer.
-//! - `waiting`: busy, silent, absent and foreign daemons.
-//! - `watching`: `list --watch`, on a stream and on a `terminal`.
+//! - `answers`: output and exit codes.
+//! - `confirmation`, `kill`, `kill_follow`, `progress`: `kill`, from the question to the end;
+//!   `fake_kill` answers it.
+//! - `reset`: `reset` while it is followed; `fake_reset` answers it.
+//! - `holders`: `holders` and `explain`; `fake_holders` answers them.
+//! - `audit`: `audit`; `fake_audit` answers it.
+//! - `guard`: `guard violations`; `fake_guard` answers it.
+//! - `rogue`: `rogue scan`; `fake_rogue` answers it.
+//! - `quiesce`: `quiesce` and `resume`.
+//! - `versions`: older and newer daemons.
+//! - `availability`: busy, silent, missing and foreign daemons.
+//! - `watch`: `list --watch`, on a stream and on a `terminal`.
 
 mod answers;
 
-mod asking;
+mod confirmation;
 
-mod daemon;
+mod fake_daemon;
 
-mod following;
+mod kill_follow;
 
-mod guarding;
+mod guard;
 
-mod held;
+mod fake_holders;
 
-mod holding;
+mod holders;
 
-mod killed;
+mod fake_kill;
 
-mod killing;
+mod kill;
 
-mod past;
+mod fake_audit;
 
 mod progress;
 
-mod quiescing;
+mod quiesce;
 
-mod remembering;
+mod audit;
 
-mod resets;
+mod fake_reset;
 
-mod resetting;
+mod reset;
 
-mod sample;
+mod fake_snapshot;
 
 mod script;
 
-mod serving;
+mod fake_server;
 
-mod suspecting;
+mod rogue;
 
-mod suspects;
+mod fake_rogue;
 
 mod terminal;
 
-mod verdicts;
+mod fake_guard;
 
 mod versions;
 
-mod waiting;
+mod availability;
 
-mod watching;
+mod watch;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The client, with nothing of this user's environment or settings.
+/// The client, without this user's environment and settings.
 fn client(socket: &Path, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpukillctl"));
     command

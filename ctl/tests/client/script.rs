@@ -1,10 +1,10 @@
-//! What the stand-in for the daemon does, as tests write it down.
+//! The behaviour of the stand-in daemon, as tests specify it.
 
-use crate::killed::Killed;
-use crate::resets::Resets;
-use gpukill_proto::holders::HeldDevice;
+use crate::fake_kill::FakeKills;
+use crate::fake_reset::FakeResets;
+use gpukill_proto::holders::DeviceHolders;
+use gpukill_proto::model::{BackendReport, BackendState};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendReport, BackendState};
 use gpukill_proto::units::Timestamp;
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
 use std::sync::Mutex;
@@ -14,30 +14,30 @@ use std::time::Duration;
 /// 2026-11-21 14:02:31.250 UTC.
 pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
 
-/// What the daemon does next, changed by tests while it runs.
+/// The next answers of the daemon. Tests change them while it runs.
 pub(crate) struct Script {
     pub tick: AtomicU64,
     pub processes: AtomicU32,
-    /// Connections that are told "busy" before one is welcome.
+    /// Number of connections to refuse as busy.
     pub busy_connections: AtomicU32,
-    /// Calls that are told "busy" before one is answered.
+    /// Number of calls to refuse as busy.
     pub busy_calls: AtomicU32,
-    /// Pages that have expired before one has not.
+    /// Number of pages to report as expired.
     pub expired_pages: AtomicU32,
     pub backends: Mutex<Vec<BackendReport>>,
     pub has_devices: bool,
     /// The devices with their holders.
-    pub held: Mutex<Vec<HeldDevice>>,
+    pub held: Mutex<Vec<DeviceHolders>>,
     pub caller_is_operator: bool,
-    /// What it plans and carries out.
-    pub killed: Killed,
-    /// What it resets.
-    pub resets: Resets,
-    /// How long the driver takes to be let go.
+    /// Its kills.
+    pub killed: FakeKills,
+    /// Its resets.
+    pub resets: FakeResets,
+    /// How long the driver takes to be released.
     pub letting_go: Duration,
-    /// Until when the driver is let go.
+    /// Until when the driver is quiesced.
     pub quiesced: Mutex<Option<Timestamp>>,
-    /// Whether a process of the snapshot is marked.
+    /// Whether a process of the snapshot is marked as a rogue.
     pub marks_a_rogue: bool,
     pub version: ProtocolVersion,
     /// The daemon's release.
@@ -56,8 +56,8 @@ impl Default for Script {
             has_devices: true,
             held: Mutex::new(Vec::new()),
             caller_is_operator: true,
-            killed: Killed::default(),
-            resets: Resets::default(),
+            killed: FakeKills::default(),
+            resets: FakeResets::default(),
             letting_go: Duration::ZERO,
             quiesced: Mutex::new(None),
             marks_a_rogue: false,

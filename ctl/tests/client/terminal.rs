@@ -1,13 +1,13 @@
 //! A terminal to run the client on.
 
-use crate::watching::PATIENCE;
+use crate::watch::TEST_TIMEOUT;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
-/// A terminal of 80 by 6, and what was written to it.
+/// A terminal of 80 columns and 6 rows, and what was written to it.
 pub(crate) struct Terminal {
     master: File,
     shown: Receiver<Vec<u8>>,
@@ -16,8 +16,8 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn open() -> (Self, File) {
-        // A client that had it too would keep its own terminal open, and outlive a test that
-        // fails.
+        // A client that inherited this descriptor would keep its own terminal open and outlive
+        // a failed test.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).expect("a terminal");
         grantpt(&master).expect("granted");
@@ -58,15 +58,15 @@ impl Terminal {
         tcsetwinsize(&self.master, size).expect("resized");
     }
 
-    /// Types this.
-    pub(crate) fn types(&mut self, text: &str) {
+    /// Types this text.
+    pub(crate) fn type_text(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).expect("typed");
     }
 
-    /// What is written until nobody has it open to write to.
-    pub(crate) fn rest(mut self) -> String {
+    /// The text written until the last writer closes the terminal.
+    pub(crate) fn read_to_end(mut self) -> String {
         loop {
-            match self.shown.recv_timeout(PATIENCE) {
+            match self.shown.recv_timeout(TEST_TIMEOUT) {
                 Ok(more) => self.add(&more),
                 Err(error) => {
                     let why = "somebody has it open still";
@@ -82,14 +82,17 @@ impl Terminal {
         self.seen.push_str(more);
     }
 
-    /// What is written up to and with `end`.
-    pub(crate) fn until(&mut self, end: &str) -> String {
+    /// The text written up to and including `end`.
+    pub(crate) fn read_until(&mut self, end: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(end) {
                 let rest = self.seen.split_off(at + end.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
-            let more = self.shown.recv_timeout(PATIENCE).expect("more is written");
+            let more = self
+                .shown
+                .recv_timeout(TEST_TIMEOUT)
+                .expect("more is written");
             self.add(&more);
         }
     }

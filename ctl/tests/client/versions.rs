@@ -1,10 +1,10 @@
-//! Daemons that are older than the client, and newer: who is, and what to do.
+//! Daemons older and newer than the client: which is older, and what to do.
 
-use crate::daemon::{Daemon, Script};
+use crate::fake_daemon::{FakeDaemon, Script};
 use crate::{run, stderr, stdout};
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
 
-fn speaking(version: ProtocolVersion) -> Script {
+fn script_with_protocol(version: ProtocolVersion) -> Script {
     Script {
         version,
         ..Script::default()
@@ -12,18 +12,18 @@ fn speaking(version: ProtocolVersion) -> Script {
 }
 
 #[test]
-fn where_client_and_daemon_cannot_understand_each_other_the_older_is_named() {
+fn protocol_mismatch_names_the_older() {
     let newer = "gpukillctl: this gpukillctl is older than gpukilld: it speaks protocol 1.0, \
                  gpukilld 9.1\n\
                  hint: upgrade the package gpukill here; if it is new, another gpukillctl is \
                  found first: type -a gpukillctl\n";
     let older = "gpukillctl: gpukilld is older than this gpukillctl: it speaks protocol 0.7, \
                  gpukillctl 1.0\n\
-                 hint: upgrade gpukilld where it runs, and start it anew\n";
+                 hint: upgrade gpukilld where it runs, and restart it\n";
     for (major, minor, expected) in [(9, 1, newer), (0, 7, older)] {
         let directory = tempfile::tempdir().expect("a directory");
-        let script = speaking(ProtocolVersion { major, minor });
-        let daemon = Daemon::start(directory.path(), script);
+        let script = script_with_protocol(ProtocolVersion { major, minor });
+        let daemon = FakeDaemon::start(directory.path(), script);
         for command in ["list", "status", "kill 7"] {
             let output = run(&daemon.socket, command);
             assert_eq!(output.status.code(), Some(6), "{command}");
@@ -33,25 +33,28 @@ fn where_client_and_daemon_cannot_understand_each_other_the_older_is_named() {
 }
 
 #[test]
-fn a_daemon_of_a_higher_minor_version_is_understood() {
+fn higher_minor_version_is_understood() {
     let directory = tempfile::tempdir().expect("a directory");
     let ProtocolVersion { major, minor } = PROTOCOL_VERSION;
     let minor = minor + 1;
-    let daemon = Daemon::start(directory.path(), speaking(ProtocolVersion { major, minor }));
+    let daemon = FakeDaemon::start(
+        directory.path(),
+        script_with_protocol(ProtocolVersion { major, minor }),
+    );
     for command in ["list", "status", "audit"] {
         let output = run(&daemon.socket, command);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 }
 
-/// The lines of `status` that speak of releases, against a daemon of this one.
-fn of_release(release: &'static str) -> Vec<String> {
+/// The lines of `status` about releases, for a daemon of this release.
+fn release_lines(release: &'static str) -> Vec<String> {
     let directory = tempfile::tempdir().expect("a directory");
     let script = Script {
         release,
         ..Script::default()
     };
-    let daemon = Daemon::start(directory.path(), script);
+    let daemon = FakeDaemon::start(directory.path(), script);
     let output = run(&daemon.socket, "status");
     assert_eq!(output.status.code(), Some(0));
     let shown = stdout(&output);
@@ -60,29 +63,30 @@ fn of_release(release: &'static str) -> Vec<String> {
 }
 
 #[test]
-fn status_says_in_one_line_that_the_daemon_is_of_another_release() {
+fn status_names_another_release() {
     let own = env!("CARGO_PKG_VERSION");
-    assert_eq!(of_release(own), Vec::<String>::new());
+    assert_eq!(release_lines(own), Vec::<String>::new());
     assert_eq!(
-        of_release("0.0.9"),
+        release_lines("0.0.9"),
         [format!(
             "gpukilld 0.0.9 is older than this gpukillctl, {own}: systemctl restart gpukilld"
         )]
     );
     assert_eq!(
-        of_release("99.0.0"),
+        release_lines("99.0.0"),
         [format!(
-            "this gpukillctl, {own}, is older than gpukilld 99.0.0: upgrade the package gpukill here"
+            "this gpukillctl, {own}, is older than gpukilld 99.0.0: upgrade the package gpukill \
+            here"
         )]
     );
 }
 
 #[test]
-fn a_report_of_a_bug_is_made_whatever_the_daemon_speaks() {
+fn report_works_with_any_daemon() {
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(
+    let daemon = FakeDaemon::start(
         directory.path(),
-        speaking(ProtocolVersion { major: 9, minor: 1 }),
+        script_with_protocol(ProtocolVersion { major: 9, minor: 1 }),
     );
     let output = run(&daemon.socket, "status --report");
     assert_eq!(output.status.code(), Some(6));
@@ -90,14 +94,14 @@ fn a_report_of_a_bug_is_made_whatever_the_daemon_speaks() {
     let shown = stdout(&output);
     assert!(shown.lines().any(|it| it == line), "{shown}");
     assert_eq!(stderr(&output), stderr(&run(&daemon.socket, "status")));
-    let daemon = Daemon::start(directory.path(), Script::default());
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
     let output = run(&daemon.socket, "status --report");
     assert_eq!(
         (output.status.code(), stderr(&output).as_str()),
         (Some(0), "")
     );
     let shown = stdout(&output);
-    // The stand-in's person, box and pids.
+    // The user, the host and the pids of the stand-in.
     for name in ["alice", "GPU-", "train"] {
         assert!(!shown.contains(name), "{name} is in:\n{shown}");
     }

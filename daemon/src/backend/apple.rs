@@ -1,83 +1,86 @@
-//! Apple's GPUs, through `ioreg`: macOS has no files that tell of them. Wherever
-//! there is no such program this costs nothing.
+//! Reads Apple GPUs through `ioreg`: macOS has no files that report them. A system without that
+//! program pays no cost.
 
-mod ask;
+mod ioreg;
 
 mod registry;
 
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_api;
 
 mod usage;
 
 use super::{
-    Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
+    Backend, BackendError, BackendReadings, DeviceReadings, MemoryReadings, ProcessReadings,
+    Utilization,
 };
-use crate::faults::FaultCause;
+use crate::fault_tracker::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent, Use, Vendor};
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
-use registry::{Entry, Value};
+use registry::{RegistryEntry, RegistryValue};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
-use usage::Usage;
+use usage::ClientUsage;
 
-/// The class of what drives a GPU, Apple's or not.
-const ACCELERATOR: &str = "IOAccelerator";
+/// The IOKit class of a GPU driver, Apple's or not.
+const ACCELERATOR_CLASS: &str = "IOAccelerator";
 
-/// The class of what each process has open on one of Apple's GPUs.
-const CLIENT: &str = "AGXDeviceUserClient";
+/// The IOKit class of the clients that processes have open on an Apple GPU.
+const CLIENT_CLASS: &str = "AGXDeviceUserClient";
 
 /// No Mac has more GPUs.
-const MOST_DEVICES: usize = 16;
+const MAX_DEVICES: usize = 16;
 
-/// Why there is nothing to read without that program.
-pub(super) const ABSENT: &str = "no ioreg: Apple GPUs are read on macOS";
+/// Why there is nothing to read without `ioreg`.
+pub(super) const IOREG_MISSING: &str = "no ioreg: Apple GPUs are read on macOS";
 
-/// Reads what `ioreg` prints.
-pub(crate) struct Apple {
+/// The backend that reads the output of `ioreg`.
+pub(crate) struct AppleBackend {
     program: PathBuf,
-    memory: Memory,
+    state: AppleState,
 }
 
-/// What must be remembered from one poll to the next.
+/// The state kept from one poll to the next.
 #[derive(Default)]
-struct Memory {
-    usage: Usage,
-    /// How often each GPU was started again after it hung.
+struct AppleState {
+    usage: ClientUsage,
+    /// How often each GPU was restarted after it hung.
     recoveries: BTreeMap<DeviceId, u64>,
 }
 
-impl Apple {
-    /// `program` is `ioreg`, whether there is one or not.
+impl AppleBackend {
+    /// `program` is the path of `ioreg`, which need not exist.
     pub(crate) fn new(program: PathBuf) -> Self {
         Self {
             program,
-            memory: Memory::default(),
+            state: AppleState::default(),
         }
     }
 }
 
-impl Backend for Apple {
+impl Backend for AppleBackend {
     fn name(&self) -> &'static str {
         "apple"
     }
 
-    fn read(&mut self) -> Result<Readings, Failure> {
+    fn read(&mut self) -> Result<BackendReadings, BackendError> {
         if !self.program.exists() {
-            return Ok(Readings::nothing(BackendState::Absent(ABSENT.into())));
+            return Ok(BackendReadings::without_devices(BackendState::Absent(
+                IOREG_MISSING.into(),
+            )));
         }
         let began = Instant::now();
-        let accelerators = ask::ask(&self.program, ACCELERATOR)
-            .map_err(|why| Failure::Failed(FaultCode::ProgramFailed, why))?;
-        let clients = ask::ask(&self.program, CLIENT);
+        let accelerators = ioreg::run_ioreg(&self.program, ACCELERATOR_CLASS)
+            .map_err(|why| BackendError::Failed(FaultCode::ProgramFailed, why))?;
+        let clients = ioreg::run_ioreg(&self.program, CLIENT_CLASS);
         let at = Timestamp::from(SystemTime::now());
         let clients = clients.as_deref().map_err(String::as_str);
         let mut readings = self
-            .memory
-            .readings(&accelerators, clients, Instant::now(), at);
+            .state
+            .parse_readings(&accelerators, clients, Instant::now(), at);
         readings.cost_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ok(readings)
     }
@@ -87,29 +90,28 @@ impl Backend for Apple {
     }
 }
 
-impl Memory {
-    /// What was printed of both classes, as readings. `now` is when the clients
-    /// were.
-    fn readings(
+impl AppleState {
+    /// Parses the output for both classes into readings. `now` is when the clients were read.
+    fn parse_readings(
         &mut self,
         accelerators: &str,
         clients: Result<&str, &str>,
         now: Instant,
         at: Timestamp,
-    ) -> Readings {
-        let mut gpus: Vec<(DeviceId, Entry)> = Vec::new();
-        let found = registry::entries(accelerators).filter(|entry| is_accelerator(entry));
-        for entry in found.take(MOST_DEVICES) {
-            let id = id(entry.name, &gpus);
+    ) -> BackendReadings {
+        let mut gpus: Vec<(DeviceId, RegistryEntry)> = Vec::new();
+        let found = registry::parse_entries(accelerators).filter(|entry| is_accelerator(entry));
+        for entry in found.take(MAX_DEVICES) {
+            let id = device_id(entry.name, &gpus);
             gpus.push((id, entry));
         }
         if gpus.is_empty() {
             let why = "ioreg lists no GPU";
-            return Readings::nothing(BackendState::Absent(why.into()));
+            return BackendReadings::without_devices(BackendState::Absent(why.into()));
         }
         gpus.sort_indirect_by(|(a, _), (b, _)| a.cmp(b));
-        let mut own = gpus.iter().filter(|(_, entry)| is_apples(entry));
-        // A client does not say whose it is; no Mac has two of Apple's GPUs.
+        let mut own = gpus.iter().filter(|(_, entry)| is_apple_gpu(entry));
+        // A client does not name its GPU, but no Mac has two Apple GPUs.
         let clients_of = match (own.next(), own.next()) {
             (Some((id, _)), None) => Some(id.clone()),
             _ => None,
@@ -119,35 +121,37 @@ impl Memory {
             Err(why) => Reading::Failed(why.to_owned()),
         };
         let devices = (0..).zip(&gpus).map(|(index, (id, entry))| {
-            let mut device = device(id.clone(), index, entry);
+            let mut device = device_readings(id.clone(), index, entry);
             if clients_of.as_ref() == Some(id) {
                 device.processes = processes.clone();
             }
             device
         });
-        Readings {
+        BackendReadings {
             devices: devices.collect(),
-            driver: version(&gpus),
-            faults: self.restarts(&gpus),
-            ..Readings::nothing(BackendState::Ready)
+            driver: driver_version(&gpus),
+            faults: self.restart_faults(&gpus),
+            ..BackendReadings::without_devices(BackendState::Ready)
         }
     }
 
-    /// One for each process, whatever the number of its clients. The registry may
-    /// list a process for a while after its end: it must be looked for.
+    /// One entry a process, whatever the number of its clients. The registry may list a process for
+    /// a while after its end, so the caller must check that it still exists.
     fn processes(&mut self, text: &str, now: Instant, at: Timestamp) -> Vec<ProcessReadings> {
-        let used = self.usage.since_last(registry::entries(text), now);
+        let used = self
+            .usage
+            .shares_since_last(registry::parse_entries(text), now);
         used.into_iter()
             .map(|(pid, share)| ProcessReadings {
                 pid,
                 start_ticks: None,
                 instance: None,
-                // Metal tells no difference between drawing and computing.
-                used_for: Use::default(),
-                // None is told for a process, and none is made up.
+                // Metal does not distinguish drawing from computing.
+                used_for: GpuUse::default(),
+                // The driver reports no memory per process, and none is estimated.
                 memory: Reading::Unsupported,
                 utilization: Utilization {
-                    at: share.is_some().then_some(at),
+                    sampled_at: share.is_some().then_some(at),
                     sm: share.map_or(Reading::Unsupported, Reading::Value),
                     ..Utilization::unknown(&Reading::Unsupported)
                 },
@@ -155,8 +159,8 @@ impl Memory {
             .collect()
     }
 
-    /// Which GPUs were started again since the last poll.
-    fn restarts(&mut self, gpus: &[(DeviceId, Entry)]) -> Vec<FaultCause> {
+    /// The faults of GPUs that were restarted since the last poll.
+    fn restart_faults(&mut self, gpus: &[(DeviceId, RegistryEntry)]) -> Vec<FaultCause> {
         let mut faults = Vec::new();
         for (id, entry) in gpus {
             let statistics = entry.value("PerformanceStatistics");
@@ -166,7 +170,7 @@ impl Memory {
             let Some(count) = count else { continue };
             let before = self.recoveries.insert(id.clone(), count);
             if before.is_some_and(|before| count > before) {
-                let what = format!("{} hung and was started again", id.0);
+                let what = format!("{} hung and was restarted", id.0);
                 faults.push(FaultCause::new(FaultCode::GpuRestarted, what));
             }
         }
@@ -174,28 +178,28 @@ impl Memory {
     }
 }
 
-/// Whether it drives a GPU: only then it has statistics of it.
-fn is_accelerator(entry: &Entry) -> bool {
+/// Whether the entry drives a GPU. Only such an entry has statistics.
+fn is_accelerator(entry: &RegistryEntry) -> bool {
     entry.name.contains("Accelerator") || entry.has("PerformanceStatistics")
 }
 
-fn is_apples(entry: &Entry) -> bool {
+fn is_apple_gpu(entry: &RegistryEntry) -> bool {
     entry.name.starts_with("AGX")
 }
 
-/// What drives it names a GPU: `AGXAcceleratorG13X`. That is the same after each
-/// boot, unlike the number of its entry in the registry. A second one of the same
-/// kind is counted.
-fn id(name: &str, before: &[(DeviceId, Entry)]) -> DeviceId {
-    // Compared as they are shown: two names may differ only in what is cut off.
-    let name = visible(name.as_bytes(), 64);
+/// A GPU is identified by the name of its driver entry, such as `AGXAcceleratorG13X`. The name is
+/// the same after each boot, unlike the entry's number in the registry. A second GPU of the same
+/// kind gets a counter.
+fn device_id(name: &str, before: &[(DeviceId, RegistryEntry)]) -> DeviceId {
+    // Names are compared as shown: two names may differ only in the part that is cut off.
+    let name = sanitize(name.as_bytes(), 64);
     let counted = (2..).map(|count| format!("{name}#{count}"));
     let taken = |id: &DeviceId| before.iter().any(|(known, _)| known == id);
     let mut ids = std::iter::once(name.clone()).chain(counted).map(DeviceId);
     ids.find(|id| !taken(id)).unwrap_or(DeviceId(name))
 }
 
-fn vendor(name: &str) -> Vendor {
+fn vendor_of_driver(name: &str) -> Vendor {
     let vendors = [
         ("AGX", Vendor::Apple),
         ("AMD", Vendor::Amd),
@@ -209,19 +213,24 @@ fn vendor(name: &str) -> Vendor {
         .map_or(Vendor::Other, |(_, vendor)| *vendor)
 }
 
-fn device(id: DeviceId, index: u32, entry: &Entry) -> DeviceReadings {
+fn device_readings(id: DeviceId, index: u32, entry: &RegistryEntry) -> DeviceReadings {
     let statistics = entry.value("PerformanceStatistics");
     let number = |key: &str| statistics.as_ref().and_then(|all| all.number(key));
-    let mut device = DeviceReadings::unknown(id, index, vendor(entry.name), &Reading::Unsupported);
-    device.name = Reading::Value(name(entry));
+    let mut device = DeviceReadings::unknown(
+        id,
+        index,
+        vendor_of_driver(entry.name),
+        &Reading::Unsupported,
+    );
+    device.name = Reading::Value(device_name(entry));
     device.vitals.utilization = match number("Device Utilization %") {
         Some(share @ 0..=100) => Reading::Value(Percent(u32::try_from(share).unwrap_or_default())),
-        // As drivers of other makers' GPUs do.
+        // Drivers of other vendors' GPUs can do this.
         Some(_) => Reading::Failed("the driver reports more than 100 %".into()),
         None => Reading::Unsupported,
     };
     if let Some(bytes) = number("In use system memory") {
-        // How much it may use is not told: of the host's memory not all.
+        // The driver does not report a limit; the GPU may not use all of the host's memory.
         device.memory = MemoryReadings {
             used: Reading::Value(Bytes(bytes)),
             ..MemoryReadings::shared_with_host()
@@ -230,25 +239,25 @@ fn device(id: DeviceId, index: u32, entry: &Entry) -> DeviceReadings {
     device
 }
 
-/// `Apple M3 Pro (14 cores)`; without a model what drives it.
-fn name(entry: &Entry) -> String {
+/// Such as `Apple M3 Pro (14 cores)`; without a model, the name of the driver entry.
+fn device_name(entry: &RegistryEntry) -> String {
     let model = entry.text("model").unwrap_or(entry.name);
-    let model = visible(model.as_bytes(), 96);
+    let model = sanitize(model.as_bytes(), 96);
     match entry.value("gpu-core-count") {
-        Some(Value::Number(cores)) => format!("{model} ({cores} cores)"),
+        Some(RegistryValue::Number(cores)) => format!("{model} ({cores} cores)"),
         _ => model,
     }
 }
 
-/// The version of the driver of Apple's GPU, else of the first.
-fn version(gpus: &[(DeviceId, Entry)]) -> Reading<String> {
+/// The driver version of Apple's GPU, else of the first GPU.
+fn driver_version(gpus: &[(DeviceId, RegistryEntry)]) -> Reading<String> {
     let all = gpus.iter().map(|(_, entry)| entry);
-    let own = all.clone().filter(|entry| is_apples(entry));
+    let own = all.clone().filter(|entry| is_apple_gpu(entry));
     own.chain(all)
         .find_map(|entry| entry.text("IOSourceVersion"))
         .filter(|version| !version.is_empty())
         .map_or(Reading::Unsupported, |version| {
-            Reading::Value(visible(version.as_bytes(), 64))
+            Reading::Value(sanitize(version.as_bytes(), 64))
         })
 }
 

@@ -1,64 +1,74 @@
-//! What the NVIDIA kernel driver says of itself below `/proc/driver/nvidia`:
-//! enough to name the GPUs when NVML cannot be asked.
+//! Reads what the NVIDIA kernel driver reports below `/proc/driver/nvidia`: enough to name the GPUs
+//! when NVML is not available.
 
-use super::{DeviceReadings, Readings};
+use super::{BackendReadings, DeviceReadings};
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, Vendor};
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// More of a file than this is not read; the driver writes some hundred bytes.
-const LONGEST: u64 = 4 << 10;
+/// Files are not read further; the driver writes some hundred bytes.
+const MAX_FILE_BYTES: u64 = 4 << 10;
 
-/// More devices than this are not looked at.
-const MOST_DEVICES: usize = 256;
+/// More devices are ignored.
+const MAX_DEVICES: usize = 256;
 
 /// The longest text that is kept, in bytes.
 const TEXT_MAX: usize = 128;
 
-/// What can be told without NVML; `None` when the driver is not loaded.
-/// Everything but names is failed, for this reason.
-pub(super) fn read(procfs: &Path, code: FaultCode, why: &str) -> Option<Readings> {
+/// The readings available without NVML; `None` when the driver is not loaded. Everything but names
+/// is failed, for this reason.
+pub(super) fn read_without_nvml(
+    procfs: &Path,
+    code: FaultCode,
+    why: &str,
+) -> Option<BackendReadings> {
     let root = procfs.join("driver/nvidia");
     let version = read_file(&root.join("version")).ok()?;
     let failed = Reading::Failed(why.to_owned());
     let mut devices: Vec<_> = std::fs::read_dir(root.join("gpus"))
         .into_iter()
         .flatten()
-        .take(MOST_DEVICES)
+        .take(MAX_DEVICES)
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let text = read_file(&entry.path().join("information")).ok()?;
-            Some(device(&entry.file_name().to_string_lossy(), &text, &failed))
+            Some(parse_device(
+                &entry.file_name().to_string_lossy(),
+                &text,
+                &failed,
+            ))
         })
         .collect();
-    // As NVML counts them. Minor numbers have another order on many boxes.
+    // The order in which NVML counts. Minor numbers have another order on many hosts.
     devices.sort_indirect_by(|a, b| a.pci.known().cmp(&b.pci.known()));
     for (index, device) in (0..).zip(&mut devices) {
         device.index = index;
     }
-    Some(Readings {
-        driver: driver(&version).map_or_else(
-            || Reading::Failed("the driver does not tell its version".into()),
+    Some(BackendReadings {
+        driver: parse_driver_version(&version).map_or_else(
+            || Reading::Failed("the driver does not report its version".into()),
             Reading::Value,
         ),
         devices,
-        ..Readings::nothing(BackendState::Failed(code, why.to_owned()))
+        ..BackendReadings::without_devices(BackendState::Failed(code, why.to_owned()))
     })
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(MAX_FILE_BYTES)
+        .read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06
-/// Sun …`: the first word of numbers and dots.
-pub(crate) fn driver(text: &str) -> Option<String> {
+/// Parses the version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06 Sun …`: the
+/// first word of numbers and dots.
+pub(crate) fn parse_driver_version(text: &str) -> Option<String> {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("NVRM version:"))?;
@@ -68,11 +78,11 @@ pub(crate) fn driver(text: &str) -> Option<String> {
         parts.len() >= 2 && parts.iter().all(is_number)
     };
     let version = line.split_ascii_whitespace().find(is_version)?;
-    Some(visible(version.as_bytes(), TEXT_MAX))
+    Some(sanitize(version.as_bytes(), TEXT_MAX))
 }
 
-/// One device from its `information` file; `address` is its directory's name.
-pub(crate) fn device(address: &str, text: &str, failed: &Reading<()>) -> DeviceReadings {
+/// Parses one device from its `information` file; `address` is the name of its directory.
+pub(crate) fn parse_device(address: &str, text: &str, failed: &Reading<()>) -> DeviceReadings {
     let value = |key: &str| {
         let mut lines = text.lines();
         let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -80,7 +90,7 @@ pub(crate) fn device(address: &str, text: &str, failed: &Reading<()>) -> DeviceR
         let known = |value: &&str| !value.is_empty() && !value.contains('?');
         Some(value.trim()).filter(known)
     };
-    let shown = |text: &str| visible(text.as_bytes(), TEXT_MAX);
+    let shown = |text: &str| sanitize(text.as_bytes(), TEXT_MAX);
     let pci = shown(address);
     let id = value("GPU UUID").map_or_else(|| pci.clone(), shown);
     let mut device = DeviceReadings::unknown(DeviceId(id), 0, Vendor::Nvidia, failed);
@@ -100,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_kinds_of_kernel_module_tell_their_version() {
+    fn both_kernel_modules_have_a_version() {
         for (text, version) in [
             (
                 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 2025\n\
@@ -114,29 +124,29 @@ mod tests {
             ("GCC version: 12.2.0\n", None),
             ("", None),
         ] {
-            assert_eq!(driver(text).as_deref(), version, "{text}");
+            assert_eq!(parse_driver_version(text).as_deref(), version, "{text}");
         }
     }
 
     #[test]
-    fn a_device_is_named_by_its_uuid_or_by_where_it_sits() {
+    fn id_is_the_uuid_or_pci_address() {
         let failed = Reading::Failed("no NVML".to_owned());
         let text = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 120\n\
                     GPU UUID: \t GPU-0123\nDevice Minor: \t 3\nGPU Excluded:\t No\n";
-        let awake = device("0000:1b:00.0", text, &failed);
+        let awake = parse_device("0000:1b:00.0", text, &failed);
         assert_eq!(awake.id.0, "GPU-0123");
         assert_eq!(awake.name.known().unwrap(), "NVIDIA H100 80GB HBM3");
         assert_eq!(awake.vitals.minor, Reading::Value(3));
         assert_eq!(awake.memory.used.failure(), Some("no NVML"));
         let asleep = "Model: \t\t Unknown\nGPU UUID: \t GPU-????????-????\nDevice Minor: \t x\n";
-        let asleep = device("0000:1b:00.0", asleep, &failed);
+        let asleep = parse_device("0000:1b:00.0", asleep, &failed);
         assert_eq!(asleep.id.0, "0000:1b:00.0");
         assert_eq!(asleep.name.failure(), Some("no NVML"));
         assert_eq!(asleep.vitals.minor.failure(), Some("no NVML"));
     }
 
     #[test]
-    fn devices_are_counted_by_their_addresses_whatever_their_minor_numbers() {
+    fn devices_are_ordered_by_pci_address() {
         let procfs = tempfile::tempdir().unwrap();
         let driver = procfs.path().join("driver/nvidia");
         for (minor, bus) in ["b7", "07", "4e", "0f", "90", "47"].iter().enumerate() {
@@ -149,7 +159,7 @@ mod tests {
             .unwrap();
         }
         std::fs::write(driver.join("version"), "").unwrap();
-        let devices = read(procfs.path(), FaultCode::DriverError, "no NVML")
+        let devices = read_without_nvml(procfs.path(), FaultCode::DriverError, "no NVML")
             .unwrap()
             .devices;
         let told: Vec<_> = devices
@@ -169,9 +179,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_can_panic_it(text in "\\PC{0,200}", address in "\\PC{0,20}") {
-            let _ = driver(&text);
-            let _ = device(&address, &text, &Reading::Unsupported);
+        fn any_text_parses_without_panic(text in "\\PC{0,200}", address in "\\PC{0,20}") {
+            let _ = parse_driver_version(&text);
+            let _ = parse_device(&address, &text, &Reading::Unsupported);
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Every GPU whose driver is a part of the kernel: AMD, Intel, and any other DRM
-//! driver. Read from files alone: sysfs, hwmon, KFD, and what the kernel tells of
-//! each open descriptor (fdinfo).
+//! Reads every GPU whose driver is part of the kernel: AMD, Intel, and any other DRM driver. Reads
+//! only files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
 
 pub(crate) mod amd;
 
@@ -20,64 +19,64 @@ pub(crate) mod hwmon;
 
 pub(crate) mod intel;
 
-pub(crate) mod lacking;
+pub(crate) mod missing_attributes;
 
 mod link;
 
 pub(crate) mod names;
 
-mod one;
+mod card_reader;
 
 pub(crate) mod other;
 
-mod rest;
+mod runtime_pm;
 
 pub(crate) mod sysfs;
 
-mod untrusted;
+mod fuzz_api;
 
-use super::{InstanceReadings, MemoryReadings, Node};
-use crate::faults::FaultCause;
+use super::{DeviceNode, InstanceReadings, MemoryReadings};
+use crate::fault_tracker::FaultCause;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Percent};
 
-/// What a card's own files tell, as against those of its clients.
+/// The values from a card's own files, as opposed to those from its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct CardReadings {
     pub(crate) name: Reading<String>,
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
     pub(crate) instances: Vec<InstanceReadings>,
-    /// Device files beyond the card's own: KFD's, and those of its partitions.
-    pub(crate) nodes: Vec<Node>,
-    /// The processes that its driver lists.
-    pub(crate) listed: Vec<Listed>,
-    /// What went wrong beyond a single value.
+    /// Device files beyond the card's own: the KFD file and the files of its partitions.
+    pub(crate) nodes: Vec<DeviceNode>,
+    /// The processes in the driver's own list.
+    pub(crate) kfd_processes: Vec<KfdProcess>,
+    /// Faults beyond a single value.
     pub(crate) faults: Vec<FaultCause>,
 }
 
-impl Told {
-    /// Nothing, for this reason.
+impl CardReadings {
+    /// No values, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            name: why.because(),
+            name: why.as_unknown(),
             memory: MemoryReadings::unknown(why),
             vitals: Vitals::unknown(why),
             instances: Vec::new(),
             nodes: Vec::new(),
-            listed: Vec::new(),
+            kfd_processes: Vec::new(),
             faults: Vec::new(),
         }
     }
 }
 
-/// A process that a driver lists by itself (KFD), in the host's PID namespace.
+/// A process in a driver's own list (KFD), by its pid in the host's PID namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct KfdProcess {
     pub(crate) pid: u32,
-    /// Device memory it holds by that list.
+    /// The device memory that the list reports for it.
     pub(crate) memory: Reading<Bytes>,
-    /// The share of the compute units it occupies now.
+    /// The share of the compute units that it occupies now.
     pub(crate) occupancy: Reading<Percent>,
 }

@@ -1,74 +1,75 @@
-//! NVIDIA, through NVML in the sensor child. Here: keep a sensor running, ask
-//! it, and end it when it does not answer.
+//! Reads NVIDIA GPUs through NVML in the sensor process: keeps a sensor running, requests readings,
+//! and ends a sensor that does not answer.
 
-mod nodes;
+mod device_nodes;
 
 mod retry;
 
-use self::nodes::Numbers;
-use self::retry::{Outcome, Retry};
-use super::checked::{check, check_events, leave_out_long_lists};
-use super::lost::Names;
+use self::device_nodes::DeviceMajors;
+use self::retry::{Retry, RetryOutcome};
+use super::lost_devices::DeviceNames;
 use super::quarantine::Quarantine;
-use super::{Backend, Failure, Node, Readings, Roots, driver_files};
-use crate::faults::FaultCause;
-use crate::holders::{DeviceNumber, Holders, When};
+use super::validation::{fail_oversized_lists, validate_events, validate_readings};
+use super::{Backend, BackendError, BackendReadings, DeviceNode, Roots, driver_files};
+use crate::fault_tracker::FaultCause;
+use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use crate::quiesce::Quiesce;
-use crate::sensor::{NO_ANSWER, Patience, Program, Sensor, SpawnError};
+use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor, SpawnError};
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent};
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long the sensor may take before it counts as stuck. A healthy poll of
-/// eight GPUs takes milliseconds; a lost GPU can block single calls for seconds.
-const PATIENCE: Patience = Patience {
-    whole: Duration::from_secs(10),
-    each: Duration::from_secs(10),
+/// How long the sensor may take before it counts as stuck. A healthy poll of eight GPUs takes
+/// milliseconds; a lost GPU can block single calls for seconds.
+const POLL_LIMITS: PollLimits = PollLimits {
+    poll: Duration::from_secs(10),
+    device: Duration::from_secs(10),
 };
 
-/// The same for a sensor's first poll, in which NVML wakes every GPU: without
-/// persistence mode that takes seconds for each of them.
-const FIRST_PATIENCE: Patience = Patience {
-    whole: Duration::from_secs(120),
-    each: Duration::from_secs(60),
+/// The timeout of the first poll of a sensor, in which NVML wakes every GPU: without persistence
+/// mode that takes seconds for each GPU.
+const FIRST_POLL_LIMITS: PollLimits = PollLimits {
+    poll: Duration::from_secs(120),
+    device: Duration::from_secs(60),
 };
 
-/// The same for a sensor that follows another: the GPUs may have gone to sleep
-/// in between, but not all of them can be slow.
-const WAKING_PATIENCE: Patience = Patience {
-    whole: Duration::from_secs(120),
-    each: Duration::from_secs(15),
+/// The timeout of the first poll of a replacement sensor: the GPUs may have gone to sleep in
+/// between, but not all of them can be slow.
+const RESTART_POLL_LIMITS: PollLimits = PollLimits {
+    poll: Duration::from_secs(120),
+    device: Duration::from_secs(15),
 };
 
-/// How long a quiesce waits for a sensor that was killed: without other users
-/// its end puts every GPU to sleep.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a quiesce waits for a sensor that was killed: without other users its end puts every
+/// GPU to sleep.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is wrong while a sensor that was killed stays.
-const STUCK: &str = "a sensor was killed and does not end: the box may need a reboot";
+/// The fault while a killed sensor does not end.
+const STUCK_SENSOR: &str = "a killed sensor does not exit: the host may need a reboot";
 
-/// The wait before a sensor that failed is started again, doubled each time it
-/// fails in a row up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The wait before a failed sensor is restarted, doubled with each failure in a row up to the
+/// maximum.
+const MIN_RESTART_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RESTART_PAUSE: Duration = Duration::from_secs(60);
 
-/// The wait before a driver or a library that does not work is looked for again.
+/// The wait before a driver or a library that does not work is tried again.
 const LOAD_PAUSE: Duration = Duration::from_secs(10);
 
-/// A part of the driver that is loaded later has other numbers after so long.
-const NODES_KEPT: Duration = Duration::from_secs(30);
+/// Parts of the driver that are loaded later can change the device numbers: how long the numbers
+/// are kept.
+const NODES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The backend: one sensor, and another while a device that is left out is tried again.
-pub(crate) struct Nvidia {
+/// The backend: one sensor, and a second one while a quarantined device is retried.
+pub(crate) struct NvidiaBackend {
     program: Program,
     library: String,
     procfs: PathBuf,
     sysfs: PathBuf,
-    holders: Holders,
-    /// The device files of each GPU, as long as the GPUs are the same.
-    nodes: BTreeMap<DeviceId, Vec<Node>>,
+    holders: FdScanHandle,
+    /// The device files of each GPU, kept while the GPUs are the same.
+    nodes: BTreeMap<DeviceId, Vec<DeviceNode>>,
     nodes_read_at: Option<Instant>,
     quiesce: Quiesce,
     sensor: Option<Sensor>,
@@ -76,24 +77,29 @@ pub(crate) struct Nvidia {
     stuck: Option<Sensor>,
     pause: Duration,
     not_before: Option<Instant>,
-    /// What is said until then.
-    meanwhile: Option<Result<Readings, Failure>>,
-    /// When the last sensor was replaced because its driver had changed.
+    /// The answer until then.
+    interim_answer: Option<Result<BackendReadings, BackendError>>,
+    /// When the last sensor was replaced because the driver had changed.
     replaced_at: Option<Instant>,
-    /// Whether there are readings of NVML that can grow old.
+    /// Whether there are NVML readings that can become stale.
     has_read: bool,
-    names: Names,
+    names: DeviceNames,
     quarantine: Quarantine,
     retry: Retry,
-    /// How many devices the driver counted last.
+    /// The number of devices that the driver counted last.
     count: usize,
     events: Vec<GpuEvent>,
 }
 
-impl Nvidia {
-    /// Reads through this NVML library: a bare name or an absolute path. Without
-    /// it, names are read below `/proc`. `holders` is told the device files.
-    pub(crate) fn new(library: String, roots: Roots, quiesce: Quiesce, holders: Holders) -> Self {
+impl NvidiaBackend {
+    /// Reads through this NVML library: a bare name or an absolute path. Without it, names are read
+    /// below `/proc`. `holders` receives the device files.
+    pub(crate) fn new(
+        library: String,
+        roots: Roots,
+        quiesce: Quiesce,
+        holders: FdScanHandle,
+    ) -> Self {
         Self {
             program: Program::find(),
             library,
@@ -105,12 +111,12 @@ impl Nvidia {
             quiesce,
             sensor: None,
             stuck: None,
-            pause: SHORTEST_PAUSE,
+            pause: MIN_RESTART_PAUSE,
             not_before: None,
-            meanwhile: None,
+            interim_answer: None,
             replaced_at: None,
             has_read: false,
-            names: Names::default(),
+            names: DeviceNames::default(),
             quarantine: Quarantine::default(),
             retry: Retry::default(),
             count: 0,
@@ -118,7 +124,7 @@ impl Nvidia {
         }
     }
 
-    fn ask_sensor(&mut self, leave_out: &[u32]) -> Result<Readings, FaultCause> {
+    fn poll_sensor(&mut self, leave_out: &[u32]) -> Result<BackendReadings, FaultCause> {
         let sensor = match &mut self.sensor {
             Some(sensor) => sensor,
             None => {
@@ -130,21 +136,23 @@ impl Nvidia {
             }
         };
         let patience = match (sensor.has_answered(), self.has_read) {
-            (true, _) => PATIENCE,
-            (false, true) => WAKING_PATIENCE,
-            (false, false) => FIRST_PATIENCE,
+            (true, _) => POLL_LIMITS,
+            (false, true) => RESTART_POLL_LIMITS,
+            (false, false) => FIRST_POLL_LIMITS,
         };
         let garbage = |what| format!("answered with garbage: {what}");
         let heard = sensor
-            .hear(leave_out, patience)
-            .and_then(|events| check_events(&events).map_err(garbage).map(|()| events));
+            .poll_events(leave_out, patience)
+            .and_then(|events| validate_events(&events).map_err(garbage).map(|()| events));
         let readings = heard.and_then(|events| {
-            // Before the first device is read: what happened to it may be why
-            // the sensor hangs or crashes there.
+            // Before the first device is read: an event may explain why the sensor hangs or crashes
+            // there.
             self.events.extend(events);
             let mut readings = sensor.read(patience)?;
-            leave_out_long_lists(&mut readings);
-            check(&readings).map_err(garbage).map(|()| readings)
+            fail_oversized_lists(&mut readings);
+            validate_readings(&readings)
+                .map_err(garbage)
+                .map(|()| readings)
         });
         readings.map_err(|error| {
             let code = match error.as_str() {
@@ -155,43 +163,43 @@ impl Nvidia {
         })
     }
 
-    /// Adds the device files. They are looked up anew when other GPUs answer than
-    /// before, or when one tells its number late.
-    fn with_nodes(&mut self, mut readings: Readings) -> Readings {
-        let is_known = |nodes: &BTreeMap<DeviceId, Vec<Node>>| {
+    /// Adds the device files. They are looked up again when the set of GPUs has changed, or when a
+    /// GPU reports its number late.
+    fn add_device_nodes(&mut self, mut readings: BackendReadings) -> BackendReadings {
+        let is_known = |nodes: &BTreeMap<DeviceId, Vec<DeviceNode>>| {
             let mut devices = readings.devices.iter();
             nodes.len() == readings.devices.len()
                 && devices.all(|device| {
-                    let own = |nodes: &Vec<Node>| nodes.iter().any(|node| !node.shared);
+                    let own = |nodes: &Vec<DeviceNode>| nodes.iter().any(|node| !node.shared);
                     let tells = device.vitals.minor.known().is_some();
                     nodes.get(&device.id).is_some_and(|it| own(it) || !tells)
                 })
         };
         let is_old = self
             .nodes_read_at
-            .is_none_or(|at| at.elapsed() > NODES_KEPT);
+            .is_none_or(|at| at.elapsed() > NODES_INTERVAL);
         if is_old || !is_known(&self.nodes) {
             self.nodes_read_at = Some(Instant::now());
-            let numbers = Numbers::read(&self.procfs);
+            let numbers = DeviceMajors::read(&self.procfs);
             let devices = readings.devices.iter();
-            let nodes = devices.map(|it| (it.id.clone(), numbers.of(it, &self.sysfs)));
+            let nodes = devices.map(|it| (it.id.clone(), numbers.device_nodes(it, &self.sysfs)));
             self.nodes = nodes.collect();
             let all = self.nodes.values().flatten();
             let all: BTreeSet<DeviceNumber> = all.map(|node| node.number).into_set();
-            self.holders.watch("nvidia", all, When::OnRequest);
+            self.holders.watch("nvidia", all, WatchMode::OnRequest);
         }
         for device in &mut readings.devices {
-            // The sensor's word on this would be the library's.
+            // The sensor must not set these: its values could come from the library.
             device.nodes = self.nodes.get(&device.id).cloned().unwrap_or_default();
-            device.unseen = None;
+            device.incomplete_reason = None;
             device.sharers = Vec::new();
-            device.passed = Vec::new();
+            device.passed_clients = Vec::new();
         }
         readings
     }
 
-    /// Ends the sensor. One that cannot be ended is kept, so that no second one
-    /// follows it into the kernel.
+    /// Ends the sensor. A sensor that cannot be ended is kept, so that no second one follows it
+    /// into the kernel.
     fn end_sensor(&mut self) {
         if let Some(mut sensor) = self.sensor.take()
             && !sensor.end()
@@ -200,12 +208,12 @@ impl Nvidia {
         }
     }
 
-    /// Gives sensors that were killed more time to end. True when none is left.
-    fn wait_for_the_end(&mut self) -> bool {
-        let deadline = Instant::now() + END_PATIENCE;
+    /// Gives killed sensors more time to end. True when none is left.
+    fn wait_until_ended(&mut self) -> bool {
+        let deadline = Instant::now() + END_TIMEOUT;
         loop {
             self.stuck.take_if(Sensor::has_ended);
-            let is_over = self.stuck.is_none() && self.retry.is_over();
+            let is_over = self.stuck.is_none() && self.retry.has_ended();
             if is_over || Instant::now() >= deadline {
                 return is_over;
             }
@@ -213,17 +221,17 @@ impl Nvidia {
         }
     }
 
-    /// Lets in again what could be read in a sensor of its own, and tries the next.
-    fn follow_retry(&mut self, now: Instant) {
-        match self.retry.outcome(now) {
-            Some((device, Outcome::Answers)) => {
+    /// Readmits a device that could be read in its own sensor, and retries the next.
+    fn process_retry(&mut self, now: Instant) {
+        match self.retry.take_outcome(now) {
+            Some((device, RetryOutcome::Answers)) => {
                 tracing::info!(gpu = device, "this GPU answers again");
                 self.quarantine.readmit(device, now);
             }
-            Some((device, Outcome::Failed)) => self.quarantine.leave_out(device, now),
+            Some((device, RetryOutcome::Failed)) => self.quarantine.exclude(device, now),
             None => {}
         }
-        if let Some(device) = self.quarantine.due(now)
+        if let Some(device) = self.quarantine.due_for_retry(now)
             && self.retry.is_idle()
         {
             self.retry
@@ -231,39 +239,43 @@ impl Nvidia {
         }
     }
 
-    /// Forgets which devices failed: others may have their indices now, or they may be cured.
+    /// Forgets which devices failed: other devices may have their indices now, or they may work
+    /// again.
     fn forget_failures(&mut self) {
         self.quarantine = Quarantine::default();
         self.retry.abandon();
     }
 
-    /// A sensor whose NVML does not work is ended: what is wrong with a library
-    /// or a driver goes away only with a fresh load.
-    fn without_nvml(&mut self, state: BackendState, had_worked: bool) -> Result<Readings, Failure> {
+    /// Ends a sensor whose NVML does not work: only a fresh load can repair a library or a driver.
+    fn handle_nvml_failure(
+        &mut self,
+        state: BackendState,
+        had_worked: bool,
+    ) -> Result<BackendReadings, BackendError> {
         self.end_sensor();
-        let answer = self.instead_of_nvml(state);
+        let answer = self.fallback_answer(state);
         let now = Instant::now();
         let recently = |moment: Instant| now.duration_since(moment) < LOAD_PAUSE;
-        // The driver was replaced under a library that worked: another sensor
-        // will do, at the next poll. But waking all GPUs again and again helps
-        // nobody.
+        // The driver was replaced while the library worked: another sensor will work at the next
+        // poll. But waking all GPUs repeatedly is useless.
         if had_worked && !self.replaced_at.is_some_and(recently) {
             self.replaced_at = Some(now);
             self.forget_failures();
         } else {
             self.not_before = Some(now + LOAD_PAUSE);
-            self.meanwhile = Some(answer.clone());
+            self.interim_answer = Some(answer.clone());
         }
         answer
     }
 
-    fn instead_of_nvml(&self, state: BackendState) -> Result<Readings, Failure> {
+    fn fallback_answer(&self, state: BackendState) -> Result<BackendReadings, BackendError> {
         let is_absent = matches!(state, BackendState::Absent(_));
         let (code, why) = match state {
             BackendState::Absent(_) => (
                 FaultCode::LibraryUnusable,
                 format!(
-                    "the driver is loaded without its library {}: install the one of its version",
+                    "the driver is loaded without its library {}: install the library of the same \
+                     version",
                     self.library
                 ),
             ),
@@ -272,37 +284,39 @@ impl Nvidia {
                 (FaultCode::DriverError, "NVML does not answer".to_owned())
             }
         };
-        // What NVML told before says more than names.
+        // Earlier readings of NVML are more useful than names.
         if self.has_read {
-            return Err(Failure::Failed(code, why));
+            return Err(BackendError::Failed(code, why));
         }
-        match driver_files::read(&self.procfs, code, &why) {
+        match driver_files::read_without_nvml(&self.procfs, code, &why) {
             Some(readings) => Ok(readings),
-            None if is_absent => Ok(Readings::nothing(BackendState::Absent(format!(
-                "no library {}: for NVIDIA GPUs install the driver",
-                self.library
-            )))),
-            None => Err(Failure::Failed(code, why)),
+            None if is_absent => Ok(BackendReadings::without_devices(BackendState::Absent(
+                format!(
+                    "no library {}: for NVIDIA GPUs install the driver",
+                    self.library
+                ),
+            ))),
+            None => Err(BackendError::Failed(code, why)),
         }
     }
 
-    fn sensor_failed(
+    fn handle_sensor_failure(
         &mut self,
         FaultCause {
             code,
             what: failure,
         }: FaultCause,
-    ) -> Result<Readings, Failure> {
+    ) -> Result<BackendReadings, BackendError> {
         let device = self.sensor.as_ref().and_then(Sensor::failed_at);
         if !self.sensor.as_ref().is_some_and(Sensor::has_answered) {
             self.program.forget();
         }
         self.end_sensor();
-        if self.quarantine.blame(device, Instant::now()) {
+        if self.quarantine.record_failure(device, Instant::now()) {
             tracing::warn!(failure, gpu = device, "sensor failed: this GPU is left out");
-            // The others need not wait for another sensor.
+            // The other devices need not wait for another sensor.
             self.not_before = None;
-            return self.instead_of_nvml(BackendState::Failed(code, failure));
+            return self.fallback_answer(BackendState::Failed(code, failure));
         }
         tracing::warn!(
             failure,
@@ -310,68 +324,72 @@ impl Nvidia {
             "sensor failed, will start another"
         );
         self.not_before = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        let answer = self.instead_of_nvml(BackendState::Failed(code, failure));
-        self.meanwhile = Some(answer.clone());
+        self.pause = (self.pause * 2).min(MAX_RESTART_PAUSE);
+        let answer = self.fallback_answer(BackendState::Failed(code, failure));
+        self.interim_answer = Some(answer.clone());
         answer
     }
 }
 
-impl Backend for Nvidia {
+impl Backend for NvidiaBackend {
     fn name(&self) -> &'static str {
         "nvidia"
     }
 
-    fn read(&mut self) -> Result<Readings, Failure> {
+    fn read(&mut self) -> Result<BackendReadings, BackendError> {
         if self.stuck.as_mut().is_some_and(|stuck| !stuck.has_ended()) {
-            return Err(Failure::Failed(FaultCode::SensorStuck, STUCK.to_owned()));
+            return Err(BackendError::Failed(
+                FaultCode::SensorStuck,
+                STUCK_SENSOR.to_owned(),
+            ));
         }
         self.stuck = None;
         if let Some(until) = self.quiesce.until() {
             self.end_sensor();
             self.forget_failures();
-            if self.wait_for_the_end() {
-                self.quiesce.is_let_go();
+            if self.wait_until_ended() {
+                self.quiesce.mark_released();
             }
             self.not_before = None;
-            return Err(Failure::Quiesced(until));
+            return Err(BackendError::Quiesced(until));
         }
         let waits = self
             .not_before
             .is_some_and(|moment| Instant::now() < moment);
-        if let (true, Some(meanwhile)) = (waits, &self.meanwhile) {
+        if let (true, Some(meanwhile)) = (waits, &self.interim_answer) {
             return meanwhile.clone();
         }
         let is_first = !self.sensor.as_ref().is_some_and(Sensor::has_answered);
-        self.follow_retry(Instant::now());
-        let leave_out = self.quarantine.left_out();
-        match self.ask_sensor(&leave_out) {
+        self.process_retry(Instant::now());
+        let leave_out = self.quarantine.excluded_devices();
+        match self.poll_sensor(&leave_out) {
             Ok(readings) if readings.state == BackendState::Ready => {
                 if !is_first {
-                    // A sensor that only ever answers once is not well.
-                    self.pause = SHORTEST_PAUSE;
+                    // A sensor that answers only once is not healthy.
+                    self.pause = MIN_RESTART_PAUSE;
                 }
                 self.not_before = None;
                 self.has_read = true;
-                self.quarantine.well(Instant::now());
+                self.quarantine.record_success(Instant::now());
                 let count = readings.devices.len() + readings.lost.len();
                 if std::mem::replace(&mut self.count, count) != count {
                     self.forget_failures();
                 }
                 let procfs = &self.procfs;
-                let told = || {
-                    let told = driver_files::read(procfs, FaultCode::GpuLost, "lost");
-                    told.map_or_else(Vec::new, |told| told.devices)
+                let read_driver_files = || {
+                    let readings =
+                        driver_files::read_without_nvml(procfs, FaultCode::GpuLost, "lost");
+                    readings.map_or_else(Vec::new, |readings| readings.devices)
                 };
-                let mut readings = self.names.complete(readings, told);
+                let mut readings = self.names.name_lost_devices(readings, read_driver_files);
                 if self.retry.is_stuck() {
-                    let stuck = FaultCause::new(FaultCode::SensorStuck, STUCK);
+                    let stuck = FaultCause::new(FaultCode::SensorStuck, STUCK_SENSOR);
                     readings.faults.push(stuck);
                 }
-                Ok(self.with_nodes(readings))
+                Ok(self.add_device_nodes(readings))
             }
-            Ok(readings) => self.without_nvml(readings.state, !is_first),
-            Err(failure) => self.sensor_failed(failure),
+            Ok(readings) => self.handle_nvml_failure(readings.state, !is_first),
+            Err(failure) => self.handle_sensor_failure(failure),
         }
     }
 
@@ -380,7 +398,7 @@ impl Backend for Nvidia {
     }
 }
 
-impl Drop for Nvidia {
+impl Drop for NvidiaBackend {
     fn drop(&mut self) {
         self.end_sensor();
     }

@@ -1,142 +1,141 @@
-//! Runs a backend on a thread of its own, so that a stuck driver is a fault and
-//! not a stall: whoever asks gets the newest readings there are, and their age.
+//! Runs a backend on a thread of its own, so that a stuck driver is a fault and not a stall: a
+//! caller gets the newest available readings, and their age.
 
-use super::pace::Pace;
-use super::{Backend, Failure, Readings};
-use gpukill_proto::snapshot::{BackendState, GpuEvent};
+use super::response_time::ResponseTime;
+use super::{Backend, BackendError, BackendReadings};
+use gpukill_proto::model::{BackendState, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// An answer that nobody has looked at is news for so long: no other is asked
-/// for.
-const YOUNG: Duration = Duration::from_millis(200);
+/// How long an answer that was not collected counts as new: no other is requested.
+const NEW_DURATION: Duration = Duration::from_millis(200);
 
-/// A late answer is fresh for so long.
-const RECENT: Duration = Duration::from_secs(5);
+/// How long a late answer counts as fresh.
+const FRESH_DURATION: Duration = Duration::from_secs(5);
 
-/// So many events wait to be looked at.
-const MOST_EVENTS: usize = 1_000;
+/// The number of events kept until they are collected.
+const MAX_EVENTS: usize = 1_000;
 
-/// The asking side of a backend's thread. Dropping it ends the thread once the
-/// backend returns.
-pub(crate) struct Reader {
+/// The caller's side of a backend's thread. Dropping it ends the thread once the backend returns.
+pub(crate) struct BackendReader {
     name: &'static str,
-    slot: Arc<Slot>,
-    /// What it answers without a thread.
-    absent: Option<Arc<Readings>>,
+    slot: Arc<ReaderSlot>,
+    /// The answer of a backend without a thread.
+    absent: Option<Arc<BackendReadings>>,
 }
 
-/// The newest of a backend.
+/// The newest answer of a backend.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Latest {
+pub(crate) struct LatestReadings {
     /// The last good readings, and when they were taken.
-    pub(crate) readings: Option<(Arc<Readings>, Timestamp)>,
-    /// What happened since somebody last looked, the oldest first.
+    pub(crate) readings: Option<(Arc<BackendReadings>, Timestamp)>,
+    /// The events since the last call, oldest first.
     pub(crate) events: Vec<GpuEvent>,
-    /// Why the last try gave none.
-    pub(crate) failure: Option<Failure>,
-    /// Whether this answers the round that was asked for.
+    /// Why the last read failed.
+    pub(crate) failure: Option<BackendError>,
+    /// Whether this answers the requested round.
     pub(crate) on_time: bool,
-    /// Whether it is new: nobody has looked at it yet, and it came not long ago.
-    /// A backend that is slow, but not slower than the polls, is fresh enough.
-    pub(crate) recent: bool,
-    /// How long its slowest answer took, while it answers slowly.
-    pub(crate) slow: Option<Duration>,
+    /// Whether the answer is new: it was not collected before, and arrived recently. A backend that
+    /// is slow, but not slower than the polls, is fresh enough.
+    pub(crate) is_recent: bool,
+    /// The duration of the slowest answer, while the backend is slow.
+    pub(crate) slowest_answer: Option<Duration>,
 }
 
-impl Latest {
-    /// Whether the readings can be shown and judged as they are.
+impl LatestReadings {
+    /// Whether the readings can be shown and evaluated as current.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.failure.is_none() && self.readings.is_some() && (self.on_time || self.recent)
+        self.failure.is_none() && self.readings.is_some() && (self.on_time || self.is_recent)
     }
 
-    /// Whether there are readings, and none for the round that was asked for.
+    /// Whether there are readings, but none for the requested round.
     pub(crate) fn is_late(&self) -> bool {
         self.failure.is_none() && self.readings.is_some() && !self.is_fresh()
     }
 }
 
 #[derive(Default)]
-struct Slot {
-    rounds: Mutex<Rounds>,
+struct ReaderSlot {
+    rounds: Mutex<ReaderRounds>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Rounds {
-    /// The last round that was asked for, and the last that was answered. One
-    /// answer serves all rounds that were asked for before it began.
-    asked: u64,
+struct ReaderRounds {
+    /// The last requested and the last answered round. One answer serves all rounds that were
+    /// requested before it began.
+    requested: u64,
     answered: u64,
-    /// Whether the last round was asked for while an older one was still out.
-    behind: bool,
-    /// Whether an answer came that nobody has looked at yet.
-    unseen: bool,
-    /// When it came.
+    /// Whether the last round was requested while an older one was still unanswered.
+    is_behind: bool,
+    /// Whether an answer has not been collected yet.
+    is_uncollected: bool,
+    /// When it arrived.
     arrived: Option<Instant>,
-    /// Whether somebody has waited in vain for the answer that is out.
-    missed: bool,
-    latest: Latest,
-    pace: Pace,
+    /// Whether a caller has timed out waiting for the pending answer.
+    has_timed_out: bool,
+    latest: LatestReadings,
+    response_time: ResponseTime,
     ended: bool,
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Rounds> {
-        // Nothing panics while it holds this lock; if something did, the values
-        // in it are whole all the same.
+impl ReaderSlot {
+    fn lock(&self) -> MutexGuard<'_, ReaderRounds> {
+        // No code panics while it holds this lock; if one did, the values in it would still be
+        // consistent.
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let rounds = self.lock();
-        rounds.answered == rounds.asked
+        rounds.answered == rounds.requested
     }
 
-    /// Waits for a round to answer; `None` when there will be none any more.
-    fn next_round(&self) -> Option<u64> {
+    /// Waits for a round to answer; `None` after the end.
+    fn wait_for_round(&self) -> Option<u64> {
         let mut rounds = self.lock();
-        while rounds.asked == rounds.answered && !rounds.ended {
+        while rounds.requested == rounds.answered && !rounds.ended {
             rounds = self
                 .changed
                 .wait(rounds)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        (!rounds.ended).then_some(rounds.asked)
+        (!rounds.ended).then_some(rounds.requested)
     }
 
-    /// Takes an answer, which took so long; true when somebody waited for it in vain.
-    fn answer(
+    /// Stores an answer and its duration; true if a caller timed out waiting for it.
+    fn store_answer(
         &self,
         round: u64,
         took: Duration,
-        result: Result<Readings, Failure>,
+        result: Result<BackendReadings, BackendError>,
         mut events: Vec<GpuEvent>,
     ) -> bool {
         let now = Timestamp::from(SystemTime::now());
         let mut rounds = self.lock();
         rounds.answered = round;
-        rounds.unseen = true;
+        rounds.is_uncollected = true;
         rounds.arrived = Some(Instant::now());
-        // What happened is told once, and also when nobody looked in time.
+        // An event is returned once, even if no caller was in time for it.
         rounds.latest.events.append(&mut events);
-        let too_many = rounds.latest.events.len().saturating_sub(MOST_EVENTS);
+        let too_many = rounds.latest.events.len().saturating_sub(MAX_EVENTS);
         rounds.latest.events.drain(..too_many);
         match result {
             Ok(readings) => {
-                // What is told instead, where a driver does not work, says nothing of its pace.
-                let is_ready = |it: &Readings| it.state == BackendState::Ready;
+                // The substitute answer of a driver that does not work says nothing about its
+                // speed.
+                let is_ready = |it: &BackendReadings| it.state == BackendState::Ready;
                 if is_ready(&readings) {
-                    let Latest {
+                    let LatestReadings {
                         readings: before,
                         failure,
                         ..
                     } = &rounds.latest;
                     let had_answered = before.as_ref().is_some_and(|(it, _)| is_ready(it));
                     let is_usual = had_answered && failure.is_none();
-                    rounds.pace.note(took, is_usual);
+                    rounds.response_time.record(took, is_usual);
                 }
                 rounds.latest.readings = Some((Arc::new(readings), now));
                 rounds.latest.failure = None;
@@ -144,30 +143,30 @@ impl Slot {
             Err(failure) => rounds.latest.failure = Some(failure),
         }
         self.changed.notify_all();
-        std::mem::take(&mut rounds.missed)
+        std::mem::take(&mut rounds.has_timed_out)
     }
 }
 
-impl Reader {
-    /// Starts the backend's thread. `late` is called when an answer comes for
-    /// which somebody has waited in vain.
+impl BackendReader {
+    /// Starts the backend's thread. `late` is called when an answer arrives after a caller has
+    /// timed out waiting for it.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub(crate) fn start(
         mut backend: impl Backend,
         late: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let name = backend.name();
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(ReaderSlot::default());
         let answers = Arc::clone(&slot);
         std::thread::Builder::new()
             .name(format!("read-{name}"))
             .spawn(move || {
-                while let Some(round) = answers.next_round() {
+                while let Some(round) = answers.wait_for_round() {
                     let began = Instant::now();
                     let result = backend.read();
-                    if answers.answer(round, began.elapsed(), result, backend.take_events()) {
+                    if answers.store_answer(round, began.elapsed(), result, backend.take_events()) {
                         late();
                     }
                 }
@@ -179,9 +178,9 @@ impl Reader {
         })
     }
 
-    /// A backend that has nothing to read on this box, for this reason: it needs no thread.
+    /// A backend that has nothing to read on this host, for this reason: it needs no thread.
     pub(crate) fn absent(name: &'static str, why: &str) -> Self {
-        let readings = Readings::nothing(BackendState::Absent(why.to_owned()));
+        let readings = BackendReadings::without_devices(BackendState::Absent(why.to_owned()));
         Self {
             name,
             slot: Arc::default(),
@@ -189,36 +188,36 @@ impl Reader {
         }
     }
 
-    /// As in the configuration: `nvidia`.
+    /// The name used in the configuration, such as `nvidia`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Asks for new readings and returns at once.
-    pub(crate) fn ask(&self) {
+    /// Requests new readings and returns at once.
+    pub(crate) fn request(&self) {
         let mut rounds = self.slot.lock();
         if let Some(readings) = &self.absent {
             let now = Timestamp::from(SystemTime::now());
             rounds.latest.readings = Some((Arc::clone(readings), now));
             return;
         }
-        let is_young = rounds.arrived.is_some_and(|at| at.elapsed() < YOUNG);
-        if rounds.unseen && is_young && rounds.answered == rounds.asked {
-            // It came late, and this poll was hurried for its sake.
-            rounds.behind = false;
+        let is_young = rounds.arrived.is_some_and(|at| at.elapsed() < NEW_DURATION);
+        if rounds.is_uncollected && is_young && rounds.answered == rounds.requested {
+            // The answer came late, and started this poll early.
+            rounds.is_behind = false;
             return;
         }
-        rounds.behind = rounds.answered < rounds.asked;
-        rounds.asked += 1;
+        rounds.is_behind = rounds.answered < rounds.requested;
+        rounds.requested += 1;
         self.slot.changed.notify_all();
     }
 
-    /// The answer to the last [`Self::ask`], or at `deadline` whatever there is.
-    /// Does not wait for a backend that is still busy with an older question:
-    /// one that is stuck is waited for once, and not at each poll.
-    pub(crate) fn latest(&self, deadline: Instant) -> Latest {
+    /// The answer to the last [`Self::request`], or the newest one at `deadline`. Does not wait for
+    /// a backend that is still busy with an older request: a stuck backend delays one poll, not
+    /// each.
+    pub(crate) fn latest(&self, deadline: Instant) -> LatestReadings {
         let mut rounds = self.slot.lock();
-        while rounds.answered < rounds.asked && !rounds.behind {
+        while rounds.answered < rounds.requested && !rounds.is_behind {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -230,19 +229,21 @@ impl Reader {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        rounds.missed = rounds.answered < rounds.asked;
-        Latest {
-            on_time: rounds.answered >= rounds.asked,
-            recent: std::mem::take(&mut rounds.unseen)
-                && rounds.arrived.is_some_and(|at| at.elapsed() < RECENT),
-            slow: rounds.pace.slow(),
+        rounds.has_timed_out = rounds.answered < rounds.requested;
+        LatestReadings {
+            on_time: rounds.answered >= rounds.requested,
+            is_recent: std::mem::take(&mut rounds.is_uncollected)
+                && rounds
+                    .arrived
+                    .is_some_and(|at| at.elapsed() < FRESH_DURATION),
+            slowest_answer: rounds.response_time.slowest(),
             events: std::mem::take(&mut rounds.latest.events),
             ..rounds.latest.clone()
         }
     }
 }
 
-impl Drop for Reader {
+impl Drop for BackendReader {
     fn drop(&mut self) {
         self.slot.lock().ended = true;
         self.slot.changed.notify_all();
@@ -252,20 +253,20 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::FaultCode;
+    use gpukill_proto::model::FaultCode;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Answers what it is told to, when it is told to.
-    struct Told(Receiver<Result<Readings, Failure>>);
+    /// Answers with what a test sends, when the test sends it.
+    struct ScriptedBackend(Receiver<Result<BackendReadings, BackendError>>);
 
-    impl Backend for Told {
+    impl Backend for ScriptedBackend {
         fn name(&self) -> &'static str {
             "told"
         }
 
-        fn read(&mut self) -> Result<Readings, Failure> {
+        fn read(&mut self) -> Result<BackendReadings, BackendError> {
             self.0.recv().unwrap_or_else(|_| {
-                Err(Failure::Failed(
+                Err(BackendError::Failed(
                     FaultCode::DriverError,
                     "the test is over".into(),
                 ))
@@ -277,20 +278,23 @@ mod tests {
         }
     }
 
-    fn no_driver() -> Failure {
-        Failure::Failed(FaultCode::DriverError, "no driver".to_owned())
+    fn no_driver() -> BackendError {
+        BackendError::Failed(FaultCode::DriverError, "no driver".to_owned())
     }
 
-    fn readings(cost_us: u64) -> Readings {
-        Readings {
+    fn readings(cost_us: u64) -> BackendReadings {
+        BackendReadings {
             cost_us,
-            ..Readings::nothing(BackendState::Ready)
+            ..BackendReadings::without_devices(BackendState::Ready)
         }
     }
 
-    fn told() -> (Sender<Result<Readings, Failure>>, Reader) {
+    fn scripted_reader() -> (Sender<Result<BackendReadings, BackendError>>, BackendReader) {
         let (tell, answers) = channel();
-        (tell, Reader::start(Told(answers), || {}).unwrap())
+        (
+            tell,
+            BackendReader::start(ScriptedBackend(answers), || {}).unwrap(),
+        )
     }
 
     fn soon() -> Instant {
@@ -298,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_hangs_delays_nobody_and_its_old_readings_remain() {
-        let (tell, reader) = told();
+    fn hung_backend_delays_once_and_keeps_readings() {
+        let (tell, reader) = scripted_reader();
         tell.send(Ok(readings(1))).unwrap();
-        reader.ask();
+        reader.request();
         assert!(reader.latest(soon()).on_time);
 
-        reader.ask();
+        reader.request();
         let late = reader.latest(Instant::now());
         assert!(!late.is_fresh());
         assert_eq!(late.readings.map(|(r, _)| r.cost_us), Some(1));
-        // Still stuck: nobody waits for it a second time.
-        reader.ask();
+        // Still stuck: no second wait.
+        reader.request();
         assert!(!reader.latest(soon()).is_fresh());
 
         tell.send(Ok(readings(2))).unwrap();
@@ -318,50 +322,51 @@ mod tests {
             std::thread::yield_now();
         }
         tell.send(Ok(readings(4))).unwrap();
-        reader.ask();
+        reader.request();
         let recovered = reader.latest(soon());
         assert!(recovered.is_fresh());
         assert!(recovered.readings.is_some_and(|(r, _)| r.cost_us > 1));
     }
 
     #[test]
-    fn an_answer_that_came_between_two_polls_is_fresh_in_the_second_and_no_longer() {
-        let (tell, reader) = told();
-        reader.ask();
+    fn late_answer_is_fresh_for_one_poll() {
+        let (tell, reader) = scripted_reader();
+        reader.request();
         assert!(!reader.latest(Instant::now()).is_fresh());
         tell.send(Ok(readings(1))).unwrap();
         while !reader.slot.is_idle() {
             std::thread::yield_now();
         }
-        // Nobody has looked at it: no other is asked for.
-        reader.ask();
+        // The answer was not collected yet, so no other is requested.
+        reader.request();
         assert!(reader.slot.is_idle());
         assert!(reader.latest(Instant::now()).is_fresh());
-        reader.ask();
+        reader.request();
         assert!(!reader.latest(Instant::now()).is_fresh());
     }
 
     #[test]
-    fn whoever_waited_in_vain_hears_of_the_answer_and_nobody_else() {
+    fn late_callback_runs_only_after_a_timeout() {
         let (hear, heard) = channel();
         let (tell, answers) = channel();
-        let reader = Reader::start(Told(answers), move || hear.send(()).unwrap()).unwrap();
-        reader.ask();
+        let reader =
+            BackendReader::start(ScriptedBackend(answers), move || hear.send(()).unwrap()).unwrap();
+        reader.request();
         assert!(!reader.latest(Instant::now()).is_fresh());
         tell.send(Ok(readings(1))).unwrap();
         assert!(heard.recv_timeout(Duration::from_secs(10)).is_ok());
         assert!(reader.latest(soon()).is_fresh());
         tell.send(Ok(readings(2))).unwrap();
-        reader.ask();
+        reader.request();
         assert!(reader.latest(soon()).is_fresh());
         assert!(heard.try_recv().is_err());
     }
 
     #[test]
-    fn a_backend_without_anything_to_read_answers_at_once() {
-        let reader = Reader::absent("told", "no driver");
+    fn absent_backend_answers_at_once() {
+        let reader = BackendReader::absent("told", "no driver");
         for _ in 0..2 {
-            reader.ask();
+            reader.request();
             let latest = reader.latest(soon());
             assert!(latest.is_fresh() && !latest.is_late());
             let state = latest.readings.map(|(readings, _)| readings.state.clone());
@@ -370,15 +375,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_until_the_next_good_reading() {
-        let (tell, reader) = told();
+    fn failure_lasts_until_the_next_success() {
+        let (tell, reader) = scripted_reader();
         for (answer, failure) in [
             (Ok(readings(1)), None),
             (Err(no_driver()), Some(no_driver())),
             (Ok(readings(2)), None),
         ] {
             tell.send(answer).unwrap();
-            reader.ask();
+            reader.request();
             assert_eq!(reader.latest(soon()).failure, failure);
         }
     }

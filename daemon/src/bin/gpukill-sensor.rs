@@ -1,4 +1,4 @@
-//! gpukill-sensor: the process. What it does is in the library.
+//! The entry point of gpukill-sensor; its code is in the library.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

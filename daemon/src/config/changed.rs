@@ -1,4 +1,4 @@
-//! Which settings are not what they are by default, told without any text of theirs.
+//! Lists the settings that differ from their defaults, without any text from them.
 
 use super::{Config, KEYS};
 use gpukill_proto::settings::{self, Key, value::parse_duration};
@@ -6,56 +6,55 @@ use gpukill_proto::status::{ChangedSetting, SettingValue};
 use serde_json::Value;
 
 impl Config {
-    /// The settings that are not the box's defaults, in the order of the keys.
-    pub(crate) fn changed(&self) -> Vec<ChangedSetting> {
+    /// The settings that differ from the defaults of the host, in the order of the keys.
+    pub(crate) fn changed_settings(&self) -> Vec<ChangedSetting> {
         let (defaults, _): (Self, _) = settings::defaults(KEYS);
-        let changed = self.differs(&defaults).into_iter();
-        let changed = changed.map(|(key, told)| ChangedSetting {
+        let changed = self.differing_keys(&defaults).into_iter();
+        let changed = changed.map(|(key, value)| ChangedSetting {
             key: key.path(),
-            value: value(key, &told),
+            value: setting_value(key, &value),
         });
         changed.collect()
     }
 
-    /// The keys of the settings that are not what they were, and hold after a restart
-    /// only.
-    pub(crate) fn waiting(&self, before: &Self) -> Vec<String> {
-        let changed = self.differs(before).into_iter().map(|(key, _)| key);
+    /// The keys of settings that changed and that take effect only after a restart.
+    pub(crate) fn restart_keys(&self, before: &Self) -> Vec<String> {
+        let changed = self.differing_keys(before).into_iter().map(|(key, _)| key);
         let waiting = changed.filter(|key| key.help.ends_with(NEEDS_A_RESTART));
         waiting.map(Key::path).collect()
     }
 
-    /// The settings that are not as in another, and what they are here.
-    fn differs(&self, other: &Self) -> Vec<(&'static Key<Self>, Value)> {
-        let (here, there) = (self.document(), other.document());
-        let of = |document: &Value, key: &Key<Self>| document.pointer(&pointer(key)).cloned();
+    /// The settings that differ from another configuration, with their values here.
+    fn differing_keys(&self, other: &Self) -> Vec<(&'static Key<Self>, Value)> {
+        let (ours, theirs) = (self.document(), other.document());
+        let of = |document: &Value, key: &Key<Self>| document.pointer(&json_pointer(key)).cloned();
         let differs = KEYS.iter().filter_map(|key| {
-            let told = of(&here, key)?;
-            (Some(&told) != of(&there, key).as_ref()).then_some((key, told))
+            let value = of(&ours, key)?;
+            (Some(&value) != of(&theirs, key).as_ref()).then_some((key, value))
         });
         differs.collect()
     }
 }
 
-/// How the help of a key ends that holds after a restart only.
+/// The end of the help of a key that takes effect only after a restart.
 const NEEDS_A_RESTART: &str = "restart.";
 
-fn pointer(key: &Key<Config>) -> String {
+fn json_pointer(key: &Key<Config>) -> String {
     format!("/{}/{}", key.section, key.name)
 }
 
-/// No text is told, but for one that is a length of time by the key's own default.
-fn value(key: &Key<Config>, told: &Value) -> SettingValue {
+/// Text values are omitted, except durations: a key holds a duration if its default is one.
+fn setting_value(key: &Key<Config>, value: &Value) -> SettingValue {
     let is_length = parse_duration(key.default.trim_matches('"')).is_some();
-    let length = || parse_duration(told.as_str().filter(|_| is_length)?);
-    if let Some(truth) = told.as_bool() {
-        SettingValue::Truth(truth)
-    } else if let Some(number) = told.as_i64() {
+    let length = || parse_duration(value.as_str().filter(|_| is_length)?);
+    if let Some(truth) = value.as_bool() {
+        SettingValue::Bool(truth)
+    } else if let Some(number) = value.as_i64() {
         SettingValue::Number(number)
     } else if let Some(length) = length() {
-        SettingValue::Length(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+        SettingValue::Duration(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
     } else {
-        SettingValue::NotTold
+        SettingValue::Withheld
     }
 }
 
@@ -64,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_the_default_is_told_and_no_text_of_it() {
+    fn lists_changed_settings_without_text() {
         let (mut config, _): (Config, _) = settings::defaults(KEYS);
-        assert_eq!(config.changed(), []);
+        assert_eq!(config.changed_settings(), []);
         let text = "[daemon]\nsocket = \"/home/alice/s\"\npoll_interval = \"1s\"\n\
                     [access]\noperator_group = \"2h\"\nhide_other_users = true\n\
                     [audit]\nkeep_samples = \"7d\"\n\
@@ -78,23 +77,23 @@ mod tests {
             value,
         };
         assert_eq!(
-            config.changed(),
+            config.changed_settings(),
             [
-                changed("daemon.socket", SettingValue::NotTold),
-                changed("daemon.poll_interval", SettingValue::Length(1_000)),
-                changed("access.operator_group", SettingValue::NotTold),
-                changed("access.hide_other_users", SettingValue::Truth(true)),
+                changed("daemon.socket", SettingValue::Withheld),
+                changed("daemon.poll_interval", SettingValue::Duration(1_000)),
+                changed("access.operator_group", SettingValue::Withheld),
+                changed("access.hide_other_users", SettingValue::Bool(true)),
                 changed("alerts.temp_threshold_celsius", SettingValue::Number(85)),
-                changed("protect.users", SettingValue::NotTold),
+                changed("protect.users", SettingValue::Withheld),
             ]
         );
     }
 
     #[test]
-    fn what_holds_after_a_restart_only_is_known() {
+    fn restart_keys_are_known() {
         let (before, _): (Config, _) = settings::defaults(KEYS);
         let mut new = before.clone();
-        assert_eq!(new.waiting(&before), [""; 0]);
+        assert_eq!(new.restart_keys(&before), [""; 0]);
         let text = "[daemon]\npoll_interval = \"1s\"\nforeign_pids = true\n\
                     [access]\nowner_label = \"x\"\nhide_other_users = true\n\
                     [guard]\nterminals = \"\"\n";
@@ -104,15 +103,19 @@ mod tests {
             "access.owner_label",
             "guard.terminals",
         ];
-        assert_eq!(new.waiting(&before), waiting);
+        assert_eq!(new.restart_keys(&before), waiting);
     }
 
     #[test]
-    fn every_key_has_its_place_in_the_document() {
+    fn every_key_is_in_the_document() {
         let (config, _): (Config, _) = settings::defaults(KEYS);
         let document = config.document();
         for key in KEYS {
-            assert!(document.pointer(&pointer(key)).is_some(), "{}", key.path());
+            assert!(
+                document.pointer(&json_pointer(key)).is_some(),
+                "{}",
+                key.path()
+            );
         }
     }
 }

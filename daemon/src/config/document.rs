@@ -1,15 +1,18 @@
-//! The settings in force, as the record has them: with the names of their keys.
+//! The settings in force as JSON for the store, with the names of their keys.
 
-use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Guard, Protect, Reset, Rogue};
+use super::{
+    AccessSettings, AuditSettings, BackendSettings, Config, DaemonSettings, ForeignPids,
+    GuardSettings, ProtectSettings, ResetSettings, RogueSettings,
+};
 use gpukill_policy::alert::Thresholds;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 impl Config {
-    /// All of them, as JSON.
+    /// All settings as JSON.
     #[must_use]
     pub fn document(&self) -> Value {
-        // Taken apart, so that none is forgotten.
+        // Destructured, so that no setting is forgotten.
         let Self {
             daemon,
             access,
@@ -24,22 +27,22 @@ impl Config {
             personal,
         } = self;
         json!({
-            "daemon": of_daemon(daemon, foreign_pids),
-            "access": of_access(access),
-            "backends": of_backends(backends),
-            "audit": of_audit(audit),
-            "guard": of_guard(guard),
-            "rogue": of_rogue(rogue),
-            "alerts": of_alerts(alerts),
-            "reset": of_reset(reset),
-            "protect": of_protect(protect),
+            "daemon": daemon_document(daemon, foreign_pids),
+            "access": access_document(access),
+            "backends": backends_document(backends),
+            "audit": audit_document(audit),
+            "guard": guard_document(guard),
+            "rogue": rogue_document(rogue),
+            "alerts": alerts_document(alerts),
+            "reset": reset_document(reset),
+            "protect": protect_document(protect),
             "personal": personal,
         })
     }
 }
 
-fn of_daemon(daemon: &Daemon, comes_to: &ForeignPids) -> Value {
-    let Daemon {
+fn daemon_document(daemon: &DaemonSettings, comes_to: &ForeignPids) -> Value {
+    let DaemonSettings {
         socket,
         state_dir,
         poll_interval,
@@ -48,14 +51,14 @@ fn of_daemon(daemon: &Daemon, comes_to: &ForeignPids) -> Value {
     json!({
         "socket": socket.display().to_string(),
         "state_dir": state_dir.display().to_string(),
-        "poll_interval": length(*poll_interval),
+        "poll_interval": duration_text(*poll_interval),
         "foreign_pids": foreign_pids,
-        "foreign_pids_believed": *comes_to == ForeignPids::Act,
+        "foreign_pids_believed": *comes_to == ForeignPids::Allow,
     })
 }
 
-fn of_access(access: &Access) -> Value {
-    let Access {
+fn access_document(access: &AccessSettings) -> Value {
+    let AccessSettings {
         operator_group,
         admin_group,
         hide_other_users,
@@ -69,8 +72,8 @@ fn of_access(access: &Access) -> Value {
     })
 }
 
-fn of_backends(backends: &Backends) -> Value {
-    let Backends {
+fn backends_document(backends: &BackendSettings) -> Value {
+    let BackendSettings {
         enabled,
         nvidia_library,
         sysfs_root,
@@ -86,22 +89,22 @@ fn of_backends(backends: &Backends) -> Value {
     })
 }
 
-fn of_audit(audit: &Audit) -> Value {
-    let Audit {
+fn audit_document(audit: &AuditSettings) -> Value {
+    let AuditSettings {
         sample_interval,
         keep_samples,
         keep_minutes,
         keep_hours,
     } = audit;
     json!({
-        "sample_interval": length(*sample_interval),
-        "keep_samples": length(*keep_samples),
-        "keep_minutes": length(*keep_minutes),
-        "keep_hours": length(*keep_hours),
+        "sample_interval": duration_text(*sample_interval),
+        "keep_samples": duration_text(*keep_samples),
+        "keep_minutes": duration_text(*keep_minutes),
+        "keep_hours": duration_text(*keep_hours),
     })
 }
 
-fn of_guard(Guard { rules, terminals }: &Guard) -> Value {
+fn guard_document(GuardSettings { rules, terminals }: &GuardSettings) -> Value {
     let terminals = terminals.as_ref();
     json!({
         "rules": rules.display().to_string(),
@@ -109,12 +112,12 @@ fn of_guard(Guard { rules, terminals }: &Guard) -> Value {
     })
 }
 
-fn of_rogue(Rogue { rules }: &Rogue) -> Value {
+fn rogue_document(RogueSettings { rules }: &RogueSettings) -> Value {
     json!({"rules": rules.display().to_string()})
 }
 
-/// What is not set is null.
-fn of_alerts(alerts: &Thresholds) -> Value {
+/// A threshold that is not set is null.
+fn alerts_document(alerts: &Thresholds) -> Value {
     let Thresholds {
         temperature,
         memory,
@@ -125,12 +128,12 @@ fn of_alerts(alerts: &Thresholds) -> Value {
     })
 }
 
-fn of_reset(Reset { helper }: &Reset) -> Value {
+fn reset_document(ResetSettings { helper }: &ResetSettings) -> Value {
     json!({"helper": helper.display().to_string()})
 }
 
-fn of_protect(protect: &Protect) -> Value {
-    let Protect {
+fn protect_document(protect: &ProtectSettings) -> Value {
+    let ProtectSettings {
         names,
         users,
         units,
@@ -139,8 +142,8 @@ fn of_protect(protect: &Protect) -> Value {
     json!({"names": names, "users": users, "units": units, "containers": containers})
 }
 
-/// As it may be written in a file.
-fn length(duration: Duration) -> String {
+/// In the form of the settings file.
+fn duration_text(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
@@ -151,12 +154,12 @@ mod tests {
     use gpukill_proto::settings;
 
     #[test]
-    fn every_key_is_told_and_can_be_read_again() {
+    fn every_key_is_written_and_readable() {
         let (mut config, mistakes): (Config, _) = settings::defaults(KEYS);
         assert_eq!(mistakes, []);
         let unset = json!({"temp_threshold_celsius": null, "memory_threshold_percent": null});
         assert_eq!(config.document()["alerts"], unset);
-        // What has no default is told where it is set.
+        // A key without a default is written where it is set.
         let set = "[alerts]\ntemp_threshold_celsius = 85\nmemory_threshold_percent = 90\n";
         assert_eq!(settings::apply_file(KEYS, set, &mut config), []);
         let document = config.document();

@@ -1,55 +1,54 @@
-//! Whether processes may be ended although the daemon's pids are not the host's.
-//! A file says so, and only one that nobody could have written who may not end
-//! anybody's processes anyway.
+//! Whether processes may be ended although the daemon does not use the host's pids. A file must
+//! allow it, and only a file that nobody could have written without the right to end all processes
+//! anyway.
 
-use super::Scope;
+use super::DaemonScope;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What the setting comes to.
+/// The effect of the setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ForeignPids {
-    /// Nobody allows it.
+    /// No file allows it.
     #[default]
     Refuse,
-    /// It is set where it is not believed; says why.
-    NotBelieved(String),
-    /// A file that is believed allows it.
-    Act,
+    /// It is set where it is not trusted; holds the reason.
+    NotTrusted(String),
+    /// A trusted file allows it.
+    Allow,
 }
 
 impl ForeignPids {
-    /// Set in this file.
-    pub(super) fn said_by(file: &Path, metadata: &Metadata, scope: Scope) -> Self {
+    /// The effect of the setting in this file.
+    pub(super) fn from_file(file: &Path, metadata: &Metadata, scope: DaemonScope) -> Self {
         let us = rustix::process::getuid().as_raw();
         let (owner, mode) = (metadata.uid(), metadata.mode());
         let is_theirs = match scope {
-            Scope::Box => owner == 0,
-            Scope::Personal => owner == us || owner == 0,
+            DaemonScope::Host => owner == 0,
+            DaemonScope::Personal => owner == us || owner == 0,
         };
         let file = file.display();
         if !is_theirs {
-            Self::NotBelieved(format!("{file} belongs to uid {owner}"))
+            Self::NotTrusted(format!("{file} belongs to uid {owner}"))
         } else if mode & 0o022 != 0 {
-            Self::NotBelieved(format!("others may write {file}"))
+            Self::NotTrusted(format!("others may write {file}"))
         } else {
-            Self::Act
+            Self::Allow
         }
     }
 
-    /// With what the environment makes of the setting: it may take it back, and
-    /// is not believed alone.
-    pub(super) fn and_environment(self, is_set: bool) -> Self {
+    /// Combines it with the environment, which may withdraw the setting but is not trusted alone.
+    pub(super) fn with_environment(self, is_set: bool) -> Self {
         match (self, is_set) {
             (_, false) => Self::Refuse,
-            (Self::Refuse, true) => Self::NotBelieved("no file says so".to_owned()),
-            (by_file @ (Self::NotBelieved(_) | Self::Act), true) => by_file,
+            (Self::Refuse, true) => Self::NotTrusted("no file sets it".to_owned()),
+            (by_file @ (Self::NotTrusted(_) | Self::Allow), true) => by_file,
         }
     }
 
-    /// Why this daemon may end no process, whoever asks.
-    pub(crate) fn will_not_act(&self, has_the_hosts_pids: bool) -> Option<String> {
+    /// Why this daemon may end no process; `None` if it may.
+    pub(crate) fn disabled_reason(&self, has_the_hosts_pids: bool) -> Option<String> {
         if has_the_hosts_pids {
             return None;
         }
@@ -58,10 +57,10 @@ impl ForeignPids {
                    (hostPID: true)";
         match self {
             Self::Refuse => Some(why.to_owned()),
-            Self::NotBelieved(because) => Some(format!(
-                "{why}; daemon.foreign_pids is not believed: {because}"
+            Self::NotTrusted(because) => Some(format!(
+                "{why}; daemon.foreign_pids is not trusted: {because}"
             )),
-            Self::Act => None,
+            Self::Allow => None,
         }
     }
 }
@@ -72,31 +71,32 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn not_believed(why: &str) -> ForeignPids {
-        ForeignPids::NotBelieved(why.to_owned())
+        ForeignPids::NotTrusted(why.to_owned())
     }
 
     #[test]
-    fn only_a_file_of_ones_own_that_nobody_else_may_write_is_believed() {
+    fn only_own_private_file_is_trusted() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let with_mode = |mode| {
             let allowed = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(file.path(), allowed).unwrap();
             let metadata = file.as_file().metadata().unwrap();
-            ForeignPids::said_by(Path::new("/etc/x"), &metadata, Scope::Personal)
+            ForeignPids::from_file(Path::new("/etc/x"), &metadata, DaemonScope::Personal)
         };
-        assert_eq!(with_mode(0o644), ForeignPids::Act);
+        assert_eq!(with_mode(0o644), ForeignPids::Allow);
         for mode in [0o664, 0o646] {
             assert_eq!(with_mode(mode), not_believed("others may write /etc/x"));
         }
     }
 
     #[test]
-    fn for_a_box_the_file_is_roots() {
-        // Of root, and on every box.
+    fn host_file_must_belong_to_root() {
+        // It belongs to root, and exists on every host.
         let roots = std::fs::metadata("/").unwrap();
-        let said = |metadata| ForeignPids::said_by(Path::new("/etc/x"), metadata, Scope::Box);
+        let said =
+            |metadata| ForeignPids::from_file(Path::new("/etc/x"), metadata, DaemonScope::Host);
         if roots.uid() == 0 && roots.mode() & 0o022 == 0 {
-            assert_eq!(said(&roots), ForeignPids::Act);
+            assert_eq!(said(&roots), ForeignPids::Allow);
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         if rustix::process::geteuid().is_root() {
@@ -108,32 +108,38 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_alone_is_not_believed_and_may_take_it_back() {
-        let without = not_believed("no file says so");
-        assert_eq!(ForeignPids::Refuse.and_environment(true), without);
-        assert_eq!(ForeignPids::Act.and_environment(true), ForeignPids::Act);
-        assert_eq!(ForeignPids::Act.and_environment(false), ForeignPids::Refuse);
+    fn environment_may_only_withdraw() {
+        let without = not_believed("no file sets it");
+        assert_eq!(ForeignPids::Refuse.with_environment(true), without);
+        assert_eq!(
+            ForeignPids::Allow.with_environment(true),
+            ForeignPids::Allow
+        );
+        assert_eq!(
+            ForeignPids::Allow.with_environment(false),
+            ForeignPids::Refuse
+        );
     }
 
     #[test]
-    fn a_daemon_with_the_hosts_pids_acts_and_another_says_why_it_does_not() {
+    fn disabled_unless_pids_are_the_hosts() {
         let all = [
             ForeignPids::Refuse,
-            not_believed("no file says so"),
-            ForeignPids::Act,
+            not_believed("no file sets it"),
+            ForeignPids::Allow,
         ];
         for said in &all {
-            assert_eq!(said.will_not_act(true), None);
+            assert_eq!(said.disabled_reason(true), None);
         }
         let why = "gpukilld is not in the host's PID namespace, so pids may name other \
                    processes: run it on the host, or in a container with the host's PIDs \
                    (hostPID: true)";
         assert_eq!(
-            all.map(|said| said.will_not_act(false)),
+            all.map(|said| said.disabled_reason(false)),
             [
                 Some(why.to_owned()),
                 Some(format!(
-                    "{why}; daemon.foreign_pids is not believed: no file says so"
+                    "{why}; daemon.foreign_pids is not trusted: no file sets it"
                 )),
                 None
             ]

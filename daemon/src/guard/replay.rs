@@ -1,11 +1,11 @@
-//! Rules tried on what the store keeps.
+//! Replays rules on the samples in the store.
 
-use crate::audit::Past;
-use gpukill_policy::guard::Grant;
-use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::losses::Present;
-use gpukill_policy::guard::replay::{Replay, Replayed};
-use gpukill_policy::guard::rules::Rules;
+use crate::store::StoredHistory;
+use gpukill_policy::guard::SnoozeGrant;
+use gpukill_policy::guard::device_losses::PresentFacts;
+use gpukill_policy::guard::replay::{Replay, ReplayResult};
+use gpukill_policy::guard::rules::RuleSet;
+use gpukill_policy::guard::sample::GuardSample;
 use gpukill_proto::audit::Gap;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::ReplayReport;
@@ -17,45 +17,43 @@ use std::cmp::Reverse;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// So much before the time asked for is looked at, so that it is known who was idle
-/// when it began.
-const BEFORE: i64 = 24 * 3_600;
+/// The replay starts this many seconds before the requested time, so that it is known which
+/// processes were idle at that time.
+const LEAD_SECONDS: i64 = 24 * 3_600;
 
-/// So many samples without one are a gap: a daemon that is started anew is back
-/// sooner.
-const GAP: u32 = 3;
+/// A pause of this many samples is a gap: a restarted daemon is back sooner.
+const GAP_SAMPLES: u32 = 3;
 
-/// So many gaps are told of, the longest.
-const MOST_GAPS: usize = 100;
+/// At most this many gaps are reported, the longest.
+const MAX_GAPS: usize = 100;
 
-/// What these rules would have done from `since` until `until`, by this store. Waits for
-/// the disk.
+/// What these rules would have done from `since` until `until`, with the samples of this store.
+/// Waits for the disk.
 ///
 /// # Errors
-/// When the time is empty, the store cannot be read, or the rules tell of more than is
-/// kept.
+/// If the time range is empty, the store cannot be read, or the result exceeds a limit.
 pub(crate) fn replay(
-    mut past: Past,
-    rules: Rules,
-    snoozes: &[Grant],
+    mut past: StoredHistory,
+    rules: RuleSet,
+    snoozes: &[SnoozeGrant],
     (since, until): (Timestamp, Timestamp),
-    present: Option<Present>,
+    present: Option<PresentFacts>,
 ) -> Result<ReplayReport, Refusal> {
     if since >= until {
-        return Err(Refusal::Invalid("the time is empty".into()));
+        return Err(Refusal::Invalid("the time range is empty".into()));
     }
-    let policies = count(rules.count());
+    let policies = saturating_count(rules.rule_count());
     let mut replay = Replay::new(rules, since);
     for grant in snoozes {
-        replay.snoozed(grant.clone());
+        replay.add_snooze(grant.clone());
     }
-    let mut seen = Seen::default();
-    let span = (since.plus_seconds(-BEFORE), until);
+    let mut seen = ReplayCoverage::default();
+    let span = (since.plus_seconds(-LEAD_SECONDS), until);
     let mut added = Ok(());
-    let mut newest: Option<Bucket> = None;
-    past.buckets(span, &mut |bucket, is_sample| {
+    let mut newest: Option<GuardSample> = None;
+    past.guard_samples(span, &mut |bucket, is_sample| {
         if bucket.until > since {
-            seen.add(bucket.from, bucket.until, bucket.seen_ms, is_sample);
+            seen.add(bucket.from, bucket.until, bucket.observed_ms, is_sample);
         }
         if let Some(before) = newest.replace(bucket) {
             added = replay.add(&before);
@@ -66,15 +64,15 @@ pub(crate) fn replay(
         }
     })?;
     if let (Ok(()), Some(newest)) = (added, newest) {
-        if let Some(Present { losses, living }) = present {
+        if let Some(PresentFacts { losses, living }) = present {
             let lives = |pid, start_ticks| living.contains(&(pid, start_ticks));
-            replay.loses(losses, &lives);
+            replay.apply_losses(losses, &lives);
         }
         added = replay.add(&newest);
     }
     added.map_err(|too_much| Refusal::Invalid(too_much.to_string()))?;
-    let Replayed {
-        judged,
+    let ReplayResult {
+        evaluated: judged,
         people,
         runs,
         outcomes,
@@ -83,14 +81,14 @@ pub(crate) fn replay(
         open,
         not_judged,
     } = replay.finish();
-    let (first, last) = seen.told.unwrap_or((since, until));
+    let (first, last) = seen.span.unwrap_or((since, until));
     let report = ReplayReport {
         since: first.max(since),
         until: last.min(until),
         judged,
         samples_since: seen.samples_since.filter(|_| seen.is_coarse),
-        people: count(people),
-        runs: count(runs),
+        people: saturating_count(people),
+        runs: saturating_count(runs),
         rules: policies,
         outcomes,
         records,
@@ -100,38 +98,37 @@ pub(crate) fn replay(
         not_judged,
     };
     match encode(&report) {
-        Ok(bytes) if bytes.len() <= MAX_RESPONSE - ENVELOPE => Ok(report),
+        Ok(bytes) if bytes.len() <= MAX_RESPONSE - ENVELOPE_BYTES => Ok(report),
         Ok(_) | Err(_) => Err(Refusal::Invalid(
-            "these rules tell of more than one answer has room for: try fewer rules, or a \
-             shorter time"
+            "the result of these rules does not fit one answer: try fewer rules, or a shorter time"
                 .into(),
         )),
     }
 }
 
-/// What an answer has around it is some bytes long.
-const ENVELOPE: usize = 1_024;
+/// The envelope of an answer has some bytes.
+const ENVELOPE_BYTES: usize = 1_024;
 
-/// What was there to judge.
+/// The time that the samples cover.
 #[derive(Default)]
-struct Seen {
-    told: Option<(Timestamp, Timestamp)>,
+struct ReplayCoverage {
+    span: Option<(Timestamp, Timestamp)>,
     is_coarse: bool,
     samples_since: Option<Timestamp>,
-    /// The longest stretch of which a sample tells.
-    sample: Duration,
+    /// The longest time that one sample covers.
+    longest_sample: Duration,
     gaps: Vec<Gap>,
 }
 
-impl Seen {
+impl ReplayCoverage {
     fn add(&mut self, from: Timestamp, until: Timestamp, seen_ms: u64, is_sample: bool) {
         if is_sample {
             self.samples_since.get_or_insert(from);
-            self.sample = self.sample.max(Duration::from_millis(seen_ms));
+            self.longest_sample = self.longest_sample.max(Duration::from_millis(seen_ms));
         } else {
             self.is_coarse = true;
         }
-        if let Some((_, before)) = self.told
+        if let Some((_, before)) = self.span
             && from > before
         {
             self.gaps.push(Gap {
@@ -139,22 +136,25 @@ impl Seen {
                 until: from,
             });
         }
-        let (first, last) = self.told.unwrap_or((from, until));
-        self.told = Some((first.min(from), last.max(until)));
+        let (first, last) = self.span.unwrap_or((from, until));
+        self.span = Some((first.min(from), last.max(until)));
     }
 
     fn gaps(self) -> Vec<Gap> {
-        let shortest = self.sample.saturating_mul(GAP).max(Duration::from_secs(30));
+        let shortest = self
+            .longest_sample
+            .saturating_mul(GAP_SAMPLES)
+            .max(Duration::from_secs(30));
         let length = |gap: &Gap| gap.until.since(gap.from);
         let mut gaps = self.gaps;
         gaps.retain(|gap| length(gap) > shortest);
         gaps.sort_indirect_by_key(|gap| Reverse(length(gap)));
-        gaps.truncate(MOST_GAPS);
+        gaps.truncate(MAX_GAPS);
         gaps.sort_indirect_by_key(|gap| gap.from);
         gaps
     }
 }
 
-fn count(number: usize) -> u32 {
+fn saturating_count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,93 +1,96 @@
-//! The guard's rules: what of their file is not as with any other.
+//! The rules of the guard: the part of a rules file that is specific to them.
 
-use crate::audit::{RulesOf, Store};
-use crate::catalogue::tell;
-use crate::rules_file::{self, Edited, Kind, Wrong};
-use gpukill_policy::guard::Rulebook;
-use gpukill_policy::guard::anew::begin_anew;
-use gpukill_policy::guard::check::warnings;
+use crate::log_events::event;
+use crate::rules_file::{self, EditResult, RulesKind, RulesMistake};
+use crate::store::{RuleSetKind, Store};
+use edit_warnings::{no_limits_warning, restart_warning};
+use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::edit::edit;
-use gpukill_policy::guard::read::read;
-use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::{EditError, GuardEdit, Mistake};
+use gpukill_policy::guard::lint::lint;
+use gpukill_policy::guard::parse::parse;
+use gpukill_policy::guard::restarted::count_restarted;
+use gpukill_policy::guard::rules::RuleSet;
+use gpukill_proto::guard::edit::{EditError, GuardEdit, RuleMistake};
 use gpukill_proto::guard::{GuardMode, OpenViolation, RulesRevision};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::settings::place::Place;
+use gpukill_proto::settings::position::TextPosition;
 use std::path::PathBuf;
 use std::sync::Arc;
-use told::{anew, limits_nobody};
 
-mod told;
+mod edit_warnings;
 
 #[cfg(test)]
 mod tests;
 
-/// Keeps them.
-pub(super) type Keeper = rules_file::Keeper<OfGuard>;
+pub(super) type GuardRuleStore = rules_file::RuleStore<GuardRulesKind>;
 
-/// The guard's rules, and where they come from.
-pub(crate) type InForce = rules_file::InForce<Books>;
+/// The rules of the guard in force, and where they come from.
+pub(crate) type GuardRulesInForce = rules_file::RulesInForce<GuardRuleSet>;
 
-/// What they say.
+/// Compiled rules.
 #[derive(Debug, Clone)]
-pub(crate) struct Books {
-    pub(crate) book: Arc<Rulebook>,
-    /// The same rules, by which nobody is warned or ended.
-    pub(crate) rehearsing: Arc<Rulebook>,
+pub(crate) struct GuardRuleSet {
+    pub(crate) compiled: Arc<CompiledRules>,
+    /// The same rules as a dry run.
+    pub(crate) dry_run: Arc<CompiledRules>,
 }
 
-impl Books {
-    fn of(rules: Rules) -> Self {
-        let rehearsed = Rules {
+impl GuardRuleSet {
+    fn compile(rules: RuleSet) -> Self {
+        let dry_run = RuleSet {
             mode: rules.mode.min(GuardMode::DryRun),
             ..rules.clone()
         };
         Self {
-            book: Arc::new(Rulebook::of(rules)),
-            rehearsing: Arc::new(Rulebook::of(rehearsed)),
+            compiled: Arc::new(CompiledRules::new(rules)),
+            dry_run: Arc::new(CompiledRules::new(dry_run)),
         }
     }
 }
 
-impl InForce {
-    /// What they say.
-    pub(crate) fn rules(&self) -> &Rules {
-        self.rules.book.rules()
+impl GuardRulesInForce {
+    /// The rules as written.
+    pub(crate) fn rules(&self) -> &RuleSet {
+        self.rules.compiled.rules()
     }
 }
 
 /// The file `guard.toml`.
-pub(super) struct OfGuard;
+pub(super) struct GuardRulesKind;
 
-impl Kind for OfGuard {
-    type Rules = Books;
+impl RulesKind for GuardRulesKind {
+    type Rules = GuardRuleSet;
     type Edit = GuardEdit;
 
-    const OF: RulesOf = RulesOf::Guard;
-    const CHECK: &str = "gpukillctl guard check";
+    const KIND: RuleSetKind = RuleSetKind::Guard;
+    const CHECK_COMMAND: &str = "gpukillctl guard check";
 
-    /// Nobody is limited.
-    fn built_in() -> Books {
-        Books::of(Rules::default())
+    /// Without a file there are no limits.
+    fn built_in() -> GuardRuleSet {
+        GuardRuleSet::compile(RuleSet::default())
     }
 
-    fn read(text: &str) -> Result<Books, Vec<Wrong>> {
-        let rules = read(text);
-        let rules = rules.map_err(|mistakes| mistakes.iter().map(wrong).collect::<Vec<_>>())?;
-        Ok(Books::of(rules))
+    fn parse(text: &str) -> Result<GuardRuleSet, Vec<RulesMistake>> {
+        let rules = parse(text);
+        let rules =
+            rules.map_err(|mistakes| mistakes.iter().map(to_rules_mistake).collect::<Vec<_>>())?;
+        Ok(GuardRuleSet::compile(rules))
     }
 
-    fn edited(text: &str, asked: &GuardEdit, held: &Books) -> Result<String, String> {
+    fn apply_edit(text: &str, asked: &GuardEdit, held: &GuardRuleSet) -> Result<String, String> {
         edit(text, asked).map_err(|error| match error {
-            EditError::Broken(_) if held.book.rules().mode > GuardMode::DryRun => format!(
-                "{error}\nthe rules of before hold, and end jobs: mend the file, replace it \
-                 (gpukillctl guard import FILE), or stop gpukilld"
-            ),
+            EditError::AlreadyInvalid(_) if held.compiled.rules().mode > GuardMode::DryRun => {
+                format!(
+                    "{error}\n\
+                     the previous rules are in force, and end jobs: correct the file, replace it \
+                     (gpukillctl guard import FILE), or stop gpukilld"
+                )
+            }
             error => error.to_string(),
         })
     }
 
-    fn whole(asked: &GuardEdit) -> Option<&str> {
+    fn replacement_text(asked: &GuardEdit) -> Option<&str> {
         match asked {
             GuardEdit::Replace(text) => Some(text),
             GuardEdit::SetPolicy { .. }
@@ -98,49 +101,51 @@ impl Kind for OfGuard {
         }
     }
 
-    fn log(rules: &Books, revision: Option<&str>) {
-        let rules = rules.book.rules();
-        let (mode, rules) = (rules.mode.name(), rules.count());
-        tell!(RulesInForce, mode, rules, revision);
+    fn log_in_force(rules: &GuardRuleSet, revision: Option<&str>) {
+        let rules = rules.compiled.rules();
+        let (mode, rules) = (rules.mode.name(), rules.rule_count());
+        event!(RulesInForce, mode, rules, revision);
     }
 }
 
-/// The mistakes of a text, as the daemon would find them when it reads it.
-pub(crate) fn check_rules(text: &str) -> Result<(), Vec<Wrong>> {
-    // With all that is compiled of them.
-    OfGuard::read(text).map(drop).map_err(Wrong::first_ones)
+/// The mistakes of a text, as the daemon would find them when it reads the file.
+pub(crate) fn check_rules(text: &str) -> Result<(), Vec<RulesMistake>> {
+    // Includes the compilation of the rules.
+    GuardRulesKind::parse(text)
+        .map(drop)
+        .map_err(RulesMistake::truncate)
 }
 
-/// Rules of a text.
+/// Parses rules.
 ///
 /// # Errors
-/// Every mistake in it.
-pub(crate) fn read_rules(text: &str) -> Result<Rules, Refusal> {
-    read(text).map_err(|mistakes| {
-        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        Refusal::Invalid(told.join("\n"))
+/// All mistakes in the text.
+pub(crate) fn parse_rules(text: &str) -> Result<RuleSet, Refusal> {
+    parse(text).map_err(|mistakes| {
+        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Refusal::Invalid(lines.join("\n"))
     })
 }
 
-fn wrong(mistake: &Mistake) -> Wrong {
+fn to_rules_mistake(mistake: &RuleMistake) -> RulesMistake {
     let place = mistake
-        .place
-        .map(|Place { line, column }| format!("line {line}, column {column}"));
-    Wrong::mistake(place, mistake.to_string())
+        .position
+        .map(|TextPosition { line, column }| format!("line {line}, column {column}"));
+    RulesMistake::at_position(place, mistake.to_string())
 }
 
-impl Keeper {
-    /// Reads the file at `path`. One that is wrong leaves `before` in force: what
-    /// was so when the daemon last ran.
+impl GuardRuleStore {
+    /// Reads the file at `path`. If it has mistakes, `before` stays in force: the rules of the
+    /// previous run.
     pub(super) fn start(path: PathBuf, before: Option<String>, store: Store) -> Self {
-        Self::from_before(path, before, store)
+        Self::with_previous(path, before, store)
     }
 
-    /// Changes what is written, or says what that would change. `expected` is what
-    /// whoever asks has seen there; `open` are the violations that go on.
+    /// Changes the rules, or only reports what that would change. `expected` is the revision that
+    /// the caller has seen; `open` are the open violations.
     ///
     /// # Errors
-    /// Every mistake in it, or why it cannot be written or recorded.
+    /// All mistakes in the new rules, or why they cannot be written or recorded.
     pub(super) fn edit(
         &self,
         uid: u32,
@@ -148,13 +153,13 @@ impl Keeper {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
         open: &[OpenViolation],
-    ) -> Result<Edited<Books>, Refusal> {
+    ) -> Result<EditResult<GuardRuleSet>, Refusal> {
         self.change(uid, asked, expected, is_dry_run, |held, new| {
-            let (held, new) = (&held.book, &new.book);
-            let odd = warnings(new.rules()).into_iter();
-            limits_nobody(held.rules(), new.rules())
+            let (held, new) = (&held.compiled, &new.compiled);
+            let odd = lint(new.rules()).into_iter();
+            no_limits_warning(held.rules(), new.rules())
                 .into_iter()
-                .chain(anew(begin_anew(open, held, new)))
+                .chain(restart_warning(count_restarted(open, held, new)))
                 .chain(odd.map(|warning| warning.to_string()))
                 .collect()
         })

@@ -1,98 +1,95 @@
-//! Which account a job of Slurm is charged to, by the environment of its processes.
-//! That is the user's own word: see `About::account` for what it counts.
+//! The Slurm account of a job, from the environment of its processes. The value is the user's own
+//! claim; `ProcessFacts::account` says what it is used for.
 //!
-//! The kernel gives an environment only under a lock of the other process's memory, as
-//! it does a command line: one that is stuck in a driver may hold it for ever. It holds
-//! secrets too: one variable of it is kept, and nothing else is told to anybody.
+//! The kernel reads an environment only under a lock of the process's memory, as it does a command
+//! line: a process that is stuck in a driver may hold the lock forever. An environment contains
+//! secrets, too: one variable of it is kept, and nothing else is reported.
 
-use super::asked::{Answer, Asked, Manner};
+use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
 use crate::procfs::file::read_at_most;
 use crate::procfs::stat::Stat;
-use gpukill_proto::snapshot::{Place, ProcessKey, Scheduler};
+use gpukill_proto::model::{ProcessKey, ProcessLocation, Scheduler};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is known of accounts by now.
-pub(crate) struct Accounts(Asked<ProcessKey, PathBuf, Option<String>>);
+pub(crate) struct SlurmAccounts(BackgroundCache<ProcessKey, PathBuf, Option<String>>);
 
-const MANNER: Manner = Manner {
+const FETCH_POLICY: FetchPolicy = FetchPolicy {
     thread: "accounts",
-    // Who is stuck here is with its command line too, which tells of it.
+    // A process that is stuck here blocks its command line, too, which is reported.
     threads: 2,
     queue: 8_192,
-    most: 65_536,
-    // One that names none is asked again: while a process executes something else, the
-    // kernel gives nothing. One that names one is not asked for any more.
-    keep: Duration::from_secs(60),
-    slow: Duration::from_secs(2),
+    max_entries: 65_536,
+    // A process without an account is read again: during an exec the kernel returns nothing. A
+    // process with an account is not read again.
+    refresh_after: Duration::from_secs(60),
+    stuck_after: Duration::from_secs(2),
 };
 
-/// More of an environment is not read. That of a job, with the functions of a shell
-/// and the paths of modules, is some dozens of kilobytes.
+/// How much of an environment is read. The environment of a job, with shell functions and module
+/// paths, has some dozens of kilobytes.
 const ENVIRON_MAX: u64 = 256 << 10;
 
-/// What Slurm writes it into, from version 15.08 on.
+/// The variable that Slurm sets from version 15.08 on.
 const VARIABLE: &[u8] = b"SLURM_JOB_ACCOUNT=";
 
-/// Bytes of a name. Longer ones are nobody's.
+/// The longest account name in bytes. A longer value is no account.
 const NAME_MAX: usize = 255;
 
-impl Accounts {
-    /// Nothing is read yet.
+impl SlurmAccounts {
     pub(crate) fn new() -> Self {
-        let read = |process: &ProcessKey, directory: PathBuf| read(*process, &directory);
-        Self(Asked::new(MANNER, read))
+        let read = |process: &ProcessKey, directory: PathBuf| read_account(*process, &directory);
+        Self(BackgroundCache::new(FETCH_POLICY, read))
     }
 
-    /// The account that a process names, whose files these are, where it is in a job
-    /// of Slurm: nobody else is asked. Asks where it is not known or old, and never
-    /// waits.
-    pub(super) fn of(
+    /// The account that a process of a Slurm job names; other processes are not read. Requests it
+    /// where it is unknown or old, and never waits.
+    pub(super) fn get(
         &self,
         process: ProcessKey,
-        place: &Place,
+        place: &ProcessLocation,
         directory: impl FnOnce() -> PathBuf,
     ) -> Option<String> {
         let job = place.scheduler.known().and_then(Option::as_ref)?;
         if job.scheduler != Scheduler::Slurm {
             return None;
         }
-        match self.0.of(&process, directory) {
-            Answer::Given(account) => account,
-            Answer::Failed | Answer::Pending => None,
+        match self.0.get(&process, directory) {
+            CachedValue::Ready(account) => account,
+            CachedValue::Failed | CachedValue::Pending => None,
         }
     }
 
-    /// Waits until everything asked so far is read, but not past `deadline`, and not
-    /// for one that is stuck.
+    /// Waits until all requests are answered, at most until `deadline`, and not for a process that
+    /// is stuck.
     pub(super) fn settle(&self, deadline: Instant) {
         self.0.settle(deadline);
     }
 
-    /// Forgets every process but these.
+    /// Drops all other processes.
     pub(super) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
         self.0.keep_only(wanted);
     }
 
-    /// Grows whenever another account is known than before.
+    /// Grows with each change of a known account.
     pub(super) fn changes(&self) -> u64 {
         self.0.changes()
     }
 }
 
-fn read(process: ProcessKey, directory: &Path) -> Result<Option<String>, String> {
+fn read_account(process: ProcessKey, directory: &Path) -> Result<Option<String>, String> {
     let bytes = read_at_most(&directory.join("environ"), ENVIRON_MAX);
     let bytes = bytes.map_err(|error| error.to_string())?;
-    // It was read by the pid, which may have changed hands.
+    // The environment was read by PID, which may have been reused.
     let now = Stat::read(directory).map_err(|error| error.to_string())?;
     if now.start_ticks != process.start_ticks {
         return Err("the process has ended".into());
     }
-    Ok(account(&bytes))
+    Ok(parse_account(&bytes))
 }
 
-/// The first that is written, as programs find it. One without an end is cut off.
-pub(super) fn account(environ: &[u8]) -> Option<String> {
+/// The first value, as programs read it. A value without an end is incomplete and ignored.
+pub(super) fn parse_account(environ: &[u8]) -> Option<String> {
     let end = environ.iter().rposition(|byte| *byte == 0)?;
     let mut variables = environ.get(..end)?.split(|byte| *byte == 0);
     let name = variables.find_map(|variable| variable.strip_prefix(VARIABLE))?;
@@ -107,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_account_is_the_first_that_is_written_whole() {
+    fn account_is_the_first_complete_value() {
         for (environ, expected) in [
             (&b"A=1\0SLURM_JOB_ACCOUNT=vision\0B=2\0"[..], Some("vision")),
             (b"SLURM_JOB_ACCOUNT=a\0SLURM_JOB_ACCOUNT=b\0", Some("a")),
@@ -122,27 +119,27 @@ mod tests {
             (b"", None),
             (b"\0\0", None),
         ] {
-            let told = account(environ);
+            let told = parse_account(environ);
             assert_eq!(told.as_deref(), expected, "{environ:?}");
         }
         let named = |length: usize| {
             let environ = format!("SLURM_JOB_ACCOUNT={}\0", "a".repeat(length));
-            account(environ.as_bytes()).map(|name| name.len())
+            parse_account(environ.as_bytes()).map(|name| name.len())
         };
         assert_eq!((named(NAME_MAX), named(NAME_MAX + 1)), (Some(255), None));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let told = account(&bytes);
+        fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let told = parse_account(&bytes);
             prop_assert!(told.is_none_or(|name| name.len() <= NAME_MAX));
         }
     }
 
     #[test]
-    fn an_environment_is_read_of_the_process_that_was_asked_for() {
-        // A child of ours has what we give it, in the real `/proc`.
+    fn environment_is_of_the_requested_process() {
+        // A child has the environment that the test gives it, in the real `/proc`.
         let mut child = std::process::Command::new("sleep")
             .arg("600")
             .env("SLURM_JOB_ACCOUNT", "vision")
@@ -151,8 +148,8 @@ mod tests {
         let directory = PathBuf::from(format!("/proc/{}", child.id()));
         let start_ticks = Stat::read(&directory).unwrap().start_ticks;
         let pid = child.id();
-        let read = |start_ticks| read(ProcessKey { pid, start_ticks }, &directory);
-        // It is ours until it executes what it is called by.
+        let read = |start_ticks| read_account(ProcessKey { pid, start_ticks }, &directory);
+        // Until the exec it has the environment of the test.
         let told = loop {
             match read(start_ticks) {
                 Ok(None) => std::thread::yield_now(),

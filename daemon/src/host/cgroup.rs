@@ -1,83 +1,81 @@
-//! Where a process runs, from the text of `/proc/PID/cgroup`: its container, its
-//! systemd unit and session, its job in a batch scheduler.
+//! Parses `/proc/PID/cgroup`: the container, systemd unit, session and scheduler job of a process.
 //!
-//! Whoever may make a cgroup may name it. So a name is believed only where none
-//! but root could have made it: a scheduler's job and a user's own systemd at
-//! their place below the root, a unit of the system below slices alone, and a
-//! container outside of every other container, unit and job. What lies below a
-//! user's own systemd is that user's: they may call it what they like, and
-//! [`Teller`] says so.
+//! A user who may create a cgroup chooses its name. A name is therefore believed only where only
+//! root could have created it: a scheduler job and a user's own systemd at their places below the
+//! root, a system unit directly below slices, and a container outside every other container, unit
+//! and job. Cgroups below a user's own systemd belong to that user, who may choose any name;
+//! [`ContainerManager`] reports that.
 
 mod container;
 
 mod scheduler;
 
-use container::container;
+use container::find_container;
 pub(super) use container::{is_hash, is_name};
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::{ContainerId, SchedulerJob, Unit};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{ContainerId, SchedulerJob, Unit};
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use scheduler::scheduler_job;
 
-/// More of a cgroup file than this is not read.
+/// How much of a cgroup file is read.
 pub(super) const CGROUP_MAX: u64 = 64 << 10;
 
-/// Where one process runs.
+/// The location of one process by its cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) container: Reading<Option<Contained>>,
+pub(super) struct CgroupLocation {
+    pub(super) container: Reading<Option<CgroupContainer>>,
     pub(super) unit: Reading<Option<Unit>>,
     pub(super) session: Reading<Option<String>>,
     pub(super) scheduler: Reading<Option<SchedulerJob>>,
-    /// The user in whose slice it is.
+    /// The user of its user slice.
     pub(super) slice: Option<u32>,
 }
 
-/// A container, as far as its cgroup tells.
+/// A container as its cgroup names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Contained {
+pub(super) struct CgroupContainer {
     pub(super) id: ContainerId,
     /// The uid of its pod, with dashes.
     pub(super) pod: Option<String>,
-    pub(super) teller: Teller,
+    pub(super) manager: ContainerManager,
 }
 
-/// Whose files may tell about a container.
+/// The owner of the files that describe a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Teller {
-    /// Those of the box: only root could make this cgroup.
+pub(super) enum ContainerManager {
+    /// The system: only root could create this cgroup.
     System,
-    /// Those of this user, whose own systemd it is below.
+    /// This user, whose own systemd is above the cgroup.
     User(u32),
 }
 
-/// How much of the cgroups the daemon sees.
+/// How much of the cgroup tree the daemon sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum View {
-    /// All: it is in the first cgroup namespace.
+pub(super) enum CgroupView {
+    /// All of it: the daemon is in the initial cgroup namespace.
     Whole,
-    /// Those below its own namespace's root, to which paths are relative.
+    /// The part below its own namespace's root, to which paths are relative.
     Part,
 }
 
-impl Group {
-    /// Nothing is known of it, for this reason.
+impl CgroupLocation {
+    /// An unknown location, for this reason.
     pub(super) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            container: why.because(),
-            unit: why.because(),
-            session: why.because(),
-            scheduler: why.because(),
+            container: why.as_unknown(),
+            unit: why.as_unknown(),
+            session: why.as_unknown(),
+            scheduler: why.as_unknown(),
             slice: None,
         }
     }
 
-    /// Its path is longer than the kernel tells (`PATH_MAX`, in `proc_cgroup_show` of
-    /// `kernel/cgroup/cgroup.c`). A scheduler, a container manager and systemd make short
-    /// ones: only a user makes so long a one, below what was left to them, and must not
-    /// thereby be out of reach of the rules. It counts as in nothing, and is ended with its
-    /// own tree alone.
+    /// A location for a path that is longer than the kernel reports (`PATH_MAX`, in
+    /// `proc_cgroup_show` of `kernel/cgroup/cgroup.c`). Schedulers, container managers and systemd
+    /// use short paths: only a user creates such a long one, below a cgroup that was delegated to
+    /// them, and must not escape the rules by it. The process counts as outside of any container
+    /// and unit, and is ended with its own process tree only.
     pub(super) const fn too_deep() -> Self {
         Self {
             container: Reading::Value(None),
@@ -88,55 +86,59 @@ impl Group {
         }
     }
 
-    /// What this cgroup text tells.
-    pub(super) fn parse(text: &str, view: View) -> Self {
-        // Version 1 has a line for each controller, version 2 one, a hybrid both.
-        let mut lines: Vec<Line<'_>> = text.lines().filter_map(Line::parse).collect();
+    pub(super) fn parse(text: &str, view: CgroupView) -> Self {
+        // Version 1 has one line per controller, version 2 one line in all, a hybrid both.
+        let mut lines: Vec<CgroupLine<'_>> = text.lines().filter_map(CgroupLine::parse).collect();
         if lines.is_empty() && !text.is_empty() {
             return Self::unknown(&Reading::Failed("unreadable cgroup".into()));
         }
         lines.sort_indirect_by_key(|line| line.rank);
-        let said: Vec<Said> = lines.iter().map(|line| Said::of(line.path)).collect();
-        let silent = said.iter().all(Said::is_nothing);
+        let said: Vec<PathFacts> = lines
+            .iter()
+            .map(|line| PathFacts::parse(line.path))
+            .collect();
+        let silent = said.iter().all(PathFacts::is_empty);
         let unclear = lines
             .iter()
-            .any(|line| view == View::Part || line.path.starts_with("/.."));
+            .any(|line| view == CgroupView::Part || line.path.starts_with("/.."));
         if silent && unclear {
-            let why = Reading::Failed("its cgroup is out of sight".into());
+            let why = Reading::Failed("its cgroup is not visible to gpukilld".into());
             return Self {
                 slice: user_slice(text),
                 ..Self::unknown(&why)
             };
         }
         Self {
-            container: first(&said, |said| said.container.as_ref()),
-            unit: first(&said, |said| said.unit.as_ref()),
-            session: first(&said, |said| said.session.as_ref()),
-            scheduler: first(&said, |said| said.scheduler.as_ref()),
+            container: first_found(&said, |said| said.container.as_ref()),
+            unit: first_found(&said, |said| said.unit.as_ref()),
+            session: first_found(&said, |said| said.session.as_ref()),
+            scheduler: first_found(&said, |said| said.scheduler.as_ref()),
             slice: user_slice(text),
         }
     }
 }
 
-fn first<T: Clone>(said: &[Said], pick: impl Fn(&Said) -> Option<&T>) -> Reading<Option<T>> {
+fn first_found<T: Clone>(
+    said: &[PathFacts],
+    pick: impl Fn(&PathFacts) -> Option<&T>,
+) -> Reading<Option<T>> {
     Reading::Value(said.iter().find_map(pick).cloned())
 }
 
-/// One line: a hierarchy and a place in it.
-struct Line<'a> {
-    /// The lower the more its hierarchy tells.
+/// One line: a hierarchy and a path in it.
+struct CgroupLine<'a> {
+    /// Lower ranks carry more information.
     rank: u8,
     path: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> CgroupLine<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        // What the kernel adds when the group of a zombie has been removed.
+        // The kernel's suffix when the cgroup of a zombie has been removed.
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        // Container runtimes and schedulers use all hierarchies that limit
-        // something, and memory most.
+        // Container runtimes and schedulers use all hierarchies with limits, and memory most.
         let has = |name: &str| controllers.split(',').any(|controller| controller == name);
         let rank = match controllers {
             _ if has("memory") => 0,
@@ -150,27 +152,27 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What one path tells.
+/// The facts in one path.
 #[derive(Default)]
-struct Said {
-    container: Option<Contained>,
+struct PathFacts {
+    container: Option<CgroupContainer>,
     unit: Option<Unit>,
     session: Option<String>,
     scheduler: Option<SchedulerJob>,
 }
 
-impl Said {
-    fn of(path: &str) -> Self {
+impl PathFacts {
+    fn parse(path: &str) -> Self {
         let parts = path.split('/').filter(|part| !part.is_empty());
-        // The way up to what is above the daemon's own namespace.
+        // The path up to the root of the daemon's own namespace.
         let parts: Vec<&str> = parts.skip_while(|part| *part == "..").collect();
         let scheduler = scheduler_job(&parts);
-        // Some schedulers let a job divide its group.
-        let found = container(&parts).filter(|_| scheduler.is_none());
-        // What lies in a container is that container's own business.
+        // Some schedulers let a job divide its cgroup.
+        let found = find_container(&parts).filter(|_| scheduler.is_none());
+        // Names below a container belong to that container.
         let with_container = found.as_ref().and_then(|(at, _)| parts.get(..=*at));
-        let unit = unit(with_container.unwrap_or(&parts));
-        let session = unit.as_ref().and_then(session);
+        let unit = find_unit(with_container.unwrap_or(&parts));
+        let session = unit.as_ref().and_then(session_id);
         Self {
             container: found.map(|(_, container)| container),
             unit,
@@ -179,46 +181,45 @@ impl Said {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.container.is_none() && self.unit.is_none() && self.scheduler.is_none()
     }
 }
 
-/// The user whose slice a process is in, by the text of its `/proc/PID/cgroup`. Only the
-/// system's systemd makes `/user.slice/user-UID.slice`.
+/// The user of the user slice that a process is in, from the text of its `/proc/PID/cgroup`. Only
+/// the system's systemd creates `/user.slice/user-UID.slice`.
 pub(super) fn user_slice(text: &str) -> Option<u32> {
-    text.lines().filter_map(Line::parse).find_map(|line| {
+    text.lines().filter_map(CgroupLine::parse).find_map(|line| {
         let mut parts = line.path.split('/').skip(1);
         let is_users = parts.next() == Some("user.slice");
         let slice = parts.next().filter(|_| is_users)?;
-        of_user_slice(slice)?.parse().ok()
+        user_slice_uid(slice)?.parse().ok()
     })
 }
 
-fn of_user_slice(slice: &str) -> Option<&str> {
+fn user_slice_uid(slice: &str) -> Option<&str> {
     slice.strip_prefix("user-")?.strip_suffix(".slice")
 }
 
-/// The user whose own systemd a path is in or below: only at this place did the
-/// system's make it. Elsewhere anybody may have given the name.
+/// The user whose own systemd a path is in or below. Only at this place the system's systemd
+/// created it; elsewhere any user may have chosen the name.
 fn user_manager(parts: &[&str]) -> Option<u32> {
     let ["user.slice", slice, service, ..] = parts else {
         return None;
     };
-    let of_slice = of_user_slice(slice)?;
+    let of_slice = user_slice_uid(slice)?;
     let of_service = service.strip_prefix("user@")?.strip_suffix(".service")?;
     let uid = of_service.parse().ok()?;
     (of_slice == of_service).then_some(uid)
 }
 
-/// The outermost unit: what lies below is its own. A user's systemd is a unit
-/// itself, and has units.
-fn unit(parts: &[&str]) -> Option<Unit> {
+/// The outermost unit: names below it are its own. A user's systemd is a unit itself and has units.
+fn find_unit(parts: &[&str]) -> Option<Unit> {
     let named = |part: &&str, manager| Unit {
-        name: visible(part.as_bytes(), 256),
+        name: sanitize(part.as_bytes(), 256),
         manager,
     };
-    // The system's are in slices. Elsewhere somebody else gave the name.
+    // System units are below slices. Elsewhere the name was chosen by others.
     let at = parts.iter().position(|part| !part.ends_with(".slice"))?;
     let outermost = parts.get(at).filter(|part| is_unit(part))?;
     let manager = user_manager(parts);
@@ -231,12 +232,11 @@ fn is_unit(part: &str) -> bool {
     part.ends_with(".service") || part.ends_with(".scope")
 }
 
-/// The 3 of `session-3.scope`; the system's manager names sessions, a user's
-/// own does not.
-fn session(unit: &Unit) -> Option<String> {
+/// The 3 of `session-3.scope`. Only the system's manager names sessions, a user's own does not.
+fn session_id(unit: &Unit) -> Option<String> {
     let name = unit.name.strip_prefix("session-")?.strip_suffix(".scope")?;
     let fine = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    (fine && unit.manager.is_none()).then(|| visible(name.as_bytes(), 32))
+    (fine && unit.manager.is_none()).then(|| sanitize(name.as_bytes(), 32))
 }
 
 #[cfg(test)]

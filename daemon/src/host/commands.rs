@@ -1,174 +1,175 @@
-//! Command lines, which the kernel gives only under a lock of the other
-//! process's memory: one that is stuck in a driver may hold it for ever.
+//! Command lines. The kernel reads them only under a lock of the process's memory, and a process
+//! that is stuck in a driver may hold it forever.
 
-use super::asked::{Answer, Asked, Manner};
-use crate::procfs::file::{failed, read_at_most};
+use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
+use crate::procfs::file::{read_at_most, read_failure};
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::ProcessKey;
-use gpukill_proto::text::{COMMAND_MAX, visible};
+use gpukill_proto::text::{MAX_COMMAND_BYTES, sanitize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is known of command lines by now.
-pub(crate) struct Commands(Asked<ProcessKey, PathBuf, Reading<Line>>);
+pub(crate) struct CommandLineCache(BackgroundCache<ProcessKey, PathBuf, Reading<CommandText>>);
 
 /// One command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct CommandText {
     shown: String,
     arguments: Arc<[String]>,
 }
 
-const MANNER: Manner = Manner {
+const FETCH_POLICY: FetchPolicy = FetchPolicy {
     thread: "commands",
-    // One that is stuck is an accident. As many as this are no longer one, and
-    // no number of threads would be enough for whoever makes them on purpose.
+    // One stuck process is an accident. As many as this are not, and no number of threads would
+    // suffice against a user who makes them on purpose.
     threads: 4,
     queue: 8_192,
-    most: 65_536,
-    // Asked for only when a process is looked at anew, which is more seldom.
-    keep: Duration::from_secs(10),
-    slow: Duration::from_secs(2),
+    max_entries: 65_536,
+    // A process requests its command line only when it is read again, which is less often.
+    refresh_after: Duration::from_secs(10),
+    stuck_after: Duration::from_secs(2),
 };
 
-/// More of a command line than this is not read. Four bytes are the longest
-/// escape of one.
-const CMDLINE_MAX: u64 = 4 * COMMAND_MAX as u64;
+/// How much of a command line is read. The longest escape of a byte has four bytes.
+const CMDLINE_MAX: u64 = 4 * MAX_COMMAND_BYTES as u64;
 
-/// What an interpreter runs stands behind its options; the rest is that
-/// program's own.
+/// The program that an interpreter runs comes after its options; the rest are the program's own
+/// arguments.
 const ARGUMENTS_MAX: usize = 32;
 
-/// Why a command line is not known that was asked for just now.
-pub(super) const NOT_YET: &str = "not read yet";
+/// Why a command line that was just requested is unknown.
+pub(super) const NOT_READ_YET: &str = "not read yet";
 
-impl Commands {
-    /// Nothing is read yet.
+impl CommandLineCache {
     pub(crate) fn new() -> Self {
-        Self::in_manner(MANNER)
+        Self::with_policy(FETCH_POLICY)
     }
 
-    /// Those for which nobody is ever stuck: what they read is waited for.
+    /// A cache in which no process counts as stuck: reads are waited for.
     #[cfg(test)]
-    pub(super) fn patient() -> Self {
+    pub(super) fn without_stuck_limit() -> Self {
         let slow = Duration::from_secs(3_600);
-        Self::in_manner(Manner { slow, ..MANNER })
+        Self::with_policy(FetchPolicy {
+            stuck_after: slow,
+            ..FETCH_POLICY
+        })
     }
 
-    fn in_manner(manner: Manner) -> Self {
+    fn with_policy(manner: FetchPolicy) -> Self {
         let read = |_: &ProcessKey, file: PathBuf| {
             let bytes = read_at_most(&file, CMDLINE_MAX);
-            Ok(bytes.map_or_else(failed, |bytes| line(&bytes)))
+            Ok(bytes.map_or_else(read_failure, |bytes| parse_text(&bytes)))
         };
-        Self(Asked::new(manner, read))
+        Self(BackgroundCache::new(manner, read))
     }
 
-    /// The command line of a process, from this file. Asks for it where it is
-    /// not known or old, and never waits.
-    pub(super) fn of(
+    /// The command line of a process, from this file. Requests it where it is unknown or old, and
+    /// never waits.
+    pub(super) fn get(
         &self,
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<String> {
-        map(self.line_of(process, file), |line| line.shown)
+        map_text(self.text(process, file), |line| line.shown)
     }
 
     /// The first arguments of a process, each as it was given, otherwise as
-    /// [`Commands::of`].
-    pub(super) fn arguments_of(
+    /// [`CommandLineCache::get`].
+    pub(super) fn arguments(
         &self,
         process: ProcessKey,
         file: impl FnOnce() -> PathBuf,
     ) -> Reading<Arc<[String]>> {
-        map(self.line_of(process, file), |line| line.arguments)
+        map_text(self.text(process, file), |line| line.arguments)
     }
 
-    fn line_of(&self, process: ProcessKey, file: impl FnOnce() -> PathBuf) -> Reading<Line> {
-        match self.0.of(&process, file) {
-            Answer::Given(line) => line,
-            Answer::Failed | Answer::Pending => Reading::Failed(NOT_YET.into()),
+    fn text(&self, process: ProcessKey, file: impl FnOnce() -> PathBuf) -> Reading<CommandText> {
+        match self.0.get(&process, file) {
+            CachedValue::Ready(line) => line,
+            CachedValue::Failed | CachedValue::Pending => Reading::Failed(NOT_READ_YET.into()),
         }
     }
 
-    /// Forgets what is known of a process, so that it is read again.
+    /// Drops the command line of a process so that it is read again.
     pub(super) fn forget(&self, process: ProcessKey) {
         self.0.forget(&process);
     }
 
-    /// Waits until everything asked so far is read, but not past `deadline`, and
-    /// not for one that is stuck.
+    /// Waits until all requests are answered, at most until `deadline`, and not for a process that
+    /// is stuck.
     pub(super) fn settle(&self, deadline: Instant) {
         self.0.settle(deadline);
     }
 
-    /// Waits likewise for these alone.
+    /// The same for these processes only.
     pub(super) fn settle_for(&self, wanted: &BTreeSet<ProcessKey>, deadline: Instant) {
         self.0.settle_for(|key| wanted.contains(key), deadline);
     }
 
-    /// Whether one of these that is not read yet may be soon.
-    pub(super) fn may_read(&self, wanted: &BTreeSet<ProcessKey>) -> bool {
+    /// Whether an unread command line of these may be read soon.
+    pub(super) fn may_be_read_soon(&self, wanted: &BTreeSet<ProcessKey>) -> bool {
         let stuck = self.stuck();
-        stuck.len() < MANNER.threads && wanted.iter().any(|key| !stuck.contains(key))
+        stuck.len() < FETCH_POLICY.threads && wanted.iter().any(|key| !stuck.contains(key))
     }
 
-    /// Those that are stuck now.
+    /// The processes that are stuck now.
     pub(super) fn stuck(&self) -> Vec<ProcessKey> {
         self.0.stuck()
     }
 
-    /// Forgets every process but these.
+    /// Drops all other processes.
     pub(super) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
         self.0.keep_only(wanted);
     }
 
-    /// Grows whenever another command line is known than before.
+    /// Grows with each change of a known command line.
     pub(super) fn changes(&self) -> u64 {
         self.0.changes()
     }
 
-    /// What is wrong with reading them now.
+    /// The fault of the reads, if there is one now.
     pub(super) fn fault(&self) -> Option<String> {
         let stuck = self.0.stuck();
         let pids: Vec<String> = stuck.iter().map(|key| key.pid.to_string()).collect();
         let fault = match pids.as_slice() {
             [] => return None,
             [pid] => format!(
-                "process {pid} does not let its command line be read: it may be stuck in a driver"
+                "cannot read the command line of process {pid}: the process may be stuck in a \
+                 driver"
             ),
             pids => format!(
-                "processes {} do not let their command lines be read: they may be stuck in a driver",
+                "cannot read the command lines of processes {}: they may be stuck in a driver",
                 pids.join(", ")
             ),
         };
-        Some(if pids.len() < MANNER.threads {
+        Some(if pids.len() < FETCH_POLICY.threads {
             fault
         } else {
-            format!("{fault}, and no other is read until one of them goes on")
+            format!("{fault}, and no other command line is read until one of them continues")
         })
     }
 }
 
-fn map<T>(line: Reading<Line>, part: impl FnOnce(Line) -> T) -> Reading<T> {
+fn map_text<T>(line: Reading<CommandText>, part: impl FnOnce(CommandText) -> T) -> Reading<T> {
     match line {
         Reading::Value(line) => Reading::Value(part(line)),
-        unknown => unknown.because(),
+        unknown => unknown.as_unknown(),
     }
 }
 
-fn line(bytes: &[u8]) -> Reading<Line> {
-    match parse(bytes) {
-        Reading::Value(shown) => Reading::Value(Line {
+fn parse_text(bytes: &[u8]) -> Reading<CommandText> {
+    match parse_displayed(bytes) {
+        Reading::Value(shown) => Reading::Value(CommandText {
             shown,
-            arguments: arguments(bytes),
+            arguments: parse_arguments(bytes),
         }),
-        unknown => unknown.because(),
+        unknown => unknown.as_unknown(),
     }
 }
 
-fn arguments(bytes: &[u8]) -> Arc<[String]> {
+fn parse_arguments(bytes: &[u8]) -> Arc<[String]> {
     bytes
         .split(|byte| *byte == 0)
         .take(ARGUMENTS_MAX)
@@ -176,9 +177,9 @@ fn arguments(bytes: &[u8]) -> Arc<[String]> {
         .collect()
 }
 
-/// What is shown. Arguments are separated by NUL bytes; a process that rewrites its title may
-/// pad it with many.
-pub(super) fn parse(bytes: &[u8]) -> Reading<String> {
+/// The displayed text. NUL bytes separate arguments; a process that rewrites its title may pad it
+/// with many.
+pub(super) fn parse_displayed(bytes: &[u8]) -> Reading<String> {
     let end = bytes
         .iter()
         .rposition(|byte| *byte != 0)
@@ -192,7 +193,7 @@ pub(super) fn parse(bytes: &[u8]) -> Reading<String> {
         .iter()
         .map(|byte| if *byte == 0 { b' ' } else { *byte })
         .collect();
-    Reading::Value(visible(&joined, COMMAND_MAX))
+    Reading::Value(sanitize(&joined, MAX_COMMAND_BYTES))
 }
 
 #[cfg(test)]
@@ -212,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_reads_as_it_was_typed_and_is_bounded() {
-        let typed = |bytes: &[u8]| parse(bytes).known().cloned();
+    fn command_line_reads_as_typed() {
+        let typed = |bytes: &[u8]| parse_displayed(bytes).known().cloned();
         assert_eq!(
             typed(b"python\0train.py\0--lr\x001e-4\0").as_deref(),
             Some("python train.py --lr 1e-4")
@@ -222,25 +223,25 @@ mod tests {
             typed(b"nginx: worker\0\0\0\0\0").as_deref(),
             Some("nginx: worker")
         );
-        assert_eq!(parse(b""), Reading::Unsupported);
-        assert_eq!(parse(b"\0\0"), Reading::Unsupported);
+        assert_eq!(parse_displayed(b""), Reading::Unsupported);
+        assert_eq!(parse_displayed(b"\0\0"), Reading::Unsupported);
         assert_eq!(
             typed(&[b'x'; 2048]).map(|long| long.len()),
-            Some(COMMAND_MAX)
+            Some(MAX_COMMAND_BYTES)
         );
     }
 
     #[test]
-    fn arguments_stay_apart_and_are_bounded() {
+    fn arguments_are_separate_and_bounded() {
         assert_eq!(
-            *arguments(b"/a b/python\0-W\0ignore\0"),
+            *parse_arguments(b"/a b/python\0-W\0ignore\0"),
             ["/a b/python", "-W", "ignore", ""].map(String::from)
         );
-        assert_eq!(arguments(&[0; 2048]).len(), ARGUMENTS_MAX);
+        assert_eq!(parse_arguments(&[0; 2048]).len(), ARGUMENTS_MAX);
     }
 
-    /// A directory with FIFOs in it: opening one that nobody writes to waits for
-    /// ever, as reading from a process that is stuck does.
+    /// A directory with FIFOs. Opening one without a writer blocks forever, like a read from a
+    /// stuck process.
     fn fifos(count: u32) -> (tempfile::TempDir, Vec<(ProcessKey, PathBuf)>) {
         let directory = tempfile::tempdir().unwrap();
         let fifos = (1..=count).map(|pid| {
@@ -253,7 +254,7 @@ mod tests {
         (directory, fifos)
     }
 
-    fn fault_when(commands: &Commands, satisfies: impl Fn(&str) -> bool) -> String {
+    fn fault_when(commands: &CommandLineCache, satisfies: impl Fn(&str) -> bool) -> String {
         loop {
             if let Some(fault) = commands.fault().filter(|fault| satisfies(fault)) {
                 return fault;
@@ -263,46 +264,46 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_read_delays_nobody_and_is_told() {
+    fn stuck_process_delays_no_other() {
         let (directory, fifos) = fifos(1);
         let well = directory.path().join("well");
         std::fs::write(&well, "python\0x\0").unwrap();
-        let commands = Commands::new();
+        let commands = CommandLineCache::new();
         for (stuck, fifo) in &fifos {
-            commands.of(*stuck, || fifo.clone());
+            commands.get(*stuck, || fifo.clone());
         }
-        assert_eq!(commands.of(key(9), || well.clone()).known(), None);
+        assert_eq!(commands.get(key(9), || well.clone()).known(), None);
         let known = Reading::Value("python x".into());
-        while commands.of(key(9), || well.clone()) != known {
+        while commands.get(key(9), || well.clone()) != known {
             std::thread::yield_now();
         }
         assert_eq!(
             fault_when(&commands, |_| true),
-            "process 1 does not let its command line be read: it may be stuck in a driver"
+            "cannot read the command line of process 1: the process may be stuck in a driver"
         );
-        // Known to be stuck now: not even the deadline is waited for.
+        // It counts as stuck now: the deadline is not waited for.
         commands.settle(Instant::now() + Duration::from_secs(3_600));
     }
 
     #[test]
-    fn when_as_many_are_stuck_as_read_no_other_is_read_until_one_goes_on() {
+    fn all_readers_stuck_stops_reading() {
         let (directory, fifos) = fifos(4);
         let well = directory.path().join("well");
         std::fs::write(&well, "python\0x\0").unwrap();
-        let commands = Commands::new();
+        let commands = CommandLineCache::new();
         for (stuck, fifo) in &fifos {
-            commands.of(*stuck, || fifo.clone());
+            commands.get(*stuck, || fifo.clone());
         }
         let all = fault_when(&commands, |fault| fault.contains("1, 2, 3, 4"));
         assert_eq!(
             all,
-            "processes 1, 2, 3, 4 do not let their command lines be read: they may be stuck in a \
-             driver, and no other is read until one of them goes on"
+            "cannot read the command lines of processes 1, 2, 3, 4: they may be stuck in a driver, \
+             and no other command line is read until one of them continues"
         );
-        let not_yet = Reading::Failed(NOT_YET.into());
-        assert_eq!(commands.of(key(9), || well.clone()), not_yet);
+        let not_yet = Reading::Failed(NOT_READ_YET.into());
+        assert_eq!(commands.get(key(9), || well.clone()), not_yet);
         commands.settle(Instant::now() + Duration::from_secs(3_600));
-        assert_eq!(commands.of(key(9), || well.clone()), not_yet);
+        assert_eq!(commands.get(key(9), || well.clone()), not_yet);
 
         for (_, fifo) in &fifos {
             std::fs::write(fifo, "late\0").unwrap();
@@ -313,18 +314,18 @@ mod tests {
         commands.settle(soon());
         let late = Reading::Value("late".into());
         for (stuck, fifo) in &fifos {
-            assert_eq!(commands.of(*stuck, || fifo.clone()), late);
+            assert_eq!(commands.get(*stuck, || fifo.clone()), late);
         }
         assert_eq!(
-            commands.of(key(9), || well),
+            commands.get(key(9), || well),
             Reading::Value("python x".into())
         );
     }
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = line(&bytes);
+        fn any_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_text(&bytes);
         }
     }
 }

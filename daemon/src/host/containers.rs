@@ -1,11 +1,10 @@
-//! What the files of container runtimes say of a container: its name, its image,
-//! its pod, and the person whom a label names. No runtime is asked: a file does
-//! not hang as a daemon may, and needs no right to command one.
+//! Reads the files of container runtimes: the name, image and pod of a container, and the person
+//! that a label names. No runtime is queried: a file does not hang like a daemon, and reading it
+//! needs no right to command the daemon.
 //!
-//! A cgroup names the container, and whoever may make cgroups may name them. So
-//! only ids become parts of paths, no link below a runtime's directory is
-//! followed, and a user's own files tell only about containers below that user's
-//! own systemd, and never whose they are.
+//! A cgroup names the container, and a user who may create cgroups chooses their names. Therefore
+//! only ids become parts of paths, no link below a runtime's directory is followed, and a user's
+//! own files only describe containers below that user's own systemd, and never name their owner.
 
 pub(super) mod format;
 
@@ -13,180 +12,194 @@ mod docker;
 
 mod open;
 
-use super::asked::{Answer, Asked, Manner};
-use super::cgroup::{Contained, Teller, is_hash, is_name};
+use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
+use super::cgroup::{CgroupContainer, ContainerManager, is_hash, is_name};
 use super::users::Users;
-use docker::docker;
-use format::{Format, Told};
+use docker::docker_files;
+use format::{ContainerFacts, ContainerFileFormat};
+use gpukill_proto::model::{Container, Pod};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Container, Pod};
-use open::{Missing, Whose, read};
+use open::{FileError, TrustedOwner, read_below};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is known of containers by now. The files of users lie where they like:
-/// another thread reads those, so that one of them that hangs hides no other
-/// container's name.
-pub(crate) struct Containers {
-    of_the_box: Asked<Contained, (), Looked>,
-    of_users: Asked<Contained, PathBuf, Looked>,
+/// The cached data of containers. The files of users may be anywhere: another thread reads them, so
+/// that a file that hangs hides no other container's name.
+pub(crate) struct ContainerCache {
+    system: BackgroundCache<CgroupContainer, (), CachedContainer>,
+    user_owned: BackgroundCache<CgroupContainer, PathBuf, CachedContainer>,
 }
 
-/// What a look at the files of a container told.
+/// The result of reading the files of a container.
 #[derive(Clone, PartialEq, Eq)]
-struct Looked {
-    told: Told,
-    /// When to look again, where that is sooner than for others.
-    again: Option<Instant>,
+struct CachedContainer {
+    facts: ContainerFacts,
+    /// When to read again, where that is earlier than usual.
+    retry_at: Option<Instant>,
 }
 
-const MANNER: Manner = Manner {
+const FETCH_POLICY: FetchPolicy = FetchPolicy {
     thread: "containers",
-    // What hangs is the disk, whichever file is read.
+    // The disk hangs as a whole, whichever file is read.
     threads: 1,
     queue: 4_096,
-    most: 16_384,
+    max_entries: 16_384,
     // A container may be renamed.
-    keep: Duration::from_secs(60),
-    slow: Duration::from_secs(2),
+    refresh_after: Duration::from_secs(60),
+    stuck_after: Duration::from_secs(2),
 };
 
-/// After so long a file that could not be understood is read again: it may have
-/// been read while it was written.
-const AGAIN: Duration = Duration::from_secs(2);
+/// How soon a malformed file is read again: it may have been read while it was written.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-impl Containers {
-    /// Reads below this root; `label` is the label that names a container's owner,
-    /// where it is not empty.
+impl ContainerCache {
+    /// Reads below this root. `label` is the label that names a container's owner, where it is not
+    /// empty.
     pub(crate) fn new(root: PathBuf, label: &str) -> Self {
-        Self::keeping(root, label, MANNER.keep, AGAIN)
+        Self::with_times(root, label, FETCH_POLICY.refresh_after, RETRY_AFTER)
     }
 
-    fn keeping(root: PathBuf, label: &str, keep: Duration, again: Duration) -> Self {
-        let manner = Manner { keep, ..MANNER };
-        let of_users = Manner {
+    fn with_times(root: PathBuf, label: &str, keep: Duration, again: Duration) -> Self {
+        let manner = FetchPolicy {
+            refresh_after: keep,
+            ..FETCH_POLICY
+        };
+        let of_users = FetchPolicy {
             thread: "user-containers",
             ..manner
         };
         let label = label.to_owned();
         let users_root = root.clone();
         Self {
-            of_the_box: Asked::new(manner, move |contained: &Contained, ()| {
-                let told = look(contained, &root, Whose::Anybodys, &label);
-                Ok(Looked::now(told, again))
+            system: BackgroundCache::new(manner, move |contained: &CgroupContainer, ()| {
+                let found = look_up_in_system(contained, &root, TrustedOwner::Any, &label);
+                Ok(CachedContainer::from_lookup(found, again))
             }),
-            of_users: Asked::new(of_users, move |contained: &Contained, home: PathBuf| {
-                Ok(Looked::now(
-                    look_at_home(contained, &users_root, &home),
-                    again,
-                ))
-            }),
+            user_owned: BackgroundCache::new(
+                of_users,
+                move |contained: &CgroupContainer, home: PathBuf| {
+                    Ok(CachedContainer::from_lookup(
+                        look_up_in_home(contained, &users_root, &home),
+                        again,
+                    ))
+                },
+            ),
         }
     }
 
-    /// A container as it is known by now, and the person whom its label names.
-    /// Asks for it where it is not known or old, and never waits.
-    pub(super) fn of(&self, contained: &Contained, users: &Users) -> (Container, Option<String>) {
-        let told = match contained.teller {
-            Teller::System if has_files(contained) => told(&self.of_the_box, contained, || ()),
-            Teller::User(uid) if has_files(contained) => match users.home(uid) {
-                Reading::Value(home) => told(&self.of_users, contained, || home.clone()),
-                unknown => Told::unknown(&unknown.because()),
+    /// The cached data of a container, and the person that its label names. Requests it where it is
+    /// unknown or old, and never waits.
+    pub(super) fn get(
+        &self,
+        contained: &CgroupContainer,
+        users: &Users,
+    ) -> (Container, Option<String>) {
+        let found = match contained.manager {
+            ContainerManager::System if has_files(contained) => {
+                cached_facts(&self.system, contained, || ())
+            }
+            ContainerManager::User(uid) if has_files(contained) => match users.home(uid) {
+                Reading::Value(home) => cached_facts(&self.user_owned, contained, || home.clone()),
+                unknown => ContainerFacts::unknown(&unknown.as_unknown()),
             },
-            Teller::System | Teller::User(_) => Told::by_its_id(&contained.id.id),
+            ContainerManager::System | ContainerManager::User(_) => {
+                ContainerFacts::from_id(&contained.id.id)
+            }
         };
         let pod = contained.pod.as_ref().map(|uid| Pod {
             uid: uid.clone(),
-            name: told.pod_name,
-            namespace: told.pod_namespace,
+            name: found.pod_name,
+            namespace: found.pod_namespace,
         });
         let container = Container {
             id: contained.id.clone(),
-            manager: match contained.teller {
-                Teller::System => None,
-                Teller::User(uid) => Some(uid),
+            manager: match contained.manager {
+                ContainerManager::System => None,
+                ContainerManager::User(uid) => Some(uid),
             },
-            // What Kubernetes calls it is a label, which anybody's may have.
+            // The Kubernetes name is a label, which any container may have.
             name: match contained.pod {
-                Some(_) => told.name_in_pod,
-                None => told.name,
+                Some(_) => found.name_in_pod,
+                None => found.name,
             },
-            image: told.image,
+            image: found.image,
             pod,
         };
-        (container, told.person)
+        (container, found.person)
     }
 
-    /// Waits until everything asked so far is read, but not past `deadline`, and
-    /// not for what is stuck.
+    /// Waits until all requests are answered, at most until `deadline`, and not for a read that is
+    /// stuck.
     pub(super) fn settle(&self, deadline: Instant) {
-        self.of_the_box.settle(deadline);
-        self.of_users.settle(deadline);
+        self.system.settle(deadline);
+        self.user_owned.settle(deadline);
     }
 
-    /// Forgets every container but these.
-    pub(super) fn keep_only(&self, wanted: impl Fn(&Contained) -> bool) {
-        self.of_the_box.keep_only(&wanted);
-        self.of_users.keep_only(&wanted);
+    /// Drops all other containers.
+    pub(super) fn keep_only(&self, wanted: impl Fn(&CgroupContainer) -> bool) {
+        self.system.keep_only(&wanted);
+        self.user_owned.keep_only(&wanted);
     }
 
-    /// Grows whenever something else is known of a container than before.
+    /// Grows with each change of a cached container.
     pub(super) fn changes(&self) -> u64 {
-        self.of_the_box.changes() + self.of_users.changes()
+        self.system.changes() + self.user_owned.changes()
     }
 
-    /// What is wrong with reading the files now.
+    /// The current faults of the reads.
     pub(super) fn faults(&self) -> Vec<String> {
         let why = "their disk may hang";
-        let of_the_box = self.of_the_box.stuck().into_iter().map(|contained| {
+        let of_the_box = self.system.stuck().into_iter().map(|contained| {
             let runtime = &contained.id.runtime;
-            format!("the files of {runtime} containers do not let themselves be read: {why}")
+            format!("cannot read the files of {runtime} containers: {why}")
         });
-        let of_users = self.of_users.stuck().into_iter().map(|contained| {
-            let whose = match contained.teller {
-                Teller::User(uid) => format!("user {uid}'s"),
-                Teller::System => "users'".to_owned(),
+        let of_users = self.user_owned.stuck().into_iter().map(|contained| {
+            let owner = match contained.manager {
+                ContainerManager::User(uid) => format!("user {uid}'s"),
+                ContainerManager::System => "users'".to_owned(),
             };
-            format!("the files of {whose} containers do not let themselves be read: {why}")
+            format!("cannot read the files of {owner} containers: {why}")
         });
         of_the_box.chain(of_users).collect()
     }
 }
 
-/// What its files told last. Asks for them where that is not known or old.
-fn told<Q: Send + 'static>(
-    asked: &Asked<Contained, Q, Looked>,
-    contained: &Contained,
+/// The cached facts. Requests them where they are unknown or old.
+fn cached_facts<Q: Send + 'static>(
+    asked: &BackgroundCache<CgroupContainer, Q, CachedContainer>,
+    contained: &CgroupContainer,
     question: impl Fn() -> Q,
-) -> Told {
-    let looked = match asked.of(contained, &question) {
-        Answer::Given(looked) => looked,
-        Answer::Failed | Answer::Pending => {
-            return Told::unknown(&Reading::Failed("not read yet".into()));
+) -> ContainerFacts {
+    let looked = match asked.get(contained, &question) {
+        CachedValue::Ready(looked) => looked,
+        CachedValue::Failed | CachedValue::Pending => {
+            return ContainerFacts::unknown(&Reading::Failed("not read yet".into()));
         }
     };
-    if looked.again.is_some_and(|again| Instant::now() >= again) {
+    if looked.retry_at.is_some_and(|again| Instant::now() >= again) {
         asked.forget(contained);
-        asked.of(contained, question);
+        asked.get(contained, question);
     }
-    looked.told
+    looked.facts
 }
 
-impl Looked {
-    fn now(look: Look, again: Duration) -> Self {
+impl CachedContainer {
+    fn from_lookup(look: ContainerLookup, again: Duration) -> Self {
         match look {
-            Look::Told(told) => Self { told, again: None },
-            Look::Garbled(why) => Self {
-                told: Told::unknown(&Reading::Failed(why)),
-                again: Some(Instant::now() + again),
+            ContainerLookup::Found(found) => Self {
+                facts: found,
+                retry_at: None,
+            },
+            ContainerLookup::Malformed(why) => Self {
+                facts: ContainerFacts::unknown(&Reading::Failed(why)),
+                retry_at: Some(Instant::now() + again),
             },
         }
     }
 }
 
-/// Whether its runtime writes files that we know, and its id is one that may be
-/// part of a path.
-fn has_files(contained: &Contained) -> bool {
+/// Whether its runtime writes files that are supported here, and its id may be a part of a path.
+fn has_files(contained: &CgroupContainer) -> bool {
     let id = &contained.id.id;
     match contained.id.runtime.as_str() {
         "containerd" => is_hash(id) || is_name(id),
@@ -195,25 +208,24 @@ fn has_files(contained: &Contained) -> bool {
     }
 }
 
-/// Where containerd keeps what runs, also when k3s, RKE2 or MicroK8s brings it.
-const CONTAINERD: [&str; 3] = [
+/// The directories of running containers of containerd, also as shipped by k3s, RKE2 and MicroK8s.
+const CONTAINERD_DIRS: [&str; 3] = [
     "run/containerd",
     "run/k3s/containerd",
     "var/snap/microk8s/common/run/containerd",
 ];
 
-const NAMESPACES: [&str; 3] = ["k8s.io", "moby", "default"];
+const CONTAINERD_NAMESPACES: [&str; 3] = ["k8s.io", "moby", "default"];
 
-/// A file that may tell about a container: below which directory, and how it is
-/// to be read.
-struct Source {
+/// A file that may describe a container: its directory and its format.
+struct ContainerFile {
     directory: PathBuf,
     parts: Vec<String>,
-    format: Format,
+    format: ContainerFileFormat,
 }
 
-impl Source {
-    fn new(directory: impl Into<PathBuf>, parts: &[&str], format: Format) -> Self {
+impl ContainerFile {
+    fn new(directory: impl Into<PathBuf>, parts: &[&str], format: ContainerFileFormat) -> Self {
         Self {
             directory: directory.into(),
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),
@@ -222,104 +234,119 @@ impl Source {
     }
 }
 
-fn containerd(id: &str) -> Vec<Source> {
+fn containerd_files(id: &str) -> Vec<ContainerFile> {
     let in_namespace = |base: &str, namespace: &str| {
         let directory = format!("{base}/io.containerd.runtime.v2.task/{namespace}");
-        Source::new(directory, &[id, "config.json"], Format::Annotations)
+        ContainerFile::new(
+            directory,
+            &[id, "config.json"],
+            ContainerFileFormat::Annotations,
+        )
     };
-    CONTAINERD
+    CONTAINERD_DIRS
         .iter()
-        .flat_map(|base| NAMESPACES.map(|namespace| in_namespace(base, namespace)))
+        .flat_map(|base| CONTAINERD_NAMESPACES.map(|namespace| in_namespace(base, namespace)))
         .collect()
 }
 
 /// CRI-O and podman use the same storage.
-fn storage(id: &str) -> Vec<Source> {
+fn storage_files(id: &str) -> Vec<ContainerFile> {
     let parts = [id, "userdata", "config.json"];
     ["run", "var/lib"]
         .map(|base| {
             let directory = format!("{base}/containers/storage/overlay-containers");
-            Source::new(directory, &parts, Format::Annotations)
+            ContainerFile::new(directory, &parts, ContainerFileFormat::Annotations)
         })
         .into()
 }
 
-/// The containers of a storage; those of `podman run --rm` are in the second.
-const LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+/// The container lists of a storage; containers of `podman run --rm` are in the second.
+const STORAGE_LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
-fn podman(directory: &str) -> Vec<Source> {
-    LISTS
-        .map(|list| Source::new(directory, &[list], Format::List))
+fn podman_files(directory: &str) -> Vec<ContainerFile> {
+    STORAGE_LISTS
+        .map(|list| ContainerFile::new(directory, &[list], ContainerFileFormat::List))
         .into()
 }
 
-/// What a look at files found.
-enum Look {
-    Told(Told),
-    /// A file that was not as it should be, in this way.
-    Garbled(String),
+/// The result of a lookup.
+enum ContainerLookup {
+    Found(ContainerFacts),
+    /// A malformed file, with the reason.
+    Malformed(String),
 }
 
-/// What the files of the box say of a container.
-fn look(contained: &Contained, root: &Path, whose: Whose, label: &str) -> Look {
+/// Looks a container up in the files of the system.
+fn look_up_in_system(
+    contained: &CgroupContainer,
+    root: &Path,
+    trusted_owner: TrustedOwner,
+    label: &str,
+) -> ContainerLookup {
     let id = contained.id.id.as_str();
     let sources = match contained.id.runtime.as_str() {
-        "docker" => docker(root, id),
-        "containerd" => containerd(id),
-        "cri-o" => storage(id),
-        "podman" => podman("var/lib/containers/storage/overlay-containers"),
-        // With cgroupfs nothing says which runtime Kubernetes has.
+        "docker" => docker_files(root, id),
+        "containerd" => containerd_files(id),
+        "cri-o" => storage_files(id),
+        "podman" => podman_files("var/lib/containers/storage/overlay-containers"),
+        // With cgroupfs, nothing shows the runtime that Kubernetes uses.
         "kubernetes" => {
-            let of_any = containerd(id).into_iter().chain(storage(id));
-            of_any.chain(docker(root, id)).collect()
+            let of_any = containerd_files(id).into_iter().chain(storage_files(id));
+            of_any.chain(docker_files(root, id)).collect()
         }
         _ => Vec::new(),
     };
-    first_that_tells(&sources, root, whose, id, label)
+    first_match(&sources, root, trusted_owner, id, label)
 }
 
-/// What the files of a user say of a container of theirs. Not whose it is: they
-/// could name anybody.
-fn look_at_home(contained: &Contained, root: &Path, home: &Path) -> Look {
-    let Teller::User(uid) = contained.teller else {
-        return Look::Told(Told::by_its_id(&contained.id.id));
+/// Looks a user's container up in that user's files. They never name its owner: they could name any
+/// person.
+fn look_up_in_home(contained: &CgroupContainer, root: &Path, home: &Path) -> ContainerLookup {
+    let ContainerManager::User(uid) = contained.manager else {
+        return ContainerLookup::Found(ContainerFacts::from_id(&contained.id.id));
     };
     let Ok(home) = home.strip_prefix("/") else {
         let why = format!("user {uid} has no home directory");
-        return Look::Told(Told::unknown(&Reading::Failed(why)));
+        return ContainerLookup::Found(ContainerFacts::unknown(&Reading::Failed(why)));
     };
     let id = contained.id.id.as_str();
-    let below = |parts: &[&str], format| Source::new(home, parts, format);
+    let below = |parts: &[&str], format| ContainerFile::new(home, parts, format);
     let share = [".local", "share"];
-    let sources: Vec<Source> = match contained.id.runtime.as_str() {
+    let sources: Vec<ContainerFile> = match contained.id.runtime.as_str() {
         "docker" => {
             let parts = [&share[..], &["docker", "containers", id, "config.v2.json"]].concat();
-            vec![below(&parts, Format::Docker)]
+            vec![below(&parts, ContainerFileFormat::Docker)]
         }
-        "podman" => LISTS
+        "podman" => STORAGE_LISTS
             .map(|list| {
                 let storage = ["containers", "storage", "overlay-containers", list];
-                below(&[&share[..], &storage].concat(), Format::List)
+                below(&[&share[..], &storage].concat(), ContainerFileFormat::List)
             })
             .into(),
         _ => Vec::new(),
     };
-    first_that_tells(&sources, root, Whose::Users(uid), id, "")
+    first_match(&sources, root, TrustedOwner::User(uid), id, "")
 }
 
-/// The first file that there is decides, also when it is not as it should be;
-/// only a list may lack a container that the next one has.
-fn first_that_tells(sources: &[Source], root: &Path, whose: Whose, id: &str, label: &str) -> Look {
-    let failed = |why| Look::Told(Told::unknown(&Reading::Failed(why)));
+/// The first existing file decides, even when it is malformed; only a list may lack a container
+/// that the next one has.
+fn first_match(
+    sources: &[ContainerFile],
+    root: &Path,
+    trusted_owner: TrustedOwner,
+    id: &str,
+    label: &str,
+) -> ContainerLookup {
+    let failed = |why| ContainerLookup::Found(ContainerFacts::unknown(&Reading::Failed(why)));
     for source in sources {
-        match read(&root.join(&source.directory), &source.parts, whose) {
+        match read_below(&root.join(&source.directory), &source.parts, trusted_owner) {
             Ok(text) => match source.format.parse(&text, id, label) {
-                Ok(Some(told)) => return Look::Told(told),
+                Ok(Some(found)) => return ContainerLookup::Found(found),
                 Ok(None) => {}
-                Err(why) => return Look::Garbled(why),
+                Err(why) => return ContainerLookup::Malformed(why),
             },
-            Err(Missing::Absent) => {}
-            Err(Missing::Unusable(why)) => return failed(why),
+            Err(FileError::Absent) => {}
+            Err(FileError::Unusable(why)) => return failed(why),
         }
     }
     failed("no file of its runtime names it".into())

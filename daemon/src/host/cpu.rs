@@ -1,34 +1,34 @@
-//! How much processor time a process takes, between two looks at it.
+//! The processor time that a process uses between two polls.
 
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Percent;
 use std::time::{Duration, Instant};
 
-/// Processor time at some moment, and what it had risen by until then.
-pub(super) struct Cpu {
+/// The processor time at some moment, and the share up to then.
+pub(super) struct CpuUsage {
     ticks: u64,
     at: Instant,
-    shown: Reading<Percent>,
+    last_percent: Reading<Percent>,
 }
 
-/// Ticks of processor time are of 10 ms: over less than this they say nothing.
-const SHORTEST: Duration = Duration::from_millis(50);
+/// A tick of processor time is 10 ms: over a shorter time it is meaningless.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Cpu {
-    /// At first sight nothing is known of it.
-    pub(super) fn first(ticks: u64) -> Self {
+impl CpuUsage {
+    /// The first reading has no share yet.
+    pub(super) fn new(ticks: u64) -> Self {
         Self {
             ticks,
             at: Instant::now(),
-            shown: Reading::Unsupported,
+            last_percent: Reading::Unsupported,
         }
     }
 
-    /// The percent of one core since the last time.
-    pub(super) fn now(&mut self, ticks: u64, at: Instant, per_second: u64) -> Reading<Percent> {
+    /// The percent of one core since the last update.
+    pub(super) fn update(&mut self, ticks: u64, at: Instant, per_second: u64) -> Reading<Percent> {
         let passed = at.saturating_duration_since(self.at);
-        if passed < SHORTEST {
-            return self.shown.clone();
+        if passed < MIN_INTERVAL {
+            return self.last_percent.clone();
         }
         let used = u128::from(ticks.saturating_sub(self.ticks)) * 1_000_000_000 * 100;
         let possible = passed.as_nanos() * u128::from(per_second);
@@ -36,9 +36,9 @@ impl Cpu {
         *self = Self {
             ticks,
             at,
-            shown: Reading::Value(Percent(percent)),
+            last_percent: Reading::Value(Percent(percent)),
         };
-        self.shown.clone()
+        self.last_percent.clone()
     }
 }
 
@@ -47,23 +47,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_counted_between_two_looks() {
+    fn share_is_counted_between_readings() {
         let begun = Instant::now();
-        let mut cpu = Cpu {
+        let mut cpu = CpuUsage {
             ticks: 1_000,
             at: begun,
-            shown: Reading::Unsupported,
+            last_percent: Reading::Unsupported,
         };
         let after = |seconds: u64| begun + Duration::from_secs(seconds);
         let percent = |percent| Reading::Value(Percent(percent));
         let moments = begun + Duration::from_millis(49);
-        assert_eq!(cpu.now(1_004, moments, 100), Reading::Unsupported);
+        assert_eq!(cpu.update(1_004, moments, 100), Reading::Unsupported);
         // Eight cores for two seconds.
-        assert_eq!(cpu.now(2_600, after(2), 100), percent(800));
-        assert_eq!(cpu.now(2_601, after(2), 100), percent(800));
-        assert_eq!(cpu.now(2_601, after(4), 100), percent(1));
-        assert_eq!(cpu.now(2_601, after(6), 100), percent(0));
+        assert_eq!(cpu.update(2_600, after(2), 100), percent(800));
+        assert_eq!(cpu.update(2_601, after(2), 100), percent(800));
+        assert_eq!(cpu.update(2_601, after(4), 100), percent(1));
+        assert_eq!(cpu.update(2_601, after(6), 100), percent(0));
         // A counter that falls is no load.
-        assert_eq!(cpu.now(5, after(8), 100), percent(0));
+        assert_eq!(cpu.update(5, after(8), 100), percent(0));
     }
 }

@@ -1,55 +1,56 @@
-//! Which FUSE filesystem a process waits on, and who serves it. Only files of `/proc`
-//! are read, and links of it: whatever looks below the mount itself waits as well.
+//! The FUSE filesystem that a process waits for, and its server. Only files and links of `/proc`
+//! are read: any access below the mount itself would block, too.
 
 use crate::procfs::file::read_at_most;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
-/// As much of a path is told.
+/// How much of a path is reported.
 const PATH_MAX: usize = 256;
 
-/// As much of a list of mounts is read.
+/// How much of a list of mounts is read.
 const MOUNTS_MAX: u64 = 1 << 20;
 
-/// As much of what the kernel says of a descriptor is read.
+/// How much of a descriptor's information is read.
 const FDINFO_MAX: u64 = 4 << 10;
 
-/// So many descriptors of one process are looked at.
+/// How many descriptors of one process are read.
 const DESCRIPTORS_MAX: usize = 4_096;
 
-/// So many processes are looked at for the server, and so many servers are named: a
-/// filesystem has one, and its children may have inherited the connection.
+/// How many processes are searched for the server, and how many servers are reported: a filesystem
+/// has one, but its children may have inherited the connection.
 const PROCESSES_MAX: usize = 100_000;
 const SERVERS_MAX: usize = 4;
 
-/// What a process waits on.
+/// The filesystem that a process waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FuseMount {
-    /// Where it is mounted, as the process sees it, controls made visible.
+    /// Its mount point as the process sees it, with control characters made visible.
     pub(crate) path: String,
-    /// Who has the other end of its connection; nobody where the kernel does not tell.
+    /// The processes at the other end of its connection; empty where the kernel does not report
+    /// them.
     pub(crate) servers: Vec<u32>,
 }
 
-/// A mount of a FUSE filesystem.
+/// A FUSE mount in a `mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
+struct MountEntry {
     id: u64,
     /// The number of its connection: the minor number of its device.
     connection: u64,
     path: String,
 }
 
-/// Whether a process that waits in this function of the kernel waits for a FUSE server.
+/// Whether a process in this kernel function waits for a FUSE server.
 fn waits_for_server(function: &str) -> bool {
     function == "request_wait_answer" || function.starts_with("fuse_")
 }
 
-/// The FUSE filesystem that this process waits on in this function of the kernel, where
-/// it can be told: of the mount that it has a file of open, or of the only one it sees.
-pub(crate) fn awaited(procfs: &Path, pid: u32, function: &str) -> Option<FuseMount> {
+/// The FUSE filesystem that this process waits for in this kernel function, where it can be
+/// determined: the mount of its open file, or the only mount it sees.
+pub(crate) fn awaited_mount(procfs: &Path, pid: u32, function: &str) -> Option<FuseMount> {
     if !waits_for_server(function) {
         return None;
     }
@@ -63,34 +64,34 @@ pub(crate) fn awaited(procfs: &Path, pid: u32, function: &str) -> Option<FuseMou
         _ => return None,
     };
     Some(FuseMount {
-        path: visible(&unescaped(&mount.path).into_vec(), PATH_MAX),
-        servers: servers(procfs, mount.connection),
+        path: sanitize(&unescape(&mount.path).into_vec(), PATH_MAX),
+        servers: find_servers(procfs, mount.connection),
     })
 }
 
 /// The FUSE mounts of a `mountinfo`.
-fn fuse_mounts(text: &str) -> Vec<Mount> {
+fn fuse_mounts(text: &str) -> Vec<MountEntry> {
     text.lines().filter_map(fuse_mount).collect()
 }
 
 /// `36 35 0:51 / /mnt/x rw,nosuid shared:1 - fuse.sshfs host: rw`
-fn fuse_mount(line: &str) -> Option<Mount> {
+fn fuse_mount(line: &str) -> Option<MountEntry> {
     let (before, after) = line.split_once(" - ")?;
     let kind = after.split(' ').next()?;
-    // `fuseblk` has a block device's number, and its connection another.
+    // A `fuseblk` mount has the number of a block device, not of its connection.
     (kind == "fuse" || kind.starts_with("fuse.")).then_some(())?;
     let mut fields = before.split(' ');
     let id = fields.next()?.parse().ok()?;
     let device = fields.nth(1)?.strip_prefix("0:")?;
-    Some(Mount {
+    Some(MountEntry {
         id,
         connection: device.parse().ok()?,
         path: fields.nth(1)?.to_owned(),
     })
 }
 
-/// As the kernel escapes blanks and the like: `\\040`.
-fn unescaped(path: &str) -> OsString {
+/// Decodes the kernel's escape of blanks and the like: `\\040`.
+fn unescape(path: &str) -> OsString {
     let mut bytes = Vec::new();
     let mut left = path.as_bytes();
     while let Some((byte, rest)) = left.split_first() {
@@ -110,30 +111,30 @@ fn unescaped(path: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Those of these mounts that this process has a file of open, each once.
-fn open_mounts<'a>(directory: &Path, mounts: &'a [Mount]) -> Vec<&'a Mount> {
-    let mut open: Vec<&Mount> = Vec::new();
+/// The mounts of these that this process has a file open on, each once.
+fn open_mounts<'a>(directory: &Path, mounts: &'a [MountEntry]) -> Vec<&'a MountEntry> {
+    let mut open: Vec<&MountEntry> = Vec::new();
     for name in descriptors(directory) {
-        // A driver's answer about its own file may hang, too: those are left out.
+        // Reading about a driver's own file may hang, too: such files are left out.
         let link = std::fs::read_link(directory.join("fd").join(&name));
-        let is_below = |mount: &Mount| {
-            let path = unescaped(&mount.path);
+        let is_below = |mount: &MountEntry| {
+            let path = unescape(&mount.path);
             link.as_ref().is_ok_and(|link| link.starts_with(&path))
         };
         if !mounts.iter().any(is_below) {
             continue;
         }
-        let id = field(&directory.join("fdinfo").join(&name), "mnt_id:");
+        let id = read_number(&directory.join("fdinfo").join(&name), "mnt_id:");
         let mount = mounts.iter().find(|mount| Some(mount.id) == id);
         open.extend(mount.filter(|mount| !open.contains(mount)));
     }
     open
 }
 
-/// Who has `/dev/fuse` open for this connection. Kernels before 6.18 do not say which
-/// connection that is: then it is nobody.
-fn servers(procfs: &Path, connection: u64) -> Vec<u32> {
-    let Ok((pids, _)) = super::crowd::list(procfs, PROCESSES_MAX) else {
+/// The processes with `/dev/fuse` open for this connection. Kernels before 6.18 do not report the
+/// connection: then there is none.
+fn find_servers(procfs: &Path, connection: u64) -> Vec<u32> {
+    let Ok((pids, _)) = super::process_table::list_pids(procfs, PROCESSES_MAX) else {
         return Vec::new();
     };
     let serves = |pid: &u32| {
@@ -141,9 +142,9 @@ fn servers(procfs: &Path, connection: u64) -> Vec<u32> {
         descriptors(&directory).any(|name| {
             let link = std::fs::read_link(directory.join("fd").join(&name));
             let file = directory.join("fdinfo").join(&name);
-            // In a container it may have another directory.
+            // A container may have it in another directory.
             link.is_ok_and(|link| link.ends_with("fuse"))
-                && field(&file, "fuse_connection:") == Some(connection)
+                && read_number(&file, "fuse_connection:") == Some(connection)
         })
     };
     pids.into_iter().filter(serves).take(SERVERS_MAX).collect()
@@ -157,8 +158,8 @@ fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
     names.map(|entry| entry.file_name())
 }
 
-/// A number that the kernel says of a descriptor.
-fn field(file: &Path, label: &str) -> Option<u64> {
+/// A number from a descriptor's information.
+fn read_number(file: &Path, label: &str) -> Option<u64> {
     let text = read_at_most(file, FDINFO_MAX).ok()?;
     let text = String::from_utf8(text).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(label))?;
@@ -181,8 +182,8 @@ x 22 0:54 / /mnt/e rw - fuse none rw
 41 22 0:55 /
 ";
 
-    fn mount(id: u64, connection: u64, path: &str) -> Mount {
-        Mount {
+    fn mount(id: u64, connection: u64, path: &str) -> MountEntry {
+        MountEntry {
             id,
             connection,
             path: path.into(),
@@ -190,12 +191,12 @@ x 22 0:54 / /mnt/e rw - fuse none rw
     }
 
     #[test]
-    fn mounts_of_fuse_alone_are_told_by_device_and_path() {
+    fn lists_only_fuse_mounts() {
         let expected = [mount(36, 51, "/mnt/a\\040b"), mount(37, 52, "/mnt/c")];
         assert_eq!(fuse_mounts(MOUNTS), expected);
     }
 
-    /// Descriptors of a made-up process: number, target, and what is said of it.
+    /// Descriptors of a fake process: number, target, and their information.
     fn process(root: &Path, pid: u32, mounts: &str, descriptors: &[(u32, &str, &str)]) {
         let directory = root.join(pid.to_string());
         for name in ["fd", "fdinfo"] {
@@ -212,7 +213,7 @@ x 22 0:54 / /mnt/e rw - fuse none rw
     const WAITS: &str = "request_wait_answer";
 
     #[test]
-    fn the_server_of_the_mount_that_a_process_has_open_is_found_by_its_connection() {
+    fn finds_the_server_by_its_connection() {
         let root = tempfile::tempdir().unwrap();
         let said = "pos:\t0\nmnt_id:\t37\n";
         process(root.path(), 7, MOUNTS, &[(3, "/mnt/c/file", said)]);
@@ -220,17 +221,17 @@ x 22 0:54 / /mnt/e rw - fuse none rw
         process(root.path(), 8, "", &[(5, "/dev/fuse", &serves(51))]);
         process(root.path(), 9, "", &[(5, "/dev/fuse", &serves(52))]);
         process(root.path(), 10, "", &[(5, "/tmp/forged", &serves(52))]);
-        let found = awaited(root.path(), 7, WAITS);
+        let found = awaited_mount(root.path(), 7, WAITS);
         let expected = FuseMount {
             path: "/mnt/c".into(),
             servers: vec![9],
         };
         assert_eq!(found, Some(expected));
-        assert_eq!(awaited(root.path(), 7, "nvidia_close"), None);
+        assert_eq!(awaited_mount(root.path(), 7, "nvidia_close"), None);
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_connections_has_no_server_named() {
+    fn old_kernel_reports_no_server() {
         let root = tempfile::tempdir().unwrap();
         process(
             root.path(),
@@ -239,12 +240,12 @@ x 22 0:54 / /mnt/e rw - fuse none rw
             &[(3, "/mnt/c/file", "mnt_id:\t37\n")],
         );
         process(root.path(), 8, "", &[(5, "/dev/fuse", "mnt_id:\t24\n")]);
-        let servers = awaited(root.path(), 7, WAITS).map(|mount| mount.servers);
+        let servers = awaited_mount(root.path(), 7, WAITS).map(|mount| mount.servers);
         assert_eq!(servers, Some(Vec::new()));
     }
 
     #[test]
-    fn of_several_mounts_none_is_named_and_the_only_one_is() {
+    fn several_mounts_are_ambiguous() {
         let root = tempfile::tempdir().unwrap();
         let both = [
             (3, "/mnt/c/x", "mnt_id:\t37\n"),
@@ -255,7 +256,7 @@ x 22 0:54 / /mnt/e rw - fuse none rw
         let only = MOUNTS.lines().nth(2).unwrap();
         process(root.path(), 9, only, &[]);
         for (pid, expected) in [(7, None), (8, None), (9, Some("/mnt/c"))] {
-            let path = awaited(root.path(), pid, WAITS).map(|mount| mount.path);
+            let path = awaited_mount(root.path(), pid, WAITS).map(|mount| mount.path);
             assert_eq!(path.as_deref(), expected, "{pid}");
         }
     }

@@ -1,4 +1,4 @@
-//! Which users are people: `UID_MIN` of `login.defs(5)`.
+//! Which users are persons: `UID_MIN` of `login.defs(5)`.
 
 use crate::procfs::file::read_at_most;
 use gpukill_policy::access::UID_MIN;
@@ -7,20 +7,20 @@ use std::path::Path;
 /// The file is a few KiB of comments.
 const FILE_MAX: u64 = 256 << 10;
 
-/// The first uid of people on this host, where its file says one.
+/// The lowest uid of persons on this host, where its file has one.
 pub(super) fn uid_min(host_root: &Path) -> u32 {
     let bytes = read_at_most(&host_root.join("etc/login.defs"), FILE_MAX);
     let text = bytes.unwrap_or_default();
     parse(&String::from_utf8_lossy(&text)).unwrap_or(UID_MIN)
 }
 
-/// The last line counts, as for shadow's programs.
+/// The last line counts, as in shadow's programs.
 fn parse(text: &str) -> Option<u32> {
     let mut numbers = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
         (words.next() == Some("UID_MIN")).then(|| words.next()?.parse().ok())?
     });
-    // Root is no person, and the last uid is nobody.
+    // Root is no person, and the highest uid is `nobody`.
     numbers
         .next_back()
         .filter(|uid| (1..u32::from(u16::MAX)).contains(uid))
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_uid_of_people_is_that_of_the_file() {
+    fn uid_min_is_read_from_the_file() {
         for (text, expected) in [
             ("# UID_MIN 7\nUID_MIN\t\t\t 500\nUID_MAX 60000\n", Some(500)),
             ("SYS_UID_MIN 100\n", None),

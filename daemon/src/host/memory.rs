@@ -1,4 +1,4 @@
-//! How much memory the box has.
+//! The memory size of the host.
 
 use crate::procfs::file::read_at_most;
 use gpukill_proto::units::Bytes;
@@ -7,8 +7,8 @@ use std::path::Path;
 /// Linux writes about 1,500 bytes.
 const MEMINFO_MAX: u64 = 64 << 10;
 
-/// `MemTotal` of `/proc/meminfo`: what the kernel can use. `None` where it does
-/// not tell.
+/// `MemTotal` of `/proc/meminfo`: the memory that the kernel can use. `None` where it is not
+/// reported.
 pub(crate) fn total(procfs: &Path) -> Option<Bytes> {
     let bytes = read_at_most(&procfs.join("meminfo"), MEMINFO_MAX).ok()?;
     parse(&String::from_utf8_lossy(&bytes))
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_counts_in_kib() {
+    fn kernel_counts_in_kib() {
         let text = "MemFree: 1 kB\nMemTotal:       24682416 kB\nMemFree: 2 kB\n";
         assert_eq!(parse(text), Some(Bytes(25_274_793_984)));
         for garbage in [

@@ -1,95 +1,96 @@
-//! Namespaces: who made the users of a process, and whether our pids are those
-//! of the host.
+//! Namespaces: who created the user namespaces of a process, and whether the daemon's PIDs are
+//! those of the host.
 //!
-//! One of the few places of this program with unsafe code: neither nix nor rustix
-//! asks a namespace for its owner.
+//! One of the few modules with unsafe code: neither nix nor rustix asks a namespace for its owner.
 
-use super::cgroup::View;
-use crate::procfs::file::{failed, read_at_most};
+use super::cgroup::CgroupView;
+use crate::procfs::file::{read_at_most, read_failure};
 use gpukill_proto::reading::Reading;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The first namespaces of a kernel always have these numbers
-/// (`include/uapi/linux/nsfs.h`).
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
+/// The initial namespaces of a kernel always have these numbers (`include/uapi/linux/nsfs.h`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+const INITIAL_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
-/// Whether our pids are those of the host: only then is a driver's pid ours. Reads
-/// the real `/proc`, whatever root is configured.
-pub(crate) fn has_the_hosts_pids() -> bool {
+/// Whether the daemon's PIDs are those of the host: only then does a driver's PID mean the same
+/// process. Reads the real `/proc`, whatever root is configured.
+pub(crate) fn is_in_host_pid_namespace() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
-    own.is_ok_and(|own| own == Path::new(FIRST_PID_NAMESPACE))
+    own.is_ok_and(|own| own == Path::new(INITIAL_PID_NAMESPACE))
 }
 
-/// How much of the cgroups is to be seen. Kernels without cgroup namespaces
-/// show all.
-pub(super) fn view(root: &Path) -> View {
+/// How much of the cgroup tree is visible. Kernels without cgroup namespaces show all.
+pub(super) fn cgroup_view(root: &Path) -> CgroupView {
     match std::fs::read_link(root.join("self/ns/cgroup")) {
-        Ok(own) if own != Path::new(FIRST_CGROUP_NAMESPACE) => View::Part,
-        Ok(_) | Err(_) => View::Whole,
+        Ok(own) if own != Path::new(INITIAL_CGROUP_NAMESPACE) => CgroupView::Part,
+        Ok(_) | Err(_) => CgroupView::Whole,
     }
 }
 
-/// The daemon's own user namespace, as a link names it.
-pub(super) fn own_users() -> Option<PathBuf> {
-    std::fs::read_link(OWN_USERS).ok()
+/// The daemon's own user namespace as a link target.
+pub(super) fn own_user_namespace() -> Option<PathBuf> {
+    std::fs::read_link(OWN_USER_NAMESPACE).ok()
 }
 
-const OWN_USERS: &str = "/proc/self/ns/user";
+const OWN_USER_NAMESPACE: &str = "/proc/self/ns/user";
 
-/// Namespaces nest no deeper: the kernel makes one in a parent of level 32 at
-/// most (`create_user_ns` in `kernel/user_namespace.c`), so up to 33 below the
-/// first, and one more look finds that ours is not above.
-const DEEPEST: usize = 34;
+/// How deep namespaces nest: the kernel creates one in a parent of level 32 at most
+/// (`create_user_ns` in `kernel/user_namespace.c`), so up to 33 below the initial one, and one more
+/// step shows that the daemon's own is not above.
+const MAX_DEPTH: usize = 34;
 
-/// The makers of the user namespaces of a process, by our numbers.
+/// The creators of the user namespaces of a process, as uids of the daemon's namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Makers {
-    /// Of the outermost; `None` where it has our own.
+pub(super) struct NamespaceCreators {
+    /// The creator of the outermost namespace; `None` in the daemon's own.
     pub(super) outermost: Option<u32>,
-    /// Of the outermost that root did not make: root makes namespaces for others.
+    /// The creator of the outermost namespace that root did not create: root creates namespaces for
+    /// others.
     pub(super) person: Option<u32>,
 }
 
-/// Who made the user namespaces that the process with this directory is in.
-pub(super) fn user_namespace_makers(directory: &Path, own: Option<&Path>) -> Reading<Makers> {
+/// The creators of the user namespaces of the process with this directory.
+pub(super) fn user_namespace_creators(
+    directory: &Path,
+    own: Option<&Path>,
+) -> Reading<NamespaceCreators> {
     let theirs = directory.join("ns/user");
     match std::fs::read_link(&theirs) {
-        Ok(link) if Some(link.as_path()) == own => Reading::Value(Makers::default()),
-        Ok(_) => makers(&theirs).map_or_else(failed, Reading::Value),
+        Ok(link) if Some(link.as_path()) == own => Reading::Value(NamespaceCreators::default()),
+        Ok(_) => walk_namespaces(&theirs).map_or_else(read_failure, Reading::Value),
         // A kernel without user namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Unsupported,
-        Err(error) => failed(error),
+        Err(error) => read_failure(error),
     }
 }
 
-/// Who made the outermost of them.
+/// The creator of the outermost of them.
 pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Reading<Option<u32>> {
-    user_namespace_makers(directory, own).map(|makers| makers.outermost)
+    user_namespace_creators(directory, own).map(|makers| makers.outermost)
 }
 
-/// Whom the user namespace of the process with this directory calls root, by our numbers.
-/// `None` where that is nested in another one, whose root may be somebody else, or calls
-/// nobody so.
+/// The uid that is root in the user namespace of the process with this directory, as a uid of the
+/// daemon's namespace. `None` where the namespace is nested in another one, whose root may be
+/// another user, or has no root.
 pub(super) fn user_namespace_root(directory: &Path) -> Option<u32> {
     let theirs = File::open(directory.join("ns/user")).ok()?;
-    let own = File::open(OWN_USERS).ok()?;
-    let above = parent(theirs.as_fd()).ok()?;
-    if identity(above).ok()? != identity(own).ok()? {
+    let own = File::open(OWN_USER_NAMESPACE).ok()?;
+    let above = parent_namespace(theirs.as_fd()).ok()?;
+    if namespace_id(above).ok()? != namespace_id(own).ok()? {
         return None;
     }
-    let map = read_at_most(&directory.join("uid_map"), LONGEST_MAP).ok()?;
-    root_of(std::str::from_utf8(&map).ok()?)
+    let map = read_at_most(&directory.join("uid_map"), MAX_UID_MAP_BYTES).ok()?;
+    root_in_map(std::str::from_utf8(&map).ok()?)
 }
 
 /// A map has at most 340 lines of three numbers (`UID_GID_MAP_MAX_EXTENTS`).
-const LONGEST_MAP: u64 = 16 << 10;
+const MAX_UID_MAP_BYTES: u64 = 16 << 10;
 
-/// Whom a `uid_map` maps to 0.
-fn root_of(map: &str) -> Option<u32> {
+/// The uid that a `uid_map` maps to 0.
+fn root_in_map(map: &str) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
         let (inside, outside) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
@@ -104,33 +105,35 @@ pub(super) fn pid_namespace(directory: &Path) -> Option<u64> {
     number.strip_suffix(']')?.parse().ok()
 }
 
-fn makers(theirs: &Path) -> io::Result<Makers> {
-    let own = identity(File::open(OWN_USERS)?.as_fd())?;
+fn walk_namespaces(theirs: &Path) -> io::Result<NamespaceCreators> {
+    let own = namespace_id(File::open(OWN_USER_NAMESPACE)?.as_fd())?;
     let mut namespace = OwnedFd::from(File::open(theirs)?);
-    let mut makers = Makers::default();
-    for _ in 0..DEEPEST {
-        if identity(namespace.as_fd())? == own {
+    let mut makers = NamespaceCreators::default();
+    for _ in 0..MAX_DEPTH {
+        if namespace_id(namespace.as_fd())? == own {
             return Ok(makers);
         }
         let maker = owner_uid(namespace.as_fd())?;
-        makers = Makers {
+        makers = NamespaceCreators {
             outermost: Some(maker),
             person: Some(maker).filter(|maker| *maker != 0).or(makers.person),
         };
-        namespace = parent(namespace.as_fd())?;
+        namespace = parent_namespace(namespace.as_fd())?;
     }
-    Err(io::Error::other("its user namespace is not below ours"))
+    Err(io::Error::other(
+        "its user namespace is not below that of gpukilld",
+    ))
 }
 
-fn identity(namespace: impl AsFd) -> io::Result<(u64, u64)> {
+fn namespace_id(namespace: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstat(namespace)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// `NS_GET_USERNS`: of a user namespace it is its parent. Permitted for those
-/// that are ours or below.
+/// `NS_GET_USERNS`: the parent of a user namespace. Permitted for the daemon's own namespace and
+/// those below.
 #[allow(unsafe_code, reason = "no crate of ours wraps this ioctl")]
-fn parent(namespace: impl AsFd) -> io::Result<OwnedFd> {
+fn parent_namespace(namespace: impl AsFd) -> io::Result<OwnedFd> {
     const NS_GET_USERNS: libc::Ioctl = 0xb701;
     // SAFETY: the descriptor is open for as long as it is borrowed, and this
     // request takes no argument.
@@ -138,15 +141,17 @@ fn parent(namespace: impl AsFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error() {
-            Some(libc::EPERM) => io::Error::other("its user namespace is not below ours"),
+            Some(libc::EPERM) => {
+                io::Error::other("its user namespace is not below that of gpukilld")
+            }
             Some(_) | None => error,
         });
     }
-    // SAFETY: the kernel has just opened it for us, and nobody else has it.
+    // SAFETY: the kernel has just opened it for this call, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// `NS_GET_OWNER_UID`: who made it.
+/// `NS_GET_OWNER_UID`: the creator.
 #[allow(unsafe_code, reason = "no crate of ours wraps this ioctl")]
 fn owner_uid(namespace: impl AsFd) -> io::Result<u32> {
     const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
@@ -173,11 +178,11 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     /// A process that is killed when dropped.
-    struct Sleeper(Child);
+    struct NamespaceSleeper(Child);
 
-    impl Sleeper {
-        /// In user namespaces so deep below ours; `None` where none may be made.
-        fn so_deep(depth: usize) -> Option<Self> {
+    impl NamespaceSleeper {
+        /// A process this many user namespaces deep; `None` where none may be created.
+        fn nested(depth: usize) -> Option<Self> {
             let unshare = ["unshare", "--user", "--map-root-user"];
             let words = unshare.repeat(depth);
             let script = "echo; exec sleep 1000";
@@ -199,7 +204,7 @@ mod tests {
         }
     }
 
-    impl Drop for Sleeper {
+    impl Drop for NamespaceSleeper {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
@@ -207,11 +212,11 @@ mod tests {
     }
 
     fn owner_of(directory: &Path) -> Reading<Option<u32>> {
-        user_namespace_owner(directory, own_users().as_deref())
+        user_namespace_owner(directory, own_user_namespace().as_deref())
     }
 
     #[test]
-    fn a_process_of_our_own_namespace_has_no_other_maker() {
+    fn own_namespace_has_no_other_creator() {
         assert_eq!(owner_of(Path::new("/proc/self")), Reading::Value(None));
         // Also where the links could not be compared.
         let unknown = user_namespace_owner(Path::new("/proc/self"), None);
@@ -220,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_its_makers_however_deep_it_is() {
+    fn nested_namespace_belongs_to_its_creator() {
         for depth in 1..=2 {
-            let Some(sleeper) = Sleeper::so_deep(depth) else {
+            let Some(sleeper) = NamespaceSleeper::nested(depth) else {
                 eprintln!("skipped: no user namespace may be made here");
                 return;
             };
@@ -232,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_namespace_that_the_kernel_makes_has_its_owner() {
-        // 33 below the first, and fewer where ours is not that.
-        let deepest = (1..=40).rev().find_map(Sleeper::so_deep);
+    fn deepest_namespace_has_its_owner() {
+        // 33 below the initial one, and fewer where the test's own is not that.
+        let deepest = (1..=40).rev().find_map(NamespaceSleeper::nested);
         let Some(sleeper) = deepest else {
             eprintln!("skipped: no user namespace may be made here");
             return;
@@ -244,14 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn the_root_of_a_namespace_is_whom_its_map_calls_0() {
-        assert_eq!(root_of("         0     100000      65536\n"), Some(100_000));
-        assert_eq!(root_of("1 5 1\n0 7 1\n"), Some(7));
+    fn root_is_the_user_mapped_to_0() {
+        assert_eq!(
+            root_in_map("         0     100000      65536\n"),
+            Some(100_000)
+        );
+        assert_eq!(root_in_map("1 5 1\n0 7 1\n"), Some(7));
         for none in ["", "1 5 1\n", "0\n", "0 x 1\n", "-1 4 1\n"] {
-            assert_eq!(root_of(none), None, "{none:?}");
+            assert_eq!(root_in_map(none), None, "{none:?}");
         }
         for (depth, expected) in [(1, Some(rustix::process::geteuid().as_raw())), (2, None)] {
-            let Some(sleeper) = Sleeper::so_deep(depth) else {
+            let Some(sleeper) = NamespaceSleeper::nested(depth) else {
                 eprintln!("skipped: no user namespace may be made here");
                 return;
             };
@@ -267,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_has_no_owner() {
+    fn missing_namespace_has_no_owner() {
         let file = File::open("/proc/self/stat").unwrap();
-        assert!(parent(file.as_fd()).is_err());
+        assert!(parent_namespace(file.as_fd()).is_err());
         assert!(owner_uid(file.as_fd()).is_err());
     }
 }

@@ -1,81 +1,77 @@
-//! Who a pid is, from `/proc`. Every byte of it is the process's own to choose,
-//! but for the numbers the kernel adds.
+//! Process metadata from `/proc`. Apart from the kernel's numbers, the process itself chooses every
+//! byte of it.
 //!
-//! A poll reads one small file of each process, and the rest where that says
-//! that it is another one, or does something else, or where it is old. What may
-//! hang is read by others ([`Commands`], [`Containers`], [`Users`]), and filled
-//! in when it has come.
+//! A poll reads one small file of each process. It reads the rest where that file shows another
+//! process or an exec, or where the rest is old. Reads that may hang are left to the background
+//! caches ([`CommandLineCache`], [`ContainerCache`], [`Users`]), and filled in when they arrive.
 
-mod known;
+mod cached;
 
-use super::accounts::Accounts;
-use super::cgroup::{Contained, View};
-use super::commands::{Commands, NOT_YET};
-use super::containers::Containers;
-use super::cpu::Cpu;
-use super::family::{Family, executable, group, kin};
-pub(crate) use super::identity::Identity;
-use super::identity::{Person, Usage, parent};
+use super::accounts::SlurmAccounts;
+use super::ancestors::{AncestorCache, cgroup_location, executable, lineage};
+use super::cgroup::{CgroupContainer, CgroupView};
+use super::commands::{CommandLineCache, NOT_READ_YET};
+use super::containers::ContainerCache;
+use super::cpu::CpuUsage;
 use super::login_defs;
 use super::namespace;
+pub(crate) use super::process_metadata::ProcessMetadata;
+use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
 use super::seat;
-use super::status::{Status, login_uid};
+use super::status::{StatusFile, login_uid};
 use super::users::Users;
-use crate::faults::FoundFault;
-use crate::procfs::file::{failed, is_absent, read_at_most};
-use crate::procfs::stat::{Stat, terminal};
-use gpukill_policy::job::{Kin, notebook_servers};
+use crate::fault_tracker::FoundFault;
+use crate::procfs::file::{is_absent, read_at_most, read_failure};
+use crate::procfs::stat::{Stat, terminal_name};
+use cached::{CachedProcess, has_executed, job_of};
+use gpukill_policy::job::{ProcessLineage, notebook_servers};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::model::{FaultCode, ProcessKey, ProcessLocation};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{FaultCode, Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
-use known::{Known, executes_another, job_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Reads identities, and keeps them while they last.
-pub(crate) struct Processes {
+/// Reads process metadata, and caches it.
+pub(crate) struct ProcessReader {
     root: PathBuf,
     ticks_per_second: u64,
     page_size: u64,
-    own_users: Option<PathBuf>,
-    view: View,
-    commands: Commands,
-    containers: Containers,
-    accounts: Accounts,
-    /// Below which logind's records lie.
+    own_user_namespace: Option<PathBuf>,
+    view: CgroupView,
+    command_lines: CommandLineCache,
+    containers: ContainerCache,
+    accounts: SlurmAccounts,
+    /// The root of logind's session files.
     host_root: PathBuf,
-    /// The first uid that is a person's.
+    /// The lowest uid of a person.
     uid_min: u32,
-    known: BTreeMap<u32, Known>,
-    /// The pids that no process has, of those that were last asked for.
-    absent: BTreeSet<u32>,
-    /// How often something else was known than before, when the known ones were
-    /// last completed.
-    completed_at: u64,
+    cached: BTreeMap<u32, CachedProcess>,
+    /// The requested PIDs that no process has.
+    absent_pids: BTreeSet<u32>,
+    /// The change count of the background caches when the entries were last completed.
+    completed_changes: u64,
 }
 
-/// After so long an identity is read again: a process may change its user or its
-/// control group, and nothing that is read at each poll tells. Whoever does that does
-/// it mostly while young: each time that nothing was new it is kept for twice as long.
-const KEEP: Duration = Duration::from_secs(20);
+/// How long the metadata is cached at first: a process may change its user or its cgroup, and no
+/// file that each poll reads shows that. Processes mostly do so while they are young, so the time
+/// doubles with each read without a change.
+const MIN_CACHE_TIME: Duration = Duration::from_secs(20);
 
-/// An identity is kept for no longer.
-const KEEP_MOST: Duration = Duration::from_secs(80);
+const MAX_CACHE_TIME: Duration = Duration::from_secs(80);
 
-/// So many ancestors are told of one process.
+/// How many ancestors of one process are reported.
 const PARENTS_MAX: usize = 16;
 
-impl Processes {
-    /// Reads below this root, `/proc` but in tests.
+impl ProcessReader {
     pub(crate) fn new(
         root: PathBuf,
-        commands: Commands,
-        containers: Containers,
-        accounts: Accounts,
+        commands: CommandLineCache,
+        containers: ContainerCache,
+        accounts: SlurmAccounts,
         host_root: PathBuf,
     ) -> Self {
         Self {
@@ -83,104 +79,104 @@ impl Processes {
             host_root,
             ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
             page_size: rustix::param::page_size() as u64,
-            own_users: namespace::own_users(),
-            view: namespace::view(&root),
+            own_user_namespace: namespace::own_user_namespace(),
+            view: namespace::cgroup_view(&root),
             root,
-            commands,
+            command_lines: commands,
             containers,
             accounts,
-            known: BTreeMap::new(),
-            absent: BTreeSet::new(),
-            completed_at: 0,
+            cached: BTreeMap::new(),
+            absent_pids: BTreeSet::new(),
+            completed_changes: 0,
         }
     }
 
-    /// Who these pids are now; one that nobody has is not in the answer. Asks for
-    /// everything that others read.
+    /// The processes of these PIDs now; a PID without a process is absent from the answer. Requests
+    /// everything that is read in the background.
     pub(crate) fn identify(
         &mut self,
         pids: &BTreeSet<u32>,
         now: Timestamp,
         users: &Users,
-    ) -> BTreeMap<u32, Identity> {
+    ) -> BTreeMap<u32, ProcessMetadata> {
         let root = self.root.clone();
-        let mut family = Family::new(&root, self.view);
+        let mut family = AncestorCache::new(&root, self.view);
         let mut boot = None;
-        let before = self.known.len();
-        self.known.retain(|pid, _| pids.contains(pid));
-        self.absent.clear();
-        let mut changed = self.known.len() != before;
+        let before = self.cached.len();
+        self.cached.retain(|pid, _| pids.contains(pid));
+        self.absent_pids.clear();
+        let mut changed = self.cached.len() != before;
         let mut people = BTreeMap::new();
         for pid in pids {
-            let Ok(stat) = self.stat(*pid) else {
-                changed |= self.known.remove(pid).is_some();
+            let Ok(stat) = self.read_stat(*pid) else {
+                changed |= self.cached.remove(pid).is_some();
                 continue;
             };
-            if !self.is_known(*pid, &stat, now) {
+            if !self.is_fresh(*pid, &stat, now) {
                 let boot = boot.get_or_insert_with(|| self.boot_time());
-                self.read(*pid, &stat, now, boot, &mut family);
+                self.read_process(*pid, &stat, now, boot, &mut family);
                 self.complete(*pid, users);
                 changed = true;
             }
-            if let Some(known) = self.known.get_mut(pid) {
-                let usage = Usage {
+            if let Some(known) = self.cached.get_mut(pid) {
+                let usage = HostUsage {
                     memory: Reading::Value(Bytes(
                         stat.resident_pages.saturating_mul(self.page_size),
                     )),
                     cpu: known
                         .cpu
-                        .now(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                        .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
                 };
                 people.insert(
                     *pid,
-                    Identity {
+                    ProcessMetadata {
                         key: known.key,
                         usage,
-                        person: Arc::clone(&known.person),
+                        details: Arc::clone(&known.details),
                     },
                 );
             }
         }
         if changed {
-            self.forget_the_others();
+            self.forget_ended();
         }
         people
     }
 
-    /// The pids that no process had at the last [`Self::identify`], or that changed hands
-    /// then. One whose process could not be read is not among them.
-    pub(crate) fn absent(&self) -> &BTreeSet<u32> {
-        &self.absent
+    /// The PIDs that no process had at the last [`Self::identify`], or that were reused during it.
+    /// PIDs of processes that could not be read are not included.
+    pub(crate) fn absent_pids(&self) -> &BTreeSet<u32> {
+        &self.absent_pids
     }
 
-    /// Waits for what was asked for, but not past `deadline`, and fills it in.
+    /// Waits for the requests, at most until `deadline`, and fills in the answers.
     pub(crate) fn settle(
         &mut self,
-        people: &mut BTreeMap<u32, Identity>,
+        people: &mut BTreeMap<u32, ProcessMetadata>,
         users: &Users,
         deadline: Instant,
     ) {
         users.settle(deadline);
-        self.commands.settle(deadline);
+        self.command_lines.settle(deadline);
         self.containers.settle(deadline);
         self.accounts.settle(deadline);
-        let news = self.commands.changes() + self.containers.changes();
+        let news = self.command_lines.changes() + self.containers.changes();
         let news = news + self.accounts.changes() + users.changes();
-        if news == self.completed_at {
+        if news == self.completed_changes {
             return;
         }
-        self.completed_at = news;
+        self.completed_changes = news;
         for (pid, identity) in people {
             self.complete(*pid, users);
-            if let Some(known) = self.known.get(pid) {
-                identity.person = Arc::clone(&known.person);
+            if let Some(known) = self.cached.get(pid) {
+                identity.details = Arc::clone(&known.details);
             }
         }
     }
 
-    /// What is wrong with finding them now: the part, and what.
+    /// The current faults of the reads: the part and the text.
     pub(crate) fn faults(&self) -> Vec<FoundFault> {
-        let commands = self.commands.fault().into_iter();
+        let commands = self.command_lines.fault().into_iter();
         let commands =
             commands.map(|fault| FoundFault::new("processes", FaultCode::CommandLinesStuck, fault));
         let containers = self.containers.faults().into_iter();
@@ -189,50 +185,52 @@ impl Processes {
         commands.chain(containers).collect()
     }
 
-    fn stat(&mut self, pid: u32) -> io::Result<Stat> {
+    fn read_stat(&mut self, pid: u32) -> io::Result<Stat> {
         let stat = Stat::read(&self.root.join(pid.to_string()));
         if stat.as_ref().is_err_and(is_absent) {
-            self.absent.insert(pid);
+            self.absent_pids.insert(pid);
         }
         stat
     }
 
-    fn is_known(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {
-        self.known.get(&pid).is_some_and(|known| {
-            known.is_still(stat) && now.since(known.read_at) < known.keep && now >= known.read_at
+    fn is_fresh(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {
+        self.cached.get(&pid).is_some_and(|known| {
+            known.is_unchanged(stat)
+                && now.since(known.read_at) < known.cache_time
+                && now >= known.read_at
         })
     }
 
-    /// Everything that can be read at once.
-    fn read(
+    /// Reads everything that cannot hang.
+    fn read_process(
         &mut self,
         pid: u32,
         stat: &Stat,
         now: Timestamp,
         boot: &io::Result<Timestamp>,
-        family: &mut Family<'_>,
+        family: &mut AncestorCache<'_>,
     ) {
         let directory = self.root.join(pid.to_string());
         let key = ProcessKey {
             pid,
             start_ticks: stat.start_ticks,
         };
-        let before = self.known.remove(&pid).filter(|before| before.key == key);
+        let before = self.cached.remove(&pid).filter(|before| before.key == key);
         if before
             .as_ref()
-            .is_some_and(|before| executes_another(&before.stat, stat))
+            .is_some_and(|before| has_executed(&before.stat, stat))
         {
-            // It executes something else now.
-            self.commands.forget(key);
+            // It executed another program.
+            self.command_lines.forget(key);
         }
-        let status = Status::read(&directory);
-        let group = group(&directory, self.view);
-        let own_users = self.own_users.as_deref();
-        let ancestors = family.above(stat);
-        let makers = namespace::user_namespace_makers(&directory, own_users);
+        let status = StatusFile::read(&directory);
+        let group = cgroup_location(&directory, self.view);
+        let own_users = self.own_user_namespace.as_deref();
+        let ancestors = family.ancestors_of(stat);
+        let makers = namespace::user_namespace_creators(&directory, own_users);
         let maker = makers.known().and_then(|makers| makers.person);
         let uid = status.uids.known().map(|uids| uids.real);
-        let person = Person {
+        let person = ProcessDetails {
             uid_min: self.uid_min,
             at_seat: seat::is_display_at_seat(&stat.name, &self.host_root, &group, uid),
             started_at: self.started_at(key, boot),
@@ -242,123 +240,125 @@ impl Processes {
             slice: group.slice,
             name: stat.name.clone(),
             executable: executable(&directory),
-            command: Reading::Failed(NOT_YET.into()),
+            command: Reading::Failed(NOT_READ_YET.into()),
             inner_pid: status.inner_pid,
-            place: Place {
-                container: Reading::Failed(NOT_YET.into()),
+            location: ProcessLocation {
+                container: Reading::Failed(NOT_READ_YET.into()),
                 unit: group.unit,
                 session: group.session,
-                terminal: terminal(stat.terminal),
+                terminal: terminal_name(stat.terminal),
                 scheduler: group.scheduler,
             },
-            label: None,
+            owner_label: None,
             account: before
                 .as_ref()
-                .and_then(|before| before.person.account.clone()),
-            job: Reading::Failed(NOT_YET.into()),
+                .and_then(|before| before.details.account.clone()),
+            job: Reading::Failed(NOT_READ_YET.into()),
             parents: ancestors
-                .line
+                .processes
                 .iter()
                 .take(PARENTS_MAX)
-                .map(parent)
+                .map(to_parent)
                 .collect(),
             notebook_servers: Vec::new(),
         };
-        // All this was read by the pid: had it changed hands meanwhile, it would
-        // be of two processes. Then this poll knows nobody of it.
-        let again = self.stat(pid).map(|now| now.start_ticks);
+        // All this was read by PID: if the PID was reused meanwhile, the data would be of two
+        // processes. In that case this poll has no process for it.
+        let again = self.read_stat(pid).map(|now| now.start_ticks);
         if !again.as_ref().is_ok_and(|it| *it == stat.start_ticks) {
-            self.absent.extend(again.is_ok().then_some(pid));
+            self.absent_pids.extend(again.is_ok().then_some(pid));
             return;
         }
         let uid = person.uids.known().map(|uids| uids.real);
-        let is_as_before = |before: &&Known| {
-            before.is_still(stat)
-                && before.person.uids == person.uids
-                && before.person.place.unit == person.place.unit
-                && before.contained == group.container
+        let is_as_before = |before: &&CachedProcess| {
+            before.is_unchanged(stat)
+                && before.details.uids == person.uids
+                && before.details.location.unit == person.location.unit
+                && before.cgroup_container == group.container
         };
         let same = before.as_ref().filter(is_as_before);
-        let known = Known {
+        let known = CachedProcess {
             key,
             stat: stat.clone(),
             read_at: now,
-            keep: same.map_or(KEEP, |it| it.keep.saturating_mul(2).min(KEEP_MOST)),
-            cpu: before.map_or_else(|| Cpu::first(stat.cpu_ticks), |before| before.cpu),
-            contained: group.container,
-            itself: Kin {
+            cache_time: same.map_or(MIN_CACHE_TIME, |it| {
+                it.cache_time.saturating_mul(2).min(MAX_CACHE_TIME)
+            }),
+            cpu: before.map_or_else(|| CpuUsage::new(stat.cpu_ticks), |before| before.cpu),
+            cgroup_container: group.container,
+            lineage: ProcessLineage {
                 executable: person.executable.known().cloned(),
-                maker,
-                ..kin(pid, stat, uid)
+                namespace_creator: maker,
+                ..lineage(pid, stat, uid)
             },
             ancestors,
-            person: Arc::new(person),
+            details: Arc::new(person),
         };
-        self.known.insert(pid, known);
+        self.cached.insert(pid, known);
     }
 
-    /// Fills in what others read, as far as it has come, and asks for the rest.
+    /// Fills in the answers of the background caches that have arrived, and requests the rest.
     fn complete(&mut self, pid: u32, users: &Users) {
-        let Some(known) = self.known.get_mut(&pid) else {
+        let Some(known) = self.cached.get_mut(&pid) else {
             return;
         };
         let file = |key: ProcessKey| self.root.join(key.pid.to_string()).join("cmdline");
-        let person = Arc::make_mut(&mut known.person);
-        person.command = self.commands.of(known.key, || file(known.key));
-        (person.place.container, person.label) = match &known.contained {
+        let person = Arc::make_mut(&mut known.details);
+        person.command = self.command_lines.get(known.key, || file(known.key));
+        (person.location.container, person.owner_label) = match &known.cgroup_container {
             Reading::Value(Some(contained)) => {
-                let (container, label) = self.containers.of(contained, users);
+                let (container, label) = self.containers.get(contained, users);
                 (Reading::Value(Some(container)), label)
             }
             Reading::Value(None) => (Reading::Value(None), None),
-            unknown => (unknown.because(), None),
+            unknown => (unknown.as_unknown(), None),
         };
         if person.account.is_none() {
             let directory = || self.root.join(pid.to_string());
-            person.account = self.accounts.of(known.key, &person.place, directory);
+            person.account = self.accounts.get(known.key, &person.location, directory);
         }
         let mut is_complete = true;
-        for kin in &mut known.ancestors.line {
+        for kin in &mut known.ancestors.processes {
             if kin.needs_arguments() {
-                let arguments = self.commands.arguments_of(kin.key, || file(kin.key));
-                is_complete &= arguments.failure() != Some(NOT_YET);
+                let arguments = self.command_lines.arguments(kin.key, || file(kin.key));
+                is_complete &= arguments.failure() != Some(NOT_READ_YET);
                 kin.arguments = arguments.known().cloned();
             }
         }
-        person.notebook_servers = notebook_servers(&known.itself, &known.ancestors);
+        person.notebook_servers = notebook_servers(&known.lineage, &known.ancestors);
         person.job = if is_complete {
-            job_of(&known.itself, &known.ancestors, &person.place)
+            job_of(&known.lineage, &known.ancestors, &person.location)
         } else {
-            // Who of them is a Jupyter server is not known yet.
-            Reading::Failed(NOT_YET.into())
+            // Any of them may be a Jupyter server.
+            Reading::Failed(NOT_READ_YET.into())
         };
-        // Asked for here, so that all are waited for together.
+        // Requested here, so that all requests are waited for together.
         let maker = person.namespace_owner.known().copied().flatten();
         let uid = known
-            .itself
+            .lineage
             .uid
             .map_or(Reading::Unsupported, Reading::Value);
-        let behind = users.behind(&uid, &person.namespace_owner, person.slice);
+        let behind = users.person_behind(&uid, &person.namespace_owner, person.slice);
         let behind = behind.known().copied().flatten();
-        for uid in known.itself.uid.into_iter().chain(maker).chain(behind) {
+        for uid in known.lineage.uid.into_iter().chain(maker).chain(behind) {
             users.name(uid);
         }
     }
 
-    /// Lets others forget what is known of processes that are no more.
-    fn forget_the_others(&self) {
-        let known = self.known.values();
+    /// Drops ended processes from the background caches.
+    fn forget_ended(&self) {
+        let known = self.cached.values();
         let keys: BTreeSet<ProcessKey> = known
             .clone()
             .flat_map(|known| {
-                let ancestors = known.ancestors.line.iter().map(|kin| kin.key);
+                let ancestors = known.ancestors.processes.iter().map(|kin| kin.key);
                 ancestors.chain([known.key])
             })
             .into_set();
-        self.commands.keep_only(|key| keys.contains(key));
+        self.command_lines.keep_only(|key| keys.contains(key));
         self.accounts.keep_only(|key| keys.contains(key));
-        let containers: BTreeSet<&Contained> = known
-            .filter_map(|known| known.contained.known()?.as_ref())
+        let containers: BTreeSet<&CgroupContainer> = known
+            .filter_map(|known| known.cgroup_container.known()?.as_ref())
             .into_set();
         self.containers
             .keep_only(|contained| containers.contains(contained));
@@ -367,7 +367,7 @@ impl Processes {
     fn started_at(&self, key: ProcessKey, boot: &io::Result<Timestamp>) -> Reading<Timestamp> {
         let boot = match boot {
             Ok(boot) => boot,
-            Err(error) => return failed(io::Error::new(error.kind(), error.to_string())),
+            Err(error) => return read_failure(io::Error::new(error.kind(), error.to_string())),
         };
         let ticks = i64::try_from(key.start_ticks).unwrap_or(i64::MAX);
         let per_second = i64::try_from(self.ticks_per_second).unwrap_or(i64::MAX);
@@ -375,8 +375,8 @@ impl Processes {
         Reading::Value(Timestamp(boot.0.saturating_add(after)))
     }
 
-    /// When the box booted. Read in each poll that needs it: the kernel moves it
-    /// when the clock is set.
+    /// The boot time of the host. Each poll that needs it reads it again: the kernel shifts it when
+    /// the clock is set.
     fn boot_time(&self) -> io::Result<Timestamp> {
         let text = read_at_most(&self.root.join("stat"), 1 << 20)?;
         let text = String::from_utf8_lossy(&text);

@@ -1,76 +1,75 @@
-//! Whether a process is part of an active session at a seat: its control group names
-//! the session, and logind's own file of that says the rest. The files lie in `/run`,
-//! which never hangs.
+//! Whether a process belongs to an active session at a seat: its cgroup names the session, and
+//! logind's file about the session has the rest. These files are in `/run`, which never hangs.
 
-use super::cgroup::Group;
-use crate::procfs::file::failed;
-use gpukill_policy::kill::protected::is_called_like_a_display;
-use gpukill_policy::kill::seat::Session;
+use super::cgroup::CgroupLocation;
+use crate::procfs::file::read_failure;
+use gpukill_policy::kill::protection::has_display_server_name;
+use gpukill_policy::kill::seat::LogindSession;
 use gpukill_proto::reading::Reading;
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Where logind keeps a file for each session, below the host's root.
-const SESSIONS: &str = "run/systemd/sessions";
+/// Logind's directory with a file for each session, below the host's root.
+const SESSIONS_DIR: &str = "run/systemd/sessions";
 
 /// Such a file has some thirty short lines.
 const FILE_MAX: u64 = 64 << 10;
 
-/// One user has no more sessions that anybody looks through.
+/// How many session files are read: more than one user has.
 const SESSIONS_MAX: usize = 4_096;
 
-/// Of a process of this name; unsupported where it is no display server's.
+/// For a process with this name; unsupported where it is no display server.
 pub(super) fn is_display_at_seat(
     name: &str,
     host_root: &Path,
-    group: &Group,
+    group: &CgroupLocation,
     uid: Option<u32>,
 ) -> Reading<bool> {
-    match is_called_like_a_display(name) {
+    match has_display_server_name(name) {
         true => is_at_seat(host_root, group, uid),
         false => Reading::Unsupported,
     }
 }
 
-/// Of a process in this control group that runs as this user. What a user's own
-/// systemd started belongs to all sessions of that user.
-fn is_at_seat(host_root: &Path, group: &Group, uid: Option<u32>) -> Reading<bool> {
+/// For a process of this user in this cgroup. A process started by a user's own systemd belongs to
+/// all sessions of that user.
+fn is_at_seat(host_root: &Path, group: &CgroupLocation, uid: Option<u32>) -> Reading<bool> {
     let Some(uid) = uid else {
-        return Reading::Failed("whose it is is not known".into());
+        return Reading::Failed("its user is not known".into());
     };
     let (session, unit) = match (&group.session, &group.unit) {
         (Reading::Value(session), Reading::Value(unit)) => (session, unit),
-        (Reading::Value(_), unknown) => return unknown.because(),
-        (unknown, _) => return unknown.because(),
+        (Reading::Value(_), unknown) => return unknown.as_unknown(),
+        (unknown, _) => return unknown.as_unknown(),
     };
-    let sessions = host_root.join(SESSIONS);
+    let sessions = host_root.join(SESSIONS_DIR);
     if let Some(id) = session {
-        return is_so(is_session_at_seat(&sessions.join(id), uid));
+        return seat_reading(is_session_at_seat(&sessions.join(id), uid));
     }
     let manager = unit.as_ref().and_then(|unit| unit.manager);
-    // The unit of the user's own systemd itself is one of the system's.
+    // The unit of a user's own systemd is a system unit.
     let own = unit.as_ref().map(|unit| unit.name.as_str()) == Some(&format!("user@{uid}.service"));
     if manager == Some(uid) || own {
-        return is_so(has_session_at_seat(&sessions, uid));
+        return seat_reading(has_session_at_seat(&sessions, uid));
     }
     Reading::Value(false)
 }
 
-fn is_so(found: io::Result<bool>) -> Reading<bool> {
+fn seat_reading(found: io::Result<bool>) -> Reading<bool> {
     match found {
         Ok(found) => Reading::Value(found),
         // No such session, or no logind.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Value(false),
-        Err(error) => failed(error),
+        Err(error) => read_failure(error),
     }
 }
 
 fn has_session_at_seat(sessions: &Path, uid: u32) -> io::Result<bool> {
     for entry in std::fs::read_dir(sessions)?.take(SESSIONS_MAX) {
         let path = entry?.path();
-        // Beside each file there may be a pipe, `ID.ref`.
+        // Beside a file there may be a pipe, `ID.ref`.
         let is_file = path.extension().is_none();
         if is_file && matches!(is_session_at_seat(&path, uid), Ok(true)) {
             return Ok(true);
@@ -89,24 +88,24 @@ fn is_session_at_seat(file: &Path, uid: u32) -> io::Result<bool> {
     }
     let mut text = Vec::new();
     file.take(FILE_MAX).read_to_end(&mut text)?;
-    Ok(Session::parse(&String::from_utf8_lossy(&text)).is_at_seat(uid))
+    Ok(LogindSession::parse(&String::from_utf8_lossy(&text)).is_at_seat(uid))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cgroup::View;
+    use super::super::cgroup::CgroupView;
     use super::*;
 
     const AT_SEAT: &str = "UID=1000\nACTIVE=1\nREMOTE=0\nTYPE=wayland\nCLASS=user\nSEAT=seat0\n";
 
     #[test]
-    fn sessions_are_those_of_the_control_group_and_of_root_s_files() {
+    fn session_comes_from_cgroup_and_root_files() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root makes files of root");
             return;
         }
         let root = tempfile::tempdir().unwrap();
-        let sessions = root.path().join(SESSIONS);
+        let sessions = root.path().join(SESSIONS_DIR);
         std::fs::create_dir_all(&sessions).unwrap();
         std::fs::write(sessions.join("2"), AT_SEAT).unwrap();
         std::fs::write(sessions.join("3"), AT_SEAT.replace("ACTIVE=1", "ACTIVE=0")).unwrap();
@@ -114,7 +113,7 @@ mod tests {
         std::os::unix::fs::chown(sessions.join("4"), Some(1000), None).unwrap();
         std::os::unix::fs::symlink("2", sessions.join("5")).unwrap();
         let of = |path: &str, uid: u32| {
-            let group = Group::parse(&format!("0::{path}\n"), View::Whole);
+            let group = CgroupLocation::parse(&format!("0::{path}\n"), CgroupView::Whole);
             is_at_seat(root.path(), &group, Some(uid))
         };
         let slice = "/user.slice/user-1000.slice";
@@ -134,13 +133,13 @@ mod tests {
         );
         assert_eq!(of(&format!("{own}/session.slice/gnome.service"), 1000), yes);
         assert_eq!(of(&format!("{own}/init.scope"), 1000), yes);
-        // Names that a user gives to groups of their own.
+        // Names that a user gives to own cgroups.
         let other = "/user.slice/user-1001.slice/user@1001.service";
         assert_eq!(of(&format!("{other}/session-2.scope"), 1001), no);
         assert_eq!(of(&format!("{other}/session-2.scope"), 1000), no);
         assert_eq!(of("/system.slice/x.service/session-2.scope", 1000), no);
         assert_eq!(of("/", 1000), no);
-        let group = Group::parse(&format!("0::{own}/a.service\n"), View::Whole);
+        let group = CgroupLocation::parse(&format!("0::{own}/a.service\n"), CgroupView::Whole);
         let without = is_at_seat(Path::new("/nonexistent"), &group, Some(1000));
         assert_eq!(without, no);
     }

@@ -1,31 +1,29 @@
-//! Who a process runs as, and as which number it sees itself: `status` and
-//! `loginuid`.
+//! The uids of a process and its PID in its own namespace, from `status` and `loginuid`.
 
-use crate::procfs::file::{failed, read_at_most};
+use crate::procfs::file::{read_at_most, read_failure};
 use crate::procfs::status;
 use gpukill_policy::access::Uids;
 use gpukill_proto::reading::Reading;
 use std::io;
 use std::path::Path;
 
-/// What of `/proc/PID/status` is used.
+/// The used parts of `/proc/PID/status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct StatusFile {
     pub(super) uids: Reading<Uids>,
-    /// Its pid in its own PID namespace; `None` where that is the same.
+    /// Its PID in its own PID namespace; `None` where it is the same.
     pub(super) inner_pid: Reading<Option<u32>>,
 }
 
-impl Status {
-    /// From the directory of a process.
+impl StatusFile {
     pub(super) fn read(directory: &Path) -> Self {
         match status::read(directory) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
-                let why: Reading<()> = failed(error);
+                let why: Reading<()> = read_failure(error);
                 Self {
-                    uids: why.because(),
-                    inner_pid: why.because(),
+                    uids: why.as_unknown(),
+                    inner_pid: why.as_unknown(),
                 }
             }
         }
@@ -46,8 +44,7 @@ impl Status {
             }),
             Some(_) | None => Reading::Failed("no Uid line".into()),
         };
-        // From the outermost namespace that we see to its own. Linux before 4.1
-        // has no such line.
+        // From the outermost visible namespace to its own. Linux before 4.1 has no such line.
         let inner_pid = match numbers("NSpid:").as_deref() {
             Some([outer, .., inner]) => Reading::Value((inner != outer).then_some(*inner)),
             Some([_]) => Reading::Value(None),
@@ -57,7 +54,7 @@ impl Status {
     }
 }
 
-/// Who logged in, whoever a process runs as now; `None` when nobody did.
+/// The user who logged in, whatever the current uid; `None` without a login.
 pub(super) fn login_uid(directory: &Path) -> Reading<Option<u32>> {
     match read_at_most(&directory.join("loginuid"), 64) {
         Ok(text) => parse_login_uid(&text),
@@ -70,7 +67,7 @@ pub(super) fn login_uid(directory: &Path) -> Reading<Option<u32>> {
         {
             Reading::Unsupported
         }
-        Err(error) => failed(error),
+        Err(error) => read_failure(error),
     }
 }
 
@@ -90,8 +87,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn users_and_the_inner_pid_are_read_from_status() {
-        let read = |text: &str| Status::parse(text.as_bytes());
+    fn uids_and_inner_pid_are_read() {
+        let read = |text: &str| StatusFile::parse(text.as_bytes());
         let status = read("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4242\t17\t1\n");
         let uids = Uids {
             real: 1000,
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_a_number_or_none_or_not_kept_by_this_kernel() {
+    fn login_uid_is_a_number_none_or_unsupported() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(login_uid(directory.path()), Reading::Unsupported);
         let read = |text: &str| {
@@ -123,8 +120,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic_them(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Status::parse(&bytes), parse_login_uid(&bytes));
+        fn any_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (StatusFile::parse(&bytes), parse_login_uid(&bytes));
         }
     }
 }

@@ -1,98 +1,95 @@
-//! Names of users and members of groups, from the name service, which may be
-//! LDAP and may hang for minutes.
+//! User names and group members from the name service, which may be LDAP and may hang for minutes.
 
-use super::asked::{Answer, Asked, Manner};
-use crate::faults::FaultCause;
+use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
+use crate::fault_tracker::FaultCause;
 use crate::procfs::file::read_at_most;
-use gpukill_policy::subordinate::{Subordinates, lines};
+use gpukill_policy::subordinate::{SubordinateMap, parse_lines};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::FaultCode;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::FaultCode;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Asks the name service. Both may block for as long as they like.
+/// Queries the name service. Each call may block without limit.
 pub(crate) trait NameService: Send + Sync + 'static {
-    /// A user; `None` when nobody has this number.
+    /// A user; `None` where no user has this uid.
     ///
     /// # Errors
-    /// What the service says.
-    fn user(&self, uid: u32) -> Result<Option<User>, String>;
+    /// The error of the service.
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, String>;
 
-    /// A group; `None` when there is none of this name.
+    /// A group; `None` where none has this name.
     ///
     /// # Errors
-    /// What the service says.
-    fn group(&self, name: &str) -> Result<Option<Group>, String>;
+    /// The error of the service.
+    fn group(&self, name: &str) -> Result<Option<GroupRecord>, String>;
 
-    /// The names of all groups a user is in; `None` when nobody has this number.
+    /// The names of all groups of a user; `None` where no user has this uid.
     ///
     /// # Errors
-    /// What the service says.
+    /// The error of the service.
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String>;
 
-    /// Whose the subordinate ids of the box are.
+    /// The owners of the host's subordinate ids.
     ///
     /// # Errors
-    /// What the service says.
-    fn subordinates(&self) -> Result<Subordinates, String> {
-        Ok(Subordinates::default())
+    /// The error of the service.
+    fn subordinates(&self) -> Result<SubordinateMap, String> {
+        Ok(SubordinateMap::default())
     }
 }
 
-/// A user of the name service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct UserRecord {
     pub(crate) name: String,
     pub(crate) home: PathBuf,
 }
 
-/// A group of the name service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct GroupRecord {
     pub(crate) gid: u32,
-    /// The users it lists; those who have it as primary group are not listed.
+    /// The listed users; users with it as their primary group are not listed.
     pub(crate) members: BTreeSet<String>,
 }
 
-/// The name service of the box, as glibc asks it.
-pub(crate) struct System {
-    /// Where the host's files are.
+/// The name service of the host through glibc.
+pub(crate) struct SystemNameService {
+    /// The root of the host's files.
     pub(crate) host_root: PathBuf,
 }
 
 #[cfg(test)]
-impl System {
-    /// Of this box.
-    pub(crate) fn here() -> Self {
+impl SystemNameService {
+    pub(crate) fn for_this_host() -> Self {
         Self {
             host_root: "/".into(),
         }
     }
 }
 
-/// More of the file of subordinate ids is not read.
+/// How much of the file of subordinate ids is read.
 const SUBUID_MAX: u64 = 1 << 20;
 
-impl NameService for System {
-    fn user(&self, uid: u32) -> Result<Option<User>, String> {
+impl NameService for SystemNameService {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, String> {
         let found =
             nix::unistd::User::from_uid(uid.into()).map_err(|errno| errno.desc().to_owned())?;
-        Ok(found.map(|user| User {
+        Ok(found.map(|user| UserRecord {
             name: user.name,
             home: user.dir,
         }))
     }
 
-    fn group(&self, name: &str) -> Result<Option<Group>, String> {
+    fn group(&self, name: &str) -> Result<Option<GroupRecord>, String> {
         let found = nix::unistd::Group::from_name(name).map_err(|errno| errno.desc().to_owned())?;
-        Ok(found.map(|group| Group {
+        Ok(found.map(|group| GroupRecord {
             gid: group.gid.as_raw(),
-            members: group.mem.into_iter().collect(),
+            members: group.mem.into_iter().into_set(),
         }))
     }
 
@@ -102,17 +99,17 @@ impl NameService for System {
         let Some(user) = User::from_uid(uid.into()).map_err(said)? else {
             return Ok(None);
         };
-        // A name with a NUL byte is nobody's.
+        // A name with a NUL byte belongs to no user.
         let name = CString::new(user.name).map_err(|error| error.to_string())?;
         let gids = getgrouplist(&name, user.gid).map_err(said)?;
-        let names = gids.into_iter().take(MOST_GROUPS).map(|gid| {
+        let names = gids.into_iter().take(MAX_GROUPS).map(|gid| {
             let group = Group::from_gid(gid).map_err(said)?;
             Ok(group.map_or_else(|| gid.to_string(), |group| group.name))
         });
         names.collect::<Result<_, String>>().map(Some)
     }
 
-    fn subordinates(&self) -> Result<Subordinates, String> {
+    fn subordinates(&self) -> Result<SubordinateMap, String> {
         let bytes = match read_at_most(&self.host_root.join("etc/subuid"), SUBUID_MAX + 1) {
             Ok(bytes) if bytes.len() as u64 <= SUBUID_MAX => bytes,
             Ok(_) => return Err("/etc/subuid is too large".to_owned()),
@@ -122,23 +119,23 @@ impl NameService for System {
         let text = String::from_utf8_lossy(&bytes);
         let mut people: BTreeMap<&str, Option<u32>> = BTreeMap::new();
         let mut given = Vec::new();
-        for line in lines(&text) {
+        for line in parse_lines(&text) {
             let person = match people.get(line.person) {
                 Some(known) => *known,
                 None => {
-                    let found = uid_of(line.person)?;
+                    let found = parse_user(line.person)?;
                     people.insert(line.person, found);
                     found
                 }
             };
             given.extend(person.map(|person| (person, line.ids)));
         }
-        Ok(Subordinates::new(given))
+        Ok(SubordinateMap::new(given))
     }
 }
 
-/// The number of a user, who may be called by it.
-fn uid_of(person: &str) -> Result<Option<u32>, String> {
+/// The uid of a user, who may be given by name or by uid.
+fn parse_user(person: &str) -> Result<Option<u32>, String> {
     if let Ok(uid) = person.parse() {
         return Ok(Some(uid));
     }
@@ -146,54 +143,54 @@ fn uid_of(person: &str) -> Result<Option<u32>, String> {
     Ok(found.map(|user| user.uid.as_raw()))
 }
 
-/// So many groups of a user are told of: each may be a question to a server.
-const MOST_GROUPS: usize = 64;
+/// How many groups of a user are read: each may be a query to a server.
+const MAX_GROUPS: usize = 64;
 
-/// What is known of users and groups by now. Clones share it.
+/// Cached users and groups. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Users {
-    users: Asked<u32, (), Option<User>>,
-    groups: Asked<String, (), Option<Group>>,
-    memberships: Asked<u32, (), Option<Arc<[String]>>>,
-    subordinates: Asked<(), (), Arc<Subordinates>>,
+    users: BackgroundCache<u32, (), Option<UserRecord>>,
+    groups: BackgroundCache<String, (), Option<GroupRecord>>,
+    memberships: BackgroundCache<u32, (), Option<Arc<[String]>>>,
+    subordinates: BackgroundCache<(), (), Arc<SubordinateMap>>,
 }
 
-const USERS: Manner = Manner {
+const USER_POLICY: FetchPolicy = FetchPolicy {
     thread: "names",
-    // What hangs is the service, whoever is asked for.
+    // The service hangs as a whole, whichever user is queried.
     threads: 1,
     queue: 256,
-    // Real boxes have tens, but anybody with user namespaces can come as many.
-    most: 10_000,
-    keep: Duration::from_secs(300),
-    slow: Duration::from_secs(5),
+    // Real hosts have tens of users, but a user with user namespaces can use as many uids.
+    max_entries: 10_000,
+    refresh_after: Duration::from_secs(300),
+    stuck_after: Duration::from_secs(5),
 };
 
-const GROUPS: Manner = Manner {
+const GROUP_POLICY: FetchPolicy = FetchPolicy {
     thread: "groups",
-    // Members are added while we run.
-    keep: Duration::from_secs(30),
-    ..USERS
+    // Members may be added while the daemon runs.
+    refresh_after: Duration::from_secs(30),
+    ..USER_POLICY
 };
 
-const MEMBERSHIPS: Manner = Manner {
+const MEMBERSHIP_POLICY: FetchPolicy = FetchPolicy {
     thread: "memberships",
-    // It asks for many groups each time.
-    slow: Duration::from_secs(30),
-    ..USERS
+    // Each fetch queries many groups.
+    stuck_after: Duration::from_secs(30),
+    ..USER_POLICY
 };
 
-const SUBORDINATES: Manner = Manner {
+const SUBORDINATE_POLICY: FetchPolicy = FetchPolicy {
     thread: "subordinates",
-    most: 1,
-    // Ranges are given while we run, and each has a person to ask for.
-    keep: Duration::from_secs(60),
-    slow: Duration::from_secs(30),
-    ..USERS
+    max_entries: 1,
+    // Ranges may be assigned while the daemon runs, and each has a user to look up.
+    refresh_after: Duration::from_secs(60),
+    stuck_after: Duration::from_secs(30),
+    ..USER_POLICY
 };
 
 impl Users {
-    /// Nobody is known yet; this service is asked.
+    /// An empty cache over this service.
     pub(crate) fn new(service: impl NameService) -> Self {
         let for_users = Arc::new(service);
         let for_groups = Arc::clone(&for_users);
@@ -201,8 +198,8 @@ impl Users {
         let for_subordinates = Arc::clone(&for_users);
         let user = move |uid: &u32, ()| {
             let found = for_users.user(*uid)?;
-            Ok(found.map(|user| User {
-                name: visible(user.name.as_bytes(), 64),
+            Ok(found.map(|user| UserRecord {
+                name: sanitize(user.name.as_bytes(), 64),
                 ..user
             }))
         };
@@ -212,8 +209,8 @@ impl Users {
             Ok(names.map(|names| {
                 let mut names: Vec<String> = names
                     .into_iter()
-                    .take(MOST_GROUPS)
-                    .map(|name| visible(name.as_bytes(), 64))
+                    .take(MAX_GROUPS)
+                    .map(|name| sanitize(name.as_bytes(), 64))
                     .collect();
                 names.sort_indirect();
                 names.dedup();
@@ -221,47 +218,47 @@ impl Users {
             }))
         };
         Self {
-            users: Asked::new(USERS, user),
-            groups: Asked::new(GROUPS, group),
-            memberships: Asked::new(MEMBERSHIPS, membership),
-            subordinates: Asked::new(SUBORDINATES, move |(), ()| {
+            users: BackgroundCache::new(USER_POLICY, user),
+            groups: BackgroundCache::new(GROUP_POLICY, group),
+            memberships: BackgroundCache::new(MEMBERSHIP_POLICY, membership),
+            subordinates: BackgroundCache::new(SUBORDINATE_POLICY, move |(), ()| {
                 for_subordinates.subordinates().map(Arc::new)
             }),
         }
     }
 
-    /// The name of a user. Asks for it where it is not known, and never waits.
+    /// The name of a user. Requests it where it is unknown, and never waits.
     pub(crate) fn name(&self, uid: u32) -> Reading<String> {
-        self.ask(uid, |user| user.name)
+        self.look_up(uid, |user| user.name)
     }
 
-    /// The name of a user where there is one.
-    pub(crate) fn name_of_some(&self, uid: &Reading<Option<u32>>) -> Reading<String> {
+    /// The name of a user, if there is a user.
+    pub(crate) fn name_of_optional(&self, uid: &Reading<Option<u32>>) -> Reading<String> {
         match uid.known() {
             Some(Some(uid)) => self.name(*uid),
             Some(None) | None => Reading::Unsupported,
         }
     }
 
-    /// Asks whose the subordinate ids are, and does not wait.
-    pub(crate) fn learn_subordinates(&self) {
-        self.subordinates.of(&(), || ());
+    /// Requests the owners of the subordinate ids, and does not wait.
+    pub(crate) fn request_subordinates(&self) {
+        self.subordinates.get(&(), || ());
     }
 
-    /// The person whose subordinate id this is.
-    fn superior(&self, uid: u32) -> Reading<Option<u32>> {
-        match self.subordinates.of(&(), || ()) {
-            Answer::Given(all) => Reading::Value(all.person_of(uid)),
-            // Nobody is known to have any.
-            Answer::Failed => Reading::Value(None),
-            Answer::Pending => Reading::Failed("not resolved yet".into()),
+    /// The person that owns this subordinate id.
+    fn subordinate_owner(&self, uid: u32) -> Reading<Option<u32>> {
+        match self.subordinates.get(&(), || ()) {
+            CachedValue::Ready(all) => Reading::Value(all.person_of(uid)),
+            // No owner of a subordinate id is known.
+            CachedValue::Failed => Reading::Value(None),
+            CachedValue::Pending => Reading::Failed("not resolved yet".into()),
         }
     }
 
-    /// The person behind a process that runs as this user, in a namespace that this one
-    /// made and in this user's slice; `None` where that is who runs it or made the
-    /// namespace. In their own slice root starts others' jobs.
-    pub(crate) fn behind(
+    /// The person behind a process with this uid, in a namespace of this creator and in this user's
+    /// slice; `None` where that is the process's user or the creator of the namespace. In its own
+    /// slice root starts jobs of other users.
+    pub(crate) fn person_behind(
         &self,
         uid: &Reading<u32>,
         namespace_owner: &Reading<Option<u32>>,
@@ -273,84 +270,82 @@ impl Users {
         };
         let behind = match slice.filter(|it| *it != 0) {
             Some(slice) => Reading::Value(Some(slice)),
-            None => self.superior(user),
+            None => self.subordinate_owner(user),
         };
         behind.map(|person| person.filter(|it| *it != user))
     }
 
-    /// The person behind a process, or its user as long as nobody else is known to be.
+    /// The person behind a process, or its user where no other person is known.
     pub(crate) fn person(
         &self,
         uid: &Reading<u32>,
         namespace_owner: &Reading<Option<u32>>,
         slice: Option<u32>,
     ) -> Option<u32> {
-        let behind = self.behind(uid, namespace_owner, slice);
+        let behind = self.person_behind(uid, namespace_owner, slice);
         let maker = namespace_owner.last_known().copied().flatten();
         let maker = maker.filter(|maker| *maker != 0);
         let behind = behind.known().copied().flatten();
         behind.or(maker).or(uid.last_known().copied())
     }
 
-    /// The person whose subordinate id this is, as far as that is known: who has a name
-    /// is nobody's.
-    pub(crate) fn superior_of_nameless(&self, uid: u32) -> Option<u32> {
-        let superior = self.superior(uid).known().copied().flatten()?;
+    /// The person that owns this subordinate id, as far as known: an id with a user name has no
+    /// such owner.
+    pub(crate) fn owner_of_nameless(&self, uid: u32) -> Option<u32> {
+        let superior = self.subordinate_owner(uid).known().copied().flatten()?;
         self.name(uid).known().is_none().then_some(superior)
     }
 
     /// The home directory of a user, likewise.
     pub(super) fn home(&self, uid: u32) -> Reading<PathBuf> {
-        self.ask(uid, |user| user.home)
+        self.look_up(uid, |user| user.home)
     }
 
-    fn ask<T>(&self, uid: u32, pick: impl FnOnce(User) -> T) -> Reading<T> {
-        match self.users.of(&uid, || ()) {
-            Answer::Given(Some(user)) => Reading::Value(pick(user)),
-            Answer::Given(None) => Reading::Unsupported,
-            Answer::Failed => Reading::Failed("the name service fails".into()),
-            Answer::Pending => Reading::Failed("not resolved yet".into()),
+    fn look_up<T>(&self, uid: u32, pick: impl FnOnce(UserRecord) -> T) -> Reading<T> {
+        match self.users.get(&uid, || ()) {
+            CachedValue::Ready(Some(user)) => Reading::Value(pick(user)),
+            CachedValue::Ready(None) => Reading::Unsupported,
+            CachedValue::Failed => Reading::Failed("the name service fails".into()),
+            CachedValue::Pending => Reading::Failed("not resolved yet".into()),
         }
     }
 
-    /// Whether the name of a user is asked for and not answered yet. Asks for it
-    /// where it was not asked for.
-    pub(crate) fn is_asking_for(&self, uid: u32) -> bool {
-        self.users.of(&uid, || ()) == Answer::Pending
+    /// Whether the name of a user is requested and not answered. Requests it where that was not
+    /// done.
+    pub(crate) fn is_name_pending(&self, uid: u32) -> bool {
+        self.users.get(&uid, || ()) == CachedValue::Pending
     }
 
-    /// A group, if it is known. Asks for it where it is not, and never waits.
-    pub(crate) fn group(&self, name: &str) -> Option<Group> {
-        match self.groups.of(&name.to_owned(), || ()) {
-            Answer::Given(group) => group,
-            Answer::Failed | Answer::Pending => None,
+    /// A group, if it is known. Requests it where it is not, and never waits.
+    pub(crate) fn group(&self, name: &str) -> Option<GroupRecord> {
+        match self.groups.get(&name.to_owned(), || ()) {
+            CachedValue::Ready(group) => group,
+            CachedValue::Failed | CachedValue::Pending => None,
         }
     }
 
-    /// The names of the groups a user is in, in order, if they are known: none of a
-    /// number that nobody has. Asks for them where they are not or are old, and never
-    /// waits.
+    /// The names of a user's groups in order, if they are known; none for a uid without a user.
+    /// Requests them where they are unknown or old, and never waits.
     pub(crate) fn groups_of(&self, uid: u32) -> Option<Arc<[String]>> {
-        match self.memberships.of(&uid, || ()) {
-            Answer::Given(names) => Some(names.unwrap_or_default()),
-            Answer::Failed | Answer::Pending => None,
+        match self.memberships.get(&uid, || ()) {
+            CachedValue::Ready(names) => Some(names.unwrap_or_default()),
+            CachedValue::Failed | CachedValue::Pending => None,
         }
     }
 
-    /// Waits until every user and group asked for so far is answered, but not past
-    /// `deadline`.
+    /// Waits until all requests for users and groups are answered, at most until `deadline`.
     pub(crate) fn settle(&self, deadline: Instant) {
         self.users.settle(deadline);
         self.groups.settle(deadline);
         self.subordinates.settle(deadline);
     }
 
-    /// Grows whenever something else is known of a user than before.
+    /// Grows with each change of a cached user.
     pub(super) fn changes(&self) -> u64 {
         self.users.changes() + self.subordinates.changes()
     }
 
-    /// What is wrong with the name service now.
+    /// The current fault of the name service.
     pub(crate) fn fault(&self) -> Option<FaultCause> {
         if !self.users.stuck().is_empty() || !self.groups.stuck().is_empty() {
             let what = "the name service does not answer: users are shown by number";
@@ -376,21 +371,21 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Answers only when told to.
-    struct Slow(Mutex<Receiver<()>>);
+    /// A name service that answers only when the test allows it.
+    struct BlockingNameService(Mutex<Receiver<()>>);
 
-    impl NameService for Slow {
-        fn user(&self, uid: u32) -> Result<Option<User>, String> {
+    impl NameService for BlockingNameService {
+        fn user(&self, uid: u32) -> Result<Option<UserRecord>, String> {
             let told = self.0.lock().unwrap();
             told.recv().map_err(|error| error.to_string())?;
-            Ok((uid == 1000).then(|| User {
+            Ok((uid == 1000).then(|| UserRecord {
                 name: "ali\u{1b}ce".to_owned(),
                 home: "/home/alice".into(),
             }))
         }
 
-        fn group(&self, _: &str) -> Result<Option<Group>, String> {
-            Ok(Some(Group {
+        fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
+            Ok(Some(GroupRecord {
                 gid: 800,
                 members: ["alice".to_owned()].into(),
             }))
@@ -407,14 +402,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_that_hangs_delays_nobody() {
+    fn hung_name_service_delays_no_caller() {
         let (tell, told) = channel();
-        let users = Users::new(Slow(Mutex::new(told)));
+        let users = Users::new(BlockingNameService(Mutex::new(told)));
         let not_yet = Reading::Failed("not resolved yet".into());
         assert_eq!(users.name(1000), not_yet);
         assert_eq!(users.name(1000), not_yet);
-        assert!(users.is_asking_for(1000));
-        // Nor do groups wait behind users.
+        assert!(users.is_name_pending(1000));
+        // Nor do groups wait for users.
         users.group("operators");
         while users.group("operators").is_none() {
             std::thread::yield_now();
@@ -423,13 +418,13 @@ mod tests {
         users.settle(soon());
         assert_eq!(users.name(1000), Reading::Value("ali\\x1bce".into()));
         assert_eq!(users.home(1000), Reading::Value("/home/alice".into()));
-        assert!(!users.is_asking_for(1000));
+        assert!(!users.is_name_pending(1000));
     }
 
     #[test]
-    fn the_groups_of_a_user_are_told_in_order_and_not_without_end() {
+    fn groups_are_sorted_and_bounded() {
         let (_tell, told) = channel();
-        let users = Users::new(Slow(Mutex::new(told)));
+        let users = Users::new(BlockingNameService(Mutex::new(told)));
         let groups = |uid| {
             users.groups_of(uid);
             users.memberships.settle(soon());
@@ -438,15 +433,15 @@ mod tests {
         let expected: Vec<String> = (36..100).map(|at| format!("g\\x1b{at}")).collect();
         assert_eq!(groups(1000).as_deref(), Some(expected.as_slice()));
         assert_eq!(groups(1001).as_deref(), Some(&[][..]));
-        // They are shared, and not copied, while they are the same.
+        // The list is shared, not copied, while it is unchanged.
         let (one, other) = (groups(1000).unwrap(), groups(1000).unwrap());
         assert!(Arc::ptr_eq(&one, &other));
     }
 
     #[test]
-    fn a_user_nobody_knows_has_no_name_and_is_no_fault() {
+    fn unknown_user_is_no_fault() {
         let (tell, told) = channel();
-        let users = Users::new(Slow(Mutex::new(told)));
+        let users = Users::new(BlockingNameService(Mutex::new(told)));
         users.name(4_000_000);
         tell.send(()).unwrap();
         users.settle(soon());
@@ -455,9 +450,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_that_fails_is_a_fault() {
+    fn failing_name_service_is_a_fault() {
         let (tell, told) = channel();
-        let users = Users::new(Slow(Mutex::new(told)));
+        let users = Users::new(BlockingNameService(Mutex::new(told)));
         users.name(1000);
         drop(tell);
         users.settle(soon());
@@ -470,27 +465,27 @@ mod tests {
     }
 
     #[test]
-    fn subordinate_ids_are_those_of_the_file_but_for_a_users_own() {
+    fn subordinate_ids_come_from_the_file() {
         let root = tempfile::tempdir().unwrap();
         let host_root = || root.path().to_path_buf();
-        let none = System {
+        let none = SystemNameService {
             host_root: host_root(),
         };
-        assert_eq!(none.subordinates(), Ok(Subordinates::default()));
+        assert_eq!(none.subordinates(), Ok(SubordinateMap::default()));
         std::fs::create_dir(root.path().join("etc")).unwrap();
         let text = "1002:60000:200\nroot:70000:9\nno-such-user:80000:9\n1003:0:2\n1003:1:1\n";
         let file = root.path().join("etc/subuid");
         std::fs::write(&file, text).unwrap();
-        let users = Users::new(System {
+        let users = Users::new(SystemNameService {
             host_root: host_root(),
         });
         let superior = |uid| {
-            users.superior(uid);
-            users.superior_of_nameless(uid);
+            users.subordinate_owner(uid);
+            users.owner_of_nameless(uid);
             users.settle(soon());
             (
-                users.superior(uid).known().copied(),
-                users.superior_of_nameless(uid),
+                users.subordinate_owner(uid).known().copied(),
+                users.owner_of_nameless(uid),
             )
         };
         assert_eq!(superior(60_019), (Some(Some(1002)), Some(1002)));
@@ -498,37 +493,37 @@ mod tests {
             assert_eq!(superior(uid), (Some(None), None), "{uid}");
         }
         let user = Reading::Value(60_019);
-        let behind = |slice| users.behind(&user, &Reading::Value(None), slice);
+        let behind = |slice| users.person_behind(&user, &Reading::Value(None), slice);
         assert_eq!(behind(None), Reading::Value(Some(1002)));
         assert_eq!(behind(Some(0)), Reading::Value(Some(1002)));
         assert_eq!(behind(Some(1003)), Reading::Value(Some(1003)));
         assert_eq!(behind(Some(60_019)), Reading::Value(None));
-        let maker = users.behind(&user, &Reading::Value(Some(1002)), None);
+        let maker = users.person_behind(&user, &Reading::Value(Some(1002)), None);
         assert_eq!(maker, Reading::Value(None));
         std::fs::write(file, "1:60000:1\n".repeat(200_000)).unwrap();
-        let too_large = System {
+        let too_large = SystemNameService {
             host_root: host_root(),
         };
         assert!(too_large.subordinates().is_err());
     }
 
     #[test]
-    fn a_user_of_the_box_is_nobodys_subordinate() {
+    fn real_user_is_no_subordinate_id() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/subuid"), "1002:1:9\n").unwrap();
         let host_root = root.path().to_path_buf();
-        let users = Users::new(System { host_root });
-        let (daemon, _) = (1, users.superior(1));
+        let users = Users::new(SystemNameService { host_root });
+        let (daemon, _) = (1, users.subordinate_owner(1));
         users.name(daemon);
         users.settle(soon());
-        assert_eq!(users.superior(daemon), Reading::Value(Some(1002)));
-        assert_eq!(users.superior_of_nameless(daemon), None);
+        assert_eq!(users.subordinate_owner(daemon), Reading::Value(Some(1002)));
+        assert_eq!(users.owner_of_nameless(daemon), None);
     }
 
     #[test]
-    fn the_box_knows_root() {
-        let users = Users::new(System::here());
+    fn host_knows_root() {
+        let users = Users::new(SystemNameService::for_this_host());
         users.name(0);
         users.settle(soon());
         assert_eq!(users.name(0), Reading::Value("root".into()));

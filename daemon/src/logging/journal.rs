@@ -1,21 +1,21 @@
-//! journald's native protocol: one datagram of fields for each message.
+//! The native protocol of journald: one datagram of fields for each message.
 //!
-//! Written here and not taken from tracing-journald, whose layer writes on the
-//! thread that logs and blocks it when journald is stuck.
+//! Not taken from tracing-journald, whose layer writes on the thread that logs and blocks it when
+//! journald is stuck.
 
-use super::record::Record;
-use crate::catalogue::{field_name, is_list};
+use super::record::LogRecord;
+use crate::log_events::{field_name, is_list};
 use std::os::unix::net::UnixDatagram;
 use tracing::Level;
 
 const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// A connection to journald.
-pub(super) struct Journal(UnixDatagram);
+pub(super) struct JournalSocket(UnixDatagram);
 
-impl Journal {
-    /// `Some` when standard error goes to the journal, which is how a service
-    /// of systemd knows (systemd.exec(5), `JOURNAL_STREAM`).
+impl JournalSocket {
+    /// `Some` if standard error goes to the journal, which is how a service of systemd recognises
+    /// it (systemd.exec(5), `JOURNAL_STREAM`).
     pub(super) fn if_started_by_systemd() -> Option<Self> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         let error = rustix::fs::fstat(std::io::stderr()).ok()?;
@@ -28,14 +28,14 @@ impl Journal {
     }
 
     /// Writes one message. May block while journald does not read.
-    pub(super) fn write(&self, record: &Record) {
-        // A message that journald does not take is lost; there is no second log.
+    pub(super) fn write(&self, record: &LogRecord) {
+        // A message that journald rejects is lost; there is no second log.
         let _ = self.0.send(&datagram(record));
     }
 }
 
-fn datagram(record: &Record) -> Vec<u8> {
-    // The numbers of syslog(3): journalctl -p understands them.
+fn datagram(record: &LogRecord) -> Vec<u8> {
+    // The numbers of syslog(3), which journalctl -p uses.
     let priority = match record.level {
         Level::ERROR => "3",
         Level::WARN => "4",
@@ -64,7 +64,7 @@ fn datagram(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// Values are one line each: `Record` makes line ends visible.
+/// Values are one line each: `LogRecord` escapes line ends.
 fn field(bytes: &mut Vec<u8>, name: &str, value: &str) {
     bytes.extend_from_slice(name.as_bytes());
     bytes.push(b'=');
@@ -75,15 +75,15 @@ fn field(bytes: &mut Vec<u8>, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Kind;
+    use crate::log_events::LogEvent;
     use gpukill_proto::units::Timestamp;
 
     #[test]
-    fn fields_are_structured_and_the_message_is_whole() {
-        let record = Record {
+    fn fields_are_structured() {
+        let record = LogRecord {
             at: Timestamp(0),
             level: Level::WARN,
-            kind: Some(Kind::FaultBegins),
+            kind: Some(LogEvent::FaultBegins),
             target: "gpukilld::faults",
             message: "fault".into(),
             fields: vec![("part", "GPU 3".into())],
@@ -95,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn each_one_that_an_entry_is_about_is_found_by_the_bare_name() {
-        let record = Record {
+    fn list_fields_are_repeated() {
+        let record = LogRecord {
             at: Timestamp(0),
             level: Level::WARN,
             kind: None,

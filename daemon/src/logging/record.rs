@@ -1,32 +1,32 @@
-//! One log message, taken out of the event so that another thread can write it.
+//! One log message, copied from the event so that another thread can write it.
 
-use crate::catalogue::Kind;
-use gpukill_proto::text::visible;
+use crate::log_events::LogEvent;
+use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Timestamp;
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// The longest value of a field, in bytes.
-const VALUE_MAX: usize = 2048;
+/// The maximum length of the value of a field, in bytes.
+const MAX_VALUE_BYTES: usize = 2048;
 
 /// One message and its fields, safe to print.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct LogRecord {
     pub(super) at: Timestamp,
     pub(super) level: Level,
-    /// `None` for what has no place in the catalogue.
-    pub(super) kind: Option<Kind>,
+    /// `None` if it is not a [`LogEvent`].
+    pub(super) kind: Option<LogEvent>,
     pub(super) target: &'static str,
     pub(super) message: String,
     pub(super) fields: Vec<(&'static str, String)>,
 }
 
-impl Record {
-    pub(super) fn of(event: &Event<'_>) -> Self {
+impl LogRecord {
+    pub(super) fn from_event(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let mut record = Self::new(*metadata.level(), metadata.target());
-        record.kind = Kind::named(metadata.name());
+        record.kind = LogEvent::from_name(metadata.name());
         event.record(&mut record);
         record
     }
@@ -69,8 +69,8 @@ impl Record {
         format!("{} {:>5} {}", self.at.to_rfc3339(), self.level, self.text())
     }
 
-    fn take(&mut self, field: &Field, value: &[u8]) {
-        let value = visible(value, VALUE_MAX);
+    fn add_field(&mut self, field: &Field, value: &[u8]) {
+        let value = sanitize(value, MAX_VALUE_BYTES);
         if field.name() == "message" {
             self.message = value;
         } else {
@@ -79,13 +79,13 @@ impl Record {
     }
 }
 
-impl Visit for Record {
+impl Visit for LogRecord {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}").as_bytes());
+        self.add_field(field, format!("{value:?}").as_bytes());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.as_bytes());
+        self.add_field(field, value.as_bytes());
     }
 }
 
@@ -94,10 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_reads_well_and_cannot_forge_a_line() {
-        let mut record = Record::new(Level::INFO, "test");
+    fn message_cannot_forge_a_line() {
+        let mut record = LogRecord::new(Level::INFO, "test");
         record.at = Timestamp(0);
-        record.message = visible(b"process\nended", 100);
+        record.message = sanitize(b"process\nended", 100);
         record.fields = vec![("pid", "7".into()), ("command", "python train.py".into())];
         assert_eq!(
             record.line(),

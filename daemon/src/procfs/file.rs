@@ -1,24 +1,22 @@
-//! Small files of the kernel: read whole, never more than so much, and with
-//! words for what went wrong.
+//! Reads small kernel files whole, up to a limit, and describes the errors.
 
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// As much of a file as `most` bytes.
+/// Reads up to `most` bytes of a file.
 pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // The kernel writes most of its files at once, where the room is enough.
+    // The kernel writes most of its files in one piece, if there is room.
     let mut bytes = Vec::with_capacity(1024);
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// As much of a file as there is room for, by one read. What the kernel writes as one
-/// piece it gives whole to whoever has the room for it (`seq_file`, of one record):
-/// an attribute of sysfs, or what `stat` tells of a process. To ask a second time for
-/// what follows would cost as much again.
+/// Reads as much of a file as there is room for, with one read. The kernel returns a file of one
+/// record (`seq_file`) whole if there is room for it, such as a sysfs attribute or the `stat` of a
+/// process. A second read to find the end would cost as much again.
 pub(crate) fn read_once<'a>(path: &Path, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let mut file = File::open(path)?;
     loop {
@@ -31,17 +29,17 @@ pub(crate) fn read_once<'a>(path: &Path, room: &'a mut [u8]) -> io::Result<&'a [
 }
 
 /// Why a file of a process could not be read.
-pub(crate) fn failed<T>(error: io::Error) -> Reading<T> {
-    // The same words whatever the errno, so that a fault keeps its identity.
+pub(crate) fn read_failure<T>(error: io::Error) -> Reading<T> {
+    // The same words for every errno of a kind, so that the fault stays the same fault.
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
         io::ErrorKind::NotFound => "the process has ended".to_owned(),
-        _ => visible(error.to_string().as_bytes(), 80),
+        _ => sanitize(error.to_string().as_bytes(), 80),
     };
     Reading::Failed(why)
 }
 
-/// Whether a process's file could not be read because no process has that pid.
+/// Whether a file of a process could not be read because no process has that pid.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     let is_no_process = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
     error.kind() == io::ErrorKind::NotFound || is_no_process

@@ -1,50 +1,50 @@
-//! What the kernel writes of a process into `stat`: one line that is cheap to
-//! read and tells what changes from poll to poll.
+//! Parses `stat` of a process: one line that is cheap to read and holds the values that change from
+//! poll to poll.
 
 use super::file::read_once;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::io;
 use std::path::Path;
 
 /// Linux writes about 300 bytes.
 const STAT_MAX: usize = 4 << 10;
 
-/// What of `/proc/PID/stat` is used.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Controls made visible.
+    /// With control characters made visible.
     pub(crate) name: String,
-    /// `R`, `S`, `D`, `Z` and so on: of the first thread.
+    /// The state of the first thread: `R`, `S`, `D`, `Z` and so on.
     pub(crate) state: char,
-    /// 0 where the parent is of another PID namespace.
+    /// 0 if the parent is in another PID namespace.
     pub(crate) parent: u32,
     pub(crate) group: u32,
     pub(crate) session: u32,
     /// A device number; 0 for none.
     pub(crate) terminal: u32,
-    /// Of the first thread: `PF_` bits of `include/linux/sched.h`.
+    /// The flags of the first thread: `PF_` bits of `include/linux/sched.h`.
     pub(crate) flags: u32,
-    /// Processor time, of user and system.
+    /// Processor time, user and system.
     pub(crate) cpu_ticks: u64,
-    /// The first one too, even when it has ended.
+    /// Includes the first thread, even after it has ended.
     pub(crate) threads: u32,
     pub(crate) start_ticks: u64,
     pub(crate) resident_pages: u64,
-    /// Where its stack begins: elsewhere after each exec, where the kernel places it
-    /// at random. 0 for who may not know.
+    /// The start of the stack: with address randomization it differs after each exec. 0 if the
+    /// reader lacks permission.
     pub(crate) stack: u64,
 }
 
 impl Stat {
-    /// Of the process whose directory this is.
+    /// Reads the process with this directory.
     pub(crate) fn read(directory: &Path) -> io::Result<Self> {
         Self::parse(read_once(&directory.join("stat"), &mut [0; STAT_MAX])?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))
     }
 
-    /// The name stands in parentheses and may hold any byte, parentheses and
-    /// blanks too: only the last closing one ends it.
+    /// Parses the line. The name is in parentheses and may hold any byte, including parentheses and
+    /// blanks: only the last closing one ends it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let open = bytes.iter().position(|byte| *byte == b'(')?;
         let close = bytes.iter().rposition(|byte| *byte == b')')?;
@@ -54,38 +54,38 @@ impl Stat {
         let mut fields = (3..).zip(fields.split_ascii_whitespace());
         let mut field = |wanted: u32| fields.find(|(number, _)| *number == wanted).map(|(_, f)| f);
         Some(Self {
-            name: visible(name, 64),
+            name: sanitize(name, 64),
             state: field(3)?.chars().next()?,
-            parent: number(field(4)?)?,
-            group: number(field(5)?)?,
-            session: number(field(6)?)?,
+            parent: parse_number(field(4)?)?,
+            group: parse_number(field(5)?)?,
+            session: parse_number(field(6)?)?,
             terminal: field(7)?.parse::<i32>().ok()?.cast_unsigned(),
-            flags: number(field(9)?)?,
+            flags: parse_number(field(9)?)?,
             cpu_ticks: {
-                let user: u64 = number(field(14)?)?;
-                user.saturating_add(number(field(15)?)?)
+                let user: u64 = parse_number(field(14)?)?;
+                user.saturating_add(parse_number(field(15)?)?)
             },
-            threads: number(field(20)?)?,
-            start_ticks: number(field(22)?)?,
-            resident_pages: number(field(24)?)?,
-            stack: field(28).and_then(number).unwrap_or_default(),
+            threads: parse_number(field(20)?)?,
+            start_ticks: parse_number(field(22)?)?,
+            resident_pages: parse_number(field(24)?)?,
+            stack: field(28).and_then(parse_number).unwrap_or_default(),
         })
     }
 }
 
-/// A number that the kernel may write as -1 while a process ends.
-fn number<T: TryFrom<i128> + Default>(field: &str) -> Option<T> {
+/// A number, which the kernel may write as -1 while a process ends.
+fn parse_number<T: TryFrom<i128> + Default>(field: &str) -> Option<T> {
     let number: i128 = field.parse().ok()?;
     Some(T::try_from(number).unwrap_or_default())
 }
 
-/// The name of a terminal under `/dev`, from its device number, by the kernel's
-/// list of devices (Documentation/admin-guide/devices.txt).
-pub(crate) fn terminal(device: u32) -> Reading<Option<String>> {
+/// The name of a terminal under `/dev`, from its device number, by the kernel's list of devices
+/// (Documentation/admin-guide/devices.txt).
+pub(crate) fn terminal_name(device: u32) -> Reading<Option<String>> {
     if device == 0 {
         return Reading::Value(None);
     }
-    // As the kernel packs it: 12 bits of major between the halves of the minor.
+    // The kernel's encoding: 12 bits of major between the halves of the minor.
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
     let name = match (major, minor) {
         (136..=143, _) => format!("pts/{}", (major - 136) * 256 + minor),
@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_name_with_parentheses_and_blanks_does_not_move_the_fields() {
+    fn odd_names_do_not_shift_fields() {
         let after = "S 7 8 9 34816 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 987654 11 22 33 44 55 66";
         for name in ["python", "a) S 1 (b", "tmux: server", ")", ""] {
             let stat = Stat::parse(format!("42 ({name}) {after}").as_bytes());
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_has_neither_group_nor_session() {
+    fn ending_process_has_no_group_or_session() {
         let text = "42 (x) Z 1 -1 -1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0 0";
         let stat = Stat::parse(text.as_bytes()).unwrap();
         assert_eq!((stat.group, stat.session), (0, 0));
     }
 
     #[test]
-    fn a_terminal_is_called_as_under_dev() {
+    fn terminal_names_match_dev() {
         let device = |major: u32, minor: u32| major << 8 | minor & 0xff | (minor & 0xf_ff00) << 12;
         let cases = [
             (device(136, 4), "pts/4"),
@@ -152,21 +152,21 @@ mod tests {
             (device(188, 2), "ttyUSB2"),
         ];
         for (number, name) in cases {
-            assert_eq!(terminal(number), Reading::Value(Some(name.into())));
+            assert_eq!(terminal_name(number), Reading::Value(Some(name.into())));
         }
-        assert_eq!(terminal(0), Reading::Value(None));
+        assert_eq!(terminal_name(0), Reading::Value(None));
         assert_eq!(
-            terminal(device(99, 1)),
+            terminal_name(device(99, 1)),
             Reading::Failed("a terminal without a name: 99:1".into())
         );
     }
 
     #[test]
-    fn this_process_is_what_the_system_says_it_is() {
+    fn own_stat_matches_status() {
         let text = std::fs::read("/proc/self/stat").unwrap();
         let stat = Stat::parse(&text).unwrap();
-        // Not by getsid(): a leader outside this PID namespace is 0 there,
-        // which rustix's `Pid` cannot hold.
+        // Not by getsid(): a leader outside this PID namespace is 0 there, which rustix's `Pid`
+        // cannot hold.
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let number = |key: &str| -> u32 {
             let line = status.lines().find(|line| line.starts_with(key)).unwrap();
@@ -180,14 +180,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Stat::parse(&bytes);
         }
 
         #[test]
-        fn no_fields_can_panic_it(fields in proptest::collection::vec("-?[0-9]{1,40}", 21..24), number: u32) {
+        fn any_fields_parse_without_panic(fields in proptest::collection::vec("-?[0-9]{1,40}", 21..24), number: u32) {
             let _ = Stat::parse(format!("1 (x) S {}", fields.join(" ")).as_bytes());
-            let _ = terminal(number);
+            let _ = terminal_name(number);
         }
     }
 }

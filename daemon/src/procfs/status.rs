@@ -1,16 +1,16 @@
-//! `/proc/PID/status`, whole and bounded.
+//! Reads `/proc/PID/status`, whole and bounded.
 
 use super::file::read_at_most;
 use std::io;
 use std::path::Path;
 
-/// More of a status file than this is not read; Linux writes about 1.5 KiB.
-const LONGEST: u64 = 16 << 10;
+/// Linux writes about 1.5 KiB.
+const MAX_STATUS_BYTES: u64 = 16 << 10;
 
-/// From the directory of a process.
+/// Reads the file in the directory of a process.
 ///
 /// # Errors
-/// When it cannot be read. What is longer is cut.
+/// When it cannot be read. A longer file is truncated.
 pub(crate) fn read(directory: &Path) -> io::Result<Vec<u8>> {
-    read_at_most(&directory.join("status"), LONGEST)
+    read_at_most(&directory.join("status"), MAX_STATUS_BYTES)
 }

@@ -1,38 +1,38 @@
-//! What the log says of each GPU of a reset: one event for what became of it.
+//! Logs the result of a reset: one event for each GPU.
 
-use crate::catalogue::tell;
-use gpukill_proto::reset::{Blocker, ResetEnding, ResetOutcome};
+use crate::log_events::event;
+use gpukill_proto::reset::{Blocker, ResetOutcome, ResetResult};
 
-/// So many blockers are named.
-const NAMED: usize = 8;
+/// At most this many blockers are named.
+const MAX_NAMED_BLOCKERS: usize = 8;
 
-/// Logs what became of one GPU, which this user had reset.
+/// Logs the result for one GPU, which this user reset.
 pub(super) fn log_outcome(outcome: &ResetOutcome, caller_uid: u32) {
     let (gpu, gpu_uuid) = (outcome.index, outcome.device.0.as_str());
-    match &outcome.ending {
-        ResetEnding::Reset(_) => {
+    match &outcome.result {
+        ResetResult::Reset(_) => {
             let note = outcome.note.as_deref();
-            tell!(GpuReset, gpu, gpu_uuid, caller_uid, note);
+            event!(GpuReset, gpu, gpu_uuid, caller_uid, note);
         }
-        ResetEnding::Blocked(blockers) => {
-            tell!(
+        ResetResult::Blocked(blockers) => {
+            event!(
                 GpuNotReset,
                 gpu,
                 gpu_uuid,
                 caller_uid,
-                why = names(blockers)
+                why = blocker_names(blockers)
             );
         }
-        ResetEnding::Unsupported(why) => tell!(GpuNotReset, gpu, gpu_uuid, caller_uid, why),
-        ResetEnding::Failed(why) => tell!(GpuResetFailed, gpu, gpu_uuid, caller_uid, why),
-        ResetEnding::Unreachable(why) => tell!(GpuUnreachable, gpu, gpu_uuid, caller_uid, why),
+        ResetResult::Unsupported(why) => event!(GpuNotReset, gpu, gpu_uuid, caller_uid, why),
+        ResetResult::Failed(why) => event!(GpuResetFailed, gpu, gpu_uuid, caller_uid, why),
+        ResetResult::Unreachable(why) => event!(GpuUnreachable, gpu, gpu_uuid, caller_uid, why),
     }
 }
 
-fn names(blockers: &[Blocker]) -> String {
-    let named = blockers.iter().take(NAMED);
+fn blocker_names(blockers: &[Blocker]) -> String {
+    let named = blockers.iter().take(MAX_NAMED_BLOCKERS);
     let mut names: Vec<String> = named.map(|blocker| blocker.what.clone()).collect();
-    let more = blockers.len().saturating_sub(NAMED);
+    let more = blockers.len().saturating_sub(MAX_NAMED_BLOCKERS);
     if more > 0 {
         names.push(format!("and {more} more"));
     }

@@ -1,16 +1,16 @@
-//! The rules by which rogues are known: what of their file is not as with any other.
+//! The rogue rules: the part of a rules file that is specific to them.
 
-use crate::audit::{RulesOf, Store};
-use crate::catalogue::tell;
-use crate::rules_file::{self, Kind, Wrong};
+use crate::log_events::event;
+use crate::rules_file::{self, RulesKind, RulesMistake};
+use crate::store::{RuleSetKind, Store};
 use gpukill_policy::rogue::edit::edit;
-use gpukill_policy::rogue::odd::warnings;
+use gpukill_policy::rogue::lints::lint;
 use gpukill_policy::rogue::read::read;
-use gpukill_policy::rogue::rules::Rules;
+use gpukill_policy::rogue::rules::RogueRules;
 use gpukill_proto::guard::{EditReport, RulesRevision};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::RogueEdit;
-use gpukill_proto::settings::Mistake;
+use gpukill_proto::settings::SettingMistake;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,70 +18,71 @@ use std::time::SystemTime;
 #[cfg(test)]
 mod tests;
 
-/// Keeps them.
-pub(crate) type Keeper = rules_file::Keeper<OfRogues>;
+pub(crate) type RogueRuleStore = rules_file::RuleStore<RogueRulesKind>;
 
-/// These rules, and where they come from.
-pub(crate) type InForce = rules_file::InForce<Arc<Rules>>;
+/// The rogue rules in force, and where they come from.
+pub(crate) type RogueRulesInForce = rules_file::RulesInForce<Arc<RogueRules>>;
 
 /// The file `rogue.toml`.
-pub(crate) struct OfRogues;
+pub(crate) struct RogueRulesKind;
 
-impl Kind for OfRogues {
-    type Rules = Arc<Rules>;
+impl RulesKind for RogueRulesKind {
+    type Rules = Arc<RogueRules>;
     type Edit = RogueEdit;
 
-    const OF: RulesOf = RulesOf::Rogues;
-    const CHECK: &str = "gpukillctl rogue check";
+    const KIND: RuleSetKind = RuleSetKind::Rogues;
+    const CHECK_COMMAND: &str = "gpukillctl rogue check";
 
-    fn built_in() -> Arc<Rules> {
+    fn built_in() -> Arc<RogueRules> {
         Arc::default()
     }
 
-    fn read(text: &str) -> Result<Arc<Rules>, Vec<Wrong>> {
+    fn parse(text: &str) -> Result<Arc<RogueRules>, Vec<RulesMistake>> {
         let rules = read(text);
         rules
             .map(Arc::new)
-            .map_err(|mistakes| mistakes.iter().map(wrong).collect())
+            .map_err(|mistakes| mistakes.iter().map(to_rules_mistake).collect())
     }
 
-    fn edited(text: &str, asked: &RogueEdit, _: &Arc<Rules>) -> Result<String, String> {
+    fn apply_edit(text: &str, asked: &RogueEdit, _: &Arc<RogueRules>) -> Result<String, String> {
         edit(text, asked, SystemTime::now().into()).map_err(|error| error.to_string())
     }
 
-    fn whole(asked: &RogueEdit) -> Option<&str> {
+    fn replacement_text(asked: &RogueEdit) -> Option<&str> {
         match asked {
             RogueEdit::Replace(text) => Some(text),
             RogueEdit::SetKey { .. } | RogueEdit::Allow(..) | RogueEdit::Disallow(..) => None,
         }
     }
 
-    fn log(_: &Arc<Rules>, revision: Option<&str>) {
-        tell!(RogueRulesInForce, revision);
+    fn log_in_force(_: &Arc<RogueRules>, revision: Option<&str>) {
+        event!(RogueRulesInForce, revision);
     }
 }
 
-/// The mistakes of a text, as the daemon would find them when it reads it.
-pub(crate) fn check_rules(text: &str) -> Result<(), Vec<Wrong>> {
-    OfRogues::read(text).map(drop).map_err(Wrong::first_ones)
+/// The mistakes of a text, as the daemon would find them when it reads the file.
+pub(crate) fn check_rules(text: &str) -> Result<(), Vec<RulesMistake>> {
+    RogueRulesKind::parse(text)
+        .map(drop)
+        .map_err(RulesMistake::truncate)
 }
 
-fn wrong(mistake: &Mistake) -> Wrong {
+fn to_rules_mistake(mistake: &SettingMistake) -> RulesMistake {
     let place = mistake.line.map(|line| format!("line {line}"));
-    Wrong::mistake(place, mistake.to_string())
+    RulesMistake::at_position(place, mistake.to_string())
 }
 
-impl Keeper {
-    /// Reads the file at `path`. With one that is wrong the built-in rules hold.
+impl RogueRuleStore {
+    /// Reads the file at `path`. If it has mistakes, the built-in rules apply.
     pub(crate) fn start(path: PathBuf, store: Store) -> Self {
-        Self::from_before(path, None, store)
+        Self::with_previous(path, None, store)
     }
 
-    /// Changes what is written, or says what that would change. `expected` is what
-    /// whoever asks has seen there.
+    /// Changes the rules, or only reports what that would change. `expected` is the revision that
+    /// the caller has seen.
     ///
     /// # Errors
-    /// Every mistake in it, or why it cannot be written or recorded.
+    /// All mistakes in the new rules, or why they cannot be written or recorded.
     pub(crate) fn edit(
         &self,
         uid: u32,
@@ -89,8 +90,8 @@ impl Keeper {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let odd = |_: &Arc<Rules>, new: &Arc<Rules>| {
-            let odd = warnings(new).into_iter();
+        let odd = |_: &Arc<RogueRules>, new: &Arc<RogueRules>| {
+            let odd = lint(new).into_iter();
             odd.map(|warning| warning.to_string()).collect()
         };
         let edited = self.change(uid, asked, expected, is_dry_run, odd)?;

@@ -1,38 +1,38 @@
-//! A scan of what the store keeps.
+//! Scans the stored samples for rogue processes.
 
-use super::Standing;
-use crate::audit::Store;
-use gpukill_policy::rogue::rules::Rules;
-use gpukill_policy::rogue::scan::Scan;
+use super::RogueStatus;
+use crate::store::Store;
+use gpukill_policy::rogue::rules::RogueRules;
+use gpukill_policy::rogue::scan::HistoryScan;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::model::{GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::rogue::{Finding, ScanReport};
-use gpukill_proto::snapshot::{GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::rogue::{RogueFinding, ScanReport};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// Who may have been up to no good since this moment, of those whom `is_told` lets the
-/// asker see. Ends when nobody wants it any more. Waits for the disk.
+/// The suspicious processes since this moment, as far as `is_reported` lets the caller see them. Stops
+/// when the result is no longer wanted. Waits for the disk.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// If the store cannot be read.
 pub(crate) fn scan(
     store: &Store,
-    rules: Rules,
+    rules: RogueRules,
     since: Timestamp,
-    (snapshot, standing): (&Snapshot, &Standing),
-    is_told: &dyn Fn(&Finding) -> bool,
+    (snapshot, standing): (&Snapshot, &RogueStatus),
+    is_reported: &dyn Fn(&RogueFinding) -> bool,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<ScanReport, Refusal> {
-    let mut scan = Scan::new(rules, since);
-    for finding in store.found_since(since, None)? {
-        scan.was_found(Finding {
+    let mut scan = HistoryScan::new(rules, since);
+    for finding in store.findings_since(since, None)? {
+        scan.add_recorded(RogueFinding {
             is_present: false,
             ..finding
         });
     }
-    store.buckets((since, snapshot.taken_at), &mut |bucket, _| {
+    store.guard_samples((since, snapshot.taken_at), &mut |bucket, _| {
         if !is_wanted() {
             return ControlFlow::Break(());
         }
@@ -40,24 +40,27 @@ pub(crate) fn scan(
         ControlFlow::Continue(())
     })?;
     if !is_wanted() {
-        // Nobody reads this.
+        // The caller has gone.
         return Err(Refusal::Expired);
     }
-    let living = living(snapshot, standing);
-    Ok(scan.finish(&living, snapshot.taken_at, is_told))
+    let living = current_findings(snapshot, standing);
+    Ok(scan.finish(&living, snapshot.taken_at, is_reported))
 }
 
-/// Who uses a device now, and what was found of them.
-fn living(snapshot: &Snapshot, standing: &Standing) -> BTreeMap<ProcessKey, Option<Finding>> {
+/// The processes that use a device now, with their findings.
+fn current_findings(
+    snapshot: &Snapshot,
+    standing: &RogueStatus,
+) -> BTreeMap<ProcessKey, Option<RogueFinding>> {
     let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
-    let mut living: BTreeMap<ProcessKey, Option<Finding>> = keys
-        // Of whom was not looked at yet what is recorded counts.
-        .filter(|key| standing.looked.contains_key(key))
+    let mut living: BTreeMap<ProcessKey, Option<RogueFinding>> = keys
+        // For a process that was not assessed yet, the stored findings count.
+        .filter(|key| standing.assessments.contains_key(key))
         .map(|key| (key, None))
         .into_map();
     for finding in &standing.findings {
         if let Some(found) = living.get_mut(&finding.process) {
-            *found = Some(Finding {
+            *found = Some(RogueFinding {
                 last_seen: snapshot.taken_at,
                 ..finding.clone()
             });

@@ -1,22 +1,22 @@
-//! The thread that watches: one poll after the other, by the rules as they are then.
+//! The thread of the watch: assesses one poll after the other, by the rules in force.
 
-use super::Standing;
-use super::known::Known;
-use super::rules::InForce;
-use super::witness::Witness;
-use crate::audit::{Sample, Store, Suspicions};
-use crate::catalogue::{About, tell};
+use super::RogueStatus;
+use super::evidence::EvidenceSource;
+use super::evidence_cache::WatchedProcess;
+use super::rules::RogueRulesInForce;
 use crate::guard;
-use gpukill_policy::rogue::findings::Findings;
-use gpukill_policy::rogue::loads::{Loads, Stretch};
+use crate::log_events::{EventSubject, event};
+use crate::store::{RogueSuspicions, Sample, Store};
+use gpukill_policy::rogue::finding_tracker::FindingTracker;
+use gpukill_policy::rogue::load_tracker::{LoadTracker, ProcessSample};
 use gpukill_policy::rogue::refusals::Refusals;
-use gpukill_policy::turns::in_turns;
-use gpukill_policy::usage::Run;
+use gpukill_policy::round_robin::interleave;
+use gpukill_policy::usage::DeviceRun;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::Person;
-use gpukill_proto::rogue::{Finding, Suspected};
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::model::{DeviceId, GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::rogue::{RogueFinding, VerdictSummary};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -25,100 +25,105 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
-/// So many processes are watched: as many of each owner, or all that they have.
-const MOST: usize = 4_096;
+/// At most this many processes are watched: an equal number of each owner, or all that the owner
+/// has.
+const MAX_WATCHED: usize = 4_096;
 
-/// How devices are used is looked back over so far.
-const WINDOW: Duration = Duration::from_secs(3_600);
+/// The time span of the usage of devices.
+const LOAD_WINDOW: Duration = Duration::from_secs(3_600);
 
-/// Of whom was told before is looked for so far back.
-const TOLD: i64 = 31 * 86_400;
+/// Findings that were already reported are searched this far back, in seconds.
+const REPORTED_WINDOW_SECONDS: i64 = 31 * 86_400;
 
-/// What is told to the thread.
-pub(super) enum Order {
-    Poll(Arc<Snapshot>, Arc<guard::Standing>),
+/// A command for the thread.
+pub(super) enum RogueCommand {
+    Poll(Arc<Snapshot>, Arc<guard::GuardStatus>),
     Sample(Box<Sample>),
     Stop,
 }
 
-/// The thread's own.
-pub(super) struct Watch {
-    in_force: watch::Receiver<InForce>,
-    witness: Box<dyn Witness>,
+/// The state of the thread.
+pub(super) struct RogueWatcher {
+    in_force: watch::Receiver<RogueRulesInForce>,
+    evidence: Box<dyn EvidenceSource>,
     store: Store,
-    standing: watch::Sender<Arc<Standing>>,
-    known: BTreeMap<ProcessKey, Known>,
-    loads: Loads,
-    findings: Findings,
-    refusals: Refusals,
+    status: watch::Sender<Arc<RogueStatus>>,
+    processes: BTreeMap<ProcessKey, WatchedProcess>,
+    loads: LoadTracker,
+    findings: FindingTracker,
+    denials: Refusals,
 }
 
-/// A process of a poll, on however many devices.
-struct Present<'a> {
+/// A process of a poll, with all its devices.
+struct PresentProcess<'a> {
     process: &'a GpuProcess,
     devices: BTreeSet<&'a DeviceId>,
 }
 
-impl Watch {
+impl RogueWatcher {
     pub(super) fn new(
-        in_force: watch::Receiver<InForce>,
-        witness: Box<dyn Witness>,
+        in_force: watch::Receiver<RogueRulesInForce>,
+        witness: Box<dyn EvidenceSource>,
         store: Store,
-        standing: watch::Sender<Arc<Standing>>,
+        standing: watch::Sender<Arc<RogueStatus>>,
     ) -> Self {
         Self {
             in_force,
-            witness,
+            evidence: witness,
             store,
-            standing,
-            known: BTreeMap::new(),
-            loads: Loads::over(WINDOW),
-            findings: Findings::default(),
-            refusals: Refusals::default(),
+            status: standing,
+            processes: BTreeMap::new(),
+            loads: LoadTracker::with_window(LOAD_WINDOW),
+            findings: FindingTracker::default(),
+            denials: Refusals::default(),
         }
     }
 
-    /// Watches until it is told to stop, or whoever could tell it is gone.
-    pub(super) fn run(mut self, boot: &str, orders: &Receiver<Order>) {
-        self.remember(boot);
+    /// Runs until it is told to stop or no sender is left.
+    pub(super) fn run(mut self, boot: &str, orders: &Receiver<RogueCommand>) {
+        self.restore(boot);
         while let Ok(order) = orders.recv() {
             match order {
-                Order::Poll(snapshot, guard) => self.look(&snapshot, &guard, Instant::now()),
-                Order::Sample(sample) => self.add(&sample),
-                Order::Stop => return,
+                RogueCommand::Poll(snapshot, guard) => {
+                    self.assess_poll(&snapshot, &guard, Instant::now())
+                }
+                RogueCommand::Sample(sample) => self.add_sample(&sample),
+                RogueCommand::Stop => return,
             }
         }
     }
 
-    /// What the store has of before: a daemon that is started anew knows how devices were
-    /// used, and of whom it has told.
-    fn remember(&mut self, boot: &str) {
+    /// Restores the state from the store: a restarted daemon knows how devices were used, and which
+    /// findings were reported.
+    fn restore(&mut self, boot: &str) {
         let now = Timestamp::from(SystemTime::now());
-        let window = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
+        let window = i64::try_from(LOAD_WINDOW.as_secs()).unwrap_or(i64::MAX);
         let span = (now.plus_seconds(-window), now);
         let loads = &mut self.loads;
-        let used = self.store.buckets(span, &mut |bucket, _| {
+        let used = self.store.guard_samples(span, &mut |bucket, _| {
             loads.add_stored(&bucket);
             ControlFlow::Continue(())
         });
-        let told = self.store.found_since(now.plus_seconds(-TOLD), Some(boot));
-        if let (Err(error), _) | (_, Err(error)) = (&used, &told) {
-            tracing::debug!(?error, "the watch for rogues begins anew");
+        let findings = self
+            .store
+            .findings_since(now.plus_seconds(-REPORTED_WINDOW_SECONDS), Some(boot));
+        if let (Err(error), _) | (_, Err(error)) = (&used, &findings) {
+            tracing::debug!(?error, "the watch for rogue processes starts empty");
         }
-        for finding in told.into_iter().flatten() {
-            self.findings.was_told(finding);
+        for finding in findings.into_iter().flatten() {
+            self.findings.restore_reported(finding);
         }
     }
 
-    /// How devices were used.
-    fn add(&mut self, sample: &Sample) {
+    /// Adds the usage of devices.
+    fn add_sample(&mut self, sample: &Sample) {
         let known = sample.processes();
         let usage = &sample.usage;
         let stretches = usage.runs.iter().filter_map(|(run, used)| {
             let process = known.get(run)?;
-            Some(Stretch {
-                process: key(run)?,
-                owner: owner_of(process),
+            Some(ProcessSample {
+                process: run_key(run)?,
+                owner: owner_key(process),
                 held_since: *process.first_seen.known().unwrap_or(&usage.from),
                 usage: used,
                 host_cpu: process
@@ -128,142 +133,153 @@ impl Watch {
             })
         });
         self.loads.add(usage.until, usage.seen_ms, stretches);
-        self.loads.forget_old(usage.until);
+        self.loads.drop_departed(usage.until);
     }
 
-    /// Looks at whoever is there.
-    fn look(&mut self, snapshot: &Snapshot, guard: &guard::Standing, at: Instant) {
+    /// Assesses the processes of a poll.
+    fn assess_poll(&mut self, snapshot: &Snapshot, guard: &guard::GuardStatus, at: Instant) {
         let now = snapshot.taken_at;
         let are_others = self.in_force.has_changed().unwrap_or(false);
         let rules = Arc::clone(&self.in_force.borrow_and_update().rules);
-        let (present, beyond) = present(snapshot, MOST);
-        self.refusals.follow(&guard.open, now);
+        let (present, beyond) = select_present(snapshot, MAX_WATCHED);
+        self.denials.update(&guard.open, now);
         let hash = !rules.patterns.sha256.is_empty();
-        let mut is_new = self.forget(&present, now) || are_others;
+        let mut is_new = self.forget_gone(&present, now) || are_others;
         for (&key, it) in &present {
-            let entry = self.known.entry(key);
-            let known = entry.or_insert_with(|| Known::new(key, it.process, at));
-            known.follow(it.process, at);
-            known.read(&*self.witness, hash, at);
-            known.load(|| self.loads.of(key), at);
-            known.refused(self.refusals.of(key));
+            let entry = self.processes.entry(key);
+            let known = entry.or_insert_with(|| WatchedProcess::new(key, it.process, at));
+            known.update(it.process, at);
+            known.read(&*self.evidence, hash, at);
+            known.update_load(|| self.loads.load_of(key), at);
+            known.update_denials(self.denials.count_for(key));
             if are_others {
-                known.anew();
+                known.mark_changed();
             }
-            let Some(looked) = known.judged(&rules, now) else {
+            let Some(looked) = known.assess(&rules, now) else {
                 continue;
             };
             is_new = true;
-            let finding = finding(key, it, snapshot);
-            self.findings.found(finding, looked.verdicts.clone());
+            let finding = new_finding(key, it, snapshot);
+            self.findings.record(finding, looked.verdicts.clone());
         }
-        self.tell(snapshot);
-        let fault = self.witness.fault();
+        self.report_findings(snapshot);
+        let fault = self.evidence.fault();
         let is_as_before = {
-            let standing = self.standing.borrow();
-            standing.beyond == beyond && standing.fault == fault
+            let standing = self.status.borrow();
+            standing.overflow == beyond && standing.fault == fault
         };
         if is_new || !is_as_before {
             self.publish(beyond, fault);
         }
     }
 
-    /// Tells of whom there is something to tell.
-    fn tell(&mut self, snapshot: &Snapshot) {
-        let told = self.findings.to_tell(snapshot.taken_at);
-        for finding in &told {
-            log(finding, snapshot);
+    /// Reports new findings.
+    fn report_findings(&mut self, snapshot: &Snapshot) {
+        let reportable = self.findings.take_reportable(snapshot.taken_at);
+        for finding in &reportable {
+            log_finding(finding, snapshot);
         }
-        if !told.is_empty() && !self.store.found(told) {
-            tell!(NotRecorded; "the store does not take who was found: not recorded");
+        if !reportable.is_empty() && !self.store.record_findings(reportable) {
+            event!(NotRecorded; "the store rejects the findings: not recorded");
         }
     }
 
-    /// Forgets whoever is gone; whether anybody was.
-    fn forget(&mut self, present: &BTreeMap<ProcessKey, Present<'_>>, now: Timestamp) -> bool {
-        let before = self.known.len();
-        self.known.retain(|key, _| present.contains_key(key));
-        let is_gone = self.known.len() != before;
+    /// Drops processes that are gone; returns whether there were any.
+    fn forget_gone(
+        &mut self,
+        present: &BTreeMap<ProcessKey, PresentProcess<'_>>,
+        now: Timestamp,
+    ) -> bool {
+        let before = self.processes.len();
+        self.processes.retain(|key, _| present.contains_key(key));
+        let is_gone = self.processes.len() != before;
         if is_gone {
             let kept: BTreeSet<ProcessKey> = present.keys().copied().into_set();
-            self.witness.keep_only(&kept);
-            self.findings.follow(|key| kept.contains(key), now);
+            self.evidence.keep_only(&kept);
+            self.findings.update_presence(|key| kept.contains(key), now);
         }
         is_gone
     }
 
-    /// Whether rules hold that nobody wrote, for those of the file cannot be read: whom
-    /// they allow is not known, and nobody is ended for that.
-    fn are_doubtful(&self) -> bool {
+    /// Whether the built-in rules apply because the file has mistakes: the processes that the admin
+    /// allows are unknown then, so nothing is ended for a verdict.
+    fn are_rules_uncertain(&self) -> bool {
         let in_force = self.in_force.borrow();
         !in_force.mistakes.is_empty() && in_force.revision.is_none()
     }
 
-    /// For whoever asks.
+    /// Publishes the status.
     fn publish(&self, beyond: u32, fault: Option<String>) {
-        let known = self.known.iter();
+        let known = self.processes.iter();
         let looked: BTreeMap<_, _> = known
-            .filter_map(|(key, known)| Some((*key, Arc::clone(known.looked()?))))
+            .filter_map(|(key, known)| Some((*key, Arc::clone(known.assessment()?))))
             .into_map();
-        let suspicions: Suspicions = match self.are_doubtful() {
-            true => Suspicions::new(),
+        let suspicions: RogueSuspicions = match self.are_rules_uncertain() {
+            true => RogueSuspicions::new(),
             false => looked
                 .iter()
-                .map(|(key, looked)| (*key, Suspected::to_act_on(&looked.verdicts)))
-                .collect(),
+                .map(|(key, looked)| (*key, VerdictSummary::most_actionable(&looked.verdicts)))
+                .into_map(),
         };
-        self.standing.send_replace(Arc::new(Standing {
-            looked,
-            findings: self.findings.open().into_iter().cloned().collect(),
+        self.status.send_replace(Arc::new(RogueStatus {
+            assessments: looked,
+            findings: self.findings.current().into_iter().cloned().collect(),
             suspicions: Arc::new(suspicions),
-            beyond,
+            overflow: beyond,
             fault,
         }));
     }
 }
 
-fn key(run: &Run) -> Option<ProcessKey> {
+fn run_key(run: &DeviceRun) -> Option<ProcessKey> {
     Some(ProcessKey {
         pid: run.pid,
         start_ticks: run.start_ticks?,
     })
 }
 
-/// Who is in a poll, and how many more there are than are watched.
-fn present(snapshot: &Snapshot, most: usize) -> (BTreeMap<ProcessKey, Present<'_>>, u32) {
-    let mut present: BTreeMap<ProcessKey, Present<'_>> = BTreeMap::new();
+/// The processes of a poll that are watched, and the number of those beyond the limit.
+fn select_present(
+    snapshot: &Snapshot,
+    most: usize,
+) -> (BTreeMap<ProcessKey, PresentProcess<'_>>, u32) {
+    let mut present: BTreeMap<ProcessKey, PresentProcess<'_>> = BTreeMap::new();
     for process in &snapshot.processes {
         let Some(key) = process.key() else {
             continue;
         };
         let known = present.entry(key).or_insert_with(|| {
             let devices = BTreeSet::new();
-            Present { process, devices }
+            PresentProcess { process, devices }
         });
         known.devices.insert(&process.device);
     }
     let Some(beyond) = present.len().checked_sub(most).filter(|it| *it > 0) else {
         return (present, 0);
     };
-    let owners = present.into_iter().map(|it| (owner_of(it.1.process), it));
-    let present = in_turns(owners).into_iter().take(most).collect();
+    let owners = present.into_iter().map(|it| (owner_key(it.1.process), it));
+    let present = interleave(owners).into_iter().take(most).into_map();
     (present, u32::try_from(beyond).unwrap_or(u32::MAX))
 }
 
-/// Whose it is: the name where there is no number, as that of a container.
-fn owner_of(process: &GpuProcess) -> Option<(Option<u32>, &str)> {
+/// The owner: the name if there is no uid, as for a container.
+fn owner_key(process: &GpuProcess) -> Option<(Option<u32>, &str)> {
     let owner = process.owner.last_known()?;
     let name = owner.uid.map_or(owner.name.as_str(), |_| "");
     Some((owner.uid, name))
 }
 
-/// What is told of it besides verdicts.
-fn finding(process: ProcessKey, present: &Present<'_>, snapshot: &Snapshot) -> Finding {
+/// A finding without its verdicts.
+fn new_finding(
+    process: ProcessKey,
+    present: &PresentProcess<'_>,
+    snapshot: &Snapshot,
+) -> RogueFinding {
     let it = present.process;
     let devices = snapshot.devices.iter();
     let used = devices.filter(|device| present.devices.contains(&device.id));
     let owner = it.owner.last_known();
-    Finding {
+    RogueFinding {
         process,
         owner: owner.map(|owner| Person {
             name: owner.name.clone(),
@@ -280,7 +296,7 @@ fn finding(process: ProcessKey, present: &Present<'_>, snapshot: &Snapshot) -> F
     }
 }
 
-fn log(finding: &Finding, snapshot: &Snapshot) {
+fn log_finding(finding: &RogueFinding, snapshot: &Snapshot) {
     let Some(worst) = finding.verdicts.first() else {
         return;
     };
@@ -289,16 +305,16 @@ fn log(finding: &Finding, snapshot: &Snapshot) {
     let signs: Vec<&str> = worst.signs.iter().map(|sign| sign.kind.as_str()).collect();
     let signs = signs.join(" ");
     let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
-    let mut about = About::default();
-    about.pid(finding.process.pid);
-    about.uid(finding.uid);
+    let mut about = EventSubject::default();
+    about.add_pid(finding.process.pid);
+    about.add_uid(finding.uid);
     let devices = snapshot.devices.iter();
     for device in devices.filter(|device| finding.gpus.contains(&device.index)) {
-        about.device(&device.id.0);
+        about.add_device(&device.id.0);
     }
     let [pid, uid, gpu_uuid] = about.fields();
-    let words = worst.threat.words();
-    tell!(
+    let words = worst.threat.label();
+    event!(
         RogueFound, threat, risk, score, signs, owner, pid, uid, gpu_uuid;
         "a process may be a {words}"
     );

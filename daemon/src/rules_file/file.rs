@@ -1,31 +1,32 @@
-//! The admin's file of rules: read whole, and replaced whole.
+//! Reads and replaces the rules file as a whole.
 
 mod directory;
 
-use crate::config::{open, parent};
+use crate::config::{open_trusted, parent_directory};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// A file of rules is some kilobytes.
-pub(crate) const LONGEST: u64 = 1 << 20;
+/// A rules file has some kilobytes.
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What the file says; nothing where there is none.
+/// The text of the file; `None` if there is none.
 ///
 /// # Errors
-/// When it is there and [`open`] refuses it, is longer than [`LONGEST`] or no text.
+/// If the file exists and [`open_trusted`] refuses it, is longer than [`MAX_FILE_BYTES`], or is not
+/// UTF-8.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    read_at_most(path, LONGEST)
+    read_at_most(path, MAX_FILE_BYTES)
 }
 
-/// As [`read`], of another length.
+/// Like [`read`], with another maximum length.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> {
-    let Some(file) = open(path)? else {
+    let Some(file) = open_trusted(path)? else {
         return Ok(None);
     };
     let mut text = String::new();
@@ -37,60 +38,60 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
     Ok(Some(text))
 }
 
-/// How safe a file is that was put in its place.
+/// How durable a replaced file is.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Durability {
     /// It is on the disk.
-    ForGood,
-    /// It is there, and whether that is on the disk is not known: when the power fails,
-    /// what it was may be back.
-    WhilePowered(Error),
+    Durable,
+    /// It is in place, but not known to be on the disk: after a power loss the previous file may be
+    /// back.
+    NotSynced(Error),
 }
 
-/// Replaces the file by one that says `text`: a reader sees the old or the new one,
-/// whatever happens meanwhile. A symbolic link is replaced, not followed. Where its
-/// directory is missing, that is made, and the one around it; no more.
+/// Replaces the file by one with `text`: a reader always sees the old or the new one. A symbolic
+/// link is replaced, not followed. A missing directory, and its missing parent, are created; no
+/// more.
 ///
 /// # Errors
-/// When it cannot be written; then it is as it was.
-pub(crate) fn replace(path: &Path, text: &str) -> Result<Kept> {
-    replace_and(path, text, sync)
+/// If the file cannot be written; it is unchanged then.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<Durability> {
+    replace_with(path, text, sync)
 }
 
-fn replace_and(path: &Path, text: &str, sync: Syncing) -> Result<Kept> {
-    let directory = parent(path);
+fn replace_with(path: &Path, text: &str, sync: SyncFn) -> Result<Durability> {
+    let directory = parent_directory(path);
     if directory.exists() {
-        return put(path, text, 0o644, sync);
+        return write_and_rename(path, text, 0o644, sync);
     }
     directory::make(directory)?;
-    let put = put(path, text, 0o644, sync);
+    let put = write_and_rename(path, text, 0o644, sync);
     if put.is_err() {
-        // It is empty; the error that counts is the first.
+        // The directory is empty; the first error counts.
         let _ = std::fs::remove_dir(directory);
     }
     put
 }
 
-/// The same for a file of the daemon's own, which nobody else may read.
+/// The same for a private file of the daemon.
 ///
 /// # Errors
-/// As [`replace`], and when it is not known to be on the disk.
+/// As [`replace`], and if the file is not known to be on the disk.
 pub(crate) fn replace_private(path: &Path, text: &str) -> Result<()> {
-    match put(path, text, 0o600, sync)? {
-        Kept::ForGood => Ok(()),
-        Kept::WhilePowered(error) => Err(error),
+    match write_and_rename(path, text, 0o600, sync)? {
+        Durability::Durable => Ok(()),
+        Durability::NotSynced(error) => Err(error),
     }
 }
 
-/// Has the disk keep what a directory says.
-type Syncing = fn(&Path) -> Result<()>;
+/// Syncs a directory to the disk.
+type SyncFn = fn(&Path) -> Result<()>;
 
 fn sync(directory: &Path) -> Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn put(path: &Path, text: &str, usual_mode: u32, sync: Syncing) -> Result<Kept> {
-    let directory = parent(path);
+fn write_and_rename(path: &Path, text: &str, usual_mode: u32, sync: SyncFn) -> Result<Durability> {
+    let directory = parent_directory(path);
     let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -102,14 +103,14 @@ fn put(path: &Path, text: &str, usual_mode: u32, sync: Syncing) -> Result<Kept> 
     let written = write(&new, text, before.as_ref(), usual_mode);
     let replaced = written.and_then(|()| std::fs::rename(&new, path));
     if replaced.is_err() {
-        // It is of no use to anybody; the error that counts is the first.
+        // The temporary file is useless; the first error counts.
         let _ = std::fs::remove_file(&new);
     }
     replaced?;
-    // It is in its place, whatever the disk says now.
+    // The file is in place, whatever the result of the sync.
     Ok(match sync(directory) {
-        Ok(()) => Kept::ForGood,
-        Err(error) => Kept::WhilePowered(error),
+        Ok(()) => Durability::Durable,
+        Err(error) => Durability::NotSynced(error),
     })
 }
 
@@ -117,13 +118,13 @@ fn write(new: &Path, text: &str, before: Option<&Metadata>, usual_mode: u32) -> 
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = before.map_or(usual_mode, |before| before.permissions().mode() & 0o777);
     let mut file = File::from(rustix::fs::open(new, flags, Mode::from_raw_mode(mode))?);
-    // What the umask took away.
+    // Sets the bits that the umask removed.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     if let Some(before) = before {
         let (uid, gid) = (before.uid(), before.gid());
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (uid, gid) {
-            // Only root may; whoever may not leaves it theirs.
+            // Only root may do this; without the right the file belongs to the daemon.
             let _ = std::os::unix::fs::fchown(&file, Some(uid), Some(gid));
         }
     }
@@ -136,13 +137,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else_stays() {
+    fn written_file_is_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guard.toml");
         assert_eq!(read(&path).unwrap(), None);
         replace(&path, "one").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        // What an edit left that was broken off.
+        // The remains of an interrupted edit.
         std::fs::write(directory.path().join("guard.toml.new"), "half").unwrap();
         replace(&path, "two").unwrap();
         assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
@@ -155,20 +156,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_its_place_is_no_error_though_the_disk_may_not_keep_it() {
+    fn failed_sync_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guard.toml");
-        assert!(matches!(replace(&path, "one").unwrap(), Kept::ForGood));
-        let kept = replace_and(&path, "two", |_| Err(Error::other("no room")));
+        assert!(matches!(
+            replace(&path, "one").unwrap(),
+            Durability::Durable
+        ));
+        let kept = replace_with(&path, "two", |_| Err(Error::other("no room")));
         match kept.unwrap() {
-            Kept::WhilePowered(error) => assert_eq!(error.to_string(), "no room"),
-            Kept::ForGood => panic!("nobody can know that"),
+            Durability::NotSynced(error) => assert_eq!(error.to_string(), "no room"),
+            Durability::Durable => panic!("nobody can know that"),
         }
         assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
     }
 
     #[test]
-    fn what_others_may_write_is_not_read() {
+    fn file_writable_by_others_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guard.toml");
         replace(&path, "one").unwrap();
@@ -185,11 +189,14 @@ mod tests {
         }
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
         let error = read(&path).unwrap_err();
-        assert_eq!(error.to_string(), "it belongs to uid 65534: chown root it");
+        assert_eq!(
+            error.to_string(),
+            "it belongs to uid 65534: change its owner to root"
+        );
     }
 
     #[test]
-    fn a_link_is_replaced_and_not_followed() {
+    fn link_is_replaced_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let (link, file) = (
             directory.path().join("guard.toml"),
@@ -204,31 +211,31 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_where_nothing_is_seen_is_not_taken_for_no_rules() {
+    fn dangling_link_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let rules = directory.path().join("rules");
         std::os::unix::fs::symlink("/root/none", &rules).unwrap();
         let error = read(&rules.join("guard.toml")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "its directory is a link to /root/none, where gpukilld sees nothing: make that where \
-             it does, or remove the link"
+            "its directory is a link to /root/none, which gpukilld cannot see: move the target to a \
+             place that it can see, or remove the link"
         );
         let file = directory.path().join("guard.toml");
         std::os::unix::fs::symlink("nothing.toml", &file).unwrap();
         let error = read(&file).unwrap_err().to_string();
         assert!(
-            error.starts_with("it is a link to nothing.toml, where"),
+            error.starts_with("it is a link to nothing.toml, which"),
             "{error}"
         );
-        // A directory that is there, by a link, and has no rules.
+        // An existing directory, behind a link, without rules.
         let linked = directory.path().join("linked");
         std::os::unix::fs::symlink(".", &linked).unwrap();
         assert_eq!(read(&linked.join("none.toml")).unwrap(), None);
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_an_error_and_stays() {
+    fn foreign_file_is_refused_and_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("guard.toml");
         std::fs::create_dir(&path).unwrap();
@@ -246,7 +253,7 @@ mod tests {
         .unwrap();
         read(&path).unwrap_err();
         std::fs::remove_file(&path).unwrap();
-        let long = vec![b' '; usize::try_from(LONGEST).unwrap() + 1];
+        let long = vec![b' '; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
         std::fs::write(&path, long).unwrap();
         read(&path).unwrap_err();
         std::fs::write(&path, [0xff]).unwrap();

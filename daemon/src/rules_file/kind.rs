@@ -1,97 +1,100 @@
-//! What the rules of one file have of their own, and how they stand.
+//! The interface of one kind of rules, and the rules in force.
 
-use crate::audit::RulesOf;
+use crate::store::RuleSetKind;
 use gpukill_proto::guard::RulesRevision;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// What one kind of rules has of its own.
-pub(crate) trait Kind {
-    /// What they say, understood. Clones are cheap.
+/// What is specific to one kind of rules.
+pub(crate) trait RulesKind {
+    /// Parsed rules. Clones are cheap.
     type Rules: Clone;
-    /// One change of them, told as it is recorded.
+    /// One edit, displayed as the violation is recorded.
     type Edit: fmt::Display;
 
-    /// Under what they are recorded.
-    const OF: RulesOf;
-    /// What is typed to have a file of them checked.
-    const CHECK: &str;
+    /// The kind under which they are recorded.
+    const KIND: RuleSetKind;
+    /// The command that checks a file of them.
+    const CHECK_COMMAND: &str;
 
-    /// What holds where there is no file.
+    /// The rules without a file.
     fn built_in() -> Self::Rules;
 
-    /// What a text says.
+    /// Parses a text.
     ///
     /// # Errors
-    /// Every mistake in it.
-    fn read(text: &str) -> Result<Self::Rules, Vec<Wrong>>;
+    /// All mistakes in it.
+    fn parse(text: &str) -> Result<Self::Rules, Vec<RulesMistake>>;
 
-    /// What a text becomes, while these are in force.
+    /// Applies an edit to a text, while the rules `held` are in force.
     ///
     /// # Errors
-    /// Why it is not changed.
-    fn edited(text: &str, asked: &Self::Edit, held: &Self::Rules) -> Result<String, String>;
+    /// Why it cannot be applied.
+    fn apply_edit(text: &str, asked: &Self::Edit, held: &Self::Rules) -> Result<String, String>;
 
-    /// The text that an edit puts in the place of all.
-    fn whole(asked: &Self::Edit) -> Option<&str>;
+    /// The text with which an edit replaces everything; `None` for other edits.
+    fn replacement_text(asked: &Self::Edit) -> Option<&str>;
 
-    /// Logs that they are in force.
-    fn log(rules: &Self::Rules, revision: Option<&str>);
+    /// Logs that these rules are in force.
+    fn log_in_force(rules: &Self::Rules, revision: Option<&str>);
 }
 
-/// Rules, and where they come from.
+/// Rules in force, and where they come from.
 #[derive(Debug, Clone)]
-pub(crate) struct InForce<R> {
+pub(crate) struct RulesInForce<R> {
     pub(crate) rules: R,
-    /// As they are written; empty where there is no file.
+    /// The text; empty if there is no file.
     pub(crate) text: Arc<str>,
-    /// `None` where there is no file, and the built-in ones hold.
+    /// `None` if there is no file, and the built-in rules apply.
     pub(crate) revision: Option<RulesRevision>,
-    /// Why the file as it was last read is not in force.
-    pub(crate) mistakes: Vec<Wrong>,
-    /// Names the text that has them.
-    pub(super) mistaken: Option<RulesRevision>,
+    /// Why the file, as last read, is not in force.
+    pub(crate) mistakes: Vec<RulesMistake>,
+    /// The revision of the text with these mistakes.
+    pub(super) mistaken_revision: Option<RulesRevision>,
 }
 
-impl<R> InForce<R> {
-    pub(super) fn of(rules: R, text: &str, revision: Option<RulesRevision>) -> Self {
+impl<R> RulesInForce<R> {
+    pub(super) fn new(rules: R, text: &str, revision: Option<RulesRevision>) -> Self {
         Self {
             rules,
             text: text.into(),
             revision,
             mistakes: Vec::new(),
-            mistaken: None,
+            mistaken_revision: None,
         }
     }
 }
 
-/// What is wrong with a file of rules.
+/// A mistake in a rules file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wrong {
-    /// Where, without a word of what the file says.
-    place: String,
-    /// What.
-    what: String,
+pub(crate) struct RulesMistake {
+    /// The position, without any text from the file.
+    position: String,
+    /// The description.
+    message: String,
 }
 
-impl Wrong {
-    /// A mistake at this place, in words: `line 3`.
-    pub(crate) fn mistake(place: Option<String>, what: String) -> Self {
+impl RulesMistake {
+    /// A mistake at this position, such as `line 3`.
+    pub(crate) fn at_position(place: Option<String>, what: String) -> Self {
         let place = match place {
             Some(place) => format!("a mistake in {place}"),
             None => "a mistake".to_owned(),
         };
-        Self { place, what }
+        Self {
+            position: place,
+            message: what,
+        }
     }
 
-    /// The first of many: nobody reads more, and a file can have one on each line.
-    pub(crate) fn first_ones(mut all: Vec<Self>) -> Vec<Self> {
-        const MOST: usize = 100;
-        let more = all.len().saturating_sub(MOST);
-        all.truncate(MOST);
+    /// The first mistakes only: a file can have one on each line.
+    pub(crate) fn truncate(mut all: Vec<Self>) -> Vec<Self> {
+        const MAX_MISTAKES: usize = 100;
+        let more = all.len().saturating_sub(MAX_MISTAKES);
+        all.truncate(MAX_MISTAKES);
         if more > 0 {
-            all.push(Self::mistake(None, format!("{more} more mistakes")));
+            all.push(Self::at_position(None, format!("{more} more mistakes")));
         }
         all
     }
@@ -99,19 +102,19 @@ impl Wrong {
     /// The file cannot be read.
     pub(super) fn unreadable(why: &std::io::Error) -> Self {
         Self {
-            place: why.to_string(),
-            what: why.to_string(),
+            position: why.to_string(),
+            message: why.to_string(),
         }
     }
 
-    /// Where, without a word of what the file says.
-    pub(crate) fn place(&self) -> String {
-        self.place.clone()
+    /// The position, without any text from the file.
+    pub(crate) fn position(&self) -> String {
+        self.position.clone()
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for RulesMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }

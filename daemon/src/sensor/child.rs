@@ -1,9 +1,9 @@
-//! The sensor's own side: give up every privilege, have itself confined, then answer polls until the
+//! The sensor's own side: gives up every privilege, confines itself, then answers polls until the
 //! daemon goes away.
 
 use super::confine::confine_to_devices;
-use super::message::{self, Request};
-use super::nvml::Nvml;
+use super::message::{self, SensorRequest};
+use super::nvml::NvmlReader;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::ffi::OsString;
@@ -13,13 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long an answer may wait for the daemon to read it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs as the sensor, with the socket pair as standard input, until the daemon closes it.
 ///
 /// # Errors
-/// When another release of the daemon starts it, privileges cannot be given up, or the
-/// socket fails.
+/// When another release of the daemon starts it, privileges cannot be given up, or the socket
+/// fails.
 pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     let mut arguments = arguments.into_iter().skip(1);
     let version = arguments.next().unwrap_or_default();
@@ -35,20 +35,20 @@ pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> io::Result<(
     drop_privileges()?;
     confine_to_devices()
         .map_err(|error| io::Error::other(format!("it cannot confine itself: {error}")))?;
-    super::say_where(None);
+    super::set_process_name(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut nvml = Nvml::new(&library);
+    let mut nvml = NvmlReader::new(&library);
     loop {
         socket.set_read_timeout(None)?;
         // A day: the daemon polls every few seconds, and its end closes the socket.
         let forever = Instant::now() + Duration::from_secs(86_400);
         match message::receive(&mut socket, forever) {
-            Ok(Request::Poll(leave_out)) => {
-                let deadline = Instant::now() + ANSWER_PATIENCE;
+            Ok(SensorRequest::Poll(leave_out)) => {
+                let deadline = Instant::now() + ANSWER_TIMEOUT;
                 message::send(&mut socket, &nvml.take_events(), deadline)?;
                 let readings = nvml.poll(&leave_out);
-                super::say_where(None);
-                message::send(&mut socket, &readings, Instant::now() + ANSWER_PATIENCE)?;
+                super::set_process_name(None);
+                message::send(&mut socket, &readings, Instant::now() + ANSWER_TIMEOUT)?;
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
@@ -56,11 +56,11 @@ pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> io::Result<(
     }
 }
 
-/// The kernel kills this child when the daemon ends, however it ends.
+/// Makes the kernel kill this child when the daemon ends, however it ends.
 pub(crate) fn end_with_the_daemon() -> io::Result<()> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the line above took effect.
+    // The daemon may have ended before the line above took effect.
     if getppid() == parent {
         Ok(())
     } else {
@@ -68,12 +68,12 @@ pub(crate) fn end_with_the_daemon() -> io::Result<()> {
     }
 }
 
-/// No capability in any set, and none to be had by executing anything.
+/// Drops every capability from every set, and the way to gain any by executing a program.
 pub(crate) fn drop_privileges() -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     for capability in CapabilitySet::all().iter() {
-        // Needs CAP_SETPCAP, and fails for capabilities the kernel does not
-        // know; no_new_privs and the empty sets below hold without it.
+        // Needs CAP_SETPCAP, and fails for capabilities that the kernel does not know; no_new_privs
+        // and the empty sets below hold without it.
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);
     }
     let none = CapabilitySet::empty();
@@ -85,6 +85,6 @@ pub(crate) fn drop_privileges() -> io::Result<()> {
             inheritable: none,
         },
     )?;
-    // The ambient set is emptied by the kernel with the permitted one.
+    // The kernel empties the ambient set together with the permitted one.
     Ok(())
 }

@@ -1,14 +1,12 @@
-//! What the daemon's children may do to the box: the sensor reads it and works with
-//! devices; the evaluator reads what it had open. Neither does anything to the daemon,
-//! whose user they have.
+//! Confines the daemon's children: the sensor may read the host and use devices; the evaluator may
+//! read files that it already has open. Neither may affect the daemon, whose user they run as.
 //!
-//! What the sensor is kept from, a driver's library has no use for while it reads: each
-//! refusal is an error to it (`EPERM`, `EACCES`), and not its end. Not kept from it is
-//! reading.
+//! The restrictions on the sensor do not affect a driver library that only reads: each refusal is
+//! an error for it (`EPERM`, `EACCES`), not its end. Reading is not restricted.
 
 mod calls;
 
-use calls::Locks;
+use calls::RecordLocks;
 use landlock::{
     ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
     path_beneath_rules,
@@ -16,44 +14,44 @@ use landlock::{
 use seccompiler::apply_filter;
 use std::io;
 
-/// Below it, the sensor may write to files that are there, as far as their modes and the
-/// unit let it. It makes, renames and removes none anywhere: `/dev/shm` is everybody's. Not
-/// `/proc` and `/sys`: settings of the kernel's are open to root without any capability, and
-/// a person's own cgroups to that person.
-const DEVICES: &str = "/dev";
+/// Below it, the sensor may write to existing files, as far as their modes and the unit allow it.
+/// It cannot create, rename or remove files anywhere: `/dev/shm` belongs to everyone. `/proc` and
+/// `/sys` are not included: root can change kernel settings without any capability, and a person
+/// can change their own cgroups.
+const DEVICE_DIRECTORY: &str = "/dev";
 
-/// What the evaluator may open, for reading: it judges by the time of day here.
+/// The files that the evaluator may open, for reading: it evaluates rules in local time.
 const TIME_ZONES: [&str; 3] = ["/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo"];
 
-/// Keeps the calling thread, and every one that it starts from now on, from writing to
-/// anything but devices.
+/// Keeps the calling thread, and all threads that it starts from now on, from writing to anything
+/// but devices.
 ///
 /// # Errors
-/// When the kernel has no filters of system calls. One without Landlock (before 5.13, or
-/// switched off) is none: then the sensor could write to what the daemon's user owns.
+/// When the kernel has no system call filters. A kernel without Landlock (before 5.13, or disabled)
+/// is no error: the sensor can then write to files of the daemon's user.
 pub(crate) fn confine_to_devices() -> io::Result<()> {
-    keep_to_devices().map_err(io::Error::other)?;
-    filter(Locks::Refused)
+    restrict_writes_to_devices().map_err(io::Error::other)?;
+    apply_filters(RecordLocks::Refused)
 }
 
-/// Keeps the calling thread, and every one that it starts from now on, to the files that it
+/// Restricts the calling thread, and all threads that it starts from now on, to the files that it
 /// has open: it may lock them, as SQLite does to read.
 ///
 /// # Errors
 /// As [`confine_to_devices`].
 pub(crate) fn confine_to_open_files() -> io::Result<()> {
-    keep_to_open_files().map_err(io::Error::other)?;
-    filter(Locks::OfRecords)
+    restrict_to_open_files().map_err(io::Error::other)?;
+    apply_filters(RecordLocks::Allowed)
 }
 
-fn filter(locks: Locks) -> io::Result<()> {
+fn apply_filters(locks: RecordLocks) -> io::Result<()> {
     for filter in calls::filters(locks).map_err(io::Error::other)? {
         apply_filter(&filter).map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-fn keep_to_open_files() -> Result<(), RulesetError> {
+fn restrict_to_open_files() -> Result<(), RulesetError> {
     Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V3))?
         .create()?
@@ -65,13 +63,13 @@ fn keep_to_open_files() -> Result<(), RulesetError> {
     Ok(())
 }
 
-fn keep_to_devices() -> Result<(), RulesetError> {
-    // With truncating, which Linux 6.2 can refuse; older kernels refuse what they know.
+fn restrict_writes_to_devices() -> Result<(), RulesetError> {
+    // Includes truncation, which Linux 6.2 can refuse; older kernels refuse what they know.
     let writing = AccessFs::from_write(ABI::V3);
     Ruleset::default()
         .handle_access(writing)?
         .create()?
-        .add_rules(path_beneath_rules([DEVICES], AccessFs::WriteFile))?
+        .add_rules(path_beneath_rules([DEVICE_DIRECTORY], AccessFs::WriteFile))?
         .restrict_self()?;
     Ok(())
 }
@@ -87,8 +85,8 @@ mod tests {
     use std::io::Read as _;
     use std::process::Command;
 
-    /// What a thread of its own says when it is confined.
-    fn confined<T: Send>(then: impl FnOnce() -> T + Send) -> T {
+    /// Runs a function on a confined thread and returns its result.
+    fn run_confined<T: Send>(then: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 rustix::thread::set_no_new_privs(true).unwrap();
@@ -100,17 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluator_reads_and_locks_what_it_has_open_and_nothing_else() {
+    fn evaluator_uses_only_open_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "open").unwrap();
         let mut open = File::open(file.path()).unwrap();
         let shared = OpenOptions::new().write(true).open(file.path()).unwrap();
-        confined(|| {
+        run_confined(|| {
             let mut text = String::new();
             open.read_to_string(&mut text).unwrap();
             assert_eq!(text, "open");
             fcntl_lock(&shared, FlockOperation::NonBlockingLockExclusive).unwrap();
-            // Which time it is here it may know.
+            // The local time zone is allowed.
             let zone = std::path::Path::new("/etc/localtime");
             assert_eq!(File::open(zone).is_ok(), zone.exists());
             let denied = |result: io::Result<()>| {
@@ -129,7 +127,7 @@ mod tests {
             denied(socket.map(drop).map_err(io::Error::from));
             denied(kill_process(getpid(), Signal::CONT).map_err(io::Error::from));
         });
-        // Nobody else is kept from it.
+        // The other threads are not restricted.
         File::open(file.path()).unwrap();
     }
 }

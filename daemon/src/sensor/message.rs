@@ -1,7 +1,6 @@
-//! What daemon and sensor say to each other: a length of four bytes,
-//! little-endian, then so many bytes of bincode. Both are the same program, so
-//! there are no versions; the lengths are bounded all the same, for the sensor
-//! may have been overwritten by the library it hosts.
+//! The messages between daemon and sensor: a length of four bytes, little-endian, then that many
+//! bytes of bincode. Both sides are from the same release, so there are no versions; the lengths
+//! are bounded nevertheless, because the library may have overwritten the sensor's memory.
 
 use gpukill_proto::transport::codec;
 use serde::de::DeserializeOwned;
@@ -10,18 +9,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-/// What the daemon asks of the sensor.
+/// A request of the daemon to the sensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
-    /// Read everything once, but for the devices at these indices; answered
-    /// with what happened since the last time, and then with `Readings`.
+pub(crate) enum SensorRequest {
+    /// Read everything once, except the devices at these indices. The answer is the events since
+    /// the last poll, followed by `BackendReadings`.
     Poll(Vec<u32>),
 }
 
 /// The longest message. Readings of 64 devices with 1,000 processes each fit.
-const LONGEST: usize = 8 << 20;
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
-/// Sends one message, within the deadline.
+/// Sends one message before the deadline.
 pub(crate) fn send<T: Serialize>(
     socket: &mut UnixStream,
     message: &T,
@@ -30,14 +29,14 @@ pub(crate) fn send<T: Serialize>(
     let body = codec::encode(message).map_err(io::Error::other)?;
     let length = u32::try_from(body.len())
         .ok()
-        .filter(|_| body.len() <= LONGEST);
+        .filter(|_| body.len() <= MAX_MESSAGE_BYTES);
     let length = length.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut frame = Vec::with_capacity(body.len() + 4);
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(&body);
     let mut rest = frame.as_slice();
     while !rest.is_empty() {
-        socket.set_write_timeout(Some(left(deadline)?))?;
+        socket.set_write_timeout(Some(time_left(deadline)?))?;
         match socket.write(rest) {
             Ok(0) => return Err(io::ErrorKind::BrokenPipe.into()),
             Ok(written) => rest = rest.get(written..).unwrap_or_default(),
@@ -48,24 +47,24 @@ pub(crate) fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message, whole within the deadline.
+/// Receives one whole message before the deadline.
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: &mut UnixStream,
     deadline: Instant,
 ) -> io::Result<T> {
     let mut length = [0; 4];
     read_whole(socket, &mut length, deadline)?;
-    let mut body = vec![0; checked(length)?];
+    let mut body = vec![0; checked_length(length)?];
     read_whole(socket, &mut body, deadline)?;
     decode(&body)
 }
 
-/// Takes the first message off what was received, once it is whole.
-pub(crate) fn take<T: DeserializeOwned>(received: &mut Vec<u8>) -> io::Result<Option<T>> {
+/// Takes the first message off the received bytes, once it is complete.
+pub(crate) fn take_message<T: DeserializeOwned>(received: &mut Vec<u8>) -> io::Result<Option<T>> {
     let Some((length, rest)) = received.split_first_chunk() else {
         return Ok(None);
     };
-    let length = checked(*length)?;
+    let length = checked_length(*length)?;
     let Some(body) = rest.get(..length) else {
         return Ok(None);
     };
@@ -74,9 +73,9 @@ pub(crate) fn take<T: DeserializeOwned>(received: &mut Vec<u8>) -> io::Result<Op
     Ok(Some(message))
 }
 
-fn checked(length: [u8; 4]) -> io::Result<usize> {
+fn checked_length(length: [u8; 4]) -> io::Result<usize> {
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
-    if length > LONGEST {
+    if length > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("a message of {length} bytes"),
@@ -92,7 +91,7 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 fn read_whole(socket: &mut UnixStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        socket.set_read_timeout(Some(left(deadline)?))?;
+        socket.set_read_timeout(Some(time_left(deadline)?))?;
         match socket.read(rest) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,
@@ -103,7 +102,7 @@ fn read_whole(socket: &mut UnixStream, buffer: &mut [u8], deadline: Instant) -> 
     Ok(())
 }
 
-fn left(deadline: Instant) -> io::Result<std::time::Duration> {
+fn time_left(deadline: Instant) -> io::Result<std::time::Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         Err(io::ErrorKind::TimedOut.into())
@@ -122,18 +121,18 @@ mod tests {
     }
 
     #[test]
-    fn a_message_arrives_as_it_was_sent() {
+    fn message_roundtrip() {
         let (mut a, mut b) = UnixStream::pair().unwrap();
-        let request = Request::Poll(vec![3]);
+        let request = SensorRequest::Poll(vec![3]);
         send(&mut a, &request, soon()).unwrap();
-        assert_eq!(receive::<Request>(&mut b, soon()).unwrap(), request);
+        assert_eq!(receive::<SensorRequest>(&mut b, soon()).unwrap(), request);
     }
 
     #[test]
-    fn messages_are_taken_one_by_one_and_only_whole() {
+    fn messages_are_taken_whole() {
         let (mut a, mut b) = UnixStream::pair().unwrap();
         for leave_out in [vec![3], vec![]] {
-            send(&mut a, &Request::Poll(leave_out), soon()).unwrap();
+            send(&mut a, &SensorRequest::Poll(leave_out), soon()).unwrap();
         }
         drop(a);
         let mut all = Vec::new();
@@ -142,15 +141,18 @@ mod tests {
         let mut taken = Vec::new();
         for byte in all {
             received.push(byte);
-            taken.extend(take::<Request>(&mut received).unwrap());
+            taken.extend(take_message::<SensorRequest>(&mut received).unwrap());
         }
-        assert_eq!(taken, [Request::Poll(vec![3]), Request::Poll(vec![])]);
+        assert_eq!(
+            taken,
+            [SensorRequest::Poll(vec![3]), SensorRequest::Poll(vec![])]
+        );
         assert!(received.is_empty());
-        assert!(take::<Request>(&mut vec![0xff; 5]).is_err());
+        assert!(take_message::<SensorRequest>(&mut vec![0xff; 5]).is_err());
     }
 
     #[test]
-    fn giant_lengths_garbage_silence_and_ends_are_errors() {
+    fn invalid_input_is_an_error() {
         let cases: [(&[u8], io::ErrorKind); 4] = [
             (&[0xff, 0xff, 0xff, 0xff], io::ErrorKind::InvalidData),
             (&[1, 0, 0, 0, 200], io::ErrorKind::InvalidData),
@@ -162,14 +164,14 @@ mod tests {
             a.write_all(bytes).unwrap();
             drop(a);
             assert_eq!(
-                receive::<Request>(&mut b, soon()).unwrap_err().kind(),
+                receive::<SensorRequest>(&mut b, soon()).unwrap_err().kind(),
                 kind,
                 "{bytes:?}"
             );
         }
         let (_silent, mut b) = UnixStream::pair().unwrap();
         let soon = Instant::now() + Duration::from_millis(20);
-        let error = receive::<Request>(&mut b, soon).unwrap_err();
+        let error = receive::<SensorRequest>(&mut b, soon).unwrap_err();
         assert!(matches!(
             error.kind(),
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock

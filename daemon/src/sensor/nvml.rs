@@ -1,7 +1,7 @@
-//! Reads NVML. Runs only inside the sensor child.
+//! Reads NVML. Runs only inside the sensor process.
 //!
-//! Each value is a reading of its own: one getter that is missing, unsupported
-//! or broken never takes another value, or another GPU, with it.
+//! Each value is a reading of its own: a getter that is missing, unsupported or faulty never
+//! affects another value or another GPU.
 
 mod codes;
 
@@ -11,7 +11,7 @@ mod events;
 
 mod instances;
 
-mod plausible;
+mod ranges;
 
 mod processes;
 
@@ -19,86 +19,84 @@ mod raw;
 
 mod records;
 
-mod window;
+mod utilization;
 
-use crate::backend::{DeviceReadings, LossCause, LostDevice, Readings};
-use codes::{Class, class, explain, loss, loss_among};
+use crate::backend::{BackendReadings, DeviceReadings, LossCause, LostDevice};
+use codes::{ErrorClass, error_class, explain, find_loss, loss_cause};
 use device::TEXT_MAX;
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, LossKind, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent, LossKind, Vendor};
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use gpukill_proto::units::Bytes;
 use nvml_wrapper::error::NvmlError;
-use plausible::reading;
+use ranges::to_reading;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::time::Instant;
 
-/// What the dynamic linker says of a library that is not there at all.
+/// The dynamic linker's message for a missing library.
 const NO_SUCH_FILE: &str = "No such file or directory";
 
-/// No box has more; a driver that says so is not believed.
-const MOST_DEVICES: u32 = 256;
+/// No host has more devices; a greater count is capped.
+const MAX_DEVICES: u32 = 256;
 
-/// NVML, loaded once: a library whose driver was replaced is only rid of by
-/// ending the process.
-pub(super) struct Nvml {
+/// NVML, loaded once: only the end of the process gets rid of a library whose driver was replaced.
+pub(super) struct NvmlReader {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,
-    slow: device::Slow,
-    windows: window::Windows,
-    events: events::Events,
-    versions: Option<Versions>,
-    /// The memory that each device has, as it was told last.
-    wholes: BTreeMap<DeviceId, Bytes>,
+    slow_values: device::SlowValues,
+    windows: utilization::SampleWindows,
+    events: events::EventCollector,
+    versions: Option<DriverVersions>,
+    /// The last known total memory of each device.
+    total_memory: BTreeMap<DeviceId, Bytes>,
 }
 
-/// What does not change while a driver is loaded.
+/// Values that do not change while a driver is loaded.
 #[derive(Clone)]
-struct Versions {
+struct DriverVersions {
     driver: Reading<String>,
     cuda: Reading<String>,
 }
 
-impl Nvml {
+impl NvmlReader {
     pub(super) fn new(library: &str) -> Self {
         Self {
             library: library.to_owned(),
             loaded: None,
-            slow: device::Slow::default(),
-            windows: window::Windows::default(),
-            events: events::Events::default(),
+            slow_values: device::SlowValues::default(),
+            windows: utilization::SampleWindows::default(),
+            events: events::EventCollector::default(),
             versions: None,
-            wholes: BTreeMap::new(),
+            total_memory: BTreeMap::new(),
         }
     }
 
-    /// Reads everything once, but for the devices at these indices, which are not
-    /// touched. When the answer is not [`BackendState::Ready`], only another
-    /// process can do better.
-    pub(super) fn poll(&mut self, leave_out: &[u32]) -> Readings {
+    /// Reads all devices once, except those at these indices, which are not touched. If the state
+    /// is not [`BackendState::Ready`], only a new process can recover.
+    pub(super) fn poll(&mut self, leave_out: &[u32]) -> BackendReadings {
         let started = Instant::now();
         let mut readings = match self.load() {
             Ok(nvml) => {
-                // Taken out so that reading can borrow the rest of `self`.
+                // Moved out, so that reading can borrow the rest of `self`.
                 let readings = self.read(&nvml, leave_out, started);
                 self.loaded = Some(nvml);
                 readings
             }
-            Err(state) => Readings::nothing(state),
+            Err(state) => BackendReadings::without_devices(state),
         };
         readings.cost_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         readings
     }
 
-    /// What happened since the last time, the oldest first.
+    /// The events since the last call, oldest first.
     pub(super) fn take_events(&mut self) -> Vec<GpuEvent> {
         let Some(nvml) = &self.loaded else {
             return Vec::new();
         };
-        let events = self.events.take(nvml, Instant::now());
+        let events = self.events.take_events(nvml, Instant::now());
         for id in events.iter().filter_map(|it| it.device.as_ref()) {
-            self.slow.forget(id);
+            self.slow_values.forget(id);
         }
         events
     }
@@ -110,13 +108,15 @@ impl Nvml {
         let loaded = nvml_wrapper::Nvml::builder()
             .lib_path(OsStr::new(&self.library))
             .init();
-        loaded.map_err(|error| self.state_after(&error))
+        loaded.map_err(|error| self.failure_state(&error))
     }
 
-    fn state_after(&self, error: &NvmlError) -> BackendState {
+    fn failure_state(&self, error: &NvmlError) -> BackendState {
         let library = &self.library;
         let (code, why) = match error {
-            NvmlError::LibloadingError(error) if is_absent(library, &error.to_string()) => {
+            NvmlError::LibloadingError(error)
+                if is_library_missing(library, &error.to_string()) =>
+            {
                 return BackendState::Absent(format!(
                     "no library {library}: for NVIDIA GPUs install the driver"
                 ));
@@ -125,7 +125,7 @@ impl Nvml {
                 FaultCode::LibraryUnusable,
                 format!("cannot load {library}: {}", explain(error)),
             ),
-            // It was loaded, and misses another one.
+            // The library was loaded, but another one that it needs is missing.
             NvmlError::LibraryNotFound => (
                 FaultCode::LibraryUnusable,
                 format!(
@@ -145,7 +145,7 @@ impl Nvml {
             ),
             NvmlError::NoPermission | NvmlError::OperatingSystem => (
                 FaultCode::NotPermitted,
-                "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*"
+                "the NVIDIA driver denies access to gpukilld: check the modes of /dev/nvidia*"
                     .to_owned(),
             ),
             other => (FaultCode::DriverError, explain(other)),
@@ -153,15 +153,20 @@ impl Nvml {
         BackendState::Failed(code, why)
     }
 
-    fn read(&mut self, nvml: &nvml_wrapper::Nvml, leave_out: &[u32], now: Instant) -> Readings {
-        let mut readings = Readings::nothing(BackendState::Ready);
+    fn read(
+        &mut self,
+        nvml: &nvml_wrapper::Nvml,
+        leave_out: &[u32],
+        now: Instant,
+    ) -> BackendReadings {
+        let mut readings = BackendReadings::without_devices(BackendState::Ready);
         let count = match nvml.device_count() {
-            Ok(count) => count.min(MOST_DEVICES),
+            Ok(count) => count.min(MAX_DEVICES),
             Err(error) => {
-                return Readings::nothing(self.state_after(&error));
+                return BackendReadings::without_devices(self.failure_state(&error));
             }
         };
-        Versions {
+        DriverVersions {
             driver: readings.driver,
             cuda: readings.cuda,
         } = self.versions(nvml);
@@ -170,47 +175,47 @@ impl Nvml {
             if leave_out.contains(&index) {
                 let cause = LossCause {
                     kind: LossKind::Unknown,
-                    why: "the driver hangs or crashes at it".to_owned(),
+                    why: "the driver hangs or crashes on this device".to_owned(),
                 };
                 readings.lost.push(LostDevice { index, cause });
                 continue;
             }
-            super::say_where(Some(index));
-            match self.device(nvml, index, now) {
+            super::set_process_name(Some(index));
+            match self.read_device(nvml, index, now) {
                 Ok(device) => readings.devices.push(device),
                 Err(error) => {
-                    let cause = loss(&error);
+                    let cause = loss_cause(&error);
                     readings.lost.push(LostDevice { index, cause });
                     errors.push(error);
                 }
             }
         }
-        super::say_where(None);
-        // What one GPU answers concerns that GPU. Where every GPU answers that the library
-        // cannot speak to the driver, the driver was unloaded or replaced.
-        let of_library = |error: &&NvmlError| class(error) == Class::Library;
+        super::set_process_name(None);
+        // The error of one GPU concerns that GPU. If every GPU reports that the library cannot
+        // communicate with the driver, the driver was unloaded or replaced.
+        let of_library = |error: &&NvmlError| error_class(error) == ErrorClass::Library;
         if readings.devices.is_empty()
             && errors.iter().filter(of_library).count() == errors.len()
             && let Some(error) = errors.first()
         {
-            return Readings::nothing(self.state_after(error));
+            return BackendReadings::without_devices(self.failure_state(error));
         }
         let is_here = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
-        self.slow.keep_only(is_here);
+        self.slow_values.keep_only(is_here);
         self.windows.keep_only(is_here);
-        self.wholes.retain(|id, _| is_here(id));
+        self.total_memory.retain(|id, _| is_here(id));
         self.events.keep_only(is_here);
         readings.faults.extend(self.events.faults());
         readings
     }
 
-    fn versions(&mut self, nvml: &nvml_wrapper::Nvml) -> Versions {
+    fn versions(&mut self, nvml: &nvml_wrapper::Nvml) -> DriverVersions {
         if let Some(versions) = &self.versions {
             return versions.clone();
         }
-        let versions = Versions {
-            driver: reading(nvml.sys_driver_version(), |text| device::shown(&text)),
-            cuda: reading(nvml.sys_cuda_driver_version(), |version| {
+        let versions = DriverVersions {
+            driver: to_reading(nvml.sys_driver_version(), |text| device::printable(&text)),
+            cuda: to_reading(nvml.sys_cuda_driver_version(), |version| {
                 let (major, minor) = (
                     nvml_wrapper::cuda_driver_version_major(version),
                     nvml_wrapper::cuda_driver_version_minor(version),
@@ -224,7 +229,7 @@ impl Nvml {
         versions
     }
 
-    fn device(
+    fn read_device(
         &mut self,
         nvml: &nvml_wrapper::Nvml,
         index: u32,
@@ -232,33 +237,33 @@ impl Nvml {
     ) -> Result<DeviceReadings, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
-        let id = DeviceId(visible(uuid.as_bytes(), TEXT_MAX));
-        let about = self.slow.about(nvml, &device, &id, index, now);
-        self.events.hear(nvml, &device, &id, now);
+        let id = DeviceId(sanitize(uuid.as_bytes(), TEXT_MAX));
+        let about = self.slow_values.read(nvml, &device, &id, index, now);
+        self.events.ensure_registered(nvml, &device, &id, now);
         let unified = device::shares_host_memory(&about.name);
         let divided = if instances::is_divided(&about.vitals.mig) {
-            instances::read(nvml, &device, unified)
+            instances::read_divided(nvml, &device, unified)
         } else {
-            instances::whole(nvml, &device)
+            instances::read_undivided(nvml, &device)
         };
-        let (memory, whole) = device::memory(nvml, &device, unified);
-        // What a GPU has does not change: it bounds what processes hold also while it is not
-        // told.
+        let (memory, whole) = device::read_memory(nvml, &device, unified);
+        // The total memory of a GPU does not change: it still bounds the memory of processes when
+        // it is not reported.
         if let Some(whole) = whole {
-            self.wholes.insert(id.clone(), whole);
+            self.total_memory.insert(id.clone(), whole);
         }
-        let whole = self.wholes.get(&id).copied();
+        let whole = self.total_memory.get(&id).copied();
         let processes = match divided.processes {
             Ok(merged) if merged.is_empty() => Reading::Value(Vec::new()),
             Ok(merged) => {
-                let samples = self.windows.samples(&device, &id);
-                let mut processes = processes::with_utilization(merged, &samples);
+                let samples = self.windows.read_samples(&device, &id);
+                let mut processes = processes::add_utilization(merged, &samples);
                 if let Some(whole) = whole {
-                    plausible::check_held(&mut processes, whole, &divided.parts);
+                    ranges::check_process_memory(&mut processes, whole, &divided.instances);
                 }
                 Reading::Value(processes)
             }
-            Err(error) => processes::no_list(&error),
+            Err(error) => processes::list_failure(&error),
         };
         let mut read = DeviceReadings {
             id,
@@ -268,27 +273,30 @@ impl Nvml {
             name: about.name,
             pci: about.pci,
             vitals: about.vitals,
-            instances: divided.parts,
+            instances: divided.instances,
             instances_fault: divided.fault,
             lost: None,
             processes,
-            unseen: None,
-            silent_since: None,
+            incomplete_reason: None,
+            stale_since: None,
             sharers: Vec::new(),
-            passed: Vec::new(),
+            passed_clients: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),
         };
-        read.lost = loss_among(read.failures().chain(self.events.deaf_to(&read.id)));
+        read.lost = find_loss(
+            read.failures()
+                .chain(self.events.unreceived_reason(&read.id)),
+        );
         if read.lost.is_some() {
-            self.slow.forget(&read.id);
+            self.slow_values.forget(&read.id);
         }
         Ok(read)
     }
 }
 
-/// Whether the dynamic linker says that this library itself is not there. It says the same of a
-/// library that this one needs.
-fn is_absent(library: &str, said: &str) -> bool {
+/// Whether the dynamic linker reports that this library itself is missing. It uses the same words
+/// for a library that this one needs.
+fn is_library_missing(library: &str, said: &str) -> bool {
     said.starts_with(library) && said.ends_with(NO_SUCH_FILE)
 }

@@ -1,4 +1,4 @@
-//! The file of `gpukill-sensor`.
+//! Finds the executable of `gpukill-sensor`.
 
 use std::fs::File;
 use std::io;
@@ -6,37 +6,36 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program.
-pub(super) const NAME: &str = "gpukill-sensor";
+pub(super) const PROGRAM_NAME: &str = "gpukill-sensor";
 
-/// Where packages put it.
-const INSTALLED: &str = "/usr/libexec/gpukill";
+/// The installation directory of packages.
+const INSTALL_DIRECTORY: &str = "/usr/libexec/gpukill";
 
-/// The program, once it was found: the open file. Daemon and sensor are of one release, also
-/// where an upgrade replaces the file under a daemon that runs on.
+/// The open executable, once found. Daemon and sensor stay of the same release, even if an upgrade
+/// replaces the file while the daemon runs.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     file: Option<File>,
 }
 
 impl Program {
-    /// The program as it is installed now, if it is.
+    /// The installed program, if there is one.
     pub(crate) fn find() -> Self {
         let mut program = Self::default();
-        // Where it is not there, each start looks for it again and says so.
+        // If it is missing, each start looks for it again and reports it.
         let _ = program.open();
         program
     }
 
-    /// Looks for it again at the next start: it may have been installed since.
+    /// Looks for the program again at the next start: it may have been installed since.
     pub(crate) fn forget(&mut self) {
         self.file = None;
     }
 
-    /// How it is started, without its arguments.
+    /// The command without its arguments.
     ///
     /// # Errors
-    /// When it is not installed, or cannot be opened.
+    /// When the program is not installed, or cannot be opened.
     pub(super) fn command(&mut self) -> io::Result<Command> {
         let file = self.open()?;
         // The kernel follows the link before it closes the descriptor for the new program.
@@ -46,20 +45,20 @@ impl Program {
     fn open(&mut self) -> io::Result<&File> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => File::open(found()?)?,
+            None => File::open(find_path()?)?,
         };
         Ok(self.file.insert(file))
     }
 }
 
-/// The program: beside this one, else where packages put it.
-fn found() -> io::Result<PathBuf> {
+/// The path of the program: beside the daemon, else in the installation directory.
+fn find_path() -> io::Result<PathBuf> {
     let beside = std::env::current_exe().ok();
-    let beside = beside.map(|this| this.with_file_name(NAME));
-    let installed = Path::new(INSTALLED).join(NAME);
+    let beside = beside.map(|this| this.with_file_name(PROGRAM_NAME));
+    let installed = Path::new(INSTALL_DIRECTORY).join(PROGRAM_NAME);
     let mut places = beside.into_iter().chain([installed]);
     places.find(|path| path.is_file()).ok_or_else(|| {
-        let why = format!("{NAME} is neither beside gpukilld nor in {INSTALLED}");
+        let why = format!("{PROGRAM_NAME} is neither beside gpukilld nor in {INSTALL_DIRECTORY}");
         io::Error::new(io::ErrorKind::NotFound, why)
     })
 }

@@ -1,52 +1,54 @@
-//! All that is known of one process, put together for this caller.
+//! Collects all that is known of one process, as far as this caller may see it.
 
-mod ruled;
+mod guard_part;
 
-pub(super) use ruled::Judged;
+pub(super) use guard_part::GuardContext;
 
 use super::holder_pages;
 use super::snapshot_pages;
-use crate::host::condition::Condition;
-use crate::state::Published;
-use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, Uids, check, who_may_end};
-use gpukill_policy::holders::{findings, role};
-use gpukill_policy::memory::{Sharing, held_at_least};
-use gpukill_proto::holders::{
-    DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, ProcessState, Role,
+use crate::host::process_state::ProcessStateInfo;
+use crate::state::PublishedPoll;
+use gpukill_policy::access::{
+    Caller, Operation, Principal, Roles, Ruling, Uids, check, principals_allowed_to_end,
 };
+use gpukill_policy::holders::{find_causes, role};
+use gpukill_policy::memory::{Sharing, sum_of_known};
+use gpukill_proto::holders::{
+    DeviceHolders, DeviceLabel, EndPermission, Explanation, Holder, HolderFinding, ProcessState,
+    Role,
+};
+use gpukill_proto::model::{BackendState, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuProcess, Snapshot};
-use gpukill_proto::text::LISTED_BEFORE;
+use gpukill_proto::text::LISTED_BEFORE_START;
 use gpukill_proto::units::{Bytes, Timestamp};
-use ruled::ruled;
+use guard_part::guard_part;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// So many devices, or parts of them, are told of one process: more than a box
-/// has.
-const MOST: usize = 256;
+/// One process is reported on at most this many devices or instances: more than a host has.
+const MAX_ENTRIES: usize = 256;
 
-/// Who asks, and what they may.
-pub(super) struct Asker<'a> {
+/// The caller, and what bears on the answer.
+pub(super) struct ExplanationContext<'a> {
     pub(super) caller: &'a Caller,
     pub(super) roles: &'a Roles,
-    /// Why this daemon may end no process, whoever asks.
-    pub(super) will_not_act: Option<&'a str>,
-    /// Why nobody ends this process, whoever asks.
+    /// Why this daemon may end no process; `None` if it may.
+    pub(super) disabled_reason: Option<&'a str>,
+    /// Why this process is never ended; `None` if it may be.
     pub(super) protected: Option<&'a str>,
     /// What the guard knows.
-    pub(super) judged: Judged<'a>,
+    pub(super) guard: GuardContext<'a>,
 }
 
-/// What is known of this process; `None` where it uses no device and has none
-/// open. `called` gives a person's name.
+/// Explains a process; `None` if it neither uses a device nor has one open. `called` returns the
+/// name of a person.
 pub(super) fn explain(
-    published: &Published,
+    published: &PublishedPoll,
     pid: u32,
     now: Timestamp,
-    asker: &Asker<'_>,
-    called: impl Fn(Person) -> String,
+    asker: &ExplanationContext<'_>,
+    called: impl Fn(Principal) -> String,
 ) -> Option<Explanation> {
     let snapshot = &published.snapshot;
     let uses: Vec<(DeviceLabel, GpuProcess)> = snapshot
@@ -54,59 +56,65 @@ pub(super) fn explain(
         .iter()
         .filter(|process| process.pid == pid)
         .map(|process| {
-            let shown = snapshot_pages::shown_to(asker.caller, asker.roles, process);
-            (label(snapshot, process), shown)
+            let shown = snapshot_pages::redact(asker.caller, asker.roles, process);
+            (device_label(snapshot, process), shown)
         })
-        .take(MOST)
+        .take(MAX_ENTRIES)
         .collect();
     let holds: Vec<(DeviceLabel, Holder, Role)> = published
         .holders
         .iter()
-        .flat_map(|device| of_pid(device, pid))
+        .flat_map(|device| holders_with_pid(device, pid))
         .map(|(device, holder)| {
-            let shown = holder_pages::shown_to(asker.caller, asker.roles, holder);
+            let shown = holder_pages::redact(asker.caller, asker.roles, holder);
             (device.label(), shown, role(holder, device))
         })
-        .take(MOST)
+        .take(MAX_ENTRIES)
         .collect();
     if uses.is_empty() && holds.is_empty() {
         return None;
     }
-    let (shared_with, shared) = sharers(pid, &published.holders);
+    let (shared_with, shared) = sharing_processes(pid, &published.holders);
     let own = uses
         .iter()
         .filter(|(label, _)| !shared.contains(&&label.id));
     Some(Explanation {
         at: now,
         pid,
-        frees: held_at_least(own.map(|(_, process)| alone(published, process))),
+        frees: sum_of_known(own.map(|(_, process)| exclusive_memory(published, process))),
         shared_with,
         may_end: may_end(&uses, &holds, asker, called),
-        findings: that_name(pid, &published.holders, now),
-        guard: ruled(snapshot, pid, asker),
+        findings: findings_about(pid, &published.holders, now),
+        guard: guard_part(snapshot, pid, asker),
         rogue: Reading::Unsupported,
         uses,
         holds,
     })
 }
 
-/// Why there is nothing to tell of a process that no device knows: there is none,
-/// it has ended, it uses none; or no driver tells of any.
-pub(super) fn nothing_of(published: &Published, procfs: &Path, pid: u32) -> Refusal {
-    let unseen = published.holders.iter().any(|held| held.unseen.is_some());
-    let condition = Condition::of(procfs, pid);
+/// Why nothing is known of a process: it does not exist, it has ended, it uses no device, or no
+/// driver reports any.
+pub(super) fn explain_absence(published: &PublishedPoll, procfs: &Path, pid: u32) -> Refusal {
+    let unseen = published
+        .holders
+        .iter()
+        .any(|held| held.incomplete_reason.is_some());
+    let condition = ProcessStateInfo::read_pid(procfs, pid);
     Refusal::NoMatch(match condition {
-        // Where not everybody is seen, it may be here.
+        // If not all holders are visible, the process may be here.
         None if !unseen => format!("there is no process {pid}"),
         Some(condition) if condition.state.known() == Some(&ProcessState::Zombie) => {
             let parent = condition.parent.known();
             let parent = parent.map_or_else(String::new, |parent| format!(" {parent}"));
             let name = condition.parent_name.known();
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));
-            format!("process {pid} has ended, and its parent{parent}{name} has not asked how")
+            format!(
+                "process {pid} has ended, and its parent{parent}{name} has not collected its exit \
+                 status"
+            )
         }
         Some(_) | None => {
-            if let Some(failed) = failure(&published.snapshot) {
+            if let Some(failed) = backend_failure(&published.snapshot) {
                 return Refusal::Unavailable(failed);
             }
             format!("no process {pid} uses a GPU or has one open")
@@ -114,8 +122,8 @@ pub(super) fn nothing_of(published: &Published, procfs: &Path, pid: u32) -> Refu
     })
 }
 
-/// Why no device is known, where a driver failed that may have some.
-fn failure(snapshot: &Snapshot) -> Option<String> {
+/// Why no device is known, if a driver that may have some has failed.
+fn backend_failure(snapshot: &Snapshot) -> Option<String> {
     let mut backends = snapshot.backends.iter();
     let failed = backends.find_map(|backend| match &backend.state {
         BackendState::Failed(_, why) => Some(format!("{} failed: {why}", backend.name)),
@@ -125,23 +133,25 @@ fn failure(snapshot: &Snapshot) -> Option<String> {
     failed.filter(|_| snapshot.devices.is_empty())
 }
 
-/// What a process holds of a device, and nobody else does.
-fn alone(published: &Published, process: &GpuProcess) -> Reading<Bytes> {
+/// The memory of a device that only this process holds.
+fn exclusive_memory(published: &PublishedPoll, process: &GpuProcess) -> Reading<Bytes> {
     let sharing = process.key().and_then(|key| {
         let on = (process.device.clone(), key);
         published.sharing.get(&on).copied()
     });
-    sharing.unwrap_or(Sharing::NONE).alone(&process.memory)
+    sharing
+        .unwrap_or(Sharing::NONE)
+        .exclusive_memory(&process.memory)
 }
 
-/// Who has the same clients of devices open as this process, and of which
-/// devices.
-fn sharers(pid: u32, devices: &[HeldDevice]) -> (Vec<u32>, Vec<&DeviceId>) {
+/// The processes that have the same clients of devices open as this process, and the devices of
+/// these clients.
+fn sharing_processes(pid: u32, devices: &[DeviceHolders]) -> (Vec<u32>, Vec<&DeviceId>) {
     let mut pids = BTreeSet::new();
     let mut shared = Vec::new();
     for device in devices {
-        let own = of_pid(device, pid).find_map(|(_, holder)| holder.shares_with);
-        // For whom the memory is counted.
+        let own = holders_with_pid(device, pid).find_map(|(_, holder)| holder.shares_with);
+        // The process that the memory is counted for.
         let counted = own.unwrap_or(pid);
         let others = device.holders.iter().filter(|holder| {
             holder.pid != pid && (holder.pid == counted || holder.shares_with == Some(counted))
@@ -152,17 +162,20 @@ fn sharers(pid: u32, devices: &[HeldDevice]) -> (Vec<u32>, Vec<&DeviceId>) {
         }
         pids.extend(others);
     }
-    (pids.into_iter().take(MOST).collect(), shared)
+    (pids.into_iter().take(MAX_ENTRIES).collect(), shared)
 }
 
-fn of_pid(device: &HeldDevice, pid: u32) -> impl Iterator<Item = (&HeldDevice, &Holder)> {
+fn holders_with_pid(
+    device: &DeviceHolders,
+    pid: u32,
+) -> impl Iterator<Item = (&DeviceHolders, &Holder)> {
     let holders = device.holders.iter();
     holders
         .filter(move |holder| holder.pid == pid)
         .map(move |holder| (device, holder))
 }
 
-fn label(snapshot: &Snapshot, process: &GpuProcess) -> DeviceLabel {
+fn device_label(snapshot: &Snapshot, process: &GpuProcess) -> DeviceLabel {
     let mut devices = snapshot.devices.iter();
     let device = devices.find(|device| device.id == process.device);
     DeviceLabel {
@@ -172,27 +185,31 @@ fn label(snapshot: &Snapshot, process: &GpuProcess) -> DeviceLabel {
     }
 }
 
-/// What is found of the devices that it holds, and is about it.
-fn that_name(pid: u32, devices: &[HeldDevice], now: Timestamp) -> Vec<(u32, Finding)> {
+/// The findings about the devices that the process holds and that concern it.
+fn findings_about(
+    pid: u32,
+    devices: &[DeviceHolders],
+    now: Timestamp,
+) -> Vec<(u32, HolderFinding)> {
     let held = devices
         .iter()
         .filter(|device| device.holders.iter().any(|holder| holder.pid == pid));
     held.flat_map(|device| {
-        let about_it = findings(device, now)
+        let about_it = find_causes(device, now)
             .into_iter()
             .filter(|finding| finding.pids.contains(&pid));
         about_it.map(|finding| (device.index, finding))
     })
-    .take(MOST)
+    .take(MAX_ENTRIES)
     .collect()
 }
 
 fn may_end(
     uses: &[(DeviceLabel, GpuProcess)],
     holds: &[(DeviceLabel, Holder, Role)],
-    asker: &Asker<'_>,
-    called: impl Fn(Person) -> String,
-) -> MayEnd {
+    asker: &ExplanationContext<'_>,
+    called: impl Fn(Principal) -> String,
+) -> EndPermission {
     let listed = uses.first().map(|(_, process)| process);
     let open = holds.first().map(|(_, holder, _)| holder);
     let known = |listed: Option<&Reading<u32>>, open: Option<&Reading<u32>>| {
@@ -203,7 +220,7 @@ fn may_end(
     let maker = listed
         .and_then(|process| process.namespace_owner.last_known().copied().flatten())
         .or(open.and_then(|holder| holder.namespace_owner.last_known().copied().flatten()));
-    let uids = owner.map(Uids::all);
+    let uids = owner.map(Uids::from_single);
     let operation = Operation::End {
         uids,
         namespace_owner: maker,
@@ -212,14 +229,14 @@ fn may_end(
         .map(|p| &p.start_ticks)
         .or(open.map(|h| &h.start_ticks));
     let gone = gone.and_then(|start| match start {
-        Reading::Failed(why) if why == LISTED_BEFORE => Some(LISTED_BEFORE),
-        Reading::Failed(_) => Some("there is no such process here"),
+        Reading::Failed(why) if why == LISTED_BEFORE_START => Some(LISTED_BEFORE_START),
+        Reading::Failed(_) => Some("it does not exist on this host"),
         Reading::Stale(..) => Some("it has ended"),
         Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
     });
-    let never = asker.protected.or(gone).or(asker.will_not_act);
-    MayEnd {
-        people: who_may_end(uids, maker, asker.roles)
+    let never = asker.protected.or(gone).or(asker.disabled_reason);
+    EndPermission {
+        people: principals_allowed_to_end(uids, maker, asker.roles)
             .into_iter()
             .map(called)
             .collect(),

@@ -1,35 +1,36 @@
-//! The holders of devices cut into pages that fit a frame, and what this caller
-//! may see of them.
+//! Cuts the holders of devices into pages that fit a frame, and hides what this caller may not see.
 
-use super::snapshot_pages::PAGE;
+use super::snapshot_pages::MAX_PAGE_BYTES;
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
-use gpukill_policy::holders::{findings, role};
-use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, HoldersPage, HoldersReport, Role};
+use gpukill_policy::holders::{find_causes, role};
+use gpukill_proto::holders::{
+    DeviceHolders, EndedHolder, Holder, HoldersPage, HoldersReport, Role,
+};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 
-/// So many of those that have ended are told of one device: the last.
-const ENDED: usize = 64;
+/// At most this many ended holders are reported for one device: the last ones.
+const MAX_ENDED_HOLDERS: usize = 64;
 
-/// One answer, of which a connection asks page by page. Each device has a place
-/// in it, and behind it each of its holders one.
-pub(super) struct Answer {
+/// One answer that a connection reads page by page. Each device has a position in it, followed by
+/// one position for each of its holders.
+pub(super) struct HoldersAnswer {
     at: Timestamp,
     devices: Vec<HoldersReport>,
 }
 
-impl Answer {
+impl HoldersAnswer {
     /// What is known of these devices now.
     pub(super) fn new<'a>(
-        devices: impl IntoIterator<Item = &'a HeldDevice>,
+        devices: impl IntoIterator<Item = &'a DeviceHolders>,
         at: Timestamp,
     ) -> Self {
         let devices = devices.into_iter().map(|device| {
             let roles = device.holders.iter().map(|holder| role(holder, device));
             HoldersReport {
                 roles: roles.collect(),
-                findings: findings(device, at),
+                findings: find_causes(device, at),
                 device: device.clone(),
             }
         });
@@ -39,9 +40,9 @@ impl Answer {
         }
     }
 
-    /// The page that begins at this place.
+    /// The page that starts at this position.
     pub(super) fn page(&self, start: usize, caller: &Caller, roles: &Roles) -> HoldersPage {
-        let mut page = Page {
+        let mut page = HoldersPageBuilder {
             size: 0,
             devices: Vec::new(),
         };
@@ -54,14 +55,14 @@ impl Answer {
                 continue;
             }
             let mut taken = if place >= start {
-                if !page.takes(&head(report)) {
+                if !page.push_device(&report_without_holders(report)) {
                     next = Some(place);
                     break;
                 }
                 place += 1;
                 0
             } else {
-                page.devices.push(continued(report));
+                page.devices.push(continued_report(report));
                 let taken = start - place - 1;
                 place = start;
                 taken
@@ -72,7 +73,7 @@ impl Answer {
                 .get(taken)
                 .zip(report.roles.get(taken))
             {
-                if !page.takes_holder(&shown_to(caller, roles, holder), *role) {
+                if !page.push_holder(&redact(caller, roles, holder), *role) {
                     next = Some(place);
                     break 'devices;
                 }
@@ -89,25 +90,25 @@ impl Answer {
 }
 
 /// A page that is being filled.
-struct Page {
+struct HoldersPageBuilder {
     size: u64,
     devices: Vec<HoldersReport>,
 }
 
-impl Page {
-    /// Takes a device without its holders. A page has room for the first, however
-    /// large.
-    fn takes(&mut self, head: &HoldersReport) -> bool {
-        let fits = self.has_room(encoded_size(head).unwrap_or(PAGE));
+impl HoldersPageBuilder {
+    /// Adds a device without its holders, if there is room. A page always has room for the first
+    /// device.
+    fn push_device(&mut self, head: &HoldersReport) -> bool {
+        let fits = self.reserve(encoded_size(head).unwrap_or(MAX_PAGE_BYTES));
         if fits {
             self.devices.push(head.clone());
         }
         fits
     }
 
-    /// Takes a holder of the device that it took last.
-    fn takes_holder(&mut self, holder: &Holder, role: Role) -> bool {
-        let fits = self.has_room(encoded_size(holder).unwrap_or(PAGE));
+    /// Adds a holder of the last device, if there is room.
+    fn push_holder(&mut self, holder: &Holder, role: Role) -> bool {
+        let fits = self.reserve(encoded_size(holder).unwrap_or(MAX_PAGE_BYTES));
         if let Some(last) = self.devices.last_mut().filter(|_| fits) {
             last.device.holders.push(holder.clone());
             last.roles.push(role);
@@ -115,11 +116,11 @@ impl Page {
         fits
     }
 
-    /// Whether so much more fits. The first thing on a page always does: it would
-    /// be asked for again for ever.
-    fn has_room(&mut self, size: u64) -> bool {
+    /// Reserves room, and returns whether there was any. The first item always fits: otherwise a
+    /// client would request it for ever.
+    fn reserve(&mut self, size: u64) -> bool {
         let is_first = self.size == 0;
-        let fits = self.size.saturating_add(size) <= PAGE;
+        let fits = self.size.saturating_add(size) <= MAX_PAGE_BYTES;
         if fits || is_first {
             self.size = self.size.saturating_add(size);
         }
@@ -128,22 +129,22 @@ impl Page {
 }
 
 /// A device with its findings, and without its holders.
-fn head(report: &HoldersReport) -> HoldersReport {
-    let ended = report.device.ended.iter().take(ENDED);
+fn report_without_holders(report: &HoldersReport) -> HoldersReport {
+    let ended = report.device.ended.iter().take(MAX_ENDED_HOLDERS);
     HoldersReport {
         findings: report.findings.clone(),
-        ..bare(&report.device, ended.cloned().collect())
+        ..empty_report(&report.device, ended.cloned().collect())
     }
 }
 
-/// The same on a page that goes on with its holders.
-fn continued(report: &HoldersReport) -> HoldersReport {
-    bare(&report.device, Vec::new())
+/// The same device on the next page, where its holders continue.
+fn continued_report(report: &HoldersReport) -> HoldersReport {
+    empty_report(&report.device, Vec::new())
 }
 
-fn bare(device: &HeldDevice, ended: Vec<EndedHolder>) -> HoldersReport {
+fn empty_report(device: &DeviceHolders, ended: Vec<EndedHolder>) -> HoldersReport {
     HoldersReport {
-        device: HeldDevice {
+        device: DeviceHolders {
             id: device.id.clone(),
             index: device.index,
             name: device.name.clone(),
@@ -151,10 +152,10 @@ fn bare(device: &HeldDevice, ended: Vec<EndedHolder>) -> HoldersReport {
             memory_used: device.memory_used.clone(),
             memory_unattributed: device.memory_unattributed.clone(),
             utilization: device.utilization.clone(),
-            busy_alone_since: device.busy_alone_since,
+            busy_without_holder_since: device.busy_without_holder_since,
             holders: Vec::new(),
             ended,
-            unseen: device.unseen.clone(),
+            incomplete_reason: device.incomplete_reason.clone(),
         },
         roles: Vec::new(),
         findings: Vec::new(),
@@ -162,7 +163,7 @@ fn bare(device: &HeldDevice, ended: Vec<EndedHolder>) -> HoldersReport {
 }
 
 /// A holder as this caller may see it.
-pub(super) fn shown_to(caller: &Caller, roles: &Roles, holder: &Holder) -> Holder {
+pub(super) fn redact(caller: &Caller, roles: &Roles, holder: &Holder) -> Holder {
     let mut shown = holder.clone();
     let operation = Operation::ReadCommand {
         owner: holder.uid.last_known().copied(),
@@ -180,7 +181,7 @@ pub(super) mod tests {
     use super::*;
     use gpukill_policy::access::LimitGroup;
     use gpukill_proto::holders::{Cause, ProcessState};
-    use gpukill_proto::snapshot::{DeviceId, ProcessKey, Use};
+    use gpukill_proto::model::{DeviceId, GpuUse, ProcessKey};
     use gpukill_proto::units::{Bytes, Percent};
 
     pub(in crate::server) const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -207,13 +208,13 @@ pub(super) mod tests {
             listed: false,
             shares_with: None,
             passed_from: None,
-            used_for: Use::default(),
+            used_for: GpuUse::default(),
             memory: Reading::Unsupported,
         }
     }
 
-    pub(in crate::server) fn device(index: u32, holders: Vec<Holder>) -> HeldDevice {
-        HeldDevice {
+    pub(in crate::server) fn device(index: u32, holders: Vec<Holder>) -> DeviceHolders {
+        DeviceHolders {
             id: DeviceId(format!("GPU-{index}")),
             index,
             name: Reading::Value("H100".into()),
@@ -221,7 +222,7 @@ pub(super) mod tests {
             memory_used: Reading::Value(Bytes(35 << 30)),
             memory_unattributed: Reading::Value(Bytes(35 << 30)),
             utilization: Reading::Value(Percent(0)),
-            busy_alone_since: None,
+            busy_without_holder_since: None,
             holders,
             ended: vec![EndedHolder {
                 key: ProcessKey {
@@ -231,10 +232,10 @@ pub(super) mod tests {
                 name: Reading::Unsupported,
                 user: Reading::Unsupported,
                 memory: Reading::Unsupported,
-                unexplained_before: Reading::Unsupported,
+                unattributed_before: Reading::Unsupported,
                 at: NOW,
             }],
-            unseen: None,
+            incomplete_reason: None,
         }
     }
 
@@ -247,8 +248,12 @@ pub(super) mod tests {
         }
     }
 
-    /// All pages put together as a client does, and how many there were.
-    fn gathered(answer: &Answer, caller: &Caller, roles: &Roles) -> (Vec<HoldersReport>, usize) {
+    /// All pages put together as a client does, and their number.
+    fn fetch_all(
+        answer: &HoldersAnswer,
+        caller: &Caller,
+        roles: &Roles,
+    ) -> (Vec<HoldersReport>, usize) {
         let (mut whole, mut start, mut pages): (Vec<HoldersReport>, _, _) = (Vec::new(), 0, 0);
         loop {
             let page = answer.page(start, caller, roles);
@@ -278,15 +283,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn five_thousand_holders_arrive_whole_in_pages_that_fit() {
+    fn five_thousand_holders_fit_pages() {
         let devices = [
             device(0, vec![]),
             device(1, (2..5_002).map(|pid| holder(pid, 1000)).collect()),
             device(2, vec![]),
             device(3, (2..300).map(|pid| holder(pid, 1000)).collect()),
         ];
-        let answer = Answer::new(&devices, NOW);
-        let (whole, pages) = gathered(&answer, &caller(1000), &Roles::default());
+        let answer = HoldersAnswer::new(&devices, NOW);
+        let (whole, pages) = fetch_all(&answer, &caller(1000), &Roles::default());
         assert_eq!(whole, answer.devices);
         assert!(pages > 40, "{pages}");
         assert_eq!(whole[0].findings[0].cause, Cause::Unknown);
@@ -295,12 +300,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_page_can_begin_anywhere_and_behind_the_end_it_is_empty() {
+    fn page_starts_anywhere() {
         let devices = [
             device(0, vec![holder(2, 1000), holder(3, 1000)]),
             device(1, vec![holder(4, 1000)]),
         ];
-        let answer = Answer::new(&devices, NOW);
+        let answer = HoldersAnswer::new(&devices, NOW);
         let from = |start| {
             let page = answer.page(start, &caller(1000), &Roles::default());
             assert_eq!(page.next, None);
@@ -320,14 +325,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn others_command_lines_are_hidden_where_the_admin_says_so() {
+    fn commands_of_others_are_hidden() {
         let devices = [device(0, vec![holder(2, 1000), holder(3, 1001)])];
         let hidden = Roles {
             hide_other_users: true,
             ..Roles::default()
         };
-        let answer = Answer::new(&devices, NOW);
-        let (whole, _) = gathered(&answer, &caller(1000), &hidden);
+        let answer = HoldersAnswer::new(&devices, NOW);
+        let (whole, _) = fetch_all(&answer, &caller(1000), &hidden);
         let expected = Holder {
             command: Reading::Withheld,
             ..holder(3, 1001)

@@ -1,19 +1,21 @@
-//! Plans and reports of kills cut into pages that fit a frame, and what this
-//! caller may see of them.
+//! Cuts plans and reports of kills into pages that fit a frame, and hides what this caller may not
+//! see.
 
-use super::snapshot_pages::PAGE;
+use super::snapshot_pages::MAX_PAGE_BYTES;
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_proto::kill::{
-    Fate, KillOutcome, KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId,
+    KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId, PlannedAction,
+    ProcessOutcome,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::transport::codec::encoded_size;
 use serde::Serialize;
 
-/// The most bytes of jobs that go on, on each page of a plan: some thousand.
-const REST: u64 = 1 << 20;
+/// The maximum size of the list of jobs that continue, on each page of a plan: about a thousand
+/// jobs.
+const MAX_REST_BYTES: u64 = 1 << 20;
 
-/// The page of a plan of this caller's that begins with target `start`.
+/// The page of a plan of this caller that starts with target `start`.
 pub(super) fn plan_page(
     id: Option<PlanId>,
     plan: &KillPlan,
@@ -22,27 +24,27 @@ pub(super) fn plan_page(
     roles: &Roles,
 ) -> KillPlanPage {
     let shown = |target: &KillTarget| KillTarget {
-        command: if may_read(target, caller, roles) {
+        command: if may_read_target(target, caller, roles) {
             target.command.clone()
         } else {
             Reading::Withheld
         },
         ..target.clone()
     };
-    let (targets, next) = page(&plan.targets, start, shown);
+    let (targets, next) = take_page(&plan.targets, start, shown);
     let plan = KillPlan {
         youngest_start_ticks: plan.youngest_start_ticks,
         at: plan.at,
         request: plan.request.clone(),
         targets,
         unjudged: plan.unjudged,
-        rest: as_many_as_fit(plan.rest.iter().cloned(), REST),
+        rest: take_while_fits(plan.rest.iter().cloned(), MAX_REST_BYTES),
     };
     KillPlanPage { id, plan, next }
 }
 
-/// The page of a report on this plan that begins with outcome `start`. `is_own`:
-/// the caller made the plan.
+/// The page of a report on this plan that starts with outcome `start`. `is_own`: the caller made
+/// the plan.
 pub(super) fn report_page(
     report: &KillReport,
     plan: &KillPlan,
@@ -51,17 +53,17 @@ pub(super) fn report_page(
     caller: &Caller,
     roles: &Roles,
 ) -> KillReportPage {
-    let shown = |outcome: &KillOutcome| {
-        // By pid, as they are planned.
+    let shown = |outcome: &ProcessOutcome| {
+        // Outcomes are sorted by pid, as the plan is.
         let planned = plan.targets.binary_search_by_key(&outcome.key, |it| it.key);
         let planned = planned.ok().and_then(|at| plan.targets.get(at));
         let may_read = match planned {
-            Some(target) if is_own => may_read(target, caller, roles),
-            Some(target) => may_read_of(target.uid.known().copied(), caller, roles),
-            // Born meanwhile.
-            None => may_read_of(None, caller, roles),
+            Some(target) if is_own => may_read_target(target, caller, roles),
+            Some(target) => may_read_owner(target.uid.known().copied(), caller, roles),
+            // The process started after the plan.
+            None => may_read_owner(None, caller, roles),
         };
-        KillOutcome {
+        ProcessOutcome {
             command: if may_read {
                 outcome.command.clone()
             } else {
@@ -70,25 +72,26 @@ pub(super) fn report_page(
             ..outcome.clone()
         }
     };
-    let (outcomes, next) = page(&report.outcomes, start, shown);
+    let (outcomes, next) = take_page(&report.outcomes, start, shown);
     let report = KillReport {
         version: report.version,
         stage: report.stage,
         outcomes,
         memory: report.memory.clone(),
-        respawned: as_many_as_fit(report.respawned.iter().cloned(), REST),
+        respawned: take_while_fits(report.respawned.iter().cloned(), MAX_REST_BYTES),
         unrecorded: report.unrecorded.clone(),
     };
     KillReportPage { report, next }
 }
 
-/// Whoever may end a process may read its command line: it is theirs, or runs in
-/// a user namespace of theirs, which the plan does not say.
-fn may_read(target: &KillTarget, caller: &Caller, roles: &Roles) -> bool {
-    matches!(target.fate, Fate::End(_)) || may_read_of(target.uid.known().copied(), caller, roles)
+/// A caller who may end a process may read its command line: the process belongs to the caller or
+/// runs in a user namespace of the caller, which the plan does not record.
+fn may_read_target(target: &KillTarget, caller: &Caller, roles: &Roles) -> bool {
+    matches!(target.action, PlannedAction::End(_))
+        || may_read_owner(target.uid.known().copied(), caller, roles)
 }
 
-fn may_read_of(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
+fn may_read_owner(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
     let operation = Operation::ReadCommand {
         owner,
         namespace_owner: None,
@@ -99,12 +102,16 @@ fn may_read_of(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
     }
 }
 
-/// As many of these from `start` on as a page holds, as they are shown, and the
-/// position of the first that is missing.
-fn page<T: Serialize>(all: &[T], start: usize, shown: impl Fn(&T) -> T) -> (Vec<T>, Option<u32>) {
+/// The items from `start` on that fit a page, as shown, and the position of the first one that is
+/// missing.
+fn take_page<T: Serialize>(
+    all: &[T],
+    start: usize,
+    shown: impl Fn(&T) -> T,
+) -> (Vec<T>, Option<u32>) {
     let rest = all.get(start..).unwrap_or_default();
-    let some = as_many_as_fit(rest.iter().map(shown), PAGE);
-    // One that alone is too large is skipped: it would be for ever.
+    let some = take_while_fits(rest.iter().map(shown), MAX_PAGE_BYTES);
+    // An item that is too large alone is skipped: it would never fit.
     let taken = some
         .len()
         .max(usize::from(!rest.is_empty() && some.is_empty()));
@@ -113,7 +120,7 @@ fn page<T: Serialize>(all: &[T], start: usize, shown: impl Fn(&T) -> T) -> (Vec<
     (some, next)
 }
 
-fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<T> {
+fn take_while_fits<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<T> {
     let mut size = 0;
     all.take_while(|one| {
         size += encoded_size(one).unwrap_or(room);
@@ -126,8 +133,8 @@ fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<
 mod tests {
     use super::*;
     use gpukill_policy::access::LimitGroup;
-    use gpukill_proto::kill::{Ending, KillSignal, Stage};
-    use gpukill_proto::snapshot::ProcessKey;
+    use gpukill_proto::kill::{KillSignal, Outcome, Stage};
+    use gpukill_proto::model::ProcessKey;
     use gpukill_proto::units::Timestamp;
 
     const ALICE: u32 = 1000;
@@ -140,7 +147,7 @@ mod tests {
         }
     }
 
-    fn target(pid: u32, uid: u32, fate: Fate) -> KillTarget {
+    fn target(pid: u32, uid: u32, fate: PlannedAction) -> KillTarget {
         KillTarget {
             key: key(pid),
             name: "python".into(),
@@ -150,13 +157,13 @@ mod tests {
             holds: Vec::new(),
             named: true,
             job: Reading::Unsupported,
-            fate,
+            action: fate,
             overridden: None,
         }
     }
 
-    fn ends() -> Fate {
-        Fate::End(vec![KillSignal::Terminate])
+    fn end_action() -> PlannedAction {
+        PlannedAction::End(vec![KillSignal::Terminate])
     }
 
     fn plan(targets: Vec<KillTarget>) -> KillPlan {
@@ -169,11 +176,11 @@ mod tests {
     }
 
     fn report(pids: impl IntoIterator<Item = u32>) -> KillReport {
-        let outcome = |pid| KillOutcome {
+        let outcome = |pid| ProcessOutcome {
             key: key(pid),
             name: "python".into(),
             command: Reading::Value("x".repeat(512)),
-            ending: Ending::Ended(KillSignal::Terminate, 3),
+            outcome: Outcome::Ended(KillSignal::Terminate, 3),
         };
         KillReport {
             version: 4,
@@ -194,7 +201,7 @@ mod tests {
         }
     }
 
-    fn hiding() -> Roles {
+    fn hiding_roles() -> Roles {
         Roles {
             hide_other_users: true,
             ..Roles::default()
@@ -209,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_and_a_report_of_thousands_arrive_whole_in_pages_that_fit() {
+    fn thousands_of_targets_fit_pages() {
         let all: Vec<u32> = (1..=3_000).collect();
-        let targets = all.iter().map(|pid| target(*pid, ALICE, ends()));
+        let targets = all.iter().map(|pid| target(*pid, ALICE, end_action()));
         let (plan, report) = (plan(targets.collect()), report(all.clone()));
         let (caller, roles) = (caller(ALICE), Roles::default());
         let (mut start, mut targets) = (Some(0), Vec::new());
         while let Some(at) = start {
             let page = plan_page(Some(PlanId(7)), &plan, at as usize, &caller, &roles);
-            assert!(encoded_size(&page).unwrap() < 2 * PAGE);
+            assert!(encoded_size(&page).unwrap() < 2 * MAX_PAGE_BYTES);
             assert_eq!((page.id, page.plan.unjudged), (Some(PlanId(7)), 3));
             targets.extend(page.plan.targets);
             start = page.next;
@@ -226,7 +233,7 @@ mod tests {
         let (mut start, mut outcomes) = (Some(0), Vec::new());
         while let Some(at) = start {
             let page = report_page(&report, &plan, true, at as usize, &caller, &roles);
-            assert!(encoded_size(&page).unwrap() < 2 * PAGE);
+            assert!(encoded_size(&page).unwrap() < 2 * MAX_PAGE_BYTES);
             assert_eq!(page.report.version, 4);
             outcomes.extend(page.report.outcomes);
             start = page.next;
@@ -237,34 +244,39 @@ mod tests {
     }
 
     #[test]
-    fn others_command_lines_are_hidden_where_the_admin_says_so() {
+    fn commands_of_others_are_hidden() {
         let plan = plan(vec![
-            target(1, ALICE, ends()),
-            target(2, BOB, Fate::Denied("bob".into())),
+            target(1, ALICE, end_action()),
+            target(2, BOB, PlannedAction::Denied("bob".into())),
             target(
                 3,
                 ALICE,
-                Fate::Protected(gpukill_proto::kill::Protected::always("it is process 1")),
+                PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always(
+                    "it is process 1",
+                )),
             ),
             // In a user namespace of hers.
-            target(4, 100_000, ends()),
+            target(4, 100_000, end_action()),
         ]);
         let commands = |roles: &Roles, uid| {
             let page = plan_page(None, &plan, 0, &caller(uid), roles);
             withheld(page.plan.targets.into_iter().map(|target| target.command))
         };
-        assert_eq!(commands(&hiding(), ALICE), [false, true, false, false]);
+        assert_eq!(
+            commands(&hiding_roles(), ALICE),
+            [false, true, false, false]
+        );
         assert_eq!(commands(&Roles::default(), ALICE), [false; 4]);
-        assert_eq!(commands(&hiding(), 0), [false; 4]);
+        assert_eq!(commands(&hiding_roles(), 0), [false; 4]);
         let commands = |uid, is_own| {
             let report = report(1..=5);
-            let page = report_page(&report, &plan, is_own, 0, &caller(uid), &hiding());
+            let page = report_page(&report, &plan, is_own, 0, &caller(uid), &hiding_roles());
             let outcomes = page.report.outcomes.into_iter();
             withheld(outcomes.map(|outcome| outcome.command))
         };
-        // The last one was born meanwhile, and is nobody's that is known.
+        // The last process started later, and its owner is unknown.
         assert_eq!(commands(ALICE, true), [false, true, false, false, true]);
-        // Of whoever follows another's act, only what they may read anyway.
+        // A caller who follows the kill of another user gets only what the caller may read anyway.
         assert_eq!(commands(BOB, false), [true, false, true, true, true]);
         assert_eq!(commands(0, false), [false; 5]);
     }

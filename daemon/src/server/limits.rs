@@ -1,46 +1,45 @@
-//! How many connections there may be: in all, and of one person.
+//! Limits the number of connections: in total, and for one person.
 
 use gpukill_policy::access::LimitGroup;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections in all. A client that does not read its answers makes the daemon
-/// hold two calls and their pages, some hundred KiB, for each of them.
-const TOTAL: usize = 64;
+/// Connections in total. A client that does not read its answers makes the daemon hold two calls
+/// and their pages, some hundred KiB, for each connection.
+const MAX_CONNECTIONS: usize = 64;
 
-/// Of these, so many are kept for operators, admins and root: they must get
-/// through when plain users fill the rest.
-const RESERVED: usize = 16;
+/// Reserved for operators, admins and root, who must get through when plain users fill the rest.
+const RESERVED_CONNECTIONS: usize = 16;
 
-/// Of one plain person, so that none of them can fill the rest alone.
-const OF_ONE_PERSON: usize = 8;
+/// For one plain person, so that nobody can fill the rest alone.
+const MAX_PER_PERSON: usize = 8;
 
-/// Of one operator, admin or root.
-const OF_ONE_PRIVILEGED_PERSON: usize = 32;
+/// For one operator, admin or root.
+const MAX_PER_PRIVILEGED_PERSON: usize = 32;
 
-/// Counts connections. Clones count together.
+/// Counts connections. Clones share the counts.
 #[derive(Clone, Default)]
-pub(super) struct Limits(Arc<Mutex<Counts>>);
+pub(super) struct ConnectionLimits(Arc<Mutex<ConnectionCounts>>);
 
 #[derive(Default)]
-struct Counts {
+struct ConnectionCounts {
     total: usize,
     plain: usize,
-    /// And whether they are privileged: what a person does without their rights is in
-    /// nobody's way who has them.
+    /// By group and privilege: unprivileged connections of a person never take the place of the
+    /// privileged ones.
     by_group: BTreeMap<(LimitGroup, bool), usize>,
 }
 
-/// A place for one connection, given back when dropped.
-pub(super) struct Slot {
-    limits: Limits,
+/// Room for one connection, given back when dropped.
+pub(super) struct ConnectionSlot {
+    limits: ConnectionLimits,
     group: LimitGroup,
     privileged: bool,
 }
 
-impl Limits {
-    /// A place for a connection of this group, if there is one.
-    pub(super) fn admit(&self, group: LimitGroup, privileged: bool) -> Option<Slot> {
+impl ConnectionLimits {
+    /// Room for a connection of this group, if there is any.
+    pub(super) fn admit(&self, group: LimitGroup, privileged: bool) -> Option<ConnectionSlot> {
         let mut counts = self.lock();
         let of_one = counts
             .by_group
@@ -48,9 +47,11 @@ impl Limits {
             .copied()
             .unwrap_or(0);
         let fits = if privileged {
-            counts.total < TOTAL && of_one < OF_ONE_PRIVILEGED_PERSON
+            counts.total < MAX_CONNECTIONS && of_one < MAX_PER_PRIVILEGED_PERSON
         } else {
-            counts.total < TOTAL && counts.plain < TOTAL - RESERVED && of_one < OF_ONE_PERSON
+            counts.total < MAX_CONNECTIONS
+                && counts.plain < MAX_CONNECTIONS - RESERVED_CONNECTIONS
+                && of_one < MAX_PER_PERSON
         };
         if !fits {
             return None;
@@ -58,21 +59,21 @@ impl Limits {
         counts.total += 1;
         counts.plain += usize::from(!privileged);
         *counts.by_group.entry((group, privileged)).or_default() += 1;
-        Some(Slot {
+        Some(ConnectionSlot {
             limits: self.clone(),
             group,
             privileged,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Nothing panics while it holds this lock; if something did, the counts
-        // in it are whole all the same.
+    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
+        // Nothing panics while it holds this lock; if something did, the counts would still be
+        // consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut counts = self.limits.lock();
         counts.total -= 1;
@@ -91,37 +92,41 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn fill(limits: &Limits, uid: u32, privileged: bool) -> Vec<Slot> {
+    fn fill(limits: &ConnectionLimits, uid: u32, privileged: bool) -> Vec<ConnectionSlot> {
         std::iter::from_fn(|| limits.admit(LimitGroup::Person(uid), privileged)).collect()
     }
 
     #[test]
-    fn no_user_can_fill_the_daemon_and_operators_always_get_through() {
-        let limits = Limits::default();
-        let plain: Vec<Vec<Slot>> = (1000..1100).map(|uid| fill(&limits, uid, false)).collect();
-        assert_eq!(plain.iter().map(Vec::len).max(), Some(OF_ONE_PERSON));
-        assert_eq!(plain.iter().map(Vec::len).sum::<usize>(), TOTAL - RESERVED);
+    fn operators_always_get_through() {
+        let limits = ConnectionLimits::default();
+        let plain: Vec<Vec<ConnectionSlot>> =
+            (1000..1100).map(|uid| fill(&limits, uid, false)).collect();
+        assert_eq!(plain.iter().map(Vec::len).max(), Some(MAX_PER_PERSON));
+        assert_eq!(
+            plain.iter().map(Vec::len).sum::<usize>(),
+            MAX_CONNECTIONS - RESERVED_CONNECTIONS
+        );
         let operator = fill(&limits, 0, true);
-        assert_eq!(operator.len(), RESERVED);
+        assert_eq!(operator.len(), RESERVED_CONNECTIONS);
         drop(plain);
         assert_eq!(
             operator.len() + fill(&limits, 0, true).len(),
-            OF_ONE_PRIVILEGED_PERSON
+            MAX_PER_PRIVILEGED_PERSON
         );
     }
 
     #[test]
-    fn who_is_privileged_is_not_counted_with_who_is_not() {
-        let limits = Limits::default();
+    fn privileged_are_counted_apart() {
+        let limits = ConnectionLimits::default();
         let _plain = fill(&limits, 0, false);
-        assert_eq!(fill(&limits, 0, true).len(), OF_ONE_PRIVILEGED_PERSON);
+        assert_eq!(fill(&limits, 0, true).len(), MAX_PER_PRIVILEGED_PERSON);
     }
 
     #[test]
-    fn a_place_is_given_back() {
-        let limits = Limits::default();
+    fn slot_is_given_back() {
+        let limits = ConnectionLimits::default();
         for _ in 0..3 {
-            assert_eq!(fill(&limits, 1000, false).len(), OF_ONE_PERSON);
+            assert_eq!(fill(&limits, 1000, false).len(), MAX_PER_PERSON);
         }
         assert!(limits.lock().by_group.is_empty());
     }

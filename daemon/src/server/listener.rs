@@ -1,5 +1,5 @@
-//! The socket in the file system: one daemon at a time, and no remains of dead
-//! ones in the way.
+//! Binds the socket in the file system: one daemon at a time, and the remains of dead daemons do
+//! not prevent it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::File;
@@ -9,21 +9,21 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// A listening socket. Its file is removed when this is dropped.
-pub(crate) struct Listening {
-    /// What clients connect to.
+pub(crate) struct SocketListener {
+    /// The socket that clients connect to.
     pub(crate) listener: UnixListener,
     path: PathBuf,
     inode: u64,
-    /// Held for as long as the daemon runs, so that a second one is refused.
+    /// Held while the daemon runs, so that a second daemon is refused.
     _lock: File,
 }
 
-/// The socket cannot be had.
+/// Why the socket cannot be bound.
 #[derive(Debug)]
 pub(crate) enum BindError {
-    /// Another daemon has it.
+    /// Another daemon holds it.
     Taken(PathBuf),
-    /// The system says no.
+    /// The system refused.
     Failed(PathBuf, io::Error),
 }
 
@@ -36,28 +36,28 @@ impl std::fmt::Display for BindError {
     }
 }
 
-/// The longest path of a socket, the ending zero left out (unix(7)), less what
-/// the temporary name adds.
-const LONGEST_PATH: usize = 107 - ".new".len();
+/// The maximum length of a socket path without the final zero (unix(7)), minus the suffix of the
+/// temporary name.
+const MAX_SOCKET_PATH: usize = 107 - ".new".len();
 
-/// Listens on `path`, open to everybody: what a caller may do is decided call by
-/// call. `directory_mode` is for its directory where that does not exist yet.
-pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, BindError> {
+/// Listens on `path`, open to all users: rights are checked call by call. If its directory does not
+/// exist, it is created with `directory_mode`.
+pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<SocketListener, BindError> {
     let failed = |error| BindError::Failed(path.to_owned(), error);
-    if path.as_os_str().len() > LONGEST_PATH {
-        let what = format!("the path is longer than {LONGEST_PATH} bytes");
+    if path.as_os_str().len() > MAX_SOCKET_PATH {
+        let what = format!("the path is longer than {MAX_SOCKET_PATH} bytes");
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
     make_directory(directory, directory_mode).map_err(failed)?;
     check_directory(directory).map_err(failed)?;
-    let lock = lock(&beside(path, ".lock"))
+    let lock = lock_file(&with_suffix(path, ".lock"))
         .map_err(failed)?
         .ok_or_else(|| BindError::Taken(path.to_owned()))?;
-    // Under the lock, so whatever has this name is left of a dead daemon. Bound
-    // under another name first: with its own, it is complete.
-    let temporary = beside(path, ".new");
-    let bound = remove(&temporary)
+    // Under the lock, a file with this name is left by a dead daemon. The socket is bound under
+    // another name first, so that it is complete when it gets its own name.
+    let temporary = with_suffix(path, ".new");
+    let bound = remove_if_exists(&temporary)
         .and_then(|()| UnixListener::bind(&temporary))
         .and_then(|listener| {
             std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o666))?;
@@ -67,7 +67,7 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
         });
     let (listener, inode) = bound.map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    Ok(Listening {
+    Ok(SocketListener {
         listener,
         path: path.to_owned(),
         inode,
@@ -75,10 +75,9 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
     })
 }
 
-/// A directory in which somebody else could put a socket of theirs in place of
-/// ours is no place to listen.
+/// Refuses a directory in which another user could replace the socket.
 fn check_directory(directory: &Path) -> io::Result<()> {
-    // Not through a link, which somebody else may have put there.
+    // A link is not followed: another user may have put it there.
     let metadata = std::fs::symlink_metadata(directory)?;
     let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
     let (writable_by_others, sticky) =
@@ -93,8 +92,8 @@ fn check_directory(directory: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-/// Makes the directory where there is none, open to those who may connect
-/// whatever the umask.
+/// Creates the directory if it does not exist, open to those who may connect, independent of the
+/// umask.
 fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
@@ -106,18 +105,16 @@ fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode))
 }
 
-/// Another name in the same directory, which no other socket has.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Another name in the same directory that no other socket has.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// A lock that is held for as long as the file is open; `None` when another
-/// process holds it.
-pub(crate) fn lock(name: &Path) -> io::Result<Option<File>> {
-    // Not through a symbolic link: in a directory open to others it could point
-    // anywhere.
+/// A lock that is held while the file is open; `None` if another process holds it.
+pub(crate) fn lock_file(name: &Path) -> io::Result<Option<File>> {
+    // A symbolic link is not followed: in a directory open to others it could point anywhere.
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = File::from(rustix::fs::open(name, flags, Mode::from_raw_mode(0o600))?);
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -127,16 +124,16 @@ pub(crate) fn lock(name: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-impl Drop for Listening {
+impl Drop for SocketListener {
     fn drop(&mut self) {
-        // Only what is still ours.
+        // Removes the file only if it is still the one of this daemon.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
         {
             let _ = std::fs::remove_file(&self.path);
@@ -150,7 +147,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_second_daemon_is_refused_and_a_dead_ones_socket_is_replaced() {
+    fn second_daemon_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/gpukilld.sock");
         let first = listen(&path, 0o755).unwrap();
@@ -158,7 +155,7 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         drop(first);
         assert!(!path.exists());
-        // What a daemon that was killed leaves behind: a socket nobody reads.
+        // The file that a killed daemon leaves behind: a socket without a reader.
         drop(UnixListener::bind(&path).unwrap());
         let second = listen(&path, 0o755).unwrap();
         assert!(UnixStream::connect(&path).is_ok());
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_could_change_is_refused() {
+    fn shared_directory_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let open = directory.path().join("open");
         std::fs::create_dir(&open).unwrap();
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_too_long_says_so() {
+    fn too_long_path_is_refused() {
         let long = Path::new("/tmp").join("x".repeat(200));
         let error = listen(&long, 0o755).err().unwrap().to_string();
         assert!(

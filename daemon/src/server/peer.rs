@@ -1,37 +1,37 @@
-//! Who connects, as the kernel says it. The only place that makes a [`Caller`].
+//! Identifies the caller through the kernel. Only this module makes a [`Caller`].
 //!
-//! It has unsafe code: neither nix nor rustix has `SO_PEERGROUPS`, and without the
-//! supplementary groups nobody could be an operator.
+//! It has unsafe code: neither nix nor rustix has `SO_PEERGROUPS`, and without the supplementary
+//! groups no caller could be an operator.
 
 mod process;
 
 use crate::host::users::Users;
-use gpukill_policy::access::{Caller, LimitGroup, PersonBehind};
+use gpukill_policy::access::{Caller, LimitGroup, PersonEvidence};
+use gpukill_proto::collect::IntoSet as _;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use tokio::net::UnixStream;
 
-/// Linux allows no more groups to a process (`NGROUPS_MAX`).
-const MOST_GROUPS: usize = 65_536;
+/// Linux allows a process no more groups than this (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65_536;
 
-/// Who was at the other end when it connected. What the process has become
-/// since does not count.
-pub(super) fn caller(stream: &UnixStream, users: &Users) -> io::Result<Caller> {
+/// The peer at the time it connected. Later changes of its process do not count.
+pub(super) fn identify(stream: &UnixStream, users: &Users) -> io::Result<Caller> {
     let credentials = stream.peer_cred()?;
     let mut groups = supplementary_groups(stream)?;
     groups.insert(credentials.gid());
     let uid = credentials.uid();
-    let process = process::look(stream);
-    let behind = process.behind.map(|behind| PersonBehind {
-        superior: users.superior_of_nameless(behind.namespace_owner.unwrap_or(uid)),
+    let process = process::inspect(stream);
+    let behind = process.person.map(|behind| PersonEvidence {
+        subordinate_owner: users.owner_of_nameless(behind.namespace_owner.unwrap_or(uid)),
         ..behind
     });
     Ok(Caller {
         uid,
         groups,
         contained: process.contained,
-        limit_group: LimitGroup::of(uid, process.contained, behind),
+        limit_group: LimitGroup::for_caller(uid, process.contained, behind),
     })
 }
 
@@ -39,31 +39,31 @@ fn supplementary_groups(stream: &UnixStream) -> io::Result<BTreeSet<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         match peer_groups(stream, &mut groups)? {
-            Found::All(count) => {
+            PeerGroups::Complete(count) => {
                 groups.truncate(count);
-                return Ok(groups.into_iter().collect());
+                return Ok(groups.into_iter().into_set());
             }
-            Found::More(count) if count > groups.len() && count <= MOST_GROUPS => {
+            PeerGroups::BufferTooSmall(count) if count > groups.len() && count <= MAX_GROUPS => {
                 groups.resize(count, 0);
             }
-            Found::More(_) => return Err(io::ErrorKind::InvalidData.into()),
+            PeerGroups::BufferTooSmall(_) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-enum Found {
-    /// So many were written.
-    All(usize),
-    /// There are so many, and none was written.
-    More(usize),
+enum PeerGroups {
+    /// All groups, this many, were written.
+    Complete(usize),
+    /// There are this many groups, and none was written.
+    BufferTooSmall(usize),
 }
 
 #[allow(unsafe_code, reason = "no crate of ours wraps SO_PEERGROUPS")]
-fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<Found> {
+fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<PeerGroups> {
     let mut length = libc::socklen_t::try_from(size_of_val(groups)).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open for as long as `stream` is borrowed. The
-    // kernel writes at most `length` bytes, which is the size of `groups`, and
-    // then the number of bytes it wrote or needs into `length`.
+    // SAFETY: the descriptor is open while `stream` is borrowed. The kernel writes at most `length`
+    // bytes, which is the size of `groups`, and then stores in `length` the number of bytes that it
+    // wrote or needs.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -75,11 +75,11 @@ fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<Fo
     };
     let count = length as usize / size_of::<libc::gid_t>();
     if result == 0 {
-        return Ok(Found::All(count));
+        return Ok(PeerGroups::Complete(count));
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::ERANGE) {
-        Ok(Found::More(count))
+        Ok(PeerGroups::BufferTooSmall(count))
     } else {
         Err(error)
     }
@@ -88,18 +88,18 @@ fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<Fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::users::System;
+    use crate::host::users::SystemNameService;
 
     #[test]
-    fn a_peer_is_known_by_uid_and_groups() {
+    fn peer_has_uid_and_groups() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()
             .unwrap();
         let caller = runtime.block_on(async {
             let (ours, _theirs) = UnixStream::pair().unwrap();
-            let users = Users::new(System::here());
-            caller(&ours, &users).unwrap()
+            let users = Users::new(SystemNameService::for_this_host());
+            identify(&ours, &users).unwrap()
         });
         assert_eq!(caller.uid, rustix::process::geteuid().as_raw());
         let mut groups: BTreeSet<u32> = rustix::process::getgroups()

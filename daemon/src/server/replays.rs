@@ -1,79 +1,79 @@
-//! Where rules are tried on the past: on one thread for plain users and one for those who
-//! run the box, one after the other on each.
+//! The threads on which rules are replayed on the past: one for plain users and one for operators,
+//! admins and root; each runs one replay after the other.
 //!
-//! What a replay needs is tens of megabytes for a while. On threads that take turns each
-//! would keep its own (glibc gives every thread an arena), and the daemon would hold the
-//! sum of them. Two, so that no plain user's replay, of a minute maybe, is in an admin's
-//! way; and so two children that try rules at most.
+//! A replay needs tens of megabytes for a while. On a pool of threads each thread would keep that
+//! much (glibc gives every thread an arena), and the daemon would hold the sum. There are two
+//! threads so that the replay of a plain user, which may take a minute, never delays an admin; this
+//! also limits the children that try rules to two.
 
-use super::turns::{Turn, Turns};
+use super::fair_queue::{FairQueue, QueuePermit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Work for the thread.
-type Work = Box<dyn FnOnce() + Send>;
+type ReplayWork = Box<dyn FnOnce() + Send>;
 
-/// Gives turns to whoever tries rules. Clones give the same.
+/// Queues the replays of all callers. Clones share the queues.
 #[derive(Clone)]
-pub(crate) struct Replays {
-    pub(super) turns: Turns,
-    pub(super) of_plain: Lane,
-    pub(super) of_privileged: Lane,
+pub(crate) struct ReplayThreads {
+    pub(super) queue: FairQueue,
+    pub(super) plain: ReplayThread,
+    pub(super) privileged: ReplayThread,
 }
 
-/// A thread, and whose turn it is on it. Clones are the same.
+/// A thread and its waiting queue. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Lane {
-    only: Arc<Semaphore>,
-    thread: Arc<Mutex<Option<Sender<Work>>>>,
+pub(crate) struct ReplayThread {
+    semaphore: Arc<Semaphore>,
+    thread: Arc<Mutex<Option<Sender<ReplayWork>>>>,
 }
 
-impl Default for Replays {
+impl Default for ReplayThreads {
     fn default() -> Self {
-        let lane = || Lane {
-            only: Arc::new(Semaphore::new(1)),
+        let lane = || ReplayThread {
+            semaphore: Arc::new(Semaphore::new(1)),
             thread: Arc::default(),
         };
         Self {
-            turns: Turns::default(),
-            of_plain: lane(),
-            of_privileged: lane(),
+            queue: FairQueue::default(),
+            plain: lane(),
+            privileged: lane(),
         }
     }
 }
 
-/// The thread is one's own as long as this is not dropped.
-pub(super) type Only = (Turn, Option<OwnedSemaphorePermit>);
+/// The caller has the thread to itself until this is dropped.
+pub(super) type ThreadPermit = (QueuePermit, Option<OwnedSemaphorePermit>);
 
-impl Lane {
-    /// Waits until the thread is free for whoever has this turn.
-    pub(super) async fn only(&self, turn: Turn) -> Only {
+impl ReplayThread {
+    /// Waits until the thread is free.
+    pub(super) async fn acquire(&self, turn: QueuePermit) -> ThreadPermit {
         // It is never closed.
-        (turn, Arc::clone(&self.only).acquire_owned().await.ok())
+        (turn, Arc::clone(&self.semaphore).acquire_owned().await.ok())
     }
 
-    /// Does it on the thread; `None` where there is none, or it broke off.
+    /// Runs the work on the thread; `None` if the thread cannot be started or the work panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, doing) = oneshot::channel();
         let work = move || {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = done.send(work());
         };
-        self.give(Box::new(work))?;
+        self.send(Box::new(work))?;
         doing.await.ok()
     }
 
-    fn give(&self, work: Work) -> Option<()> {
+    fn send(&self, work: ReplayWork) -> Option<()> {
         // Nothing panics while it holds this lock.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = match thread.take() {
             Some(sender) => sender,
-            None => started()?,
+            None => spawn_thread()?,
         };
         sender.send(work).ok()?;
         *thread = Some(sender);
@@ -81,9 +81,9 @@ impl Lane {
     }
 }
 
-/// A thread that does what it is given, as long as there may be more.
-fn started() -> Option<Sender<Work>> {
-    let (sender, given) = channel::<Work>();
+/// Starts a thread that runs work until no sender is left.
+fn spawn_thread() -> Option<Sender<ReplayWork>> {
+    let (sender, given) = channel::<ReplayWork>();
     let run = move || {
         for work in given {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {
@@ -95,7 +95,7 @@ fn started() -> Option<Sender<Work>> {
     match thread {
         Ok(_) => Some(sender),
         Err(error) => {
-            tracing::error!(%error, "no thread for a replay");
+            tracing::error!(%error, "cannot start a thread for a replay");
             None
         }
     }
@@ -106,17 +106,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_plain_user_is_in_the_way_of_those_who_run_the_box() {
+    async fn plain_user_never_delays_admins() {
         use futures::FutureExt as _;
         use std::sync::mpsc::channel;
-        let replays = Replays::default();
-        let taken = |lane: &Lane| lane.only(Turns::privileged()).now_or_never();
-        let plain = taken(&replays.of_plain);
-        assert!(plain.is_some() && taken(&replays.of_plain).is_none());
-        assert!(taken(&replays.of_privileged).is_some());
+        let replays = ReplayThreads::default();
+        let taken =
+            |lane: &ReplayThread| lane.acquire(FairQueue::privileged_permit()).now_or_never();
+        let plain = taken(&replays.plain);
+        assert!(plain.is_some() && taken(&replays.plain).is_none());
+        assert!(taken(&replays.privileged).is_some());
         let (go_on, waits) = channel::<()>();
-        let busy = replays.of_plain.run(move || waits.recv().is_err());
-        let admins = replays.of_privileged.run(|| true);
+        let busy = replays.plain.run(move || waits.recv().is_err());
+        let admins = replays.privileged.run(|| true);
         let (admins, busy) = tokio::join!(
             async {
                 let admins = admins.await;
@@ -129,8 +130,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_breaks_off_does_not_keep_others_from_their_turn() {
-        let replays = Replays::default().of_plain;
+    async fn panic_does_not_block_others() {
+        let replays = ReplayThreads::default().plain;
         let broken = replays.run(|| panic!("as a mistake of ours would")).await;
         assert_eq!(broken, None::<()>);
         let named = || std::thread::current().name().map(str::to_owned);

@@ -1,18 +1,17 @@
-//! A snapshot cut into pages that fit a frame, and what this caller may see of
-//! it.
+//! Cuts a snapshot into pages that fit a frame, and hides what this caller may not see.
 
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
-use gpukill_proto::guard::GuardBrief;
+use gpukill_proto::guard::GuardSummary;
+use gpukill_proto::model::{GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::service::SnapshotPage;
-use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 use gpukill_proto::transport::codec::encoded_size;
 
-/// The most bytes of processes on one page. A page has the devices besides,
-/// some hundred bytes each, and a frame takes 4 MiB.
-pub(super) const PAGE: u64 = 64 << 10;
+/// The maximum size of the processes on one page. The page also holds the devices, some hundred
+/// bytes each, and a frame takes 4 MiB.
+pub(super) const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-/// The page that begins with process `start`.
+/// The page that starts with process `start`.
 pub(super) fn page(
     snapshot: &Snapshot,
     start: usize,
@@ -23,13 +22,13 @@ pub(super) fn page(
     let rest = snapshot.processes.get(start..).unwrap_or_default();
     let processes: Vec<GpuProcess> = rest
         .iter()
-        .map(|process| shown_to(caller, roles, process))
+        .map(|process| redact(caller, roles, process))
         .take_while(|process| {
-            size += encoded_size(process).unwrap_or(PAGE);
-            size <= PAGE
+            size += encoded_size(process).unwrap_or(MAX_PAGE_BYTES);
+            size <= MAX_PAGE_BYTES
         })
         .collect();
-    // A process that alone is too large is skipped: it would be for ever.
+    // A process that is too large alone is skipped: it would never fit.
     let taken = processes
         .len()
         .max(usize::from(!rest.is_empty() && processes.is_empty()));
@@ -47,14 +46,14 @@ pub(super) fn page(
     SnapshotPage {
         snapshot,
         next,
-        // Of the whole, and not of a page: whoever asks first gets it.
-        guard: GuardBrief::default(),
-        suspected: Vec::new(),
+        // They concern the whole snapshot and are sent with the first page only.
+        guard: GuardSummary::default(),
+        verdicts: Vec::new(),
     }
 }
 
 /// A process as this caller may see it.
-pub(super) fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess {
+pub(super) fn redact(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess {
     let mut shown = process.clone();
     match check(
         caller,
@@ -77,7 +76,7 @@ pub(super) fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> 
 mod tests {
     use super::*;
     use gpukill_policy::access::LimitGroup;
-    use gpukill_proto::snapshot::DeviceId;
+    use gpukill_proto::model::DeviceId;
     use gpukill_proto::units::Timestamp;
 
     fn process(pid: u32, uid: u32) -> GpuProcess {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn five_thousand_processes_arrive_whole_in_pages_that_fit() {
+    fn five_thousand_processes_fit_pages() {
         let whole = snapshot((1..=5_000).map(|pid| process(pid, 1000)).collect());
         let (mut start, mut pids, mut pages) = (0, Vec::new(), 0);
         loop {
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_behind_the_end_is_an_empty_last_page() {
+    fn start_past_the_end_is_empty() {
         let page = page(
             &snapshot(vec![process(1, 1)]),
             9,
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn others_command_lines_are_hidden_where_the_admin_says_so() {
+    fn commands_of_others_are_hidden() {
         let whole = snapshot(vec![process(1, 1000), process(2, 1001)]);
         let hidden = Roles {
             hide_other_users: true,

@@ -1,15 +1,14 @@
-//! An hour of which the truth is written down, polled by the daemon's own `run` on a
-//! clock that a hand turns, with a restart and a gap in it: what the store says
-//! afterwards is the truth within one sample.
+//! One hour with a known outcome, polled by the `run` of the daemon on a manual clock, with a
+//! restart and a gap: afterwards the store agrees with the outcome to within one sample.
 
 mod script;
 
-mod stage;
+mod fixture;
 
+use fixture::AccountingFixture;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::units::Percent;
-use script::{Load, Task};
-use stage::Stage;
+use script::{ScriptedTask, TaskLoad};
 use std::collections::BTreeMap;
 
 const ANN: u32 = 1001;
@@ -17,9 +16,9 @@ const BOB: u32 = 1002;
 const CID: u32 = 1003;
 const DOT: u32 = 1004;
 
-/// A process on a GPU from one second of the hour to another, and what it does.
-const fn task(pid: u32, uid: u32, gpu: u32, from: u64, until: u64, load: Load) -> Task {
-    Task {
+/// A process that uses a GPU from one second of the hour to another, and its load.
+const fn task(pid: u32, uid: u32, gpu: u32, from: u64, until: u64, load: TaskLoad) -> ScriptedTask {
+    ScriptedTask {
         pid,
         uid,
         gpu,
@@ -30,24 +29,24 @@ const fn task(pid: u32, uid: u32, gpu: u32, from: u64, until: u64, load: Load) -
 }
 
 /// The daemon is off from 1200 to 1230, and hangs from 1800 to 2400.
-const HOUR: &[Task] = &[
-    task(101, ANN, 0, 0, 3_602, Load::Busy),
-    task(102, BOB, 0, 100, 1_700, Load::Idle),
-    // Two of one person on one GPU: the second works until 1000 and then idles.
-    task(103, CID, 1, 300, 900, Load::Busy),
-    task(104, CID, 1, 600, 1_500, Load::BusyUntil(1_000)),
-    task(105, DOT, 1, 1_000, 1_003, Load::Busy),
+const HOUR: &[ScriptedTask] = &[
+    task(101, ANN, 0, 0, 3_602, TaskLoad::Busy),
+    task(102, BOB, 0, 100, 1_700, TaskLoad::Idle),
+    // Two processes of one person on one GPU: the second works until 1000 and then idles.
+    task(103, CID, 1, 300, 900, TaskLoad::Busy),
+    task(104, CID, 1, 600, 1_500, TaskLoad::BusyUntil(1_000)),
+    task(105, DOT, 1, 1_000, 1_003, TaskLoad::Busy),
     // It ends while the daemon hangs.
-    task(106, DOT, 1, 1_650, 2_100, Load::Idle),
-    // Nobody knows whether it works, on a GPU where another does.
-    task(107, DOT, 0, 2_500, 3_602, Load::Unknown),
-    // One ends while the daemon is off, and one begins.
-    task(108, BOB, 1, 1_150, 1_210, Load::Idle),
-    task(109, ANN, 1, 1_220, 1_400, Load::Busy),
+    task(106, DOT, 1, 1_650, 2_100, TaskLoad::Idle),
+    // Its load is unknown, on a GPU that another process uses.
+    task(107, DOT, 0, 2_500, 3_602, TaskLoad::Unknown),
+    // One ends and one starts while the daemon is off.
+    task(108, BOB, 1, 1_150, 1_210, TaskLoad::Idle),
+    task(109, ANN, 1, 1_220, 1_400, TaskLoad::Busy),
 ];
 
-/// Busy, idle and unknown seconds of each person on each GPU: the time they held it,
-/// once, however many processes they had there, while the daemon looked.
+/// Busy, idle and unknown seconds of each person on each GPU: the time the person held it, counted
+/// once however many processes held it, while the daemon polled.
 const PEOPLE: [(u32, u32, [u64; 3]); 7] = [
     // 0–1200, 1230–1800, 2400–3600.
     (ANN, 0, [1_200 + 570 + 1_200, 0, 0]),
@@ -65,7 +64,7 @@ const PEOPLE: [(u32, u32, [u64; 3]); 7] = [
     (DOT, 1, [3, 150, 0]),
 ];
 
-/// Seconds that each process held its GPU, and how it ended.
+/// Seconds that each process held its GPU, and how its run ended.
 const PROCESSES: [(u32, u64, &str); 9] = [
     (101, 2_970, "unseen"),
     (102, 1_570, "ended"),
@@ -81,16 +80,17 @@ const PROCESSES: [(u32, u64, &str); 9] = [
 /// Busy, held, free and unknown seconds of each GPU.
 const GPUS: [[u64; 4]; 2] = [
     [2_970, 0, 0, 0],
-    // Busy 300–1003, 1230–1400; held 1003–1200, 1400–1500, 1650–1800; free 0–300,
-    // 1500–1650, 2400–3600.
+    // Busy 300–1003, 1230–1400; held 1003–1200, 1400–1500, 1650–1800; free 0–300, 1500–1650,
+    // 2400–3600.
     [703 + 170, 197 + 100 + 150, 300 + 150 + 1_200, 0],
 ];
 
 /// The length of a sample.
-const WITHIN: u64 = 10;
+const SAMPLE_SECONDS: u64 = 10;
 
 fn assert_near(found: &[u64], truth: &[u64], what: &str) {
-    let is_near = |(found, truth): (&u64, &u64)| found.abs_diff(truth * 1_000) <= WITHIN * 1_000;
+    let is_near =
+        |(found, truth): (&u64, &u64)| found.abs_diff(truth * 1_000) <= SAMPLE_SECONDS * 1_000;
     assert_eq!(found.len(), truth.len(), "{what}");
     assert!(
         found.iter().zip(truth).all(is_near),
@@ -99,8 +99,8 @@ fn assert_near(found: &[u64], truth: &[u64], what: &str) {
 }
 
 #[test]
-fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
-    let mut stage = Stage::new(HOUR);
+fn sums_match_across_restart_and_gap() {
+    let mut stage = AccountingFixture::new(HOUR);
     stage.start();
     stage.poll_until(1_200);
     stage.stop();
@@ -110,7 +110,7 @@ fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
     stage.hang_until(2_400);
     stage.poll_until(3_600);
     stage.stop();
-    // Long after, so that the last minutes and hours are over.
+    // Long after, so that the last minutes and hours are complete.
     stage.go_to(7_300);
     stage.start();
     stage.hang_until(7_400);
@@ -119,7 +119,7 @@ fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
 
     for (uid, gpu, truth) in PEOPLE {
         let what = format!("user {uid} on GPU {gpu}");
-        assert_near(&stage.shares_of(uid, gpu), &truth, &what);
+        assert_near(&stage.usage_of(uid, gpu), &truth, &what);
     }
     let runs = stage.runs();
     let expected: Vec<_> = PROCESSES.iter().map(|(pid, _, end)| (*pid, *end)).collect();
@@ -131,7 +131,7 @@ fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
     for ((pid, truth, _), run) in PROCESSES.iter().zip(&runs) {
         assert_near(&[run.held_ms], &[*truth], &format!("process {pid}"));
         let task = HOUR.iter().find(|task| task.pid == *pid).unwrap();
-        // It was last seen before the daemon was away.
+        // It was last observed before the daemon was away.
         let last = match task.until {
             1_210 => 1_200,
             2_100 => 1_800,
@@ -139,31 +139,31 @@ fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
             until => until,
         };
         let first = if *pid == 109 { 1_230 } else { task.from };
-        assert!(run.first_at.abs_diff(first) <= WITHIN, "{run:?}");
-        assert!(run.last_at.abs_diff(last) <= WITHIN, "{run:?}");
+        assert!(run.first_at.abs_diff(first) <= SAMPLE_SECONDS, "{run:?}");
+        assert!(run.last_at.abs_diff(last) <= SAMPLE_SECONDS, "{run:?}");
     }
 
-    // Samples, minutes and hours tell of the same time, to the millisecond.
+    // Samples, minutes and hours cover the same time, to the millisecond.
     let held: BTreeMap<(u32, u32), u64> = runs
         .iter()
         .map(|run| ((run.pid, run.gpu), run.held_ms))
         .into_map();
     for table in ["sample", "minute", "hour"] {
-        let told = stage.told_by(table);
-        assert_eq!(told.held, held, "{table}");
+        let totals = stage.table_totals(table);
+        assert_eq!(totals.held, held, "{table}");
         for (gpu, truth) in (0..).zip(&GPUS) {
             let what = format!("GPU {gpu}, by {table}");
-            assert_near(&told.devices[&gpu], truth, &what);
+            assert_near(&totals.devices[&gpu], truth, &what);
         }
     }
     assert_eq!(stage.dropped(), 0);
 }
 
 #[test]
-fn what_the_script_says_is_what_a_poll_sees() {
+fn script_matches_the_polls() {
     let busy = Percent(90);
     let at = |second| {
-        let tasks = HOUR.iter().filter(move |task| task.is_there(second));
+        let tasks = HOUR.iter().filter(move |task| task.is_running(second));
         tasks
             .map(move |task| (task.pid, task.load.at(second).known().copied()))
             .collect::<Vec<_>>()

@@ -1,94 +1,93 @@
-//! What polls: a reader for each vendor, who looks at processes, and the thread that has
-//! them all do it.
+//! Starts polling: a reader for each vendor, the file descriptor scan, and the poll thread.
 
-use super::people::HostPeople;
-use crate::audit::Store;
-use crate::backend::drm::clients::Account;
+use super::person_lookup::HostPersonLookup;
+use crate::backend::drm::clients::ProcessAccount;
 use crate::backend::{self, Roots};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::gather::Gatherer;
+use crate::fd_scan::{FdScanHandle, PersonMapping};
+use crate::full_scan::{FullScan, new_full_scan};
 use crate::guard::Guard;
-use crate::heap::Trim;
-use crate::holders::{Holders, Persons};
-use crate::host::accounts::Accounts;
-use crate::host::commands::Commands;
-use crate::host::connections::Connections;
-use crate::host::containers::Containers;
-use crate::host::process::Processes;
+use crate::heap::TrimSchedule;
+use crate::host::accounts::SlurmAccounts;
+use crate::host::commands::CommandLineCache;
+use crate::host::containers::ContainerCache;
+use crate::host::process::ProcessReader;
+use crate::host::sockets::SocketWatcher;
 use crate::host::users::Users;
-use crate::look::{Look, look};
-use crate::poller::{Event, Poller};
+use crate::poll::{PastUseQuery, PollSources, SnapshotBuilder};
+use crate::poller::{Poller, PollerEvent};
 use crate::quiesce::Quiesce;
 use crate::rogue::Rogue;
-use crate::state::{self, Wanted};
-use crate::tick::{History, Sources, Ticker};
-use gpukill_proto::snapshot::DeviceId;
+use crate::sampler::Sampler;
+use crate::state::{self, HolderDemand};
+use crate::store::Store;
+use gpukill_proto::model::DeviceId;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-/// What a poll asks besides its own, and whom it is given to.
-pub(super) struct Others {
-    /// What this box is called.
+/// The parts that a poll reads from and publishes to.
+pub(super) struct PollingParts {
+    /// The name of this host.
     pub(super) host: String,
     pub(super) users: Users,
-    pub(super) connections: Arc<Connections>,
+    pub(super) connections: Arc<SocketWatcher>,
     pub(super) store: Store,
-    pub(super) history: History,
+    pub(super) history: PastUseQuery,
     pub(super) guard: Guard,
     pub(super) rogue: Rogue,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Polls that go on until they are told to stop.
-pub(super) struct Polling {
-    pub(super) events: mpsc::Sender<Event>,
-    /// Says when the last one has ended.
-    pub(super) ended: mpsc::Receiver<()>,
-    /// What the last one has published.
-    pub(super) published: state::Reader,
-    pub(super) look: Look,
+/// The running poll thread.
+pub(super) struct PollingHandle {
+    pub(super) events: mpsc::Sender<PollerEvent>,
+    /// Receives a message when the last poll has ended.
+    pub(super) stopped: mpsc::Receiver<()>,
+    /// The result of the last poll.
+    pub(super) published: state::SnapshotReader,
+    pub(super) full_scan: FullScan,
     pub(super) quiesce: Quiesce,
 }
 
-/// Has the poller drop devices that are gone.
-pub(super) fn forget(
-    events: &mpsc::Sender<Event>,
+/// A function that makes the poller drop devices that are gone.
+pub(super) fn forget_devices_fn(
+    events: &mpsc::Sender<PollerEvent>,
 ) -> impl Fn(Vec<DeviceId>) + Send + Sync + 'static {
     let events = events.clone();
     move |devices| {
         // A poller that has ended publishes nothing more.
-        let _ = events.send(Event::Forget(devices));
+        let _ = events.send(PollerEvent::ForgetDevices(devices));
     }
 }
 
-/// Has the next poll begin at once.
-pub(super) fn hurry(events: &mpsc::Sender<Event>) -> impl Fn() + Send + Sync + 'static {
+/// A function that starts the next poll at once.
+pub(super) fn poll_now_fn(events: &mpsc::Sender<PollerEvent>) -> impl Fn() + Send + Sync + 'static {
     let events = events.clone();
     move || {
-        // A poller that has ended publishes nothing more, and has let go of everything.
-        let _ = events.send(Event::Hurry);
+        // A poller that has ended publishes nothing more and has released everything.
+        let _ = events.send(PollerEvent::PollNow);
     }
 }
 
-/// Starts it.
+/// Starts the poll thread.
 ///
 /// # Errors
-/// When the system gives no thread.
-pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Polling> {
-    let (events, received) = mpsc::channel::<Event>();
+/// If a thread cannot be started.
+pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Result<PollingHandle> {
+    let (events, received) = mpsc::channel::<PollerEvent>();
     let procfs = &config.backends.procfs_root;
     let roots = Roots {
         sysfs: config.backends.sysfs_root.clone(),
         procfs: procfs.clone(),
         host: config.backends.host_root.clone(),
-        people: Arc::new(HostPeople(others.users.clone())),
+        people: Arc::new(HostPersonLookup(others.users.clone())),
     };
     let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
-    let quiesce = Quiesce::new(hurry(&events));
-    let holders = Holders::start_among(procfs, persons(&roots))?;
+    let quiesce = Quiesce::new(poll_now_fn(&events));
+    let holders = FdScanHandle::start_with_persons(procfs, person_mapping(&roots))?;
     let late = events.clone();
-    let readers = backend::wanted::start(
+    let readers = backend::configured::start_backends(
         &config.backends.enabled,
         &config.backends.nvidia_library,
         &roots,
@@ -96,77 +95,77 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
         &holders,
         move || {
             // A poller that has ended needs no answers.
-            let _ = late.send(Event::Late);
+            let _ = late.send(PollerEvent::LateAnswer);
         },
     )?;
-    let wanted = Wanted::default();
-    let look = look(
+    let wanted = HolderDemand::default();
+    let look = new_full_scan(
         holders.clone(),
         wanted.clone(),
         published.clone(),
-        hurry(&events),
+        poll_now_fn(&events),
     );
     let poller = Poller {
-        ticker: Ticker::new(
+        snapshot_builder: SnapshotBuilder::new(
             readers,
             roots,
-            Sources {
-                holders,
-                processes: processes(config),
+            PollSources {
+                fd_scan: holders,
+                processes: process_reader(config),
                 users: others.users,
                 connections: others.connections,
             },
             others.history,
             Arc::clone(&published.borrow().snapshot),
         ),
-        gatherer: Gatherer::new(procfs.clone()),
+        sampler: Sampler::new(procfs.clone()),
         publisher,
         store: others.store,
         guard: others.guard,
         rogue: others.rogue,
         clock: others.clock,
         config: Arc::clone(config),
-        amiss: None,
-        wanted,
+        settings_fault: None,
+        holder_demand: wanted,
         slowest: None,
-        trim: Trim::default(),
+        trim: TrimSchedule::default(),
     };
     let (end, ended) = mpsc::channel();
     std::thread::Builder::new()
         .name("poll".into())
         .spawn(move || {
             poller.run(&received);
-            // The other end may have stopped waiting.
+            // The receiver may have stopped waiting.
             let _ = end.send(());
         })?;
-    Ok(Polling {
+    Ok(PollingHandle {
         events,
-        ended,
+        stopped: ended,
         published,
-        look,
+        full_scan: look,
         quiesce,
     })
 }
 
-/// The persons behind users of this host, as far as they are known.
-fn persons(roots: &Roots) -> Persons {
+/// Maps the users of this host to persons, as far as they are known.
+fn person_mapping(roots: &Roots) -> PersonMapping {
     let people = Arc::clone(&roots.people);
     Box::new(move |user| {
-        let account = Account { user, slice: None };
+        let account = ProcessAccount { user, slice: None };
         people.person(account).unwrap_or(user)
     })
 }
 
-fn processes(config: &Config) -> Processes {
-    let containers = Containers::new(
+fn process_reader(config: &Config) -> ProcessReader {
+    let containers = ContainerCache::new(
         config.backends.host_root.clone(),
         &config.access.owner_label,
     );
-    Processes::new(
+    ProcessReader::new(
         config.backends.procfs_root.clone(),
-        Commands::new(),
+        CommandLineCache::new(),
         containers,
-        Accounts::new(),
+        SlurmAccounts::new(),
         config.backends.host_root.clone(),
     )
 }

@@ -1,82 +1,83 @@
-//! Settings, when the daemon starts and when it is told to read them again.
+//! Loads the settings at the start and on a reload.
 
 use crate::args::Args;
-use crate::audit::{Event as Recorded, Keep, Store};
-use crate::catalogue::tell;
-use crate::config::{self, Config, Scope};
-use crate::faults::FaultCause;
-use crate::poller::Event;
+use crate::config::{self, Config, DaemonScope};
+use crate::fault_tracker::FaultCause;
+use crate::log_events::event;
+use crate::poller::PollerEvent;
+use crate::store::{RecordedEvent as Recorded, Retention, Store};
 use crate::systemd;
-use gpukill_proto::settings::Mistake;
-use gpukill_proto::snapshot::FaultCode;
+use gpukill_proto::model::FaultCode;
+use gpukill_proto::settings::SettingMistake;
 use std::sync::Arc;
 use std::sync::mpsc;
 use tokio::sync::watch;
 
-/// SIGHUP: bad settings keep the old ones and say so. `started` are those that the
-/// daemon has been started with.
+/// Handles SIGHUP: invalid settings keep the old ones, with a log entry. `started` are the settings
+/// that the daemon was started with.
 pub(super) fn reload(
     args: &Args,
     started: &Config,
     current: &watch::Sender<Arc<Config>>,
-    events: &mpsc::Sender<Event>,
+    events: &mpsc::Sender<PollerEvent>,
     store: &Store,
 ) {
-    systemd::reloading();
-    match settings(args) {
+    systemd::notify_reloading();
+    match load_settings(args) {
         Ok(new) => {
-            let waiting = waiting(started, &new);
+            let waiting = restart_warning(started, &new);
             if let Some(waiting) = &waiting {
                 tracing::warn!("{waiting}");
             }
             let fault = waiting.map(|what| FaultCause::new(FaultCode::RestartNeeded, what));
             let new = Arc::new(new);
-            store.keep(keep(&new));
+            store.set_retention(retention(&new));
             store.record(Recorded::Settings(new.document().to_string()));
             // A poller that has ended needs no settings.
-            let _ = events.send(Event::Reload(Arc::clone(&new), fault));
+            let _ = events.send(PollerEvent::Reload(Arc::clone(&new), fault));
             current.send_replace(new);
-            tell!(SettingsReloaded);
+            event!(SettingsReloaded);
         }
         Err(invalid) => {
-            let what = refused(invalid.mistakes.len());
+            let what = rejected_fault(invalid.mistakes.len());
             let fault = FaultCause::new(FaultCode::SettingsMistaken, what);
-            let _ = events.send(Event::Refused(fault));
+            let _ = events.send(PollerEvent::ReloadRejected(fault));
             for line in invalid.to_string().lines() {
-                tell!(SettingsRefused, mistake = line);
+                event!(SettingsRefused, mistake = line);
             }
         }
     }
-    systemd::ready();
+    systemd::notify_ready();
 }
 
-/// What is told of settings that hold after a restart only.
-fn waiting(started: &Config, new: &Config) -> Option<String> {
-    let keys = new.waiting(started);
+/// The warning about settings that take effect only after a restart.
+fn restart_warning(started: &Config, new: &Config) -> Option<String> {
+    let keys = new.restart_keys(started);
     (!keys.is_empty()).then(|| {
         let keys = keys.join(", ");
-        format!("changed, and held from the next start on: {keys}: systemctl restart gpukilld")
+        format!("changed, and applied at the next start: {keys}: systemctl restart gpukilld")
     })
 }
 
-/// What is told of a file that is not taken. What it says is the admin's, and the
-/// journal's.
-fn refused(mistakes: usize) -> String {
-    format!("mistakes in the settings: {mistakes}; those of before hold: gpukilld --check-config")
+/// The fault for rejected settings. The mistakes themselves are only for the admin and the journal.
+fn rejected_fault(mistakes: usize) -> String {
+    format!(
+        "mistakes in the settings: {mistakes}; the previous settings stay: gpukilld --check-config"
+    )
 }
 
-/// The settings, from file and environment.
+/// Loads the settings from file and environment.
 ///
 /// # Errors
-/// Every mistake in them.
-pub(super) fn settings(args: &Args) -> Result<Config, config::Invalid> {
+/// All mistakes in them.
+pub(super) fn load_settings(args: &Args) -> Result<Config, config::ConfigError> {
     let (mut environment, mut unreadable) = (Vec::new(), Vec::new());
     for (name, value) in std::env::vars_os() {
-        let shown = gpukill_proto::text::visible(name.as_encoded_bytes(), 80);
+        let shown = gpukill_proto::text::sanitize(name.as_encoded_bytes(), 80);
         match (name.into_string(), value.into_string()) {
             (Ok(name), Ok(value)) => environment.push((name, value)),
-            // Left out, it would be a silent default.
-            _ if shown.starts_with(config::PREFIX) => unreadable.push(Mistake {
+            // Ignoring it would be a silent default.
+            _ if shown.starts_with(config::ENVIRONMENT_PREFIX) => unreadable.push(SettingMistake {
                 line: None,
                 what: format!("{shown}: is not valid UTF-8"),
             }),
@@ -84,9 +85,9 @@ pub(super) fn settings(args: &Args) -> Result<Config, config::Invalid> {
         }
     }
     let scope = if args.user {
-        Scope::Personal
+        DaemonScope::Personal
     } else {
-        Scope::Box
+        DaemonScope::Host
     };
     let loaded = config::load(args.config.as_deref(), scope, &environment);
     if unreadable.is_empty() {
@@ -97,8 +98,8 @@ pub(super) fn settings(args: &Args) -> Result<Config, config::Invalid> {
     Err(invalid)
 }
 /// How long each kind of history is kept.
-pub(super) fn keep(config: &Config) -> Keep {
-    Keep {
+pub(super) fn retention(config: &Config) -> Retention {
+    Retention {
         samples: config.audit.keep_samples,
         minutes: config.audit.keep_minutes,
         hours: config.audit.keep_hours,

@@ -1,4 +1,4 @@
-//! Texts on real terminals, and on what only looks like one.
+//! Tests with real terminals, and with files that only look like terminals.
 
 use super::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A terminal of ours that takes messages, and changes nothing of what is written to it.
-struct Terminal {
+/// A terminal of the test that accepts messages and does not change the text.
+struct TestTerminal {
     far: File,
     near: File,
     path: PathBuf,
 }
 
-impl Terminal {
+impl TestTerminal {
     fn new() -> Self {
         let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&far).unwrap();
@@ -52,16 +52,16 @@ impl Terminal {
         std::fs::set_permissions(&self.path, Permissions::from_mode(mode)).unwrap();
     }
 
-    fn says_that_it_is_utf8(&self) {
+    fn enable_utf8(&self) {
         let mut settings = tcgetattr(&self.near).unwrap();
         settings.input_modes.insert(InputModes::IUTF8);
         tcsetattr(&self.near, OptionalActions::Now, &settings).unwrap();
     }
 
-    /// Writes until no more fits.
+    /// Writes until it is full.
     fn fill(&self) {
-        // The kernel moves what is written to the far side, in its own time, until that
-        // has all that it takes: a page but one byte (n_tty.c of Linux).
+        // The kernel moves data to the master side asynchronously, until that side is full: a page
+        // minus one byte (n_tty.c of Linux).
         while ioctl_fionread(&self.far).unwrap() < 4_095 {
             self.fill_for_now();
         }
@@ -77,7 +77,7 @@ impl Terminal {
         assert_eq!(blocks.kind(), std::io::ErrorKind::WouldBlock);
     }
 
-    /// All that is shown on it.
+    /// All text that it shows.
     fn shown(mut self) -> String {
         const END: &str = "-- the end";
         (&self.near).write_all(END.as_bytes()).unwrap();
@@ -95,67 +95,73 @@ impl Terminal {
     }
 }
 
-/// Whose the terminals are that we open.
+/// The owner of the test's terminals.
 fn us() -> u32 {
     getuid().as_raw()
 }
 
-/// What it comes to; fails where it waits for something.
+/// The result of the call; fails when the call blocks.
 fn at_once<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, done) = channel();
     std::thread::spawn(move || sender.send(what()));
     done.recv_timeout(PATIENCE).expect("it blocks")
 }
 
-fn write_at_once(path: &Path, uid: u32, text: &str) -> Option<Kind> {
+fn write_at_once(path: &Path, uid: u32, text: &str) -> Option<TerminalKind> {
     let (path, text) = (path.to_owned(), text.to_owned());
-    at_once(move || write(&path, uid, &text))
+    at_once(move || write_message(&path, uid, &text))
 }
 
 #[test]
-fn a_text_has_lines_of_its_own_on_a_terminal() {
-    let terminal = Terminal::new();
+fn text_is_on_lines_of_its_own() {
+    let terminal = TestTerminal::new();
     assert_eq!(
-        write(&terminal.path, us(), "one\ntwo\n"),
-        Some(Kind::Pseudo)
+        write_message(&terminal.path, us(), "one\ntwo\n"),
+        Some(TerminalKind::Pseudo)
     );
     assert_eq!(terminal.shown(), "\r\none\r\ntwo\r\n");
 }
 
 #[test]
-fn no_control_character_passes_and_utf8_only_where_it_is_understood() {
+fn control_characters_do_not_pass() {
     let text = "a\u{1b}[31m\r\u{7}\u{9b}b\tc…\u{db}\n";
-    let plain = Terminal::new();
-    assert_eq!(write(&plain.path, us(), text), Some(Kind::Pseudo));
+    let plain = TestTerminal::new();
+    assert_eq!(
+        write_message(&plain.path, us(), text),
+        Some(TerminalKind::Pseudo)
+    );
     assert_eq!(plain.shown(), "\r\na?[31m???b?c??\r\n");
-    let utf8 = Terminal::new();
-    utf8.says_that_it_is_utf8();
-    assert_eq!(write(&utf8.path, us(), text), Some(Kind::Pseudo));
+    let utf8 = TestTerminal::new();
+    utf8.enable_utf8();
+    assert_eq!(
+        write_message(&utf8.path, us(), text),
+        Some(TerminalKind::Pseudo)
+    );
     assert_eq!(utf8.shown(), "\r\na?[31m???b?c…\u{db}\r\n");
 }
 
 #[test]
-fn whoever_takes_no_messages_gets_none() {
-    let terminal = Terminal::new();
+fn closed_terminal_gets_no_message() {
+    let terminal = TestTerminal::new();
     terminal.mode(0o600);
-    assert_eq!(write(&terminal.path, us(), "one"), None);
-    // Others' right to write is not what mesg(1) is about.
+    assert_eq!(write_message(&terminal.path, us(), "one"), None);
+    // The write permission of others is irrelevant to mesg(1).
     terminal.mode(0o602);
-    assert_eq!(write(&terminal.path, us(), "two"), None);
+    assert_eq!(write_message(&terminal.path, us(), "two"), None);
     assert_eq!(terminal.shown(), "");
 }
 
 #[test]
-fn nobody_reads_what_another_is_told() {
-    let terminal = Terminal::new();
-    assert_eq!(write(&terminal.path, us() + 1, "one"), None);
-    let all = Terminals::among(std::iter::once(terminal.path.clone()));
+fn other_users_read_nothing() {
+    let terminal = TestTerminal::new();
+    assert_eq!(write_message(&terminal.path, us() + 1, "one"), None);
+    let all = UserTerminals::from_paths(std::iter::once(terminal.path.clone()));
     assert_eq!(all.write(us() + 1, "two"), 0);
-    // Whose it is may have changed since the look.
+    // The owner may have changed since the check.
     if getuid().is_root() {
         chown(&terminal.path, Some(4_242), None).unwrap();
         assert_eq!(all.write(us(), "three"), 0);
-        let all = Terminals::among(std::iter::once(terminal.path.clone()));
+        let all = UserTerminals::from_paths(std::iter::once(terminal.path.clone()));
         assert_eq!(all.write(us(), "four"), 0);
         assert_eq!(all.write(4_242, "five"), 1);
         assert_eq!(terminal.shown(), "\r\nfive\r\n");
@@ -165,19 +171,19 @@ fn nobody_reads_what_another_is_told() {
 }
 
 #[test]
-fn a_terminal_that_nobody_reads_is_not_waited_for() {
-    let terminal = Terminal::new();
+fn unread_terminal_is_not_waited_for() {
+    let terminal = TestTerminal::new();
     terminal.fill();
     assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
 }
 
 #[test]
-fn nor_is_one_on_which_a_program_waits() {
-    let terminal = Terminal::new();
+fn blocked_terminal_is_not_waited_for() {
+    let terminal = TestTerminal::new();
     terminal.fill();
     let mut writer = OpenOptions::new().write(true).open(&terminal.path).unwrap();
     let (sender, thread) = channel();
-    // It holds the kernel's lock of the terminal while it waits, until nobody can read.
+    // The blocked program holds the kernel's lock of the terminal until its output is read.
     let writes = std::thread::spawn(move || {
         let own = std::fs::read_link("/proc/thread-self").unwrap();
         sender
@@ -192,46 +198,49 @@ fn nor_is_one_on_which_a_program_waits() {
     }
     assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
     drop(terminal);
-    assert!(writes.join().unwrap(), "it did not wait");
+    assert!(writes.join().unwrap(), "the client did not wait");
 }
 
 #[test]
-fn nor_is_one_that_somebody_has_stopped() {
-    let terminal = Terminal::new();
+fn stopped_terminal_is_not_waited_for() {
+    let terminal = TestTerminal::new();
     tcflow(&terminal.near, Action::OOff).unwrap();
     assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
     tcflow(&terminal.near, Action::OOn).unwrap();
-    assert_eq!(write(&terminal.path, us(), "two"), Some(Kind::Pseudo));
+    assert_eq!(
+        write_message(&terminal.path, us(), "two"),
+        Some(TerminalKind::Pseudo)
+    );
     assert_eq!(terminal.shown(), "\r\ntwo\r\n");
 }
 
 #[test]
-fn a_part_of_a_text_is_none() {
-    let terminal = Terminal::new();
+fn partial_write_does_not_count() {
+    let terminal = TestTerminal::new();
     let long = "x".repeat(1 << 20);
     assert_eq!(write_at_once(&terminal.path, us(), &long), None);
 }
 
 #[test]
-fn a_terminal_that_is_gone_or_not_yet_there_is_none() {
+fn missing_terminal_does_not_count() {
     let locked = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     let name = ptsname(&locked, Vec::new()).unwrap();
     assert_eq!(
         write_at_once(Path::new(name.to_str().unwrap()), us(), "one"),
         None
     );
-    let Terminal { far, near, path } = Terminal::new();
-    let all = Terminals::among(std::iter::once(path.clone()));
+    let TestTerminal { far, near, path } = TestTerminal::new();
+    let all = UserTerminals::from_paths(std::iter::once(path.clone()));
     drop((far, near));
     assert_eq!(all.write(us(), "two"), 0);
 }
 
 #[test]
-fn what_only_has_the_name_of_a_terminal_is_none() {
+fn non_terminal_is_not_written_to() {
     let directory = TempDir::new().unwrap();
     let pts = directory.path().join("pts");
     std::fs::create_dir(&pts).unwrap();
-    let terminal = Terminal::new();
+    let terminal = TestTerminal::new();
     symlink(&terminal.path, pts.join("0")).unwrap();
     std::fs::write(pts.join("1"), "a file").unwrap();
     std::fs::set_permissions(pts.join("1"), Permissions::from_mode(0o620)).unwrap();
@@ -240,9 +249,9 @@ fn what_only_has_the_name_of_a_terminal_is_none() {
     std::fs::create_dir(pts.join("3")).unwrap();
     symlink("nowhere", pts.join("4")).unwrap();
     symlink(&terminal.path, directory.path().join("tty1")).unwrap();
-    let all = Terminals::below(directory.path());
-    assert_eq!(all.of, BTreeMap::new());
-    // Nor where it was a terminal at the look.
+    let all = UserTerminals::find_in(directory.path());
+    assert_eq!(all.by_uid, BTreeMap::new());
+    // The same where it was a terminal when it was checked.
     let names = ["pts/0", "pts/1", "pts/2", "pts/3", "pts/4", "tty1"];
     for name in names {
         assert_eq!(
@@ -250,7 +259,7 @@ fn what_only_has_the_name_of_a_terminal_is_none() {
             None
         );
     }
-    // With a reader a fifo opens.
+    // With a reader a FIFO opens.
     let mut reader = OpenOptions::new();
     reader.read(true);
     reader.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
@@ -264,7 +273,7 @@ fn what_only_has_the_name_of_a_terminal_is_none() {
 }
 
 #[test]
-fn other_devices_are_not_even_opened() {
+fn other_devices_are_not_opened() {
     let others = [
         "/dev/ptmx",
         "/dev/pts/ptmx",
@@ -272,23 +281,26 @@ fn other_devices_are_not_even_opened() {
         "/dev/null",
         "/dev/full",
     ];
-    let all = Terminals::among(others.into_iter().map(PathBuf::from));
-    assert_eq!(all.of, BTreeMap::new());
+    let all = UserTerminals::from_paths(others.into_iter().map(PathBuf::from));
+    assert_eq!(all.by_uid, BTreeMap::new());
     for path in others {
         assert_eq!(write_at_once(Path::new(path), us(), "one"), None, "{path}");
     }
-    assert_eq!(Terminals::below(Path::new("/nowhere")).of, BTreeMap::new());
+    assert_eq!(
+        UserTerminals::find_in(Path::new("/nowhere")).by_uid,
+        BTreeMap::new()
+    );
 }
 
 #[test]
-fn a_terminal_has_a_number_for_its_name() {
+fn terminal_names_are_numbers() {
     let directory = TempDir::new().unwrap();
     let pts = directory.path().join("pts");
     std::fs::create_dir(&pts).unwrap();
     for name in ["0", "71", "ptmx", "-1", "1a", "٣", "12345678901"] {
         std::fs::write(pts.join(name), "").unwrap();
     }
-    let mut found = candidates(directory.path());
+    let mut found = candidate_paths(directory.path());
     found.sort_unstable();
     let mut expected = vec![pts.join("0"), pts.join("71")];
     expected.extend((1..=63).map(|number| directory.path().join(format!("tty{number}"))));
@@ -297,16 +309,16 @@ fn a_terminal_has_a_number_for_its_name() {
 }
 
 #[test]
-fn terminals_are_known_by_the_numbers_of_their_devices() {
+fn kinds_follow_device_numbers() {
     let cases = [
-        ((136, 0), Some(Kind::Pseudo)),
-        ((143, 1_048_575), Some(Kind::Pseudo)),
-        ((4, 1), Some(Kind::Console)),
-        ((4, 63), Some(Kind::Console)),
-        // Whichever console is shown, and serial lines.
+        ((136, 0), Some(TerminalKind::Pseudo)),
+        ((143, 1_048_575), Some(TerminalKind::Pseudo)),
+        ((4, 1), Some(TerminalKind::Console)),
+        ((4, 63), Some(TerminalKind::Console)),
+        // The active console, and serial lines.
         ((4, 0), None),
         ((4, 64), None),
-        // The far sides, what a process calls its own, /dev/ptmx, /dev/null, a watchdog.
+        // Master sides, /dev/tty, /dev/ptmx, /dev/null, a watchdog.
         ((128, 0), None),
         ((135, 0), None),
         ((144, 0), None),
@@ -316,14 +328,14 @@ fn terminals_are_known_by_the_numbers_of_their_devices() {
         ((10, 130), None),
     ];
     for ((major, minor), expected) in cases {
-        assert_eq!(kind_of(major, minor), expected, "{major}:{minor}");
+        assert_eq!(kind_from_numbers(major, minor), expected, "{major}:{minor}");
     }
 }
 
 #[test]
-fn of_very_many_terminals_those_are_told_that_were_typed_at_last() {
-    let (one, other) = (Terminal::new(), Terminal::new());
-    let typed = |terminal: &Terminal, seconds| {
+fn latest_terminals_are_chosen() {
+    let (one, other) = (TestTerminal::new(), TestTerminal::new());
+    let typed = |terminal: &TestTerminal, seconds| {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let times = FileTimes::new().set_accessed(at);
         terminal.near.set_times(times).unwrap();
@@ -332,22 +344,22 @@ fn of_very_many_terminals_those_are_told_that_were_typed_at_last() {
     for (first, last) in [(&one, &other), (&other, &one)] {
         typed(first, 1_000_000);
         typed(last, 2_000_000);
-        let all = Terminals::among(paths.into_iter().cloned());
+        let all = UserTerminals::from_paths(paths.into_iter().cloned());
         let expected = vec![last.path.clone(), first.path.clone()];
-        assert_eq!(all.of, BTreeMap::from([(us(), expected)]));
+        assert_eq!(all.by_uid, BTreeMap::from([(us(), expected)]));
     }
     let many = std::iter::repeat_n(one.path.clone(), 100);
-    let all = Terminals::among(std::iter::once(other.path.clone()).chain(many));
-    let expected = vec![one.path.clone(); MOST_OF_ONE];
-    assert_eq!(all.of, BTreeMap::from([(us(), expected)]));
-    // Each takes it: what is not full is told as often.
+    let all = UserTerminals::from_paths(std::iter::once(other.path.clone()).chain(many));
+    let expected = vec![one.path.clone(); MAX_PER_USER];
+    assert_eq!(all.by_uid, BTreeMap::from([(us(), expected)]));
+    // Each takes it: a terminal that is not full gets it again.
     assert_eq!(all.write(us(), "one"), 64);
 }
 
 #[test]
-fn umlauts_are_shown_where_no_byte_of_them_may_be_a_control_character() {
-    // Of these the last two have one: 0x9f and 0x84.
-    let shown = |is_utf8| String::from_utf8(encoded("für später: ßÄ", is_utf8)).unwrap();
+fn umlauts_are_shown_where_safe() {
+    // The last two contain one: 0x9f and 0x84.
+    let shown = |is_utf8| String::from_utf8(encode_message("für später: ßÄ", is_utf8)).unwrap();
     assert_eq!(shown(true), "\r\nfür später: ßÄ\r\n");
     assert_eq!(shown(false), "\r\nfür später: ??\r\n");
 }

@@ -1,15 +1,15 @@
-//! The pages of gpukillctl: one for each command at every depth.
+//! The manual pages of gpukillctl: one for each command at every depth.
 
-use crate::command::{Node, arguments, beginning, commands, exit_status};
+use crate::command::{Node, write_arguments, write_beginning, write_commands, write_exit_status};
 use crate::daemon;
 use crate::reference;
-use crate::roff::{Name, Page, bold, italic, marked, plain};
+use crate::roff::{Page, PageName, bold, italic, plain, with_bold_code};
 use clap::{Command, ValueEnum as _};
 use gpukill_proto::DEFAULT_SOCKET;
 use gpukillctl::args::examples;
 use gpukillctl::exit::{self, Exit};
 
-/// Where the client's settings lie.
+/// The path of the client's settings.
 pub(crate) const SETTINGS: &str = "~/.config/gpukill/config.toml";
 
 /// The whole command line.
@@ -17,57 +17,57 @@ pub(crate) fn command() -> Command {
     gpukillctl::args::command()
 }
 
-/// The whole command line, with all that clap adds to it.
-pub(crate) fn built() -> Command {
+/// The whole command line, with everything that clap adds.
+pub(crate) fn built_command() -> Command {
     let mut command = command();
     command.build();
     command
 }
 
 /// The program's page.
-pub(crate) fn name() -> Name {
-    Name::new("gpukillctl", 1)
+pub(crate) fn name() -> PageName {
+    PageName::new("gpukillctl", 1)
 }
 
 /// All pages.
 pub(crate) fn pages(date: &str) -> Vec<Page> {
-    of(&built(), date)
+    pages_of(&built_command(), date)
 }
 
-/// All pages of a command line that is built.
-pub(crate) fn of(command: &Command, date: &str) -> Vec<Page> {
+/// All pages of a built command line.
+pub(crate) fn pages_of(command: &Command, date: &str) -> Vec<Page> {
     let root = Node::root(command);
     let children = root.children();
     let mut pages = vec![root_page(&root, date)];
-    below(&children, &[&root], date, &mut pages);
+    add_pages(&children, &[&root], date, &mut pages);
     pages
 }
 
-/// The pages of commands that stand side by side, and of all below them. `above` are
-/// those that they stand below, the nearest last.
-fn below(nodes: &[Node<'_>], above: &[&Node<'_>], date: &str, pages: &mut Vec<Page>) {
+/// Adds the pages of sibling commands and of all their subcommands. `above` are their parents,
+/// the nearest last.
+fn add_pages(nodes: &[Node<'_>], above: &[&Node<'_>], date: &str, pages: &mut Vec<Page>) {
     for node in nodes {
         pages.push(page(node, nodes, above, date));
         let above: Vec<&Node<'_>> = above.iter().copied().chain([node]).collect();
-        below(&node.children(), &above, date, pages);
+        add_pages(&node.children(), &above, date, pages);
     }
 }
 
 fn root_page(root: &Node<'_>, date: &str) -> Page {
     let mut page = Page::new(root.page(1), date, &root.about());
-    beginning(&mut page, root);
+    write_beginning(&mut page, root);
     let asks = plain("It asks ") + daemon::name().words() + plain(" over its socket.");
     page.paragraph(&asks);
-    commands(&mut page, root, 1);
-    arguments(&mut page, root, 1);
-    exit_status(&mut page, codes(Exit::value_variants()));
+    write_commands(&mut page, root, 1);
+    write_arguments(&mut page, root, 1);
+    write_exit_status(&mut page, codes(Exit::value_variants()));
     environment(&mut page);
     page.section("FILES");
     let file = plain("Settings in TOML: the keys that ENVIRONMENT names. ")
         + plain("XDG_CONFIG_HOME stands for ~/.config where it is set.");
     page.entry(&italic(SETTINGS), &file);
     page.entry(&italic(DEFAULT_SOCKET), &plain("The daemon's socket."));
-    let mut others: Vec<Name> = root.children().iter().map(|it| it.page(1)).collect();
+    let mut others: Vec<PageName> = root.children().iter().map(|it| it.page(1)).collect();
     others.push(daemon::name());
     page.see_also(&others);
     page
@@ -75,12 +75,12 @@ fn root_page(root: &Node<'_>, date: &str) -> Page {
 
 fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str) -> Page {
     let mut page = Page::new(node.page(1), date, &node.about());
-    beginning(&mut page, node);
-    commands(&mut page, node, 1);
-    arguments(&mut page, node, 1);
+    write_beginning(&mut page, node);
+    write_commands(&mut page, node, 1);
+    write_arguments(&mut page, node, 1);
     let path = node.path.get(1..).unwrap_or_default();
     if !node.command.is_subcommand_required_set() {
-        exit_status(&mut page, codes(exit::of(path)));
+        write_exit_status(&mut page, codes(exit::command_exit_codes(path)));
     }
     let rules = reference::rules_of(&node.path);
     if let Some(rules) = &rules {
@@ -96,10 +96,10 @@ fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str)
         let line = format!("gpukillctl {}", example.line);
         page.entry(
             &bold(&line),
-            &marked(&format!("{}.", capital(example.does))),
+            &with_bold_code(&format!("{}.", capitalize(example.effect))),
         );
     }
-    let mut others: Vec<Name> = above.last().iter().map(|it| it.page(1)).collect();
+    let mut others: Vec<PageName> = above.last().iter().map(|it| it.page(1)).collect();
     others.extend(node.children().iter().map(|it| it.page(1)));
     let beside = siblings.iter().filter(|it| it.path != node.path);
     others.extend(beside.map(|it| it.page(1)));
@@ -108,14 +108,14 @@ fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str)
     page
 }
 
-/// A sentence of words.
-fn capital(words: &str) -> String {
+/// A sentence with a capital letter and a full stop.
+fn capitalize(words: &str) -> String {
     let mut rest = words.chars();
     let first = rest.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(rest).collect()
 }
 
-/// These exit codes, with the words of their definition.
+/// These exit codes, with the texts of their definition.
 pub(crate) fn codes(exits: &[Exit]) -> impl Iterator<Item = (u8, String)> {
     exits.iter().map(|exit| {
         let value = exit.to_possible_value();
@@ -130,8 +130,8 @@ fn environment(page: &mut Page) {
         + italic(SETTINGS)
         + plain(", that over the default.");
     page.paragraph(&order);
-    for told in gpukillctl::told() {
-        let mut words = marked(told.help) + plain(" Key: ") + bold(told.key);
+    for told in gpukillctl::setting_docs() {
+        let mut words = with_bold_code(told.help) + plain(" Key: ") + bold(told.key);
         if !told.default.is_empty() {
             let default = told.default.trim_matches('"');
             words = words + plain(&format!(" [default: {default}]"));

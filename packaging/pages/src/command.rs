@@ -1,18 +1,18 @@
-//! What every program's page takes from its command line: how it is called, and its
-//! arguments, options and commands. Nothing that the help hides is told.
+//! The parts of a page that come from the command line: synopsis, arguments, options and
+//! commands. Hidden parts are left out.
 
-use crate::roff::{Name, Page, Words, bold, italic, joined, marked, plain};
+use crate::roff::{Page, PageName, RoffText, bold, italic, join, plain, with_bold_code};
 use clap::{Arg, Command};
 
-/// clap makes this command itself; the manual is what it shows.
+/// clap's own command, which has no page: the manual takes its place.
 const HELP: &str = "help";
 
-/// One command of a tree, and how one gets to it.
+/// A command and its path in the tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
     /// The names from the program's on: `["gpukillctl", "guard", "user"]`.
     pub path: Vec<&'a str>,
-    /// Its definition, built.
+    /// The built definition.
     pub command: &'a Command,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Node<'a> {
         Self { path, command }
     }
 
-    /// The commands right below it, as the help orders them.
+    /// The direct subcommands, in the order of the help.
     pub(crate) fn children(&self) -> Vec<Self> {
         let shown = self.command.get_subcommands();
         let shown = shown.filter(|it| !it.is_hide_set() && it.get_name() != HELP);
@@ -38,20 +38,20 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    /// Its page.
-    pub(crate) fn page(&self, section: u8) -> Name {
-        Name::new(self.path.join("-"), section)
+    /// The page of the command.
+    pub(crate) fn page(&self, section: u8) -> PageName {
+        PageName::new(self.path.join("-"), section)
     }
 
-    /// What it is for, in one sentence.
+    /// The description, in one sentence.
     pub(crate) fn about(&self) -> String {
         let about = self.command.get_about();
         about.map(ToString::to_string).unwrap_or_default()
     }
 }
 
-/// SYNOPSIS and DESCRIPTION.
-pub(crate) fn beginning(page: &mut Page, node: &Node<'_>) {
+/// Writes SYNOPSIS and DESCRIPTION.
+pub(crate) fn write_beginning(page: &mut Page, node: &Node<'_>) {
     page.section("SYNOPSIS");
     let called = node.path.join(" ");
     let usage = node.command.clone().render_usage().to_string();
@@ -61,23 +61,26 @@ pub(crate) fn beginning(page: &mut Page, node: &Node<'_>) {
     }
     page.section("DESCRIPTION");
     let about = node.about();
-    page.paragraph(&(marked(about.trim_end_matches('.')) + plain(".")));
+    page.paragraph(&(with_bold_code(about.trim_end_matches('.')) + plain(".")));
 }
 
-/// COMMANDS, where there are any.
-pub(crate) fn commands(page: &mut Page, node: &Node<'_>, section: u8) {
+/// Writes COMMANDS, if there are any.
+pub(crate) fn write_commands(page: &mut Page, node: &Node<'_>, section: u8) {
     let children = node.children();
     if !children.is_empty() {
         page.section("COMMANDS");
     }
     for child in children {
-        page.entry(&child.page(section).words(), &marked(&child.about()));
+        page.entry(
+            &child.page(section).words(),
+            &with_bold_code(&child.about()),
+        );
     }
 }
 
-/// ARGUMENTS and OPTIONS, by their headings. Options of every command are on the
-/// program's page alone, to which the others point.
-pub(crate) fn arguments(page: &mut Page, node: &Node<'_>, section: u8) {
+/// Writes ARGUMENTS and OPTIONS, by heading. The options of every command are on the program's
+/// page only, to which the other pages point.
+pub(crate) fn write_arguments(page: &mut Page, node: &Node<'_>, section: u8) {
     let is_root = node.path.len() == 1;
     let shown = node.command.get_arguments();
     let shown = shown.filter(|it| !it.is_hide_set() && (is_root || !it.is_global_set()));
@@ -88,13 +91,13 @@ pub(crate) fn arguments(page: &mut Page, node: &Node<'_>, section: u8) {
         page.section("ARGUMENTS");
     }
     for argument in positional {
-        explained(page, argument);
+        write_argument(page, argument);
     }
     page.section("OPTIONS");
     if !is_root {
         let program = node.path.first().copied().unwrap_or_default();
         let elsewhere = plain("Options of every command, and the settings: ");
-        page.paragraph(&(elsewhere + Name::new(program, section).words() + plain(".")));
+        page.paragraph(&(elsewhere + PageName::new(program, section).words() + plain(".")));
     }
     for heading in headings(&options) {
         if let Some(heading) = heading {
@@ -102,12 +105,12 @@ pub(crate) fn arguments(page: &mut Page, node: &Node<'_>, section: u8) {
         }
         let below = options.iter().filter(|it| it.get_help_heading() == heading);
         for option in below {
-            explained(page, option);
+            write_argument(page, option);
         }
     }
 }
 
-/// Each heading once, in their order; what has none comes first.
+/// Each heading once, in order; options without a heading come first.
 fn headings<'a>(options: &[&'a Arg]) -> Vec<Option<&'a str>> {
     let mut headings = vec![None];
     for option in options {
@@ -119,34 +122,40 @@ fn headings<'a>(options: &[&'a Arg]) -> Vec<Option<&'a str>> {
     headings
 }
 
-fn explained(page: &mut Page, argument: &Arg) {
+fn write_argument(page: &mut Page, argument: &Arg) {
     let help = argument.get_long_help().or_else(|| argument.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
-    page.entry(&tag(argument), &(marked(&help) + default(argument)));
+    page.entry(
+        &argument_tag(argument),
+        &(with_bold_code(&help) + default(argument)),
+    );
     let values = argument.get_possible_values();
     let values: Vec<_> = values.iter().filter(|it| !it.is_hide_set()).collect();
     if values.is_empty() || argument.is_hide_possible_values_set() {
         return;
     }
     if values.iter().any(|it| it.get_help().is_some()) {
-        page.within(values.iter().map(|value| {
+        page.nested_entries(values.iter().map(|value| {
             let help = value.get_help().map(ToString::to_string);
-            (bold(value.get_name()), marked(&help.unwrap_or_default()))
+            (
+                bold(value.get_name()),
+                with_bold_code(&help.unwrap_or_default()),
+            )
         }));
     } else {
-        let names = joined(values.iter().map(|it| bold(it.get_name())), ", ");
-        page.more(&(plain("One of ") + names + plain(".")));
+        let names = join(values.iter().map(|it| bold(it.get_name())), ", ");
+        page.entry_paragraph(&(plain("One of ") + names + plain(".")));
     }
 }
 
 /// `-o, --output FORMAT`
-fn tag(argument: &Arg) -> Words {
+fn argument_tag(argument: &Arg) -> RoffText {
     let short = argument.get_short().map(|it| format!("-{it}"));
     let long = argument.get_long().map(|it| format!("--{it}"));
     let aliases = argument.get_visible_aliases().unwrap_or_default();
     let aliases = aliases.iter().map(|it| format!("--{it}"));
     let names = short.into_iter().chain(long).chain(aliases);
-    let names = joined(names.map(|it| bold(&it)), ", ");
+    let names = join(names.map(|it| bold(&it)), ", ");
     match value(argument) {
         Some(value) if argument.is_positional() => value,
         Some(value) => names + value,
@@ -154,8 +163,8 @@ fn tag(argument: &Arg) -> Words {
     }
 }
 
-/// What stands for an argument's value, where it takes one.
-fn value(argument: &Arg) -> Option<Words> {
+/// The placeholder of an argument's value, if it takes one.
+fn value(argument: &Arg) -> Option<RoffText> {
     let range = argument.get_num_args()?;
     if !range.takes_values() {
         return None;
@@ -176,21 +185,21 @@ fn value(argument: &Arg) -> Option<Words> {
     }
 }
 
-/// The default, where the help does not have it already.
-fn default(argument: &Arg) -> Words {
+/// The default, unless the help states it already.
+fn default(argument: &Arg) -> RoffText {
     let takes = argument.get_num_args().is_some_and(|it| it.takes_values());
     let values = argument.get_default_values();
     if !takes || values.is_empty() || argument.is_hide_default_value_set() {
-        return Words::default();
+        return RoffText::default();
     }
     let values: Vec<_> = values.iter().map(|it| it.to_string_lossy()).collect();
     plain(&format!(" [default: {}]", values.join(",")))
 }
 
-/// EXIT STATUS.
-pub(crate) fn exit_status(page: &mut Page, codes: impl IntoIterator<Item = (u8, String)>) {
+/// Writes EXIT STATUS.
+pub(crate) fn write_exit_status(page: &mut Page, codes: impl IntoIterator<Item = (u8, String)>) {
     page.section("EXIT STATUS");
     for (code, meaning) in codes {
-        page.entry(&bold(&code.to_string()), &marked(&meaning));
+        page.entry(&bold(&code.to_string()), &with_bold_code(&meaning));
     }
 }

@@ -1,4 +1,4 @@
-//! Completions for bash, zsh and fish, of what the help shows and nothing else.
+//! Completions for bash, zsh and fish, without hidden parts.
 
 use crate::{client, daemon};
 use clap::Command;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The shells for which a package has completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Every file, as the shell wants it called.
+/// Every file, with the name that its shell expects.
 pub(crate) fn files() -> Vec<(PathBuf, String)> {
     let programs = [client::command(), daemon::command()];
     let mut files = Vec::new();

@@ -1,40 +1,40 @@
 //! The pages of gpukilld and gpukill-reset.
 
 use crate::client;
-use crate::command::{Node, arguments, beginning, commands, exit_status};
+use crate::command::{Node, write_arguments, write_beginning, write_commands, write_exit_status};
 use crate::reference;
-use crate::roff::{Name, Page, bold, italic, marked, plain};
+use crate::roff::{Page, PageName, bold, italic, plain, with_bold_code};
 use clap::{Command, CommandFactory as _};
 use gpukilld::args::Args;
-use gpukilld::config::{KEYS, PREFIX};
+use gpukilld::config::{ENVIRONMENT_PREFIX, KEYS};
 
-/// Where the settings lie.
+/// The path of the settings.
 pub(crate) const SETTINGS: &str = "/etc/gpukill/gpukilld.toml";
 
-/// The keys whose defaults are files that the daemon reads or makes.
-pub(crate) const PLACES: [&str; 4] = [
+/// The keys whose defaults are files that the daemon reads or creates.
+pub(crate) const PATH_KEYS: [&str; 4] = [
     "daemon.socket",
     "daemon.state_dir",
     "guard.rules",
     "rogue.rules",
 ];
 
-/// What people type, and what it does. A service starts it without arguments.
+/// Example command lines. The service starts the daemon without arguments.
 pub(crate) const EXAMPLES: [(&str, &str); 3] = [
-    ("--check-config", "Every mistake in the settings."),
+    ("--check-config", "Reports every mistake in the settings."),
     (
         "--print-default-config",
-        "Every key with its default, as a file to begin with.",
+        "Prints every key with its default, as a file to start from.",
     ),
     (
         "--user",
-        "For yourself alone, without root and without a service.",
+        "Runs for yourself alone, without root and without a service.",
     ),
 ];
 
 /// The daemon's page.
-pub(crate) fn name() -> Name {
-    Name::new("gpukilld", 8)
+pub(crate) fn name() -> PageName {
+    PageName::new("gpukilld", 8)
 }
 
 /// The command line of the daemon.
@@ -42,23 +42,23 @@ pub(crate) fn command() -> Command {
     Args::command()
 }
 
-/// The command line of the daemon, with all that clap adds to it.
-pub(crate) fn built() -> Command {
+/// The command line of the daemon, with everything that clap adds.
+pub(crate) fn built_command() -> Command {
     let mut command = command();
     command.build();
     command
 }
 
-/// The same of gpukill-reset.
-pub(crate) fn helper() -> Command {
-    let mut command = gpukilld::helper::Args::command();
+/// The command line of gpukill-reset, with everything that clap adds.
+pub(crate) fn helper_command() -> Command {
+    let mut command = gpukilld::reset_helper::ResetHelperArgs::command();
     command.build();
     command
 }
 
 /// All pages.
 pub(crate) fn pages(date: &str) -> Vec<Page> {
-    let command = built();
+    let command = built_command();
     let restore = Node::root(&command).children();
     let restore = restore.iter().map(|node| restore_page(node, date));
     let mut pages = vec![daemon_page(date), helper_page(date)];
@@ -66,32 +66,32 @@ pub(crate) fn pages(date: &str) -> Vec<Page> {
     pages
 }
 
-/// The default of a key, without its quotes, and what it is for.
-pub(crate) fn place(key: &str) -> Option<(&'static str, &'static str)> {
+/// The default of a key, without its quotes, and its help text.
+pub(crate) fn default_path(key: &str) -> Option<(&'static str, &'static str)> {
     let found = KEYS.iter().find(|it| it.path() == key)?;
     Some((found.default.trim_matches('"'), found.help))
 }
 
 fn daemon_page(date: &str) -> Page {
-    let command = built();
+    let command = built_command();
     let root = Node::root(&command);
     let mut page = Page::new(name(), date, &root.about());
-    beginning(&mut page, &root);
+    write_beginning(&mut page, &root);
     let what = plain("It polls the GPUs, keeps samples and a record of actions, and answers ")
         + client::name().words()
         + plain(" over a Unix socket. It opens no network socket.");
     page.paragraph(&what);
-    commands(&mut page, &root, 8);
-    arguments(&mut page, &root, 8);
+    write_commands(&mut page, &root, 8);
+    write_arguments(&mut page, &root, 8);
     let meanings = [
-        (0, "It was told to stop, or said what it was asked."),
+        (0, "It was stopped, or printed what was requested."),
         (gpukilld::EXIT_FAILED, "It cannot start, or failed."),
         (
             gpukilld::EXIT_USAGE,
             "The arguments or the settings are wrong.",
         ),
     ];
-    exit_status(&mut page, meanings.map(|(code, it)| (code, it.to_owned())));
+    write_exit_status(&mut page, meanings.map(|(code, it)| (code, it.to_owned())));
     signals(&mut page);
     environment(&mut page);
     files(&mut page);
@@ -107,13 +107,13 @@ fn daemon_page(date: &str) -> Page {
 
 fn restore_page(node: &Node<'_>, date: &str) -> Page {
     let mut page = Page::new(node.page(8), date, &node.about());
-    beginning(&mut page, node);
+    write_beginning(&mut page, node);
     let what = "FILE is a regular file that belongs to root and that nobody else may write. The \
                 store that it replaces is kept in replaced-TIME below the state directory, and \
                 what its record of actions has beyond the backup is carried over. The restore is \
                 recorded. With --user a person restores their own store.";
     page.paragraph(&plain(what));
-    arguments(&mut page, node, 8);
+    write_arguments(&mut page, node, 8);
     page.section("EXAMPLES");
     for (line, does) in [
         (
@@ -122,7 +122,7 @@ fn restore_page(node: &Node<'_>, date: &str) -> Page {
         ),
         (
             "gpukilld restore gpukill.tar --dry-run",
-            "What would replace what.",
+            "Shows what would be replaced.",
         ),
         ("gpukilld restore gpukill.tar", "Replaces the store."),
     ] {
@@ -150,49 +150,54 @@ fn signals(page: &mut Page) {
 
 fn environment(page: &mut Page) {
     page.section("ENVIRONMENT");
-    let key = bold(PREFIX) + italic("SECTION") + bold("_") + italic("KEY");
+    let key = bold(ENVIRONMENT_PREFIX) + italic("SECTION") + bold("_") + italic("KEY");
     let what = plain("Overrides that key of ")
         + reference::settings_name().words()
-        + plain(". A list may be written with commas. One that overrides nothing is a mistake.");
+        + plain(
+            ". A list may be written with commas. A variable that overrides nothing is a mistake.",
+        );
     page.entry(&key, &what);
     let log = plain("How much is logged, by module too; wins over ") + bold("--log-level");
     page.entry(&bold("RUST_LOG"), &(log + plain(".")));
     let own = plain("With ") + bold("--user") + plain(": where the socket, the settings and the ");
     let own = own + plain("state lie. Without them, below /tmp and the home directory.");
     let names = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"];
-    page.entry(&crate::roff::joined(names.map(bold), ", "), &own);
+    page.entry(&crate::roff::join(names.map(bold), ", "), &own);
 }
 
 fn files(page: &mut Page) {
     page.section("FILES");
     let settings = plain("Settings: ") + reference::settings_name().words() + plain(".");
     page.entry(&italic(SETTINGS), &settings);
-    for (path, help) in PLACES.iter().filter_map(|key| place(key)) {
+    for (path, help) in PATH_KEYS.iter().filter_map(|key| default_path(key)) {
         let help = help.replace('\n', " ");
         let help = help.trim_end_matches("Needs a restart.").trim_end();
-        page.entry(&italic(path), &marked(help));
+        page.entry(&italic(path), &with_bold_code(help));
     }
 }
 
-fn helper_name() -> Name {
-    Name::new("gpukill-reset", 8)
+fn helper_name() -> PageName {
+    PageName::new("gpukill-reset", 8)
 }
 
 fn helper_page(date: &str) -> Page {
-    let command = helper();
+    let command = helper_command();
     let root = Node::root(&command);
     let about = root.about();
-    // What it does is the page's line; the rest of the definition is its description.
+    // The first sentence is the page's title line, and the rest its description.
     let first = about.split(". ").next().unwrap_or_default();
     let mut page = Page::new(helper_name(), date, first);
-    beginning(&mut page, &root);
-    arguments(&mut page, &root, 8);
+    write_beginning(&mut page, &root);
+    write_arguments(&mut page, &root, 8);
     let meanings = [
         (0, "The GPU is reset."),
-        (gpukilld::EXIT_FAILED, "It is not, and the answer says why."),
+        (
+            gpukilld::EXIT_FAILED,
+            "The GPU is not reset; the answer states why.",
+        ),
         (gpukilld::EXIT_USAGE, "The arguments are wrong."),
     ];
-    exit_status(&mut page, meanings.map(|(code, it)| (code, it.to_owned())));
-    page.see_also(&[name(), Name::new("gpukillctl-reset", 1)]);
+    write_exit_status(&mut page, meanings.map(|(code, it)| (code, it.to_owned())));
+    page.see_also(&[name(), PageName::new("gpukillctl-reset", 1)]);
     page
 }

@@ -1,16 +1,15 @@
-//! What a package has beside the programs, made from the programs' own definitions:
-//! the manual, the completions, and settings in which everything is commented out.
+//! The files that a package has beside the programs, generated from the programs' own
+//! definitions: the manual, the completions, and settings in which everything is commented out.
 //!
 //! Read in this order:
-//! - [`roff`]: the language of the manual
-//! - [`command`]: what every program's page takes from its command line
+//! - [`roff`]: the markup of manual pages
+//! - [`command`]: the parts of a page that come from the command line
 //! - [`client`], [`daemon`]: the pages of gpukillctl, gpukilld and gpukill-reset
-//! - [`reference`]: the pages of the files that people write
+//! - [`reference`]: the pages of configuration files
 //! - [`completions`], [`settings`]
 //!
-//! No text of theirs is written a second time here. The pages are not rendered by
-//! clap_mangen: it repeats the options of every command on each page, knows no headings,
-//! and has no place for exit codes and files.
+//! No help text is written a second time here. clap_mangen is not used: it repeats the options
+//! of every command on each page, has no headings, and has no place for exit codes and files.
 #![forbid(unsafe_code)]
 
 mod roff;
@@ -32,13 +31,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Writes all of it below a directory, which is made where there is none.
+/// Writes all files below a directory, which is created if missing.
 ///
-/// `epoch` is SOURCE_DATE_EPOCH: seconds since 1970, the date of the pages in UTC. Without
-/// it they have none, so that the same sources give the same bytes.
+/// `epoch` is SOURCE_DATE_EPOCH: seconds since 1970, the date of the pages in UTC. Without it
+/// the pages have no date, so that the same sources give the same bytes.
 ///
 /// # Errors
-/// An epoch that is no such number; what cannot be written.
+/// The epoch is not such a number, or a file cannot be written.
 pub fn write(directory: &Path, epoch: Option<&OsStr>) -> io::Result<()> {
     let date = epoch.map(date).transpose()?.unwrap_or_default();
     for (path, text) in files(&date) {
@@ -51,7 +50,7 @@ pub fn write(directory: &Path, epoch: Option<&OsStr>) -> io::Result<()> {
     Ok(())
 }
 
-/// Every file, by its path, with pages of this date; empty for none.
+/// Every file by its path, with pages of this date; an empty date leaves it out.
 fn files(date: &str) -> BTreeMap<PathBuf, String> {
     let pages = client::pages(date)
         .into_iter()
@@ -63,12 +62,12 @@ fn files(date: &str) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// The day on which so many seconds have passed since 1970.
+/// The date that is this number of seconds after 1970 began.
 fn date(epoch: &OsStr) -> io::Result<String> {
     let seconds = epoch.to_str().and_then(|text| text.parse().ok());
     let moment = seconds.and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
     let moment = moment.ok_or_else(|| {
-        let what = format!("SOURCE_DATE_EPOCH is no number of seconds: {epoch:?}");
+        let what = format!("SOURCE_DATE_EPOCH is not a number of seconds: {epoch:?}");
         io::Error::new(io::ErrorKind::InvalidInput, what)
     })?;
     Ok(moment.format("%Y-%m-%d").to_string())

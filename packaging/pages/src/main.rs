@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 }
 
 fn failed(why: &str) -> ExitCode {
-    // Nobody can be told when even this cannot be printed.
+    // If stderr fails too, there is no way to report it.
     let _ = writeln!(std::io::stderr(), "gpukill-pages: {why}");
     ExitCode::FAILURE
 }

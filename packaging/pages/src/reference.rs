@@ -1,53 +1,53 @@
-//! The pages of the files that people write, made from the commented files that the
-//! programs print.
+//! The pages of configuration files, generated from the commented files that the programs
+//! print.
 
 use crate::client;
 use crate::daemon;
-use crate::roff::{Name, Page, bold, italic, marked, plain};
+use crate::roff::{Page, PageName, bold, italic, plain, with_bold_code};
 
-/// Who asks what to be told of a file's mistakes.
-struct Commands {
-    /// Prints all of it.
+/// The commands that print and check a file.
+struct ReferenceCommands {
+    /// Prints every key.
     prints: &'static str,
-    /// Finds the mistakes in one.
+    /// Reports the mistakes in a file.
     checks: &'static str,
 }
 
 /// A file of rules.
-pub(crate) struct Rules {
+pub(crate) struct RulesPage {
     /// Its page.
-    pub name: Name,
-    /// Where it lies.
+    pub name: PageName,
+    /// Its path.
     pub path: &'static str,
 }
 
 /// The page of the daemon's settings.
-pub(crate) fn settings_name() -> Name {
-    Name::new("gpukilld.toml", 5)
+pub(crate) fn settings_name() -> PageName {
+    PageName::new("gpukilld.toml", 5)
 }
 
-fn guard_name() -> Name {
-    Name::new("gpukill-guard.toml", 5)
+fn guard_name() -> PageName {
+    PageName::new("gpukill-guard.toml", 5)
 }
 
-fn rogue_name() -> Name {
-    Name::new("gpukill-rogue.toml", 5)
+fn rogue_name() -> PageName {
+    PageName::new("gpukill-rogue.toml", 5)
 }
 
-/// All of them.
-pub(crate) fn names() -> Vec<Name> {
+/// The names of all these pages.
+pub(crate) fn names() -> Vec<PageName> {
     vec![settings_name(), guard_name(), rogue_name()]
 }
 
-/// The rules that a command of gpukillctl is about.
-pub(crate) fn rules_of(path: &[&str]) -> Option<Rules> {
+/// The rules file that a command of gpukillctl is about.
+pub(crate) fn rules_of(path: &[&str]) -> Option<RulesPage> {
     let (name, key) = match path.get(1) {
         Some(&"guard") => (guard_name(), "guard.rules"),
         Some(&"rogue") => (rogue_name(), "rogue.rules"),
         Some(_) | None => return None,
     };
-    let (path, _) = daemon::place(key)?;
-    Some(Rules { name, path })
+    let (path, _) = daemon::default_path(key)?;
+    Some(RulesPage { name, path })
 }
 
 /// All pages.
@@ -57,15 +57,18 @@ pub(crate) fn pages(date: &str) -> Vec<Page> {
 
 fn settings_page(date: &str) -> Page {
     let mut page = Page::new(settings_name(), date, "settings of gpukilld");
-    let commands = Commands {
+    let commands = ReferenceCommands {
         prints: "gpukilld --print-default-config",
         checks: "gpukilld --check-config",
     };
-    beginning(&mut page, daemon::SETTINGS, &commands);
+    write_beginning(&mut page, daemon::SETTINGS, &commands);
     let read = plain("It is read when ")
         + daemon::name().words()
         + plain(" starts, and again when it gets SIGHUP. A variable of the environment wins: ")
-        + bold(&format!("{}DAEMON_SOCKET", gpukilld::config::PREFIX))
+        + bold(&format!(
+            "{}DAEMON_SOCKET",
+            gpukilld::config::ENVIRONMENT_PREFIX
+        ))
         + plain(" over ")
         + bold("socket")
         + plain(" in ")
@@ -74,43 +77,43 @@ fn settings_page(date: &str) -> Page {
     page.paragraph(&read);
     let rules = plain("Who may use how much of which GPU is not here, but in ")
         + guard_name().words()
-        + plain("; what is taken for a rogue, in ")
+        + plain("; the rules for detecting rogues are in ")
         + rogue_name().words()
         + plain(".");
     page.paragraph(&rules);
-    keys(&mut page, &gpukilld::config::print_default());
+    write_keys(&mut page, &gpukilld::config::print_default());
     page.see_also(&[daemon::name(), guard_name(), rogue_name(), client::name()]);
     page
 }
 
 fn guard_page(date: &str) -> Page {
     let mut page = Page::new(guard_name(), date, "rules of gpukill's guard");
-    let (path, _) = daemon::place("guard.rules").unwrap_or_default();
-    let commands = Commands {
+    let (path, _) = daemon::default_path("guard.rules").unwrap_or_default();
+    let commands = ReferenceCommands {
         prints: "gpukillctl guard reference",
         checks: "gpukillctl guard check FILE",
     };
-    beginning(&mut page, path, &commands);
-    keys(&mut page, &gpukill_policy::guard::read::print_reference());
-    page.see_also(&[Name::new("gpukillctl-guard", 1), daemon::name()]);
+    write_beginning(&mut page, path, &commands);
+    write_keys(&mut page, &gpukill_policy::guard::parse::print_reference());
+    page.see_also(&[PageName::new("gpukillctl-guard", 1), daemon::name()]);
     page
 }
 
 fn rogue_page(date: &str) -> Page {
-    let about = "what gpukill takes for a miner or another rogue";
+    let about = "rules for detecting miners and other rogues";
     let mut page = Page::new(rogue_name(), date, about);
-    let (path, _) = daemon::place("rogue.rules").unwrap_or_default();
-    let commands = Commands {
+    let (path, _) = daemon::default_path("rogue.rules").unwrap_or_default();
+    let commands = ReferenceCommands {
         prints: "gpukillctl rogue reference",
         checks: "gpukillctl rogue check FILE",
     };
-    beginning(&mut page, path, &commands);
-    keys(&mut page, &gpukill_policy::rogue::read::print_defaults());
-    page.see_also(&[Name::new("gpukillctl-rogue", 1), daemon::name()]);
+    write_beginning(&mut page, path, &commands);
+    write_keys(&mut page, &gpukill_policy::rogue::read::print_defaults());
+    page.see_also(&[PageName::new("gpukillctl-rogue", 1), daemon::name()]);
     page
 }
 
-fn beginning(page: &mut Page, path: &str, commands: &Commands) {
+fn write_beginning(page: &mut Page, path: &str, commands: &ReferenceCommands) {
     page.section("SYNOPSIS");
     page.paragraph(&italic(path));
     page.section("DESCRIPTION");
@@ -125,27 +128,27 @@ fn beginning(page: &mut Page, path: &str, commands: &Commands) {
 /// A line of a commented file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// It parts two paragraphs.
+    /// Separates two paragraphs.
     Blank,
-    /// The same within a comment: what follows is still about what comes.
+    /// Separates two paragraphs of one comment: both describe the next key.
     Break,
-    /// The head of a table, also of one in a comment.
+    /// The head of a table, also in a comment.
     Table(&'a str),
-    /// A key, as it stands, and its name.
+    /// A key with its name and the rest of its line.
     Key {
-        /// Its name.
+        /// The name.
         name: &'a str,
-        /// What is before it: a sign of a comment, where it is an example.
+        /// The text before the name: a comment sign if the key is an example.
         before: &'a str,
-        /// What is behind it, from the sign of equality on.
+        /// The text after the name, from the equals sign on.
         after: &'a str,
     },
-    /// What is said of what comes.
+    /// A description of the next key.
     Prose(&'a str),
 }
 
-/// Reads a line of a commented file. Keys and tables in comments are examples; in those
-/// what is said has two signs of a comment.
+/// Parses a line of a commented file. Keys and tables in comments are examples; descriptions in
+/// such comments have two comment signs.
 pub(crate) fn line(text: &str) -> Line<'_> {
     let bare = text.trim_start_matches(['#', ' ']).trim_end();
     let is_name = |name: &str| {
@@ -178,9 +181,9 @@ pub(crate) fn line(text: &str) -> Line<'_> {
     }
 }
 
-/// Every key of a commented file, below its table, with what is said of it.
-fn keys(page: &mut Page, text: &str) {
-    // Paragraphs that are about what comes.
+/// Writes every key of a commented file, below its table, with its description.
+fn write_keys(page: &mut Page, text: &str) {
+    // Paragraphs that describe the next key.
     let mut said = vec![String::new()];
     let mut in_keys = false;
     for text in text.lines() {
@@ -192,14 +195,14 @@ fn keys(page: &mut Page, text: &str) {
                 }
             }
             Line::Break => said.push(String::new()),
-            Line::Blank => paragraphs(page, &mut said),
+            Line::Blank => flush_paragraphs(page, &mut said),
             Line::Table(table) => {
                 if !in_keys {
                     page.section("KEYS");
                     in_keys = true;
                 }
                 page.subsection(table);
-                paragraphs(page, &mut said);
+                flush_paragraphs(page, &mut said);
             }
             Line::Key {
                 name,
@@ -208,19 +211,19 @@ fn keys(page: &mut Page, text: &str) {
             } => {
                 page.entry(
                     &(plain(before) + bold(name) + plain(after)),
-                    &marked(&said.join(" ")),
+                    &with_bold_code(&said.join(" ")),
                 );
                 said = vec![String::new()];
             }
         }
     }
-    paragraphs(page, &mut said);
+    flush_paragraphs(page, &mut said);
 }
 
-/// Writes down what is said, and forgets it.
-fn paragraphs(page: &mut Page, said: &mut Vec<String>) {
+/// Writes the paragraphs and clears them.
+fn flush_paragraphs(page: &mut Page, said: &mut Vec<String>) {
     for paragraph in said.iter().filter(|it| !it.is_empty()) {
-        page.paragraph(&marked(paragraph));
+        page.paragraph(&with_bold_code(paragraph));
     }
     *said = vec![String::new()];
 }

@@ -1,16 +1,16 @@
-//! The language of manual pages, man(7), as far as the pages need it.
+//! The markup of manual pages, man(7), as far as the pages need it.
 
 use std::path::PathBuf;
 
-/// The package, as it stands at the foot of each page.
+/// The package name and version at the foot of each page.
 const PACKAGE: &str = concat!("gpukill ", env!("CARGO_PKG_VERSION"));
 
-/// Text in which nothing can be taken for a request or an escape.
+/// Escaped text, in which nothing is a request or an escape by accident.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Words(String);
+pub(crate) struct RoffText(String);
 
-/// As it is typed: the hyphen, quotes and the like stay what a shell takes.
-pub(crate) fn plain(text: &str) -> Words {
+/// Plain text. The hyphen, quotes and similar characters stay copyable for a shell.
+pub(crate) fn plain(text: &str) -> RoffText {
     let mut words = String::new();
     for c in text.chars() {
         match c {
@@ -23,22 +23,22 @@ pub(crate) fn plain(text: &str) -> Words {
             c => words.push(c),
         }
     }
-    Words(words)
+    RoffText(words)
 }
 
-/// What is typed as it stands.
-pub(crate) fn bold(text: &str) -> Words {
-    Words(format!(r"\fB{}\fR", plain(text).0))
+/// Text to type literally.
+pub(crate) fn bold(text: &str) -> RoffText {
+    RoffText(format!(r"\fB{}\fR", plain(text).0))
 }
 
-/// What something else is typed for.
-pub(crate) fn italic(text: &str) -> Words {
-    Words(format!(r"\fI{}\fR", plain(text).0))
+/// A placeholder.
+pub(crate) fn italic(text: &str) -> RoffText {
+    RoffText(format!(r"\fI{}\fR", plain(text).0))
 }
 
-/// Text in which `backticks` stand around what is typed.
-pub(crate) fn marked(text: &str) -> Words {
-    let mut words = Words::default();
+/// Text with `backticks` around what is typed literally.
+pub(crate) fn with_bold_code(text: &str) -> RoffText {
+    let mut words = RoffText::default();
     for (position, part) in text.split('`').enumerate() {
         words = words
             + if position % 2 == 1 {
@@ -50,14 +50,14 @@ pub(crate) fn marked(text: &str) -> Words {
     words
 }
 
-/// All of them, with something between two.
-pub(crate) fn joined(parts: impl IntoIterator<Item = Words>, between: &str) -> Words {
+/// Joins the parts with a separator.
+pub(crate) fn join(parts: impl IntoIterator<Item = RoffText>, between: &str) -> RoffText {
     let mut parts = parts.into_iter();
     let first = parts.next().unwrap_or_default();
     parts.fold(first, |all, part| all + plain(between) + part)
 }
 
-impl std::ops::Add for Words {
+impl std::ops::Add for RoffText {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
@@ -65,23 +65,23 @@ impl std::ops::Add for Words {
     }
 }
 
-/// A page: its name and its section.
+/// The name and section of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
+pub(crate) struct PageName {
     /// `gpukillctl-list`
     pub name: String,
-    /// `1` for commands, `5` for files, `8` for the system's own.
+    /// `1` for commands, `5` for files, `8` for system administration.
     pub section: u8,
 }
 
-impl Name {
+impl PageName {
     pub(crate) fn new(name: impl Into<String>, section: u8) -> Self {
         let name = name.into();
         Self { name, section }
     }
 
-    /// As a text names it: `gpukillctl-list(1)`.
-    pub(crate) fn words(&self) -> Words {
+    /// The reference to the page: `gpukillctl-list(1)`.
+    pub(crate) fn words(&self) -> RoffText {
         bold(&self.name) + plain(&format!("({})", self.section))
     }
 }
@@ -89,14 +89,14 @@ impl Name {
 /// A page that is being written.
 #[derive(Debug)]
 pub(crate) struct Page {
-    name: Name,
+    name: PageName,
     text: String,
 }
 
 impl Page {
-    /// Begins a page. `about` is what whatis(1) says of it; `date` may be empty. Words are
-    /// not parted at the ends of lines: names and paths are to be copied.
-    pub(crate) fn new(name: Name, date: &str, about: &str) -> Self {
+    /// Starts a page. `about` is the description for whatis(1); `date` may be empty.
+    /// Hyphenation is off, because names and paths are copied.
+    pub(crate) fn new(name: PageName, date: &str, about: &str) -> Self {
         let title = plain(&name.name.to_uppercase()).0;
         let (section, shown) = (name.section, plain(&name.name).0);
         let about = plain(about.trim_end_matches('.')).0;
@@ -107,24 +107,24 @@ impl Page {
         Self { name, text }
     }
 
-    /// A heading.
+    /// Starts a section.
     pub(crate) fn section(&mut self, title: &str) {
         self.heading("SH", title);
     }
 
-    /// A heading below a section's.
+    /// Starts a subsection.
     pub(crate) fn subsection(&mut self, title: &str) {
         self.heading("SS", title);
     }
 
     fn heading(&mut self, request: &str, title: &str) {
-        // A macro's argument ends at a quote, wherever it came from.
+        // A quote would end the argument of a macro.
         let title = plain(title).0.replace('"', r"\(dq");
         self.text.push_str(&format!(".{request} \"{title}\"\n"));
     }
 
-    /// A paragraph. One that follows a heading needs no distance.
-    pub(crate) fn paragraph(&mut self, words: &Words) {
+    /// Adds a paragraph. A paragraph after a heading needs no distance.
+    pub(crate) fn paragraph(&mut self, words: &RoffText) {
         let after_heading = self.text.lines().next_back();
         let after_heading = after_heading.is_some_and(|it| it.starts_with(".S"));
         if !after_heading {
@@ -133,21 +133,24 @@ impl Page {
         self.lines(words);
     }
 
-    /// What is explained, and the explanation.
-    pub(crate) fn entry(&mut self, tag: &Words, words: &Words) {
+    /// Adds a tagged entry.
+    pub(crate) fn entry(&mut self, tag: &RoffText, words: &RoffText) {
         self.text.push_str(".TP\n");
         self.lines(tag);
         self.lines(words);
     }
 
-    /// Another paragraph of an explanation.
-    pub(crate) fn more(&mut self, words: &Words) {
+    /// Adds a paragraph to an entry.
+    pub(crate) fn entry_paragraph(&mut self, words: &RoffText) {
         self.text.push_str(".IP\n");
         self.lines(words);
     }
 
-    /// Entries within an explanation.
-    pub(crate) fn within(&mut self, entries: impl IntoIterator<Item = (Words, Words)>) {
+    /// Adds entries within an entry.
+    pub(crate) fn nested_entries(
+        &mut self,
+        entries: impl IntoIterator<Item = (RoffText, RoffText)>,
+    ) {
         self.text.push_str(".RS\n");
         for (tag, words) in entries {
             self.entry(&tag, &words);
@@ -155,8 +158,8 @@ impl Page {
         self.text.push_str(".RE\n");
     }
 
-    /// Other pages, in their order.
-    pub(crate) fn see_also(&mut self, others: &[Name]) {
+    /// Writes SEE ALSO with other pages, in this order.
+    pub(crate) fn see_also(&mut self, others: &[PageName]) {
         self.section("SEE ALSO");
         let last = others.len().saturating_sub(1);
         for (position, other) in others.iter().enumerate() {
@@ -167,8 +170,8 @@ impl Page {
         }
     }
 
-    /// Each line of the text is one on the page.
-    fn lines(&mut self, words: &Words) {
+    /// Writes the text line by line.
+    fn lines(&mut self, words: &RoffText) {
         for (position, line) in words.0.trim().lines().enumerate() {
             if position > 0 {
                 self.text.push_str(".br\n");
@@ -181,9 +184,9 @@ impl Page {
         }
     }
 
-    /// Where it lies below the directory, and its text.
+    /// The path below the directory, and the text.
     pub(crate) fn into_file(self) -> (PathBuf, String) {
-        let Name { name, section } = self.name;
+        let PageName { name, section } = self.name;
         let path = format!("man/man{section}/{name}.{section}");
         (path.into(), self.text)
     }
@@ -194,11 +197,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_language_would_take_for_its_own_is_text() {
-        let mut page = Page::new(Name::new("a-b", 1), "2026-11-22", "It's a `test`.");
+    fn markup_in_text_is_escaped() {
+        let mut page = Page::new(PageName::new("a-b", 1), "2026-11-22", "It's a `test`.");
         page.section("A \"B\"");
         page.paragraph(&plain(".TH is \\no request, nor is 'this\n.or this"));
-        page.paragraph(&marked("type `ls -l`"));
+        page.paragraph(&with_bold_code("type `ls -l`"));
         let (path, text) = page.into_file();
         assert_eq!(path, PathBuf::from("man/man1/a-b.1"));
         let expected = format!(

@@ -1,18 +1,18 @@
-//! The settings that a package installs: every key is there, and none is set, so that
-//! whoever changes nothing gets each release's own defaults.
+//! The settings file that a package installs. Every key is commented out, so that an unchanged
+//! file gets the defaults of each release.
 
 use crate::reference::{Line, line};
 
-/// What is said at its head.
+/// The head of the file.
 const HEAD: &str = "\
 # Settings of gpukilld. What begins with # and no blank shows a default: take the # away
 # to change it, then see whether all is right with: gpukilld --check-config
 ";
 
-/// The file.
+/// The text of the file.
 pub(crate) fn commented() -> String {
     let printed = gpukilld::config::print_default();
-    // Its own head says what it is when it is printed.
+    // The printed reference has a head of its own, which is dropped.
     let is_head = |text: &&str| matches!(line(text), Line::Prose(_));
     let mut text = HEAD.to_owned();
     for printed in printed.lines().skip_while(is_head) {

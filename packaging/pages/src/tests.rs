@@ -1,5 +1,5 @@
-//! What is written is whole, shows nothing that is hidden, and reads well to the
-//! programs that read it.
+//! The generated files are complete, contain nothing hidden, and are valid for the programs
+//! that read them.
 
 mod pages;
 
@@ -12,18 +12,18 @@ mod tools;
 use super::*;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// The date that the pages of these tests have.
+/// The date of the pages in these tests.
 const DATE: &str = "2026-11-22";
 
-/// A file's text, which must be there.
+/// The text of a file, which must exist.
 fn text(path: &str) -> String {
     let files = files(DATE);
     let found = files.get(Path::new(path));
     found.unwrap_or_else(|| panic!("no {path}")).clone()
 }
 
-/// What a page says, without the signs that only escape.
-fn said(path: &str) -> String {
+/// The text of a page without escape signs.
+fn page_text(path: &str) -> String {
     let mut said = text(path);
     for (escaped, sign) in [
         (r"\-", "-"),
@@ -40,7 +40,7 @@ fn said(path: &str) -> String {
 }
 
 #[test]
-fn the_date_is_that_of_the_sources_or_none() {
+fn date_is_source_date_epoch_or_empty() {
     let day = |epoch: &[u8]| date(OsStr::from_bytes(epoch)).ok();
     assert_eq!(day(b"1790000000").as_deref(), Some("2026-09-21"));
     for wrong in [
@@ -70,6 +70,6 @@ fn the_date_is_that_of_the_sources_or_none() {
 }
 
 #[test]
-fn the_same_sources_give_the_same_bytes() {
+fn same_sources_give_the_same_bytes() {
     assert_eq!(files(""), files(""));
 }

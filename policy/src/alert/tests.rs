@@ -1,8 +1,9 @@
-//! When alerts begin, how long they last, and what changes nothing.
+//! Tests of when alerts start, how long they stay active, and which readings change
+//! nothing.
 
 use super::*;
+use gpukill_proto::model::{Fault, FaultCode, Vendor};
 use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value, Withheld};
-use gpukill_proto::snapshot::{Fault, FaultCode, Vendor};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
@@ -17,7 +18,7 @@ const FULL: Thresholds = Thresholds {
     memory: Some(Percent(90)),
 };
 
-/// A poll in which only these devices are there.
+/// A poll that lists exactly these devices.
 fn poll(second: i64, devices: Vec<Device>) -> Snapshot {
     Snapshot {
         host: String::new(),
@@ -35,18 +36,18 @@ fn gpu(index: u32) -> Device {
     Device::unknown(id, index, Vendor::Nvidia, &Unsupported)
 }
 
-fn at(temperature: Reading<Celsius>) -> Device {
+fn device_at(temperature: Reading<Celsius>) -> Device {
     let mut device = gpu(0);
     device.vitals.temperature = temperature;
     device
 }
 
-fn degrees(degrees: i32) -> Device {
-    at(Value(Celsius(degrees)))
+fn device_at_degrees(degrees: i32) -> Device {
+    device_at(Value(Celsius(degrees)))
 }
 
-/// 100 GiB, of which these bytes are used.
-fn using(bytes: u64) -> Device {
+/// A device with 100 GiB of memory, of which `bytes` are used.
+fn device_using(bytes: u64) -> Device {
     Device {
         memory_total: Value(Bytes(100 * GIB)),
         memory_used: Value(Bytes(bytes)),
@@ -54,29 +55,36 @@ fn using(bytes: u64) -> Device {
     }
 }
 
-/// What each poll changes, and which alerts last then: a poll each second.
-fn judged(thresholds: &Thresholds, polls: Vec<Device>) -> Vec<(Vec<Step>, usize)> {
-    let mut memory = Memory::default();
+/// Returns the transitions of each poll and the number of active alerts after it. One
+/// poll takes place each second.
+fn evaluate_polls(
+    thresholds: &Thresholds,
+    polls: Vec<Device>,
+) -> Vec<(Vec<AlertTransition>, usize)> {
+    let mut memory = AlertState::default();
     let seconds = polls.into_iter().zip(0..);
     let judged = seconds.map(|(device, second)| {
-        let changes = judge(thresholds, &mut memory, &poll(second, vec![device]));
-        let steps = changes.into_iter().map(|change| change.step).collect();
-        (steps, memory.lasting().count())
+        let changes = evaluate(thresholds, &mut memory, &poll(second, vec![device]));
+        let steps = changes
+            .into_iter()
+            .map(|change| change.transition)
+            .collect();
+        (steps, memory.active().count())
     });
     judged.collect()
 }
 
 #[test]
-fn two_polls_at_the_threshold_begin_an_alert_and_two_well_below_it_end_it() {
+fn two_polls_start_and_end_an_alert() {
     let temperatures = [
         84, 85, 84, 86, 85, 99, 83, 82, 83, 82, 81, 84, 84, 85, 84, 85, 87,
     ];
-    let polls = temperatures.map(degrees).to_vec();
-    let (none, begins) = (Vec::new, |value| vec![Step::Begins(value)]);
+    let polls = temperatures.map(device_at_degrees).to_vec();
+    let (none, begins) = (Vec::new, |value| vec![AlertTransition::Started(value)]);
     let expected = vec![
         (none(), 0),
         (none(), 0),
-        // One was a slip.
+        // A single value is a sensor error.
         (none(), 0),
         (none(), 0),
         (begins(85), 1),
@@ -85,7 +93,7 @@ fn two_polls_at_the_threshold_begin_an_alert_and_two_well_below_it_end_it() {
         (none(), 1),
         (none(), 1),
         (none(), 1),
-        (vec![Step::Over(81)], 0),
+        (vec![AlertTransition::Ended(81)], 0),
         (none(), 0),
         (none(), 0),
         (none(), 0),
@@ -93,11 +101,11 @@ fn two_polls_at_the_threshold_begin_an_alert_and_two_well_below_it_end_it() {
         (none(), 0),
         (begins(87), 1),
     ];
-    assert_eq!(judged(&HOT, polls), expected);
+    assert_eq!(evaluate_polls(&HOT, polls), expected);
 }
 
 #[test]
-fn what_is_not_known_or_old_changes_nothing() {
+fn unknown_and_stale_change_nothing() {
     let unknown = || {
         [
             Unsupported,
@@ -106,44 +114,47 @@ fn what_is_not_known_or_old_changes_nothing() {
             Stale(Celsius(20), 3),
             Withheld,
         ]
-        .map(at)
+        .map(device_at)
     };
-    let mut polls = vec![degrees(85)];
+    let mut polls = vec![device_at_degrees(85)];
     polls.extend(unknown());
-    polls.push(degrees(85));
+    polls.push(device_at_degrees(85));
     polls.extend(unknown());
-    polls.push(degrees(20));
+    polls.push(device_at_degrees(20));
     polls.extend(unknown());
-    polls.push(degrees(20));
-    let seen = judged(&HOT, polls);
-    let changes: Vec<(usize, Vec<Step>)> = seen
+    polls.push(device_at_degrees(20));
+    let seen = evaluate_polls(&HOT, polls);
+    let changes: Vec<(usize, Vec<AlertTransition>)> = seen
         .into_iter()
         .map(|(steps, _)| steps)
         .enumerate()
         .filter(|(_, steps)| !steps.is_empty())
         .collect();
-    let expected = vec![(6, vec![Step::Begins(85)]), (18, vec![Step::Over(20)])];
+    let expected = vec![
+        (6, vec![AlertTransition::Started(85)]),
+        (18, vec![AlertTransition::Ended(20)]),
+    ];
     assert_eq!(changes, expected);
 }
 
 #[test]
 fn memory_counts_to_the_byte() {
-    let last = |polls: [u64; 4]| judged(&FULL, polls.map(using).to_vec()).pop();
+    let last = |polls: [u64; 4]| evaluate_polls(&FULL, polls.map(device_using).to_vec()).pop();
     let (limit, well_below) = (90 * GIB, 87 * GIB);
     let none = |lasting| Some((Vec::new(), lasting));
     assert_eq!(last([limit - 1; 4]), none(0));
     assert_eq!(last([limit, limit, limit, limit]), none(1));
     let nearly = well_below + 1;
     assert_eq!(last([limit, limit, nearly, nearly]), none(1));
-    let over = Some((vec![Step::Over(87)], 0));
+    let over = Some((vec![AlertTransition::Ended(87)], 0));
     assert_eq!(last([limit, limit, well_below, well_below]), over);
 }
 
 #[test]
-fn a_share_is_of_the_devices_own_memory_whose_size_is_known() {
-    let never = judged(&FULL, Vec::new());
+fn memory_share_needs_a_known_total() {
+    let never = evaluate_polls(&FULL, Vec::new());
     assert_eq!(never, []);
-    let full = || using(100 * GIB);
+    let full = || device_using(100 * GIB);
     let shared = Device {
         memory_unified: true,
         ..full()
@@ -164,27 +175,27 @@ fn a_share_is_of_the_devices_own_memory_whose_size_is_known() {
     );
     for device in [shared, of_nothing, unsized_, old] {
         let polls = vec![device.clone(), device.clone(), device];
-        assert_eq!(judged(&FULL, polls), vec![(Vec::new(), 0); 3]);
+        assert_eq!(evaluate_polls(&FULL, polls), vec![(Vec::new(), 0); 3]);
     }
-    // More than all of it is a driver's mistake, and high all the same.
-    let polls = vec![using(u64::MAX), using(u64::MAX)];
-    let begins = vec![Step::Begins(17_179_869_183)];
-    assert_eq!(judged(&FULL, polls), [(Vec::new(), 0), (begins, 1)]);
+    // Use above the total is a driver error, and still high.
+    let polls = vec![device_using(u64::MAX), device_using(u64::MAX)];
+    let begins = vec![AlertTransition::Started(17_179_869_183)];
+    assert_eq!(evaluate_polls(&FULL, polls), [(Vec::new(), 0), (begins, 1)]);
 }
 
 #[test]
-fn the_lowest_thresholds_can_be_passed_both_ways() {
+fn lowest_thresholds_start_and_end() {
     for limit in 1..=4 {
         let thresholds = Thresholds {
             temperature: Some(Celsius(limit)),
             memory: Some(Percent(limit.unsigned_abs())),
         };
         let device = |value: i32| Device {
-            vitals: degrees(value).vitals,
-            ..using(u64::from(value.unsigned_abs()) * GIB)
+            vitals: device_at_degrees(value).vitals,
+            ..device_using(u64::from(value.unsigned_abs()) * GIB)
         };
         let polls = vec![device(limit), device(limit), device(0), device(0)];
-        let lasting: Vec<usize> = judged(&thresholds, polls)
+        let lasting: Vec<usize> = evaluate_polls(&thresholds, polls)
             .into_iter()
             .map(|(_, lasting)| lasting)
             .collect();
@@ -193,30 +204,37 @@ fn the_lowest_thresholds_can_be_passed_both_ways() {
 }
 
 #[test]
-fn no_threshold_is_no_alert() {
-    let polls = vec![degrees(200), degrees(200), degrees(200)];
+fn without_threshold_no_alert() {
+    let polls = vec![
+        device_at_degrees(200),
+        device_at_degrees(200),
+        device_at_degrees(200),
+    ];
     let expected = vec![(Vec::new(), 0); 3];
-    assert_eq!(judged(&Thresholds::default(), polls.clone()), expected);
-    assert_eq!(judged(&FULL, polls), expected);
+    assert_eq!(
+        evaluate_polls(&Thresholds::default(), polls.clone()),
+        expected
+    );
+    assert_eq!(evaluate_polls(&FULL, polls), expected);
 }
 
 #[test]
-fn each_device_has_alerts_of_its_own_that_say_which_and_since_when() {
+fn alerts_are_kept_for_each_device() {
     let both = Thresholds {
         memory: FULL.memory,
         ..HOT
     };
     let devices = || {
-        let full = using(95 * GIB);
+        let full = device_using(95 * GIB);
         let hot = Device {
-            vitals: degrees(91).vitals,
+            vitals: device_at_degrees(91).vitals,
             ..gpu(1)
         };
         vec![full, hot, gpu(2)]
     };
-    let mut memory = Memory::default();
-    assert_eq!(judge(&both, &mut memory, &poll(1, devices())), []);
-    let begun = judge(&both, &mut memory, &poll(2, devices()));
+    let mut memory = AlertState::default();
+    assert_eq!(evaluate(&both, &mut memory, &poll(1, devices())), []);
+    let begun = evaluate(&both, &mut memory, &poll(2, devices()));
     let alert = |index: u32, quantity, limit| Alert {
         device: gpu(index).id,
         index,
@@ -228,17 +246,17 @@ fn each_device_has_alerts_of_its_own_that_say_which_and_since_when() {
         alert(0, Quantity::Memory, 90),
         alert(1, Quantity::Temperature, 85),
     );
-    let change = |alert: &Alert, step| Change {
+    let change = |alert: &Alert, step| AlertChange {
         alert: alert.clone(),
-        step,
+        transition: step,
     };
     let expected = [
-        change(&full, Step::Begins(95)),
-        change(&hot, Step::Begins(91)),
+        change(&full, AlertTransition::Started(95)),
+        change(&hot, AlertTransition::Started(91)),
     ];
     assert_eq!(begun, expected);
-    assert_eq!(judge(&both, &mut memory, &poll(3, devices())), []);
-    let lasting: Vec<Alert> = memory.lasting().collect();
+    assert_eq!(evaluate(&both, &mut memory, &poll(3, devices())), []);
+    let lasting: Vec<Alert> = memory.active().collect();
     assert_eq!(lasting, [full.clone(), hot.clone()]);
     let what = lasting.iter().map(Alert::what);
     assert_eq!(
@@ -249,30 +267,30 @@ fn each_device_has_alerts_of_its_own_that_say_which_and_since_when() {
         ]
     );
 
-    // One is gone; for the other's memory another threshold holds.
+    // One device is gone. A new threshold applies to the memory of the other device.
     let roomier = Thresholds {
         memory: Some(Percent(94)),
         ..both
     };
     let rest = || vec![devices().swap_remove(0)];
-    let ended = judge(&roomier, &mut memory, &poll(4, rest()));
+    let ended = evaluate(&roomier, &mut memory, &poll(4, rest()));
     let expected = [
-        change(&full, Step::OtherThreshold),
-        change(&hot, Step::Gone),
+        change(&full, AlertTransition::ThresholdChanged),
+        change(&hot, AlertTransition::DeviceGone),
     ];
     assert_eq!(ended, expected);
-    assert_eq!(memory.lasting().count(), 0);
-    let begun = judge(&roomier, &mut memory, &poll(5, rest()));
+    assert_eq!(memory.active().count(), 0);
+    let begun = evaluate(&roomier, &mut memory, &poll(5, rest()));
     let anew = Alert {
         limit: 94,
         since: Timestamp(5_000),
         ..full
     };
-    assert_eq!(begun, [change(&anew, Step::Begins(95))]);
+    assert_eq!(begun, [change(&anew, AlertTransition::Started(95))]);
     let off = Thresholds::default();
-    let ended = judge(&off, &mut memory, &poll(6, rest()));
-    assert_eq!(ended, [change(&anew, Step::OtherThreshold)]);
-    assert_eq!(memory, Memory::default());
+    let ended = evaluate(&off, &mut memory, &poll(6, rest()));
+    assert_eq!(ended, [change(&anew, AlertTransition::ThresholdChanged)]);
+    assert_eq!(memory, AlertState::default());
 }
 
 fn temperatures() -> impl Strategy<Value = Reading<Celsius>> {
@@ -286,7 +304,7 @@ fn temperatures() -> impl Strategy<Value = Reading<Celsius>> {
 }
 
 fn shares() -> impl Strategy<Value = Reading<Bytes>> {
-    // Halves of a percent: what is in between is rounded both ways.
+    // Half percents are rounded both ways.
     let known = (0..=40_u64).prop_map(|halves| Bytes(halves * GIB / 2));
     prop_oneof![
         6 => known.clone().prop_map(Value),
@@ -296,8 +314,8 @@ fn shares() -> impl Strategy<Value = Reading<Bytes>> {
 }
 
 proptest! {
-    /// Whatever the devices tell, where there is an alert with higher thresholds,
-    /// there is one with lower ones.
+    /// An alert that is active with higher thresholds is active with lower thresholds
+    /// too.
     #[test]
     fn raising_a_threshold_never_adds_an_alert(
         polls in proptest::collection::vec((temperatures(), shares()), 0..60),
@@ -308,18 +326,18 @@ proptest! {
             temperature: Some(Celsius(limit.cast_signed())),
             memory: Some(Percent(limit)),
         };
-        let (mut low, mut high) = (Memory::default(), Memory::default());
+        let (mut low, mut high) = (AlertState::default(), AlertState::default());
         for (second, (temperature, used)) in (0..).zip(polls) {
             let device = Device {
                 memory_used: used,
-                vitals: at(temperature).vitals,
-                ..using(0)
+                vitals: device_at(temperature).vitals,
+                ..device_using(0)
             };
             let snapshot = poll(second, vec![device]);
-            let _ = judge(&both(lower), &mut low, &snapshot);
-            let _ = judge(&both(lower + raise), &mut high, &snapshot);
-            let lasting = |memory: &Memory| -> BTreeSet<Quantity> {
-                memory.lasting().map(|alert| alert.quantity).collect()
+            let _ = evaluate(&both(lower), &mut low, &snapshot);
+            let _ = evaluate(&both(lower + raise), &mut high, &snapshot);
+            let lasting = |memory: &AlertState| -> BTreeSet<Quantity> {
+                memory.active().map(|alert| alert.quantity).collect()
             };
             prop_assert!(lasting(&high).is_subset(&lasting(&low)));
         }
@@ -327,7 +345,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_device_tells_now_is_told_beside_its_alert_and_no_other() {
+fn values_are_listed_for_active_alerts_only() {
     let both = Thresholds {
         memory: FULL.memory,
         ..HOT
@@ -349,19 +367,19 @@ fn what_a_device_tells_now_is_told_beside_its_alert_and_no_other() {
         "temperature at or above 85 °C",
         "memory in use at or above 90 %",
     );
-    let mut hot_and_full = using(95 * GIB + 1);
+    let mut hot_and_full = device_using(95 * GIB + 1);
     hot_and_full.vitals.temperature = Value(Celsius(91));
     let mut hot_too = gpu(1);
     hot_too.vitals.temperature = Value(Celsius(99));
     let mut snapshot = poll(1, vec![hot_and_full, hot_too]);
-    // One whose value is not known now, and one that has no alert (yet).
+    // GPU 2 has an unknown value. GPU 1 has no alert yet.
     snapshot.devices.push(gpu(2));
     snapshot.faults = vec![
         fault("GPU 0", hot),
         fault("GPU 0", full),
         fault("GPU 0", "lost (XID 79)"),
         fault("GPU 2", hot),
-        // By a threshold that holds no more.
+        // A fault of a threshold that no longer applies.
         fault("GPU 1", "temperature at or above 80 °C"),
     ];
     let expected = vec![
@@ -369,6 +387,6 @@ fn what_a_device_tells_now_is_told_beside_its_alert_and_no_other() {
         alert(0, full, 90, Some(95), "%"),
         alert(2, hot, 85, None, "°C"),
     ];
-    assert_eq!(values(&both, &snapshot), expected);
-    assert_eq!(values(&Thresholds::default(), &snapshot), Vec::new());
+    assert_eq!(alert_values(&both, &snapshot), expected);
+    assert_eq!(alert_values(&Thresholds::default(), &snapshot), Vec::new());
 }

@@ -1,46 +1,51 @@
-//! What JSON says as TOML has it, and the other way round: there is no null in TOML, and
-//! no moment in JSON.
+//! Converts between JSON and TOML. TOML has no null, and JSON has no date.
 
-use crate::guard::read::field::key;
-use crate::guard::read::value_of_time;
+use crate::guard::parse::field::quote_key;
+use crate::guard::parse::format_toml_time;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// A null in a list.
+/// A null item of a list.
 #[derive(Debug)]
-pub(crate) struct Null {
-    /// The path of the list.
+pub(crate) struct NullItem {
+    /// Path of the list.
     pub(crate) path: String,
-    /// From 1.
+    /// Position in the list, from 1.
     item: usize,
 }
 
-impl fmt::Display for Null {
+impl fmt::Display for NullItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "item {} of the list is null", self.item)
     }
 }
 
-/// A key that is null is as good as none; but a list without what is null in it would
-/// say something else, and one that is empty mean everybody. So many of them at most.
-pub(crate) fn nulls(json: &Value, most: usize) -> Vec<Null> {
+/// Finds nulls in lists, `most` at most. A key that is null counts as missing, but a
+/// list without its null items would have another meaning, and an empty list could
+/// apply to every user.
+pub(crate) fn list_nulls(json: &Value, most: usize) -> Vec<NullItem> {
     let mut found = Vec::new();
     find_nulls(json, "", most, &mut found);
     found
 }
 
-fn find_nulls(json: &Value, path: &str, most: usize, found: &mut Vec<Null>) {
+fn find_nulls(json: &Value, path: &str, most: usize, found: &mut Vec<NullItem>) {
     match json {
         Value::Object(table) => {
             for (name, value) in table {
                 let dot = if path.is_empty() { "" } else { "." };
-                find_nulls(value, &format!("{path}{dot}{}", key(name)), most, found);
+                find_nulls(
+                    value,
+                    &format!("{path}{dot}{}", quote_key(name)),
+                    most,
+                    found,
+                );
             }
         }
         Value::Array(list) => {
             for (position, value) in list.iter().enumerate() {
                 if value.is_null() && found.len() < most {
-                    found.push(Null {
+                    found.push(NullItem {
                         path: path.to_owned(),
                         item: position + 1,
                     });
@@ -52,10 +57,10 @@ fn find_nulls(json: &Value, path: &str, most: usize, found: &mut Vec<Null>) {
     }
 }
 
-/// A file of rules with this in it, these tables first.
-pub(crate) fn text_of<'a>(json: Value, usual: impl IntoIterator<Item = &'a str>) -> String {
+/// Returns a rules file with this content, the tables of `usual` first.
+pub(crate) fn to_toml_text<'a>(json: Value, usual: impl IntoIterator<Item = &'a str>) -> String {
     let Value::Object(mut tables) = json else {
-        // Whoever reads it says that this is no table.
+        // The reader reports that this is not a table.
         return format!("rules = {}\n", if json.is_string() { "''" } else { "0" });
     };
     let mut names: Vec<String> = usual.into_iter().map(str::to_owned).collect();
@@ -68,44 +73,44 @@ pub(crate) fn text_of<'a>(json: Value, usual: impl IntoIterator<Item = &'a str>)
     );
     let (mut values, mut parts) = (Vec::new(), Vec::new());
     for name in names {
-        let Some(value) = tables.remove(&name).and_then(to_toml) else {
+        let Some(value) = tables.remove(&name).and_then(to_toml_value) else {
             continue;
         };
         let list = value.as_array();
         let is_headed = value.is_table()
             || list.is_some_and(|it| !it.is_empty() && it.iter().all(toml::Value::is_table));
         let part = toml::Table::from_iter([(name, value)]);
-        // Tables of tables and values can be written, whatever is in them.
+        // Tables of tables and values can always be serialized.
         let part = toml::to_string_pretty(&part).unwrap_or_default();
-        // What has no header of its own would belong to the one before.
+        // A value without a header would belong to the table before it.
         if is_headed { &mut parts } else { &mut values }.push(part);
     }
     values.extend(parts);
     values.join("\n")
 }
 
-/// What JSON says, as TOML has it: there is no null, and 8 is 8.0.
-fn to_toml(json: Value) -> Option<toml::Value> {
+/// Converts a JSON value to TOML: a null is dropped, and 8 equals 8.0.
+fn to_toml_value(json: Value) -> Option<toml::Value> {
     Some(match json {
         Value::Null => return None,
         Value::Bool(truth) => truth.into(),
-        Value::Number(number) => number_of(&number),
+        Value::Number(number) => to_toml_number(&number),
         Value::String(text) => text.into(),
         Value::Array(list) => list
             .into_iter()
-            .filter_map(to_toml)
+            .filter_map(to_toml_value)
             .collect::<Vec<_>>()
             .into(),
         Value::Object(table) => {
             let entries = table.into_iter();
-            let kept = entries.filter_map(|(key, value)| Some((key, to_toml(value)?)));
+            let kept = entries.filter_map(|(key, value)| Some((key, to_toml_value(value)?)));
             toml::Value::Table(kept.collect())
         }
     })
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
-fn number_of(number: &serde_json::Number) -> toml::Value {
+fn to_toml_number(number: &serde_json::Number) -> toml::Value {
     let float = number.as_f64().unwrap_or(f64::NAN);
     match number.as_i64() {
         Some(whole) => whole.into(),
@@ -114,21 +119,22 @@ fn number_of(number: &serde_json::Number) -> toml::Value {
     }
 }
 
-/// What TOML says, as JSON has it.
-pub(crate) fn json_of(value: toml::Value) -> Value {
+/// Converts a TOML value to JSON.
+pub(crate) fn to_json_value(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),
         toml::Value::Float(number) => number.into(),
         toml::Value::Boolean(truth) => truth.into(),
-        // Where a moment is right, a text is too.
+        // Where a date is valid, its text is valid too.
         toml::Value::Datetime(moment) if moment.date.is_some() => moment.to_string().into(),
-        toml::Value::Datetime(time) => value_of_time(&time).into(),
-        toml::Value::Array(list) => list.into_iter().map(json_of).collect(),
+        toml::Value::Datetime(time) => format_toml_time(&time).into(),
+        toml::Value::Array(list) => list.into_iter().map(to_json_value).collect(),
         toml::Value::Table(table) => {
             let entries = table.into_iter();
-            let entries: Map<String, Value> =
-                entries.map(|(key, value)| (key, json_of(value))).collect();
+            let entries: Map<String, Value> = entries
+                .map(|(key, value)| (key, to_json_value(value)))
+                .collect();
             entries.into()
         }
     }

@@ -1,23 +1,24 @@
-//! Lists of texts in a TOML document: a comment stays with what it stands behind or
-//! above.
+//! Lists of strings in a TOML document. A comment stays with the item before or below
+//! it.
 
 use toml_edit::{Array, Decor, RawString, Value};
 
-/// The texts of a list, in their order.
-pub(crate) fn texts(list: &Array) -> impl Iterator<Item = &str> {
+/// The strings of a list, in order.
+pub(crate) fn strings(list: &Array) -> impl Iterator<Item = &str> {
     list.iter().filter_map(Value::as_str)
 }
 
-/// Adds a text at the end, as the one before it stands.
+/// Appends a string, formatted like the item before it.
 pub(crate) fn push(list: &mut Array, text: &str) {
     let last = list.len().checked_sub(1).and_then(|at| list.get(at));
-    let above = last.map(|last| prefix(last.decor()));
+    let above = last.map(|last| decor_prefix(last.decor()));
     let is_first = above.is_none();
     let above = above.unwrap_or_default();
     let own_line = above.rfind('\n').and_then(|at| above.get(at..));
-    let (behind, end) = split(&end_of(list));
+    let (behind, end) = split_at_line_end(&list_end(list));
     let new_above = match (behind.contains('#'), own_line) {
-        // The comment behind the last one stays there: its line ends before the new one.
+        // The comment behind the last item stays there: its line ends before the new
+        // item.
         (true, own_line) => format!("{}{}", behind.trim_end(), own_line.unwrap_or("\n")),
         (false, Some(own_line)) => own_line.to_owned(),
         (false, None) if is_first => String::new(),
@@ -32,8 +33,8 @@ pub(crate) fn push(list: &mut Array, text: &str) {
     set_end(list, &end);
 }
 
-/// Removes every item with this text, with the comments behind it and right above it;
-/// whether there was one.
+/// Removes every item with this text, with the comments behind it and right above it.
+/// Returns whether such an item existed.
 pub(crate) fn remove(list: &mut Array, text: &str) -> bool {
     let before = list.len();
     while let Some(at) = position(list, text) {
@@ -47,11 +48,11 @@ fn position(list: &Array, text: &str) -> Option<usize> {
 }
 
 fn remove_at(list: &mut Array, at: usize) {
-    let end = end_of(list);
-    let above = list.get(at).map(|it| prefix(it.decor()));
+    let end = list_end(list);
+    let above = list.get(at).map(|it| decor_prefix(it.decor()));
     let above = above.unwrap_or_default();
-    // What stands on the line of the item before is about that one.
-    let (of_previous, _) = split(&above);
+    // A comment on the line of the previous item is about that item.
+    let (of_previous, _) = split_at_line_end(&above);
     let kept = match of_previous.contains('#') {
         true => of_previous,
         false => String::new(),
@@ -60,10 +61,11 @@ fn remove_at(list: &mut Array, at: usize) {
     if !is_last {
         list.remove(at);
         let Some(next) = list.get_mut(at) else { return };
-        let (_, own) = split(&prefix(next.decor()));
-        let own = match (own.is_empty(), split(&above).1) {
+        let (_, own) = split_at_line_end(&decor_prefix(next.decor()));
+        let own = match (own.is_empty(), split_at_line_end(&above).1) {
             (false, _) => own,
-            // It stood on the line of what is removed, and stands there alone now.
+            // The next item was on the line of the removed item, and is now alone on
+            // it.
             (true, line) if !line.is_empty() => line
                 .rfind('\n')
                 .map_or_else(String::new, |at| line[at..].to_owned()),
@@ -78,7 +80,7 @@ fn remove_at(list: &mut Array, at: usize) {
     if list.is_empty() {
         list.set_trailing_comma(false);
     }
-    let (behind, end) = split(&end);
+    let (behind, end) = split_at_line_end(&end);
     let own = match behind.contains('#') {
         true => String::new(),
         false => behind,
@@ -91,8 +93,8 @@ fn remove_at(list: &mut Array, at: usize) {
     set_end(list, &format!("{kept}{own}{end}"));
 }
 
-/// What stands between the last item, with its comma where there is one, and the end.
-fn end_of(list: &Array) -> String {
+/// The text between the last item, with its comma if any, and the end of the list.
+fn list_end(list: &Array) -> String {
     let trailing = list.trailing().as_str().unwrap_or_default();
     let last = list.len().checked_sub(1).and_then(|at| list.get(at));
     match last {
@@ -115,13 +117,13 @@ fn set_end(list: &mut Array, end: &str) {
     }
 }
 
-fn prefix(decor: &Decor) -> String {
+fn decor_prefix(decor: &Decor) -> String {
     let prefix = decor.prefix().and_then(RawString::as_str);
     prefix.unwrap_or_default().to_owned()
 }
 
-/// What stands before the first end of a line, and the rest from it on.
-fn split(text: &str) -> (String, String) {
+/// Splits a text before its first line feed.
+fn split_at_line_end(text: &str) -> (String, String) {
     let at = text.find('\n').unwrap_or(text.len());
     let (line, rest) = text.split_at(at);
     (line.to_owned(), rest.to_owned())

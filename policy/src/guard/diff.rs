@@ -1,4 +1,4 @@
-//! The difference of two texts of rules, for people to read before it is made.
+//! The difference between two texts of rules, shown to people before an edit is made.
 
 use similar::algorithms::{Capture, Compact, Replace, patience};
 use similar::udiff::UnifiedHunkHeader;
@@ -7,34 +7,35 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
-/// Lines around each change.
-const AROUND: usize = 3;
+/// Unchanged lines shown around each change.
+const CONTEXT_LINES: usize = 3;
 
-/// Comparing takes time with the product of the lines that differ. Up to this it is
-/// well below a second.
-const MOST_COMPARED: usize = 10_000_000;
+/// Comparing takes time proportional to the product of the lines that differ. Up to this
+/// product it stays well below a second.
+const MAX_COMPARISONS: usize = 10_000_000;
 
-/// A unified difference, as diff(1) and git have it. Empty where the texts are the
-/// same; where very much differs, it says only how much.
+/// A unified diff in the format of diff(1) and git. Empty if the texts are equal. If too
+/// much differs, it states only how much.
 #[must_use]
-pub fn unified(before: (&str, &str), after: (&str, &str)) -> String {
+pub fn unified_diff(before: (&str, &str), after: (&str, &str)) -> String {
     let ((before_name, before), (after_name, after)) = (before, after);
     if before == after {
         return String::new();
     }
-    let (old, new) = between(before, after);
-    if old.saturating_mul(new) > MOST_COMPARED {
+    let (old, new) = count_differing_lines(before, after);
+    if old.saturating_mul(new) > MAX_COMPARISONS {
         return format!(
-            "--- {before_name}\n+++ {after_name}\n{old} lines become {new} others: too many to show\n"
+            "--- {before_name}\n+++ {after_name}\n{old} lines are replaced by {new} others: too \
+            many to show\n"
         );
     }
-    // Not `TextDiff`, which brings each of its six algorithms for each kind of input:
-    // half a megabyte.
+    // Not `TextDiff`, which links each of its six algorithms for each kind of input: half a
+    // megabyte.
     let (before, after) = (before.tokenize_lines(), after.tokenize_lines());
-    let Ok(changes) = changes(&before, &after);
+    let Ok(changes) = diff_lines(&before, &after);
     let mut text = format!("--- {before_name}\n+++ {after_name}\n");
-    for hunk in group_diff_ops(changes, AROUND) {
-        // A text takes all that is written.
+    for hunk in group_diff_ops(changes, CONTEXT_LINES) {
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{}", UnifiedHunkHeader::new(&hunk));
         for (kind, gone, come) in hunk.iter().map(DiffOp::as_tag_tuple) {
             let gone = before.get(gone).unwrap_or_default();
@@ -49,9 +50,9 @@ pub fn unified(before: (&str, &str), after: (&str, &str)) -> String {
     text
 }
 
-/// What becomes of the lines.
-fn changes(before: &[&str], after: &[&str]) -> Result<Vec<DiffOp>, Infallible> {
-    // Numbers are compared sooner than lines.
+/// The operations that turn the old lines into the new ones.
+fn diff_lines(before: &[&str], after: &[&str]) -> Result<Vec<DiffOp>, Infallible> {
+    // Numbers compare faster than lines.
     let mut numbers = BTreeMap::new();
     let mut number = |line| {
         let next = numbers.len();
@@ -74,8 +75,8 @@ fn write_lines(text: &mut String, mark: char, lines: &[&str]) {
     }
 }
 
-/// How many lines of each are neither at the beginning nor at the end of the other.
-fn between(before: &str, after: &str) -> (usize, usize) {
+/// The number of lines of each text without the common beginning and end.
+fn count_differing_lines(before: &str, after: &str) -> (usize, usize) {
     let (before, after): (Vec<&str>, Vec<&str>) =
         (before.lines().collect(), after.lines().collect());
     let pairs = before.iter().zip(&after);
@@ -92,21 +93,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_difference_shows_what_changes_and_a_little_around_it() {
+    fn shows_changes_with_context() {
         let before = "a\nb\nc\nd\ne\nf\ng\nh\n";
         let after = "a\nb\nc\nd\nE\nf\ng\nh\n";
         assert_eq!(
-            unified(("guard.toml", before), ("guard.toml (new)", after)),
+            unified_diff(("guard.toml", before), ("guard.toml (new)", after)),
             "--- guard.toml\n+++ guard.toml (new)\n@@ -2,7 +2,7 @@\n b\n c\n d\n-e\n+E\n f\n g\n h\n"
         );
-        assert_eq!(unified(("a", before), ("b", before)), "");
+        assert_eq!(unified_diff(("a", before), ("b", before)), "");
         assert_eq!(
-            unified(("a", ""), ("b", "x\n")),
+            unified_diff(("a", ""), ("b", "x\n")),
             "--- a\n+++ b\n@@ -0,0 +1 @@\n+x\n"
         );
     }
 
-    /// Texts of lines out of few, so that much is the same and much moves.
+    /// Texts built from few different lines, so that much is equal and much moves.
     fn texts() -> impl Strategy<Value = (String, String)> {
         let line =
             prop::sample::select(vec!["a\n", "b\n", "c\n", "d\n", "\n", "e\r\n", "f\r", "x"]);
@@ -116,32 +117,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_is_the_one_that_a_whole_text_diff_makes((before, after) in texts()) {
+        fn equals_text_diff((before, after) in texts()) {
             let expected = similar::TextDiff::configure()
                 .algorithm(similar::Algorithm::Patience)
                 .diff_lines(&*before, &*after)
                 .unified_diff()
-                .context_radius(AROUND)
+                .context_radius(CONTEXT_LINES)
                 .header("a", "b")
                 .to_string();
-            prop_assert_eq!(unified(("a", &before), ("b", &after)), expected);
+            prop_assert_eq!(unified_diff(("a", &before), ("b", &after)), expected);
         }
     }
 
     #[test]
-    fn what_is_too_much_to_compare_is_counted() {
+    fn only_counts_large_differences() {
         let lines = |what: &str| {
             (0..20_000)
                 .map(|n| format!("{what}{n}\n"))
                 .collect::<String>()
         };
         assert_eq!(
-            unified(("a", &lines("x")), ("b", &lines("y"))),
-            "--- a\n+++ b\n20000 lines become 20000 others: too many to show\n"
+            unified_diff(("a", &lines("x")), ("b", &lines("y"))),
+            "--- a\n+++ b\n20000 lines are replaced by 20000 others: too many to show\n"
         );
-        // One line of many is not much.
+        // One changed line among many is not too much.
         let many = lines("x");
         let one = many.replace("x777\n", "y\n");
-        assert!(unified(("a", &many), ("b", &one)).ends_with("-x777\n+y\n x778\n x779\n x780\n"));
+        assert!(
+            unified_diff(("a", &many), ("b", &one)).ends_with("-x777\n+y\n x778\n x779\n x780\n")
+        );
     }
 }

@@ -1,79 +1,79 @@
-//! Changes a text of rules, and keeps its comments, its order and its form. What it
-//! becomes is read before it is given out: no change makes rules that are not right.
+//! Edits a text of rules and keeps its comments, order and formatting. The result is parsed
+//! before it is returned: no edit produces invalid rules.
 
 mod policies;
 
-use super::read::field::key;
-use super::read::{self, Section};
-use crate::document::{Text, remove_key, set_value, typed};
+use super::parse::field::quote_key;
+use super::parse::{self, Section};
+use crate::document::{EditedDocument, remove_key, set_value, typed_value};
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::guard::edit::{EditError, GuardEdit, PolicyKind};
-use gpukill_proto::settings::nearest;
+use gpukill_proto::settings::closest_name;
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
-/// What a file of rules begins with when there was none.
-const HEADER: &str =
-    "# Rules of gpukill's guard. What is wrong with them, gpukillctl guard check FILE says.\n\n";
+/// The beginning of a new rules file.
+const HEADER: &str = "# Rules of gpukill's guard. To check them: gpukillctl guard check FILE\n\n";
 
-/// What a text of rules becomes by a change. A file that is not there is an empty
-/// text.
+/// The text of rules after an edit. An absent file is an empty text.
 ///
 /// # Errors
-/// The text has mistakes, would have some, or what is to be removed is not there.
+/// The text has mistakes, the result would have mistakes, or the item to remove does not
+/// exist.
 pub fn edit(text: &str, edit: &GuardEdit) -> Result<String, EditError> {
     if let GuardEdit::Replace(new) = edit {
-        return checked(new.clone());
+        return check_text(new.clone());
     }
-    read::read(text).map_err(EditError::Broken)?;
-    // What is read without mistakes is TOML.
-    let mut text = Text::open(text).ok_or_else(|| EditError::Broken(Vec::new()))?;
+    parse::parse(text).map_err(EditError::AlreadyInvalid)?;
+    // A text that parses without mistakes is TOML.
+    let mut text =
+        EditedDocument::parse(text).ok_or_else(|| EditError::AlreadyInvalid(Vec::new()))?;
     let document = &mut text.document;
     match edit {
         GuardEdit::SetPolicy { kind, name, fields } => {
-            policies::set(document, *kind, name, fields)?;
+            policies::set_policy(document, *kind, name, fields)?;
         }
-        GuardEdit::RemovePolicy { kind, name } => policies::remove(document, *kind, name)?,
+        GuardEdit::RemovePolicy { kind, name } => policies::remove_policy(document, *kind, name)?,
         GuardEdit::SetKey { path, value } => set_key(document, path, value)?,
         GuardEdit::SetMode(mode) => set_mode(document, *mode)?,
         GuardEdit::ToggleDryRun => {
-            let is_dry = switch(document, "global", "dry_run").unwrap_or(true);
+            let is_dry = read_switch(document, "global", "dry_run").unwrap_or(true);
             set_switch(document, "global", "dry_run", !is_dry)?;
         }
         GuardEdit::Replace(_) => {}
     }
-    checked(text.written(HEADER))
+    check_text(text.render(HEADER))
 }
 
-/// A text, if nothing is wrong with it.
-fn checked(text: String) -> Result<String, EditError> {
-    match read::read(&text) {
+/// Returns the text if it has no mistakes.
+fn check_text(text: String) -> Result<String, EditError> {
+    match parse::parse(&text) {
         Ok(_) => Ok(text),
         Err(mistakes) => Err(EditError::Refused(mistakes)),
     }
 }
 
-/// What is not there, and what was probably meant.
-fn no_such<'a>(what: String, typed: &str, there: impl IntoIterator<Item = &'a str>) -> EditError {
+/// The error for an unknown name, with the known name that was probably meant.
+fn not_found<'a>(what: String, typed: &str, known: impl IntoIterator<Item = &'a str>) -> EditError {
     EditError::NoSuch {
         what,
-        near: nearest(typed, there).map(str::to_owned),
+        near: closest_name(typed, known).map(str::to_owned),
     }
 }
 
 fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), EditError> {
-    let sections = read::sections();
+    let sections = parse::sections();
     let unknown = || {
         let known: Vec<&str> = sections
             .iter()
             .flat_map(|section| section.paths.iter().map(String::as_str))
             .collect();
-        no_such(format!("key {path:?}"), path, known)
+        not_found(format!("key {path:?}"), path, known)
     };
     let keys = Key::parse(path).map_err(|_| unknown())?;
     let names: Vec<&str> = keys.iter().map(Key::get).collect();
     let has = |section: &&Section, name: &str| section.keys.iter().any(|key| key == name);
     let (section, name) = match names.as_slice() {
-        // Most keys are in one section alone.
+        // Most keys exist in one section only.
         [name] => match sections.iter().find(|section| has(section, name)) {
             Some(section) => (section.name, *name),
             None => return Err(unknown()),
@@ -88,7 +88,7 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
                 .find(|kind| kind.table() == *table);
             let kind = kind.ok_or_else(unknown)?;
             let field = [((*name).to_owned(), value.to_owned())];
-            return policies::set(document, kind, policy, &field);
+            return policies::set_policy(document, kind, policy, &field);
         }
         _ => return Err(unknown()),
     };
@@ -98,31 +98,32 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
         return if is_removed {
             Ok(())
         } else {
-            Err(no_such(format!("key \"{section}.{name}\""), "", []))
+            Err(not_found(format!("key \"{section}.{name}\""), "", []))
         };
     }
-    let at = format!("{section}.{}", key(name));
-    let frame = |value: &Value| format!("[{section}]\n{} = {value}\n", key(name));
-    let value = typed::value(value, |value| is_right(&frame(value), &at));
-    set_value(table(document, section)?, name, value);
+    let at = format!("{section}.{}", quote_key(name));
+    let frame = |value: &Value| format!("[{section}]\n{} = {value}\n", quote_key(name));
+    let value = typed_value::parse_typed(value, |value| is_valid_at(&frame(value), &at));
+    set_value(section_table(document, section)?, name, value);
     Ok(())
 }
 
-/// Whether nothing is wrong with what this text says at this path.
-fn is_right(text: &str, path: &str) -> bool {
-    match read::read(text) {
+/// Whether the text has no mistakes at this path.
+fn is_valid_at(text: &str, path: &str) -> bool {
+    match parse::parse(text) {
         Ok(_) => true,
         Err(mistakes) => !mistakes.iter().any(|it| it.path.starts_with(path)),
     }
 }
 
-/// A table there is one of, made where there is none.
-fn table<'a>(
+/// The table of a section, created if it is absent.
+fn section_table<'a>(
     document: &'a mut DocumentMut,
     name: &str,
 ) -> Result<&'a mut dyn TableLike, EditError> {
-    // What was read without mistakes has a table there.
-    crate::document::table(document, name).ok_or_else(|| EditError::Broken(Vec::new()))
+    // A text without mistakes has a table there.
+    crate::document::ensure_table(document, name)
+        .ok_or_else(|| EditError::AlreadyInvalid(Vec::new()))
 }
 
 fn set_mode(document: &mut DocumentMut, mode: GuardMode) -> Result<(), EditError> {
@@ -139,19 +140,19 @@ fn set_mode(document: &mut DocumentMut, mode: GuardMode) -> Result<(), EditError
     set_switch(document, "enforcement", "hard_enforcement", is_hard)
 }
 
-fn switch(document: &DocumentMut, section: &str, name: &str) -> Option<bool> {
+fn read_switch(document: &DocumentMut, section: &str, name: &str) -> Option<bool> {
     document.get(section)?.get(name)?.as_bool()
 }
 
-/// Writes a switch, if it is not as it should be.
+/// Writes a switch, unless it already has the value.
 fn set_switch(
     document: &mut DocumentMut,
     section: &str,
     name: &str,
     on: bool,
 ) -> Result<(), EditError> {
-    if switch(document, section, name) != Some(on) {
-        set_value(table(document, section)?, name, on.into());
+    if read_switch(document, section, name) != Some(on) {
+        set_value(section_table(document, section)?, name, on.into());
     }
     Ok(())
 }

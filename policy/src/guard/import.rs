@@ -1,32 +1,32 @@
-//! Rules from and to JSON: what was exported, and what gpu-kill exports, whose files
-//! say some things otherwise and some that mean nothing here.
+//! Imports and exports rules as JSON. It also imports the exports of gpu-kill, which
+//! express some things differently and contain keys that have no meaning here.
 
 mod foreign;
 
-use super::read;
-use super::read::at::MOST_MISTAKES;
-use crate::document::json::{Null, json_of, nulls, text_of};
+use super::parse;
+use super::parse::value_reader::MAX_MISTAKES;
+use crate::document::json::{NullItem, list_nulls, to_json_value, to_toml_text};
 use foreign::translate;
-use gpukill_proto::guard::edit::{Mistake, PolicyKind};
+use gpukill_proto::guard::edit::{PolicyKind, RuleMistake};
 use serde_json::Value;
 
-/// Rules that were something else before.
+/// Rules that were converted from another format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    /// As they are kept: without mistakes.
+pub struct ImportedRules {
+    /// The rules as TOML, without mistakes.
     pub text: String,
-    /// What of the other file means nothing or something else here.
+    /// Parts of the other file that have no meaning or another meaning here.
     pub notices: Vec<String>,
 }
 
-/// Rules as JSON has them.
+/// Converts rules from JSON.
 ///
 /// # Errors
-/// Every mistake in them, by the path of its keys.
-pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
-    let nulls = nulls(json, MOST_MISTAKES);
+/// Every mistake, by the path of its key.
+pub fn from_json(json: &Value) -> Result<ImportedRules, Vec<RuleMistake>> {
+    let nulls = list_nulls(json, MAX_MISTAKES);
     if !nulls.is_empty() {
-        return Err(nulls.into_iter().map(null).collect());
+        return Err(nulls.into_iter().map(null_mistake).collect());
     }
     let mut json = json.clone();
     let notices = translate(&mut json);
@@ -34,29 +34,29 @@ pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
     let usual = ["global", "enforcement", "protect"]
         .into_iter()
         .chain(kinds);
-    let text = text_of(json, usual);
-    read::read_made(&text)?;
-    Ok(Imported { text, notices })
+    let text = to_toml_text(json, usual);
+    parse::parse_generated(&text)?;
+    Ok(ImportedRules { text, notices })
 }
 
-fn null(null: Null) -> Mistake {
-    Mistake {
-        place: None,
+fn null_mistake(null: NullItem) -> RuleMistake {
+    RuleMistake {
+        position: None,
         what: null.to_string(),
         path: null.path,
         suggestion: Some("leave it out".to_owned()),
     }
 }
 
-/// Rules as JSON.
+/// Converts rules to JSON.
 ///
 /// # Errors
-/// Every mistake in them.
-pub fn to_json(text: &str) -> Result<Value, Vec<Mistake>> {
-    read::read(text)?;
-    // What is read without mistakes is TOML.
+/// Every mistake in the text.
+pub fn to_json(text: &str) -> Result<Value, Vec<RuleMistake>> {
+    parse::parse(text)?;
+    // A text that parses without mistakes is TOML.
     let table = text.parse::<toml::Table>().unwrap_or_default();
-    Ok(json_of(toml::Value::Table(table)))
+    Ok(to_json_value(toml::Value::Table(table)))
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! Which limits hold for whom, at a moment: of each kind of limit one, from the
-//! first of these that says any: the person's own policy (what it says of this time
-//! before what it says always), their groups' (the strictest), the defaults. The same
-//! for whoever asks and for whoever judges.
+//! Resolves the limits that apply at a moment. For each kind of limit the first of these
+//! that sets one wins: the person's own policy (for the current time before its general
+//! limits), their groups (the strictest), the defaults. Queries and evaluations share this
+//! code.
 
 mod replaced;
 
-mod held_to;
+mod effective;
 
-pub use held_to::{of, protected};
-pub use replaced::replaced;
+pub use effective::{effective_limits, protection_reason};
+pub use replaced::replaced_limits;
 
-use super::judge::{Policy, UNNAMED};
-use super::rules::{Limits, Rules, UserPolicy};
-use super::schedule::Civil;
+use super::evaluate::{OWNER_NAME_UNKNOWN, PolicyIndex};
+use super::rules::{Limits, RuleSet, UserPolicy};
+use super::schedule::LocalTime;
 use gpukill_proto::guard::{RuleKind, RuleName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What can be limited of a person.
-pub(crate) const PERSONAL: [RuleKind; 5] = [
+/// Kinds of limits on a person.
+pub(crate) const PERSON_LIMIT_KINDS: [RuleKind; 5] = [
     RuleKind::Memory,
     RuleKind::Utilization,
     RuleKind::Duration,
@@ -26,38 +26,36 @@ pub(crate) const PERSONAL: [RuleKind; 5] = [
     RuleKind::Idle,
 ];
 
-/// One limit that holds for somebody.
+/// A limit that applies to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit {
-    /// Where it is said, and of what.
+pub struct EffectiveLimit {
+    /// The rule that sets it, and its kind.
     pub rule: RuleName,
-    /// In the unit that [`RuleKind`] says; `None` where it is not known which limit
-    /// holds.
+    /// In the unit of its [`RuleKind`]; `None` if it is unknown which limit applies.
     pub limit: Option<u64>,
 }
 
-/// Whose limits hold for a process: the policy of its owner, and the groups that it
-/// counts for. Positions in [`Rules`].
+/// The policies whose limits apply to a process: that of its owner, and those of the groups
+/// that it counts for. Numbers are positions in [`RuleSet`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Profile {
+pub(crate) struct PolicyProfile {
     pub(crate) user: Option<usize>,
-    /// Policies of users that come before it and may be its owner's: what they are
-    /// called is not known.
+    /// Earlier policies of users that may be its owner's: the owner's name is unknown.
     pub(crate) doubtful_users: Vec<usize>,
     pub(crate) groups: Vec<usize>,
-    /// Groups of which it is not known whether it counts for them.
+    /// Groups for which it is unknown whether the process counts for them.
     pub(crate) doubtful: Vec<usize>,
-    /// Of both, those for which only the account of its Slurm job speaks, or could, or
-    /// a label of its container: that is its own word.
+    /// The groups of both lists that only a claim of the process supports, or could: the
+    /// account of its Slurm job, or a label of its container.
     pub(crate) claimed: Vec<usize>,
-    /// Of all groups, those for which such a label speaks, and of users the policy of
-    /// whom it names. What these say holds besides, and replaces nothing.
+    /// The groups that such a label supports, and the policy of the user that it names.
+    /// Their limits apply in addition, and replace nothing.
     pub(crate) labelled: Vec<usize>,
     pub(crate) labelled_user: Option<usize>,
 }
 
-impl Profile {
-    /// The policies of whoever it is, or may be.
+impl PolicyProfile {
+    /// The user policies that are its owner's, or may be.
     pub(crate) fn users(&self) -> impl Iterator<Item = usize> {
         self.user
             .into_iter()
@@ -65,74 +63,78 @@ impl Profile {
     }
 }
 
-impl Profile {
-    /// Whether only a label speaks for this group of it.
+impl PolicyProfile {
+    /// Whether only a label supports this group.
     fn is_only_labelled(&self, group: &usize) -> bool {
         self.labelled.contains(group) && !self.doubtful.contains(group)
     }
 }
 
-/// Which policy a limit comes from.
+/// The policy that a limit comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Governed {
-    By {
-        policy: Policy,
+pub(crate) enum ResolvedLimit {
+    Known {
+        policy: PolicyIndex,
         limit: u64,
     },
-    /// A policy that may be theirs says it.
+    /// A policy that may apply sets it.
     Unknown {
-        policy: Policy,
-        /// Those that hold where that one does not: of them it is not known either.
-        others: Vec<Policy>,
+        policy: PolicyIndex,
+        /// The policies that apply if that one does not: these are unknown too.
+        others: Vec<PolicyIndex>,
         why: String,
     },
 }
 
 /// The limits of a profile at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Resolved {
-    pub(crate) by_kind: BTreeMap<RuleKind, Governed>,
-    /// Lower limits that hold instead, should its account be another than it says:
-    /// between the two it is not known whether a limit is broken.
-    pub(crate) doubts: BTreeMap<RuleKind, (Policy, u64)>,
-    /// Only who holds so much is idle.
+pub(crate) struct ResolvedLimits {
+    pub(crate) by_kind: BTreeMap<RuleKind, ResolvedLimit>,
+    /// Lower limits that apply instead, if the claimed account is false: between the two it
+    /// is unknown whether a limit is violated.
+    pub(crate) doubts: BTreeMap<RuleKind, (PolicyIndex, u64)>,
+    /// Only a job that holds this much counts as idle.
     pub(crate) idle_min_memory: u64,
-    /// The same, should its account be another.
+    /// The same, if the claimed account is false.
     pub(crate) doubtful_idle_min_memory: Option<u64>,
-    /// What holds besides.
-    pub(crate) besides: Vec<Beside>,
+    /// Limits that apply in addition.
+    pub(crate) additional: Vec<AdditionalLimit>,
 }
 
-/// A limit that holds besides the others, for what a label says.
+/// A limit that a label adds to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct AdditionalLimit {
     pub(crate) kind: RuleKind,
-    pub(crate) policy: Policy,
+    pub(crate) policy: PolicyIndex,
     pub(crate) limit: u64,
-    /// Only who holds so much is idle by it.
+    /// Only a job that holds this much counts as idle by it.
     pub(crate) idle_min_memory: u64,
 }
 
-pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolved {
-    let mut resolved = Resolved::default();
-    for kind in PERSONAL {
-        let of_kind = |limits: &Limits| value(limits, kind);
+pub(crate) fn resolve_limits(
+    rules: &RuleSet,
+    profile: &PolicyProfile,
+    civil: LocalTime,
+) -> ResolvedLimits {
+    let mut resolved = ResolvedLimits::default();
+    for kind in PERSON_LIMIT_KINDS {
+        let of_kind = |limits: &Limits| limit_value(limits, kind);
         let default = of_kind(&rules.defaults);
-        let (governed, doubt) = governed(rules, profile, civil, default, &of_kind);
+        let (governed, doubt) = resolve_kind(rules, profile, civil, default, &of_kind);
         resolved.by_kind.extend(governed.map(|it| (kind, it)));
         resolved.doubts.extend(doubt.map(|it| (kind, it)));
     }
     let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
     let default = least(&rules.defaults).unwrap_or(0);
-    let (governed, doubt) = governed(rules, profile, civil, Some(default), &least);
+    let (governed, doubt) = resolve_kind(rules, profile, civil, Some(default), &least);
     resolved.idle_min_memory = match governed {
-        Some(Governed::By { limit, .. }) => limit,
-        Some(Governed::Unknown { why, .. }) => {
-            // Nor is it known then who is idle.
+        Some(ResolvedLimit::Known { limit, .. }) => limit,
+        Some(ResolvedLimit::Unknown { why, .. }) => {
+            // It is then unknown too which jobs are idle.
             let idle = resolved.by_kind.get_mut(&RuleKind::Idle);
             if let Some(idle) = idle {
                 let (policy, others) = (idle.policy(), idle.others().to_vec());
-                *idle = Governed::Unknown {
+                *idle = ResolvedLimit::Unknown {
                     policy,
                     others,
                     why,
@@ -144,67 +146,76 @@ pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolve
     };
     resolved.doubtful_idle_min_memory = doubt.map(|(_, least)| least);
     if resolved.doubtful_idle_min_memory.is_some()
-        && let Some(Governed::By { policy, limit }) = resolved.by_kind.get(&RuleKind::Idle)
+        && let Some(ResolvedLimit::Known { policy, limit }) = resolved.by_kind.get(&RuleKind::Idle)
     {
         let same = (*policy, *limit);
         resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
-    let besides = PERSONAL.into_iter();
-    let besides = besides.flat_map(|kind| besides_of(rules, profile, civil, kind));
-    resolved.besides = besides.collect();
+    let besides = PERSON_LIMIT_KINDS.into_iter();
+    let besides = besides.flat_map(|kind| additional_limits(rules, profile, civil, kind));
+    resolved.additional = besides.collect();
     resolved
 }
 
-/// What a label of its container makes hold besides.
-fn besides_of(rules: &Rules, profile: &Profile, civil: Civil, kind: RuleKind) -> Vec<Beside> {
-    type Said<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
-    let beside = |policy, said: Said<'_>| {
+/// The limits that a label of its container adds.
+fn additional_limits(
+    rules: &RuleSet,
+    profile: &PolicyProfile,
+    civil: LocalTime,
+    kind: RuleKind,
+) -> Vec<AdditionalLimit> {
+    type LimitLookup<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
+    let beside = |policy, said: LimitLookup<'_>| {
         let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
-        Some(Beside {
+        Some(AdditionalLimit {
             kind,
             policy,
-            limit: said(&|limits| value(limits, kind))?,
+            limit: said(&|limits| limit_value(limits, kind))?,
             idle_min_memory: said(&least).or(least(&rules.defaults)).unwrap_or(0),
         })
     };
     let user = profile.labelled_user.and_then(|at| {
-        let said = |value: &dyn Fn(&Limits) -> Option<u64>| of_user(&rules.users[at], civil, value);
-        beside(Policy::User(at), &said)
+        let said =
+            |value: &dyn Fn(&Limits) -> Option<u64>| user_limit(&rules.users[at], civil, value);
+        beside(PolicyIndex::User(at), &said)
     });
     let groups = profile.labelled.iter().filter_map(|at| {
         let said = |value: &dyn Fn(&Limits) -> Option<u64>| value(&rules.groups[*at].limits);
-        beside(Policy::Group(*at), &said)
+        beside(PolicyIndex::Group(*at), &said)
     });
     user.into_iter().chain(groups).collect()
 }
 
-/// What holds, and what holds in doubt instead.
-type Governing = (Option<Governed>, Option<(Policy, u64)>);
+/// The limit that applies, and the one that applies instead in doubt.
+type LimitAndDoubt = (Option<ResolvedLimit>, Option<(PolicyIndex, u64)>);
 
-impl Governed {
-    /// The one that holds, or the first that may.
-    pub(crate) const fn policy(&self) -> Policy {
+impl ResolvedLimit {
+    /// The policy that applies, or the first that may.
+    pub(crate) const fn policy(&self) -> PolicyIndex {
         match self {
-            Self::By { policy, .. } | Self::Unknown { policy, .. } => *policy,
+            Self::Known { policy, .. } | Self::Unknown { policy, .. } => *policy,
         }
     }
 
-    /// Which else may hold.
-    fn others(&self) -> &[Policy] {
+    /// The other policies that may apply.
+    fn others(&self) -> &[PolicyIndex] {
         match self {
-            Self::By { .. } => &[],
+            Self::Known { .. } => &[],
             Self::Unknown { others, .. } => others,
         }
     }
 }
 
-/// All policies of which it is not known whether they hold, where one that may be
-/// theirs says something.
-fn unknown(policy: Policy, why: String, (governed, doubt): Governing) -> Governing {
+/// Marks all policies as unknown, because one that may apply sets a limit.
+fn mark_unknown(
+    policy: PolicyIndex,
+    why: String,
+    (governed, doubt): LimitAndDoubt,
+) -> LimitAndDoubt {
     let governed = governed.iter();
     let others = governed.flat_map(|it| [&[it.policy()], it.others()].concat());
     let others = others.chain(doubt.map(|(policy, _)| policy)).collect();
-    let unknown = Governed::Unknown {
+    let unknown = ResolvedLimit::Unknown {
         policy,
         others,
         why,
@@ -212,60 +223,60 @@ fn unknown(policy: Policy, why: String, (governed, doubt): Governing) -> Governi
     (Some(unknown), None)
 }
 
-/// What the policies of users say, and else those of groups and the defaults.
-fn governed(
-    rules: &Rules,
-    profile: &Profile,
-    civil: Civil,
+/// The limit of the user policies, otherwise that of the groups and the defaults.
+fn resolve_kind(
+    rules: &RuleSet,
+    profile: &PolicyProfile,
+    civil: LocalTime,
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
-) -> Governing {
+) -> LimitAndDoubt {
     let said = |at: usize| {
-        let limit = of_user(&rules.users[at], civil, value)?;
-        Some((Policy::User(at), limit))
+        let limit = user_limit(&rules.users[at], civil, value)?;
+        Some((PolicyIndex::User(at), limit))
     };
-    let by = |(policy, limit)| (Some(Governed::By { policy, limit }), None);
+    let by = |(policy, limit)| (Some(ResolvedLimit::Known { policy, limit }), None);
     let own = profile.user.and_then(said).map(by);
-    let known = own.unwrap_or_else(|| of_groups(rules, profile, default, value));
+    let known = own.unwrap_or_else(|| group_limit(rules, profile, default, value));
     let mut doubtful = profile.doubtful_users.iter().rev().copied();
     let doubtful = doubtful.by_ref().filter_map(said);
     doubtful.fold(known, |known, (policy, _)| {
-        unknown(policy, UNNAMED.to_owned(), known)
+        mark_unknown(policy, OWNER_NAME_UNKNOWN.to_owned(), known)
     })
 }
 
-/// The account of a Slurm job is its own word, and who has none leaves it out: it may
-/// make a limit stricter, and where it would make one looser, what lies between the
-/// two is not known.
-fn of_groups(
-    rules: &Rules,
-    profile: &Profile,
+/// The account of a Slurm job is a claim of the process, which can leave it out. It may
+/// make a limit stricter; where it would make one looser, the range between the two is
+/// unknown.
+fn group_limit(
+    rules: &RuleSet,
+    profile: &PolicyProfile,
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
-) -> Governing {
+) -> LimitAndDoubt {
     let of_group = |group: &usize| {
         let limit = value(&rules.groups[*group].limits)?;
         (!profile.is_only_labelled(group)).then_some((limit, *group))
     };
     let is_claimed = |group: &&usize| profile.claimed.contains(group);
-    let may_be_of = |group: usize, others: Governing| {
+    let may_be_of = |group: usize, others: LimitAndDoubt| {
         let name = &rules.groups[group].name;
         let why = format!("whether it belongs to group {name} is not known");
-        unknown(Policy::Group(group), why, others)
+        mark_unknown(PolicyIndex::Group(group), why, others)
     };
     let mut vouched = profile.doubtful.iter().filter(|it| !is_claimed(it));
     if let Some((_, group)) = vouched.find_map(of_group) {
-        let certain = Profile {
+        let certain = PolicyProfile {
             groups: profile.groups.clone(),
             claimed: profile.claimed.clone(),
             labelled: profile.labelled.clone(),
-            ..Profile::default()
+            ..PolicyProfile::default()
         };
-        return may_be_of(group, of_groups(rules, &certain, default, value));
+        return may_be_of(group, group_limit(rules, &certain, default, value));
     }
-    let by = |(limit, policy): (u64, Policy)| Some(Governed::By { policy, limit });
-    let beside = |(limit, policy): (u64, Policy)| (policy, limit);
-    let of_policy = |(limit, group): (u64, usize)| (limit, Policy::Group(group));
+    let by = |(limit, policy): (u64, PolicyIndex)| Some(ResolvedLimit::Known { policy, limit });
+    let beside = |(limit, policy): (u64, PolicyIndex)| (policy, limit);
+    let of_policy = |(limit, group): (u64, usize)| (limit, PolicyIndex::Group(group));
     let said = profile.groups.iter().filter(is_claimed);
     let said = said.filter_map(of_group).min().map(of_policy);
     let unsaid = profile.doubtful.iter().filter(is_claimed);
@@ -273,13 +284,13 @@ fn of_groups(
     let unsaid = || unsaid.iter().copied();
     let vouched = profile.groups.iter().filter(|it| !is_claimed(it));
     if let Some(base) = vouched.filter_map(of_group).min().map(of_policy) {
-        // Of several groups the strictest holds: another one loosens nothing.
+        // The strictest of several groups applies: another group loosens nothing.
         let strictest = said.map_or(base, |said| said.min(base));
         let least = unsaid().min().map(of_policy);
         let doubt = least.filter(|least| least.0 < strictest.0);
         return (by(strictest), doubt.map(beside));
     }
-    let Some(base) = default.map(|limit| (limit, Policy::Default)) else {
+    let Some(base) = default.map(|limit| (limit, PolicyIndex::Default)) else {
         let Some((_, group)) = unsaid().next().filter(|_| said.is_none()) else {
             return (said.and_then(by), None);
         };
@@ -295,11 +306,10 @@ fn of_groups(
     (by(most.unwrap_or(base)), doubt.map(beside))
 }
 
-/// What is said of this time replaces what is said of all; of several that are, the
-/// strictest.
-fn of_user(
+/// A limit for the current time replaces the general one; the strictest of several applies.
+fn user_limit(
     policy: &UserPolicy,
-    civil: Civil,
+    civil: LocalTime,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> Option<u64> {
     let in_force = policy
@@ -312,8 +322,8 @@ fn of_user(
         .or_else(|| value(&policy.limits))
 }
 
-/// A limit in its kind's unit.
-pub(crate) fn value(limits: &Limits, kind: RuleKind) -> Option<u64> {
+/// A limit in the unit of its kind.
+pub(crate) fn limit_value(limits: &Limits, kind: RuleKind) -> Option<u64> {
     match kind {
         RuleKind::Memory => limits.memory.map(|it| it.0),
         RuleKind::Utilization => limits.utilization.map(|it| u64::from(it.0)),
@@ -338,7 +348,6 @@ pub(crate) fn value(limits: &Limits, kind: RuleKind) -> Option<u64> {
     }
 }
 
-/// Whole milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

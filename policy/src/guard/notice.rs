@@ -1,81 +1,85 @@
-//! What the guard says to a person on their terminals: which rule they break, by how much,
-//! when a job is ended for it, and what to do. Of others' processes it says that there are
-//! some, and no more.
+//! The text that the guard writes to a person's terminals: the broken rule, by how much,
+//! when a job is ended for it, and what to do. Processes of other people are only mentioned
+//! as existing.
 
 mod words;
 
 #[cfg(test)]
 mod tests;
 
-use super::schedule::{Civil, Day};
-use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, Reader, Subject, Told, Victim};
-use gpukill_proto::text::{duration, visible};
+use super::schedule::{LocalTime, Weekday};
+use gpukill_proto::guard::{
+    EvidenceProcess, GuardMode, GuardRecord, GuardStep, Victim, ViolationSubject, WarnedOwner,
+};
+use gpukill_proto::text::{format_duration, sanitize};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use words::{pids, said, to_do};
+use words::{advice, describe_measurement, describe_processes};
 
-/// A text has so many lines at most, so that it covers little of what somebody works at.
-pub const MOST_LINES: usize = 6;
+/// The maximum number of lines, so that the text covers little of what the person works on.
+pub const MAX_LINES: usize = 6;
 
-/// A line has so many bytes at most, and no more columns than bytes: a terminal of 80
-/// shows it as one.
-pub const MOST_COLUMNS: usize = 78;
+/// The maximum number of bytes of a line, and so of its columns: a terminal of 80 columns
+/// shows it as one line.
+pub const MAX_COLUMNS: usize = 78;
 
-/// What stands before a line, what names it, and the room for what it says.
+/// The indentation of a line, the width of its label, and the room for its text.
 const INDENT: usize = 2;
-const LABEL: usize = 9;
-const ROOM: usize = MOST_COLUMNS - INDENT - LABEL - " ".len();
+const LABEL_WIDTH: usize = 9;
+const TEXT_WIDTH: usize = MAX_COLUMNS - INDENT - LABEL_WIDTH - " ".len();
 
-/// So much of the name of a box, of a job and of a rule is shown, in bytes.
-const HOST: usize = 24;
-const JOB: usize = 26;
-const SOURCE: usize = 12;
+/// How many bytes of the name of a host, of a job and of a rule are shown.
+const HOST_BYTES: usize = 24;
+const JOB_BYTES: usize = 26;
+const SOURCE_BYTES: usize = 12;
 
-/// Who is to be told of a step on their terminals: the users whose processes it is about,
-/// where the guard does what it says.
+/// The users who get a notice of a step: the owners of the processes that it is about, if
+/// the mode acts.
 #[must_use]
-pub fn whom(record: &GuardRecord) -> BTreeSet<u32> {
+pub fn recipients(record: &GuardRecord) -> BTreeSet<u32> {
     match record.mode {
         GuardMode::Disabled | GuardMode::DryRun => BTreeSet::new(),
         GuardMode::Soft | GuardMode::Enforce => {
             if let GuardStep::SnoozeVoided { owner, .. } = record.step {
                 return BTreeSet::from([owner]);
             }
-            let (runs, _) = concerned(record);
-            runs.iter().filter_map(owner).collect()
+            let (runs, _) = reported_processes(record);
+            runs.iter().filter_map(owner_uid).collect()
         }
     }
 }
 
-/// What somebody is told of a step.
+/// A notice of a step for one person.
 #[derive(Debug, Clone, Copy)]
 pub struct Notice<'a> {
     /// The step.
     pub record: &'a GuardRecord,
-    /// Who is told: one of [`whom`].
+    /// The recipient: one of [`recipients`].
     pub uid: u32,
-    /// What the box is called.
+    /// The name of the host.
     pub host: &'a str,
-    /// So many warnings there are at most.
-    pub most_warnings: u32,
-    /// How much time they have themselves, and how often they may ask for more.
-    pub reader: Option<Reader>,
+    /// The maximum number of warnings.
+    pub max_warnings: u32,
+    /// The recipient's own deadline and remaining snoozes.
+    pub reader: Option<WarnedOwner>,
 }
 
 impl Notice<'_> {
-    /// The text, of at most [`MOST_LINES`] lines of at most [`MOST_COLUMNS`], each with its
-    /// `\n`, and no other control character in it. `civil` is the box's time. `None` where
-    /// it is none of their business.
+    /// The text: at most [`MAX_LINES`] lines of at most [`MAX_COLUMNS`] columns, each
+    /// ending in `\n`, without other control characters. `civil` is the local time of the
+    /// host. `None` if the step does not concern the recipient.
     #[must_use]
-    pub fn text(&self, civil: impl Fn(Timestamp) -> Civil) -> Option<String> {
+    pub fn text(&self, civil: impl Fn(Timestamp) -> LocalTime) -> Option<String> {
         if let GuardStep::SnoozeVoided { owner, until } = self.record.step {
-            return (owner == self.uid).then(|| self.voided(until, civil));
+            return (owner == self.uid).then(|| self.voided_snooze_text(until, civil));
         }
-        let own = Own::of(self.record, self.uid)?;
+        let own = OwnProcesses::from_record(self.record, self.uid)?;
         let lines = match &self.record.step {
-            GuardStep::Warned { times, deadline } => self.warning(&own, *times, *deadline, civil),
-            GuardStep::Ended(victim) => self.end(&own, victim),
+            GuardStep::Warned { times, deadline } => {
+                self.warning_lines(&own, *times, *deadline, civil)
+            }
+            GuardStep::Ended(victim) => self.end_lines(&own, victim),
             GuardStep::SnoozeVoided { .. }
             | GuardStep::Violated
             | GuardStep::Spared(_)
@@ -86,31 +90,34 @@ impl Notice<'_> {
             | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => return None,
         };
-        Some(finished(lines, self.record.message.as_deref()))
+        Some(finish_text(lines, self.record.message.as_deref()))
     }
 
-    fn warning(
+    fn warning_lines(
         &self,
-        own: &Own<'_>,
+        own: &OwnProcesses<'_>,
         times: u32,
         deadline: Option<Timestamp>,
-        civil: impl Fn(Timestamp) -> Civil,
+        civil: impl Fn(Timestamp) -> LocalTime,
     ) -> Vec<String> {
-        let host = cut(self.host, HOST);
-        let of = match self.most_warnings {
+        let host = truncate(self.host, HOST_BYTES);
+        let of = match self.max_warnings {
             most if times <= most => format!(" of {most}"),
-            // Whoever comes later is warned besides.
+            // A person who joins later is warned in addition.
             _ => String::new(),
         };
         let mut lines = vec![format!("gpukill on {host}: warning {times}{of}")];
-        lines.extend([self.rule(), own.line()]);
-        let mut to_do = to_do(self.record.rule.kind).to_owned();
+        lines.extend([self.rule_line(), own.process_line()]);
+        let mut to_do = advice(self.record.rule.kind).to_owned();
         match deadline {
             Some(first) => {
                 let deadline = self.reader.map_or(first, |own| own.deadline);
-                let when = when(self.record.at, deadline, civil);
-                let what = own.ending(&self.record.subject);
-                lines.push(labelled(&when, &format!("{what} is ended if this goes on")));
+                let when = format_deadline(self.record.at, deadline, civil);
+                let what = own.describe_end(&self.record.subject);
+                lines.push(format_line(
+                    &when,
+                    &format!("{what} is ended if this goes on"),
+                ));
                 if self.reader.is_some_and(|own| own.snoozes_left > 0) {
                     let pid = own.first.run.pid;
                     to_do.push_str(&format!(", or: gpukillctl guard snooze {pid}"));
@@ -118,68 +125,75 @@ impl Notice<'_> {
             }
             None => lines[0].push_str(", nothing is ended for it"),
         }
-        lines.push(labelled("to do", &to_do));
+        lines.push(format_line("to do", &to_do));
         lines
     }
 
-    /// That nothing keeps their jobs from being ended any more, where a rule says so.
-    fn voided(&self, until: Timestamp, civil: impl Fn(Timestamp) -> Civil) -> String {
-        let host = cut(self.host, HOST);
-        let rule = cut(&self.record.rule.to_string(), ROOM);
-        let when = when(self.record.at, until, civil);
+    /// Reports that a snooze no longer keeps the recipient's jobs from being ended.
+    fn voided_snooze_text(
+        &self,
+        until: Timestamp,
+        civil: impl Fn(Timestamp) -> LocalTime,
+    ) -> String {
+        let host = truncate(self.host, HOST_BYTES);
+        let rule = truncate(&self.record.rule.to_string(), TEXT_WIDTH);
+        let when = format_deadline(self.record.at, until, civil);
         let lines = vec![
-            format!("gpukill on {host}: your snooze is void, as its rule is gone"),
-            labelled("rule", &rule),
-            labelled(
+            format!("gpukill on {host}: your snooze is void: its rule was removed"),
+            format_line("rule", &rule),
+            format_line(
                 "until",
-                &format!("{when}: other rules may end your jobs before"),
+                &format!("{when}: other rules may end your jobs earlier"),
             ),
-            labelled("more", MORE),
+            format_line("more", LIST_COMMAND),
         ];
-        finished(lines, None)
+        finish_text(lines, None)
     }
 
-    /// It says what the guard is about to do; what came of it is not known here.
-    fn end(&self, own: &Own<'_>, victim: &Victim) -> Vec<String> {
-        let (host, job) = (cut(self.host, HOST), cut(&victim.job.shown, JOB));
+    /// Announces the end of a job. The outcome is not known here.
+    fn end_lines(&self, own: &OwnProcesses<'_>, victim: &Victim) -> Vec<String> {
+        let (host, job) = (
+            truncate(self.host, HOST_BYTES),
+            truncate(&victim.job.shown, JOB_BYTES),
+        );
         let (first, last) = match victim.leave_to.as_deref() {
             None => (
                 format!("gpukill on {host} ends your job ({job})"),
-                vec![labelled("more", MORE)],
+                vec![format_line("more", LIST_COMMAND)],
             ),
             Some(command) => (
                 format!("gpukill on {host}: please end your job ({job})"),
-                typed(command),
+                command_lines(command),
             ),
         };
-        let mut lines = vec![first, self.rule(), own.line()];
+        let mut lines = vec![first, self.rule_line(), own.process_line()];
         lines.extend(last);
         lines
     }
 
     /// `rule      user bob: idle for at most 2h 0m, now 2h 5m`
-    fn rule(&self) -> String {
+    fn rule_line(&self) -> String {
         let rule = &self.record.rule;
-        let said = said(rule.kind, &self.record.evidence);
-        let room = (ROOM - ": ".len()).saturating_sub(said.len());
-        let source = cut(&rule.source.to_string(), room.max(SOURCE));
-        labelled("rule", &format!("{source}: {said}"))
+        let said = describe_measurement(rule.kind, &self.record.evidence);
+        let room = (TEXT_WIDTH - ": ".len()).saturating_sub(said.len());
+        let source = truncate(&rule.source.to_string(), room.max(SOURCE_BYTES));
+        format_line("rule", &format!("{source}: {said}"))
     }
 }
 
-/// Says that there are so many more of which nothing is said one by one.
+/// A notice in place of this many others.
 #[must_use]
-pub fn besides(host: &str, more: usize) -> String {
-    let host = cut(host, HOST);
+pub fn summarize_rest(host: &str, more: usize) -> String {
+    let host = truncate(host, HOST_BYTES);
     let first = format!("gpukill on {host}: {more} more like this");
-    finished(vec![first, labelled("more", MORE)], None)
+    finish_text(vec![first, format_line("more", LIST_COMMAND)], None)
 }
 
-/// Where everything is told.
-const MORE: &str = "gpukillctl guard violations";
+/// The command that lists all violations.
+const LIST_COMMAND: &str = "gpukillctl guard violations";
 
-/// The processes that a step is about, and how many they are.
-fn concerned(record: &GuardRecord) -> (&[Told], u32) {
+/// The processes that a step is about, and their total number.
+fn reported_processes(record: &GuardRecord) -> (&[EvidenceProcess], u32) {
     match &record.step {
         GuardStep::Warned { .. } => (&record.evidence.runs, record.evidence.count),
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -195,65 +209,66 @@ fn concerned(record: &GuardRecord) -> (&[Told], u32) {
     }
 }
 
-fn owner(told: &Told) -> Option<u32> {
-    told.owner.as_ref()?.uid
+fn owner_uid(process: &EvidenceProcess) -> Option<u32> {
+    process.owner.as_ref()?.uid
 }
 
-/// Those of one person.
-struct Own<'a> {
-    /// The one that holds most.
-    first: &'a Told,
-    runs: Vec<&'a Told>,
-    /// There are no others of theirs.
-    is_all: bool,
-    /// What is measured is others' too.
+/// The processes of one person.
+struct OwnProcesses<'a> {
+    /// The process that holds most.
+    first: &'a EvidenceProcess,
+    runs: Vec<&'a EvidenceProcess>,
+    /// The person has no other processes.
+    is_complete: bool,
+    /// The measured value includes processes of other people.
     is_shared: bool,
 }
 
-impl<'a> Own<'a> {
-    fn of(record: &'a GuardRecord, uid: u32) -> Option<Self> {
-        let is_own = |told: &&Told| owner(told) == Some(uid);
-        let (told, count) = concerned(record);
-        let runs: Vec<&Told> = told.iter().filter(is_own).collect();
+impl<'a> OwnProcesses<'a> {
+    fn from_record(record: &'a GuardRecord, uid: u32) -> Option<Self> {
+        let is_own = |process: &&EvidenceProcess| owner_uid(process) == Some(uid);
+        let (processes, count) = reported_processes(record);
+        let runs: Vec<&EvidenceProcess> = processes.iter().filter(is_own).collect();
         let measured = &record.evidence;
         let own_measured = measured.runs.iter().filter(is_own).count();
         Some(Self {
             first: runs.first()?,
             runs,
-            is_all: told.len() >= count as usize,
+            is_complete: processes.len() >= count as usize,
             is_shared: match record.subject {
-                Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => {
-                    own_measured < measured.count as usize
-                }
-                Subject::Person(_) | Subject::PersonOn(..) | Subject::Job(_) | Subject::Run(_) => {
-                    false
-                }
+                ViolationSubject::Group(_)
+                | ViolationSubject::GroupOn(..)
+                | ViolationSubject::Device(_) => own_measured < measured.count as usize,
+                ViolationSubject::Person(_)
+                | ViolationSubject::PersonOn(..)
+                | ViolationSubject::Job(_)
+                | ViolationSubject::Run(_) => false,
             },
         })
     }
 
     /// `what      pid 51002 python on GPU 5 (48.3 GiB), 3 more, with others'`
-    fn line(&self) -> String {
-        let mut what = pids(&self.runs, self.is_all);
+    fn process_line(&self) -> String {
+        let mut what = describe_processes(&self.runs, self.is_complete);
         if self.is_shared {
             what.push_str(", with others'");
         }
-        labelled("what", &what)
+        format_line("what", &what)
     }
 
-    /// Whose end it is, as far as that is known: `your job (session 3)`.
-    fn ending(&self, subject: &Subject) -> String {
-        let named = |told: &Told| match &told.job {
-            Some(job) => format!("your job ({})", cut(job, JOB)),
+    /// Which job is ended, as far as that is known: `your job (session 3)`.
+    fn describe_end(&self, subject: &ViolationSubject) -> String {
+        let named = |process: &EvidenceProcess| match &process.job {
+            Some(job) => format!("your job ({})", truncate(job, JOB_BYTES)),
             None => "this process".to_owned(),
         };
         let is_one_job = match subject {
-            Subject::Job(_) | Subject::Run(_) => true,
-            Subject::Person(_)
-            | Subject::PersonOn(..)
-            | Subject::Group(_)
-            | Subject::GroupOn(..)
-            | Subject::Device(_) => self.is_all && self.is_one_job(),
+            ViolationSubject::Job(_) | ViolationSubject::Run(_) => true,
+            ViolationSubject::Person(_)
+            | ViolationSubject::PersonOn(..)
+            | ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_) => self.is_complete && self.is_one_job(),
         };
         match (self.is_shared, is_one_job) {
             (true, _) => "a job, yours or another's,".to_owned(),
@@ -262,24 +277,31 @@ impl<'a> Own<'a> {
         }
     }
 
-    /// A process that is in no job is its own.
+    /// A process without a job counts as a job of its own.
     fn is_one_job(&self) -> bool {
-        let job = |told: &'a Told| match &told.job {
+        let job = |process: &'a EvidenceProcess| match &process.job {
             Some(job) => (Some(job), 0),
-            None => (None, told.run.pid),
+            None => (None, process.run.pid),
         };
-        self.runs.iter().all(|told| job(told) == job(self.first))
+        self.runs
+            .iter()
+            .all(|process| job(process) == job(self.first))
     }
 }
 
-/// `at 14:37`; `14:37:30` where that is soon, so that a short grace is not told a minute
-/// wrong; `Tue 14:37` on another day, and `in 9d 4h` where that could be next week's.
-fn when(now: Timestamp, deadline: Timestamp, civil: impl Fn(Timestamp) -> Civil) -> String {
+/// `at 14:37`; `14:37:30` if that is soon, so that a short grace period is not shown a
+/// minute wrong; `Tue 14:37` on another day, and `in 9d 4h` if that day could be next
+/// week's.
+fn format_deadline(
+    now: Timestamp,
+    deadline: Timestamp,
+    civil: impl Fn(Timestamp) -> LocalTime,
+) -> String {
     const SIX_DAYS: Duration = Duration::from_secs(6 * 24 * 3_600);
     const SOON: Duration = Duration::from_secs(10 * 60);
     let left = deadline.since(now);
     if left >= SIX_DAYS {
-        return format!("in {}", duration(left));
+        return format!("in {}", format_duration(left));
     }
     let then = civil(deadline);
     let clock = format!("{:02}:{:02}", then.minute / 60 % 24, then.minute % 60);
@@ -291,62 +313,64 @@ fn when(now: Timestamp, deadline: Timestamp, civil: impl Fn(Timestamp) -> Civil)
     if then.day == civil(now).day {
         format!("at {clock}")
     } else {
-        format!("{} {clock}", short(then.day))
+        format!("{} {clock}", short_day_name(then.day))
     }
 }
 
-const fn short(day: Day) -> &'static str {
+const fn short_day_name(day: Weekday) -> &'static str {
     match day {
-        Day::Monday => "Mon",
-        Day::Tuesday => "Tue",
-        Day::Wednesday => "Wed",
-        Day::Thursday => "Thu",
-        Day::Friday => "Fri",
-        Day::Saturday => "Sat",
-        Day::Sunday => "Sun",
+        Weekday::Monday => "Mon",
+        Weekday::Tuesday => "Tue",
+        Weekday::Wednesday => "Wed",
+        Weekday::Thursday => "Thu",
+        Weekday::Friday => "Fri",
+        Weekday::Saturday => "Sat",
+        Weekday::Sunday => "Sun",
     }
 }
 
-/// A command that people copy: whole, on two lines where it is long, or none.
-fn typed(command: &str) -> Vec<String> {
-    let room = ROOM - " \\".len();
-    if visible(command.as_bytes(), command.len()) != command {
-        return vec![labelled("to do", MORE)];
+/// A command that people copy: whole, on two lines if it is long, or not at all.
+fn command_lines(command: &str) -> Vec<String> {
+    let room = TEXT_WIDTH - " \\".len();
+    if sanitize(command.as_bytes(), command.len()) != command {
+        return vec![format_line("to do", LIST_COMMAND)];
     }
     if command.len() <= room {
-        return vec![labelled("to do", command)];
+        return vec![format_line("to do", command)];
     }
     let mut two = command.rsplitn(2, ' ');
     match (two.next(), two.next()) {
         (Some(last), Some(first)) if first.len() <= room && last.len() <= room => vec![
-            labelled("to do", &format!("{first} \\")),
-            labelled("", last),
+            format_line("to do", &format!("{first} \\")),
+            format_line("", last),
         ],
-        (Some(_) | None, _) => vec![labelled("to do", MORE)],
+        (Some(_) | None, _) => vec![format_line("to do", LIST_COMMAND)],
     }
 }
 
-fn labelled(label: &str, text: &str) -> String {
-    format!("{:INDENT$}{label:<LABEL$} {text}", "")
+fn format_line(label: &str, text: &str) -> String {
+    format!("{:INDENT$}{label:<LABEL_WIDTH$} {text}", "")
 }
 
-/// The text of these lines, and what the admin has to say in those that are left.
-fn finished(lines: Vec<String>, message: Option<&str>) -> String {
-    // What was made visible stays as it is.
-    let left = MOST_LINES.saturating_sub(lines.len());
-    let message = message.map(|it| cut(it, left * MOST_COLUMNS));
-    let message = wrapped(message.as_deref().unwrap_or_default(), left);
-    let lines = lines.into_iter().chain(message).take(MOST_LINES);
-    lines.map(|line| cut(&line, MOST_COLUMNS) + "\n").collect()
+/// Joins these lines, followed by the admin's message in the lines that are left.
+fn finish_text(lines: Vec<String>, message: Option<&str>) -> String {
+    // Text that is already escaped does not change.
+    let left = MAX_LINES.saturating_sub(lines.len());
+    let message = message.map(|it| truncate(it, left * MAX_COLUMNS));
+    let message = wrap(message.as_deref().unwrap_or_default(), left);
+    let lines = lines.into_iter().chain(message).take(MAX_LINES);
+    lines
+        .map(|line| truncate(&line, MAX_COLUMNS) + "\n")
+        .collect()
 }
 
-/// Broken at blanks where there are any; the last line is cut.
-fn wrapped(text: &str, lines: usize) -> Vec<String> {
+/// Wraps at blanks if there are any. The last line is cut.
+fn wrap(text: &str, lines: usize) -> Vec<String> {
     let mut rest = text.trim();
     let mut wrapped = Vec::new();
     while !rest.is_empty() && wrapped.len() < lines {
         let is_last = wrapped.len() + 1 == lines;
-        let end = if is_last { rest.len() } else { end(rest) };
+        let end = if is_last { rest.len() } else { line_end(rest) };
         let (line, after) = rest.split_at(end);
         wrapped.push(format!("{:INDENT$}{}", "", line.trim_end()));
         rest = after.trim_start();
@@ -354,18 +378,18 @@ fn wrapped(text: &str, lines: usize) -> Vec<String> {
     wrapped
 }
 
-/// Where the first line of a text ends.
-fn end(text: &str) -> usize {
-    let room = MOST_COLUMNS - INDENT;
+/// The end of the first line of a text.
+fn line_end(text: &str) -> usize {
+    let room = MAX_COLUMNS - INDENT;
     if text.len() <= room {
         return text.len();
     }
     let most = text.floor_char_boundary(room);
-    // A blank right behind the line ends it as well.
+    // A blank right after the line ends it as well.
     let blank = text[..text.ceil_char_boundary(room + 1)].rfind(' ');
     blank.filter(|at| *at > 0).map_or(most, |at| at.min(most))
 }
 
-fn cut(text: &str, most: usize) -> String {
-    visible(text.as_bytes(), most)
+fn truncate(text: &str, most: usize) -> String {
+    sanitize(text.as_bytes(), most)
 }

@@ -1,84 +1,85 @@
-//! Rules tried on the past: bucket after bucket, by the judge that judges live.
+//! Evaluates rules on the past: sample by sample, with the code of the live guard.
 //!
-//! Whatever the rules say of their mode, it is a dry run: a job that would have been ended
-//! goes on, as it did, and what it went on to use is what was freed.
+//! Whatever mode the rules set, it is a dry run: a job that would have been ended goes on
+//! as it did, and its later usage counts as freed.
 
-mod silences;
+mod silent_devices;
 
-mod too_much;
+mod error;
 
-use super::bucket::{About, Bucket};
-use super::ended::Process;
-use super::judge::{Beyond, Bounds, Judgement, Rulebook, judge_within};
-use super::losses::Losses;
-use super::memory::Memory;
-use super::rules::Rules;
-use super::snoozes::Grant;
+use super::device_losses::DeviceLosses;
+use super::ended_jobs::PidStart;
+use super::evaluate::{CompiledRules, Evaluation, EvaluationBounds, Overflow, evaluate_within};
+use super::rules::RuleSet;
+use super::sample::{GuardSample, ProcessFacts};
+use super::snoozes::SnoozeGrant;
+use super::state::GuardState;
+pub use error::ReplayError;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, JudgedJob, JudgedRun, NotJudged, OpenViolation, RuleName,
-    RuleOutcome, Subject, Victim,
+    GuardMode, GuardRecord, GuardStep, OpenViolation, OwnedJob, RuleName, RuleOutcome, RunKey,
+    UnevaluatedTime, Victim, ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
-use silences::Silences;
+use silent_devices::SilentDevices;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
-pub use too_much::TooMuch;
 
-/// So many records are kept; more are counted.
-pub const MOST_RECORDS: usize = 1_000;
+/// How many records are kept; more are counted.
+pub const MAX_RECORDS: usize = 1_000;
 
-/// So many policies times processes are looked at in one bucket: each may be about
-/// each.
-const MOST_PAIRS: usize = 1_000_000;
+/// How many pairs of policy and process one sample may have: each policy may apply to each
+/// process.
+const MAX_PAIRS: usize = 1_000_000;
 
-/// So many processes, persons, and things that could not be judged are counted.
-const MOST_COUNTED: usize = 200_000;
+/// How many processes, people, and subjects that could not be evaluated are counted.
+const MAX_COUNTED: usize = 200_000;
 
-/// So many kinds of what could not be judged are kept.
-const MOST_NOT_JUDGED: usize = 100;
+/// How many kinds of subjects that could not be evaluated are kept.
+const MAX_NOT_JUDGED: usize = 100;
 
-/// A replay that goes on.
+/// A replay in progress.
 #[derive(Debug)]
 pub struct Replay {
-    book: Rulebook,
-    /// Of no rules, for what comes before.
-    nothing: Rulebook,
+    compiled_rules: CompiledRules,
+    /// No rules, for the time before `since`.
+    no_rules: CompiledRules,
     since: Timestamp,
-    memory: Memory,
-    /// The jobs that each rule would have ended, and their processes that are there still.
-    ended_for: BTreeMap<(RuleName, JudgedJob), BTreeSet<Process>>,
-    judged: u64,
-    people: Distinct,
-    runs: Distinct,
-    /// Who was there in the bucket before, in its order.
-    there: Vec<(Arc<JudgedRun>, Arc<About>)>,
+    memory: GuardState,
+    /// The jobs that each rule would have ended, and their processes that are still
+    /// present.
+    ended_for: BTreeMap<(RuleName, OwnedJob), BTreeSet<PidStart>>,
+    evaluated: u64,
+    people: DistinctCounter,
+    runs: DistinctCounter,
+    /// The processes of the last sample, in its order.
+    present: Vec<(Arc<RunKey>, Arc<ProcessFacts>)>,
     outcomes: BTreeMap<RuleName, RuleOutcome>,
     records: Vec<GuardRecord>,
     more_records: u64,
-    not_judged: BTreeMap<(RuleName, String), Unknown>,
-    /// How many subjects these have in all.
+    not_judged: BTreeMap<(RuleName, String), UnjudgedSubjects>,
+    /// The number of subjects in `not_judged`.
     subjects: usize,
-    silences: Silences,
-    losses: Losses,
+    silences: SilentDevices,
+    losses: DeviceLosses,
 }
 
 #[derive(Debug, Default)]
-struct Unknown {
-    first: Option<Subject>,
-    subjects: Distinct,
+struct UnjudgedSubjects {
+    first: Option<ViolationSubject>,
+    subjects: DistinctCounter,
     for_ms: u64,
 }
 
-/// How many different ones there were. Names are long and many: of each a number is
-/// kept that two hardly ever share.
+/// Counts different values. Names are long and many: the hash of each is kept, which two
+/// hardly ever share.
 #[derive(Debug, Default)]
-struct Distinct(BTreeSet<u64>);
+struct DistinctCounter(BTreeSet<u64>);
 
-impl Distinct {
-    /// Whether it is a new one.
+impl DistinctCounter {
+    /// Returns whether the value is new.
     fn add(&mut self, one: &impl Hash) -> bool {
         let mut hasher = DefaultHasher::new();
         one.hash(&mut hasher);
@@ -90,147 +91,151 @@ impl Distinct {
     }
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug)]
-pub struct Replayed {
-    /// How many buckets were judged.
-    pub judged: u64,
-    /// How many persons used a device.
+pub struct ReplayResult {
+    /// Number of evaluated samples.
+    pub evaluated: u64,
+    /// Number of people who used a device.
     pub people: usize,
-    /// How many processes did, each on each device.
+    /// Number of processes that used a device, counted for each device.
     pub runs: usize,
-    /// What came of each rule that did anything, the one that freed most first.
+    /// The result of each rule that did anything, the one that freed most first.
     pub outcomes: Vec<RuleOutcome>,
-    /// The oldest first, at most [`MOST_RECORDS`].
+    /// The oldest records first, at most [`MAX_RECORDS`].
     pub records: Vec<GuardRecord>,
-    /// How many more there were.
+    /// Number of further records.
     pub more_records: u64,
-    /// Rules that were broken at the end.
+    /// Rules that were violated at the end.
     pub open: Vec<OpenViolation>,
-    /// What could not be judged: devices, then by each rule the longest first.
-    pub not_judged: Vec<NotJudged>,
+    /// What could not be evaluated: devices, then rules, the longest first.
+    pub not_judged: Vec<UnevaluatedTime>,
 }
 
 impl Replay {
-    /// Of these rules, as if they had been in force from then on. What comes before is
-    /// only looked at: who was idle by then is.
+    /// Replays these rules as if they had been in force since that moment. Earlier samples
+    /// only build up the state: a job that is idle by then is idle.
     #[must_use]
-    pub fn new(rules: Rules, since: Timestamp) -> Self {
-        let nothing = Rules {
+    pub fn new(rules: RuleSet, since: Timestamp) -> Self {
+        let nothing = RuleSet {
             enforcement: rules.enforcement.clone(),
             protect: rules.protect.clone(),
             person: rules.person,
-            ..Rules::default()
+            ..RuleSet::default()
         };
-        let rules = Rules {
+        let rules = RuleSet {
             mode: GuardMode::DryRun,
             ..rules
         };
         Self {
-            book: Rulebook::of(rules),
-            nothing: Rulebook::of(nothing),
+            compiled_rules: CompiledRules::new(rules),
+            no_rules: CompiledRules::new(nothing),
             since,
-            memory: Memory::default(),
+            memory: GuardState::default(),
             ended_for: BTreeMap::new(),
-            judged: 0,
-            people: Distinct::default(),
-            runs: Distinct::default(),
-            there: Vec::new(),
+            evaluated: 0,
+            people: DistinctCounter::default(),
+            runs: DistinctCounter::default(),
+            present: Vec::new(),
             outcomes: BTreeMap::new(),
             records: Vec::new(),
             more_records: 0,
             not_judged: BTreeMap::new(),
             subjects: 0,
-            silences: Silences::default(),
-            losses: Losses::default(),
+            silences: SilentDevices::default(),
+            losses: DeviceLosses::default(),
         }
     }
 
-    /// What is known of now, besides the samples, where the next bucket is the newest that
-    /// there is: as [`Memory::loses`], which the guard asks before each.
-    pub fn loses(&mut self, losses: Losses, lives: &dyn Fn(u32, u64) -> bool) {
-        self.memory.loses(&losses, lives);
+    /// Applies what is known now beyond the samples, before the newest sample: as
+    /// [`GuardState::apply_losses`], which the guard calls before each.
+    pub fn apply_losses(&mut self, losses: DeviceLosses, lives: &dyn Fn(u32, u64) -> bool) {
+        self.memory.apply_losses(&losses, lives);
         self.losses = losses;
     }
 
-    /// Notes a snooze that was granted by now. One of a rule that these rules lack says
-    /// nothing here.
-    pub fn snoozed(&mut self, grant: Grant) {
-        if grant.has_rule(&self.book) {
-            self.memory.snoozed(grant);
+    /// Adds a snooze that was granted by now. A snooze of a rule that these rules lack is
+    /// ignored.
+    pub fn add_snooze(&mut self, grant: SnoozeGrant) {
+        if grant.has_rule(&self.compiled_rules) {
+            self.memory.add_snooze(grant);
         }
     }
 
-    /// Judges the next bucket.
+    /// Evaluates the next sample.
     ///
     /// # Errors
-    /// When it would keep too much: then it is of no use any more.
-    pub fn add(&mut self, bucket: &Bucket) -> Result<(), TooMuch> {
-        let tried = Bounds::TRIED;
+    /// If it would keep too much: the replay is then of no further use.
+    pub fn add(&mut self, bucket: &GuardSample) -> Result<(), ReplayError> {
+        let tried = EvaluationBounds::TRIAL;
         self.silences.add(bucket, bucket.until > self.since);
         if bucket.until <= self.since {
-            let _ = judge_within(&tried, &self.nothing, &mut self.memory, bucket);
+            let _ = evaluate_within(&tried, &self.no_rules, &mut self.memory, bucket);
             return Ok(());
         }
-        let (policies, processes) = (self.book.rules().policies(), bucket.runs.len());
-        if policies.saturating_mul(processes) > MOST_PAIRS {
-            return Err(TooMuch::Pairs(policies, processes));
+        let (policies, processes) = (
+            self.compiled_rules.rules().policy_count(),
+            bucket.runs.len(),
+        );
+        if policies.saturating_mul(processes) > MAX_PAIRS {
+            return Err(ReplayError::Pairs(policies, processes));
         }
-        self.judged += 1;
-        self.meet(bucket);
-        if self.runs.len() > MOST_COUNTED {
-            return Err(TooMuch::Processes);
+        self.evaluated += 1;
+        self.count_present(bucket);
+        if self.runs.len() > MAX_COUNTED {
+            return Err(ReplayError::Processes);
         }
-        let Judgement {
+        let Evaluation {
             records,
             unjudged,
-            unjudged_besides: _,
-            beyond,
-        } = judge_within(&tried, &self.book, &mut self.memory, bucket);
+            unjudged_omitted: _,
+            overflow: beyond,
+        } = evaluate_within(&tried, &self.compiled_rules, &mut self.memory, bucket);
         match beyond {
-            Beyond {
-                looked_back: 1.., ..
-            } => return Err(TooMuch::LookedBack),
-            Beyond {
+            Overflow {
+                lookback_windows: 1..,
+                ..
+            } => return Err(ReplayError::LookedBack),
+            Overflow {
                 violations: 1.., ..
             }
-            | Beyond { findings: 1.., .. } => return Err(TooMuch::Violations),
-            Beyond {
+            | Overflow { findings: 1.., .. } => return Err(ReplayError::Violations),
+            Overflow {
                 findings: 0,
                 violations: 0,
-                looked_back: 0,
+                lookback_windows: 0,
             } => {}
         }
-        // Before those of this bucket are added, who held devices in all of it.
+        // Before the ends of this sample are added: those jobs held devices in all of it.
         self.add_freed(bucket);
         for record in &records {
-            self.count(record);
+            self.count_record(record);
         }
         for unjudged in unjudged {
             let key = (unjudged.rule, unjudged.why);
             let unknown = self.not_judged.entry(key).or_default();
             self.subjects += usize::from(unknown.subjects.add(&unjudged.subject));
-            unknown.for_ms = unknown.for_ms.saturating_add(bucket.seen_ms);
+            unknown.for_ms = unknown.for_ms.saturating_add(bucket.observed_ms);
             unknown.first.get_or_insert(unjudged.subject);
         }
-        if self.subjects > MOST_COUNTED {
-            return Err(TooMuch::NotJudged);
+        if self.subjects > MAX_COUNTED {
+            return Err(ReplayError::NotJudged);
         }
-        let room = MOST_RECORDS.saturating_sub(self.records.len());
+        let room = MAX_RECORDS.saturating_sub(self.records.len());
         let more = records.len().saturating_sub(room);
         self.more_records = self.more_records.saturating_add(more as u64);
         self.records.extend(records.into_iter().take(room));
         Ok(())
     }
 
-    /// Notes who is there. Most were in the bucket before.
-    fn meet(&mut self, bucket: &Bucket) {
-        let there = bucket.runs.iter();
-        let there = there.map(|(run, judged)| (Arc::clone(run), Arc::clone(&judged.about)));
-        let before = std::mem::replace(&mut self.there, there.collect());
+    /// Records the present processes. Most were in the last sample.
+    fn count_present(&mut self, bucket: &GuardSample) {
+        let present = bucket.runs.iter();
+        let present = present.map(|(run, judged)| (Arc::clone(run), Arc::clone(&judged.facts)));
+        let before = std::mem::replace(&mut self.present, present.collect());
         let mut before = before.iter().peekable();
-        for now in &self.there {
-            let is_same = |old: &&(Arc<JudgedRun>, Arc<About>)| {
+        for now in &self.present {
+            let is_same = |old: &&(Arc<RunKey>, Arc<ProcessFacts>)| {
                 Arc::ptr_eq(&old.0, &now.0) && Arc::ptr_eq(&old.1, &now.1)
             };
             let (run, about) = now;
@@ -242,38 +247,38 @@ impl Replay {
                 continue;
             }
             self.runs.add(run);
-            let about = about.by(self.book.rules().person);
+            let about = about.attributed_to(self.compiled_rules.rules().person);
             if let Some(owner) = &about.owner {
                 self.people.add(owner);
             }
         }
     }
 
-    /// What the jobs use that would have been gone.
-    fn add_freed(&mut self, bucket: &Bucket) {
+    /// Adds the usage of jobs that would have been gone.
+    fn add_freed(&mut self, bucket: &GuardSample) {
         if self.ended_for.is_empty() {
             return;
         }
         // How long each process held devices.
-        let mut held: BTreeMap<Process, u64> = BTreeMap::new();
+        let mut held: BTreeMap<PidStart, u64> = BTreeMap::new();
         for (run, judged) in &bucket.runs {
             let of_process = held.entry((run.pid, run.start_ticks)).or_default();
-            *of_process = of_process.saturating_add(judged.usage.shared_ms());
+            *of_process = of_process.saturating_add(judged.usage.owner_share_ms());
         }
         let outcomes = &mut self.outcomes;
         self.ended_for.retain(|(rule, _), processes| {
             processes.retain(|process| held.contains_key(process));
             let of_its = processes.iter().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
-            let outcome = outcome(outcomes, rule);
+            let outcome = outcome_mut(outcomes, rule);
             outcome.freed_ms = outcome.freed_ms.saturating_add(freed);
             !processes.is_empty()
         });
     }
 
-    fn count(&mut self, record: &GuardRecord) {
+    fn count_record(&mut self, record: &GuardRecord) {
         let is_first = self.memory.is_first_warning(record);
-        let outcome = outcome(&mut self.outcomes, &record.rule);
+        let outcome = outcome_mut(&mut self.outcomes, &record.rule);
         match &record.step {
             GuardStep::Violated => outcome.violated += 1,
             GuardStep::Warned { .. } if is_first => {
@@ -288,10 +293,10 @@ impl Replay {
                 let ends = self.memory.simulated_ends().into_iter();
                 let mut ends = ends.filter(|end| {
                     end.violation.rule == record.rule
-                        && end.violation.subject == Subject::Job(victim.job.clone())
+                        && end.violation.subject == ViolationSubject::Job(victim.job.clone())
                 });
                 let processes = ends.next().map(|end| end.processes).unwrap_or_default();
-                // A rule ends a job once, though it would find it broken again.
+                // A rule ends a job once, even if the job violates it again.
                 let before = self.ended_for.entry(job).or_default();
                 let is_known = !before.is_empty();
                 before.extend(processes);
@@ -299,7 +304,7 @@ impl Replay {
                     return;
                 }
                 outcome.ended += 1;
-                // Who may have worked is to be looked at too.
+                // A job that may have worked needs a check too.
                 outcome.ended_busy += u64::from(victim.is_busy != Some(false));
             }
             GuardStep::Warned { .. }
@@ -314,16 +319,16 @@ impl Replay {
         }
     }
 
-    /// What came of it.
+    /// Returns the result.
     #[must_use]
-    pub fn finish(self) -> Replayed {
+    pub fn finish(self) -> ReplayResult {
         let mut outcomes: Vec<RuleOutcome> = self.outcomes.into_values().collect();
         outcomes.sort_indirect_by_key(|it| Reverse((it.freed_ms, it.ended, it.warned)));
-        let mut not_judged: Vec<NotJudged> = self
+        let mut not_judged: Vec<UnevaluatedTime> = self
             .not_judged
             .into_iter()
             .filter_map(|((rule, why), unknown)| {
-                Some(NotJudged {
+                Some(UnevaluatedTime {
                     rule: Some(rule),
                     why,
                     subject: unknown.first?,
@@ -333,12 +338,12 @@ impl Replay {
             })
             .collect();
         not_judged.sort_indirect_by_key(|it| Reverse(it.for_ms));
-        let mut of_devices = self.silences.told(&self.losses);
+        let mut of_devices = self.silences.into_not_judged(&self.losses);
         of_devices.append(&mut not_judged);
         let mut not_judged = of_devices;
-        not_judged.truncate(MOST_NOT_JUDGED);
-        Replayed {
-            judged: self.judged,
+        not_judged.truncate(MAX_NOT_JUDGED);
+        ReplayResult {
+            evaluated: self.evaluated,
             people: self.people.len(),
             runs: self.runs.len(),
             outcomes,
@@ -353,7 +358,7 @@ impl Replay {
     }
 }
 
-fn outcome<'a>(
+fn outcome_mut<'a>(
     outcomes: &'a mut BTreeMap<RuleName, RuleOutcome>,
     rule: &RuleName,
 ) -> &'a mut RuleOutcome {

@@ -1,75 +1,75 @@
-//! What the admin's file of rules says, once it is understood. How that is written,
-//! `read` knows.
+//! The admin's rules after parsing. The file format is the subject of
+//! [`parse`](super::parse).
 
 pub(crate) mod canonical;
 
-mod conduct;
+mod behaviour;
 
 mod enforcement;
 
-use super::read::at::Places;
+use super::parse::value_reader::KeyPositions;
 use super::schedule::Hours;
 pub use crate::select::Glob;
-pub use conduct::Conduct;
-pub use enforcement::Enforcement;
+pub use behaviour::ForbiddenBehaviour;
+pub use enforcement::EnforcementSettings;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
 use regex_lite::Regex;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The whole file.
+/// The whole rule set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rules {
-    /// How far the guard goes.
+pub struct RuleSet {
+    /// The mode of the guard.
     pub mode: GuardMode,
-    /// How far it would go, of which dry run is the rehearsal: soft or enforce.
-    pub rehearsed: Rehearsed,
-    /// Whose what a process does is.
-    pub person: PersonBy,
-    /// What these two were made of, where that is hardly meant.
-    pub contradiction: Option<Contradiction>,
-    /// What holds for whomever nothing else is said of.
+    /// The mode that a dry run simulates: soft or enforce.
+    pub armed_mode: EnforcementMode,
+    /// How a process is attributed to a person.
+    pub person: PersonAttribution,
+    /// The contradiction between the enforcement switches, if they contradict each other.
+    pub switch_conflict: Option<SwitchConflict>,
+    /// Limits of people for whom no other policy sets one.
     pub defaults: Limits,
-    /// Everything about warnings and their clocks.
-    pub enforcement: Enforcement,
-    /// Whom no rule is about.
-    pub protect: Protect,
-    /// One person each.
+    /// Warnings, grace period, snoozes and the circuit breaker.
+    pub enforcement: EnforcementSettings,
+    /// Processes that no rule applies to.
+    pub protect: ProtectRules,
+    /// Policies of one person each.
     pub users: Vec<UserPolicy>,
-    /// Several persons each, or what is not a person: a project.
+    /// Policies of several persons each, or of a project.
     pub groups: Vec<GroupPolicy>,
-    /// One device each, or several.
+    /// Policies of one or several devices each.
     pub gpus: Vec<GpuPolicy>,
-    /// Hours of the week.
+    /// Policies for hours of the week.
     pub times: Vec<TimePolicy>,
-    /// What processes do.
-    pub behaviours: Vec<Behaviour>,
-    /// Where in its text each table and key stands, by its path. Means nothing to a
-    /// judgement.
-    pub places: Places,
+    /// Rules on the behaviour of processes.
+    pub behaviours: Vec<BehaviourRule>,
+    /// The position of each table and key in the text, by its path. Evaluation does not use
+    /// it.
+    pub positions: KeyPositions,
 }
 
-impl Rules {
-    /// How many policies and rules there are, besides the defaults.
+impl RuleSet {
+    /// The number of policies and rules, without the defaults.
     #[must_use]
-    pub fn policies(&self) -> usize {
+    pub fn policy_count(&self) -> usize {
         let named = self.users.len() + self.groups.len() + self.gpus.len();
         named + self.times.len() + self.behaviours.len()
     }
 
-    /// The same, and each limit that holds for everybody.
+    /// The number of policies and rules, and of limits that apply to everybody.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.policies() + self.set_defaults()
+    pub fn rule_count(&self) -> usize {
+        self.policy_count() + self.default_limit_count()
     }
 
-    /// How many there are of each source.
+    /// The numbers by source.
     #[must_use]
-    pub fn counts(&self) -> RuleCounts {
+    pub fn counts_by_source(&self) -> RuleCounts {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         RuleCounts {
-            defaults: count(self.set_defaults()),
+            defaults: count(self.default_limit_count()),
             users: count(self.users.len()),
             groups: count(self.groups.len()),
             gpus: count(self.gpus.len()),
@@ -78,15 +78,15 @@ impl Rules {
         }
     }
 
-    /// How many limits hold for everybody.
-    fn set_defaults(&self) -> usize {
+    /// The number of limits that apply to everybody.
+    fn default_limit_count(&self) -> usize {
         let Limits {
             memory,
             utilization,
             duration,
             processes,
             idle,
-            // It is part of the one before.
+            // It is part of the idle limit.
             idle_min_memory: _,
         } = &self.defaults;
         let defaults = [
@@ -100,19 +100,19 @@ impl Rules {
     }
 }
 
-/// Whose what a process does is.
+/// How a process is attributed to a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub enum PersonBy {
-    /// Whom to ask: whom it runs as, or whose its container is.
+pub enum PersonAttribution {
+    /// The owner: the user that the process runs as, or the owner of its container.
     #[default]
     Owner,
-    /// Whoever logged in to start it, under whatever name it runs now.
+    /// The user who logged in to start the process, whatever user it runs as now.
     Login,
 }
 
-/// What a dry run rehearses.
+/// The mode that a dry run simulates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub enum Rehearsed {
+pub enum EnforcementMode {
     /// [`GuardMode::Soft`]
     #[default]
     Soft,
@@ -120,17 +120,17 @@ pub enum Rehearsed {
     Enforce,
 }
 
-/// What is written of soft and hard enforcement, where only one can hold.
+/// Contradicting values of `soft_enforcement` and `hard_enforcement`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contradiction {
+pub enum SwitchConflict {
     /// Both are true.
     Both,
     /// Both are false.
     Neither,
 }
 
-impl Rehearsed {
-    /// The mode that it is.
+impl EnforcementMode {
+    /// The mode of the guard that this is.
     #[must_use]
     pub const fn mode(self) -> GuardMode {
         match self {
@@ -140,223 +140,220 @@ impl Rehearsed {
     }
 }
 
-/// Whom no rule is about: they are not judged, and count for nobody.
+/// Processes that no rule applies to: they are neither evaluated nor counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Protect {
+pub struct ProtectRules {
     /// Names or numbers of users.
     pub users: Vec<String>,
     /// Whole names of processes, with `*` and `?`.
     pub processes: Vec<Glob>,
-    /// On command lines.
+    /// A pattern for command lines.
     pub command: Option<Pattern>,
     /// Images of containers.
     pub images: Vec<Glob>,
-    /// Whole names of systemd units, with `*` and `?`; of the system's own systemd alone.
+    /// Whole names of systemd units, with `*` and `?`. Only units of the system manager
+    /// count.
     pub units: Vec<Glob>,
 }
 
-impl Protect {
-    /// Whether a process may be protected that is called so: where that is not sure, it is
-    /// left alone.
+impl ProtectRules {
+    /// Whether a process of this name may be protected. Such a process is left alone, even
+    /// if that is not certain.
     #[must_use]
-    pub fn may_name(&self, name: &str) -> bool {
+    pub fn may_protect_name(&self, name: &str) -> bool {
         self.processes.iter().any(|it| it.regex.is_match(name))
     }
 }
 
-/// How much one person may use. `None` is no limit.
+/// How much one person may use. `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// On all devices together.
+    /// Memory on all devices together.
     pub memory: Option<Bytes>,
-    /// Of any one device.
+    /// Mean utilisation of any one device.
     pub utilization: Option<Percent>,
-    /// Each process on a device.
+    /// How long each process may hold a device.
     pub duration: Option<Duration>,
-    /// Processes, however many devices each uses.
+    /// The number of processes, however many devices each uses.
     pub processes: Option<u32>,
-    /// How long a process may do nothing.
+    /// How long a process may be idle.
     pub idle: Option<Duration>,
-    /// Only a process that holds so much of a device is idle.
+    /// A process that holds less memory of a device than this is not idle.
     pub idle_min_memory: Option<Bytes>,
 }
 
-/// What comes of a violation of a policy, where it says so itself.
+/// What is done about violations of a policy, where the policy sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Measures {
-    /// Warn alone, or end.
+    /// Only warn, or terminate.
     pub action: Option<GuardAction>,
-    /// How far the guard goes for this; never further than the whole does.
+    /// The mode for this policy. It is never harder than the mode of the guard.
     pub mode: Option<GuardMode>,
-    /// In place of [`Enforcement::grace`].
+    /// Replaces [`EnforcementSettings::grace`].
     pub grace: Option<Duration>,
-    /// In place of [`Enforcement::max_snoozes`].
+    /// Replaces [`EnforcementSettings::max_snoozes`].
     pub max_snoozes: Option<u32>,
-    /// The admin's own words to whoever broke it.
+    /// The admin's own message to the violator.
     pub message: Option<String>,
 }
 
-/// What is said of one person. What it says replaces what groups and defaults say
-/// of the same.
+/// The policy of one person. Its values replace those of groups and of the defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UserPolicy {
-    /// Their name, or their number.
+    /// The name or uid of the user.
     pub name: String,
-    /// How much.
+    /// The limits.
     pub limits: Limits,
-    /// Who is ended first: the lowest. `None` is [`PRIORITY`].
+    /// Jobs of the lowest priority are ended first. `None` means [`DEFAULT_PRIORITY`].
     pub priority: Option<u8>,
-    /// The only devices they may use; all where this is empty.
+    /// The only devices that the user may use. Empty means all.
     pub allowed_gpus: Vec<GpuSelector>,
-    /// Devices they may not use.
+    /// Devices that the user may not use.
     pub blocked_gpus: Vec<GpuSelector>,
-    /// Other limits at some times.
-    pub overrides: Vec<Override>,
-    /// What comes of it.
+    /// Other limits at certain times.
+    pub overrides: Vec<TimeOverride>,
+    /// What is done about violations.
     pub measures: Measures,
 }
 
-/// Where no rule says another. The higher, the longer it is spared.
-pub const PRIORITY: u8 = 5;
+/// The priority where no rule sets one. Jobs of a higher priority are ended later.
+pub const DEFAULT_PRIORITY: u8 = 5;
 
-/// The highest there is.
-pub const HIGHEST_PRIORITY: u8 = 100;
+/// The highest priority.
+pub const MAX_PRIORITY: u8 = 100;
 
-/// Other limits of a person at some times. What it says replaces what the person's
-/// policy says of the same.
+/// Other limits of a person at certain times. They replace those of the person's policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Override {
-    /// When.
+pub struct TimeOverride {
+    /// The times.
     pub hours: Hours,
-    /// How much.
+    /// The limits.
     pub limits: Limits,
 }
 
-/// Who belongs to a group: whoever is meant by any of these.
+/// The members of a group: everyone who matches any of these.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Members {
     /// Names or numbers of users.
     pub users: Vec<String>,
-    /// Names of groups of the box.
+    /// Names of Unix groups of the host.
     pub unix_groups: Vec<String>,
-    /// Accounts of Slurm, as each job's own environment names its: see
-    /// [`About::account`](super::about::About::account).
+    /// Slurm accounts, as the environment of each job names them: see
+    /// [`ProcessFacts::account`](super::facts::ProcessFacts::account).
     pub slurm_accounts: Vec<String>,
-    /// Namespaces of Kubernetes.
+    /// Kubernetes namespaces.
     pub kubernetes_namespaces: Vec<String>,
     /// Images of containers.
     pub images: Vec<Glob>,
 }
 
-/// What is said of a group of persons, or of a project.
+/// The policy of a group of persons or of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GroupPolicy {
-    /// What to call it.
+    /// The name of the group.
     pub name: String,
-    /// Who belongs to it.
+    /// The members.
     pub members: Members,
-    /// All of them together, on all devices.
+    /// Memory of all members together, on all devices.
     pub total_memory: Option<Bytes>,
-    /// All of them together, of any one device.
+    /// Mean utilisation by all members together, of any one device.
     pub total_utilization: Option<Percent>,
-    /// All of them together.
+    /// The number of processes of all members together.
     pub total_processes: Option<u32>,
-    /// Each of them. Replaces the defaults.
+    /// The limits of each member. They replace the defaults.
     pub limits: Limits,
-    /// Of its members, where their own policy says none.
+    /// The priority of members whose own policy sets none.
     pub priority: Option<u8>,
-    /// The only devices they may use; all where this is empty.
+    /// The only devices that members may use. Empty means all.
     pub allowed_gpus: Vec<GpuSelector>,
-    /// Devices they may not use.
+    /// Devices that members may not use.
     pub blocked_gpus: Vec<GpuSelector>,
-    /// What comes of it.
+    /// What is done about violations.
     pub measures: Measures,
 }
 
-/// What is said of a device.
+/// The policy of one or several devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GpuPolicy {
-    /// As it is written.
+    /// The name of the policy, as it is written.
     pub name: String,
-    /// Which.
+    /// The devices.
     pub gpus: Vec<GpuSelector>,
-    /// Each process.
+    /// Memory that each process may hold.
     pub max_memory: Option<Bytes>,
-    /// All together.
+    /// Mean utilisation by all processes together.
     pub max_utilization: Option<Percent>,
-    /// What stays free of what the device has.
+    /// Memory of the device that must stay free.
     pub reserved_memory: Option<Bytes>,
-    /// The only users who may use it; all where this is empty.
+    /// The only users who may use the devices. Empty means all.
     pub allowed_users: Vec<String>,
-    /// Users who may not.
+    /// Users who may not use the devices.
     pub blocked_users: Vec<String>,
-    /// The only processes that may use it, by their whole names; all where this
-    /// is empty.
+    /// The only processes that may use the devices, by their whole names. Empty means all.
     pub allowed_processes: Vec<Glob>,
-    /// Processes that may not.
+    /// Processes that may not use the devices.
     pub blocked_processes: Vec<Glob>,
-    /// When nobody may.
+    /// When nobody may use the devices.
     pub maintenance: Option<Hours>,
-    /// What comes of it.
+    /// What is done about violations.
     pub measures: Measures,
 }
 
-/// What is said of hours of the week. It holds besides what else is said: the
-/// strictest wins.
+/// The policy for certain hours of the week. It applies in addition to the other policies;
+/// the strictest limit wins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TimePolicy {
-    /// What to call it.
+    /// The name of the policy.
     pub name: String,
-    /// When.
+    /// The hours.
     pub hours: Hours,
-    /// How much each person may use then.
+    /// The limits of each person during these hours.
     pub limits: Limits,
-    /// The only users who may use devices then; all where this is empty.
+    /// The only users who may use devices during these hours. Empty means all.
     pub allowed_users: Vec<String>,
-    /// Users who may not.
+    /// Users who may not use devices during these hours.
     pub blocked_users: Vec<String>,
-    /// About these devices alone; about all where this is empty.
+    /// The devices that the policy applies to. Empty means all.
     pub gpus: Vec<GpuSelector>,
-    /// What comes of it.
+    /// What is done about violations.
     pub measures: Measures,
 }
 
-/// What is said of what processes do.
+/// A rule on the behaviour of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Behaviour {
-    /// What to call it.
+pub struct BehaviourRule {
+    /// The name of the rule.
     pub name: String,
-    /// Whose; everybody's where this names nobody.
+    /// The people that the rule applies to. If it names nobody, it applies to everybody.
     pub members: Members,
-    /// Nobody of these.
+    /// Users that the rule does not apply to.
     pub except_users: Vec<String>,
-    /// On these devices alone; on all where this is empty.
+    /// The devices that the rule applies to. Empty means all.
     pub gpus: Vec<GpuSelector>,
-    /// Processes of these names alone, whole; of all where this is empty.
+    /// Whole names of the processes that the rule applies to. Empty means all.
     pub processes: Vec<Glob>,
-    /// On command lines.
+    /// A pattern for command lines.
     pub command: Option<Pattern>,
-    /// What they must not do.
-    pub conduct: Conduct,
-    /// Whether services are ended for it too. It matters where they are idle or waste a
-    /// GPU.
+    /// The forbidden behaviour.
+    pub behaviour: ForbiddenBehaviour,
+    /// Whether services are ended too. It matters for idleness and waste only.
     pub ends_services: bool,
-    /// What comes of it.
+    /// What is done about violations.
     pub measures: Measures,
 }
 
-/// A device, as it is typed: an index, a UUID or the beginning of one, a PCI
-/// address, or a name with `*`.
+/// A device selector as typed: an index, a UUID or its beginning, a PCI address, or a name
+/// with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct GpuSelector(pub String);
 
-/// An unanchored regular expression, and what was typed.
+/// An unanchored regular expression and its source.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Pattern {
     /// As it was typed.
     pub typed: String,
-    /// What that means.
+    /// The compiled expression.
     #[serde(skip)]
     pub regex: Regex,
 }

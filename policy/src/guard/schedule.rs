@@ -1,20 +1,20 @@
-//! Hours of the week, in civil time: as the box's people count it. Windows may cross
-//! midnight. The daemon turns moments into civil time; nothing here knows a zone.
+//! Hours of the week in the local time of the host. Windows may cross midnight. The daemon
+//! converts moments to local time; nothing here knows a time zone.
 
 use serde::Serialize;
 
-/// A moment, as the box's people count time.
+/// A moment in local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Civil {
-    /// Which day of the week it is.
-    pub day: Day,
-    /// Minutes since midnight, as clocks on the wall show it: 0 to 1439.
+pub struct LocalTime {
+    /// Day of the week.
+    pub day: Weekday,
+    /// Minutes since midnight, as wall clocks show it: 0 to 1439.
     pub minute: u16,
 }
 
 /// A day of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
-pub enum Day {
+pub enum Weekday {
     /// Monday
     #[default]
     Monday,
@@ -32,8 +32,8 @@ pub enum Day {
     Sunday,
 }
 
-impl Day {
-    /// From Monday on.
+impl Weekday {
+    /// All days, from Monday on.
     pub const ALL: [Self; 7] = [
         Self::Monday,
         Self::Tuesday,
@@ -46,7 +46,7 @@ impl Day {
 
     /// The day before.
     #[must_use]
-    pub const fn before(self) -> Self {
+    pub const fn previous(self) -> Self {
         match self {
             Self::Monday => Self::Sunday,
             Self::Tuesday => Self::Monday,
@@ -58,7 +58,7 @@ impl Day {
         }
     }
 
-    /// As rules have it.
+    /// The name in the rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,28 +73,28 @@ impl Day {
     }
 }
 
-/// Some hours of some days. Begins at `from`, ends before `to`; where `to` is not
-/// after `from`, it ends on the day after. Its days are those on which it begins.
+/// A time window on some days. It begins at `from` and ends before `to`; if `to` is not
+/// after `from`, it ends on the next day. Its days are those on which it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Hours {
     /// Minutes since midnight.
     pub from: u16,
     /// Minutes since midnight, at most 1440.
     pub to: u16,
-    /// On every day where this is empty.
-    pub days: Vec<Day>,
+    /// Every day if empty.
+    pub days: Vec<Weekday>,
 }
 
 impl Hours {
-    /// Whether a moment lies in it.
+    /// Whether the window contains a moment.
     #[must_use]
-    pub fn contains(&self, moment: Civil) -> bool {
-        let is_day = |day: Day| self.days.is_empty() || self.days.contains(&day);
-        let Civil { day, minute } = moment;
+    pub fn contains(&self, moment: LocalTime) -> bool {
+        let is_day = |day: Weekday| self.days.is_empty() || self.days.contains(&day);
+        let LocalTime { day, minute } = moment;
         if self.from < self.to {
             return is_day(day) && (self.from..self.to).contains(&minute);
         }
-        (is_day(day) && minute >= self.from) || (is_day(day.before()) && minute < self.to)
+        (is_day(day) && minute >= self.from) || (is_day(day.previous()) && minute < self.to)
     }
 }
 
@@ -102,60 +102,60 @@ impl Hours {
 mod tests {
     use super::*;
 
-    fn at(day: Day, hour: u16, minute: u16) -> Civil {
-        Civil {
+    fn at(day: Weekday, hour: u16, minute: u16) -> LocalTime {
+        LocalTime {
             day,
             minute: hour * 60 + minute,
         }
     }
 
     #[test]
-    fn a_window_ends_before_its_last_minute() {
+    fn window_end_is_exclusive() {
         let hours = Hours {
             from: 9 * 60,
             to: 17 * 60,
-            days: vec![Day::Monday, Day::Friday],
+            days: vec![Weekday::Monday, Weekday::Friday],
         };
         for (moment, is_in) in [
-            (at(Day::Monday, 8, 59), false),
-            (at(Day::Monday, 9, 0), true),
-            (at(Day::Monday, 16, 59), true),
-            (at(Day::Monday, 17, 0), false),
-            (at(Day::Tuesday, 12, 0), false),
-            (at(Day::Friday, 12, 0), true),
+            (at(Weekday::Monday, 8, 59), false),
+            (at(Weekday::Monday, 9, 0), true),
+            (at(Weekday::Monday, 16, 59), true),
+            (at(Weekday::Monday, 17, 0), false),
+            (at(Weekday::Tuesday, 12, 0), false),
+            (at(Weekday::Friday, 12, 0), true),
         ] {
             assert_eq!(hours.contains(moment), is_in, "{moment:?}");
         }
     }
 
     #[test]
-    fn a_window_across_midnight_belongs_to_the_day_it_begins_on() {
+    fn midnight_window_belongs_to_start_day() {
         let hours = Hours {
             from: 22 * 60,
             to: 6 * 60,
-            days: vec![Day::Friday],
+            days: vec![Weekday::Friday],
         };
         for (moment, is_in) in [
-            (at(Day::Friday, 5, 0), false),
-            (at(Day::Friday, 21, 59), false),
-            (at(Day::Friday, 22, 0), true),
-            (at(Day::Saturday, 5, 59), true),
-            (at(Day::Saturday, 6, 0), false),
-            (at(Day::Saturday, 22, 0), false),
+            (at(Weekday::Friday, 5, 0), false),
+            (at(Weekday::Friday, 21, 59), false),
+            (at(Weekday::Friday, 22, 0), true),
+            (at(Weekday::Saturday, 5, 59), true),
+            (at(Weekday::Saturday, 6, 0), false),
+            (at(Weekday::Saturday, 22, 0), false),
         ] {
             assert_eq!(hours.contains(moment), is_in, "{moment:?}");
         }
     }
 
     #[test]
-    fn a_window_from_a_time_to_the_same_is_a_whole_day() {
+    fn equal_ends_span_a_day() {
         let hours = Hours {
             from: 0,
             to: 0,
-            days: vec![Day::Sunday],
+            days: vec![Weekday::Sunday],
         };
-        assert!(hours.contains(at(Day::Sunday, 23, 59)));
-        assert!(!hours.contains(at(Day::Monday, 0, 0)));
-        assert!(!hours.contains(at(Day::Saturday, 23, 59)));
+        assert!(hours.contains(at(Weekday::Sunday, 23, 59)));
+        assert!(!hours.contains(at(Weekday::Monday, 0, 0)));
+        assert!(!hours.contains(at(Weekday::Saturday, 23, 59)));
     }
 }

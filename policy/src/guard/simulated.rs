@@ -1,27 +1,28 @@
-//! Jobs that a dry run would have ended. Such an end is a note on the violation: the job goes
-//! on, the violation does too, and every rule sees both as before. For the same violation
-//! another job is chosen only for what would be too much without it.
+//! Jobs that a dry run counts as ended. A simulated end is a note on the violation: the job
+//! and the violation go on, and every rule evaluates both as before. For the same violation
+//! another job is chosen only for the excess that would remain without it.
 
-use super::ended::{Part, Process};
-use super::memory::JobKey;
+use super::ended_jobs::{ContainerUser, PidStart};
+use super::state::JobKey;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::guard::{OpenViolation, Subject, Victim};
+use gpukill_proto::guard::{OpenViolation, Victim, ViolationSubject};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A job, or in a container that several users share the part of one of them.
-pub(crate) type JobPart = (JobKey, Option<Part>);
+/// A job, or the part of one user in a container that several users share.
+pub(crate) type JobPart = (JobKey, Option<ContainerUser>);
 
-/// A job that a dry run would have ended, and that is there still.
+/// A job that a dry run counts as ended and that is still present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimulatedEnd {
-    /// The violation as it was then: the subject is the job, the processes are its own.
+    /// The violation at that time: its subject is the job, its processes are those of the
+    /// job.
     pub violation: OpenViolation,
-    /// Those of its processes that are there still: pid, and start in ticks.
-    pub processes: BTreeSet<Process>,
+    /// Its processes that are still present: pid, and start in ticks.
+    pub processes: BTreeSet<PidStart>,
 }
 
-/// How many jobs these ends are about: several rules may be broken by one job.
+/// How many jobs these ends refer to: one job may violate several rules.
 #[must_use]
 pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> usize {
     let jobs = ends.into_iter().map(|end| &end.violation.subject);
@@ -29,14 +30,14 @@ pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> u
 }
 
 impl SimulatedEnd {
-    /// Of a violation, for the part of this job.
-    pub(crate) fn of(
+    /// The simulated end of this job, or part of it.
+    pub(crate) fn new(
         violation: OpenViolation,
         victim: &Victim,
-        processes: BTreeSet<Process>,
+        processes: BTreeSet<PidStart>,
     ) -> Self {
         let mut violation = violation;
-        violation.subject = Subject::Job(victim.job.clone());
+        violation.subject = ViolationSubject::Job(victim.job.clone());
         violation.evidence.runs.clone_from(&victim.runs);
         violation.evidence.count = victim.count;
         Self {

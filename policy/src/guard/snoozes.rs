@@ -1,94 +1,102 @@
-//! Snoozes: nothing of a person is ended for a violation before a moment that they were told.
+//! Snoozes: no job of a person is ended for a violation before the moment that the person
+//! was promised.
 //!
-//! They are kept apart from the violation's own state, which begins anew whenever the mode or
-//! the rules change: a snooze holds in every mode, over restarts and reloads, until it is over.
+//! They are kept apart from the violation state, which restarts whenever the mode or the
+//! rules change: a snooze holds in every mode, over restarts and reloads, until it is over.
 //! It is void only when its rule is gone.
 
-use super::ended::Process;
-use super::judge::Rulebook;
-use super::whose::Whose;
+use super::ended_jobs::PidStart;
+use super::evaluate::CompiledRules;
+use super::person_key::PersonRef;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
-    Evidence, GuardRecord, GuardStep, OpenViolation, RuleName, RuleSource, Subject,
+    Evidence, GuardRecord, GuardStep, OpenViolation, RuleName, RuleSource, ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The snoozes that hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Snoozes(Vec<Grant>);
+pub(crate) struct SnoozeList(Vec<SnoozeGrant>);
 
-/// One of them.
+/// A snooze that was granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct SnoozeGrant {
     rule: RuleName,
-    subject: Subject,
-    /// Whose jobs are not ended: the user's number.
+    subject: ViolationSubject,
+    /// Uid of the person whose jobs are not ended.
     owner: u32,
-    /// Processes by which the violation was known: a job may have another name by now.
-    processes: BTreeSet<Process>,
+    /// Processes of the violation: their job may have another name by now.
+    processes: BTreeSet<PidStart>,
     granted: Timestamp,
     pub(crate) until: Timestamp,
-    /// How often they have asked.
+    /// How often the person has asked.
     pub(crate) used: u32,
 }
 
-/// How many of one user are kept: nobody is warned of more at once that they could read.
-const MAX_OF_USER: usize = 256;
+/// How many snoozes of one user are kept: a user cannot read more warnings at once.
+const MAX_PER_USER: usize = 256;
 
-/// How long one that is over is kept, so that a replay of the last day knows of it.
-const KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// How long a snooze is kept after it is over, so that a replay of the last day knows of
+/// it.
+const RETENTION: Duration = Duration::from_secs(24 * 3_600);
 
-impl Grant {
-    /// As it was recorded, after so many requests; `None` of any other record.
+impl SnoozeGrant {
+    /// Reads a snooze from its record, with the number of requests so far; `None` for any
+    /// other record.
     #[must_use]
-    pub fn of(record: &GuardRecord, process: Option<Process>, used: u32) -> Option<Self> {
+    pub fn from_record(record: &GuardRecord, process: Option<PidStart>, used: u32) -> Option<Self> {
         let GuardStep::Snoozed { owner, until, .. } = record.step else {
             return None;
         };
         let runs = record.evidence.runs.iter();
-        let known = runs.map(|told| (told.run.pid, told.run.start_ticks));
+        let known = runs.map(|process| (process.run.pid, process.run.start_ticks));
         Some(Self {
             rule: record.rule.clone(),
             subject: record.subject.clone(),
             owner,
-            processes: known.chain(process).collect(),
+            processes: known.chain(process).into_set(),
             granted: record.at,
             until,
             used,
         })
     }
 
-    fn holds(&self, at: Timestamp) -> bool {
+    fn is_active(&self, at: Timestamp) -> bool {
         self.granted <= at && at < self.until
     }
 
-    fn is_for(&self, rule: &RuleName, subject: &Subject, processes: &BTreeSet<Process>) -> bool {
+    fn matches(
+        &self,
+        rule: &RuleName,
+        subject: &ViolationSubject,
+        processes: &BTreeSet<PidStart>,
+    ) -> bool {
         self.rule == *rule
             && match (&self.subject, subject) {
-                (Subject::Job(then), Subject::Job(now)) => {
+                (ViolationSubject::Job(then), ViolationSubject::Job(now)) => {
                     (then.owner.uid, &then.id) == (now.owner.uid, &now.id)
                         || !self.processes.is_disjoint(processes)
                 }
-                (Subject::Person(then), Subject::Person(now)) => {
-                    Whose::from(then) == Whose::from(now)
+                (ViolationSubject::Person(then), ViolationSubject::Person(now)) => {
+                    PersonRef::from(then) == PersonRef::from(now)
                 }
-                (Subject::PersonOn(then, on), Subject::PersonOn(now, device)) => {
-                    Whose::from(then) == Whose::from(now) && on == device
+                (ViolationSubject::PersonOn(then, on), ViolationSubject::PersonOn(now, device)) => {
+                    PersonRef::from(then) == PersonRef::from(now) && on == device
                 }
                 (then, now) => then == now,
             }
     }
 
-    /// Whether a rule of this name and kind is still there.
-    pub(crate) fn has_rule(&self, book: &Rulebook) -> bool {
+    /// Whether a rule of this name and kind still exists.
+    pub(crate) fn has_rule(&self, book: &CompiledRules) -> bool {
         let Some(policy) = book.find(&self.rule.source) else {
             return false;
         };
         match &self.rule.source {
-            RuleSource::Rule(_) => book.conduct(policy) == Some(self.rule.kind),
+            RuleSource::Rule(_) => book.behaviour_kind(policy) == Some(self.rule.kind),
             RuleSource::Default
             | RuleSource::User(_)
             | RuleSource::Group(_)
@@ -97,7 +105,7 @@ impl Grant {
         }
     }
 
-    fn voided(self, book: &Rulebook, at: Timestamp) -> GuardRecord {
+    fn into_voided_record(self, book: &CompiledRules, at: Timestamp) -> GuardRecord {
         GuardRecord {
             at,
             rule: self.rule,
@@ -121,100 +129,105 @@ impl Grant {
     }
 }
 
-impl Snoozes {
-    /// Notes one, in place of what the same user had for the same. `false` where they have
-    /// too many.
-    pub(crate) fn grant(&mut self, grant: Grant) -> bool {
-        let is_same = |it: &Grant| {
-            it.owner == grant.owner && it.is_for(&grant.rule, &grant.subject, &grant.processes)
+impl SnoozeList {
+    /// Adds a snooze, in place of an earlier one of the same user for the same violation.
+    /// Returns `false` if the user has too many.
+    pub(crate) fn grant(&mut self, grant: SnoozeGrant) -> bool {
+        let is_same = |it: &SnoozeGrant| {
+            it.owner == grant.owner && it.matches(&grant.rule, &grant.subject, &grant.processes)
         };
         self.0.retain(|it| !is_same(it));
         let of_user = self.0.iter().filter(|it| it.owner == grant.owner).count();
-        let has_room = of_user < MAX_OF_USER;
+        let has_room = of_user < MAX_PER_USER;
         if has_room {
             self.0.push(grant);
         }
         has_room
     }
 
-    /// Those that hold for a violation, by user.
-    pub(crate) fn of(
+    /// The snoozes that hold for a violation, by user.
+    pub(crate) fn active_for(
         &self,
         rule: &RuleName,
-        subject: &Subject,
+        subject: &ViolationSubject,
         at: Timestamp,
-        processes: impl FnOnce() -> BTreeSet<Process>,
-    ) -> BTreeMap<u32, Grant> {
-        // Mostly there is none.
+        processes: impl FnOnce() -> BTreeSet<PidStart>,
+    ) -> BTreeMap<u32, SnoozeGrant> {
+        // Usually there is none.
         if self.0.is_empty() {
             return BTreeMap::new();
         }
         let processes = processes();
-        let held = self.0.iter().filter(|it| it.holds(at));
-        let held = held.filter(|it| it.is_for(rule, subject, &processes));
+        let held = self.0.iter().filter(|it| it.is_active(at));
+        let held = held.filter(|it| it.matches(rule, subject, &processes));
         held.map(|it| (it.owner, it.clone())).into_map()
     }
 
-    /// Until when nothing is ended for a violation, as everybody it is about has snoozed it.
-    pub(crate) fn until(&self, open: &OpenViolation, at: Timestamp) -> Option<Timestamp> {
+    /// Until when no job is ended for a violation, if all the people that it concerns have
+    /// snoozed it.
+    pub(crate) fn snoozed_until(&self, open: &OpenViolation, at: Timestamp) -> Option<Timestamp> {
         if self.0.is_empty() {
             return None;
         }
-        let told = &open.evidence.runs;
+        let listed = &open.evidence.runs;
         let owners: BTreeSet<u32> = match &open.subject {
-            Subject::Person(person) | Subject::PersonOn(person, _) => {
-                person.uid.into_iter().collect()
+            ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => {
+                person.uid.into_iter().into_set()
             }
-            Subject::Job(job) => job.owner.uid.into_iter().collect(),
-            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) | Subject::Run(_) => {
-                // Of those who are not named nobody may have snoozed.
-                let are_all_named = told.len() >= open.evidence.count as usize;
-                let owners = told.iter().map(|told| told.owner.as_ref()?.uid);
+            ViolationSubject::Job(job) => job.owner.uid.into_iter().into_set(),
+            ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_)
+            | ViolationSubject::Run(_) => {
+                // People that the evidence does not name may not have snoozed.
+                let are_all_named = listed.len() >= open.evidence.count as usize;
+                let owners = listed.iter().map(|process| process.owner.as_ref()?.uid);
                 let owners: Option<_> = owners.collect();
                 owners.filter(|_| are_all_named).unwrap_or_default()
             }
         };
-        let runs = told.iter().map(|told| &told.run);
-        let processes = runs.map(|run| (run.pid, run.start_ticks)).collect();
+        let runs = listed.iter().map(|process| &process.run);
+        let processes = runs.map(|run| (run.pid, run.start_ticks)).into_set();
         let of_owner = |owner: &u32| {
             let granted = self.0.iter().filter(|it| it.owner == *owner);
-            let granted = granted.filter(|it| it.is_for(&open.rule, &open.subject, &processes));
+            let granted = granted.filter(|it| it.matches(&open.rule, &open.subject, &processes));
             granted.map(|it| it.until).filter(|until| *until > at).max()
         };
         let untils: Option<Vec<Timestamp>> = owners.iter().map(of_owner).collect();
         untils?.into_iter().min()
     }
 
-    /// A violation is over: who breaks the rule again may ask as often as at first. Until
-    /// what they were told nothing of theirs is ended all the same.
-    pub(crate) fn begin_anew(&mut self, rule: &RuleName, subject: &Subject) {
+    /// A violation is over: the person may ask as often as at first for the next one. The
+    /// promised moment still holds.
+    pub(crate) fn reset_requests(&mut self, rule: &RuleName, subject: &ViolationSubject) {
         let nothing = BTreeSet::new();
         for grant in &mut self.0 {
-            if grant.is_for(rule, subject, &nothing) {
+            if grant.matches(rule, subject, &nothing) {
                 grant.used = 0;
             }
         }
     }
 
-    /// Those of the last day, for whoever judges that time again.
-    pub(crate) fn all(&self) -> &[Grant] {
+    /// The snoozes of the last day, for a replay of that time.
+    pub(crate) fn all(&self) -> &[SnoozeGrant] {
         &self.0
     }
 
-    /// Forgets those that are over, and returns what is to be recorded of those whose rule
-    /// is gone.
-    pub(crate) fn settle(&mut self, book: &Rulebook, at: Timestamp) -> Vec<GuardRecord> {
+    /// Drops snoozes that are over, and returns the records of those whose rule is gone.
+    pub(crate) fn prune(&mut self, book: &CompiledRules, at: Timestamp) -> Vec<GuardRecord> {
         self.0
-            .retain(|it| at < it.until || at.since(it.until) < KEPT);
+            .retain(|it| at < it.until || at.since(it.until) < RETENTION);
         let (kept, gone) = std::mem::take(&mut self.0)
             .into_iter()
-            .partition(|it| !it.holds(at) || it.has_rule(book));
+            .partition(|it| !it.is_active(at) || it.has_rule(book));
         self.0 = kept;
-        gone.into_iter().map(|it| it.voided(book, at)).collect()
+        gone.into_iter()
+            .map(|it| it.into_voided_record(book, at))
+            .collect()
     }
 
-    /// So much time was nobody's.
-    pub(crate) fn moves(&mut self, ms: i64) {
+    /// Shifts the times by unobserved milliseconds.
+    pub(crate) fn shift_time(&mut self, ms: i64) {
         for grant in &mut self.0 {
             grant.granted = Timestamp(grant.granted.0.saturating_add(ms.min(0)));
             grant.until = Timestamp(grant.until.0.saturating_add(ms));

@@ -1,75 +1,74 @@
-//! A box whose processes do what a test says, bucket by bucket.
+//! A simulated host whose processes do what a test says, sample by sample.
 
-use super::bucket::{About, Bucket, Judged, JudgedDevice};
-use super::judge::{Judgement, Rulebook, judge};
-use super::memory::Memory;
-use super::rules::Rules;
-use super::schedule::{Civil, Day};
+use super::evaluate::{CompiledRules, Evaluation, evaluate};
+use super::rules::RuleSet;
+use super::sample::{DeviceSample, GuardSample, ProcessFacts, RunSample};
+use super::schedule::{LocalTime, Weekday};
+use super::state::GuardState;
 use crate::usage::{CpuUse, DeviceUsage, Gauge, RunUsage};
-use gpukill_proto::guard::{GuardRecord, JudgedRun, Person};
+use gpukill_proto::guard::{GuardRecord, Person, RunKey};
+use gpukill_proto::model::{DeviceId, NetworkRole};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::rogue::Suspected;
-use gpukill_proto::snapshot::{DeviceId, NetworkRole};
+use gpukill_proto::rogue::VerdictSummary;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A bucket's length in milliseconds.
-pub(crate) const TEN_SECONDS: u64 = 10_000;
+/// The length of a sample in milliseconds.
+pub(crate) const SAMPLE_MS: u64 = 10_000;
 
 const MINUTE: i64 = 60_000;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Devices of 80 GiB, and processes on them.
+/// Devices of 80 GiB and the processes on them.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
+pub(crate) struct TestHost {
     pub(crate) now: Timestamp,
-    /// What the wall shows at moment 0.
-    pub(crate) midnight: Day,
-    pub(crate) devices: Vec<Device>,
-    pub(crate) processes: BTreeMap<u32, Process>,
+    /// The day that begins at time 0.
+    pub(crate) midnight: Weekday,
+    pub(crate) devices: Vec<TestDevice>,
+    pub(crate) processes: BTreeMap<u32, TestProcess>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Device {
-    /// It tells who uses it.
-    pub(crate) is_listed: bool,
-    /// It is there.
-    pub(crate) is_there: bool,
+pub(crate) struct TestDevice {
+    /// The device reports its processes.
+    pub(crate) reports_processes: bool,
+    pub(crate) is_present: bool,
     pub(crate) memory: Option<u64>,
     pub(crate) is_unified: bool,
-    /// Besides what processes hold.
+    /// Used memory beside that of the processes.
     pub(crate) used: Option<u64>,
     pub(crate) utilization: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
-    pub(crate) about: About,
+pub(crate) struct TestProcess {
+    pub(crate) facts: ProcessFacts,
     pub(crate) since: Timestamp,
     pub(crate) is_present: bool,
-    pub(crate) connections: Told,
+    pub(crate) connections: TestReading,
     pub(crate) cpu: CpuUse,
     /// By index of the device.
-    pub(crate) uses: BTreeMap<usize, Use>,
+    pub(crate) uses: BTreeMap<usize, TestDeviceUse>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Use {
-    pub(crate) memory: Told,
-    pub(crate) utilization: Told,
+pub(crate) struct TestDeviceUse {
+    pub(crate) memory: TestReading,
+    pub(crate) utilization: TestReading,
 }
 
-/// What a poll finds.
+/// The result of reading a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TestReading {
     Known(u64),
     Failed,
     Unsupported,
 }
 
-impl Told {
+impl TestReading {
     fn gauge(self, ms: u64) -> Gauge {
         match self {
             Self::Known(value) => Gauge {
@@ -87,7 +86,8 @@ impl Told {
     }
 }
 
-/// alice is user 1000, and so on; who has no number is no user of the box.
+/// The uid of alice is 1000, that of bob 1001, and so on. Any other name is no user of the
+/// host.
 pub(crate) fn person(name: &str) -> Person {
     let names = ["alice", "bob", "carol", "dave", "eve"];
     let uid = names.iter().zip(1000..).find(|(known, _)| **known == name);
@@ -97,14 +97,14 @@ pub(crate) fn person(name: &str) -> Person {
     }
 }
 
-/// A process of which everything is known that a rule may ask for.
-pub(crate) fn about(owner: &str) -> About {
+/// A process with every fact known that a rule may need.
+pub(crate) fn process_facts(owner: &str) -> ProcessFacts {
     let owner = person(owner);
-    About {
+    ProcessFacts {
         user: owner.uid.map(|uid| (Some(owner.name.clone()), uid)),
         owner: Some(owner),
         login_uid: Some(None),
-        is_of_the_box: Some(true),
+        in_host_user_namespace: Some(true),
         has_trusted_name: Some(true),
         groups: Some(Vec::new()),
         name: Some("python".into()),
@@ -117,7 +117,7 @@ pub(crate) fn about(owner: &str) -> About {
         account: Some(None),
         job: None,
         is_orphaned: Some(false),
-        nameless: Vec::new(),
+        nameless_uids: Vec::new(),
         login_name: None,
         login_groups: None,
         is_contained: Some(false),
@@ -126,12 +126,12 @@ pub(crate) fn about(owner: &str) -> About {
     }
 }
 
-impl World {
-    /// A Monday's midnight.
+impl TestHost {
+    /// Starts at midnight of a Monday.
     pub(crate) fn new(devices: usize) -> Self {
-        let device = Device {
-            is_listed: true,
-            is_there: true,
+        let device = TestDevice {
+            reports_processes: true,
+            is_present: true,
             memory: Some(80 * GIB),
             is_unified: false,
             used: Some(0),
@@ -139,56 +139,58 @@ impl World {
         };
         Self {
             now: Timestamp(0),
-            midnight: Day::Monday,
+            midnight: Weekday::Monday,
             devices: vec![device; devices],
             processes: BTreeMap::new(),
         }
     }
 
-    /// One that begins now, and uses no device yet.
-    pub(crate) fn start(&mut self, pid: u32, owner: &str) -> &mut Process {
-        let process = Process {
-            about: about(owner),
+    /// Starts a process now. It uses no device yet.
+    pub(crate) fn start(&mut self, pid: u32, owner: &str) -> &mut TestProcess {
+        let process = TestProcess {
+            facts: process_facts(owner),
             since: self.now,
             is_present: true,
-            connections: Told::Unsupported,
+            connections: TestReading::Unsupported,
             cpu: CpuUse::default(),
             uses: BTreeMap::new(),
         };
         self.processes.entry(pid).insert_entry(process).into_mut()
     }
 
-    pub(crate) fn process(&mut self, pid: u32) -> &mut Process {
+    pub(crate) fn process(&mut self, pid: u32) -> &mut TestProcess {
         self.processes.get_mut(&pid).expect("it was started")
     }
 
-    pub(crate) fn civil(&self) -> Civil {
+    pub(crate) fn local_time(&self) -> LocalTime {
         let minutes = self.now.0.div_euclid(MINUTE);
         let days = usize::try_from(minutes.div_euclid(1440)).expect("it is after 0");
-        let first = Day::ALL.iter().position(|day| *day == self.midnight);
-        Civil {
-            day: Day::ALL[(first.expect("it is a day") + days) % 7],
+        let first = Weekday::ALL.iter().position(|day| *day == self.midnight);
+        LocalTime {
+            day: Weekday::ALL[(first.expect("it is a day") + days) % 7],
             minute: u16::try_from(minutes.rem_euclid(1440)).expect("a day has 1440"),
         }
     }
 
-    /// What is seen in the next so many milliseconds.
-    pub(crate) fn bucket(&mut self, ms: u64) -> Bucket {
-        let (from, civil) = (self.now, self.civil());
+    /// The sample of the next `ms` milliseconds.
+    pub(crate) fn next_sample(&mut self, ms: u64) -> GuardSample {
+        let (from, civil) = (self.now, self.local_time());
         self.now = Timestamp(from.0 + i64::try_from(ms).expect("it is short"));
-        let device = |(index, device): (usize, &Device)| {
+        let device = |(index, device): (usize, &TestDevice)| {
             let held = self.processes.values().filter_map(|process| {
                 match process.uses.get(&index)?.memory {
-                    Told::Known(bytes) => Some(bytes),
-                    Told::Failed | Told::Unsupported => None,
+                    TestReading::Known(bytes) => Some(bytes),
+                    TestReading::Failed | TestReading::Unsupported => None,
                 }
             });
             let held: u64 = held.sum();
             let used = device
                 .used
-                .map_or(Told::Failed, |used| Told::Known(used + held));
-            let load = device.utilization.map_or(Told::Failed, Told::Known);
-            let judged = JudgedDevice {
+                .map_or(TestReading::Failed, |used| TestReading::Known(used + held));
+            let load = device
+                .utilization
+                .map_or(TestReading::Failed, TestReading::Known);
+            let judged = DeviceSample {
                 index: u32::try_from(index).expect("there are few"),
                 name: Some("NVIDIA H100".into()),
                 pci: Some(format!("0000:{index:02x}:00.0")),
@@ -197,8 +199,8 @@ impl World {
                 usage: DeviceUsage {
                     memory: used.gauge(ms),
                     utilization: load.gauge(ms),
-                    held_ms: if device.is_listed { ms } else { 0 },
-                    busy_ms: if device.is_listed { 0 } else { ms },
+                    held_ms: if device.reports_processes { ms } else { 0 },
+                    busy_ms: if device.reports_processes { 0 } else { ms },
                     ..DeviceUsage::default()
                 },
             };
@@ -206,20 +208,20 @@ impl World {
         };
         let devices = &self.devices;
         let runs = self.processes.iter().flat_map(|(pid, process)| {
-            let about = Arc::new(process.about.clone());
+            let about = Arc::new(process.facts.clone());
             let uses = process.uses.iter();
-            let uses = uses.filter(move |(index, _)| devices[**index].is_there);
+            let uses = uses.filter(move |(index, _)| devices[**index].is_present);
             uses.map(move |(index, usage)| {
-                let run = JudgedRun {
+                let run = RunKey {
                     pid: *pid,
                     start_ticks: u64::from(*pid) * 10,
                     device: DeviceId(format!("GPU-{index}")),
                     instance: None,
                 };
-                let judged = Judged {
-                    about: Arc::clone(&about),
+                let judged = RunSample {
+                    facts: Arc::clone(&about),
                     first_seen: process.since,
-                    usage: match devices[*index].is_listed {
+                    usage: match devices[*index].reports_processes {
                         true => RunUsage {
                             held_ms: ms,
                             memory: usage.memory.gauge(ms),
@@ -230,7 +232,7 @@ impl World {
                         },
                         false => {
                             let mut usage = RunUsage::default();
-                            usage.is_untold();
+                            usage.mark_unreported();
                             usage
                         }
                     },
@@ -239,14 +241,14 @@ impl World {
                 (Arc::new(run), judged)
             })
         });
-        Bucket {
+        GuardSample {
             from,
             until: self.now,
-            seen_ms: ms,
-            civil,
+            observed_ms: ms,
+            local_time: civil,
             devices: {
                 let there = devices.iter().enumerate();
-                let there = there.filter(|(_, device)| device.is_there);
+                let there = there.filter(|(_, device)| device.is_present);
                 there.map(device).collect()
             },
             runs: runs.collect(),
@@ -254,28 +256,28 @@ impl World {
     }
 }
 
-impl Process {
-    /// Holds so many GiB of a device, and works it to so many percent.
+impl TestProcess {
+    /// Holds this much memory of a device at this utilisation.
     pub(crate) fn uses(&mut self, device: usize, gib: u64, percent: u64) -> &mut Self {
-        let usage = Use {
-            memory: Told::Known(gib * GIB),
-            utilization: Told::Known(percent),
+        let usage = TestDeviceUse {
+            memory: TestReading::Known(gib * GIB),
+            utilization: TestReading::Known(percent),
         };
         self.uses.insert(device, usage);
         self
     }
 
-    pub(crate) fn memory(&mut self, device: usize, memory: Told) -> &mut Self {
+    pub(crate) fn memory(&mut self, device: usize, memory: TestReading) -> &mut Self {
         self.uses.get_mut(&device).expect("it uses it").memory = memory;
         self
     }
 
-    pub(crate) fn utilization(&mut self, device: usize, utilization: Told) -> &mut Self {
+    pub(crate) fn utilization(&mut self, device: usize, utilization: TestReading) -> &mut Self {
         self.uses.get_mut(&device).expect("it uses it").utilization = utilization;
         self
     }
 
-    /// Takes so much of a core, at least a step; `None` is not known.
+    /// Uses this much of a core, at least one step. `None` means not known.
     pub(crate) fn computes(&mut self, percent: Option<u32>) -> &mut Self {
         self.cpu = CpuUse::default();
         if let Some(percent) = percent {
@@ -284,62 +286,70 @@ impl Process {
         self
     }
 
-    pub(crate) fn connections(&mut self, connections: Told) -> &mut Self {
+    pub(crate) fn connections(&mut self, connections: TestReading) -> &mut Self {
         self.connections = connections;
         self
     }
 
-    /// A service on this port, with so many clients.
+    /// Listens on this port, with this many clients.
     pub(crate) fn serves(&mut self, port: u16, clients: u64) -> &mut Self {
-        self.about.network = Some(NetworkRole::Service(vec![port]));
-        self.connections(Told::Known(clients))
+        self.facts.network = Some(NetworkRole::Service(vec![port]));
+        self.connections(TestReading::Known(clients))
     }
 
     pub(crate) fn job(&mut self, job: &str) -> &mut Self {
-        self.about.job = Some((job.to_owned(), job.to_owned()));
+        self.facts.job = Some((job.to_owned(), job.to_owned()));
         self
     }
 
-    pub(crate) fn suspected(&mut self, suspected: Option<Option<Suspected>>) -> &mut Self {
-        self.about.suspected = suspected;
+    pub(crate) fn suspected(&mut self, suspected: Option<Option<VerdictSummary>>) -> &mut Self {
+        self.facts.suspected = suspected;
         self
     }
 
     pub(crate) fn named(&mut self, name: &str) -> &mut Self {
-        self.about.name = Some(name.to_owned());
-        self.about.executable = Some(format!("/usr/bin/{name}"));
+        self.facts.name = Some(name.to_owned());
+        self.facts.executable = Some(format!("/usr/bin/{name}"));
         self
     }
 }
 
-/// A guard that looks at a world.
-pub(crate) struct Guard {
-    pub(crate) book: Rulebook,
-    pub(crate) memory: Memory,
+/// A guard that evaluates a simulated host.
+pub(crate) struct TestGuard {
+    pub(crate) compiled_rules: CompiledRules,
+    pub(crate) state: GuardState,
 }
 
-impl Guard {
-    pub(crate) fn new(rules: Rules) -> Self {
+impl TestGuard {
+    pub(crate) fn new(rules: RuleSet) -> Self {
         Self {
-            book: Rulebook::of(rules),
-            memory: Memory::default(),
+            compiled_rules: CompiledRules::new(rules),
+            state: GuardState::default(),
         }
     }
 
-    /// What comes of the next ten seconds. Whoever is to be ended gets their signals at
-    /// once, and goes when the world says so.
-    pub(crate) fn looks(&mut self, world: &mut World) -> Judgement {
-        let judgement = judge(&self.book, &mut self.memory, &world.bucket(TEN_SECONDS));
-        for ending in self.memory.endings(&judgement.records) {
-            self.memory.begins(&ending);
+    /// Evaluates the next ten seconds. Chosen jobs are signalled at once; they end when the
+    /// test says so.
+    pub(crate) fn evaluate_next(&mut self, world: &mut TestHost) -> Evaluation {
+        let judgement = evaluate(
+            &self.compiled_rules,
+            &mut self.state,
+            &world.next_sample(SAMPLE_MS),
+        );
+        for ending in self.state.enforcement_orders(&judgement.records) {
+            self.state.mark_started(&ending);
         }
         judgement
     }
 
-    /// What is decided in so many buckets of ten seconds.
-    pub(crate) fn watches(&mut self, world: &mut World, buckets: usize) -> Vec<GuardRecord> {
+    /// The records of this many samples of ten seconds.
+    pub(crate) fn evaluate_samples(
+        &mut self,
+        world: &mut TestHost,
+        buckets: usize,
+    ) -> Vec<GuardRecord> {
         (0..buckets)
-            .flat_map(|_| self.looks(world).records)
+            .flat_map(|_| self.evaluate_next(world).records)
             .collect()
     }
 }

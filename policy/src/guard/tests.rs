@@ -1,58 +1,58 @@
-//! What the guard judges, and what it does not.
+//! The guard as a whole: what it finds and decides for a simulated host.
 
-pub(super) mod words;
+pub(super) mod record_text;
 
-mod endings;
+mod orders;
 
-mod fires;
+mod violations;
 
-mod clocks;
+mod violation_lifecycle;
 
-mod spares;
+mod victim_selection;
 
-mod rid;
+mod ended_load;
 
 mod simulated;
 
-mod sight;
+mod unobserved;
 
-mod stops;
+mod gaps;
 
-mod turns;
+mod clock_steps;
 
 mod hours;
 
-mod claims;
+mod self_reported;
 
 mod logins;
 
-mod moves;
+mod job_changes;
 
 mod names;
 
 mod labels;
 
-mod laws;
+mod properties;
 
 mod limits;
 
-mod memory;
+mod state;
 
 mod bounds;
 
 mod outcomes;
 
-mod plans;
+mod timelines;
 
 mod days;
 
-mod warned;
+mod warnings;
 
 mod snoozes;
 
-mod fit;
+mod rule_doubt;
 
-mod agree;
+mod consistency;
 
 mod readings;
 
@@ -60,25 +60,25 @@ mod breaker;
 
 mod cooldown;
 
-mod sentences;
+mod kill_plan_check;
 
-mod shared;
+mod shared_containers;
 
 mod services;
 
-mod duty;
+mod presets;
 
 mod idleness;
 
-mod fresh;
+mod stale_readings;
 
-mod newcomers;
+mod late_arrivals;
 
-mod losses;
+mod device_losses;
 
-use super::judge::Rulebook;
-use super::memory::Memory;
+use super::evaluate::CompiledRules;
 use super::rules::*;
+use super::state::GuardState;
 use super::testing::*;
 use gpukill_proto::guard::{GuardAction, GuardMode};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
@@ -110,43 +110,43 @@ pub(super) fn globs(typed: &[&str]) -> Vec<Glob> {
 pub(super) fn pattern(typed: &str) -> Option<Pattern> {
     Some(Pattern {
         typed: typed.to_owned(),
-        regex: crate::select::pattern(typed).expect("it is one"),
+        regex: crate::select::compile_pattern(typed).expect("it is one"),
     })
 }
 
-/// So much memory and nothing else.
-fn memory(gib: u64) -> Limits {
+/// A memory limit and no other limit.
+fn memory_limit(gib: u64) -> Limits {
     Limits {
         memory: Some(Bytes(gib * GIB)),
         ..Limits::default()
     }
 }
 
-/// Rules that are carried out at once.
-fn enforcing() -> Rules {
-    Rules {
+/// Rules in enforce mode.
+fn enforce_rules() -> RuleSet {
+    RuleSet {
         mode: GuardMode::Enforce,
-        ..rules()
+        ..dry_run_rules()
     }
 }
 
-/// A dry run of soft: what is warned of now is ended in five minutes.
-pub(super) fn rules() -> Rules {
-    Rules {
+/// A dry run of soft mode: a job that is warned now is ended in five minutes.
+pub(super) fn dry_run_rules() -> RuleSet {
+    RuleSet {
         mode: GuardMode::DryRun,
-        ..Rules::default()
+        ..RuleSet::default()
     }
 }
 
-pub(super) fn behaviour(name: &str, conduct: Conduct) -> Behaviour {
-    Behaviour {
+pub(super) fn behaviour_rule(name: &str, conduct: ForbiddenBehaviour) -> BehaviourRule {
+    BehaviourRule {
         name: name.to_owned(),
         members: Members::default(),
         except_users: Vec::new(),
         gpus: Vec::new(),
         processes: Vec::new(),
         command: None,
-        conduct,
+        behaviour: conduct,
         measures: Measures::default(),
         ends_services: false,
     }

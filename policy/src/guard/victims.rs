@@ -1,107 +1,115 @@
-//! Who is ended for a violation: one whole job, of the lowest priority that there is. Of
-//! several people who share what is too much, the one who claimed last; within the newest
-//! claims of that person one that suffices alone, else the one that frees most; of these one
-//! that has done nothing, then the newest. Never who is protected, never a job of which a part
-//! is or is somebody else's, never who came before others who may not be ended and hold all
-//! that is too much, and nobody while another that was ended is still going.
-//! What processes hold that survived their signals counts as freed: others are ended only for
-//! what is too much without it, and the survivors are tried again where there are no others.
+//! Selects the job to end for a violation: one whole job, of the lowest priority. Among
+//! several people who share the excess, the one with the newest claim is chosen. Within the
+//! newest claims of that person a job that suffices alone is chosen, otherwise the one that
+//! frees most; among these one that has done nothing, then the newest.
+//!
+//! Never selected are a protected job, a job of which a part is protected or belongs to
+//! another person, and a job that was claimed before exempt jobs that hold the whole
+//! excess. While an ended job is still going, no other is selected.
+//!
+//! What processes hold that survived their signals counts as freed: other jobs are ended
+//! only for the remaining excess, and the survivors are signalled again if there are no
+//! others.
 
 mod candidates;
 
-mod spared;
+mod exempt;
 
-mod told;
+mod report;
 
-use super::clock::Due;
-use super::ended::{Ended as EndedJob, Part, Process, Progress};
-use super::judge::{Excess, Held, Job, Scene};
-use super::memory::{JobKey, JobMemory, Memory};
-use super::places::has_place;
+use super::concurrency::has_slot;
+use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, PidStart};
+use super::evaluate::{EvaluatedJob, EvaluationContext, Excess, ViolationDetails};
+use super::person_key::PersonKey;
 use super::simulated::{JobPart, SimulatedEnd};
-use super::snoozes::Grant;
-use super::whose::PersonKey;
+use super::snoozes::SnoozeGrant;
+use super::state::{GuardState, JobKey, JobState};
+use super::violation_state::DueOwners;
 use candidates::{
-    Candidate, Kept, began, best, claimed, frees, is_idle, is_known, is_newest, priority,
+    ExemptUsage, VictimCandidate, best_candidate, claim_order, freed_amount, is_freed_amount_known,
+    is_idle, is_newest, job_priority, start_order,
 };
+use exempt::{exemption, format_reasons, is_owner_due, is_owner_warned, milder_policy_exemption};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
-use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
-use spared::{is_due, is_warned, left_alone, may_not, why_nobody};
+use report::describe_victim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use told::victim;
 
-/// Whom.
-pub(crate) enum Choice {
-    /// This job.
-    Job(Chosen),
-    /// Somebody is going already, or is gone.
+pub(crate) enum VictimChoice {
+    Job(ChosenVictim),
+    /// A job is going already, or has gone.
     NotYet,
-    /// Who is to go has more time.
+    /// The owner of the selected job has time left.
     NotDue,
-    /// Nobody may be, and why.
-    Nobody(Reasons),
+    /// No job may be ended, with the reasons.
+    Nobody(ExemptReasons),
 }
 
-/// A job to be ended, or in a container that several users share the part of one of them.
-pub(crate) struct Chosen {
+/// A job to be ended, or the part of one user in a container that several users share.
+pub(crate) struct ChosenVictim {
     pub(crate) job: usize,
     pub(crate) runs: Vec<usize>,
-    pub(crate) part: Option<Part>,
+    pub(crate) part: Option<ContainerUser>,
     pub(crate) victim: Victim,
-    /// These processes survived signals before.
+    /// Whether these processes survived earlier signals.
     pub(crate) is_repeated: bool,
 }
 
-/// Why nobody is: put in words only when they are said.
-pub(crate) struct Reasons(Vec<Reason>);
+/// Why no job may be ended. It becomes text only when it is reported.
+pub(crate) struct ExemptReasons(Vec<ExemptReason>);
 
-enum Reason {
-    /// It is not known whose a process is.
+enum ExemptReason {
+    /// The owner of a process is unknown.
     Unowned,
-    /// That job was ended.
-    IsStillThere(usize),
-    /// That job came before others who may not be ended.
+    /// The job was ended and is still present.
+    SurvivedSignals(usize),
+    /// The job was claimed before others that may not be ended.
     CameBefore(usize),
-    /// What is so of that job.
-    Of(usize, &'static str),
+    /// The job is exempt, for this reason.
+    Exempt(usize, &'static str),
 }
 
-impl Reasons {
-    /// In words.
-    pub(crate) fn told(&self, scene: &Scene<'_>, kind: RuleKind) -> String {
-        let shown = |job: &usize| scene.jobs[*job].shown();
+impl ExemptReasons {
+    /// The reasons as text.
+    pub(crate) fn describe(&self, context: &EvaluationContext<'_>, kind: RuleKind) -> String {
+        let shown = |job: &usize| context.jobs[*job].shown();
         let words = self.0.iter().map(|reason| match reason {
-            Reason::Unowned => "whose a process is, is not known".to_owned(),
-            Reason::IsStillThere(job) => format!("{} was ended, and is there still", shown(job)),
-            Reason::CameBefore(job) => {
-                format!("{}: others who may not be ended came after it", shown(job))
+            ExemptReason::Unowned => "the owner of a process is not known".to_owned(),
+            ExemptReason::SurvivedSignals(job) => {
+                format!("{} was ended and is still running", shown(job))
             }
-            Reason::Of(job, why) => format!("{}: {why}", shown(job)),
+            ExemptReason::CameBefore(job) => {
+                format!(
+                    "{}: later jobs that may not be ended hold the excess",
+                    shown(job)
+                )
+            }
+            ExemptReason::Exempt(job, why) => format!("{}: {why}", shown(job)),
         });
-        why_nobody(words.collect(), kind)
+        format_reasons(words.into_set(), kind)
     }
 }
 
-/// Who was ended, in this bucket or before, and is there still.
-pub(crate) struct Ended {
+/// Jobs that were ended, in this sample or before, and are still present.
+pub(crate) struct EndedJobs {
     jobs: BTreeMap<JobKey, EndedJob>,
-    /// What those who are ended in this bucket used.
+    /// The devices of the jobs that are ended in this sample.
     devices: BTreeSet<DeviceId>,
-    /// Where somebody was ended a short while ago, and when.
+    /// Devices on which a job was ended a short while ago, and when.
     cooling: BTreeMap<DeviceId, Timestamp>,
     at: Timestamp,
 }
 
-impl Ended {
-    pub(crate) fn of(memory: &mut Memory, scene: &Scene<'_>) -> Self {
-        let at = scene.bucket.until;
-        let cooldown = scene.book.rules().enforcement.cooldown;
+impl EndedJobs {
+    pub(crate) fn take_from(memory: &mut GuardState, context: &EvaluationContext<'_>) -> Self {
+        let at = context.sample.until;
+        let cooldown = context.compiled_rules.rules().enforcement.cooldown;
         let mut cooling = std::mem::take(&mut memory.cooling);
         for since in cooling.values_mut() {
-            // A clock that was set back a little ends nothing.
+            // A clock that was set back a little does not end the cooldown.
             *since = at.min(*since);
         }
         cooling.retain(|_, since| at.since(*since) < cooldown);
@@ -113,22 +121,28 @@ impl Ended {
         }
     }
 
-    pub(crate) fn remember(self, memory: &mut Memory) {
+    pub(crate) fn store_in(self, memory: &mut GuardState) {
         memory.ended = self.jobs;
         memory.cooling = self.cooling;
-        memory.begins_anew(|device| self.devices.contains(device));
+        memory.clear_utilization(|device| self.devices.contains(device));
     }
 
-    /// Notes that a job is ended.
-    pub(crate) fn end(&mut self, scene: &Scene<'_>, chosen: &Chosen, rule: &RuleName) {
-        let job = &scene.jobs[chosen.job];
-        let used = chosen.runs.iter().map(|run| &scene.runs[*run].key.device);
+    /// Records that a job is ended.
+    pub(crate) fn add(
+        &mut self,
+        context: &EvaluationContext<'_>,
+        chosen: &ChosenVictim,
+        rule: &RuleName,
+    ) {
+        let job = &context.jobs[chosen.job];
+        let used = chosen.runs.iter().map(|run| &context.runs[*run].key.device);
         let used: BTreeSet<DeviceId> = used.cloned().into_set();
         self.cooling
             .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());
-        let policy = scene.book.find(&rule.source);
-        let rule = policy.map(|policy| (rule.clone(), scene.book.policy_digest(policy)));
+        let policy = context.compiled_rules.find(&rule.source);
+        let rule =
+            policy.map(|policy| (rule.clone(), context.compiled_rules.policy_digest(policy)));
         let mut before = self.jobs.remove(job.key.as_ref());
         let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
@@ -136,13 +150,21 @@ impl Ended {
         let ended = EndedJob {
             at: self.at,
             rule,
-            rule_set: scene.book.digest(),
-            progress: Progress::Chosen,
+            rule_set: context.compiled_rules.digest(),
+            progress: EndProgress::Chosen,
             tries: in_vain.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),
             user: chosen.part,
-            processes: chosen.runs.iter().map(|run| process(scene, *run)).collect(),
-            joined: before.iter().flat_map(EndedJob::all).copied().collect(),
+            processes: chosen
+                .runs
+                .iter()
+                .map(|run| pid_start(context, *run))
+                .into_set(),
+            joined: before
+                .iter()
+                .flat_map(EndedJob::remaining)
+                .copied()
+                .into_set(),
             survivors: survivors.unwrap_or_default(),
             devices: used,
         };
@@ -150,40 +172,45 @@ impl Ended {
     }
 
     /// Whether a job of this person can be ended beside those that are being ended.
-    pub(crate) fn has_place(&self, person: &PersonKey) -> bool {
-        let under_way = || self.jobs.values().filter(|it| it.is_being_ended(self.at));
+    pub(crate) fn has_slot(&self, person: &PersonKey) -> bool {
+        let under_way = || self.jobs.values().filter(|it| it.is_in_progress(self.at));
         let is_theirs = |it: &&EndedJob| it.person.as_ref() == Some(person);
-        has_place(under_way().filter(is_theirs).count(), under_way().count())
+        has_slot(under_way().filter(is_theirs).count(), under_way().count())
     }
 
-    /// Whether what somebody held on a device is still coming back.
+    /// Whether memory of an ended job is still being released on a device.
     pub(crate) fn is_cooling(&self, device: &DeviceId) -> bool {
         self.cooling.contains_key(device)
     }
 }
 
-pub(crate) fn process(scene: &Scene<'_>, run: usize) -> Process {
-    let key = scene.runs[run].key;
+pub(crate) fn pid_start(context: &EvaluationContext<'_>, run: usize) -> PidStart {
+    let key = context.runs[run].key;
     (key.pid, key.start_ticks)
 }
 
-/// What else a choice depends on.
-pub(crate) struct Terms<'a> {
-    pub(crate) due: &'a Due,
+/// The other inputs of a selection.
+pub(crate) struct SelectionContext<'a> {
+    pub(crate) due: &'a DueOwners,
     pub(crate) mode: GuardMode,
-    /// What is remembered of each job.
-    pub(crate) jobs: &'a BTreeMap<Arc<JobKey>, JobMemory>,
-    /// A job that others end, of which they were told.
+    /// State of each job.
+    pub(crate) jobs: &'a BTreeMap<Arc<JobKey>, JobState>,
+    /// A job that the guard leaves to others.
     pub(crate) left_to: Option<&'a JobKey>,
-    /// Who has more time, and until when.
-    pub(crate) snoozes: &'a BTreeMap<u32, Grant>,
-    /// In a dry run: the jobs that would have been ended for it before.
+    /// Snoozes that hold, by user.
+    pub(crate) snoozes: &'a BTreeMap<u32, SnoozeGrant>,
+    /// In a dry run: the jobs that count as ended for this violation.
     pub(crate) simulated: &'a BTreeMap<JobPart, SimulatedEnd>,
 }
 
-/// Chooses, of the jobs that a condition is known by.
-pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Terms<'_>) -> Choice {
-    let Terms {
+/// Selects one of the jobs in the evidence of a condition.
+pub(crate) fn select_victim(
+    context: &EvaluationContext<'_>,
+    held: &ViolationDetails,
+    ended: &EndedJobs,
+    terms: &SelectionContext<'_>,
+) -> VictimChoice {
+    let SelectionContext {
         due,
         mode,
         jobs: known,
@@ -191,95 +218,95 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
         snoozes,
         simulated,
     } = *terms;
-    let is_there = |run: &usize| scene.runs[*run].judged.is_present;
+    let is_there = |run: &usize| context.runs[*run].sample.is_present;
     let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
     if runs.is_empty() && !held.runs.is_empty() {
-        return Choice::NotYet;
+        return VictimChoice::NotYet;
     }
     let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut spared = Vec::new();
-    // What is not known of processes may be enough.
-    let frees_at_most = |runs: &[usize]| match is_known(scene, runs, held.excess) {
-        true => frees(scene, runs, held.excess),
+    // An unknown amount may be enough.
+    let frees_at_most = |runs: &[usize]| match is_freed_amount_known(context, runs, held.excess) {
+        true => freed_amount(context, runs, held.excess),
         false => u64::MAX,
     };
-    // Of what these hold others are not ended who came before.
-    let mut kept: Vec<Kept> = Vec::new();
+    // No job is ended for what these hold, if it was claimed before them.
+    let mut kept: Vec<ExemptUsage> = Vec::new();
     for run in runs {
-        match scene.runs[run].job {
+        match context.runs[run].job {
             Some(job) => jobs.entry(job).or_default().push(run),
             None => {
-                spared.push(Reason::Unowned);
-                kept.push(Kept {
+                spared.push(ExemptReason::Unowned);
+                kept.push(ExemptUsage {
                     person: None,
                     priority: 0,
-                    claimed: claimed(scene, None, &[run], held.excess),
+                    claimed: claim_order(context, None, &[run], held.excess),
                     holds: frees_at_most(&[run]),
                 });
             }
         }
     }
     for position in jobs.keys() {
-        let job = &scene.jobs[*position];
+        let job = &context.jobs[*position];
         if left_to == Some(job.key.as_ref()) {
-            return Choice::NotYet;
+            return VictimChoice::NotYet;
         }
         let was_ended = ended.jobs.get(job.key.as_ref());
-        if was_ended.is_some_and(|it| it.is_going(ended.at)) {
-            return Choice::NotYet;
+        if was_ended.is_some_and(|it| it.is_ending(ended.at)) {
+            return VictimChoice::NotYet;
         }
     }
     let mut fresh = Vec::new();
     let mut repeated = Vec::new();
-    // Without the jobs that a dry run would have ended it would be so much less, and without
-    // the processes that survived their signals.
+    // What would be freed by the jobs that a dry run counts as ended, and by the processes
+    // that survived their signals.
     let (mut would_be_free, mut survive) = (None, None);
     let add = |sum: &mut Option<u64>, frees: u64| {
         *sum = Some(sum.unwrap_or(0).saturating_add(frees));
     };
     for (position, runs) in &jobs {
-        let job = &scene.jobs[*position];
+        let job = &context.jobs[*position];
         let was_ended = ended.jobs.get(job.key.as_ref());
-        let (survivors, others): (Vec<usize>, Vec<usize>) = runs
-            .iter()
-            .partition(|run| was_ended.is_some_and(|it| it.has_signalled(&process(scene, **run))));
+        let (survivors, others): (Vec<usize>, Vec<usize>) = runs.iter().partition(|run| {
+            was_ended.is_some_and(|it| it.was_signalled(&pid_start(context, **run)))
+        });
         if !survivors.is_empty() {
-            spared.push(Reason::IsStillThere(*position));
+            spared.push(ExemptReason::SurvivedSignals(*position));
             add(&mut survive, frees_at_most(&survivors));
         }
         let is_due = |run: &usize| {
-            was_ended.is_some_and(|it| it.is_due_again(&process(scene, *run), ended.at))
+            was_ended.is_some_and(|it| it.is_retry_due(&pid_start(context, *run), ended.at))
         };
         let due_again: Vec<usize> = survivors.into_iter().filter(is_due).collect();
         if others.is_empty() && due_again.is_empty() {
             continue;
         }
         let memory = known.get(job.key.as_ref());
-        let keeps = |runs: &[usize]| Kept {
+        let keeps = |runs: &[usize]| ExemptUsage {
             person: Some(job.person),
-            priority: priority(scene, job),
-            claimed: claimed(scene, memory, runs, held.excess),
+            priority: job_priority(context, job),
+            claimed: claim_order(context, memory, runs, held.excess),
             holds: frees_at_most(runs),
         };
-        let why = may_not(scene, job).or_else(|| left_alone(scene, job, mode));
-        let unread = (!is_warned(scene, job, due)).then_some("its owner cannot be warned");
+        let why = exemption(context, job).or_else(|| milder_policy_exemption(context, job, mode));
+        let unread = (!is_owner_warned(context, job, due)).then_some("its owner cannot be warned");
         if let Some(why) = why.or(unread) {
-            spared.push(Reason::Of(*position, why));
+            spared.push(ExemptReason::Exempt(*position, why));
             kept.push(keeps(&others));
             continue;
         }
-        let candidate = |part, runs: &[usize], is_repeated| Candidate {
+        let candidate = |part, runs: &[usize], is_repeated| VictimCandidate {
             job: *position,
             person: job.person,
             part,
             is_repeated,
-            priority: priority(scene, job),
-            claimed: claimed(scene, memory, runs, held.excess),
-            frees: frees(scene, runs, held.excess),
-            is_idle: is_idle(scene, job),
-            began: began(scene, runs),
+            priority: job_priority(context, job),
+            claimed: claim_order(context, memory, runs, held.excess),
+            frees: freed_amount(context, runs, held.excess),
+            is_idle: is_idle(context, job),
+            began: start_order(context, runs),
         };
-        for (part, runs) in parts(scene, job, &others) {
+        for (part, runs) in runs_by_user(context, job, &others) {
             let part_of_job = (JobKey::clone(&job.key), part);
             if simulated.contains_key(&part_of_job) {
                 add(&mut would_be_free, frees_at_most(&runs));
@@ -288,74 +315,78 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
             match candidate(part, &runs, false) {
                 candidate if candidate.frees > 0 => fresh.push(candidate),
                 _ => {
-                    spared.push(Reason::Of(*position, "what it holds is not known"));
+                    spared.push(ExemptReason::Exempt(*position, "its usage is not known"));
                     kept.push(keeps(&runs));
                 }
             }
         }
-        let again = parts(scene, job, &due_again).into_iter();
+        let again = runs_by_user(context, job, &due_again).into_iter();
         let again = again.map(|(part, runs)| candidate(part, &runs, true));
         repeated.extend(again.filter(|candidate| candidate.frees > 0));
     }
     let excess = [would_be_free, survive]
         .into_iter()
         .flatten()
-        .try_fold(held.excess, Excess::without);
+        .try_fold(held.excess, Excess::reduced_by);
     if let Some(excess) = excess {
         let came_before = fresh.extract_if(.., |it| !is_newest(it, &kept, excess));
-        spared.extend(came_before.map(|it| Reason::CameBefore(it.job)));
+        spared.extend(came_before.map(|it| ExemptReason::CameBefore(it.job)));
     }
-    let of_fresh = excess.and_then(|excess| best(&fresh, excess));
-    let chosen = of_fresh.or_else(|| best(&repeated, held.excess));
-    let has_more_time = |job: &Job| {
-        let uid = scene.people[job.person].uid;
+    let of_fresh = excess.and_then(|excess| best_candidate(&fresh, excess));
+    let chosen = of_fresh.or_else(|| best_candidate(&repeated, held.excess));
+    let has_more_time = |job: &EvaluatedJob| {
+        let uid = context.people[job.person].uid;
         uid.is_some_and(|uid| snoozes.contains_key(&uid))
     };
     match chosen {
-        // Who is to be ended is no other because it has more time left.
+        // Time left makes no other job the one to end.
         Some(chosen)
-            if has_more_time(&scene.jobs[chosen.job])
-                || !is_due(scene, &scene.jobs[chosen.job], due) =>
+            if has_more_time(&context.jobs[chosen.job])
+                || !is_owner_due(context, &context.jobs[chosen.job], due) =>
         {
-            Choice::NotDue
+            VictimChoice::NotDue
         }
         Some(chosen) => {
-            let job = &scene.jobs[chosen.job];
+            let job = &context.jobs[chosen.job];
             let is_of_part = |run: &usize| {
-                let part = || scene.user_in_container(*run).map(Part);
+                let part = || context.container_user(*run).map(ContainerUser);
                 chosen.part.is_none() || part() == chosen.part
             };
             let was_ended = ended.jobs.get(job.key.as_ref());
             let is_meant = |run: &usize| {
-                let process = process(scene, *run);
+                let process = pid_start(context, *run);
                 match chosen.is_repeated {
-                    true => was_ended.is_some_and(|it| it.is_due_again(&process, ended.at)),
-                    false => was_ended.is_none_or(|it| !it.has_signalled(&process)),
+                    true => was_ended.is_some_and(|it| it.is_retry_due(&process, ended.at)),
+                    false => was_ended.is_none_or(|it| !it.was_signalled(&process)),
                 }
             };
             let runs = job.runs.iter().copied().filter(is_of_part);
             let runs: Vec<usize> = runs.filter(is_meant).collect();
-            Choice::Job(Chosen {
+            VictimChoice::Job(ChosenVictim {
                 job: chosen.job,
-                victim: victim(scene, chosen, &runs),
+                victim: describe_victim(context, chosen, &runs),
                 runs,
                 part: chosen.part,
                 is_repeated: chosen.is_repeated,
             })
         }
-        None if survive.is_none() && would_be_free.is_some() => Choice::NotYet,
-        None => Choice::Nobody(Reasons(spared)),
+        None if survive.is_none() && would_be_free.is_some() => VictimChoice::NotYet,
+        None => VictimChoice::Nobody(ExemptReasons(spared)),
     }
 }
 
-/// The runs by which a job is known, apart by user where several share its container.
-fn parts(scene: &Scene<'_>, job: &Job, runs: &[usize]) -> BTreeMap<Option<Part>, Vec<usize>> {
-    if !runs.is_empty() && !scene.is_shared(job) {
+/// The runs of a job in the evidence, by user if several users share its container.
+fn runs_by_user(
+    context: &EvaluationContext<'_>,
+    job: &EvaluatedJob,
+    runs: &[usize],
+) -> BTreeMap<Option<ContainerUser>, Vec<usize>> {
+    if !runs.is_empty() && !context.is_shared(job) {
         return [(None, runs.to_vec())].into();
     }
-    let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
+    let mut parts: BTreeMap<Option<ContainerUser>, Vec<usize>> = BTreeMap::new();
     for run in runs {
-        let part = scene.user_in_container(*run).map(Part);
+        let part = context.container_user(*run).map(ContainerUser);
         parts.entry(part).or_default().push(*run);
     }
     parts

@@ -1,45 +1,46 @@
-//! Whom a command may name: a worker that its own leader left behind, and nobody
-//! else. Whoever copies the command is not asked again.
+//! Decides which processes a suggested command may name: only a worker whose own leader
+//! left it behind. A copied command asks for no confirmation.
 
-use super::Seen;
-use super::names;
-use super::role::{lives_and_is_listed, protection};
+use super::DeviceEvidence;
+use super::program_names;
+use super::role::{is_alive_and_listed, program_protection};
 use crate::access::UID_MIN;
 use crate::job::is_called_like_a_keeper;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{Holder, Remedy, Role};
 use std::collections::BTreeSet;
 
-/// Ends these orphans, as far as a command may name them. Nothing where others
-/// may hold the memory, or one that only says that it is a monitor.
-pub(super) fn end(seen: &Seen<'_>, orphans: &[&Holder]) -> Option<Remedy> {
-    if seen.device.unseen.is_some() || !so_called_monitors(seen).is_empty() {
+/// Returns the command that ends the orphans which a command may name. Returns nothing
+/// where other processes may hold the memory, or where a process is a monitor by its
+/// name only.
+pub(super) fn end_orphans(seen: &DeviceEvidence<'_>, orphans: &[&Holder]) -> Option<Remedy> {
+    if seen.device.incomplete_reason.is_some() || !unverified_monitors(seen).is_empty() {
         return None;
     }
-    // What is listed and has ended is at no work.
+    // A listed process that has ended does no work.
     let working = seen.device.holders.iter();
-    let working = working.filter(|holder| lives_and_is_listed(holder));
+    let working = working.filter(|holder| is_alive_and_listed(holder));
     let listed: BTreeSet<u32> = working.map(|holder| holder.pid).into_set();
     let named = orphans
         .iter()
-        .filter(|holder| may_be_named(holder, &listed));
+        .filter(|holder| may_be_ended(holder, &listed));
     let mut pids: Vec<u32> = named.map(|holder| holder.pid).collect();
     pids.sort_unstable();
     pids.dedup();
-    pids.truncate(super::MOST);
+    pids.truncate(super::MAX_PIDS);
     (!pids.is_empty()).then_some(Remedy::End(pids))
 }
 
-/// Whether it is a person's, keeps no work of others, and is no part of what is
-/// listed. What is not known of it speaks against the command.
-fn may_be_named(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
+/// Whether the process belongs to a person, hosts no work of others and is not part of
+/// a listed process. An unknown fact speaks against the command.
+fn may_be_ended(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
     let is_a_persons = holder.uid.known().is_some_and(|uid| *uid >= UID_MIN);
     let name = holder.name.known().map(String::as_str);
     let is_plain = name.is_some_and(|name| {
-        protection(holder.pid, name).is_none()
-            && !names::is_monitor(name)
-            && !names::is_reaper(name)
-            && !names::is_runtime(name)
+        program_protection(holder.pid, name).is_none()
+            && !program_names::is_monitor(name)
+            && !program_names::is_reaper(name)
+            && !program_names::is_runtime(name)
             && !is_called_like_a_keeper(name)
     });
     let of_others = [&holder.parent, &holder.group].into_iter().any(|pid| {
@@ -49,10 +50,10 @@ fn may_be_named(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
     is_a_persons && is_plain && !of_others
 }
 
-/// Those with the name of a monitor that have this very device open, and are no
-/// system's service: a name is what a process calls itself.
-pub(super) fn so_called_monitors<'a>(seen: &Seen<'a>) -> Vec<&'a Holder> {
-    let mut monitors = seen.having(|role| role == Role::Monitor);
+/// Processes with the name of a monitor that have this device open and are not a system
+/// service. A process chooses its own name.
+pub(super) fn unverified_monitors<'a>(seen: &DeviceEvidence<'a>) -> Vec<&'a Holder> {
+    let mut monitors = seen.holders_with_role(|role| role == Role::Monitor);
     monitors.retain(|holder| {
         let is_a_services = holder.uid.known().is_some_and(|uid| *uid < UID_MIN);
         holder.holds_this_device && !is_a_services

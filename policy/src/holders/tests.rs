@@ -1,6 +1,6 @@
-//! Each cause with what says so, and what no finding ever says.
+//! Tests of the causes with their evidence, and of what no finding may say.
 
-mod always;
+mod properties;
 
 mod causes;
 
@@ -10,11 +10,11 @@ mod stale;
 
 use super::*;
 use gpukill_proto::holders::{FirstHolder, ProcessState};
-use gpukill_proto::reading::Reading::{self, Failed, Unsupported, Value};
-use gpukill_proto::snapshot::{
-    Container, ContainerId, DeviceId, Owner, OwnerKind, ProcessKey, Use,
+use gpukill_proto::model::{
+    Container, ContainerId, DeviceId, GpuUse, Owner, OwnerKind, ProcessKey,
 };
-use gpukill_proto::text::LISTED_BEFORE;
+use gpukill_proto::reading::Reading::{self, Failed, Unsupported, Value};
+use gpukill_proto::text::LISTED_BEFORE_START;
 use gpukill_proto::units::Percent;
 
 const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -23,9 +23,9 @@ fn gib(tenths: u64) -> Bytes {
     Bytes((tenths << 30) / 10)
 }
 
-/// 35.6 of 80 GiB are used, and nothing is said of them.
-fn device(holders: Vec<Holder>) -> HeldDevice {
-    HeldDevice {
+/// A device of which 35.6 of 80 GiB are used, without any explanation.
+fn device(holders: Vec<Holder>) -> DeviceHolders {
+    DeviceHolders {
         id: DeviceId("GPU-6".into()),
         index: 6,
         name: Value("NVIDIA H100 80GB HBM3".into()),
@@ -33,10 +33,10 @@ fn device(holders: Vec<Holder>) -> HeldDevice {
         memory_used: Value(gib(356)),
         memory_unattributed: Value(gib(356)),
         utilization: Value(Percent(0)),
-        busy_alone_since: None,
+        busy_without_holder_since: None,
         holders,
         ended: Vec::new(),
-        unseen: None,
+        incomplete_reason: None,
     }
 }
 
@@ -67,7 +67,7 @@ fn holder(pid: u32) -> Holder {
         listed: false,
         shares_with: None,
         passed_from: None,
-        used_for: Use::default(),
+        used_for: GpuUse::default(),
         memory: Unsupported,
     }
 }
@@ -84,9 +84,9 @@ fn listed(pid: u32, memory: Reading<Bytes>) -> Holder {
         listed: true,
         shares_with: None,
         passed_from: None,
-        used_for: Use {
+        used_for: GpuUse {
             compute: true,
-            ..Use::default()
+            ..GpuUse::default()
         },
         memory,
         ..holder(pid)
@@ -112,7 +112,7 @@ fn ended(pid: u32, tenths: u64, seconds: i64) -> EndedHolder {
         name: Value("python".into()),
         user: Value("carol".into()),
         memory: Value(gib(tenths)),
-        unexplained_before: Value(gib(0)),
+        unattributed_before: Value(gib(0)),
         at: NOW.plus_seconds(-seconds),
     }
 }
@@ -151,8 +151,8 @@ fn zombie(pid: u32, parent: u32, name: &str) -> Holder {
     }
 }
 
-fn finding(cause: Cause, pids: &[u32], evidence: &[&str], remedy: Option<Remedy>) -> Finding {
-    Finding {
+fn finding(cause: Cause, pids: &[u32], evidence: &[&str], remedy: Option<Remedy>) -> HolderFinding {
+    HolderFinding {
         cause,
         pids: pids.to_vec(),
         evidence: evidence.iter().map(|text| (*text).to_owned()).collect(),
@@ -161,16 +161,16 @@ fn finding(cause: Cause, pids: &[u32], evidence: &[&str], remedy: Option<Remedy>
 }
 
 #[test]
-fn where_nothing_is_unexplained_nothing_is_found() {
+fn explained_memory_has_no_finding() {
     let mut explained = device(vec![worker(60_211), zombie(7, 1, "systemd")]);
     explained.memory_unattributed = Value(Bytes(0));
-    assert_eq!(findings(&explained, NOW), []);
-    explained.memory_unattributed = Failed("a process's memory is not known".into());
-    assert_eq!(findings(&explained, NOW), []);
+    assert_eq!(find_causes(&explained, NOW), []);
+    explained.memory_unattributed = Failed("the memory of a process is not known".into());
+    assert_eq!(find_causes(&explained, NOW), []);
 }
 
 #[test]
-fn workers_that_outlived_their_leader_are_orphans() {
+fn workers_without_leader_are_orphans() {
     let mut orphaned = device(vec![worker(60_211), worker(60_212)]);
     orphaned.ended = vec![ended(60_190, 356, 7_800)];
     let end = Some(Remedy::End(vec![60_211, 60_212]));
@@ -178,27 +178,27 @@ fn workers_that_outlived_their_leader_are_orphans() {
         Cause::Orphans,
         &[60_211, 60_212],
         &[
-            "60211 and 60212 have it open, and the driver does not list them",
+            "60211 and 60212 have the device open, and the driver does not list them",
             "their process group's leader 60190 is gone",
             "60190 (python of carol) ended 2h 10m ago and held 35.6 GiB",
-            "their parent is 1, which takes in the children of those that end",
+            "their parent is 1, which adopts orphaned processes",
         ],
         end,
     );
-    assert_eq!(findings(&orphaned, NOW), [expected]);
+    assert_eq!(find_causes(&orphaned, NOW), [expected]);
     let roles = orphaned
         .holders
         .iter()
         .map(|holder| role(holder, &orphaned));
     let orphan = Role::Orphan {
-        of: Some(60_190),
+        parent: Some(60_190),
         ended: Some(NOW.plus_seconds(-7_800)),
     };
     assert_eq!(roles.collect::<Vec<_>>(), [orphan, orphan]);
 }
 
 #[test]
-fn what_makes_an_orphan_and_what_does_not() {
+fn orphan_conditions() {
     let leader_gone = Holder {
         parent: Value(60_000),
         parent_name: Value("bash".into()),
@@ -230,7 +230,10 @@ fn what_makes_an_orphan_and_what_does_not() {
         group_leader_is_here: Failed("x".into()),
         ..worker(7)
     };
-    let orphan = |of| Role::Orphan { of, ended: None };
+    let orphan = |of| Role::Orphan {
+        parent: of,
+        ended: None,
+    };
     let cases = [
         ("its leader is gone", leader_gone, orphan(Some(60_190))),
         ("process 1 took it in alone", adopted, Role::Unlisted),
@@ -246,7 +249,7 @@ fn what_makes_an_orphan_and_what_does_not() {
 }
 
 #[test]
-fn a_pid_that_was_given_again_makes_no_process_its_own_orphan() {
+fn reused_pid_makes_no_orphan() {
     let mut again = device(vec![holder(60_190)]);
     again.ended = vec![ended(60_190, 356, 7_800)];
     for is_here in [Value(true), Value(false), Failed("x".into())] {
@@ -256,7 +259,7 @@ fn a_pid_that_was_given_again_makes_no_process_its_own_orphan() {
 }
 
 #[test]
-fn memory_under_the_pid_of_one_that_is_gone_is_unexplained_too() {
+fn memory_of_missing_pids_is_unattributed() {
     let gone = Holder {
         start_ticks: Failed("no such process".into()),
         name: Failed("no such process".into()),
@@ -268,40 +271,40 @@ fn memory_under_the_pid_of_one_that_is_gone_is_unexplained_too() {
         Cause::Orphans,
         &[60_211],
         &[
-            "60211 (python of carol) has it open, and the driver does not list it",
+            "60211 (python of carol) has the device open, and the driver does not list it",
             "its process group's leader 60190 is gone",
-            "its parent is 1, which takes in the children of those that end",
-            "the driver lists 35.6 GiB under 60190, which is no process here",
+            "its parent is 1, which adopts orphaned processes",
+            "the driver lists 35.6 GiB under 60190, which does not exist on this host",
         ],
         Some(Remedy::End(vec![60_211])),
     );
-    assert_eq!(findings(&under_it, NOW), [expected]);
+    assert_eq!(find_causes(&under_it, NOW), [expected]);
     assert_eq!(role(&under_it.holders[0], &under_it), Role::Gone);
-    // Another process has the pid by now.
-    under_it.holders[0].start_ticks = Failed(LISTED_BEFORE.into());
-    let found = findings(&under_it, NOW).remove(0).evidence.pop();
-    let said = format!("the driver lists 35.6 GiB under 60190, {LISTED_BEFORE}");
+    // The pid belongs to another process now.
+    under_it.holders[0].start_ticks = Failed(LISTED_BEFORE_START.into());
+    let found = find_causes(&under_it, NOW).remove(0).evidence.pop();
+    let said = format!("the driver lists 35.6 GiB under 60190, {LISTED_BEFORE_START}");
     assert_eq!(found, Some(said));
     assert_eq!(role(&under_it.holders[0], &under_it), Role::Gone);
 }
 
 #[test]
-fn a_search_that_was_not_complete_says_so_and_never_nobody() {
+fn incomplete_scan_is_stated() {
     let mut unseen = device(vec![]);
-    unseen.unseen = Some("3 processes may not be looked at".into());
-    let others = "not every process could be looked at, so that others may have it open: \
+    unseen.incomplete_reason = Some("3 processes may not be looked at".into());
+    let others = "not every process could be scanned, so others may have the device open: \
                   3 processes may not be looked at";
     let expected = finding(
         Cause::Unknown,
         &[],
-        &["35.6 GiB are used, and nothing explains them", others],
+        &["35.6 GiB are used, and no process explains them", others],
         None,
     );
-    assert_eq!(findings(&unseen, NOW), [expected]);
+    assert_eq!(find_causes(&unseen, NOW), [expected]);
 }
 
 #[test]
-fn the_likeliest_cause_comes_first() {
+fn likeliest_cause_is_first() {
     let stuck = ProcessState::Uninterruptible(None);
     let mut all = device(vec![
         named(10, "Xorg"),
@@ -313,7 +316,7 @@ fn the_likeliest_cause_comes_first() {
         worker(16),
     ]);
     all.ended = vec![ended(9, 356, 3)];
-    let causes: Vec<Cause> = findings(&all, NOW)
+    let causes: Vec<Cause> = find_causes(&all, NOW)
         .iter()
         .map(|found| found.cause)
         .collect();
@@ -333,13 +336,13 @@ fn the_likeliest_cause_comes_first() {
 }
 
 #[test]
-fn thousands_of_holders_make_a_finding_of_bounded_size() {
+fn finding_size_is_bounded() {
     let many = device((2..5_002).map(worker).collect());
-    let found = findings(&many, NOW);
+    let found = find_causes(&many, NOW);
     assert_eq!(found[0].pids.len(), 1000);
     assert_eq!(
         found[0].evidence[0],
-        "2, 3, 4, 5 and 4996 more have it open, and the driver does not list them"
+        "2, 3, 4, 5 and 4996 more have the device open, and the driver does not list them"
     );
     assert!(found[0].evidence.len() < 10);
 }

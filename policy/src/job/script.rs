@@ -1,7 +1,7 @@
-//! What an interpreter runs, by its arguments: Python's and Node's.
+//! Reads the script or module that Python or Node runs from the arguments.
 
-/// Options that are words, and take the next argument.
-const WITH_ARGUMENT: &[&str] = &[
+/// Long options that take the next argument.
+const OPTIONS_WITH_ARGUMENT: &[&str] = &[
     "check-hash-based-pycs",
     "conditions",
     "env-file",
@@ -12,53 +12,55 @@ const WITH_ARGUMENT: &[&str] = &[
     "title",
 ];
 
-/// What an interpreter runs.
+/// The program that an interpreter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ran<'a> {
+pub(crate) enum InterpreterTarget<'a> {
     /// The module of `-m`.
     Module(&'a str),
-    /// The first argument that is no option.
+    /// The first argument that is not an option.
     Script(&'a str),
 }
 
-/// The name of the module or script. `None` where the code is among the arguments
-/// itself, or comes from elsewhere.
-pub(super) fn script(arguments: &[String]) -> Option<&str> {
-    match ran(arguments.iter().map(String::as_str).skip(1))? {
-        Ran::Module(name) | Ran::Script(name) => Some(name),
+/// Returns the name of the module or script; `None` where the code is in the arguments
+/// or comes from elsewhere.
+pub(super) fn target_name(arguments: &[String]) -> Option<&str> {
+    match interpreter_target(arguments.iter().map(String::as_str).skip(1))? {
+        InterpreterTarget::Module(name) | InterpreterTarget::Script(name) => Some(name),
     }
 }
 
-/// What an interpreter with these arguments runs.
-pub(crate) fn ran<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Ran<'a>> {
+/// Returns the program that an interpreter with these arguments runs.
+pub(crate) fn interpreter_target<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+) -> Option<InterpreterTarget<'a>> {
     loop {
         let word = words.next()?;
         let Some(option) = word.strip_prefix('-') else {
-            return Some(Ran::Script(word));
+            return Some(InterpreterTarget::Script(word));
         };
         match option.strip_prefix('-') {
-            Some("") => return words.next().map(Ran::Script),
+            Some("") => return words.next().map(InterpreterTarget::Script),
             Some(long) => {
-                if WITH_ARGUMENT.contains(&long) {
+                if OPTIONS_WITH_ARGUMENT.contains(&long) {
                     words.next();
                 }
             }
             None if option.is_empty() => return None,
-            None => match letters(option) {
-                Letters::Flags => {}
-                Letters::TakesNext => {
+            None => match parse_short_options(option) {
+                ShortOptions::Flags => {}
+                ShortOptions::TakesNext => {
                     words.next();
                 }
-                Letters::Module("") => return words.next().map(Ran::Module),
-                Letters::Module(name) => return Some(Ran::Module(name)),
-                Letters::Code => return None,
+                ShortOptions::Module("") => return words.next().map(InterpreterTarget::Module),
+                ShortOptions::Module(name) => return Some(InterpreterTarget::Module(name)),
+                ShortOptions::Code => return None,
             },
         }
     }
 }
 
-/// What options of one letter say, of which several may be joined: `-Im`.
-enum Letters<'a> {
+/// The meaning of short options, of which several may be joined: `-Im`.
+enum ShortOptions<'a> {
     Flags,
     TakesNext,
     /// The module, where it is joined too.
@@ -66,20 +68,20 @@ enum Letters<'a> {
     Code,
 }
 
-fn letters(option: &str) -> Letters<'_> {
+fn parse_short_options(option: &str) -> ShortOptions<'_> {
     for (at, letter) in option.char_indices() {
         let rest = &option[at + letter.len_utf8()..];
         match letter {
-            'm' => return Letters::Module(rest),
-            // Python's `-c`, and Node's to evaluate and to print.
-            'c' | 'e' | 'p' => return Letters::Code,
+            'm' => return ShortOptions::Module(rest),
+            // Python's `-c`, and Node's options to evaluate and to print.
+            'c' | 'e' | 'p' => return ShortOptions::Code,
             // Python's `-W` and `-X`, Node's `-r` and `-C`.
-            'W' | 'X' | 'r' | 'C' if rest.is_empty() => return Letters::TakesNext,
-            'W' | 'X' | 'r' | 'C' => return Letters::Flags,
+            'W' | 'X' | 'r' | 'C' if rest.is_empty() => return ShortOptions::TakesNext,
+            'W' | 'X' | 'r' | 'C' => return ShortOptions::Flags,
             _ => {}
         }
     }
-    Letters::Flags
+    ShortOptions::Flags
 }
 
 #[cfg(test)]
@@ -88,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_an_interpreter_runs_is_found_behind_its_options() {
+    fn target_follows_the_options() {
         let cases: [(&[&str], Option<&str>); 17] = [
             (&["train.py", "-m", "x"], Some("train.py")),
             (&["-m", "jupyterlab", "--port"], Some("jupyterlab")),
@@ -114,16 +116,16 @@ mod tests {
                 .chain(words)
                 .map(|word| (*word).to_owned())
                 .collect();
-            assert_eq!(script(&arguments), expected, "{words:?}");
+            assert_eq!(target_name(&arguments), expected, "{words:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_arguments_can_panic_it(
+        fn arbitrary_arguments_do_not_panic(
             arguments in proptest::collection::vec("-{0,2}[mcWXé=]{0,3}", 0..6),
         ) {
-            let _ = script(&arguments);
+            let _ = target_name(&arguments);
         }
     }
 }

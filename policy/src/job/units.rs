@@ -1,11 +1,11 @@
-//! Which systemd services and scopes keep people's work and are none themselves,
-//! by their names.
+//! Recognizes systemd services and scopes that are session hosts, by their names.
 
-use gpukill_proto::snapshot::Unit;
+use gpukill_proto::model::Unit;
 
-/// Services that keep others' work, before `.service` and a template's `@…`.
+/// Services that host other work: the name before `.service` and before the `@…` of a
+/// template.
 const SERVICES: &[&str] = &[
-    // Ways in.
+    // Login services.
     "amazon-ssm-agent",
     "autovt",
     "console-getty",
@@ -19,17 +19,17 @@ const SERVICES: &[&str] = &[
     "tailscaled",
     "teleport",
     "ttyd",
-    // What starts things at times.
+    // Schedulers of timed commands.
     "anacron",
     "atd",
     "cron",
     "crond",
     "cronie",
     "fcron",
-    // What starts and watches what its configuration names.
+    // Supervisors of configured programs.
     "supervisor",
     "supervisord",
-    // A batch scheduler's own, where its jobs have no groups of their own.
+    // Batch schedulers that give their jobs no control groups of their own.
     "condor",
     "lsfd",
     "pbs",
@@ -58,12 +58,12 @@ const SERVICES: &[&str] = &[
     "sddm",
     "vncserver",
     "xdm",
-    // A user's own systemd.
+    // The systemd instance of a user.
     "user",
 ];
 
-/// How the names of scopes begin that are sessions, panes or tabs, or an editor
-/// with its terminals.
+/// Prefixes of scopes that are sessions, panes or tabs, or an editor with its
+/// terminals.
 const SCOPES: &[&str] = &[
     "ptyxis-spawn-",
     "session-",
@@ -72,11 +72,10 @@ const SCOPES: &[&str] = &[
     "tmux-spawn-",
 ];
 
-/// Whether this unit keeps people's work and is none itself: sessions, shells,
-/// Jupyter servers, desktops.
-pub(super) fn keeps(unit: &Unit) -> bool {
+/// Whether the unit is a session host: a session, shell, Jupyter server or desktop.
+pub(super) fn is_session_unit(unit: &Unit) -> bool {
     if let Some(scope) = unit.name.strip_suffix(".scope") {
-        let of_a_desktop = unit.manager.is_some() && is_of_a_desktop(scope);
+        let of_a_desktop = unit.manager.is_some() && is_desktop_unit(scope);
         return of_a_desktop
             || scope == "init"
             || scope == "slurmstepd"
@@ -92,16 +91,16 @@ pub(super) fn keeps(unit: &Unit) -> bool {
     SERVICES.contains(&template)
         // The hub, its proxy, and the servers it spawns: `jupyter-alice-singleuser`.
         || template.starts_with("jupyter")
-        // `xrdp` and `xrdp-sesman`; Grid Engine adds its cell: `sgeexecd.p6444`.
+        // `xrdp` and `xrdp-sesman`. Grid Engine adds its cell: `sgeexecd.p6444`.
         || template.starts_with("xrdp")
         || template.starts_with("sgeexecd.")
-        || (unit.manager.is_some() && is_of_a_desktop(service))
+        || (unit.manager.is_some() && is_desktop_unit(service))
 }
 
-/// Desktops start each application in a unit of its own, and each shell of a
-/// terminal too. Which of them is a terminal no name tells for sure; below, the
-/// tree of processes tells it.
-fn is_of_a_desktop(name: &str) -> bool {
+/// Whether a desktop manages this unit. Desktops start each application, and each shell
+/// of a terminal, in a unit of its own. No name identifies a terminal for sure; the
+/// process tree below the unit does.
+fn is_desktop_unit(name: &str) -> bool {
     [
         "app-",
         "vte-spawn-",

@@ -1,71 +1,75 @@
-//! Does what a request asks for hold of one process?
+//! Evaluates the conditions of a request for a process.
 
-use super::usage::Usage;
-use super::{Candidate, Seen};
+use super::device_use::ProcessDeviceUse;
+use super::{KillContext, ProcessInfo};
 use crate::access::{Operation, Ruling, check};
 use crate::select::{
-    DeviceName, NoSuchDevice, PATTERN_MAX, devices, glob, is_theirs, is_user, pattern,
+    DeviceName, DeviceSelectorError, MAX_PATTERN_BYTES, compile_glob, compile_pattern, names_user,
+    names_user_or_owner, select_devices,
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::KillSelector;
+use gpukill_proto::model::{Container, Device, DeviceId, Job};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{Container, Device, DeviceId, Job};
 use gpukill_proto::units::Bytes;
 use regex_lite::Regex;
 use std::collections::BTreeSet;
 
-/// Whether a condition holds. The lesser decides where all have to hold, the
-/// greater where one has to.
+/// Whether a condition holds. The minimum counts where all conditions must hold, the
+/// maximum where one must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holds {
+pub(super) enum ConditionResult {
     No,
-    /// What it asks is not known.
+    /// The fact that the condition needs is unknown.
     Unknown,
     Yes,
 }
 
-impl From<bool> for Holds {
+impl From<bool> for ConditionResult {
     fn from(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
 
-/// A selector whose texts were understood.
+/// A selector with its parsed texts.
 pub(super) struct Conditions<'a> {
     selector: &'a KillSelector,
     pids: BTreeSet<u32>,
     filter: Option<Regex>,
     command: Option<Regex>,
     image: Option<Regex>,
-    /// The devices that are chosen.
+    /// The selected devices.
     gpus: Option<BTreeSet<&'a DeviceId>>,
 }
 
 impl<'a> Conditions<'a> {
-    /// Understands the texts of a selector.
+    /// Parses the texts of a selector.
     ///
     /// # Errors
-    /// As [`super::meant::meant`].
-    pub(super) fn new(selector: &'a KillSelector, seen: &Seen<'a>) -> Result<Self, Refusal> {
-        are_bounded(selector)?;
+    /// As [`super::resolve::resolve`].
+    pub(super) fn new(selector: &'a KillSelector, seen: &KillContext<'a>) -> Result<Self, Refusal> {
+        check_lengths(selector)?;
         let expression = |typed: &Option<String>| {
-            let compiled = typed.as_deref().map(pattern).transpose();
+            let compiled = typed.as_deref().map(compile_pattern).transpose();
             compiled.map_err(Refusal::Invalid)
         };
         let image = match &selector.image {
             None => None,
-            Some(typed) => Some(glob(typed).ok_or_else(|| {
-                Refusal::Invalid(format!("the image {typed:?} is too long a pattern"))
+            Some(typed) => Some(compile_glob(typed).ok_or_else(|| {
+                Refusal::Invalid(format!("the image pattern {typed:?} is too long"))
             })?),
         };
         if let Some(typed) = &selector.container {
-            is_unique(typed, seen)?;
+            check_unique_prefix(typed, seen)?;
         }
-        let gpus = selector.gpu.as_deref().map(|typed| gpus(typed, seen));
+        let gpus = selector
+            .gpu
+            .as_deref()
+            .map(|typed| selected_gpus(typed, seen));
         Ok(Self {
             selector,
-            pids: selector.pids.iter().copied().collect(),
+            pids: selector.pids.iter().copied().into_set(),
             filter: expression(&selector.filter)?,
             command: expression(&selector.command)?,
             image,
@@ -73,9 +77,14 @@ impl<'a> Conditions<'a> {
         })
     }
 
-    /// Whether all of them hold.
-    pub(super) fn judge(&self, process: &Candidate, used: &Usage<'_>, seen: &Seen<'_>) -> Holds {
-        let conditions: [&dyn Fn() -> Holds; 8] = [
+    /// Whether all conditions hold.
+    pub(super) fn evaluate(
+        &self,
+        process: &ProcessInfo,
+        used: &ProcessDeviceUse<'_>,
+        seen: &KillContext<'_>,
+    ) -> ConditionResult {
+        let conditions: [&dyn Fn() -> ConditionResult; 8] = [
             &|| self.pid(process),
             &|| self.device(used, seen),
             &|| self.name(process),
@@ -86,73 +95,74 @@ impl<'a> Conditions<'a> {
             &|| self.command(process, seen),
         ];
         let all = conditions.iter().map(|holds| holds());
-        all.min().unwrap_or(Holds::No)
+        all.min().unwrap_or(ConditionResult::No)
     }
 
-    fn pid(&self, process: &Candidate) -> Holds {
-        (self.pids.is_empty() || self.pids.contains(&process.kin.key.pid)).into()
+    fn pid(&self, process: &ProcessInfo) -> ConditionResult {
+        (self.pids.is_empty() || self.pids.contains(&process.lineage.key.pid)).into()
     }
 
-    fn name(&self, process: &Candidate) -> Holds {
+    fn name(&self, process: &ProcessInfo) -> ConditionResult {
         let filter = self.filter.as_ref();
         filter
-            .is_none_or(|filter| filter.is_match(&process.kin.name))
+            .is_none_or(|filter| filter.is_match(&process.lineage.name))
             .into()
     }
 
-    fn command(&self, process: &Candidate, seen: &Seen<'_>) -> Holds {
+    fn command(&self, process: &ProcessInfo, seen: &KillContext<'_>) -> ConditionResult {
         let Some(wanted) = &self.command else {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         };
-        let command = shown_command(process, seen);
+        let command = visible_command(process, seen);
         match (&command, command.known()) {
-            // Whoever may not see it may not end the process either: nothing is missing.
-            (Reading::Withheld, _) => Holds::No,
+            // A caller who may not see the command line may not end the process either,
+            // so no fact is missing.
+            (Reading::Withheld, _) => ConditionResult::No,
             (_, Some(command)) => wanted.is_match(command).into(),
-            (_, None) => Holds::Unknown,
+            (_, None) => ConditionResult::Unknown,
         }
     }
 
-    /// Whether it uses one device of which all holds that is asked of devices.
-    fn device(&self, used: &Usage<'_>, seen: &Seen<'_>) -> Holds {
+    /// Whether the process uses one device for which all device conditions hold.
+    fn device(&self, used: &ProcessDeviceUse<'_>, seen: &KillContext<'_>) -> ConditionResult {
         let selector = self.selector;
         if self.gpus.is_none() && selector.vendors.is_empty() && selector.min_memory.is_none() {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         }
         let each = used.memory.iter().map(|(id, parts)| {
             let is_chosen = self.gpus.as_ref().is_none_or(|gpus| gpus.contains(id));
-            let vendor = match device(seen, id) {
-                _ if selector.vendors.is_empty() => Holds::Yes,
+            let vendor = match find_device(seen, id) {
+                _ if selector.vendors.is_empty() => ConditionResult::Yes,
                 Some(device) => selector.vendors.contains(&device.vendor).into(),
-                None => Holds::Unknown,
+                None => ConditionResult::Unknown,
             };
             let memory = selector
                 .min_memory
-                .map_or(Holds::Yes, |least| holds_at_least(least, parts));
-            Holds::from(is_chosen).min(vendor).min(memory)
+                .map_or(ConditionResult::Yes, |least| has_min_memory(least, parts));
+            ConditionResult::from(is_chosen).min(vendor).min(memory)
         });
-        each.max().unwrap_or(Holds::No)
+        each.max().unwrap_or(ConditionResult::No)
     }
 
-    fn user(&self, process: &Candidate, used: &Usage<'_>) -> Holds {
+    fn user(&self, process: &ProcessInfo, used: &ProcessDeviceUse<'_>) -> ConditionResult {
         let Some(typed) = self.selector.user.as_deref() else {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         };
-        let uid = process.kin.uid;
+        let uid = process.lineage.uid;
         let owner = process.owner.last_known().map(String::as_str);
         let maker = process.namespace_owner.last_known().copied().flatten();
         let listed = used.listed.iter();
         let open = used.open.iter();
-        let is_of_them = is_user(typed, uid, owner)
-            || is_user(typed, maker, None)
+        let is_of_them = names_user(typed, uid, owner)
+            || names_user(typed, maker, None)
             || listed
                 .clone()
-                .any(|p| is_theirs(typed, &p.uid, &p.user, &p.owner))
+                .any(|p| names_user_or_owner(typed, &p.uid, &p.user, &p.owner))
             || open
                 .clone()
-                .any(|h| is_theirs(typed, &h.uid, &h.user, &h.owner));
+                .any(|h| names_user_or_owner(typed, &h.uid, &h.user, &h.owner));
         if is_of_them {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         }
         let users = listed.map(|p| &p.user).chain(open.map(|h| &h.user));
         let nameless = users.into_iter().all(|user| user.failure().is_some());
@@ -162,43 +172,43 @@ impl<'a> Conditions<'a> {
             Err(_) => no_name,
         };
         if is_unknown {
-            Holds::Unknown
+            ConditionResult::Unknown
         } else {
-            Holds::No
+            ConditionResult::No
         }
     }
 
-    fn container(&self, process: &Candidate) -> Holds {
+    fn container(&self, process: &ProcessInfo) -> ConditionResult {
         let Some(typed) = self.selector.container.as_deref() else {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         };
-        in_container(process, |container| is_called(container, typed))
+        evaluate_container(process, |container| matches_container(container, typed))
     }
 
-    fn image(&self, process: &Candidate) -> Holds {
+    fn image(&self, process: &ProcessInfo) -> ConditionResult {
         let Some(wanted) = &self.image else {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         };
-        in_container(process, |container| {
-            text(&container.image, |image| wanted.is_match(image))
+        evaluate_container(process, |container| {
+            evaluate_text(&container.image, |image| wanted.is_match(image))
         })
     }
 
-    fn job(&self, process: &Candidate) -> Holds {
+    fn job(&self, process: &ProcessInfo) -> ConditionResult {
         let Some(typed) = self.selector.job.as_deref() else {
-            return Holds::Yes;
+            return ConditionResult::Yes;
         };
         match process.job.known() {
-            Some(job) => is_job(job, typed, process).into(),
-            None => Holds::Unknown,
+            Some(job) => names_job(job, typed, process).into(),
+            None => ConditionResult::Unknown,
         }
     }
 }
 
 /// The command line, as far as the caller may see it.
-pub(super) fn shown_command(process: &Candidate, seen: &Seen<'_>) -> Reading<String> {
+pub(super) fn visible_command(process: &ProcessInfo, seen: &KillContext<'_>) -> Reading<String> {
     let operation = Operation::ReadCommand {
-        owner: process.kin.uid,
+        owner: process.lineage.uid,
         namespace_owner: process.namespace_owner.known().copied().flatten(),
     };
     match check(seen.caller, operation, seen.roles) {
@@ -207,12 +217,13 @@ pub(super) fn shown_command(process: &Candidate, seen: &Seen<'_>) -> Reading<Str
     }
 }
 
-pub(super) fn device<'a>(seen: &Seen<'a>, id: &DeviceId) -> Option<&'a Device> {
+pub(super) fn find_device<'a>(seen: &KillContext<'a>, id: &DeviceId) -> Option<&'a Device> {
     seen.snapshot.devices.iter().find(|device| device.id == *id)
 }
 
-/// An empty text is no condition, and whoever typed one meant something.
-fn are_bounded(selector: &KillSelector) -> Result<(), Refusal> {
+/// Checks the lengths of the texts. An empty text is an error: it would be no
+/// condition, which the caller cannot have meant.
+fn check_lengths(selector: &KillSelector) -> Result<(), Refusal> {
     let texts = [
         ("filter", &selector.filter),
         ("command", &selector.command),
@@ -227,10 +238,10 @@ fn are_bounded(selector: &KillSelector) -> Result<(), Refusal> {
         if text.is_empty() {
             return Err(Refusal::Invalid(format!("--{option} is empty")));
         }
-        // The list of GPUs has a limit of its own.
-        if option != "gpu" && text.len() > PATTERN_MAX {
+        // The list of GPUs has its own limit.
+        if option != "gpu" && text.len() > MAX_PATTERN_BYTES {
             return Err(Refusal::Invalid(format!(
-                "--{option} of {} bytes is too long: at most {PATTERN_MAX}",
+                "--{option} has {} bytes: at most {MAX_PATTERN_BYTES} are allowed",
                 text.len()
             )));
         }
@@ -241,92 +252,97 @@ fn are_bounded(selector: &KillSelector) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn gpus<'a>(typed: &str, seen: &Seen<'a>) -> Result<BTreeSet<&'a DeviceId>, Refusal> {
+fn selected_gpus<'a>(
+    typed: &str,
+    seen: &KillContext<'a>,
+) -> Result<BTreeSet<&'a DeviceId>, Refusal> {
     let all = &seen.snapshot.devices;
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
-    let chosen = devices(typed, &names).map_err(|error| match error {
-        NoSuchDevice::Unknown { .. } => Refusal::NoMatch(error.to_string()),
-        NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. } => {
+    let chosen = select_devices(typed, &names).map_err(|error| match error {
+        DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(error.to_string()),
+        DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
             Refusal::Invalid(error.to_string())
         }
     })?;
     let positions = all.iter().enumerate();
     let chosen = positions.filter(|(position, _)| chosen.contains(position));
-    Ok(chosen.map(|(_, device)| &device.id).collect())
+    Ok(chosen.map(|(_, device)| &device.id).into_set())
 }
 
-fn holds_at_least(least: Bytes, parts: &[&Reading<Bytes>]) -> Holds {
+fn has_min_memory(least: Bytes, parts: &[&Reading<Bytes>]) -> ConditionResult {
     let known = parts.iter().filter_map(|part| part.known());
     let sum = known.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0));
     if sum >= least.0 {
-        Holds::Yes
+        ConditionResult::Yes
     } else if parts.iter().all(|part| part.known().is_some()) {
-        Holds::No
+        ConditionResult::No
     } else {
-        Holds::Unknown
+        ConditionResult::Unknown
     }
 }
 
-fn in_container(process: &Candidate, holds: impl Fn(&Container) -> Holds) -> Holds {
+fn evaluate_container(
+    process: &ProcessInfo,
+    holds: impl Fn(&Container) -> ConditionResult,
+) -> ConditionResult {
     match process.container.known() {
         Some(Some(container)) => holds(container),
-        Some(None) => Holds::No,
-        None => Holds::Unknown,
+        Some(None) => ConditionResult::No,
+        None => ConditionResult::Unknown,
     }
 }
 
-/// Whether a text that may be unknown is such. What there is no such text of is
-/// not.
-fn text(reading: &Reading<String>, is_such: impl Fn(&str) -> bool) -> Holds {
+/// Evaluates a text that may be unknown. A text that does not exist fails the
+/// condition.
+fn evaluate_text(reading: &Reading<String>, is_such: impl Fn(&str) -> bool) -> ConditionResult {
     match reading {
         Reading::Value(text) | Reading::Stale(text, _) => is_such(text).into(),
-        Reading::Unsupported => Holds::No,
-        Reading::Failed(_) | Reading::Withheld => Holds::Unknown,
+        Reading::Unsupported => ConditionResult::No,
+        Reading::Failed(_) | Reading::Withheld => ConditionResult::Unknown,
     }
 }
 
-fn is_called(container: &Container, typed: &str) -> Holds {
+fn matches_container(container: &Container, typed: &str) -> ConditionResult {
     let whole = [
         container.id.id.as_str(),
         &container.id.to_string(),
         &container.to_string(),
     ]
     .contains(&typed);
-    if whole || begins_id(container, typed) {
-        return Holds::Yes;
+    if whole || has_id_prefix(container, typed) {
+        return ConditionResult::Yes;
     }
-    let pod = container
-        .pod
-        .as_ref()
-        .map_or(Holds::No, |pod| text(&pod.name, |name| name == typed));
-    text(&container.name, |name| name == typed).max(pod)
+    let pod = container.pod.as_ref().map_or(ConditionResult::No, |pod| {
+        evaluate_text(&pod.name, |name| name == typed)
+    });
+    evaluate_text(&container.name, |name| name == typed).max(pod)
 }
 
-/// Fewer digits would make typing errors choose a container.
-const LEAST_DIGITS: usize = 4;
+/// With fewer digits, a typing error could select a container.
+const MIN_ID_DIGITS: usize = 4;
 
-fn begins_id(container: &Container, typed: &str) -> bool {
-    typed.len() >= LEAST_DIGITS && container.id.id.starts_with(typed)
+fn has_id_prefix(container: &Container, typed: &str) -> bool {
+    typed.len() >= MIN_ID_DIGITS && container.id.id.starts_with(typed)
 }
 
-/// Whether the beginning of an id begins one container's only.
-fn is_unique(typed: &str, seen: &Seen<'_>) -> Result<(), Refusal> {
-    let containers = seen.crowd.values().filter_map(|process| {
+/// Checks that an id prefix belongs to one container only.
+fn check_unique_prefix(typed: &str, seen: &KillContext<'_>) -> Result<(), Refusal> {
+    let containers = seen.processes.values().filter_map(|process| {
         let container = process.container.known()?.as_ref()?;
-        begins_id(container, typed).then_some(&container.id.id)
+        has_id_prefix(container, typed).then_some(&container.id.id)
     });
     let ids: BTreeSet<&String> = containers.into_set();
     if ids.len() > 1 && !ids.iter().any(|id| *id == typed) {
         return Err(Refusal::Invalid(format!(
-            "{typed:?} begins the ids of several containers"
+            "{typed:?} is a prefix of several container ids"
         )));
     }
     Ok(())
 }
 
-/// Whether a job is called so: as it is shown, by all that names it, or a
-/// scheduler's by its number, with or without its step.
-fn is_job(job: &Job, typed: &str, process: &Candidate) -> bool {
+/// Whether `typed` names a job: as displayed, by its full id, or a scheduler's job by
+/// its number, with or without the step.
+fn names_job(job: &Job, typed: &str, process: &ProcessInfo) -> bool {
     if job.to_string() == typed || job.id() == typed {
         return true;
     }

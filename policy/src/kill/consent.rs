@@ -1,56 +1,60 @@
-//! What a person has to agree to before a plan is carried out.
+//! Decides which consent a plan needs before it is carried out.
 
-use gpukill_proto::kill::{Fate, KillPlan, KillTarget};
+use gpukill_proto::kill::{KillPlan, KillTarget, PlannedAction};
 use gpukill_proto::reading::Reading;
 
-/// What they said beforehand, and whether they can be asked.
+/// The consent that the caller gave in advance, and whether the caller can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said<'a> {
-    /// `--batch`: several may be meant.
+pub struct ConsentContext<'a> {
+    /// `--batch`: several processes may be selected.
     pub batch: bool,
     /// `--yes`: do not ask.
     pub yes: bool,
-    /// Whether somebody sits at a terminal.
+    /// Whether a person sits at a terminal.
     pub can_ask: bool,
-    /// Who asks: the uid.
+    /// The uid of the caller.
     pub uid: u32,
-    /// What the daemon calls them, where it knows.
+    /// The daemon's name for the caller, if known.
     pub name: Option<&'a str>,
 }
 
-/// What is to be done with a plan.
+/// The consent that a plan needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// Carry it out.
+    /// None: carry out the plan.
     Given,
-    /// Ask.
+    /// Ask the caller.
     Ask,
-    /// List them: the selector means several, and only `--batch` allows that.
+    /// List the processes: the selector selects several, and only `--batch` allows
+    /// that.
     NeedsBatch,
-    /// List them: nobody can be asked, and only `--yes` or `--batch` allows it.
+    /// List the processes: the caller cannot be asked, and only `--yes` or `--batch`
+    /// allows the plan.
     NeedsYes,
 }
 
-/// Whether a plan may be carried out: a selector other than pids that means
-/// several, protected ones aside, needs `--batch`; more than one process is asked about
-/// on a terminal unless `--yes`, and off it needs `--yes` or `--batch`. On a terminal one
-/// process is asked about too where a slip may have named it: it is somebody else's, uses
-/// no GPU, or is protected.
+/// Returns the consent that a plan needs. A selector other than pids that selects
+/// several unprotected processes needs `--batch`. More than one process needs an answer
+/// on a terminal unless `--yes` is given, and `--yes` or `--batch` elsewhere. On a
+/// terminal, a single process needs an answer too where it may be a typing error: it
+/// belongs to another person, uses no GPU, or is protected.
 #[must_use]
-pub fn consent(plan: &KillPlan, said: Said<'_>) -> Consent {
-    // Of others' too: who typed it may not have meant so many. But what serves
-    // everybody is on each GPU, and nobody means it.
-    let is_protected = |fate: &Fate| matches!(fate, Fate::Protected(_));
+pub fn required_consent(plan: &KillPlan, said: ConsentContext<'_>) -> Consent {
+    // Processes of other people count too: the caller may not have meant so many.
+    // Protected processes do not count: they run on every GPU, and no caller means
+    // them.
+    let is_protected = |fate: &PlannedAction| matches!(fate, PlannedAction::Protected(_));
     let named = plan.targets.iter().filter(|target| target.named);
-    let meant = named.filter(|target| !is_protected(&target.fate)).count();
+    let meant = named.filter(|target| !is_protected(&target.action)).count();
     if meant > 1 && !plan.request.selector.is_pids_only() && !said.batch {
         return Consent::NeedsBatch;
     }
-    let ends = |target: &&KillTarget| matches!(target.fate, Fate::End(_));
+    let ends = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     let ended = || plan.targets.iter().filter(ends);
     let is_several = ended().count() > 1;
-    let may_be_a_slip =
-        ended().any(|one| !is_own(one, said) || one.holds.is_empty() || one.overridden.is_some());
+    let may_be_a_slip = ended().any(|one| {
+        !belongs_to_caller(one, said) || one.holds.is_empty() || one.overridden.is_some()
+    });
     if said.yes || !(is_several || may_be_a_slip) {
         Consent::Given
     } else if said.can_ask {
@@ -62,9 +66,9 @@ pub fn consent(plan: &KillPlan, said: Said<'_>) -> Consent {
     }
 }
 
-/// Whether a process belongs to whoever asks. In a container it may run as one user and
-/// belong to another, so that the uid counts only where nothing else is known.
-fn is_own(target: &KillTarget, said: Said<'_>) -> bool {
+/// Whether the process belongs to the caller. In a container a process may run as one
+/// user and belong to another, so the uid counts only where a name is unknown.
+fn belongs_to_caller(target: &KillTarget, said: ConsentContext<'_>) -> bool {
     match (target.owner.last_known(), said.name) {
         (Some(owner), Some(name)) => owner == name,
         (_, _) => target.uid == Reading::Value(said.uid),

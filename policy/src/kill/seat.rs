@@ -1,29 +1,29 @@
-//! Which sessions of logind are at a seat of the box and active there.
+//! Determines which logind sessions are active at a seat of the host.
 //!
-//! logind writes one file for each session, and root owns it. A process is part of a
+//! logind writes one file for each session, owned by root. A process is part of a
 //! session by its control group, which users cannot choose: `session-N.scope` is not
 //! delegated to them.
 
-/// One session, as logind records it.
+/// A session, as logind records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Session {
+pub struct LogindSession {
     /// The user who logged in.
     pub uid: Option<u32>,
-    /// Whether it is in the foreground of its seat.
+    /// Whether the session is in the foreground of its seat.
     pub is_active: bool,
-    /// Whether the person is elsewhere.
+    /// Whether the user is remote.
     pub is_remote: bool,
     /// The seat; `None` for a session without screen and keyboard.
     pub seat: Option<String>,
-    /// What draws it: `x11`, `wayland`, `mir`, `tty`, …
+    /// The session type: `x11`, `wayland`, `mir`, `tty`, …
     pub kind: String,
-    /// `user`, `greeter`, `lock-screen`, `background`, …
+    /// The session class: `user`, `greeter`, `lock-screen`, `background`, …
     pub class: String,
 }
 
-impl Session {
-    /// Reads the text of `/run/systemd/sessions/ID`. A line that is not understood
-    /// says nothing.
+impl LogindSession {
+    /// Parses the text of `/run/systemd/sessions/ID`. Lines that are not understood are
+    /// ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut session = Self::default();
@@ -41,8 +41,8 @@ impl Session {
         session
     }
 
-    /// Whether this user sits at a seat in it now, and may draw there. A session that
-    /// was begun on a text console may have started a compositor.
+    /// Whether this user is active at a seat in this session and may draw there. A
+    /// compositor may have been started in a session on a text console.
     #[must_use]
     pub fn is_at_seat(&self, uid: u32) -> bool {
         self.uid == Some(uid)
@@ -67,10 +67,10 @@ mod tests {
         SERVICE=gdm-password\nDESKTOP=ubuntu\nVTNR=2\nLEADER=2011\n";
 
     #[test]
-    fn only_an_active_session_of_this_user_at_a_seat_counts() {
-        let at_seat = |text: &str| Session::parse(text).is_at_seat(1000);
+    fn active_session_at_a_seat_counts() {
+        let at_seat = |text: &str| LogindSession::parse(text).is_at_seat(1000);
         assert!(at_seat(DESKTOP));
-        assert!(!Session::parse(DESKTOP).is_at_seat(1001));
+        assert!(!LogindSession::parse(DESKTOP).is_at_seat(1001));
         for (from, to, expected) in [
             ("ACTIVE=1", "ACTIVE=0", false),
             ("ACTIVE=1\n", "", false),

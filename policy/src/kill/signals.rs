@@ -1,17 +1,17 @@
-//! Which signals a process gets, one after the other.
+//! The sequence of signals for a process.
 
 use gpukill_proto::kill::{KillRequest, KillSignal};
-use gpukill_proto::snapshot::Vendor;
+use gpukill_proto::model::Vendor;
 
-/// The signals of one process that holds devices of these vendors, each sent when
-/// the one before had its time. SIGKILL is the last, and there only with
+/// Returns the signals for a process that holds devices of these vendors. Each is sent
+/// after the timeout of the one before. SIGKILL is last, and only present with
 /// [`KillRequest::force`].
 #[must_use]
-pub fn signals(request: &KillRequest, vendors: &[Vendor]) -> Vec<KillSignal> {
+pub fn signal_sequence(request: &KillRequest, vendors: &[Vendor]) -> Vec<KillSignal> {
     let mut signals = match request.signal {
         Some(signal) => vec![signal],
-        // ROCm lets go of its queues on SIGINT, as on Ctrl-C; SIGKILL in the
-        // middle of a kernel leaves contexts of KFD behind (ROCm/mori, 473).
+        // ROCm releases its queues on SIGINT, as on Ctrl-C. SIGKILL during a kernel
+        // leaves KFD contexts behind (ROCm/mori, 473).
         None if vendors.contains(&Vendor::Amd) => {
             vec![KillSignal::Interrupt, KillSignal::Terminate]
         }
@@ -30,7 +30,7 @@ mod tests {
     use KillSignal::{Interrupt, Kill, Terminate};
 
     #[test]
-    fn a_process_gets_the_gentlest_signal_first_and_sigkill_last_and_only_by_force() {
+    fn sigkill_is_last_and_needs_force() {
         let cases = [
             (None, false, vec![], vec![Terminate]),
             (None, true, vec![Vendor::Nvidia], vec![Terminate, Kill]),
@@ -59,7 +59,7 @@ mod tests {
                 ..KillRequest::default()
             };
             assert_eq!(
-                signals(&request, &vendors),
+                signal_sequence(&request, &vendors),
                 expected,
                 "{signal:?} {force} {vendors:?}"
             );

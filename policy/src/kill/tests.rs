@@ -1,39 +1,39 @@
-//! Tests of plans: whole ones against golden files, and what holds for all.
+//! Tests of plans: whole plans against golden files, and properties of every plan.
 
-mod scene;
+mod fixture;
 
-mod told;
+mod plan_text;
 
 mod plans;
 
-mod shared;
+mod shared_container;
 
-mod spared;
+mod left_running;
 
-mod meant;
+mod resolve;
 
-mod refused;
+mod refusals;
 
-mod protected;
+mod protection;
 
-mod trusted;
+mod name_trust;
 
-mod admin;
+mod admin_protection;
 
-mod again;
+mod recheck;
 
-mod numbers;
+mod uid_changes;
 
-mod born;
+mod scope;
 
-mod newcomers;
+mod late_members;
 
 mod consent;
 
-mod returned;
+mod reclaimed;
 
 mod respawned;
 
-mod usage;
+mod device_use;
 
 mod laws;

@@ -1,4 +1,4 @@
-//! What processes explain together, whatever they share.
+//! Tests of the memory that processes explain together.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn gib(n: u64) -> Reading<Bytes> {
     Reading::Value(Bytes(n * GIB))
 }
 
-/// Processes that share nothing.
+/// Processes without shared memory.
 fn alone(memories: &[Reading<Bytes>]) -> Vec<(&Reading<Bytes>, Sharing)> {
     memories
         .iter()
@@ -17,10 +17,13 @@ fn alone(memories: &[Reading<Bytes>]) -> Vec<(&Reading<Bytes>, Sharing)> {
         .collect()
 }
 
-/// A client with so much memory of which it shares so much, in GiB.
+/// A client with this resident and shared memory, in GiB.
 fn client(resident: u64, shared: Option<u64>) -> (Reading<Bytes>, Sharing) {
     let shared = shared.map(|shared| Bytes(shared * GIB));
-    (gib(resident), Sharing::of(Bytes(resident * GIB), shared))
+    (
+        gib(resident),
+        Sharing::from_client(Bytes(resident * GIB), shared),
+    )
 }
 
 fn parts(clients: &[(Reading<Bytes>, Sharing)]) -> Vec<(&Reading<Bytes>, Sharing)> {
@@ -31,20 +34,20 @@ fn parts(clients: &[(Reading<Bytes>, Sharing)]) -> Vec<(&Reading<Bytes>, Sharing
 }
 
 #[test]
-fn a_remainder_is_what_no_process_can_hold_and_unknown_where_they_may_share_it() {
-    let untold = || Reading::Failed("how much the processes share is not known".into());
+fn shared_memory_can_make_remainder_unknown() {
+    let untold = || Reading::Failed("the memory shared by processes is not known".into());
     let cases = [
-        // Two that share 4: they hold 12 to 16 together.
+        // Two clients that share 4 hold 12 to 16 together.
         (20, vec![(8, Some(4)), (8, Some(4))], gib(4)),
         (16, vec![(8, Some(4)), (8, Some(4))], untold()),
         (12, vec![(8, Some(4)), (8, Some(4))], gib(0)),
-        // What one shares with another device's processes is here once.
+        // Memory that is shared with processes of another device counts once here.
         (8, vec![(8, Some(4))], gib(0)),
         (9, vec![(8, Some(8))], gib(1)),
-        // Of what they share 4 at least is here, and 2 may be twice.
+        // At least 4 of the shared memory is here, and 2 may be counted twice.
         (16, vec![(8, Some(4)), (8, Some(2))], untold()),
         (14, vec![(8, Some(4)), (8, Some(2))], gib(0)),
-        // Nobody tells: the same 8 may be counted twice.
+        // Without reports, the same 8 may be counted twice.
         (16, vec![(8, None), (8, None)], untold()),
         (8, vec![(8, None), (8, None)], gib(0)),
         (17, vec![(8, None), (8, None)], gib(1)),
@@ -54,71 +57,71 @@ fn a_remainder_is_what_no_process_can_hold_and_unknown_where_they_may_share_it()
     ];
     for (used, clients, expected) in cases {
         let told: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
-        let found = unattributed(&gib(used), &gib(80), parts(&told));
+        let found = unattributed_memory(&gib(used), &gib(80), parts(&told));
         assert_eq!(found, expected, "{used} {clients:?}");
     }
 }
 
 #[test]
-fn what_is_shared_is_held_once_and_frees_nothing() {
+fn shared_memory_counts_once_and_frees_nothing() {
     let cases = [
         (vec![(8, Some(0)), (8, Some(0))], gib(16), [gib(8), gib(8)]),
         (vec![(8, Some(4)), (8, Some(4))], gib(12), [gib(4), gib(4)]),
-        // More is shared than is resident.
+        // More memory is shared than is resident.
         (vec![(8, Some(9)), (8, Some(2))], gib(14), [gib(0), gib(6)]),
     ];
     for (clients, together, freed) in cases {
         let told: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
-        assert_eq!(held(parts(&told)), together, "{clients:?}");
-        let alone = [0, 1].map(|at: usize| told[at].1.alone(&told[at].0));
+        assert_eq!(combined_memory(parts(&told)), together, "{clients:?}");
+        let alone = [0, 1].map(|at: usize| told[at].1.exclusive_memory(&told[at].0));
         assert_eq!(alone, freed, "{clients:?}");
     }
 }
 
 #[test]
-fn where_nobody_tells_what_is_shared_it_is_not_known_what_an_end_frees() {
-    let why = || Reading::Failed("its driver does not tell what it shares".into());
+fn unreported_sharing_frees_unknown_memory() {
+    let why = || Reading::Failed("its driver does not report shared memory".into());
     let (memory, sharing) = client(8, None);
-    assert_eq!(sharing.alone(&memory), why());
+    assert_eq!(sharing.exclusive_memory(&memory), why());
     // One of its two clients.
-    let both = sharing.and(client(8, Some(0)).1);
-    assert_eq!(both.alone(&gib(16)), why());
-    // Until somebody tells that it shares, it is taken to share nothing.
-    assert_eq!(held([(&gib(16), both)]), gib(16));
-    // A client without memory shares none.
-    assert_eq!(Sharing::of(Bytes(0), None), Sharing::NONE);
+    let both = sharing.combine(client(8, Some(0)).1);
+    assert_eq!(both.exclusive_memory(&gib(16)), why());
+    // Without a report, the client counts as sharing nothing.
+    assert_eq!(combined_memory([(&gib(16), both)]), gib(16));
+    // A client without memory shares nothing.
+    assert_eq!(Sharing::from_client(Bytes(0), None), Sharing::NONE);
     for unknown in [
         Reading::Unsupported,
         Reading::Withheld,
         Reading::Failed("x".into()),
     ] {
         for sharing in [Sharing::NONE, sharing] {
-            assert_eq!(sharing.alone(&unknown), unknown);
+            assert_eq!(sharing.exclusive_memory(&unknown), unknown);
         }
     }
     let old = Reading::Stale(Bytes(8 * GIB), 7);
-    let some = client(8, Some(3)).1.alone(&old);
+    let some = client(8, Some(3)).1.exclusive_memory(&old);
     assert_eq!(some, Reading::Stale(Bytes(5 * GIB), 7));
 }
 
 #[test]
-fn two_clients_of_one_process_may_share_with_each_other() {
-    let process = client(8, Some(4)).1.and(client(6, Some(2)).1);
-    // Each has 4 of its own, and one of them 4 more.
-    assert_eq!(held([(&gib(14), process)]), gib(12));
-    assert_eq!(process.alone(&gib(14)), gib(8));
-    // What is shared and not there is none of what is there.
+fn clients_of_one_process_may_share() {
+    let process = client(8, Some(4)).1.combine(client(6, Some(2)).1);
+    // Each client has 4 of its own, and one of them 4 more.
+    assert_eq!(combined_memory([(&gib(14), process)]), gib(12));
+    assert_eq!(process.exclusive_memory(&gib(14)), gib(8));
+    // Shared memory that is not resident is not part of the resident memory.
     assert_eq!(client(1, Some(9)).1, client(1, Some(1)).1);
-    // A list of its driver's own tells more than its clients do.
-    assert_eq!(process.alone(&gib(20)), gib(14));
+    // A list of the driver may report more than the clients do.
+    assert_eq!(process.exclusive_memory(&gib(20)), gib(14));
 }
 
 proptest! {
     #[test]
-    fn bounds_hold_whatever_is_shared(
-        // Of each buffer its size, the clients that have it, and whether it is resident.
+    fn bounds_hold_for_any_sharing(
+        // Each buffer has its size, its clients, and whether it is resident.
         buffers in proptest::collection::vec((0u64..9, 1u8..32, any::<bool>()), 0..12),
-        // Of which process each of five clients is.
+        // The process of each of five clients.
         owners in proptest::array::uniform5(0usize..3),
         is_told in proptest::array::uniform5(any::<bool>()),
     ) {
@@ -132,10 +135,10 @@ proptest! {
             let shared = mine.clone().filter(|(_, who, _)| who.count_ones() > 1);
             let shared = Bytes(size(shared.collect()));
             let resident = size(mine.filter(|it| it.2).collect());
-            let told = Sharing::of(Bytes(resident), is_told[at].then_some(shared));
+            let told = Sharing::from_client(Bytes(resident), is_told[at].then_some(shared));
             let before = processes[owner];
             processes[owner] = Some(before.map_or((resident, told), |(memory, sharing)| {
-                (memory + resident, sharing.and(told))
+                (memory + resident, sharing.combine(told))
             }));
         }
         let there: Vec<_> = buffers.iter().filter(|it| it.2).collect();
@@ -145,41 +148,44 @@ proptest! {
             .flatten()
             .map(|(memory, sharing)| (Reading::Value(Bytes(*memory)), *sharing))
             .collect();
-        let together = Together::of(parts(&told)).map_err(Clone::clone).unwrap();
+        let together = CombinedMemory::calculate(parts(&told)).map_err(Clone::clone).unwrap();
         prop_assert!(together.least.0 <= used && used <= together.most.0);
-        // All of it is explained: nothing is ever made up.
-        let remainder = unattributed(&Reading::Value(Bytes(used)), &gib(80), parts(&told));
+        // All memory is explained, so no remainder may appear.
+        let remainder = unattributed_memory(&Reading::Value(Bytes(used)), &gib(80), parts(&told));
         prop_assert!(remainder.known().is_none_or(|bytes| bytes.0 == 0));
         for (at, process) in processes.iter().enumerate() {
             let Some((memory, sharing)) = process else { continue };
             let is_own = |who: u8| (0..5).all(|it| !has(who, it) || owners[it] == at);
             let own = there.iter().copied().filter(|(_, who, _)| is_own(*who));
             let freed = size(own.collect());
-            let said = sharing.alone(&Reading::Value(Bytes(*memory)));
+            let said = sharing.exclusive_memory(&Reading::Value(Bytes(*memory)));
             prop_assert!(said.known().is_none_or(|bytes| bytes.0 <= freed));
         }
     }
 }
 
 #[test]
-fn what_processes_hold_is_explained_and_the_rest_is_not() {
+fn remainder_is_used_minus_held() {
     let processes = [gib(15), gib(16)];
-    assert_eq!(unattributed(&gib(63), &gib(80), alone(&processes)), gib(32));
-    assert_eq!(unattributed(&gib(63), &gib(80), []), gib(63));
+    assert_eq!(
+        unattributed_memory(&gib(63), &gib(80), alone(&processes)),
+        gib(32)
+    );
+    assert_eq!(unattributed_memory(&gib(63), &gib(80), []), gib(63));
 }
 
 #[test]
-fn what_is_held_together_is_unknown_when_a_part_is() {
-    assert_eq!(held([]), gib(0));
-    assert_eq!(held(alone(&[gib(2), gib(3)])), gib(5));
+fn sum_is_unknown_when_a_part_is() {
+    assert_eq!(combined_memory([]), gib(0));
+    assert_eq!(combined_memory(alone(&[gib(2), gib(3)])), gib(5));
     assert_eq!(
-        held(alone(&[gib(2), Reading::Unsupported])),
+        combined_memory(alone(&[gib(2), Reading::Unsupported])),
         Reading::Unsupported
     );
 }
 
 #[test]
-fn what_is_held_at_least_is_what_is_known() {
+fn lower_bound_sums_known_parts() {
     let failed = || Reading::Failed("x".into());
     let cases = [
         (vec![], Reading::Unsupported),
@@ -189,22 +195,25 @@ fn what_is_held_at_least_is_what_is_known() {
         (vec![Reading::Stale(Bytes(GIB), 7)], Reading::Unsupported),
     ];
     for (parts, expected) in cases {
-        assert_eq!(held_at_least(parts.clone()), expected, "{parts:?}");
+        assert_eq!(sum_of_known(parts.clone()), expected, "{parts:?}");
     }
 }
 
 #[test]
-fn a_remainder_within_the_noise_is_nothing() {
+fn remainder_within_noise_is_zero() {
     let used = Reading::Value(Bytes::mib(700));
-    assert_eq!(unattributed(&used, &gib(80), []), gib(0));
-    assert_eq!(unattributed(&used, &gib(8), []), used);
+    assert_eq!(unattributed_memory(&used, &gib(80), []), gib(0));
+    assert_eq!(unattributed_memory(&used, &gib(8), []), used);
 }
 
 #[test]
-fn processes_that_claim_more_than_is_used_leave_no_remainder() {
-    assert_eq!(unattributed(&gib(1), &gib(80), alone(&[gib(2)])), gib(0));
+fn claims_above_used_leave_no_remainder() {
     assert_eq!(
-        unattributed(
+        unattributed_memory(&gib(1), &gib(80), alone(&[gib(2)])),
+        gib(0)
+    );
+    assert_eq!(
+        unattributed_memory(
             &gib(1),
             &gib(80),
             alone(&[Reading::Value(Bytes(u64::MAX)), gib(9)])
@@ -214,18 +223,18 @@ fn processes_that_claim_more_than_is_used_leave_no_remainder() {
 }
 
 #[test]
-fn an_unknown_part_makes_the_remainder_unknown_and_never_zero() {
+fn unknown_part_makes_remainder_unknown() {
     let unknown = [gib(15), Reading::Unsupported];
     assert_eq!(
-        unattributed(&gib(63), &gib(80), alone(&unknown)).known(),
+        unattributed_memory(&gib(63), &gib(80), alone(&unknown)).known(),
         None
     );
     assert_eq!(
-        unattributed(&gib(3), &Reading::Unsupported, []).known(),
+        unattributed_memory(&gib(3), &Reading::Unsupported, []).known(),
         None
     );
     assert_eq!(
-        unattributed(&Reading::Unsupported, &gib(80), []),
+        unattributed_memory(&Reading::Unsupported, &gib(80), []),
         Reading::Unsupported
     );
 }

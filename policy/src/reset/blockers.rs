@@ -1,67 +1,74 @@
-//! What stands in the way of a reset, and who takes it away?
+//! Finds the blockers of a reset, and decides how each can be removed.
 
-use super::{HelperCheck, Seen, ending};
-use crate::holders::whole_name;
+use super::{HelperCheck, ResetContext, kill_request};
+use crate::holders::full_program_name;
 use crate::kill;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::holders::{HeldDevice, Holder};
-use gpukill_proto::kill::{Fate, KillTarget, MOST_PIDS};
+use gpukill_proto::holders::{DeviceHolders, Holder};
+use gpukill_proto::kill::{KillTarget, MAX_PIDS, PlannedAction};
+use gpukill_proto::model::{BackendState, Device, ProcessKey, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::reset::{Blocker, ResetRequest, Unblock};
-use gpukill_proto::snapshot::{BackendState, Device, ProcessKey, Vendor};
-use gpukill_proto::text::LISTED_BEFORE;
+use gpukill_proto::reset::{Blocker, ResetRequest, Unblocker};
+use gpukill_proto::text::LISTED_BEFORE_START;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
-/// So many are told of one device, so that a plan for a whole box fits an answer.
-const MOST: usize = 64;
+/// Maximum number of blockers of a device, so that a plan for a whole host fits into a
+/// response.
+const MAX_BLOCKERS: usize = 64;
 
-/// Everything, also what the daemon takes away by itself.
+/// Returns all blockers, including those that the daemon removes itself.
 pub(super) fn blockers(
     device: &Device,
     peers: &[&Device],
     request: &ResetRequest,
-    seen: &Seen<'_>,
+    seen: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
     let mut all = Vec::new();
     for device in [device].iter().chain(peers) {
         let held = seen.kill.holders.iter().find(|held| held.id == device.id);
         match held {
-            Some(held) => all.extend(of_holders(held, request, seen, now)),
-            None => all.push(persons(format!(
-                "who holds GPU {} is not known yet: try again in a moment",
+            Some(held) => all.extend(holder_blockers(held, request, seen, now)),
+            None => all.push(blocker_for_person(format!(
+                "the holders of GPU {} are not known yet: try again in a moment",
                 device.index
             ))),
         }
     }
     all.sort_indirect_by_key(|blocker| blocker.process);
-    all.dedup_by_key(|blocker| blocker.process.map_or_else(|| blocker.what.clone(), text));
-    // Those that only a person takes away come first: they must not be cut off.
-    all.sort_indirect_by_key(|blocker| match blocker.remedy {
-        Unblock::Person => 0,
-        Unblock::Force => 1,
-        Unblock::Daemon => 2,
+    all.dedup_by_key(|blocker| {
+        blocker
+            .process
+            .map_or_else(|| blocker.what.clone(), dedup_key)
     });
-    let more = all.len().saturating_sub(MOST);
-    all.truncate(MOST);
+    // Blockers that only a person removes come first, so that they are not cut off.
+    all.sort_indirect_by_key(|blocker| match blocker.remedy {
+        Unblocker::Person => 0,
+        Unblocker::Force => 1,
+        Unblocker::Daemon => 2,
+    });
+    let more = all.len().saturating_sub(MAX_BLOCKERS);
+    all.truncate(MAX_BLOCKERS);
     if more > 0 {
-        all.push(persons(format!("{more} more processes: end some first")));
+        all.push(blocker_for_person(format!(
+            "{more} more processes: end some first"
+        )));
     }
-    all.extend(of_the_device(device, seen));
+    all.extend(device_blockers(device, seen));
     all
 }
 
-fn text(key: ProcessKey) -> String {
+fn dedup_key(key: ProcessKey) -> String {
     format!("{} {}", key.pid, key.start_ticks)
 }
 
-/// What is no process.
-fn of_the_device(device: &Device, seen: &Seen<'_>) -> Vec<Blocker> {
+/// Blockers that are not processes.
+fn device_blockers(device: &Device, seen: &ResetContext<'_>) -> Vec<Blocker> {
     let mut all = Vec::new();
     if let Some(HelperCheck::Busy(why)) = seen.checks.get(&device.id) {
-        all.push(persons(why.clone()));
+        all.push(blocker_for_person(why.clone()));
     }
     if device.vendor != Vendor::Nvidia {
         return all;
@@ -73,30 +80,30 @@ fn of_the_device(device: &Device, seen: &Seen<'_>) -> Vec<Blocker> {
             1 => "its instance would be gone after a reset".to_owned(),
             many => format!("its {many} instances would be gone after a reset"),
         };
-        all.push(persons(format!(
+        all.push(blocker_for_person(format!(
             "MIG mode: {instances}; switch it off first: nvidia-smi -i {address} -mig 0"
         )));
     }
     let mut backends = seen.kill.snapshot.backends.iter();
     let backend = backends.find(|backend| backend.name == Vendor::Nvidia.name());
     if let Some(BackendState::Quiesced(_)) = backend.map(|backend| &backend.state) {
-        all.push(persons(
-            "somebody had gpukilld let go of the driver: gpukillctl resume".to_owned(),
+        all.push(blocker_for_person(
+            "gpukilld was asked to release the driver: run gpukillctl resume".to_owned(),
         ));
     }
     if device.vitals.persistence.last_known() == Some(&true) {
-        all.push(daemons("persistence mode"));
+        all.push(blocker_for_daemon("persistence mode"));
     }
-    all.push(daemons("gpukilld's own sensor"));
+    all.push(blocker_for_daemon("gpukilld's own sensor"));
     all
 }
 
-/// Whoever has it open, or uses it by the driver's list. Who has only files open
-/// that all GPUs share does not keep this one from its reset.
-fn of_holders(
-    held: &HeldDevice,
+/// Processes that have the device open, or use it by the driver's list. Files that all
+/// GPUs share do not prevent a reset.
+fn holder_blockers(
+    held: &DeviceHolders,
     request: &ResetRequest,
-    seen: &Seen<'_>,
+    seen: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
     let holders = held.holders.iter();
@@ -104,59 +111,65 @@ fn of_holders(
         .filter(|holder| holder.listed || holder.holds_this_device)
         .filter(|holder| !is_the_sensor(holder, seen))
         .collect();
-    let fates = fates(&holders, request, seen, now);
+    let fates = plan_actions(&holders, request, seen, now);
     holders
         .into_iter()
-        .map(|holder| of_holder(holder, &fates))
+        .map(|holder| holder_blocker(holder, &fates))
         .collect()
 }
 
-fn is_the_sensor(holder: &Holder, seen: &Seen<'_>) -> bool {
+fn is_the_sensor(holder: &Holder, seen: &ResetContext<'_>) -> bool {
     let daemon = seen.kill.protection.daemon;
     holder.pid == daemon || holder.parent.known() == Some(&daemon)
 }
 
-fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
-    let who = who(holder);
-    let Some(process) = key(holder) else {
+fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
+    let who = describe_holder(holder);
+    let Some(process) = process_key(holder) else {
         let why = match &holder.start_ticks {
-            Reading::Failed(why) if why == LISTED_BEFORE => LISTED_BEFORE,
-            Reading::Stale(..) => "it has ended, and its driver lists it still",
+            Reading::Failed(why) if why == LISTED_BEFORE_START => LISTED_BEFORE_START,
+            Reading::Stale(..) => "it has ended, and its driver still lists it",
             Reading::Failed(_) | Reading::Value(_) | Reading::Unsupported | Reading::Withheld => {
                 "no process here has this pid"
             }
         };
-        return persons(format!("{who}: {why}"));
+        return blocker_for_person(format!("{who}: {why}"));
     };
-    let name = holder.name.last_known().map_or("", |name| whole_name(name));
-    let (why, remedy) = match fates.of(process) {
-        // It lets go of a GPU whose persistence mode is switched off. One whose name is
-        // not to be believed is not protected.
-        Ok(Fate::Protected(_)) if name == "nvidia-persistenced" => {
-            return of(process, who, Unblock::Daemon);
+    let name = holder
+        .name
+        .last_known()
+        .map_or("", |name| full_program_name(name));
+    let (why, remedy) = match fates.get(process) {
+        // nvidia-persistenced releases a GPU whose persistence mode is switched off. A
+        // process with an untrusted name is not protected.
+        Ok(PlannedAction::Protected(_)) if name == "nvidia-persistenced" => {
+            return process_blocker(process, who, Unblocker::Daemon);
         }
-        // Half a reset is worse than one that is waited for.
-        _ if is_at_a_reset(holder) => (
+        // An interrupted reset is worse than waiting for it.
+        _ if is_running_reset(holder) => (
             "it is resetting a GPU: try again when it has ended".to_owned(),
-            Unblock::Person,
+            Unblocker::Person,
         ),
-        Ok(Fate::End(_)) => return of(process, who, Unblock::Force),
-        Ok(Fate::Protected(protected)) => (protected.why.clone(), Unblock::Person),
-        Ok(Fate::Unclear(why)) => (why.clone(), Unblock::Person),
-        Ok(Fate::Denied(ask)) => (format!("ask {ask}"), Unblock::Person),
-        Ok(Fate::Zombie(parent)) => (
-            format!("it has ended, and waits for its parent {}", parent.pid),
-            Unblock::Person,
+        Ok(PlannedAction::End(_)) => return process_blocker(process, who, Unblocker::Force),
+        Ok(PlannedAction::Protected(protected)) => (protected.why.clone(), Unblocker::Person),
+        Ok(PlannedAction::Unclear(why)) => (why.clone(), Unblocker::Person),
+        Ok(PlannedAction::Denied(ask)) => (format!("ask {ask}"), Unblocker::Person),
+        Ok(PlannedAction::Zombie(parent)) => (
+            format!(
+                "it has ended, and its parent {} has not reaped it",
+                parent.pid
+            ),
+            Unblocker::Person,
         ),
-        Err(why) => (why.clone(), Unblock::Person),
+        Err(why) => (why.clone(), Unblocker::Person),
     };
     let advice = advice(name).map_or_else(String::new, |advice| format!("; {advice}"));
-    of(process, format!("{who}: {why}{advice}"), remedy)
+    process_blocker(process, format!("{who}: {why}{advice}"), remedy)
 }
 
-/// Whether this is NVIDIA's tool at a reset, such as one whose helper was killed.
-/// Root's alone: anybody can call a process so.
-fn is_at_a_reset(holder: &Holder) -> bool {
+/// Whether this is nvidia-smi during a reset, for example after its helper was killed.
+/// Only a process of root counts, because anyone can use the name.
+fn is_running_reset(holder: &Holder) -> bool {
     let is_reset = |word: &str| matches!(word, "--gpu-reset" | "-r");
     let command = holder.command.last_known();
     holder.uid.known() == Some(&0)
@@ -167,13 +180,14 @@ fn is_at_a_reset(holder: &Holder) -> bool {
         && command.is_some_and(|command| command.split_whitespace().any(is_reset))
 }
 
-/// How what is known to hold every GPU of a box is ended in order.
+/// How to end known programs that hold every GPU of a host.
 fn advice(name: &str) -> Option<&'static str> {
     Some(match name {
         "nv-hostengine" => "stop it first: systemctl stop nvidia-dcgm",
         "dcgm-exporter" => "stop it first: systemctl stop dcgm-exporter",
         "nv-fabricmanager" => {
-            "stop it first, unless NVSwitches of Ampere need it: systemctl stop nvidia-fabricmanager"
+            "stop it first, unless NVSwitches of Ampere need it: systemctl stop \
+            nvidia-fabricmanager"
         }
         "nvidia-cuda-mps-server" | "nvidia-cuda-mps-control" => {
             "end it first: echo quit | nvidia-cuda-mps-control"
@@ -182,10 +196,10 @@ fn advice(name: &str) -> Option<&'static str> {
     })
 }
 
-/// `alice's python (pid 4711)`
-fn who(holder: &Holder) -> String {
+/// Example: `alice's python (pid 4711)`
+fn describe_holder(holder: &Holder) -> String {
     let name = holder.name.last_known();
-    let name = name.map_or("a process", |name| whole_name(name));
+    let name = name.map_or("a process", |name| full_program_name(name));
     let owner = holder.owner.last_known().map(|owner| owner.name.clone());
     let user = owner.or_else(|| holder.user.last_known().cloned());
     let pid = holder.pid;
@@ -195,7 +209,7 @@ fn who(holder: &Holder) -> String {
     }
 }
 
-fn key(holder: &Holder) -> Option<ProcessKey> {
+fn process_key(holder: &Holder) -> Option<ProcessKey> {
     let start_ticks = *holder.start_ticks.known()?;
     Some(ProcessKey {
         pid: holder.pid,
@@ -203,34 +217,41 @@ fn key(holder: &Holder) -> Option<ProcessKey> {
     })
 }
 
-/// What a kill with force has in store for each of them.
-struct Fates {
-    by_key: BTreeMap<ProcessKey, Fate>,
-    /// Why nothing is known of the others.
+/// The action that a kill with force plans for each process.
+struct PlannedActions {
+    by_key: BTreeMap<ProcessKey, PlannedAction>,
+    /// Why the action for other processes is unknown.
     why: String,
 }
 
-impl Fates {
-    fn of(&self, key: ProcessKey) -> Result<&Fate, &String> {
+impl PlannedActions {
+    fn get(&self, key: ProcessKey) -> Result<&PlannedAction, &String> {
         self.by_key.get(&key).ok_or(&self.why)
     }
 }
 
-fn fates(holders: &[&Holder], request: &ResetRequest, seen: &Seen<'_>, now: Timestamp) -> Fates {
+fn plan_actions(
+    holders: &[&Holder],
+    request: &ResetRequest,
+    seen: &ResetContext<'_>,
+    now: Timestamp,
+) -> PlannedActions {
     let kill = &seen.kill;
     let is_there = |key: &ProcessKey| {
-        let process = kill.crowd.get(&key.pid);
-        process.is_some_and(|process| process.kin.key == *key)
+        let process = kill.processes.get(&key.pid);
+        process.is_some_and(|process| process.lineage.key == *key)
     };
-    let keys = holders.iter().filter_map(|holder| key(holder));
+    let keys = holders.iter().filter_map(|holder| process_key(holder));
     let pids: Vec<u32> = keys.filter(is_there).map(|key| key.pid).collect();
-    let mut fates = Fates {
+    let mut fates = PlannedActions {
         by_key: BTreeMap::new(),
-        why: "it was not found when all processes were looked at".to_owned(),
+        why: "it was not found in the process table".to_owned(),
     };
-    for pids in pids.chunks(MOST_PIDS) {
-        match kill::plan(&ending(pids.to_vec(), request), kill, now) {
-            Ok(plan) => fates.by_key.extend(plan.targets.into_iter().map(fate)),
+    for pids in pids.chunks(MAX_PIDS) {
+        match kill::plan(&kill_request(pids.to_vec(), request), kill, now) {
+            Ok(plan) => fates
+                .by_key
+                .extend(plan.targets.into_iter().map(key_and_action)),
             Err(Refusal::Denied { ask, .. }) => fates.why = format!("ask {ask}"),
             Err(refusal) => fates.why = refusal.to_string(),
         }
@@ -238,11 +259,11 @@ fn fates(holders: &[&Holder], request: &ResetRequest, seen: &Seen<'_>, now: Time
     fates
 }
 
-fn fate(target: KillTarget) -> (ProcessKey, Fate) {
-    (target.key, target.fate)
+fn key_and_action(target: KillTarget) -> (ProcessKey, PlannedAction) {
+    (target.key, target.action)
 }
 
-fn of(process: ProcessKey, what: String, remedy: Unblock) -> Blocker {
+fn process_blocker(process: ProcessKey, what: String, remedy: Unblocker) -> Blocker {
     Blocker {
         process: Some(process),
         what,
@@ -250,18 +271,18 @@ fn of(process: ProcessKey, what: String, remedy: Unblock) -> Blocker {
     }
 }
 
-fn persons(what: String) -> Blocker {
+fn blocker_for_person(what: String) -> Blocker {
     Blocker {
         process: None,
         what,
-        remedy: Unblock::Person,
+        remedy: Unblocker::Person,
     }
 }
 
-fn daemons(what: &str) -> Blocker {
+fn blocker_for_daemon(what: &str) -> Blocker {
     Blocker {
         process: None,
         what: what.to_owned(),
-        remedy: Unblock::Daemon,
+        remedy: Unblocker::Daemon,
     }
 }

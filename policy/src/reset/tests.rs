@@ -1,37 +1,37 @@
-//! Whole decisions, on a box that is made up.
+//! Tests of whole decisions, on a synthetic host.
 
-mod scene;
+mod fixture;
 
-use super::answering::{Standing, standing};
-use super::success::{Success, refused, success};
+use super::outcome::{ResetCompletion, completion, refused_completion};
+use super::response::{ResetResponse, check_response};
 use super::*;
-use crate::samples::backend;
+use crate::fixtures::nvidia_backend;
+use fixture::{DAEMON, GpuTestHost, request};
 use gpukill_proto::kill::Stage;
+use gpukill_proto::model::{BackendState, EventKind, GpuEvent, Loss, LossKind, RecoveryAction};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::reset::{Blocker, ResetEnding, ResetOutcome, ResetReport};
-use gpukill_proto::snapshot::{BackendState, EventKind, GpuEvent, Loss, LossKind, RecoveryAction};
+use gpukill_proto::reset::{Blocker, ResetOutcome, ResetReport, ResetResult};
 use gpukill_proto::units::Bytes;
-use scene::{Box, DAEMON, request};
 
-/// Who takes what away, by the pid of processes.
-fn told(target: &ResetTarget) -> Vec<(Option<u32>, Unblock)> {
+/// The remedy for each blocker, with the pid of processes.
+fn remedies(target: &ResetTarget) -> Vec<(Option<u32>, Unblocker)> {
     let blockers = target.blockers.iter();
     blockers
         .map(|blocker| (blocker.process.map(|key| key.pid), blocker.remedy))
         .collect()
 }
 
-const SENSOR: (Option<u32>, Unblock) = (None, Unblock::Daemon);
+const SENSOR: (Option<u32>, Unblocker) = (None, Unblocker::Daemon);
 
 #[test]
-fn a_free_gpu_is_reset_and_the_sensor_alone_goes_before() {
-    let it = Box::new(&[Vendor::Nvidia]);
-    let target = it.first(false);
-    assert_eq!(target.fate, ResetFate::Reset);
-    assert_eq!(told(&target), [SENSOR]);
+fn free_gpu_is_blocked_by_the_sensor_only() {
+    let it = GpuTestHost::new(&[Vendor::Nvidia]);
+    let target = it.plan_first(false);
+    assert_eq!(target.action, PlannedReset::Reset);
+    assert_eq!(remedies(&target), [SENSOR]);
     assert_eq!(target.notes, [""; 0]);
-    // Others of its kind may share links with it.
-    let it = Box::new(&[Vendor::Nvidia, Vendor::Nvidia, Vendor::Amd]);
+    // Devices of the same vendor may share links with it.
+    let it = GpuTestHost::new(&[Vendor::Nvidia, Vendor::Nvidia, Vendor::Amd]);
     let notes: Vec<usize> = it
         .plan(false)
         .expect("a plan")
@@ -43,15 +43,15 @@ fn a_free_gpu_is_reset_and_the_sensor_alone_goes_before() {
 }
 
 #[test]
-fn only_who_may_end_anybodys_processes_may_reset() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn only_operators_may_reset() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.caller.groups.clear();
     let denied = Refusal::Denied {
         asked: "reset a GPU".into(),
         ask: "root, or someone in group gpukill-operators".into(),
     };
     assert_eq!(it.plan(false), Err(denied.clone()));
-    // Root of a container is nobody special.
+    // Root of a container has no special rights.
     it.caller.uid = 0;
     it.caller.contained = true;
     assert_eq!(it.plan(false), Err(denied));
@@ -60,125 +60,128 @@ fn only_who_may_end_anybodys_processes_may_reset() {
 }
 
 #[test]
-fn holders_are_named_and_end_with_force_alone_and_what_is_protected_never() {
-    let mut it = Box::new(&[Vendor::Nvidia, Vendor::Nvidia]);
+fn force_ends_holders_but_not_protected() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia, Vendor::Nvidia]);
     it.hold(0, 4711, "python");
     it.hold(1, 4712, "python");
-    let target = it.first(false);
-    assert_eq!(target.fate, ResetFate::Blocked);
-    assert_eq!(told(&target), [(Some(4711), Unblock::Force), SENSOR]);
+    let target = it.plan_first(false);
+    assert_eq!(target.action, PlannedReset::Blocked);
+    assert_eq!(remedies(&target), [(Some(4711), Unblocker::Force), SENSOR]);
     assert_eq!(target.blockers[0].what, "alice's python (pid 4711)");
-    assert_eq!(forced(&target, &request(false)), None);
-    let target = it.first(true);
-    assert_eq!(target.fate, ResetFate::Reset);
-    let kill = forced(&target, &request(true)).expect("a kill");
+    assert_eq!(force_kill_request(&target, &request(false)), None);
+    let target = it.plan_first(true);
+    assert_eq!(target.action, PlannedReset::Reset);
+    let kill = force_kill_request(&target, &request(true)).expect("a kill");
     assert_eq!(
         (kill.selector.pids.clone(), kill.force, kill.any_process),
         (vec![4711], true, false)
     );
     it.hold(0, 12, "Xorg");
-    let target = it.first(true);
-    assert_eq!(target.fate, ResetFate::Blocked);
+    let target = it.plan_first(true);
+    assert_eq!(target.action, PlannedReset::Blocked);
     assert_eq!(
-        told(&target),
+        remedies(&target),
         [
-            (Some(12), Unblock::Person),
-            (Some(4711), Unblock::Force),
+            (Some(12), Unblocker::Person),
+            (Some(4711), Unblocker::Force),
             SENSOR
         ]
     );
 }
 
 #[test]
-fn roots_tool_at_a_reset_is_never_ended_and_another_of_that_name_is() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn running_reset_tool_is_never_ended() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "nvidia-smi");
     let holder = &mut it.holders[0].holders[0];
     holder.command = Reading::Value("nvidia-smi --gpu-reset -i 0000:1b:00.0".into());
-    assert_eq!(it.first(true).fate, ResetFate::Reset);
+    assert_eq!(it.plan_first(true).action, PlannedReset::Reset);
     it.holders[0].holders[0].uid = Reading::Value(0);
-    let target = it.first(true);
-    assert_eq!(target.fate, ResetFate::Blocked);
-    assert_eq!(told(&target), [(Some(4711), Unblock::Person), SENSOR]);
+    let target = it.plan_first(true);
+    assert_eq!(target.action, PlannedReset::Blocked);
+    assert_eq!(remedies(&target), [(Some(4711), Unblocker::Person), SENSOR]);
     assert_eq!(
         target.blockers[0].what,
         "alice's nvidia-smi (pid 4711): it is resetting a GPU: try again when it has ended"
     );
     it.holders[0].holders[0].command = Reading::Value("nvidia-smi --loop=1".into());
-    assert_eq!(it.first(true).fate, ResetFate::Reset);
+    assert_eq!(it.plan_first(true).action, PlannedReset::Reset);
 }
 
 #[test]
-fn who_has_only_files_open_that_all_gpus_share_is_not_in_the_way() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn shared_files_do_not_block() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "nvtop");
     it.holders[0].holders[0].holds_this_device = false;
-    assert_eq!(told(&it.first(false)), [SENSOR]);
+    assert_eq!(remedies(&it.plan_first(false)), [SENSOR]);
     it.holders[0].holders[0].listed = true;
-    assert_eq!(it.first(false).fate, ResetFate::Blocked);
+    assert_eq!(it.plan_first(false).action, PlannedReset::Blocked);
 }
 
 #[test]
-fn a_pid_that_is_another_process_by_now_is_nothing_that_force_ends() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn reused_pid_is_not_ended() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "python");
     if let Some(other) = it.crowd.get_mut(&4711) {
-        other.kin.key.start_ticks = 8;
+        other.lineage.key.start_ticks = 8;
     }
-    assert_eq!(told(&it.first(true))[0], (Some(4711), Unblock::Person));
+    assert_eq!(
+        remedies(&it.plan_first(true))[0],
+        (Some(4711), Unblocker::Person)
+    );
     it.holders[0].holders[0].start_ticks = Reading::Failed("no such process".into());
-    let target = it.first(true);
-    assert_eq!(told(&target)[0], (None, Unblock::Person));
-    assert_eq!(target.fate, ResetFate::Blocked);
+    let target = it.plan_first(true);
+    assert_eq!(remedies(&target)[0], (None, Unblocker::Person));
+    assert_eq!(target.action, PlannedReset::Blocked);
 }
 
 #[test]
-fn the_own_sensor_and_persistence_are_the_daemons_and_mig_is_a_persons() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn daemon_removes_sensor_and_persistence_mode() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 901, "gpukilld: GPU 0");
     it.holders[0].holders[0].parent = Reading::Value(DAEMON);
     it.hold(0, 601, "nvidia-persiste");
     it.snapshot.devices[0].vitals.persistence = Reading::Value(true);
-    let target = it.first(false);
-    assert_eq!(target.fate, ResetFate::Reset);
+    let target = it.plan_first(false);
+    assert_eq!(target.action, PlannedReset::Reset);
     assert_eq!(
-        told(&target),
-        [(Some(601), Unblock::Daemon), SENSOR, SENSOR]
+        remedies(&target),
+        [(Some(601), Unblocker::Daemon), SENSOR, SENSOR]
     );
     it.snapshot.devices[0].vitals.mig = Reading::Value(true);
-    assert_eq!(it.first(true).fate, ResetFate::Blocked);
+    assert_eq!(it.plan_first(true).action, PlannedReset::Blocked);
 }
 
 #[test]
-fn a_driver_that_somebody_had_let_go_of_is_theirs_to_take_again() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
-    it.snapshot.backends = vec![backend(BackendState::Quiesced(Timestamp(9)))];
-    assert_eq!(it.first(true).fate, ResetFate::Blocked);
+fn quiesced_driver_needs_a_person() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
+    it.snapshot.backends = vec![nvidia_backend(BackendState::Quiesced(Timestamp(9)))];
+    assert_eq!(it.plan_first(true).action, PlannedReset::Blocked);
 }
 
 #[test]
-fn a_hive_is_reset_as_a_whole_and_so_its_holders_are_all_in_the_way() {
-    let mut it = Box::new(&[Vendor::Amd, Vendor::Amd, Vendor::Amd]);
+fn holders_of_the_whole_hive_block() {
+    let mut it = GpuTestHost::new(&[Vendor::Amd, Vendor::Amd, Vendor::Amd]);
     for index in [0, 1] {
         it.hives
             .insert(DeviceId(format!("GPU-{index}")), "77".into());
     }
     it.hold(1, 4711, "python");
     it.hold(2, 4712, "python");
-    let target = it.first(false);
+    let target = it.plan_first(false);
     assert_eq!(target.peers, [1]);
-    assert_eq!(told(&target), [(Some(4711), Unblock::Force)]);
+    assert_eq!(remedies(&target), [(Some(4711), Unblocker::Force)]);
 }
 
 #[test]
-fn what_cannot_be_reset_is_unsupported_whoever_holds_it() {
-    let unsupported = |change: &dyn Fn(&mut Box), vendor| {
-        let mut it = Box::new(&[vendor]);
+fn unsupported_devices() {
+    let unsupported = |change: &dyn Fn(&mut GpuTestHost), vendor| {
+        let mut it = GpuTestHost::new(&[vendor]);
         it.hold(0, 4711, "python");
         change(&mut it);
-        let target = it.first(true);
+        let target = it.plan_first(true);
         assert_eq!(target.blockers, Vec::<Blocker>::new());
-        matches!(target.fate, ResetFate::Unsupported(_))
+        matches!(target.action, PlannedReset::Unsupported(_))
     };
     for vendor in [Vendor::Intel, Vendor::Apple, Vendor::Other] {
         assert!(unsupported(&|_| {}, vendor), "{vendor:?}");
@@ -196,45 +199,48 @@ fn what_cannot_be_reset_is_unsupported_whoever_holds_it() {
         &|it| it.snapshot.devices[0].vitals.recovery_action = reboot.clone(),
         Vendor::Nvidia
     ));
-    assert!(unsupported(&|it| lose(it, Some(79)), Vendor::Nvidia));
+    assert!(unsupported(&|it| mark_lost(it, Some(79)), Vendor::Nvidia));
 }
 
 #[test]
-fn a_gpu_that_the_helper_cannot_reset_is_unsupported_and_its_holders_are_named() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn helper_refusal_is_unsupported() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "python");
     let id = DeviceId("GPU-0".into());
     let why = || "there is none".to_owned();
     for check in [HelperCheck::NoAnswer(why()), HelperCheck::Refused(why())] {
         it.checks.insert(id.clone(), check);
         for force in [false, true] {
-            let target = it.first(force);
-            assert_eq!(target.fate, ResetFate::Unsupported(why()));
-            assert_eq!(told(&target), [(Some(4711), Unblock::Force), SENSOR]);
+            let target = it.plan_first(force);
+            assert_eq!(target.action, PlannedReset::Unsupported(why()));
+            assert_eq!(remedies(&target), [(Some(4711), Unblocker::Force), SENSOR]);
         }
         assert_eq!(
-            refused(&it.plan(true).expect("a plan")),
-            Success::Unsupported
+            refused_completion(&it.plan(true).expect("a plan")),
+            ResetCompletion::Unsupported
         );
     }
-    // One that was not asked about is not reset.
+    // A device without a check is not reset.
     it.checks.clear();
-    assert!(matches!(it.first(true).fate, ResetFate::Unsupported(_)));
+    assert!(matches!(
+        it.plan_first(true).action,
+        PlannedReset::Unsupported(_)
+    ));
 }
 
 #[test]
-fn a_helper_that_is_at_another_reset_stands_in_the_way_and_nobody_is_ended() {
-    let mut it = Box::new(&[Vendor::Amd]);
+fn busy_helper_blocks() {
+    let mut it = GpuTestHost::new(&[Vendor::Amd]);
     it.hold(0, 4711, "python");
     let busy = HelperCheck::Busy("an earlier reset goes on".into());
     it.checks.insert(DeviceId("GPU-0".into()), busy);
-    let target = it.first(true);
-    assert_eq!(target.fate, ResetFate::Blocked);
-    assert!(told(&target).contains(&(None, Unblock::Person)));
+    let target = it.plan_first(true);
+    assert_eq!(target.action, PlannedReset::Blocked);
+    assert!(remedies(&target).contains(&(None, Unblocker::Person)));
 }
 
-/// The driver cannot reach the first device; its last error was this.
-fn lose(it: &mut Box, xid: Option<u64>) {
+/// Marks the first device as unreachable, with this last XID.
+fn mark_lost(it: &mut GpuTestHost, xid: Option<u64>) {
     let device = &mut it.snapshot.devices[0];
     device.lost = Some(Loss {
         since: Timestamp(1),
@@ -250,63 +256,69 @@ fn lose(it: &mut Box, xid: Option<u64>) {
 }
 
 #[test]
-fn a_gpu_that_is_lost_otherwise_can_be_tried() {
+fn lost_gpu_can_be_tried() {
     for xid in [None, Some(48)] {
-        let mut it = Box::new(&[Vendor::Nvidia]);
-        lose(&mut it, xid);
-        assert_eq!(it.first(false).fate, ResetFate::Reset);
+        let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
+        mark_lost(&mut it, xid);
+        assert_eq!(it.plan_first(false).action, PlannedReset::Reset);
     }
 }
 
 #[test]
-fn a_gpu_whose_holders_are_not_known_yet_is_not_reset() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn unknown_holders_block() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.holders.clear();
-    assert_eq!(it.first(true).fate, ResetFate::Blocked);
+    assert_eq!(it.plan_first(true).action, PlannedReset::Blocked);
 }
 
 #[test]
-fn of_very_many_holders_those_that_force_does_not_end_are_told_first() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn blockers_for_a_person_come_first() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     for pid in 5_000..5_100 {
         it.hold(0, pid, "python");
     }
     it.hold(0, 9_000, "Xorg");
-    let target = it.first(true);
-    assert_eq!(told(&target)[0], (Some(9_000), Unblock::Person));
+    let target = it.plan_first(true);
+    assert_eq!(remedies(&target)[0], (Some(9_000), Unblocker::Person));
     assert_eq!(target.blockers.len(), 66);
-    assert_eq!(target.fate, ResetFate::Blocked);
+    assert_eq!(target.action, PlannedReset::Blocked);
 }
 
 #[test]
-fn whether_a_gpu_answers_is_told_by_fresh_readings_alone() {
-    let mut it = Box::new(&[Vendor::Nvidia]);
+fn response_needs_fresh_readings() {
+    let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     let id = DeviceId("GPU-0".into());
-    let stands = |it: &Box| standing(&id, Vendor::Nvidia, &it.snapshot);
-    assert!(matches!(stands(&it), Standing::Unread(_)));
-    it.snapshot.backends = vec![backend(BackendState::Ready)];
-    assert_eq!(stands(&it), Standing::Well);
-    let device = |it: &mut Box, action| {
+    let stands = |it: &GpuTestHost| check_response(&id, Vendor::Nvidia, &it.snapshot);
+    assert!(matches!(stands(&it), ResetResponse::NotRead(_)));
+    it.snapshot.backends = vec![nvidia_backend(BackendState::Ready)];
+    assert_eq!(stands(&it), ResetResponse::Healthy);
+    let device = |it: &mut GpuTestHost, action| {
         it.snapshot.devices[0].vitals.recovery_action = Reading::Value(action);
     };
     device(&mut it, RecoveryAction::Reset);
-    assert_eq!(stands(&it), Standing::Advised("reset".into()));
+    assert_eq!(stands(&it), ResetResponse::Advised("reset".into()));
     device(&mut it, RecoveryAction::None);
     it.snapshot.devices[0].memory_used = Reading::Stale(Bytes(0), 3);
-    assert!(matches!(stands(&it), Standing::Unread(_)));
+    assert!(matches!(stands(&it), ResetResponse::NotRead(_)));
     it.snapshot.devices[0].memory_used = Reading::Failed("unknown error".into());
-    assert_eq!(stands(&it), Standing::Silent("unknown error".into()));
-    lose(&mut it, None);
-    assert_eq!(stands(&it), Standing::Silent("GPU_IS_LOST".into()));
+    assert_eq!(
+        stands(&it),
+        ResetResponse::Unreachable("unknown error".into())
+    );
+    mark_lost(&mut it, None);
+    assert_eq!(
+        stands(&it),
+        ResetResponse::Unreachable("GPU_IS_LOST".into())
+    );
     it.snapshot.devices.clear();
-    assert!(matches!(stands(&it), Standing::Silent(_)));
-    it.snapshot.backends = vec![backend(BackendState::Quiesced(Timestamp(9)))];
-    assert!(matches!(stands(&it), Standing::Unread(_)));
+    assert!(matches!(stands(&it), ResetResponse::Unreachable(_)));
+    it.snapshot.backends = vec![nvidia_backend(BackendState::Quiesced(Timestamp(9)))];
+    assert!(matches!(stands(&it), ResetResponse::NotRead(_)));
 }
 
 #[test]
-fn a_reset_is_as_good_as_its_worst_part() {
-    let report = |endings: Vec<ResetEnding>| ResetReport {
+fn worst_outcome_decides() {
+    let report = |endings: Vec<ResetResult>| ResetReport {
         version: 1,
         stage: Stage::Done,
         outcomes: endings
@@ -315,38 +327,51 @@ fn a_reset_is_as_good_as_its_worst_part() {
                 device: DeviceId("GPU-0".into()),
                 index: 0,
                 ended: None,
-                ending,
+                result: ending,
                 note: None,
             })
             .collect(),
         unrecorded: None,
     };
     let why = || "x".to_owned();
-    let reset = || ResetEnding::Reset(1);
-    let unsupported = || ResetEnding::Unsupported(why());
+    let reset = || ResetResult::Reset(1);
+    let unsupported = || ResetResult::Unsupported(why());
     for (endings, expected) in [
-        (vec![reset(), reset()], Success::All),
-        (vec![reset(), unsupported()], Success::Part),
+        (vec![reset(), reset()], ResetCompletion::All),
+        (vec![reset(), unsupported()], ResetCompletion::Partial),
         (
-            vec![ResetEnding::Unreachable(why()), reset()],
-            Success::Part,
+            vec![ResetResult::Unreachable(why()), reset()],
+            ResetCompletion::Partial,
         ),
-        (vec![unsupported(), unsupported()], Success::Unsupported),
         (
-            vec![unsupported(), ResetEnding::Failed(why())],
-            Success::Failed,
+            vec![unsupported(), unsupported()],
+            ResetCompletion::Unsupported,
         ),
-        (vec![ResetEnding::Blocked(Vec::new())], Success::Failed),
-        (Vec::new(), Success::Failed),
+        (
+            vec![unsupported(), ResetResult::Failed(why())],
+            ResetCompletion::Failed,
+        ),
+        (
+            vec![ResetResult::Blocked(Vec::new())],
+            ResetCompletion::Failed,
+        ),
+        (Vec::new(), ResetCompletion::Failed),
     ] {
-        assert_eq!(success(&report(endings.clone())), expected, "{endings:?}");
+        assert_eq!(
+            completion(&report(endings.clone())),
+            expected,
+            "{endings:?}"
+        );
     }
-    let mut it = Box::new(&[Vendor::Intel]);
+    let mut it = GpuTestHost::new(&[Vendor::Intel]);
     assert_eq!(
-        refused(&it.plan(false).expect("a plan")),
-        Success::Unsupported
+        refused_completion(&it.plan(false).expect("a plan")),
+        ResetCompletion::Unsupported
     );
-    it = Box::new(&[Vendor::Intel, Vendor::Nvidia]);
+    it = GpuTestHost::new(&[Vendor::Intel, Vendor::Nvidia]);
     it.hold(1, 4711, "python");
-    assert_eq!(refused(&it.plan(false).expect("a plan")), Success::Failed);
+    assert_eq!(
+        refused_completion(&it.plan(false).expect("a plan")),
+        ResetCompletion::Failed
+    );
 }

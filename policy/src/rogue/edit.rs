@@ -1,52 +1,56 @@
-//! Changes the text of `rogue.toml`, and keeps its comments, its order and its form. What
-//! it becomes is read before it is given out: no change makes rules that are not right.
+//! Edits the text of `rogue.toml` and keeps its comments, order and formatting. The
+//! result is validated before it is returned: no edit produces invalid rules.
 
 use super::read::{self, KEYS};
-use crate::document::{Text, existing_table, list, remove_key, set_value, table, typed};
+use crate::document::{
+    EditedDocument, ensure_table, existing_table, list, remove_key, set_value, typed_value,
+};
 use gpukill_proto::guard::edit;
-use gpukill_proto::rogue::{AllowBy, RogueEdit};
-use gpukill_proto::settings::{Key, Mistake, nearest};
+use gpukill_proto::rogue::{AllowKind, RogueEdit};
+use gpukill_proto::settings::{Key, SettingMistake, closest_name};
 use gpukill_proto::units::Timestamp;
 use toml_edit::{Array, DocumentMut, Item, Value};
 
-/// Why these rules were not changed.
-pub type EditError = edit::EditError<Mistake>;
+/// Why the rules were not changed.
+pub type EditError = edit::EditError<SettingMistake>;
 
-/// What a file begins with when there was none.
-const HEADER: &str = "# What gpukill takes for a rogue on a GPU. Every key, and what holds where it is not\n\
-    # said: gpukillctl rogue reference. What is wrong here: gpukillctl rogue check FILE.\n\n";
+/// The beginning of a new file.
+const HEADER: &str = "# Rules for suspicious GPU processes. All keys and their defaults:\n\
+    # gpukillctl rogue reference. To find mistakes: gpukillctl rogue check FILE.\n\n";
 
 const PATTERNS: &str = "patterns";
 const METADATA: &str = "metadata";
 const LAST_MODIFIED: &str = "last_modified";
 
-/// What a text of rules becomes by a change at this moment, which is written into it. One
-/// that changes nothing else leaves the text as it is. A file that is not there is an
-/// empty text.
+/// Returns the text after an edit. The time of the edit is written into the text; an
+/// edit without effect leaves the text unchanged. A missing file counts as an empty
+/// text.
 ///
 /// # Errors
-/// The text has mistakes, would have some, says so already, or what is to be removed is
-/// not there.
+/// The text has mistakes or would have some, the entry exists already, or the entry to
+/// remove does not exist.
 pub fn edit(text: &str, edit: &RogueEdit, now: Timestamp) -> Result<String, EditError> {
     let after = match edit {
-        RogueEdit::Replace(new) => checked(new.clone())?,
+        RogueEdit::Replace(new) => validated(new.clone())?,
         RogueEdit::SetKey { .. } | RogueEdit::Allow(..) | RogueEdit::Disallow(..) => {
-            read::read(text).map_err(EditError::Broken)?;
-            let mut text = opened(text)?;
-            change(&mut text.document, edit)?;
-            text.written(HEADER)
+            read::read(text).map_err(EditError::AlreadyInvalid)?;
+            let mut text = open_document(text)?;
+            apply_edit(&mut text.document, edit)?;
+            text.render(HEADER)
         }
     };
     let before = last_modified(text);
     let is_same = |after: &str| after == text;
-    let as_before = before.map(|before| stamped(&after, before)).transpose()?;
+    let as_before = before
+        .map(|before| with_last_modified(&after, before))
+        .transpose()?;
     if is_same(&after) || as_before.as_deref().is_some_and(is_same) {
         return Ok(text.to_owned());
     }
-    checked(stamped(&after, now.to_rfc3339().into())?)
+    validated(with_last_modified(&after, now.to_rfc3339().into())?)
 }
 
-fn change(document: &mut DocumentMut, edit: &RogueEdit) -> Result<(), EditError> {
+fn apply_edit(document: &mut DocumentMut, edit: &RogueEdit) -> Result<(), EditError> {
     match edit {
         RogueEdit::SetKey { path, value } => set_key(document, path, value),
         RogueEdit::Allow(by, what) => allow(document, *by, what),
@@ -55,58 +59,58 @@ fn change(document: &mut DocumentMut, edit: &RogueEdit) -> Result<(), EditError>
     }
 }
 
-/// What is read without mistakes is TOML.
-fn opened(text: &str) -> Result<Text<'_>, EditError> {
-    Text::open(text).ok_or_else(|| EditError::Broken(Vec::new()))
+/// A text that was read without mistakes is TOML.
+fn open_document(text: &str) -> Result<EditedDocument<'_>, EditError> {
+    EditedDocument::parse(text).ok_or_else(|| EditError::AlreadyInvalid(Vec::new()))
 }
 
-/// A text, if nothing is wrong with it.
-fn checked(text: String) -> Result<String, EditError> {
+/// Returns the text if it has no mistakes.
+fn validated(text: String) -> Result<String, EditError> {
     match read::read(&text) {
         Ok(_) => Ok(text),
         Err(mistakes) => Err(EditError::Refused(mistakes)),
     }
 }
 
-/// When a text says that it was changed last.
+/// The time of the last change that a text states.
 fn last_modified(text: &str) -> Option<Value> {
-    let mut text = Text::open(text)?;
+    let mut text = EditedDocument::parse(text)?;
     let metadata = existing_table(&mut text.document, METADATA)?;
     let mut moment = metadata.get(LAST_MODIFIED)?.as_value()?.clone();
     moment.decor_mut().clear();
     Some(moment)
 }
 
-/// The same text, which says that it was changed then.
-fn stamped(text: &str, moment: Value) -> Result<String, EditError> {
-    let mut text = opened(text)?;
-    let metadata = table(&mut text.document, METADATA).ok_or_else(not_read)?;
+/// The same text with this time of the last change.
+fn with_last_modified(text: &str, moment: Value) -> Result<String, EditError> {
+    let mut text = open_document(text)?;
+    let metadata = ensure_table(&mut text.document, METADATA).ok_or_else(unexpected_form)?;
     if !metadata.contains_key("version") {
         set_value(metadata, "version", "1".into());
     }
     set_value(metadata, LAST_MODIFIED, moment);
-    Ok(text.written(HEADER))
+    Ok(text.render(HEADER))
 }
 
-/// What was read without mistakes has tables and lists where they belong.
-fn not_read() -> EditError {
-    EditError::Broken(Vec::new())
+/// A text that was read without mistakes has tables and lists in their places.
+fn unexpected_form() -> EditError {
+    EditError::AlreadyInvalid(Vec::new())
 }
 
-/// The section and the name of a key, as typed: `detection.max_sent_gb`, or the name alone
-/// where no other key is called so.
-fn key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
+/// The section and the name of a typed key: `detection.max_sent_gb`, or a unique name
+/// alone.
+fn find_key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
     let is_meant = |path: &str, name: &str| typed == path || typed == name;
     let found = KEYS.iter().find(|key| is_meant(&key.path(), key.name));
     if let Some(key) = found {
         return Ok((key.section, key.name));
     }
     let paths: Vec<String> = KEYS.iter().map(Key::path).collect();
-    let near = nearest(typed, paths.iter().map(String::as_str));
-    // Of a name in a section that has none of it, its own section is said.
+    let near = closest_name(typed, paths.iter().map(String::as_str));
+    // For a known name in the wrong section, the right section is suggested.
     let typed_name = typed.rsplit('.').next().unwrap_or(typed);
     let near_name = || {
-        let near = nearest(typed_name, KEYS.iter().map(|key| key.name))?;
+        let near = closest_name(typed_name, KEYS.iter().map(|key| key.name))?;
         KEYS.iter().find(|key| key.name == near).map(Key::path)
     };
     Err(EditError::NoSuch {
@@ -116,7 +120,7 @@ fn key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
 }
 
 fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), EditError> {
-    let (section, name) = key(path)?;
+    let (section, name) = find_key(path)?;
     if value.is_empty() {
         let table = existing_table(document, section);
         return match table.is_some_and(|table| remove_key(table, name)) {
@@ -129,21 +133,25 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
     }
     let is_right = |value: &Value| {
         let text = format!("[{section}]\n{name} = {value}\n");
-        // What is wrong with the whole has no line.
-        let is_whole = |mistake: &Mistake| mistake.line.is_none();
+        // A mistake without a line concerns the whole file.
+        let is_whole = |mistake: &SettingMistake| mistake.line.is_none();
         read::read(&text).map_or_else(|all| all.iter().all(is_whole), |_| true)
     };
-    let value = match typed::value(value, is_right) {
+    let value = match typed_value::parse_typed(value, is_right) {
         right if is_right(&right) => right,
-        wrong => items(value, is_right).unwrap_or(wrong),
+        wrong => parse_list_items(value, is_right).unwrap_or(wrong),
     };
-    set_value(table(document, section).ok_or_else(not_read)?, name, value);
+    set_value(
+        ensure_table(document, section).ok_or_else(unexpected_form)?,
+        name,
+        value,
+    );
     Ok(())
 }
 
-/// What was typed for a list of which an item is wrong: then that item is complained of,
-/// and not that it is no list. `None` where the key has no list.
-fn items(typed: &str, is_right: impl Fn(&Value) -> bool) -> Option<Value> {
+/// Parses a typed list with an invalid item, so that the error names the item and not
+/// the list. `None` where the key takes no list.
+fn parse_list_items(typed: &str, is_right: impl Fn(&Value) -> bool) -> Option<Value> {
     if !is_right(&Array::new().into()) {
         return None;
     }
@@ -159,16 +167,16 @@ fn items(typed: &str, is_right: impl Fn(&Value) -> bool) -> Option<Value> {
     Some(items.collect::<Array>().into())
 }
 
-fn allow(document: &mut DocumentMut, by: AllowBy, what: &str) -> Result<(), EditError> {
-    if allowed(document, by).iter().any(|it| it == what) {
+fn allow(document: &mut DocumentMut, by: AllowKind, what: &str) -> Result<(), EditError> {
+    if allow_list(document, by).iter().any(|it| it == what) {
         return Err(EditError::Already(format!(
             "{} {what:?} is allowed",
             by.name()
         )));
     }
-    let patterns = table(document, PATTERNS).ok_or_else(not_read)?;
+    let patterns = ensure_table(document, PATTERNS).ok_or_else(unexpected_form)?;
     match patterns.get_mut(by.key()) {
-        Some(item) => list::push(item.as_array_mut().ok_or_else(not_read)?, what),
+        Some(item) => list::push(item.as_array_mut().ok_or_else(unexpected_form)?, what),
         None => {
             let list = Array::from_iter([what]);
             patterns.insert(by.key(), Item::Value(list.into()));
@@ -177,25 +185,25 @@ fn allow(document: &mut DocumentMut, by: AllowBy, what: &str) -> Result<(), Edit
     Ok(())
 }
 
-fn disallow(document: &mut DocumentMut, by: AllowBy, what: &str) -> Result<(), EditError> {
-    let allowed = allowed(document, by);
+fn disallow(document: &mut DocumentMut, by: AllowKind, what: &str) -> Result<(), EditError> {
+    let allowed = allow_list(document, by);
     let list = existing_table(document, PATTERNS).and_then(|it| it.get_mut(by.key()));
     let list = list.and_then(Item::as_array_mut);
     match list.is_some_and(|list| list::remove(list, what)) {
         true => Ok(()),
         false => Err(EditError::NoSuch {
             what: format!("allowed {} {what:?}", by.name()),
-            near: nearest(what, allowed.iter().map(String::as_str)).map(str::to_owned),
+            near: closest_name(what, allowed.iter().map(String::as_str)).map(str::to_owned),
         }),
     }
 }
 
-/// Who is allowed in this way.
-fn allowed(document: &mut DocumentMut, by: AllowBy) -> Vec<String> {
+/// The entries of this list.
+fn allow_list(document: &mut DocumentMut, by: AllowKind) -> Vec<String> {
     let list = existing_table(document, PATTERNS).and_then(|it| it.get(by.key()));
     let list = list.and_then(Item::as_array);
     list.map_or_else(Vec::new, |list| {
-        list::texts(list).map(str::to_owned).collect()
+        list::strings(list).map(str::to_owned).collect()
     })
 }
 

@@ -1,58 +1,58 @@
-//! Rules on rogues from and to JSON: what was exported, and what gpu-kill exports, whose
-//! files say some things otherwise and some that mean nothing here.
+//! Converts rogue rules from and to JSON: our own export, and the export of gpu-kill,
+//! which states some things differently and some that do not apply here.
 
 use super::read;
-use crate::document::json::{json_of, nulls, text_of};
-use crate::guard::import::Imported;
-use gpukill_proto::settings::Mistake;
+use crate::document::json::{list_nulls, to_json_value, to_toml_text};
+use crate::guard::import::ImportedRules;
+use gpukill_proto::settings::SettingMistake;
 use serde_json::{Map, Value, json};
 
-/// The most mistakes that are told.
-const MOST_MISTAKES: usize = 100;
+/// Maximum number of reported mistakes.
+const MAX_MISTAKES: usize = 100;
 
-/// Rules as JSON has them.
+/// Converts rules from JSON.
 ///
 /// # Errors
-/// Every mistake in them, by the path of its keys.
-pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
-    let nulls = nulls(json, MOST_MISTAKES).into_iter();
-    let nulls = nulls.map(|null| Mistake {
+/// Every mistake, by the path of its keys.
+pub fn from_json(json: &Value) -> Result<ImportedRules, Vec<SettingMistake>> {
+    let nulls = list_nulls(json, MAX_MISTAKES).into_iter();
+    let nulls = nulls.map(|null| SettingMistake {
         line: None,
         what: format!("{}: {null}; leave it out", null.path),
     });
-    let nulls: Vec<Mistake> = nulls.collect();
+    let nulls: Vec<SettingMistake> = nulls.collect();
     if !nulls.is_empty() {
         return Err(nulls);
     }
     let mut json = json.clone();
     let notices = translate(&mut json);
-    let text = text_of(json, ["detection", "patterns", "scoring", "metadata"]);
+    let text = to_toml_text(json, ["detection", "patterns", "scoring", "metadata"]);
     match read::read(&text) {
-        Ok(_) => Ok(Imported { text, notices }),
-        Err(mistakes) => Err(mistakes.into_iter().map(without_its_line).collect()),
+        Ok(_) => Ok(ImportedRules { text, notices }),
+        Err(mistakes) => Err(mistakes.into_iter().map(without_line).collect()),
     }
 }
 
-/// Nobody has seen the lines of a text that was made of another.
-fn without_its_line(mistake: Mistake) -> Mistake {
-    Mistake {
+/// The lines of a converted text are unknown to the person.
+fn without_line(mistake: SettingMistake) -> SettingMistake {
+    SettingMistake {
         line: None,
         ..mistake
     }
 }
 
-/// Rules as JSON.
+/// Converts rules to JSON.
 ///
 /// # Errors
-/// Every mistake in them.
-pub fn to_json(text: &str) -> Result<Value, Vec<Mistake>> {
+/// Every mistake in the rules.
+pub fn to_json(text: &str) -> Result<Value, Vec<SettingMistake>> {
     read::read(text)?;
-    // What is read without mistakes is TOML.
+    // A text that was read without mistakes is TOML.
     let table = text.parse::<toml::Table>().unwrap_or_default();
-    Ok(json_of(toml::Value::Table(table)))
+    Ok(to_json_value(toml::Value::Table(table)))
 }
 
-/// gpu-kill's switches, and the weight that turns a threat off here.
+/// The switches of gpu-kill, and the weight that disables the same threat here.
 const SWITCHES: [(&str, &str); 4] = [
     ("crypto_miners", "crypto_miner"),
     ("suspicious_processes", "suspicious_process"),
@@ -60,7 +60,8 @@ const SWITCHES: [(&str, &str); 4] = [
     ("data_exfiltrators", "data_exfiltrator"),
 ];
 
-/// Says everything as our rules do, and tells what means nothing here, or something else.
+/// Translates keys of gpu-kill, and returns a notice for each that does not apply here
+/// or has another meaning.
 fn translate(json: &mut Value) -> Vec<String> {
     let mut notices = Vec::new();
     let Value::Object(file) = json else {
@@ -68,16 +69,16 @@ fn translate(json: &mut Value) -> Vec<String> {
     };
     if file.get("alerts").is_some_and(Value::is_object) {
         file.remove("alerts");
-        let what = "alerts mean nothing here: whoever may be a rogue is in list, in status and \
-            in the journal";
+        let what = "alerts do not apply here: suspicious processes are in list, in status and in \
+                    the journal";
         notices.push(what.to_owned());
     }
-    switches(file, &mut notices);
-    patterns(file, &mut notices);
+    translate_switches(file, &mut notices);
+    remove_custom_patterns(file, &mut notices);
     if let Some(metadata) = table(file, "metadata") {
         for name in ["created_at", "description"] {
             if metadata.remove(name).is_some() {
-                notices.push(format!("metadata.{name} means nothing here"));
+                notices.push(format!("metadata.{name} does not apply here"));
             }
         }
     }
@@ -88,8 +89,8 @@ fn table<'a>(file: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map
     file.get_mut(name).and_then(Value::as_object_mut)
 }
 
-/// What was not looked for weighs nothing.
-fn switches(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
+/// A disabled detection becomes the weight 0.
+fn translate_switches(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let Some(detection) = table(file, "detection") else {
         return;
     };
@@ -99,7 +100,7 @@ fn switches(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let (known, rest): (Map<String, Value>, Map<String, Value>) = switches
         .into_iter()
         .partition(|(name, on)| SWITCHES.iter().any(|it| it.0 == name) && on.is_boolean());
-    // What is unknown stays, and is a mistake.
+    // An unknown switch stays, and is a mistake.
     match rest.is_empty() {
         true => detection.remove("enabled_detections"),
         false => detection.insert("enabled_detections".to_owned(), rest.into()),
@@ -123,8 +124,8 @@ fn switches(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     }
 }
 
-/// Patterns that match a part of something have no place here.
-fn patterns(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
+/// Removes patterns that match a part of a text; they do not apply here.
+fn remove_custom_patterns(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let Some(patterns) = table(file, "patterns") else {
         return;
     };
@@ -135,8 +136,8 @@ fn patterns(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let names: Vec<&str> = names.collect();
     if !custom.is_empty() {
         notices.push(format!(
-            "patterns.custom_patterns mean nothing here ({}): whole names and whole arguments are \
-             looked for",
+            "patterns.custom_patterns do not apply here ({}): only whole names and whole \
+            arguments match",
             names.join(", ")
         ));
     }
@@ -148,38 +149,38 @@ mod tests {
     use super::*;
     use gpukill_proto::rogue::Share;
 
-    /// What gpu-kill writes of its defaults, with a pattern of somebody's own.
+    /// The default configuration that gpu-kill writes, with a custom pattern.
     const THEIRS: &str = include_str!("import/theirs.json");
 
-    fn theirs() -> Value {
+    fn gpu_kill_export() -> Value {
         serde_json::from_str(THEIRS).unwrap()
     }
 
     #[test]
-    fn what_gpu_kill_exports_is_taken_and_what_means_nothing_is_told() {
-        let imported = from_json(&theirs()).unwrap();
+    fn gpu_kill_export_is_imported_with_notices() {
+        let imported = from_json(&gpu_kill_export()).unwrap();
         let expected = [
-            "alerts mean nothing here: whoever may be a rogue is in list, in status and in the \
-             journal",
+            "alerts do not apply here: suspicious processes are in list, in status and in the \
+            journal",
             "detection.enabled_detections.data_exfiltrators is off: written as \
              scoring.threat_weights.data_exfiltrator = 0",
-            "patterns.custom_patterns mean nothing here (my miner): whole names and whole \
-             arguments are looked for",
-            "metadata.created_at means nothing here",
-            "metadata.description means nothing here",
+            "patterns.custom_patterns do not apply here (my miner): only whole names and whole \
+             arguments match",
+            "metadata.created_at does not apply here",
+            "metadata.description does not apply here",
         ];
         assert_eq!(imported.notices, expected);
         let rules = read::read(&imported.text).unwrap();
         assert_eq!(rules.weights.map(Share::get), [800, 600, 300, 0]);
-        assert_eq!(rules.detection.min_confidence, Share::thousandths(700));
+        assert_eq!(rules.detection.min_confidence, Share::from_thousandths(700));
         assert_eq!(rules.patterns.miners.len(), 10);
         assert_eq!(rules.allowed.len(), 8);
     }
 
     #[test]
-    fn json_is_the_same_again() {
+    fn json_round_trip() {
         for text in [
-            imported(&theirs()).as_str(),
+            imported(&gpu_kill_export()).as_str(),
             &read::print_defaults(),
             "[patterns]\nuser_whitelist = ['a']\n[metadata]\nlast_modified = 2026-11-22T17:40:00Z\n",
         ] {
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_tomls_own_is_a_text() {
+    fn toml_dates_become_strings() {
         let json = to_json("[metadata]\nlast_modified = 2026-11-22T17:40:00Z\n").unwrap();
         let expected = json!({"metadata": {"last_modified": "2026-11-22T17:40:00Z"}});
         assert_eq!(json, expected);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_by_its_keys() {
+    fn mistakes_name_their_keys() {
         let json = json!({
             "detection": {"max_utilization_pct": 101, "enabled_detections": {"miners": true}},
             "patterns": {"custom_patterns": 3, "pool_ports": ["x"]},

@@ -1,39 +1,42 @@
 //! Reads the admin's file `rogue.toml`. Every mistake is found at once, each with its
-//! line; nothing unknown or wrong ever becomes a silent default. The names of what
-//! gpu-kill had are kept, but not its lists: `cuda` is no sign of a miner, and a process
-//! that calls itself `python` no honest one.
+//! line; an unknown or wrong key never becomes a silent default. The key names of
+//! gpu-kill are kept, but not its lists: `cuda` does not indicate a miner, and a
+//! process that calls itself `python` is not necessarily honest.
 
-use super::rules::{Allowed, AllowedBy, Rules};
+use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use gpukill_proto::rogue::Share;
 use gpukill_proto::settings::value::{number, text};
-use gpukill_proto::settings::{self, Key, Mistake};
+use gpukill_proto::settings::{self, Key, SettingMistake};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 use toml::Value;
 
-/// The largest file, in bytes.
-pub const LARGEST: usize = 1 << 20;
+/// Maximum size of the file, in bytes.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The most entries of one list.
-pub const MOST: usize = 1_000;
+/// Maximum number of entries in a list.
+pub const MAX_LIST_ENTRIES: usize = 1_000;
 
-/// What a text says.
+/// Parses rules.
 ///
 /// # Errors
-/// Every mistake in it, in the order of their lines.
-pub fn read(text: &str) -> Result<Rules, Vec<Mistake>> {
-    if text.len() > LARGEST {
-        return Err(vec![Mistake {
+/// Every mistake, in the order of the lines.
+pub fn read(text: &str) -> Result<RogueRules, Vec<SettingMistake>> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(vec![SettingMistake {
             line: None,
-            what: format!("is {} bytes long: at most {LARGEST} are read", text.len()),
+            what: format!(
+                "is {} bytes long: at most {MAX_FILE_BYTES} are allowed",
+                text.len()
+            ),
         }]);
     }
-    let mut rules = Rules::default();
+    let mut rules = RogueRules::default();
     let mut mistakes = settings::apply_file(KEYS, text, &mut rules);
     if mistakes.is_empty() && !rules.thresholds.is_sorted() {
-        mistakes.push(Mistake {
+        mistakes.push(SettingMistake {
             line: None,
-            what: "scoring.risk_thresholds: low, medium, high and critical rise in this order"
+            what: "scoring.risk_thresholds: low, medium, high and critical must rise in this order"
                 .to_owned(),
         });
     }
@@ -43,7 +46,7 @@ pub fn read(text: &str) -> Result<Rules, Vec<Mistake>> {
     }
 }
 
-/// A commented file of all keys with their defaults.
+/// Returns a commented file of all keys with their defaults.
 #[must_use]
 pub fn print_defaults() -> String {
     settings::print_defaults(KEYS)
@@ -54,8 +57,8 @@ const fn key(
     name: &'static str,
     default: &'static str,
     help: &'static str,
-    set: fn(&mut Rules, &Value) -> Result<(), String>,
-) -> Key<Rules> {
+    set: fn(&mut RogueRules, &Value) -> Result<(), String>,
+) -> Key<RogueRules> {
     Key {
         section,
         name,
@@ -70,15 +73,16 @@ const WEIGHTS: &str = "scoring.threat_weights";
 const THRESHOLDS: &str = "scoring.risk_thresholds";
 
 /// Every key.
-pub const KEYS: &[Key<Rules>] = &[
+pub const KEYS: &[Key<RogueRules>] = &[
     key(
         "detection",
         "max_memory_usage_gb",
         "0",
-        "Who holds more device memory, GiB, all the time is a memory hog; 0: nobody is.",
+        "A process that constantly holds more device memory, in GiB, is a memory hog. 0\n\
+         disables the limit.",
         |rules, value| {
             let gib = decimal(value, 0.0, 1e6)?;
-            rules.detection.max_memory = (gib > 0.0).then(|| bytes(gib));
+            rules.detection.max_memory = (gib > 0.0).then(|| gib_to_bytes(gib));
             Ok(())
         },
     ),
@@ -86,10 +90,11 @@ pub const KEYS: &[Key<Rules>] = &[
         "detection",
         "max_utilization_pct",
         "95",
-        "Who works harder in the mean, for max_duration_hours, may have run away.",
+        "A process with a higher mean utilization for max_duration_hours may be a\n\
+         runaway.",
         |rules, value| {
             let percent = decimal(value, 0.0, 100.0)?;
-            rules.detection.max_utilization = Percent(whole(percent));
+            rules.detection.max_utilization = Percent(round_to_u32(percent));
             Ok(())
         },
     ),
@@ -97,7 +102,8 @@ pub const KEYS: &[Key<Rules>] = &[
         "detection",
         "max_duration_hours",
         "24",
-        "Who holds a device for longer and does nothing, or never stops, is told of.",
+        "A process that holds a device idle for longer, or works for longer without end,\n\
+         is reported.",
         |rules, value| {
             let hours = decimal(value, 0.0, 1e6)?;
             rules.detection.max_duration = Duration::from_secs_f64(hours * 3_600.0);
@@ -108,9 +114,9 @@ pub const KEYS: &[Key<Rules>] = &[
         "detection",
         "max_sent_gb",
         "100",
-        "Who sends more, GiB, out of a network namespace of their own may carry data away.",
+        "A process whose own network namespace sends more, in GiB, may exfiltrate data.",
         |rules, value| {
-            rules.detection.max_sent = bytes(decimal(value, 0.0, 1e9)?);
+            rules.detection.max_sent = gib_to_bytes(decimal(value, 0.0, 1e9)?);
             Ok(())
         },
     ),
@@ -118,7 +124,7 @@ pub const KEYS: &[Key<Rules>] = &[
         "detection",
         "min_confidence_threshold",
         "0.5",
-        "What is less sure is not told: from 0 to 1.",
+        "Verdicts of lower confidence are not reported: from 0 to 1.",
         |rules, value| {
             rules.detection.min_confidence = share(value)?;
             Ok(())
@@ -128,8 +134,8 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "crypto_miner_patterns",
         "[]",
-        "Arguments that miners have and nothing else, besides those that are known: whole\n\
-         words of a command line.",
+        "Arguments that only miners have, in addition to the known ones: whole words of a\n\
+         command line.",
         |rules, value| {
             rules.patterns.arguments = texts(value)?;
             Ok(())
@@ -139,7 +145,7 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "suspicious_process_names",
         "[]",
-        "Names of miners' programs besides those that are known: whole names.",
+        "Names of mining programs in addition to the known ones: whole names.",
         |rules, value| {
             rules.patterns.miners = texts(value)?;
             Ok(())
@@ -159,7 +165,9 @@ pub const KEYS: &[Key<Rules>] = &[
                 hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
             };
             if let Some(wrong) = hashes.iter().find(|hash| !is_one(hash)) {
-                return Err(format!("{wrong:?} is no SHA-256: 64 hexadecimal digits"));
+                return Err(format!(
+                    "{wrong:?} is not a SHA-256: it needs 64 hexadecimal digits"
+                ));
             }
             rules.patterns.sha256 = hashes;
             Ok(())
@@ -169,7 +177,7 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "pool_ports",
         "[]",
-        "Ports of mining pools besides those that are known.",
+        "Ports of mining pools in addition to the known ones.",
         |rules, value| {
             let ports = list(value)?.iter();
             let ports = ports.map(|port| {
@@ -184,10 +192,10 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "user_whitelist",
         "[]",
-        "Users of whom nothing is told.",
+        "Users whose processes are not reported.",
         |rules, value| {
-            allow(rules, value, |user| Allowed {
-                by: AllowedBy::User,
+            add_allow_entries(rules, value, |user| AllowEntry {
+                by: AllowMatch::User,
                 user: Some(user),
             })
         },
@@ -196,70 +204,74 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "process_whitelist",
         "[]",
-        "Processes of which looks are not told, by their whole name, or \"name@user\" for one\n\
-         user's. A process chooses its name: what is nearly a proof is told all the same.",
-        |rules, value| allow(rules, value, |it| of_user(it, AllowedBy::Process)),
+        "Processes that are not reported, by their whole name, or \"name@user\" for one\n\
+         user. A process chooses its name, so near-proof (family A) is reported all the\n\
+         same.",
+        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Process)),
     ),
     key(
         "patterns",
         "executable_whitelist",
         "[]",
-        "Programs of which nothing is told, by their path, or \"path@user\"; not in containers,\n\
-         nor where somebody has a user namespace of their own: any file may lie there.",
+        "Programs that are not reported, by their path, or \"path@user\". Not applied in\n\
+         containers and other user namespaces, where any file may have this path.",
         |rules, value| {
             if let Some(wrong) = texts(value)?.iter().find(|it| !it.starts_with('/')) {
-                return Err(format!("{wrong:?} is no path: it begins with /"));
+                return Err(format!(
+                    "{wrong:?} is not an absolute path: it must begin with /"
+                ));
             }
-            allow(rules, value, |it| of_user(it, AllowedBy::Executable))
+            add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Executable))
         },
     ),
     key(
         "patterns",
         "image_whitelist",
         "[]",
-        "Containers of which nothing is told, by their whole image, or \"image@user\".",
-        |rules, value| allow(rules, value, |it| of_user(it, AllowedBy::Image)),
+        "Containers that are not reported, by their whole image, or \"image@user\".",
+        |rules, value| add_allow_entries(rules, value, |it| parse_entry(it, AllowMatch::Image)),
     ),
     key(
         WEIGHTS,
         "crypto_miner",
         "1.0",
-        "How bad each is, from 0 to 1: a score is confidence times this.",
-        |rules, value| weigh(rules, 0, value),
+        "Weight of each threat, from 0 to 1: the score is the confidence times this\n\
+         weight.",
+        |rules, value| set_weight(rules, 0, value),
     ),
     key(WEIGHTS, "suspicious_process", "0.8", "", |rules, value| {
-        weigh(rules, 1, value)
+        set_weight(rules, 1, value)
     }),
     key(WEIGHTS, "resource_abuser", "0.6", "", |rules, value| {
-        weigh(rules, 2, value)
+        set_weight(rules, 2, value)
     }),
     key(WEIGHTS, "data_exfiltrator", "0.9", "", |rules, value| {
-        weigh(rules, 3, value)
+        set_weight(rules, 3, value)
     }),
     key(
         THRESHOLDS,
         "critical",
         "0.9",
-        "From which score on a risk is called so.",
-        |rules, value| calls(rules, 3, value),
+        "Lowest score of each risk.",
+        |rules, value| set_threshold(rules, 3, value),
     ),
     key(THRESHOLDS, "high", "0.7", "", |rules, value| {
-        calls(rules, 2, value)
+        set_threshold(rules, 2, value)
     }),
     key(THRESHOLDS, "medium", "0.5", "", |rules, value| {
-        calls(rules, 1, value)
+        set_threshold(rules, 1, value)
     }),
     key(THRESHOLDS, "low", "0.3", "", |rules, value| {
-        calls(rules, 0, value)
+        set_threshold(rules, 0, value)
     }),
     key(
         "metadata",
         "version",
         "\"1\"",
-        "Of this shape of a file, and when it was changed last by gpukillctl.",
+        "Version of the file format, and time of the last change by gpukillctl.",
         |_, value| match text(value)?.as_str() {
             "1" | "1.0" | "1.0.0" => Ok(()),
-            other => Err(format!("{other:?} is not known here: \"1\" is")),
+            other => Err(format!("{other:?} is not a known version: use \"1\"")),
         },
     ),
     key(
@@ -274,53 +286,55 @@ pub const KEYS: &[Key<Rules>] = &[
     ),
 ];
 
-fn weigh(rules: &mut Rules, at: usize, value: &Value) -> Result<(), String> {
+fn set_weight(rules: &mut RogueRules, at: usize, value: &Value) -> Result<(), String> {
     rules.weights[at] = share(value)?;
     Ok(())
 }
 
-fn calls(rules: &mut Rules, at: usize, value: &Value) -> Result<(), String> {
+fn set_threshold(rules: &mut RogueRules, at: usize, value: &Value) -> Result<(), String> {
     rules.thresholds[at] = share(value)?;
     Ok(())
 }
 
-/// Takes the place of nothing: several lists are of whom is allowed.
-fn allow(
-    rules: &mut Rules,
+/// Adds entries: several keys contribute to the allow list.
+fn add_allow_entries(
+    rules: &mut RogueRules,
     value: &Value,
-    allowed: impl Fn(String) -> Allowed,
+    allowed: impl Fn(String) -> AllowEntry,
 ) -> Result<(), String> {
     rules.allowed.extend(texts(value)?.into_iter().map(allowed));
     Ok(())
 }
 
-/// `what`, or `what@user`.
-fn of_user(typed: String, by: impl Fn(String) -> AllowedBy) -> Allowed {
+/// Parses an entry: `what`, or `what@user`.
+fn parse_entry(typed: String, by: impl Fn(String) -> AllowMatch) -> AllowEntry {
     match typed.rsplit_once('@') {
-        Some((what, user)) if !what.is_empty() && is_user(user) => Allowed {
+        Some((what, user)) if !what.is_empty() && may_be_user_name(user) => AllowEntry {
             by: by(what.to_owned()),
             user: Some(user.to_owned()),
         },
-        Some(_) | None => Allowed {
+        Some(_) | None => AllowEntry {
             by: by(typed),
             user: None,
         },
     }
 }
 
-/// Whether this may be a user's name: what stands after the `@` of an image's digest has
+/// Whether this may be a user name. The text after the `@` of an image digest contains
 /// a colon.
-fn is_user(text: &str) -> bool {
+fn may_be_user_name(text: &str) -> bool {
     !text.is_empty() && !text.contains([':', '/', ' '])
 }
 
 fn list(value: &Value) -> Result<&[Value], String> {
     let list = value
         .as_array()
-        .ok_or_else(|| format!("{value} is no list"))?;
+        .ok_or_else(|| format!("{value} is not a list"))?;
     match list.len() {
-        0..=MOST => Ok(list),
-        many => Err(format!("has {many} entries: at most {MOST} are read")),
+        0..=MAX_LIST_ENTRIES => Ok(list),
+        many => Err(format!(
+            "has {many} entries: at most {MAX_LIST_ENTRIES} are allowed"
+        )),
     }
 }
 
@@ -331,7 +345,7 @@ fn texts(value: &Value) -> Result<Vec<String>, String> {
 /// A number, whole or not.
 fn decimal(value: &Value, least: f64, most: f64) -> Result<f64, String> {
     let number = match value {
-        // Numbers as large as this lose nothing that counts.
+        // Numbers of this size lose no relevant digits.
         #[allow(clippy::cast_precision_loss)]
         Value::Integer(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
@@ -344,8 +358,8 @@ fn decimal(value: &Value, least: f64, most: f64) -> Result<f64, String> {
 
 fn share(value: &Value) -> Result<Share, String> {
     let share = decimal(value, 0.0, 1.0)?;
-    let thousandths = u16::try_from(whole(share * 1_000.0)).unwrap_or(u16::MAX);
-    Ok(Share::thousandths(thousandths))
+    let thousandths = u16::try_from(round_to_u32(share * 1_000.0)).unwrap_or(u16::MAX);
+    Ok(Share::from_thousandths(thousandths))
 }
 
 /// The nearest whole number.
@@ -354,7 +368,7 @@ fn share(value: &Value) -> Result<Share, String> {
     clippy::cast_sign_loss,
     reason = "`decimal` lets nothing below 0 and nothing large through"
 )]
-fn whole(number: f64) -> u32 {
+fn round_to_u32(number: f64) -> u32 {
     number.round() as u32
 }
 
@@ -363,7 +377,7 @@ fn whole(number: f64) -> u32 {
     clippy::cast_sign_loss,
     reason = "`decimal` lets nothing below 0 through, and what is too large is the most"
 )]
-fn bytes(gib: f64) -> Bytes {
+fn gib_to_bytes(gib: f64) -> Bytes {
     Bytes((gib * f64::from(1 << 30)) as u64)
 }
 
@@ -372,13 +386,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_printed_defaults_are_the_defaults_and_an_empty_file_too() {
-        assert_eq!(read(&print_defaults()), Ok(Rules::default()));
-        assert_eq!(read(""), Ok(Rules::default()));
+    fn printed_defaults_equal_an_empty_file() {
+        assert_eq!(read(&print_defaults()), Ok(RogueRules::default()));
+        assert_eq!(read(""), Ok(RogueRules::default()));
     }
 
     #[test]
-    fn the_shape_that_gpu_kill_had_is_read() {
+    fn gpu_kill_format_is_read() {
         let text = "[detection]\nmax_memory_usage_gb = 20.0\nmax_utilization_pct = 95.0\n\
             max_duration_hours = 24.0\nmin_confidence_threshold = 0.7\n\
             [patterns]\ncrypto_miner_patterns = ['--wallet']\n\
@@ -389,28 +403,28 @@ mod tests {
         let rules = read(text).unwrap();
         assert_eq!(rules.detection.max_memory, Some(Bytes(20 << 30)));
         assert_eq!(rules.detection.max_duration, Duration::from_secs(86_400));
-        assert_eq!(rules.detection.min_confidence, Share::thousandths(700));
+        assert_eq!(rules.detection.min_confidence, Share::from_thousandths(700));
         assert_eq!(rules.patterns.arguments, ["--wallet"]);
         assert_eq!(rules.patterns.miners, ["coinworker"]);
-        let allowed = |by, user: Option<&str>| Allowed {
+        let allowed = |by, user: Option<&str>| AllowEntry {
             by,
             user: user.map(str::to_owned),
         };
         let expected = [
-            allowed(AllowedBy::Process("hashcat".into()), None),
-            allowed(AllowedBy::Process("crack".into()), Some("bob")),
-            allowed(AllowedBy::User, Some("admin")),
+            allowed(AllowMatch::Process("hashcat".into()), None),
+            allowed(AllowMatch::Process("crack".into()), Some("bob")),
+            allowed(AllowMatch::User, Some("admin")),
         ];
         let mut told = rules.allowed.clone();
-        told.sort_by_key(|it| it.by == AllowedBy::User);
+        told.sort_by_key(|it| it.by == AllowMatch::User);
         assert_eq!(told, expected);
-        assert_eq!(rules.weights[0], Share::thousandths(800));
-        assert_eq!(rules.thresholds[3], Share::thousandths(950));
-        assert_eq!(rules.thresholds[..3], Rules::default().thresholds[..3]);
+        assert_eq!(rules.weights[0], Share::from_thousandths(800));
+        assert_eq!(rules.thresholds[3], Share::from_thousandths(950));
+        assert_eq!(rules.thresholds[..3], RogueRules::default().thresholds[..3]);
     }
 
     #[test]
-    fn every_mistake_is_told_with_its_line_and_what_was_meant() {
+    fn mistakes_have_line_and_suggestion() {
         let text = "[detection]\nmax_utilization_pct = 101\nmin_confidence = 0.5\n\
             [patterns]\nminer_sha256 = ['abc']\npool_ports = [0]\n\
             executable_whitelist = ['hashcat']\nuser_whitelist = 'bob'\n\
@@ -421,20 +435,22 @@ mod tests {
         let expected = [
             "line 2: detection.max_utilization_pct: 101 is not a number from 0 to 100",
             "line 3: unknown key detection.min_confidence",
-            "line 5: patterns.miner_sha256: \"abc\" is no SHA-256: 64 hexadecimal digits",
+            "line 5: patterns.miner_sha256: \"abc\" is not a SHA-256: it needs 64 hexadecimal \
+             digits",
             "line 6: patterns.pool_ports: 0 is not a whole number from 1 to 65535",
-            "line 7: patterns.executable_whitelist: \"hashcat\" is no path: it begins with /",
-            "line 8: patterns.user_whitelist: \"bob\" is no list",
+            "line 7: patterns.executable_whitelist: \"hashcat\" is not an absolute path: it must \
+             begin with /",
+            "line 8: patterns.user_whitelist: \"bob\" is not a list",
             "line 10: scoring.threat_weights is a section: write [scoring.threat_weights]",
             "line 12: scoring.risk_thresholds.low: -0.1 is not a number from 0 to 1",
             "line 13: unknown key alerts",
-            "line 16: metadata.version: \"2\" is not known here: \"1\" is",
+            "line 16: metadata.version: \"2\" is not a known version: use \"1\"",
         ];
         assert_eq!(told, expected);
     }
 
     #[test]
-    fn risks_rise() {
+    fn risk_thresholds_must_rise() {
         let text = "[scoring.risk_thresholds]\nlow = 0.8\n";
         let mistakes = read(text).unwrap_err();
         assert!(
@@ -444,9 +460,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_no_number_is_refused() {
-        assert!(read(&"#".repeat(LARGEST + 1)).is_err());
-        let many: Vec<String> = (0..=MOST).map(|at| format!("'u{at}'")).collect();
+    fn large_and_non_numeric_values_are_refused() {
+        assert!(read(&"#".repeat(MAX_FILE_BYTES + 1)).is_err());
+        let many: Vec<String> = (0..=MAX_LIST_ENTRIES)
+            .map(|at| format!("'u{at}'"))
+            .collect();
         assert!(
             read(&format!(
                 "[patterns]\nuser_whitelist = [{}]\n",
@@ -461,10 +479,10 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_of_an_image_is_no_user() {
+    fn image_digest_is_no_user() {
         let image = "lab/crack@sha256:0123";
         let rules = read(&format!("[patterns]\nimage_whitelist = ['{image}']\n")).unwrap();
         assert_eq!(rules.allowed[0].user, None);
-        assert_eq!(rules.allowed[0].by, AllowedBy::Image(image.into()));
+        assert_eq!(rules.allowed[0].by, AllowMatch::Image(image.into()));
     }
 }

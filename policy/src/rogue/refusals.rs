@@ -1,65 +1,66 @@
-//! How often rules of access refused somebody a device: whoever is refused and tries
-//! again means it.
+//! Counts how often access rules refused a device to a person: repeated attempts after
+//! a refusal are deliberate.
 
 use gpukill_proto::guard::OpenViolation;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So long a refusal counts.
+/// Time for which a refusal counts.
 const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 
-/// So many are remembered of one person, and so many people.
-const MOST: usize = 64;
-const MOST_PEOPLE: usize = 1_024;
+/// Maximum number of remembered refusals of a person, and of people.
+const MAX_REFUSALS: usize = 64;
+const MAX_PEOPLE: usize = 1_024;
 
-/// When whom was refused a device.
+/// The times at which people were refused a device.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
-    /// By the name of whose process it was; each violation has its own moment.
-    of: BTreeMap<String, BTreeSet<Timestamp>>,
-    /// Who is refused one now.
-    now: BTreeMap<ProcessKey, String>,
+    /// The times by owner name; each violation has its own time.
+    times_by_owner: BTreeMap<String, BTreeSet<Timestamp>>,
+    /// The processes that are refused a device now, with their owners.
+    refused_now: BTreeMap<ProcessKey, String>,
 }
 
 impl Refusals {
-    /// Takes the violations that go on.
-    pub fn follow(&mut self, open: &[OpenViolation], now: Timestamp) {
-        self.now.clear();
+    /// Updates the state from the open violations.
+    pub fn update(&mut self, open: &[OpenViolation], now: Timestamp) {
+        self.refused_now.clear();
         for violation in open.iter().filter(|it| it.rule.kind.is_access()) {
-            for told in &violation.evidence.runs {
-                let Some(owner) = &told.owner else {
+            for process in &violation.evidence.runs {
+                let Some(owner) = &process.owner else {
                     continue;
                 };
-                self.now.insert(told.run.process(), owner.name.clone());
-                self.remember(&owner.name, violation.violated_at);
+                self.refused_now
+                    .insert(process.run.process(), owner.name.clone());
+                self.record(&owner.name, violation.violated_at);
             }
         }
         let is_old = |at: &Timestamp| *at > now || now.since(*at) >= WINDOW;
-        self.of.retain(|_, times| {
+        self.times_by_owner.retain(|_, times| {
             times.retain(|at| !is_old(at));
             !times.is_empty()
         });
     }
 
-    fn remember(&mut self, name: &str, at: Timestamp) {
-        if self.of.len() >= MOST_PEOPLE && !self.of.contains_key(name) {
+    fn record(&mut self, name: &str, at: Timestamp) {
+        if self.times_by_owner.len() >= MAX_PEOPLE && !self.times_by_owner.contains_key(name) {
             return;
         }
-        let times = self.of.entry(name.to_owned()).or_default();
+        let times = self.times_by_owner.entry(name.to_owned()).or_default();
         times.insert(at);
-        if times.len() > MOST {
+        if times.len() > MAX_REFUSALS {
             times.pop_first();
         }
     }
 
-    /// How often whoever runs a process was refused a device, of a process that is refused
-    /// one now; 0 of any other.
+    /// Returns how often the owner of a process was refused a device, where the process
+    /// is refused a device now; 0 otherwise.
     #[must_use]
-    pub fn of(&self, process: ProcessKey) -> u32 {
-        let name = self.now.get(&process);
-        let times = name.and_then(|name| self.of.get(name));
+    pub fn count_for(&self, process: ProcessKey) -> u32 {
+        let name = self.refused_now.get(&process);
+        let times = name.and_then(|name| self.times_by_owner.get(name));
         times.map_or(0, |times| u32::try_from(times.len()).unwrap_or(u32::MAX))
     }
 }
@@ -68,17 +69,17 @@ impl Refusals {
 mod tests {
     use super::*;
     use gpukill_proto::guard::{
-        Evidence, GuardAction, GuardMode, JudgedRun, Person, ProcessContext, RuleKind, RuleName,
-        RuleSource, Subject, Told,
+        Evidence, EvidenceProcess, GuardAction, GuardMode, Person, ProcessContext, RuleKind,
+        RuleName, RuleSource, RunKey, ViolationSubject,
     };
-    use gpukill_proto::snapshot::DeviceId;
+    use gpukill_proto::model::DeviceId;
 
     fn open(kind: RuleKind, pid: u32, second: i64) -> OpenViolation {
         let eve = Person {
             name: "eve".into(),
             uid: Some(1004),
         };
-        let run = JudgedRun {
+        let run = RunKey {
             pid,
             start_ticks: 7,
             device: DeviceId("GPU-0".into()),
@@ -89,7 +90,7 @@ mod tests {
                 source: RuleSource::User("eve".into()),
                 kind,
             },
-            subject: Subject::Person(eve.clone()),
+            subject: ViolationSubject::Person(eve.clone()),
             mode: GuardMode::Enforce,
             action: GuardAction::Terminate,
             violated_at: Timestamp(second * 1_000),
@@ -105,7 +106,7 @@ mod tests {
                 measured: None,
                 threat: None,
                 since: Timestamp(0),
-                runs: vec![Told {
+                runs: vec![EvidenceProcess {
                     run,
                     gpu_index: 0,
                     owner: Some(eve),
@@ -131,29 +132,32 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_again_is_counted_and_whoever_stays_is_not() {
+    fn repeated_attempts_count() {
         let mut refusals = Refusals::default();
         let mut after = |second: i64, open: &[OpenViolation]| {
-            refusals.follow(open, Timestamp(second * 1_000));
-            [1, 2].map(|pid| refusals.of(key(pid)))
+            refusals.update(open, Timestamp(second * 1_000));
+            [1, 2].map(|pid| refusals.count_for(key(pid)))
         };
         assert_eq!(after(10, &[open(RuleKind::Gpu, 1, 10)]), [1, 0]);
         assert_eq!(after(20, &[open(RuleKind::Gpu, 1, 10)]), [1, 0]);
         assert_eq!(after(30, &[]), [0, 0]);
         assert_eq!(after(40, &[open(RuleKind::Gpu, 2, 40)]), [0, 2]);
-        // Too much is no refusal.
+        // Exceeding a limit is no refusal.
         assert_eq!(after(50, &[open(RuleKind::Memory, 1, 50)]), [0, 0]);
-        // A day later what was before is forgotten.
+        // A day later, earlier refusals are forgotten.
         let late = 86_400 + 40;
         assert_eq!(after(late, &[open(RuleKind::Gpu, 1, late)]), [1, 0]);
     }
 
     #[test]
-    fn no_number_of_people_or_times_is_too_much() {
+    fn memory_is_bounded() {
         let mut refusals = Refusals::default();
         for second in 0..1_000 {
-            refusals.follow(&[open(RuleKind::Gpu, 1, second)], Timestamp(second * 1_000));
+            refusals.update(&[open(RuleKind::Gpu, 1, second)], Timestamp(second * 1_000));
         }
-        assert_eq!(refusals.of(key(1)), u32::try_from(MOST).unwrap());
+        assert_eq!(
+            refusals.count_for(key(1)),
+            u32::try_from(MAX_REFUSALS).unwrap()
+        );
     }
 }

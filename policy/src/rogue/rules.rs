@@ -1,88 +1,89 @@
-//! What the admin's file `rogue.toml` says, once it is understood.
+//! The parsed contents of the admin's file `rogue.toml`.
 
-use gpukill_proto::rogue::{AllowBy, Risk, Share, Threat};
+use gpukill_proto::rogue::{AllowKind, Risk, Share, Threat};
 use gpukill_proto::units::{Bytes, Percent};
 use std::fmt;
 use std::time::Duration;
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
-    /// What is much.
+pub struct RogueRules {
+    /// Thresholds of detection.
     pub detection: Detection,
-    /// What is looked for.
+    /// Patterns of detection.
     pub patterns: Patterns,
-    /// Whom nobody looks for.
-    pub allowed: Vec<Allowed>,
-    /// How bad each threat is, in the order of [`Threat::ALL`].
+    /// Processes that are not reported.
+    pub allowed: Vec<AllowEntry>,
+    /// The weight of each threat, in the order of [`Threat::ALL`].
     pub weights: [Share; 4],
-    /// From which score on a risk has its name, in the order of [`Risk::ALL`].
+    /// The lowest score of each risk, in the order of [`Risk::ALL`].
     pub thresholds: [Share; 4],
 }
 
 /// `[detection]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detection {
-    /// Who holds more is a memory hog; `None` where nobody is.
+    /// A process with more memory is a memory hog; `None` for no limit.
     pub max_memory: Option<Bytes>,
-    /// Who works harder, all the time that is looked at, saturates a device.
+    /// A process with a higher mean utilization over the whole observed time saturates
+    /// a device.
     pub max_utilization: Percent,
-    /// Who holds a device for longer and does nothing has forgotten it, and who works for
-    /// longer without an end may have run away.
+    /// A process that holds a device idle for longer counts as forgotten; one that
+    /// works for longer without end counts as a runaway.
     pub max_duration: Duration,
-    /// Who sends more out of a network namespace of their own may carry data away.
+    /// A process whose own network namespace sends more may exfiltrate data.
     pub max_sent: Bytes,
-    /// What is less sure is not told.
+    /// Verdicts of lower confidence are not reported.
     pub min_confidence: Share,
 }
 
 /// `[patterns]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Patterns {
-    /// Names of miners' executables, whole, besides those that are known.
+    /// Full names of miner executables, in addition to the known ones.
     pub miners: Vec<String>,
-    /// Words that miners' command lines have and no others, besides what is known:
-    /// whole arguments.
+    /// Arguments that only miners have, in addition to the known ones: whole arguments.
     pub arguments: Vec<String>,
-    /// SHA-256 of miners' executables, in small hexadecimal digits.
+    /// SHA-256 of miner executables, in lower-case hexadecimal.
     pub sha256: Vec<String>,
-    /// Ports of pools, besides those that are known.
+    /// Ports of mining pools, in addition to the known ones.
     pub ports: Vec<u16>,
 }
 
-/// Whom nobody looks for.
+/// Processes that are not reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowed {
-    /// By what.
-    pub by: AllowedBy,
-    /// Only where this user runs it.
+pub struct AllowEntry {
+    /// What the entry matches.
+    pub by: AllowMatch,
+    /// The entry applies only where this user runs the process.
     pub user: Option<String>,
 }
 
-/// By what somebody is allowed. Nothing matches a part of it.
+/// What an allow entry matches; a part never matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AllowedBy {
-    /// Whoever it is: the user.
+pub enum AllowMatch {
+    /// Every process of the user.
     User,
-    /// The kernel's name, which a process chooses: what is nearly a proof counts still.
+    /// The kernel's name, which a process chooses: near-proof indicators still count.
     Process(String),
-    /// The path of its executable.
+    /// The path of the executable.
     Executable(String),
-    /// The image of its container.
+    /// The image of the container.
     Image(String),
 }
 
-impl fmt::Display for Allowed {
-    /// As it is typed after `rogue allow`: `executable /usr/bin/hashcat@bob`
+impl fmt::Display for AllowEntry {
+    /// Formats the entry as typed after `rogue allow`: `executable
+    /// /usr/bin/hashcat@bob`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (by, what) = match &self.by {
-            AllowedBy::User => {
+            AllowMatch::User => {
                 let user = self.user.as_deref().unwrap_or_default();
-                return write!(f, "{} {user}", AllowBy::User.name());
+                return write!(f, "{} {user}", AllowKind::User.name());
             }
-            AllowedBy::Process(name) => (AllowBy::Process, name),
-            AllowedBy::Executable(path) => (AllowBy::Executable, path),
-            AllowedBy::Image(image) => (AllowBy::Image, image),
+            AllowMatch::Process(name) => (AllowKind::Process, name),
+            AllowMatch::Executable(path) => (AllowKind::Executable, path),
+            AllowMatch::Image(image) => (AllowKind::Image, image),
         };
         write!(f, "{} {what}", by.name())?;
         match &self.user {
@@ -92,14 +93,14 @@ impl fmt::Display for Allowed {
     }
 }
 
-impl Default for Rules {
+impl Default for RogueRules {
     fn default() -> Self {
         Self {
             detection: Detection::default(),
             patterns: Patterns::default(),
             allowed: Vec::new(),
-            weights: [1_000, 800, 600, 900].map(Share::thousandths),
-            thresholds: [300, 500, 700, 900].map(Share::thousandths),
+            weights: [1_000, 800, 600, 900].map(Share::from_thousandths),
+            thresholds: [300, 500, 700, 900].map(Share::from_thousandths),
         }
     }
 }
@@ -111,13 +112,13 @@ impl Default for Detection {
             max_utilization: Percent(95),
             max_duration: Duration::from_secs(24 * 3_600),
             max_sent: Bytes(100 << 30),
-            min_confidence: Share::thousandths(500),
+            min_confidence: Share::from_thousandths(500),
         }
     }
 }
 
-impl Rules {
-    /// How bad a threat is.
+impl RogueRules {
+    /// The weight of a threat.
     #[must_use]
     pub fn weight(&self, threat: Threat) -> Share {
         match threat {
@@ -128,7 +129,7 @@ impl Rules {
         }
     }
 
-    /// What a score is called.
+    /// The risk of a score.
     #[must_use]
     pub fn risk(&self, score: Share) -> Option<Risk> {
         let named = Risk::ALL.into_iter().zip(self.thresholds);

@@ -1,130 +1,131 @@
-//! What is known of a process that uses a GPU. `None` is not known; what there is none of
-//! is empty. Every text in it is the process's own to choose.
+//! The known facts about a process that uses a GPU. `None` is unknown; an empty
+//! collection is known to be empty. The process controls every text here.
 
-use crate::guard::about::About;
+use crate::guard::facts::ProcessFacts;
 use core::net::SocketAddr;
-use gpukill_proto::rogue::Finding;
-use gpukill_proto::snapshot::{GpuProcess, Parent};
+use gpukill_proto::model::{Ancestor, GpuProcess};
+use gpukill_proto::rogue::RogueFinding;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A process.
+/// The facts about a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Suspect {
-    /// As whom it runs, by name.
+    /// The user it runs as, by name.
     pub user: Option<String>,
-    /// The kernel's name for it, `/proc/PID/comm`: 15 bytes at most.
+    /// The kernel's name, `/proc/PID/comm`: at most 15 bytes.
     pub name: Option<String>,
-    /// `/proc/PID/exe` as the kernel prints it, ` (deleted)` and all.
+    /// `/proc/PID/exe` as the kernel prints it, including ` (deleted)`.
     pub executable: Option<String>,
-    /// Its arguments, the first is what it calls itself.
+    /// The arguments; the process chooses the first, its title.
     pub arguments: Option<Vec<String>>,
-    /// The SHA-256 of its executable in small hexadecimal digits, where that was read.
+    /// The SHA-256 of the executable in lower-case hexadecimal, where it was read.
     pub sha256: Option<String>,
-    /// Whether it has the box's own user namespace: in another one people put what they
-    /// like in the place of the system's files.
-    pub is_of_the_box: Option<bool>,
-    /// The image of its container; `Some(None)` where it is in none.
+    /// Whether it is in the host's user namespace. In another user namespace people can
+    /// replace the files of the system.
+    pub is_in_host_namespace: Option<bool>,
+    /// The image of its container; `Some(None)` without a container.
     pub image: Option<Option<String>>,
-    /// The names of those it was started by, the nearest first.
+    /// The names of its ancestors, the nearest first.
     pub ancestors: Option<Vec<String>>,
-    /// The names of the shared objects that are mapped into it, without directories.
+    /// The names of the mapped shared objects, without directories.
     pub libraries: Option<BTreeSet<String>>,
-    /// The ports on which it listens, TCP.
+    /// The TCP ports on which it listens.
     pub listens: Option<BTreeSet<u16>>,
-    /// The far ends of the TCP connections that it made; not of those that were made to it.
+    /// The remote ends of TCP connections that it opened, without accepted ones.
     pub peers: Option<BTreeSet<SocketAddr>>,
     /// What its network namespace has sent since the process holds a device.
-    pub sent: Sent,
+    pub sent: SentTraffic,
     /// How it used its devices.
-    pub load: Option<Load>,
-    /// How often a rule of access refused it a device; 0 where none did.
+    pub load: Option<DeviceLoad>,
+    /// How often an access rule refused it a device.
     pub refused: u32,
 }
 
 /// What a network namespace has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sent {
-    /// Not known.
+pub enum SentTraffic {
+    /// The amount is unknown.
     #[default]
     Unknown,
-    /// It has the box's own, and what it sent cannot be told from what others did.
+    /// It is in the host's namespace, where the traffic of processes cannot be
+    /// separated.
     Shared,
-    /// Bytes, of a namespace that is its own or its container's.
-    Own(u64),
+    /// Bytes of a namespace that belongs to the process or its container.
+    OwnNamespace(u64),
 }
 
-/// How a process used its devices of late.
+/// How a process used its devices recently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Load {
-    /// For how long it has held them.
+pub struct DeviceLoad {
+    /// How long it has held its devices.
     pub held: Duration,
-    /// Of how much of that time, the last of it, the rest tells.
+    /// The observed time, at the end of the hold time, that the other fields cover.
     pub seen: Duration,
-    /// Of every thousand moments in which its utilisation is known, so many were at 90 %
-    /// at least, and so many below 5 %; `None` where it is not known of nine in ten.
-    pub utilization: Option<Shares>,
-    /// The mean of that in percent.
+    /// The shares of the time with known utilization; `None` where it is known for less
+    /// than nine tenths of the time.
+    pub utilization: Option<UtilizationShares>,
+    /// The mean utilization in percent.
     pub mean: Option<u32>,
-    /// The device memory that it held, on all of them.
-    pub memory: Option<Held>,
-    /// The mean of the host CPUs it kept busy, in thousandths of one.
+    /// The device memory that it held, on all devices.
+    pub memory: Option<HeldMemory>,
+    /// The mean use of host CPUs, in thousandths of one CPU.
     pub host_cpu: Option<u32>,
-    /// Bytes a second over PCIe, both ways, of the device that moved most.
-    pub bus: Option<u64>,
+    /// Bytes per second over PCIe in both directions, of the device with most traffic.
+    pub bus_bytes: Option<u64>,
 }
 
-/// Device memory.
+/// The device memory that a process held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
-    /// The least at any moment, in bytes.
+pub struct HeldMemory {
+    /// The minimum, in bytes.
     pub least: u64,
-    /// The most.
+    /// The maximum, in bytes.
     pub most: u64,
-    /// Of every thousand moments, so many at which it held what it mostly held, give or
-    /// take a fiftieth or 64 MiB.
+    /// The thousandths of time at the most frequent memory level, with a tolerance of a
+    /// fiftieth or 64 MiB.
     pub steady: u16,
 }
 
-/// Of every thousand.
+/// Shares of time, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shares {
-    /// At 90 % at least.
+pub struct UtilizationShares {
+    /// At or above 90 %.
     pub saturated: u16,
     /// Below 5 %.
     pub idle: u16,
 }
 
-/// What the kernel adds to the path of a file that has no name any more.
+/// The kernel's suffix for the path of a file without a name.
 const DELETED: &str = " (deleted)";
 
 impl Suspect {
-    /// What a poll tells of a process: neither what it has loaded nor whom it speaks with.
+    /// The facts from a poll, without loaded libraries and network peers.
     #[must_use]
-    pub fn of(process: &GpuProcess) -> Self {
+    pub fn from_process(process: &GpuProcess) -> Self {
         let uid = || process.uid.last_known().map(u32::to_string);
-        let container = process.place.container.last_known();
+        let container = process.location.container.last_known();
         let parents = process.parents.iter();
         Self {
             user: process.user.last_known().cloned().or_else(uid),
             name: process.name.last_known().cloned(),
             executable: process.executable.last_known().cloned(),
-            is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
+            is_in_host_namespace: process.namespace_owner.last_known().map(Option::is_none),
             image: container.and_then(|container| match container {
                 None => Some(None),
                 Some(container) => container.image.last_known().cloned().map(Some),
             }),
-            // Of a pid that no process has, nobody is known to have started it.
+            // The ancestors of a pid without a process are unknown.
             ancestors: process
                 .key()
-                .map(|_| parents.map(|Parent { name, .. }| name.clone()).collect()),
+                .map(|_| parents.map(|Ancestor { name, .. }| name.clone()).collect()),
             ..Self::default()
         }
     }
 
-    /// What the record tells of one that was found.
+    /// The facts from a recorded finding.
     #[must_use]
-    pub fn of_finding(finding: &Finding) -> Self {
+    pub fn from_finding(finding: &RogueFinding) -> Self {
         let owner = finding
             .owner
             .as_ref()
@@ -134,87 +135,88 @@ impl Suspect {
             user: owner.map(|owner| owner.name.clone()).or_else(uid),
             name: finding.name.clone(),
             executable: finding.executable.clone(),
-            // It is not recorded; whoever was allowed then was not found.
-            is_of_the_box: Some(true),
+            // This is not recorded; a process that was allowed at the time was not
+            // recorded as a finding.
+            is_in_host_namespace: Some(true),
             image: Some(None),
             ..Self::default()
         }
     }
 
-    /// Whether a poll tells the same of it, but for its executable.
+    /// Whether a poll reports the same facts, except for the executable.
     #[must_use]
-    pub fn is_of(&self, process: &GpuProcess) -> bool {
+    pub fn matches_process(&self, process: &GpuProcess) -> bool {
         let user = match (process.user.last_known(), process.uid.last_known()) {
             (Some(name), _) => self.user.as_ref() == Some(name),
             (None, Some(uid)) => self.user == Some(uid.to_string()),
             (None, None) => self.user.is_none(),
         };
-        let image = match process.place.container.last_known() {
+        let image = match process.location.container.last_known() {
             None => self.image.is_none(),
             Some(None) => self.image == Some(None),
             Some(Some(container)) => {
-                let told = container.image.last_known();
-                self.image.as_ref().and_then(Option::as_ref) == told
+                let other_image = container.image.last_known();
+                self.image.as_ref().and_then(Option::as_ref) == other_image
             }
         };
         let parents = process.parents.iter().map(|parent| &parent.name);
         let ancestors = self.ancestors.iter().flatten();
         let is_of_the_box = process.namespace_owner.last_known().map(Option::is_none);
         user && image
-            && self.is_of_the_box == is_of_the_box
+            && self.is_in_host_namespace == is_of_the_box
             && self.name.as_ref() == process.name.last_known()
             && self.ancestors.is_some() == process.key().is_some()
             && ancestors.eq(parents)
     }
 
-    /// What the store tells of one.
+    /// The facts from the store.
     #[must_use]
-    pub fn of_past(about: &About) -> Self {
+    pub fn from_store(about: &ProcessFacts) -> Self {
         let user = about.user.as_ref();
         let words = |command: &String| command.split_whitespace().map(str::to_owned).collect();
         Self {
             user: user.map(|(name, uid)| name.clone().unwrap_or_else(|| uid.to_string())),
             name: about.name.clone(),
             executable: about.executable.clone(),
-            is_of_the_box: about.is_of_the_box,
+            is_in_host_namespace: about.in_host_user_namespace,
             arguments: about.command.as_ref().map(words),
             image: about.image.clone(),
             ..Self::default()
         }
     }
 
-    /// The path of its executable, without what the kernel adds.
+    /// The path of the executable, without the kernel's suffix.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         let path = self.executable.as_deref()?;
         Some(path.strip_suffix(DELETED).unwrap_or(path))
     }
 
-    /// Whether its executable lies where the box says that it lies: neither in a container
-    /// nor in a namespace of somebody's own. Where that is not known it does not.
+    /// Whether the executable is the host's file at that path: neither in a container
+    /// nor in another user namespace. False where that is unknown.
     #[must_use]
-    pub fn is_on_the_box(&self) -> bool {
-        self.is_of_the_box == Some(true) && self.image == Some(None)
+    pub fn has_host_executable(&self) -> bool {
+        self.is_in_host_namespace == Some(true) && self.image == Some(None)
     }
 
-    /// Whether its executable has no name any more.
+    /// Whether the executable has no name any more.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         let path = self.executable.as_deref();
         path.is_some_and(|path| path.ends_with(DELETED))
     }
 
-    /// What it is called: by the kernel, by its file, and by itself.
-    pub fn called(&self) -> impl Iterator<Item = &str> {
+    /// Its names: the kernel's, the file name and its own title.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         let itself = self.arguments.iter().flatten().next();
-        // What stands behind a blank is what it works on, in a title.
+        // The text behind the first space of a title is an operand.
         let itself = itself.and_then(|itself| itself.split(' ').next());
         let names = [self.name.as_deref(), self.path(), itself];
-        names.into_iter().flatten().map(base)
+        names.into_iter().flatten().map(file_name)
     }
 }
 
 /// The last part of a path.
-pub(crate) fn base(path: &str) -> &str {
+pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

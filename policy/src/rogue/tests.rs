@@ -1,14 +1,14 @@
-//! Verdicts on whole processes.
+//! Tests of verdicts on whole processes.
 
-use super::judge;
-use super::rules::{Allowed, AllowedBy, Rules};
-use super::suspect::{Held, Load, Shares, Suspect};
+use super::evaluate;
+use super::rules::{AllowEntry, AllowMatch, RogueRules};
+use super::suspect::{DeviceLoad, HeldMemory, Suspect, UtilizationShares};
 use gpukill_proto::rogue::{Family, Risk, Share, Threat, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// A process that works as miners do, and is nothing else.
-fn works() -> Suspect {
+/// A process with a miner's load and no other indicator.
+fn working_miner() -> Suspect {
     let text = str::to_owned;
     Suspect {
         user: Some(text("eve")),
@@ -21,34 +21,34 @@ fn works() -> Suspect {
         libraries: Some(["libcuda.so.1", "_ctypes.cpython-311.so"].map(text).into()),
         listens: Some([].into()),
         peers: Some([].into()),
-        load: Some(Load {
+        load: Some(DeviceLoad {
             held: Duration::from_secs(7_200),
             seen: Duration::from_secs(7_200),
-            utilization: Some(Shares {
+            utilization: Some(UtilizationShares {
                 saturated: 1_000,
                 idle: 0,
             }),
             mean: Some(99),
-            memory: Some(Held {
+            memory: Some(HeldMemory {
                 least: 5 << 30,
                 most: 5 << 30,
                 steady: 1_000,
             }),
             host_cpu: Some(50),
-            bus: Some(0),
+            bus_bytes: Some(0),
         }),
         ..Suspect::default()
     }
 }
 
 fn risks(suspect: &Suspect) -> Vec<(Threat, Risk)> {
-    let verdicts = judge(suspect, &Rules::default());
+    let verdicts = evaluate(suspect, &RogueRules::default());
     verdicts.iter().map(|it| (it.threat, it.risk)).collect()
 }
 
 #[test]
-fn looks_alone_are_told_of_nobody() {
-    assert_eq!(risks(&works()), []);
+fn weak_indicators_give_no_verdict() {
+    assert_eq!(risks(&working_miner()), []);
     for executable in [
         "/tmp/pytest-1/test",
         "/usr/bin/python3.11 (deleted)",
@@ -56,27 +56,27 @@ fn looks_alone_are_told_of_nobody() {
     ] {
         let suspect = Suspect {
             executable: Some(executable.into()),
-            ..works()
+            ..working_miner()
         };
         assert_eq!(risks(&suspect), [], "{executable}");
     }
 }
 
 #[test]
-fn a_miner_called_python_is_one_by_what_it_does() {
-    let mut suspect = works();
+fn miner_named_python_is_detected() {
+    let mut suspect = working_miner();
     suspect.peers = Some(["203.0.113.7:4444".parse().unwrap()].into());
     assert_eq!(risks(&suspect), [(Threat::CryptoMiner, Risk::High)]);
     suspect.executable = Some("/dev/shm/.x/python3 (deleted)".into());
     let pool = "stratum+tcp://pool.example:4444".to_owned();
     suspect.arguments = Some(vec!["python3".into(), "-o".into(), pool]);
-    let verdicts = judge(&suspect, &Rules::default());
+    let verdicts = evaluate(&suspect, &RogueRules::default());
     let worst = &verdicts[0];
     assert_eq!(
         (worst.threat, worst.risk),
         (Threat::CryptoMiner, Risk::Critical)
     );
-    assert!(worst.may_be_acted_on());
+    assert!(worst.is_actionable());
     let told: Vec<(&str, Family)> = worst
         .signs
         .iter()
@@ -95,10 +95,10 @@ fn a_miner_called_python_is_one_by_what_it_does() {
 }
 
 #[test]
-fn a_known_miner_by_its_name_is_of_high_risk_at_least() {
+fn miner_name_alone_is_high_risk() {
     let suspect = Suspect {
         name: Some("xmrig".into()),
-        ..works()
+        ..working_miner()
     };
     assert_eq!(risks(&suspect), [(Threat::CryptoMiner, Risk::High)]);
     let bare = Suspect {
@@ -109,25 +109,25 @@ fn a_known_miner_by_its_name_is_of_high_risk_at_least() {
 }
 
 #[test]
-fn a_system_name_on_a_deleted_temporary_file_is_of_medium_risk() {
+fn system_name_in_tmp_is_medium_risk() {
     let suspect = Suspect {
         name: Some("systemd-helper".into()),
         executable: Some("/tmp/systemd-helper (deleted)".into()),
         arguments: Some(vec!["systemd-helper".into()]),
         load: None,
-        ..works()
+        ..working_miner()
     };
     assert_eq!(risks(&suspect), [(Threat::SuspiciousProcess, Risk::Medium)]);
 }
 
 #[test]
-fn the_name_of_a_miner_is_of_high_risk_and_no_reason_to_act() {
+fn miner_name_is_no_reason_to_act() {
     let named = |name: &str, executable: &str| Suspect {
         name: Some(name.into()),
         executable: Some(executable.into()),
         arguments: Some(vec![name.into()]),
         load: None,
-        ..works()
+        ..working_miner()
     };
     for (name, executable, acts) in [
         ("kdevtmpfsi", "/home/eve/a", false),
@@ -137,7 +137,7 @@ fn the_name_of_a_miner_is_of_high_risk_and_no_reason_to_act() {
         ("kdevtmpfsi", "/dev/shm/kdevtmpfsi (deleted)", true),
         ("kdevtmpfs", "/home/eve/a", false),
     ] {
-        let verdicts = judge(&named(name, executable), &Rules::default());
+        let verdicts = evaluate(&named(name, executable), &RogueRules::default());
         let miner = verdicts.iter().find(|it| it.threat == Threat::CryptoMiner);
         let is_miner = name != "kdevtmpfs";
         assert_eq!(
@@ -145,22 +145,22 @@ fn the_name_of_a_miner_is_of_high_risk_and_no_reason_to_act() {
             is_miner.then_some(true),
             "{name} {executable}"
         );
-        let may_act = verdicts.iter().any(Verdict::may_be_acted_on);
+        let may_act = verdicts.iter().any(Verdict::is_actionable);
         assert_eq!(may_act, acts, "{name} {executable}");
     }
 }
 
 #[test]
-fn two_names_that_a_process_chose_are_no_reason_to_act() {
+fn two_chosen_names_are_no_reason_to_act() {
     let disguised = Suspect {
         name: Some("kworker/0:1".into()),
         executable: Some("/home/eve/a".into()),
         arguments: Some(vec!["xmrig".into(), "--donate-level".into(), "1".into()]),
         load: None,
-        ..works()
+        ..working_miner()
     };
     let of = |suspect: &Suspect| {
-        let verdicts = judge(suspect, &Rules::default());
+        let verdicts = evaluate(suspect, &RogueRules::default());
         let miner = verdicts
             .into_iter()
             .find(|it| it.threat == Threat::CryptoMiner);
@@ -168,29 +168,29 @@ fn two_names_that_a_process_chose_are_no_reason_to_act() {
     };
     let said = of(&disguised);
     assert_eq!(
-        (said.risk >= Risk::High, said.may_be_acted_on()),
+        (said.risk >= Risk::High, said.is_actionable()),
         (true, false)
     );
     let hidden = of(&Suspect {
         executable: Some("/dev/shm/a (deleted)".into()),
         ..disguised
     });
-    assert!(hidden.may_be_acted_on());
+    assert!(hidden.is_actionable());
 }
 
 #[test]
-fn what_only_corroborates_makes_no_miner() {
+fn corroboration_alone_is_no_verdict() {
     let suspect = Suspect {
         executable: Some("/memfd:solver (deleted)".into()),
         ancestors: Some(vec!["php-fpm8.2".into()]),
         load: None,
-        ..works()
+        ..working_miner()
     };
     assert_eq!(risks(&suspect), [(Threat::SuspiciousProcess, Risk::Medium)]);
 }
 
 #[test]
-fn whom_the_admin_allows_is_not_looked_at_but_a_name_is_no_leave_to_mine() {
+fn allow_entries_hide_but_names_keep_near_proof() {
     let miner = Suspect {
         name: Some("hashcat".into()),
         executable: Some("/dev/shm/hashcat".into()),
@@ -199,78 +199,81 @@ fn whom_the_admin_allows_is_not_looked_at_but_a_name_is_no_leave_to_mine() {
             "stratum+tcp://pool.example:4444".into(),
         ]),
         image: Some(Some("lab/crack:1".into())),
-        ..works()
+        ..working_miner()
     };
-    let by_rules = |miner: &Suspect, by: AllowedBy, user: Option<&str>| {
-        let rules = Rules {
-            allowed: vec![Allowed {
+    let by_rules = |miner: &Suspect, by: AllowMatch, user: Option<&str>| {
+        let rules = RogueRules {
+            allowed: vec![AllowEntry {
                 by,
                 user: user.map(str::to_owned),
             }],
-            ..Rules::default()
+            ..RogueRules::default()
         };
-        let verdicts = judge(miner, &rules);
+        let verdicts = evaluate(miner, &rules);
         let signs = verdicts.first().map(|it| it.signs.iter());
         signs.map(|it| it.map(|sign| sign.family).collect::<Vec<_>>())
     };
-    let left = |by: AllowedBy, user: Option<&str>| by_rules(&miner, by, user);
-    let name = || AllowedBy::Process("hashcat".into());
-    let all = left(AllowedBy::User, Some("bob")).unwrap();
+    let left = |by: AllowMatch, user: Option<&str>| by_rules(&miner, by, user);
+    let name = || AllowMatch::Process("hashcat".into());
+    let all = left(AllowMatch::User, Some("bob")).unwrap();
     assert_eq!(all.len(), 3);
-    // Nobody is allowed by nothing.
-    assert_eq!(left(AllowedBy::User, None).unwrap(), all);
-    assert_eq!(left(AllowedBy::User, Some("eve")), None);
+    // An entry without a user allows nothing.
+    assert_eq!(left(AllowMatch::User, None).unwrap(), all);
+    assert_eq!(left(AllowMatch::User, Some("eve")), None);
     assert_eq!(left(name(), None), Some(vec![Family::A]));
     assert_eq!(left(name(), Some("eve")), Some(vec![Family::A]));
     assert_eq!(left(name(), Some("bob")).unwrap(), all);
     for part in ["hash", "hashca", "hashcat2", "HASHCAT"] {
         assert_eq!(
-            left(AllowedBy::Process(part.into()), None).unwrap(),
+            left(AllowMatch::Process(part.into()), None).unwrap(),
             all,
             "{part}"
         );
     }
-    // In a container, and in a namespace of one's own, any file may lie there.
-    let path = || AllowedBy::Executable("/dev/shm/hashcat".into());
+    // In a container, or in another user namespace, any file may have this path.
+    let path = || AllowMatch::Executable("/dev/shm/hashcat".into());
     assert_eq!(left(path(), None).unwrap(), all);
     let on_the_box = |is_of_the_box| Suspect {
         image: Some(None),
-        is_of_the_box,
+        is_in_host_namespace: is_of_the_box,
         ..miner.clone()
     };
     assert_eq!(by_rules(&on_the_box(Some(true)), path(), None), None);
     assert!(by_rules(&on_the_box(Some(false)), path(), None).is_some());
     assert!(by_rules(&on_the_box(None), path(), None).is_some());
     assert_eq!(
-        left(AllowedBy::Executable("/dev/shm/".into()), None).unwrap(),
+        left(AllowMatch::Executable("/dev/shm/".into()), None).unwrap(),
         all
     );
-    assert_eq!(left(AllowedBy::Image("lab/crack:1".into()), None), None);
+    assert_eq!(left(AllowMatch::Image("lab/crack:1".into()), None), None);
     assert_eq!(
-        left(AllowedBy::Image("lab/crack".into()), None).unwrap(),
+        left(AllowMatch::Image("lab/crack".into()), None).unwrap(),
         all
     );
 }
 
 #[test]
-fn the_admins_weights_and_thresholds_hold() {
+fn admin_weights_and_thresholds_apply() {
     let suspect = Suspect {
         name: Some("xmrig".into()),
         ..Suspect::default()
     };
-    let mut rules = Rules::default();
-    rules.weights[0] = Share::thousandths(800);
-    assert_eq!(judge(&suspect, &rules)[0].score, Share::thousandths(560));
-    assert_eq!(judge(&suspect, &rules)[0].risk, Risk::Medium);
-    rules.thresholds = [700, 800, 900, 1_000].map(Share::thousandths);
-    assert_eq!(judge(&suspect, &rules), []);
-    let mut rules = Rules::default();
-    rules.detection.min_confidence = Share::thousandths(701);
-    assert_eq!(judge(&suspect, &rules), []);
+    let mut rules = RogueRules::default();
+    rules.weights[0] = Share::from_thousandths(800);
+    assert_eq!(
+        evaluate(&suspect, &rules)[0].score,
+        Share::from_thousandths(560)
+    );
+    assert_eq!(evaluate(&suspect, &rules)[0].risk, Risk::Medium);
+    rules.thresholds = [700, 800, 900, 1_000].map(Share::from_thousandths);
+    assert_eq!(evaluate(&suspect, &rules), []);
+    let mut rules = RogueRules::default();
+    rules.detection.min_confidence = Share::from_thousandths(701);
+    assert_eq!(evaluate(&suspect, &rules), []);
 }
 
-/// Any process, mostly of what some sign looks for.
-fn anybody() -> impl Strategy<Value = Suspect> {
+/// Any process, mostly with facts that an indicator uses.
+fn any_suspect() -> impl Strategy<Value = Suspect> {
     let text = prop_oneof![
         any::<String>(),
         Just("stratum+tcp://p.example:1".to_owned()),
@@ -307,18 +310,18 @@ fn anybody() -> impl Strategy<Value = Suspect> {
                     ancestors,
                     listens,
                     peers: Some(["203.0.113.7:4444".parse().unwrap()].into()),
-                    load: Some(Load {
+                    load: Some(DeviceLoad {
                         held: Duration::from_secs(u64::from(host)),
                         seen: Duration::from_secs(u64::from(host)),
-                        utilization: Some(Shares { saturated, idle }),
+                        utilization: Some(UtilizationShares { saturated, idle }),
                         mean: Some(host),
-                        memory: Some(Held {
+                        memory: Some(HeldMemory {
                             least,
                             most,
                             steady: idle,
                         }),
                         host_cpu: Some(host),
-                        bus: Some(least),
+                        bus_bytes: Some(least),
                     }),
                     ..Suspect::default()
                 }
@@ -328,9 +331,9 @@ fn anybody() -> impl Strategy<Value = Suspect> {
 
 proptest! {
     #[test]
-    fn every_verdict_rests_on_its_signs_and_knowing_less_makes_nobody_worse(suspect in anybody()) {
-        let rules = Rules::default();
-        let verdicts = judge(&suspect, &rules);
+    fn verdicts_follow_from_their_indicators(suspect in any_suspect()) {
+        let rules = RogueRules::default();
+        let verdicts = evaluate(&suspect, &rules);
         for verdict in &verdicts {
             prop_assert!(!verdict.signs.is_empty());
             prop_assert!(verdict.score <= verdict.confidence);
@@ -349,7 +352,7 @@ proptest! {
         let of = |verdicts: &[Verdict], threat| {
             verdicts.iter().find(|it| it.threat == threat).map(|it| it.confidence)
         };
-        let fewer = judge(&less, &rules);
+        let fewer = evaluate(&less, &rules);
         for threat in Threat::ALL {
             prop_assert!(of(&fewer, threat) <= of(&verdicts, threat));
         }

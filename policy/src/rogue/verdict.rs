@@ -1,131 +1,140 @@
-//! What the signs come to.
+//! Combines indicators into verdicts.
 
-use super::rules::{Allowed, AllowedBy, Rules};
-use super::signs::{Kind, kinds};
+use super::indicators::{IndicatorKind, indicator_kinds};
+use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use super::suspect::Suspect;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::rogue::{Family, Share, Sign, Threat, Verdict};
+use gpukill_proto::rogue::{Family, Indicator, Share, Threat, Verdict};
 use std::cmp::Reverse;
 
-/// What a process may be, the worst first: what is not sure enough, or less than a low
-/// risk, is not told.
+/// Returns the verdicts on a process, the worst first. Verdicts below the minimum
+/// confidence or a low risk are left out.
 #[must_use]
-pub fn judge(suspect: &Suspect, rules: &Rules) -> Vec<Verdict> {
+pub fn evaluate(suspect: &Suspect, rules: &RogueRules) -> Vec<Verdict> {
     assess(suspect, rules).verdicts
 }
 
-/// What all that is known of a process comes to.
+/// The result of all known facts about a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assessment {
-    /// As [`judge`] has them.
+    /// As in [`evaluate`].
     pub verdicts: Vec<Verdict>,
-    /// Of any threat the highest score, also where that is no verdict.
+    /// The highest score of any threat, even without a verdict.
     pub score: Share,
-    /// All that counts and was seen, the weightiest first.
-    pub signs: Vec<Sign>,
-    /// By which entries of the lists it is allowed.
-    pub allowed: Vec<Allowed>,
+    /// All indicators that count, the heaviest first.
+    pub indicators: Vec<Indicator>,
+    /// The allow entries that match.
+    pub allowed: Vec<AllowEntry>,
 }
 
-/// As [`judge`], with what comes to nothing.
+/// As [`evaluate`], with the results that give no verdict.
 #[must_use]
-pub fn assess(suspect: &Suspect, rules: &Rules) -> Assessment {
-    let allowed: Vec<&Allowed> = allowed(suspect, rules).collect();
-    let counts = counts(&allowed);
-    let seen: Vec<(&Kind, Sign)> = kinds()
+pub fn assess(suspect: &Suspect, rules: &RogueRules) -> Assessment {
+    let allowed: Vec<&AllowEntry> = matching_entries(suspect, rules).collect();
+    let counts = family_filter(&allowed);
+    let seen: Vec<(&IndicatorKind, Indicator)> = indicator_kinds()
         .iter()
         .filter(|kind| counts(kind.family))
-        .filter_map(|kind| Some((kind, sign(kind, suspect, rules)?)))
+        .filter_map(|kind| Some((kind, detect_indicator(kind, suspect, rules)?)))
         .collect();
     let weighed = Threat::ALL.into_iter();
-    let weighed = weighed.filter_map(|threat| weigh(threat, &seen, rules));
-    let weighed: Vec<Weighed> = weighed.collect();
+    let weighed = weighed.filter_map(|threat| weigh_threat(threat, &seen, rules));
+    let weighed: Vec<WeightedThreat> = weighed.collect();
     let score = weighed.iter().map(|it| it.score).max().unwrap_or_default();
-    let told = weighed.into_iter().filter_map(|it| it.told(rules));
-    let mut verdicts: Vec<Verdict> = told.collect();
+    let verdicts = weighed.into_iter().filter_map(|it| it.into_verdict(rules));
+    let mut verdicts: Vec<Verdict> = verdicts.collect();
     verdicts.sort_indirect_by_key(|it| (Reverse(it.score), it.threat));
-    let mut signs: Vec<Sign> = seen.into_iter().map(|(_, sign)| sign).collect();
-    sort(&mut signs);
+    let mut signs: Vec<Indicator> = seen.into_iter().map(|(_, sign)| sign).collect();
+    sort_indicators(&mut signs);
     Assessment {
         verdicts,
         score,
-        signs,
+        indicators: signs,
         allowed: allowed.into_iter().cloned().collect(),
     }
 }
 
-/// What a process was found to be, by the rules of now: whom they allow is nothing any
-/// more, and what signs weigh is what they weighed then.
+/// Reassesses recorded verdicts by the current rules: an entry that allows the process
+/// now removes them, and the indicators keep their recorded weights.
 #[must_use]
-pub fn again(found: &[Verdict], suspect: &Suspect, rules: &Rules) -> Vec<Verdict> {
-    let allowed: Vec<&Allowed> = allowed(suspect, rules).collect();
-    let counts = counts(&allowed);
+pub fn reassess(found: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec<Verdict> {
+    let allowed: Vec<&AllowEntry> = matching_entries(suspect, rules).collect();
+    let counts = family_filter(&allowed);
     let again = found.iter().filter_map(|verdict| {
         let signs = verdict.signs.iter().filter(|sign| counts(sign.family));
-        let seen: Vec<(&Kind, Sign)> = signs
+        let seen: Vec<(&IndicatorKind, Indicator)> = signs
             .filter_map(|sign| {
-                let kind = kinds().iter().find(|kind| kind.name == sign.kind)?;
+                let kind = indicator_kinds()
+                    .iter()
+                    .find(|kind| kind.name == sign.kind)?;
                 Some((kind, sign.clone()))
             })
             .collect();
-        weigh(verdict.threat, &seen, rules)?.told(rules)
+        weigh_threat(verdict.threat, &seen, rules)?.into_verdict(rules)
     });
     again.collect()
 }
 
-fn sign(kind: &Kind, suspect: &Suspect, rules: &Rules) -> Option<Sign> {
-    let seen = (kind.look)(suspect, rules)?;
-    Some(Sign {
+fn detect_indicator(
+    kind: &IndicatorKind,
+    suspect: &Suspect,
+    rules: &RogueRules,
+) -> Option<Indicator> {
+    let seen = (kind.detect)(suspect, rules)?;
+    Some(Indicator {
         kind: kind.name.to_owned(),
         family: kind.family,
-        weight: Share::thousandths(seen.weight),
-        read: seen.read,
+        weight: Share::from_thousandths(seen.weight),
+        read: seen.evidence,
     })
 }
 
-/// What of a family counts: nothing where somebody is allowed, but what is nearly a proof
-/// where they are so by a name that they chose themselves.
-fn counts(allowed: &[&Allowed]) -> impl Fn(Family) -> bool + use<> {
+/// The families that count: none where the process is allowed, except family A where it
+/// is allowed only by a name that it chose itself.
+fn family_filter(allowed: &[&AllowEntry]) -> impl Fn(Family) -> bool + use<> {
     let is_allowed = !allowed.is_empty();
-    let by_name = |it: &&Allowed| matches!(it.by, AllowedBy::Process(_));
+    let by_name = |it: &&AllowEntry| matches!(it.by, AllowMatch::Process(_));
     let only_by_name = allowed.iter().all(by_name);
     move |family| !is_allowed || (only_by_name && family == Family::A)
 }
 
-/// The entries of the lists that mean it.
-fn allowed<'r>(suspect: &Suspect, rules: &'r Rules) -> impl Iterator<Item = &'r Allowed> {
-    rules.allowed.iter().filter(|it| is(it, suspect))
+/// The allow entries that match the process.
+fn matching_entries<'r>(
+    suspect: &Suspect,
+    rules: &'r RogueRules,
+) -> impl Iterator<Item = &'r AllowEntry> {
+    rules.allowed.iter().filter(|it| matches_entry(it, suspect))
 }
 
-fn is(allowed: &Allowed, suspect: &Suspect) -> bool {
+fn matches_entry(allowed: &AllowEntry, suspect: &Suspect) -> bool {
     let by_user = || allowed.user.is_some() && allowed.user == suspect.user;
     let of_user = allowed.user.is_none() || by_user();
     let is_it = match &allowed.by {
-        AllowedBy::User => by_user(),
-        AllowedBy::Process(name) => suspect.name.as_ref() == Some(name),
-        AllowedBy::Executable(path) => {
-            suspect.executable.as_ref() == Some(path) && suspect.is_on_the_box()
+        AllowMatch::User => by_user(),
+        AllowMatch::Process(name) => suspect.name.as_ref() == Some(name),
+        AllowMatch::Executable(path) => {
+            suspect.executable.as_ref() == Some(path) && suspect.has_host_executable()
         }
-        AllowedBy::Image(image) => suspect.image.iter().flatten().any(|it| it == image),
+        AllowMatch::Image(image) => suspect.image.iter().flatten().any(|it| it == image),
     };
     of_user && is_it
 }
 
-fn sort(signs: &mut [Sign]) {
+fn sort_indicators(signs: &mut [Indicator]) {
     signs.sort_indirect_by_key(|sign| (Reverse(sign.weight), sign.family));
 }
 
-/// What speaks for a threat, weighed.
-struct Weighed {
+/// The weighted result for a threat.
+struct WeightedThreat {
     threat: Threat,
     confidence: Share,
     score: Share,
-    signs: Vec<Sign>,
+    indicators: Vec<Indicator>,
 }
 
-impl Weighed {
-    /// As it is told; `None` where it is too little for that.
-    fn told(self, rules: &Rules) -> Option<Verdict> {
+impl WeightedThreat {
+    /// The verdict; `None` below the thresholds.
+    fn into_verdict(self, rules: &RogueRules) -> Option<Verdict> {
         let risk = rules.risk(self.score)?;
         let is_sure = self.confidence >= rules.detection.min_confidence;
         is_sure.then_some(Verdict {
@@ -133,44 +142,49 @@ impl Weighed {
             confidence: self.confidence,
             score: self.score,
             risk,
-            signs: self.signs,
+            signs: self.indicators,
         })
     }
 }
 
-fn weigh(threat: Threat, seen: &[(&Kind, Sign)], rules: &Rules) -> Option<Weighed> {
-    let speaks = |(kind, _): &&(&Kind, Sign)| kind.threats.contains(&threat);
-    let corroborates = |(kind, _): &&(&Kind, Sign)| kind.corroborates.contains(&threat);
+fn weigh_threat(
+    threat: Threat,
+    seen: &[(&IndicatorKind, Indicator)],
+    rules: &RogueRules,
+) -> Option<WeightedThreat> {
+    let speaks = |(kind, _): &&(&IndicatorKind, Indicator)| kind.threats.contains(&threat);
+    let corroborates =
+        |(kind, _): &&(&IndicatorKind, Indicator)| kind.corroborates.contains(&threat);
     seen.iter().find(speaks)?;
     let of_it = seen.iter().filter(|it| speaks(it) || corroborates(it));
-    let mut signs: Vec<Sign> = of_it.map(|(_, sign)| sign.clone()).collect();
-    sort(&mut signs);
-    let confidence = confidence(&signs);
-    Some(Weighed {
+    let mut signs: Vec<Indicator> = of_it.map(|(_, sign)| sign.clone()).collect();
+    sort_indicators(&mut signs);
+    let confidence = combined_confidence(&signs);
+    Some(WeightedThreat {
         threat,
         confidence,
-        score: times(confidence, rules.weight(threat)),
-        signs,
+        score: multiply(confidence, rules.weight(threat)),
+        indicators: signs,
     })
 }
 
-/// That not all of them are mistaken, were they of no account to each other.
-fn confidence(signs: &[Sign]) -> Share {
-    let doubts = signs.iter().map(|it| 1.0 - share(it.weight));
-    rounded(1.0 - doubts.product::<f64>())
+/// The probability that not all indicators are wrong, assuming independence.
+fn combined_confidence(signs: &[Indicator]) -> Share {
+    let doubts = signs.iter().map(|it| 1.0 - to_fraction(it.weight));
+    from_fraction(1.0 - doubts.product::<f64>())
 }
 
-fn times(one: Share, other: Share) -> Share {
-    rounded(share(one) * share(other))
+fn multiply(one: Share, other: Share) -> Share {
+    from_fraction(to_fraction(one) * to_fraction(other))
 }
 
-fn share(of: Share) -> f64 {
+fn to_fraction(of: Share) -> f64 {
     f64::from(of.get()) / 1_000.0
 }
 
-fn rounded(share: f64) -> Share {
+fn from_fraction(share: f64) -> Share {
     let thousandths = (share.clamp(0.0, 1.0) * 1_000.0).round();
-    // It lies between 0 and 1000.
+    // It is between 0 and 1000.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Share::thousandths(thousandths as u16)
+    Share::from_thousandths(thousandths as u16)
 }

@@ -1,16 +1,16 @@
 //! Patterns with `*` and `?` for whole names.
 
-use super::PATTERN_SIZE;
+use super::MAX_COMPILED_PATTERN_BYTES;
 use regex_lite::{Regex, RegexBuilder};
 use serde::Serialize;
 
-/// A pattern with `*` and `?` for a whole text, and what was typed.
+/// A pattern with `*` and `?` for a whole text, with its source text.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Glob {
-    /// As it was typed.
+    /// The pattern as typed.
     pub typed: String,
-    /// What that means.
+    /// The compiled pattern.
     #[serde(skip)]
     pub regex: Regex,
 }
@@ -24,40 +24,40 @@ impl PartialEq for Glob {
 impl Eq for Glob {}
 
 impl Glob {
-    /// This pattern; `None` where it is too large.
+    /// Parses a pattern; `None` where it is too large.
     #[must_use]
     pub fn parse(typed: &str) -> Option<Self> {
-        let regex = glob(typed)?;
+        let regex = compile_glob(typed)?;
         Some(Self {
             typed: typed.to_owned(),
             regex,
         })
     }
 
-    /// Whether it names this unit of the system's systemd. A pattern with a wildcard
-    /// names no login session and no systemd of a person: `*.scope` and `*.service`
-    /// would protect all that anybody starts.
+    /// Whether the pattern names this unit of the system's systemd. A pattern with a
+    /// wildcard never names a login session or a user's systemd: `*.scope` and
+    /// `*.service` would protect every process that a person starts.
     pub(crate) fn names_unit(&self, unit: &str) -> bool {
         let is_exact = !self.typed.contains(['*', '?']);
-        self.regex.is_match(unit) && (is_exact || !is_of_a_login(unit))
+        self.regex.is_match(unit) && (is_exact || !holds_user_processes(unit))
     }
 }
 
-/// Whether this unit of the system's systemd holds what a person starts: a login
-/// session, or a systemd of that person's own.
-pub(crate) fn is_of_a_login(unit: &str) -> bool {
+/// Whether this unit of the system's systemd contains processes that a person starts: a
+/// login session, or the systemd of a user.
+pub(crate) fn holds_user_processes(unit: &str) -> bool {
     unit.starts_with("session-") || is_user_manager(unit)
 }
 
-/// `user@1000.service`: a systemd of a person's own, below which all that they start
-/// lies.
+/// Whether this is the systemd of a user, such as `user@1000.service`, below which all
+/// processes of that user run.
 pub(crate) fn is_user_manager(unit: &str) -> bool {
     unit.starts_with("user@")
 }
 
-/// `*` is any text, `?` any character, all else itself, in any case. `None` for
-/// one that is too large.
-pub(crate) fn glob(pattern: &str) -> Option<Regex> {
+/// Compiles a pattern: `*` is any text, `?` any character, everything else is literal;
+/// case is ignored. `None` where the pattern is too large.
+pub(crate) fn compile_glob(pattern: &str) -> Option<Regex> {
     let mut expression = String::from("^");
     for c in pattern.chars() {
         match c {
@@ -69,7 +69,7 @@ pub(crate) fn glob(pattern: &str) -> Option<Regex> {
     expression.push('$');
     RegexBuilder::new(&expression)
         .case_insensitive(true)
-        .size_limit(PATTERN_SIZE)
+        .size_limit(MAX_COMPILED_PATTERN_BYTES)
         .build()
         .ok()
 }

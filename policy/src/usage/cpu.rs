@@ -1,26 +1,26 @@
-//! The most processor time that a process took in a stretch of time.
+//! The maximum processor use of a process in an interval.
 
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Percent;
 
-/// Percent of one core that are told apart: rules ask for one of these, and the store
-/// keeps how many of them a process reached, in half a byte.
+/// Distinguished percentages of one core: rules use one of these, and the store keeps
+/// the number of reached steps in half a byte.
 pub const CPU_STEPS: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
 
-/// The most that a process took of a core between two polls, as one of [`CPU_STEPS`].
-/// A poll that could not read it is made up for by the next, which counts from the last
-/// that could.
+/// The maximum use of one core between two polls, as one of [`CPU_STEPS`]. After a poll
+/// that could not read it, the next poll counts from the last successful one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuUse(u8);
 
 impl CpuUse {
-    /// As it is stored: 0 where nothing is known, else one more than the steps reached.
+    /// The stored code: 0 where nothing is known, else the number of reached steps plus
+    /// 1.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// What was stored; `None` where that is no such code.
+    /// Decodes a stored code; `None` where it is invalid.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         (usize::from(code) <= CPU_STEPS.len() + 1).then_some(Self(code))
@@ -35,12 +35,13 @@ impl CpuUse {
         }
     }
 
-    /// Adds what came after.
+    /// Adds a later interval.
     pub fn merge(&mut self, later: Self) {
         *self = (*self).max(later);
     }
 
-    /// Whether it reached this, one of [`CPU_STEPS`]; `None` where nothing is known.
+    /// Whether it reached `step`, which is one of [`CPU_STEPS`]; `None` where nothing
+    /// is known.
     #[must_use]
     pub fn reaches(self, step: Percent) -> Option<bool> {
         let reached = usize::from(self.0).checked_sub(1)?;
@@ -53,7 +54,7 @@ impl CpuUse {
 mod tests {
     use super::*;
 
-    fn most(readings: &[Reading<Percent>]) -> CpuUse {
+    fn max_of(readings: &[Reading<Percent>]) -> CpuUse {
         let mut cpu = CpuUse::default();
         for reading in readings {
             cpu.add(reading);
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_of_all_polls_counts_and_what_is_unknown_is_not_none() {
+    fn maximum_counts_and_unknown_is_not_zero() {
         let percent = |percent| Reading::Value(Percent(percent));
         for (readings, step, expected) in [
             (vec![], 1, None),
@@ -78,7 +79,7 @@ mod tests {
             (vec![percent(49)], 50, Some(false)),
             (vec![percent(800), Reading::Unsupported], 100, Some(true)),
         ] {
-            let cpu = most(&readings);
+            let cpu = max_of(&readings);
             assert_eq!(cpu.reaches(Percent(step)), expected, "{readings:?} {step}");
             assert_eq!(CpuUse::from_code(cpu.code()), Some(cpu));
         }

@@ -1,24 +1,24 @@
-//! A value that goes up and down, over a stretch of time.
+//! A value that goes up and down, over an interval.
 
 use gpukill_proto::reading::Reading;
 
-/// What is known of a value over a stretch of time. What was not known of it is
-/// no 0: it is no part of the mean.
+/// The known part of a value over an interval. Unknown time does not count as 0: it is
+/// not part of the mean.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gauge {
-    /// The highest value that was known; `None` when none was.
+    /// The highest known value; `None` when there was none.
     pub most: Option<u64>,
-    /// For how long it was known.
+    /// The time in which the value was known.
     pub known_ms: u64,
     /// The sum of value × milliseconds while it was known.
     pub total: u128,
-    /// Whether it should have been known, and was not: it failed, or was old. A
-    /// device or process that has no such value leaves this unset.
+    /// Whether a reading failed or was stale. A device or process without such a value
+    /// leaves this unset.
     pub is_failed: bool,
 }
 
 impl Gauge {
-    /// Adds a reading that held for so long.
+    /// Adds a reading that held for `ms` milliseconds.
     pub fn add<T>(&mut self, reading: &Reading<T>, ms: u64, number: impl Fn(&T) -> u64) {
         match reading {
             Reading::Value(value) => {
@@ -33,7 +33,7 @@ impl Gauge {
         }
     }
 
-    /// Adds what came after.
+    /// Adds a later interval.
     pub fn merge(&mut self, later: &Self) {
         self.most = self.most.max(later.most);
         self.known_ms = self.known_ms.saturating_add(later.known_ms);
@@ -41,8 +41,8 @@ impl Gauge {
         self.is_failed |= later.is_failed;
     }
 
-    /// The mean while it was known, rounded; where it was known for no time, only
-    /// at a moment, the value then.
+    /// Returns the rounded mean over the known time; where the value was known only at
+    /// a moment, that value.
     #[must_use]
     pub fn mean(&self) -> Option<u64> {
         let known = u128::from(self.known_ms);
@@ -52,13 +52,11 @@ impl Gauge {
         }
     }
 
-    /// This as a reading: of what `value` makes of it.
+    /// Returns the result of `value` as a reading.
     pub fn reading<T>(&self, value: impl Fn(&Self) -> Option<T>) -> Reading<T> {
         match value(self) {
             Some(value) => Reading::Value(value),
-            None if self.is_failed => {
-                Reading::Failed("there was no fresh value when the sample was taken".into())
-            }
+            None if self.is_failed => Reading::Failed("the sample has no fresh value".into()),
             None => Reading::Unsupported,
         }
     }

@@ -1,33 +1,32 @@
-//! What to call a kind of process: its program, and what that runs.
+//! The label of a kind of process: its program, and what the program runs.
 
-use crate::job::{Ran, ran};
-use gpukill_proto::text::without_directory;
+use crate::job::{InterpreterTarget, interpreter_target};
+use gpukill_proto::text::strip_directory;
 
-/// The longest label, in bytes.
+/// Maximum length of a label, in bytes.
 pub const LABEL_MAX: usize = 64;
 
-/// The longest word after a program that is taken for what it is told to do.
+/// Maximum length of a word that counts as a subcommand.
 const SUBCOMMAND_MAX: usize = 16;
 
 /// Programs that run what their arguments name; a version may follow.
 const INTERPRETERS: &[&str] = &["python", "pypy", "ipython", "node", "nodejs"];
 
-/// What to call a process of this command line, as the daemon shows it: the program as
-/// `list` shows it, and the script or module that it runs, or what it is told to do:
-/// `python train.py`, `ollama serve`. What is escaped stays so. `None` where the line
-/// names no program.
+/// Returns the label for a command line, as the daemon displays it: the program as in
+/// `list`, with its script, module or subcommand: `python train.py`, `ollama serve`.
+/// Escapes stay. `None` where the line names no program.
 #[must_use]
 pub fn label(command: &str) -> Option<String> {
-    // Arguments are apart by blanks only, so one with blanks in it is several.
+    // Only spaces separate arguments, so an argument with spaces counts as several.
     let mut words = command.split(' ').filter(|word| !word.is_empty());
-    let program = without_directory(words.next()?);
+    let program = strip_directory(words.next()?);
     if program.bytes().all(|it| it == b'/') {
         return None;
     }
-    let whole = if is_interpreter(base(program)) {
-        match ran(words) {
-            Some(Ran::Module(module)) => format!("{program} -m {module}"),
-            Some(Ran::Script(path)) => format!("{program} {}", base(path)),
+    let whole = if is_interpreter(file_name(program)) {
+        match interpreter_target(words) {
+            Some(InterpreterTarget::Module(module)) => format!("{program} -m {module}"),
+            Some(InterpreterTarget::Script(path)) => format!("{program} {}", file_name(path)),
             None => program.to_owned(),
         }
     } else {
@@ -36,12 +35,12 @@ pub fn label(command: &str) -> Option<String> {
             None => program.to_owned(),
         }
     };
-    Some(bounded(&whole))
+    Some(truncate_label(&whole))
 }
 
-/// A label that is no longer than any: of a process's own name, say.
+/// Truncates a text, such as a process name, to the length of a label.
 #[must_use]
-pub fn bounded(text: &str) -> String {
+pub fn truncate_label(text: &str) -> String {
     const ELLIPSIS: &str = "…";
     if text.len() <= LABEL_MAX {
         return text.to_owned();
@@ -51,8 +50,8 @@ pub fn bounded(text: &str) -> String {
     format!("{}{ELLIPSIS}", &text[..end.unwrap_or(0)])
 }
 
-/// What follows the last slash, but for slashes at the end.
-fn base(path: &str) -> &str {
+/// The text after the last slash, without trailing slashes.
+fn file_name(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     path.rsplit_once('/').map_or(path, |(_, base)| base)
 }
@@ -64,8 +63,8 @@ fn is_interpreter(program: &str) -> bool {
         .any(|name| program.strip_prefix(name).is_some_and(is_version))
 }
 
-/// Whether an argument can be what a program is told to do, as in `ollama serve`,
-/// and is no file, number or option.
+/// Whether an argument can be a subcommand, as in `ollama serve`, and is no file,
+/// number or option.
 fn is_subcommand(word: &str) -> bool {
     let is_plain = |it: u8| it.is_ascii_lowercase() || it == b'-';
     word.len() <= SUBCOMMAND_MAX && word.bytes().all(is_plain) && !word.starts_with('-')
@@ -77,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn processes_are_called_by_their_program_and_what_it_runs() {
+    fn label_is_program_and_target() {
         let cases = [
             (
                 "python -m vllm.entrypoints.api_server --x",
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn long_name_is_cut_between_characters() {
         let long = format!("a{}", "é".repeat(40));
         let expected = format!("a{}…", "é".repeat(30));
         assert_eq!(label(&long), Some(expected));
@@ -123,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_command_line_gives_more_than_a_bounded_label(
+        fn label_is_bounded(
             command in "((/?[a-zé/. :-]{0,30})|python3?)( [-a-zé/.=0-9…]{0,40}){0,6}",
         ) {
             if let Some(label) = label(&command) {

@@ -1,8 +1,8 @@
-//! What is added up adds up.
+//! Tests that intervals add up.
 
 use super::*;
+use gpukill_proto::model::{Owner, OwnerKind, ProcessKey, Vendor};
 use gpukill_proto::reading::Reading::{Stale, Unsupported, Value};
-use gpukill_proto::snapshot::{Owner, OwnerKind, ProcessKey, Vendor};
 use gpukill_proto::units::Bytes;
 use proptest::prelude::*;
 
@@ -46,23 +46,23 @@ fn snapshot(at: i64, device: Device, processes: Vec<GpuProcess>) -> Snapshot {
     }
 }
 
-type Used = Usage<DeviceId, Run>;
+type TestUsage = Usage<DeviceId, DeviceRun>;
 
-fn used(device: Device, processes: Vec<GpuProcess>) -> Used {
-    let mut usage = Used::starting(Timestamp(0));
+fn usage_of(device: Device, processes: Vec<GpuProcess>) -> TestUsage {
+    let mut usage = TestUsage::starting_at(Timestamp(0));
     usage.add(&snapshot(1_000, device, processes), SECOND);
     usage
 }
 
 /// Busy, idle and unknown milliseconds of each pid.
-fn shares(usage: &Used) -> Vec<(u32, [u64; 3])> {
+fn shares(usage: &TestUsage) -> Vec<(u32, [u64; 3])> {
     let runs = usage.runs.iter();
     runs.map(|(run, it)| (run.pid, [it.busy_ms, it.idle_ms, it.unknown_ms]))
         .collect()
 }
 
 /// Busy, held, free and unknown milliseconds of the device.
-fn times(usage: &Used) -> [u64; 4] {
+fn times(usage: &TestUsage) -> [u64; 4] {
     let it = usage.devices.values().next().unwrap();
     [it.busy_ms, it.held_ms, it.free_ms, it.unknown_ms]
 }
@@ -71,8 +71,8 @@ const BUSY: Reading<Percent> = Value(Percent(5));
 const IDLE: Reading<Percent> = Value(Percent(4));
 
 #[test]
-fn the_time_of_an_owner_is_shared_out_among_theirs_that_worked() {
-    let usage = used(
+fn owner_time_goes_to_busy_processes() {
+    let usage = usage_of(
         device(Value(Percent(90))),
         vec![
             process(1, "alice", BUSY),
@@ -100,26 +100,26 @@ fn the_time_of_an_owner_is_shared_out_among_theirs_that_worked() {
 }
 
 #[test]
-fn a_device_whose_processes_are_not_known_is_not_free() {
+fn unknown_processes_are_not_free() {
     let mut it = device(IDLE);
-    assert_eq!(times(&used(it.clone(), vec![])), [0, 0, 1000, 0]);
+    assert_eq!(times(&usage_of(it.clone(), vec![])), [0, 0, 1000, 0]);
     it.memory_unattributed = Reading::Failed("999".into());
     it.process_count = Reading::Failed("999".into());
-    assert_eq!(times(&used(it.clone(), vec![])), [0, 0, 0, 1000]);
+    assert_eq!(times(&usage_of(it.clone(), vec![])), [0, 0, 0, 1000]);
     it.process_count = Value(0);
-    assert_eq!(times(&used(it.clone(), vec![])), [0, 0, 1000, 0]);
+    assert_eq!(times(&usage_of(it.clone(), vec![])), [0, 0, 1000, 0]);
     it.vitals.utilization = BUSY;
     it.process_count = Reading::Failed("999".into());
-    assert_eq!(times(&used(it, vec![])), [1000, 0, 0, 0]);
+    assert_eq!(times(&usage_of(it, vec![])), [1000, 0, 0, 0]);
 }
 
 #[test]
-fn the_device_tells_of_a_process_that_does_not_tell_of_itself() {
-    let alone = |device| shares(&used(device, vec![process(1, "alice", Unsupported)]));
+fn device_decides_for_unknown_process() {
+    let alone = |device| shares(&usage_of(device, vec![process(1, "alice", Unsupported)]));
     assert_eq!(alone(device(IDLE)), [(1, [0, 1000, 0])]);
     assert_eq!(alone(device(BUSY)), [(1, [1000, 0, 0])]);
     assert_eq!(alone(device(Unsupported)), [(1, [0, 0, 1000])]);
-    // Somebody whom nobody sees may do the work.
+    // An unseen process may be busy.
     let mut ghost = device(BUSY);
     ghost.memory_unattributed = Value(Bytes(1));
     assert_eq!(alone(ghost), [(1, [0, 0, 1000])]);
@@ -128,11 +128,11 @@ fn the_device_tells_of_a_process_that_does_not_tell_of_itself() {
         process(2, "bob", Unsupported),
     ];
     let expected = [(1, [0, 0, 1000]), (2, [0, 0, 1000])];
-    assert_eq!(shares(&used(device(BUSY), two)), expected);
+    assert_eq!(shares(&usage_of(device(BUSY), two)), expected);
 }
 
 #[test]
-fn a_device_is_busy_held_free_or_unknown() {
+fn device_is_busy_held_free_or_unknown() {
     let held = || vec![process(1, "alice", Unsupported)];
     let ghost = |utilization| Device {
         memory_unattributed: Value(Bytes(1)),
@@ -148,36 +148,39 @@ fn a_device_is_busy_held_free_or_unknown() {
         (device(Unsupported), held(), [0, 0, 0, 1000]),
     ];
     for (device, processes, expected) in cases {
-        assert_eq!(times(&used(device, processes)), expected);
+        assert_eq!(times(&usage_of(device, processes)), expected);
     }
 }
 
 #[test]
-fn old_readings_tell_nothing() {
+fn stale_readings_add_nothing() {
     let mut old = device(Stale(Percent(90), 12));
     old.memory_used = Stale(Bytes(1), 12);
     let mut holder = process(1, "alice", Stale(Percent(90), 12));
     holder.memory = Stale(Bytes(1), 12);
-    let usage = used(old, vec![holder]);
+    let usage = usage_of(old, vec![holder]);
     assert_eq!(times(&usage), [0; 4]);
     let run = usage.runs.values().next().unwrap();
-    assert_eq!((run.held_ms, run.shared_ms()), (0, 0));
+    assert_eq!((run.held_ms, run.owner_share_ms()), (0, 0));
     let failed = run.memory.reading(|it| it.most);
     assert_eq!(failed.known(), None);
     assert!(failed.failure().is_some());
 }
 
 #[test]
-fn a_gap_is_not_counted() {
+fn gap_is_not_counted() {
     let interval = 2 * SECOND;
-    assert_eq!(seen(None, interval), Duration::ZERO);
-    assert_eq!(seen(Some(3 * interval), interval), 3 * interval);
-    assert_eq!(seen(Some(3 * interval + SECOND), interval), Duration::ZERO);
-    assert_eq!(seen(Some(SECOND), Duration::MAX), SECOND);
+    assert_eq!(covered_time(None, interval), Duration::ZERO);
+    assert_eq!(covered_time(Some(3 * interval), interval), 3 * interval);
+    assert_eq!(
+        covered_time(Some(3 * interval + SECOND), interval),
+        Duration::ZERO
+    );
+    assert_eq!(covered_time(Some(SECOND), Duration::MAX), SECOND);
 }
 
 #[test]
-fn a_mean_is_of_the_time_in_which_it_was_known() {
+fn mean_covers_known_time() {
     let mut gauge = Gauge::default();
     gauge.add(&Value(30_u64), 0, |it| *it);
     assert_eq!(gauge.mean(), Some(30));
@@ -195,7 +198,7 @@ fn reading() -> impl Strategy<Value = Reading<Percent>> {
     ]
 }
 
-/// A poll: how long it tells of, the device, and who is there.
+/// A poll: the time it covers, the device, and its processes.
 fn poll() -> impl Strategy<Value = (u64, Device, Vec<GpuProcess>)> {
     let there = (0..6_u32, 0..3_usize, reading());
     let there = there.prop_map(|(pid, owner, it)| process(pid, ["a", "b", "c"][owner], it));
@@ -208,12 +211,12 @@ fn poll() -> impl Strategy<Value = (u64, Device, Vec<GpuProcess>)> {
 
 proptest! {
     #[test]
-    fn it_is_the_same_in_whatever_steps_it_is_added(
+    fn sum_is_independent_of_steps(
         polls in prop::collection::vec(poll(), 1..12),
         cut in 0..12_usize,
     ) {
-        let mut all = Used::starting(Timestamp(0));
-        let mut parts = [Used::starting(Timestamp(0)), Used::starting(Timestamp(0))];
+        let mut all = TestUsage::starting_at(Timestamp(0));
+        let mut parts = [TestUsage::starting_at(Timestamp(0)), TestUsage::starting_at(Timestamp(0))];
         for (number, (ms, device, processes)) in (0..).zip(&polls) {
             let at = i64::try_from(number).unwrap();
             let snapshot = snapshot(at, device.clone(), processes.clone());
@@ -227,8 +230,8 @@ proptest! {
     }
 
     #[test]
-    fn nobody_has_more_time_than_there_was((ms, device, processes) in poll()) {
-        let mut usage = Used::starting(Timestamp(0));
+    fn no_share_exceeds_the_time((ms, device, processes) in poll()) {
+        let mut usage = TestUsage::starting_at(Timestamp(0));
         usage.add(&snapshot(1, device, processes.clone()), Duration::from_millis(ms));
         prop_assert_eq!(times(&usage).iter().sum::<u64>(), ms);
         for owner in ["a", "b", "c"] {
@@ -238,7 +241,7 @@ proptest! {
                 .map(|it| it.pid)
                 .collect();
             let runs = usage.runs.iter().filter(|(run, _)| theirs.contains(&run.pid));
-            let sum: u64 = runs.map(|(_, it)| it.shared_ms()).sum();
+            let sum: u64 = runs.map(|(_, it)| it.owner_share_ms()).sum();
             prop_assert_eq!(sum, if theirs.is_empty() { 0 } else { ms });
         }
     }

@@ -1,75 +1,75 @@
-//! The record of what was done.
+//! The record of actions.
 
+use crate::model::DeviceId;
 use crate::reading::Reading;
-use crate::snapshot::DeviceId;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Which entries of the record are wanted. All conditions must hold.
+/// A query for recorded actions. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionQuery {
-    /// Not before this moment.
+    /// The earliest time.
     pub since: Timestamp,
-    /// Before this moment.
+    /// The end of the period, exclusive.
     pub until: Timestamp,
-    /// What this user asked for, by name or number.
+    /// Actions that this user requested, by name or number.
     pub user: Option<String>,
-    /// Entries of this kind, or of these, with commas between: `kill`, `reset,xid`.
+    /// The kind, or several separated by commas: `kill`, `reset,xid`.
     pub kind: Option<String>,
-    /// What happened to the devices this selector names.
+    /// Actions on the devices that this selector selects.
     pub gpu: Option<String>,
     /// Entries older than this one: the `next` of the page before.
-    pub before: Option<ActionPlace>,
-    /// At most so many; the daemon has a maximum of its own.
+    pub before: Option<ActionCursor>,
+    /// The most entries to return; the daemon has its own maximum.
     pub limit: u32,
 }
 
-/// Where an entry stands in the record.
+/// The position of an entry in the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ActionPlace {
-    /// When it happened.
+pub struct ActionCursor {
+    /// The time of the entry.
     pub at: Timestamp,
     /// Its [`ActionRecord::id`].
     pub id: u64,
 }
 
-/// Some of the entries, newest first.
+/// One page of entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionPage {
-    /// Newest first.
+    /// The entries, newest first.
     pub records: Vec<ActionRecord>,
-    /// Where the next page begins; `None` when this is the last one.
-    pub next: Option<ActionPlace>,
+    /// The start of the next page; `None` on the last page.
+    pub next: Option<ActionCursor>,
 }
 
-/// One entry: what somebody had the daemon do, or what happened.
+/// One entry: an action that somebody requested, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionRecord {
-    /// Never repeats; fits in 53 bits.
+    /// A unique id that fits in 53 bits.
     pub id: u64,
-    /// When it was asked for, or happened.
+    /// The time of the request or event.
     pub at: Timestamp,
-    /// In a word: `kill`, `reset`, `prune`, `backup`, `xid`, `started`, `fault`.
+    /// The kind in one word: `kill`, `reset`, `prune`, `backup`, `xid`, `started`, `fault`.
     pub kind: String,
-    /// Who asked.
+    /// The uid of the requester.
     pub uid: Option<u32>,
-    /// Their name, where the box knows it now.
+    /// The name of the requester, if this host knows it now.
     pub user: Option<String>,
-    /// Which device.
+    /// The device.
     pub device: Option<DeviceId>,
-    /// In words: what was asked for, as options of the command; or what happened.
+    /// The request as options of the command, or the event in words.
     pub what: Option<String>,
-    /// How often.
+    /// The number of occurrences.
     pub times: u64,
-    /// What came of it: `done`, `partly`, `failed`, `refused`, `interrupted`,
-    /// `unrecorded`; `None` while it is under way, and of what only happened.
-    pub word: Option<String>,
-    /// When it was over.
+    /// The result: `done`, `partly`, `failed`, `refused`, `interrupted`, `unrecorded`; `None`
+    /// for an action in progress and for an event.
+    pub result: Option<String>,
+    /// The end of the action.
     pub finished_at: Option<Timestamp>,
-    /// Why it was refused, or is not known.
+    /// Why it was refused, or why its result is unknown.
     pub why: Option<String>,
-    /// What was planned, as JSON, where the caller may see it.
+    /// The plan as JSON, if the caller may see it.
     pub plan: Reading<String>,
-    /// What came of it, as JSON, where the caller may see it.
+    /// The outcome as JSON, if the caller may see it.
     pub outcome: Reading<String>,
 }

@@ -1,61 +1,60 @@
-//! What a stretch of the past comes to, in sums.
+//! Sums over a period.
 
-use crate::snapshot::{DeviceId, Owner};
+use crate::model::{DeviceId, Owner};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What a stretch of the past comes to. Hours and days are the box's own.
+/// Sums over a period. Hours and days are local time of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditSummary {
-    /// The first moment that is told of: that asked for, or the first sample
-    /// after it.
+    /// The start of the period: the requested time, or the first sample after it.
     pub since: Timestamp,
-    /// The last.
+    /// The end of the period.
     pub until: Timestamp,
-    /// How each device was used, by its index.
+    /// The usage of each device, by index.
     pub devices: Vec<DeviceTime>,
-    /// Whose processes held the devices, those who held them longest first. Time
-    /// of theirs on one device counts once, however many processes they had.
+    /// The usage of each owner, the longest holders first. The time on one device counts once,
+    /// however many processes the owner had.
     pub owners: Vec<OwnerTime>,
-    /// How many owners are left out.
+    /// The number of omitted owners.
     pub more_owners: u32,
-    /// What ran, the longest first.
+    /// The usage of each kind of process, the longest first.
     pub processes: Vec<ProcessTime>,
-    /// How many kinds of processes are left out.
+    /// The number of omitted kinds of processes.
     pub more_processes: u32,
-    /// The hours of the day from midnight on: 24.
-    pub hours: Vec<Times>,
-    /// The days of the week from Monday on: 7.
-    pub days: Vec<Times>,
-    /// Week by week, the oldest first.
+    /// The hours of the day from midnight on: 24 entries.
+    pub hours: Vec<UsageTimes>,
+    /// The days of the week from Monday on: 7 entries.
+    pub days: Vec<UsageTimes>,
+    /// The weeks, the oldest first.
     pub weeks: Vec<WeekTime>,
-    /// When nothing was seen, the oldest first; the longest hundred.
+    /// Periods without samples, the oldest first; the longest hundred.
     pub gaps: Vec<Gap>,
 }
 
 /// Device time in milliseconds, of one device or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
-    /// Worked on.
+pub struct UsageTimes {
+    /// Held and at work.
     pub busy_ms: u64,
-    /// Held, and not worked on.
+    /// Held and not at work.
     pub held_ms: u64,
-    /// Held by nobody.
+    /// Held by no process.
     pub free_ms: u64,
-    /// Held, and whether it was worked on is not known.
+    /// Held, and it is unknown whether at work.
     pub unknown_ms: u64,
 }
 
-impl Times {
-    /// All of it.
+impl UsageTimes {
+    /// The sum of all four.
     #[must_use]
-    pub const fn all_ms(&self) -> u64 {
+    pub const fn total_ms(&self) -> u64 {
         let held = self.busy_ms.saturating_add(self.held_ms);
         held.saturating_add(self.free_ms)
             .saturating_add(self.unknown_ms)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -68,62 +67,61 @@ impl Times {
 }
 
 impl AuditSummary {
-    /// All devices' time together.
+    /// The time of all devices.
     #[must_use]
-    pub fn all(&self) -> Times {
+    pub fn total_times(&self) -> UsageTimes {
         let times = self.devices.iter().map(|device| device.times);
-        times.fold(Times::default(), Times::plus)
+        times.fold(UsageTimes::default(), UsageTimes::plus)
     }
 }
 
-/// How one device was used.
+/// The usage of one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceTime {
     /// The device.
     pub device: DeviceId,
-    /// Its index when it was last seen.
+    /// The last known index.
     pub index: u32,
-    /// Its name.
+    /// The name.
     pub name: Option<String>,
-    /// Its time.
-    pub times: Times,
-    /// The most memory that was held of it.
+    /// The device time.
+    pub times: UsageTimes,
+    /// The largest amount of its memory that was held.
     pub memory_most: Option<Bytes>,
-    /// The hour, minute or sample in which that was.
+    /// The time of the hour, minute or sample with that amount.
     pub memory_most_at: Option<Timestamp>,
-    /// The highest temperature, in degrees Celsius.
+    /// The highest temperature in degrees Celsius.
     pub hottest: Option<i32>,
-    /// Energy drawn, in joules; `None` where power was never known.
+    /// The energy used, in joules; `None` if power was never known.
     pub energy_j: Option<u64>,
 }
 
-/// Time on devices and memory held, of one owner or of one kind of process.
+/// Time on devices and memory held, of one owner or one kind of process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UsedBy {
-    /// Device time in milliseconds while they worked.
+pub struct UsageTotals {
+    /// Device time at work, in milliseconds.
     pub busy_ms: u64,
-    /// While they held it and did not work: the waste.
+    /// Device time held and not at work: waste.
     pub idle_ms: u64,
-    /// While that is not known.
+    /// Device time held, and it is unknown whether at work.
     pub unknown_ms: u64,
-    /// Memory over time, in MiB × seconds.
+    /// Memory over time in MiB × seconds.
     pub memory_mib_s: u64,
-    /// The most memory that one process held of one device.
+    /// The largest amount of memory that one process held on one device.
     pub memory_most: Option<Bytes>,
-    /// Processes, each counted once for each device.
+    /// The number of processes, each counted once for each device.
     pub runs: u64,
 }
 
-impl UsedBy {
-    /// All of its time.
+impl UsageTotals {
+    /// The sum of all three.
     #[must_use]
-    pub const fn all_ms(&self) -> u64 {
+    pub const fn total_ms(&self) -> u64 {
         let known = self.busy_ms.saturating_add(self.idle_ms);
         known.saturating_add(self.unknown_ms)
     }
 
-    /// Which part of the time of which it is known was idle, from 0 to 1; `None`
-    /// where it is known of none.
+    /// The idle share of the time with a known state, from 0 to 1; `None` if there is none.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
     pub fn idle_share(&self) -> Option<f64> {
@@ -131,7 +129,7 @@ impl UsedBy {
         (known > 0).then(|| self.idle_ms as f64 / known as f64)
     }
 
-    /// Memory over time, in GiB × hours.
+    /// Memory over time in GiB × hours.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "2^53 MiB·s are 2 million TiB·h")]
     pub fn memory_gib_hours(&self) -> f64 {
@@ -139,41 +137,41 @@ impl UsedBy {
     }
 }
 
-/// What one owner used.
+/// The usage of one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerTime {
-    /// Whom; `None` for those of whom it was not known.
+    /// The owner; `None` for processes with an unknown owner.
     pub owner: Option<Owner>,
-    /// How much.
-    pub used: UsedBy,
+    /// The usage.
+    pub used: UsageTotals,
 }
 
-/// What one kind of process used.
+/// The usage of one kind of process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessTime {
-    /// Program and script, or the process's name where the caller may not see
-    /// command lines: `python train.py`.
+    /// The program and script, or the name of the process if the caller may not see command
+    /// lines: `python train.py`.
     pub label: String,
-    /// How much.
-    pub used: UsedBy,
+    /// The usage.
+    pub used: UsageTotals,
 }
 
-/// One week.
+/// The usage of one week.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeekTime {
-    /// Its Monday: `2026-11-16`.
+    /// The Monday of the week: `2026-11-16`.
     pub monday: String,
-    /// All devices' time.
-    pub times: Times,
-    /// Who held them longest, and how long in milliseconds.
+    /// The time of all devices.
+    pub times: UsageTimes,
+    /// The owner with the longest time, and that time in milliseconds.
     pub most: Option<(String, u64)>,
 }
 
-/// A time of which nothing is known.
+/// A period without samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// From the last sample before it.
+    /// The time of the last sample before it.
     pub from: Timestamp,
-    /// To the first one after it.
+    /// The time of the first sample after it.
     pub until: Timestamp,
 }

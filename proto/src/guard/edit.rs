@@ -1,47 +1,46 @@
-//! Changes of the guard's rules, and what is wrong with rules.
+//! Edits of the guard's rules, and mistakes and lints of rules.
 
 use super::GuardMode;
-use crate::settings::place::Place;
+use crate::settings::position::TextPosition;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One change of the rules. Keys and values are texts, as they are typed: `8`,
-/// `90m`, `alice,bob`.
+/// One change of the rules. Keys and values are texts, as typed: `8`, `90m`, `alice,bob`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuardEdit {
-    /// Sets these keys of a policy, which it makes where there is none.
+    /// Sets keys of a policy, which is created if missing.
     SetPolicy {
-        /// Of which kind.
+        /// The kind of the policy.
         kind: PolicyKind,
-        /// Which.
+        /// The name of the policy.
         name: String,
-        /// Keys of the policy, and their values; an empty value removes the key.
+        /// The keys and their values; an empty value removes the key.
         fields: Vec<(String, String)>,
     },
     /// Removes a policy.
     RemovePolicy {
-        /// Of which kind.
+        /// The kind of the policy.
         kind: PolicyKind,
-        /// Which.
+        /// The name of the policy.
         name: String,
     },
-    /// Sets one key of a table there is one of.
+    /// Sets one key of a table that exists once.
     SetKey {
-        /// `enforcement.max_warnings`
+        /// The key: `enforcement.max_warnings`.
         path: String,
-        /// Its value; an empty one removes the key.
+        /// The value; an empty value removes the key.
         value: String,
     },
-    /// How far the guard goes.
+    /// Sets the mode.
     SetMode(GuardMode),
-    /// From dry run to what it rehearses, or back.
+    /// Switches from dry run to the simulated mode, or back.
     ToggleDryRun,
-    /// The whole text, for another.
+    /// Replaces the whole text.
     Replace(String),
 }
 
 impl fmt::Display for GuardEdit {
-    /// As it is recorded: `user policy alice: memory_limit_gb = 8`
+    /// Formats the change for the record: `user policy alice: memory_limit_gb = 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetPolicy { kind, name, fields } => {
@@ -56,31 +55,31 @@ impl fmt::Display for GuardEdit {
             Self::SetKey { path, value } => write!(f, "{path} = {value}"),
             Self::SetMode(mode) => write!(f, "mode {}", mode.name()),
             Self::ToggleDryRun => f.write_str("toggle dry run"),
-            Self::Replace(text) => write!(f, "replace all, by {} bytes", text.len()),
+            Self::Replace(text) => write!(f, "replace all with {} bytes", text.len()),
         }
     }
 }
 
-/// Of what a policy is.
+/// The kind of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PolicyKind {
-    /// A person.
+    /// A policy for a person.
     User,
-    /// A group.
+    /// A policy for a group.
     Group,
-    /// A device.
+    /// A policy for a device.
     Gpu,
-    /// Hours of the week.
+    /// A policy for hours of the week.
     Time,
-    /// What processes do.
+    /// A behaviour rule.
     Rule,
 }
 
 impl PolicyKind {
-    /// In the order in which files have them.
+    /// All kinds, in the order of the file.
     pub const ALL: [Self; 5] = [Self::User, Self::Group, Self::Gpu, Self::Time, Self::Rule];
 
-    /// The table of the file where these stand.
+    /// The table of the file.
     #[must_use]
     pub const fn table(self) -> &'static str {
         match self {
@@ -92,7 +91,7 @@ impl PolicyKind {
         }
     }
 
-    /// As people call it.
+    /// The name in words.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,25 +104,24 @@ impl PolicyKind {
     }
 }
 
-/// Something wrong in a file of rules.
+/// A mistake in a rules file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mistake {
-    /// Where; `None` where the text was made of another, whose lines are not known:
-    /// then [`Mistake::path`] says where.
-    pub place: Option<Place>,
-    /// What it is about: `user_policies.alice.memory_limit_gb`. Empty where the
-    /// text is no TOML.
+pub struct RuleMistake {
+    /// The position; `None` for a text that was derived from another one with unknown lines:
+    /// [`RuleMistake::path`] then locates the mistake.
+    pub position: Option<TextPosition>,
+    /// The key: `user_policies.alice.memory_limit_gb`. Empty if the text is not TOML.
     pub path: String,
-    /// What is wrong, with what was written in it.
+    /// What is wrong, with the value itself.
     pub what: String,
-    /// What was probably meant, or what would be right.
+    /// The probable intention, or a valid form.
     pub suggestion: Option<String>,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for RuleMistake {
     /// `line 3, column 1: global.enabeld: unknown key; did you mean enabled?`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Place { line, column }) = self.place {
+        if let Some(TextPosition { line, column }) = self.position {
             write!(f, "line {line}, column {column}: ")?;
         }
         if !self.path.is_empty() {
@@ -137,50 +135,50 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Rules that are right, and yet hardly meant so.
+/// A lint: rules that are valid but probably unintended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Warning {
-    /// Where, if it is said at one place.
-    pub place: Option<Place>,
-    /// What it is about.
+pub struct Lint {
+    /// The position, if the lint is about one position.
+    pub position: Option<TextPosition>,
+    /// The key.
     pub path: String,
-    /// What is odd about it.
+    /// The hint.
     pub what: String,
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for Lint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = self.place {
+        if let Some(place) = self.position {
             write!(f, "line {}: ", place.line)?;
         }
         write!(f, "{}: {}", self.path, self.what)
     }
 }
 
-/// Why rules were not changed, whose mistakes are told so.
+/// Why rules were not changed. `M` is the type of the mistakes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EditError<M = Mistake> {
-    /// They have mistakes as they are: what is not understood is not changed.
-    Broken(Vec<M>),
-    /// They would have these mistakes.
+pub enum EditError<M = RuleMistake> {
+    /// The current rules have mistakes: rules that cannot be parsed are not changed.
+    AlreadyInvalid(Vec<M>),
+    /// The new rules would have mistakes.
     Refused(Vec<M>),
-    /// What is to be changed or removed is not there.
+    /// The item to change or remove does not exist.
     NoSuch {
-        /// What there is none of: `user policy "alcie"`.
+        /// The missing item: `user policy "alcie"`.
         what: String,
-        /// What is there and was probably meant.
+        /// A similar item that exists.
         near: Option<String>,
     },
-    /// They say so already: `process "hashcat" is allowed`.
+    /// The rules already say so: `process "hashcat" is allowed`.
     Already(String),
 }
 
 impl<M: fmt::Display> fmt::Display for EditError<M> {
-    /// Mistakes have a line each.
+    /// Prints each mistake on a line of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, mistakes) = match self {
-            Self::Broken(mistakes) => ("the rules have mistakes as they are", mistakes),
-            Self::Refused(mistakes) => ("the rules would have mistakes", mistakes),
+            Self::AlreadyInvalid(mistakes) => ("the current rules have mistakes", mistakes),
+            Self::Refused(mistakes) => ("the new rules would have mistakes", mistakes),
             Self::NoSuch { what, near } => {
                 write!(f, "there is no {what}")?;
                 return match near {

@@ -1,87 +1,86 @@
-//! Rules tried on the past: what they would have done.
+//! Replay: what rules would have done in the past.
 
-use super::{GuardRecord, OpenViolation, RuleName, RulesFrom, Subject};
+use super::{GuardRecord, OpenViolation, RuleName, RuleSetSource, ViolationSubject};
 use crate::audit::Gap;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Which rules are tried on which stretch of the past.
+/// A request to replay rules over a past period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayRequest {
-    /// Which rules.
-    pub rules: RulesFrom,
-    /// From then on.
+    /// The rules.
+    pub rules: RuleSetSource,
+    /// The start of the period.
     pub since: Timestamp,
-    /// Until then.
+    /// The end of the period.
     pub until: Timestamp,
 }
 
-/// What they would have done. Whoever would have been ended is gone from then on.
+/// The result of a replay. A job that would have been ended is absent from then on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayReport {
-    /// When what was judged begins.
+    /// The start of the evaluated period.
     pub since: Timestamp,
-    /// When it ends.
+    /// The end of the evaluated period.
     pub until: Timestamp,
-    /// How many stretches of time were judged: samples, and where these are not
-    /// kept any more, minutes or hours.
+    /// The number of evaluated samples; beyond the retention of samples, minutes or hours.
     pub judged: u64,
-    /// Before this moment there are minutes or hours alone; `None` where all are
-    /// samples.
+    /// The start of the samples: before it only minutes or hours exist; `None` if there are
+    /// samples for the whole period.
     pub samples_since: Option<Timestamp>,
-    /// How many persons used a device.
+    /// The number of persons who used a device.
     pub people: u32,
-    /// How many processes did, each on each device.
+    /// The number of processes that used a device, counted for each device.
     pub runs: u32,
-    /// How many policies and rules there are.
+    /// The number of policies and rules.
     pub rules: u32,
-    /// What came of each rule that did anything, the one that freed most first.
+    /// The outcome of each rule that had an effect, the rule that freed most first.
     pub outcomes: Vec<RuleOutcome>,
-    /// What would have been done, the oldest first.
+    /// The simulated steps, the oldest first.
     pub records: Vec<GuardRecord>,
-    /// How many more records there are than these.
+    /// The number of omitted records.
     pub more_records: u64,
-    /// Violations that went on at the end.
+    /// The violations that were open at the end.
     pub open: Vec<OpenViolation>,
-    /// When nobody looked.
+    /// Periods without samples.
     pub gaps: Vec<Gap>,
-    /// What could not be judged, the longest first.
-    pub not_judged: Vec<NotJudged>,
+    /// What could not be evaluated, the longest time first.
+    pub not_judged: Vec<UnevaluatedTime>,
 }
 
-/// What came of one rule.
+/// The outcome of one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleOutcome {
-    /// Which.
+    /// The rule.
     pub rule: RuleName,
-    /// How many violations of it there were.
+    /// The number of its violations.
     pub violated: u64,
-    /// How many of these would have been warned.
+    /// The number of violations with a warning.
     pub warned: u64,
-    /// How many jobs would have been ended.
+    /// The number of jobs that it would have ended.
     pub ended: u64,
-    /// How many of these worked when they were ended, or may have.
+    /// The number of ended jobs that worked at that time, or may have.
     pub ended_busy: u64,
-    /// How many jobs are left to the scheduler that owns them.
+    /// The number of jobs left to the scheduler that owns them.
     pub left: u64,
-    /// How many of those that would have been warned are services, and are only warned.
+    /// The number of violations with a warning that are services, and are only warned.
     pub services: u64,
-    /// How long those that were ended held devices afterwards, in milliseconds of
-    /// one device.
+    /// The time for which the ended jobs still held devices afterwards, in milliseconds of one
+    /// device.
     pub freed_ms: u64,
 }
 
-/// What could not be judged: by one rule, or by all rules on a device.
+/// A time that could not be evaluated: by one rule, or by all rules on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotJudged {
-    /// By which; `None` of a device that no rule could judge.
+pub struct UnevaluatedTime {
+    /// The rule; `None` for a device that no rule could evaluate.
     pub rule: Option<RuleName>,
-    /// What was not known.
+    /// The unknown fact.
     pub why: String,
-    /// Of whom or what: the first of them.
-    pub subject: Subject,
-    /// Of how many persons, processes or devices.
+    /// The first subject with the unknown fact.
+    pub subject: ViolationSubject,
+    /// The number of persons, processes or devices.
     pub subjects: u64,
-    /// For how long, in milliseconds; of several at once it counts for each.
+    /// The time in milliseconds, summed over all subjects.
     pub for_ms: u64,
 }

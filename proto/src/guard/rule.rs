@@ -1,22 +1,22 @@
-//! Names rules: where they are said, and of what.
+//! The names of rules: the place in the rules file, and what the rule limits.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where in the rules something is said.
+/// The part of the rules file that defines a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RuleSource {
-    /// In `[global]`, for everybody of whom nothing else is said.
+    /// `[global]`, for everybody without another rule.
     Default,
-    /// In `[user_policies.NAME]`.
+    /// `[user_policies.NAME]`.
     User(String),
-    /// In `[group_policies.NAME]`.
+    /// `[group_policies.NAME]`.
     Group(String),
-    /// In `[gpu_policies."GPU"]`.
+    /// `[gpu_policies."GPU"]`.
     Gpu(String),
-    /// In the `[[time_policies]]` of this name.
+    /// The `[[time_policies]]` of this name.
     Time(String),
-    /// In the `[[rules]]` of this name.
+    /// The `[[rules]]` of this name.
     Rule(String),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for RuleSource {
     }
 }
 
-/// How many policies and rules there are of each source.
+/// The number of policies and rules from each source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuleCounts {
     /// Limits in `[global]`, for everybody.
@@ -52,9 +52,9 @@ pub struct RuleCounts {
 }
 
 impl RuleCounts {
-    /// All of them.
+    /// The sum of all.
     #[must_use]
-    pub const fn all(self) -> u32 {
+    pub const fn total(self) -> u32 {
         let named = self.users.saturating_add(self.groups);
         let named = named.saturating_add(self.gpus).saturating_add(self.times);
         named
@@ -63,28 +63,28 @@ impl RuleCounts {
     }
 }
 
-/// What of somebody's use is judged.
+/// What a rule limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RuleKind {
     /// Device memory that a person holds on all devices together, in bytes.
     Memory,
     /// Utilisation of one device by a person's processes together, in percent.
     Utilization,
-    /// How long a process has held a device, in milliseconds.
+    /// The time for which a process has held a device, in milliseconds.
     Duration,
-    /// How many processes of a person hold a device.
+    /// The number of processes with which a person holds a device.
     Processes,
     /// Device memory that a group holds on all devices together, in bytes.
     TotalMemory,
     /// Utilisation of one device by a group's processes together, in percent.
     TotalUtilization,
-    /// How many processes of a group hold a device.
+    /// The number of processes with which a group holds a device.
     TotalProcesses,
     /// Device memory that one process holds on one device, in bytes.
     ProcessMemory,
-    /// Utilisation of one device by whomever, in percent.
+    /// Utilisation of one device by all processes, in percent.
     GpuUtilization,
-    /// Device memory that is left for others, in bytes.
+    /// Device memory that is reserved for others, in bytes.
     ReservedMemory,
     /// A device that a person or group may not use.
     Gpu,
@@ -92,26 +92,26 @@ pub enum RuleKind {
     User,
     /// A process that may not use a device.
     Process,
-    /// A device that nobody may use now.
+    /// A device that nobody may use during maintenance.
     Maintenance,
     /// A time at which a person may not use devices.
     Hours,
-    /// How long memory has been held and nothing done, in milliseconds.
+    /// The time for which memory has been held without any work, in milliseconds.
     Idle,
-    /// Mean utilisation of a process that holds much for long, in percent.
+    /// Mean utilisation of a process that holds much memory for a long time, in percent.
     Waste,
-    /// How long a process has been at work without end, in milliseconds.
+    /// The time for which a process has worked without a break, in milliseconds.
     Runaway,
-    /// How much more memory a process holds than it did, in bytes.
+    /// The growth of the memory of a process, in bytes.
     Growth,
-    /// How much of a threat a process is taken for, as [`Risk::level`] tells it.
+    /// The risk of a process, as a [`Risk::level`].
     ///
     /// [`Risk::level`]: crate::rogue::Risk::level
     Rogue,
 }
 
 impl RuleKind {
-    /// What is not allowed at all, as against too much of what is.
+    /// Whether the rule forbids access, instead of limiting an amount.
     #[must_use]
     pub const fn is_access(self) -> bool {
         match self {
@@ -134,22 +134,22 @@ impl RuleKind {
         }
     }
 
-    /// Whether it guesses by what processes do.
+    /// Whether the rule is a heuristic about the behaviour of processes.
     #[must_use]
-    pub const fn is_of_behaviour(self) -> bool {
+    pub const fn is_behaviour(self) -> bool {
         matches!(
             self,
             Self::Idle | Self::Waste | Self::Runaway | Self::Growth
         )
     }
 
-    /// Whether services are only warned about where the rule does not say otherwise.
+    /// Whether services are only warned unless the rule says otherwise.
     #[must_use]
-    pub const fn spares_services(self) -> bool {
+    pub const fn only_warns_services(self) -> bool {
         matches!(self, Self::Idle | Self::Waste)
     }
 
-    /// As it is written on the screen and in JSON.
+    /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -177,12 +177,12 @@ impl RuleKind {
     }
 }
 
-/// Names one rule: what is said where.
+/// The name of a rule: its source and kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleName {
-    /// Where it is said.
+    /// The part of the rules file.
     pub source: RuleSource,
-    /// Of what.
+    /// What the rule limits.
     pub kind: RuleKind,
 }
 

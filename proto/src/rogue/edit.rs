@@ -3,40 +3,40 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One change of `rogue.toml`. Keys and values are texts, as they are typed.
+/// One change of `rogue.toml`. Keys and values are texts, as typed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RogueEdit {
     /// Sets one key.
     SetKey {
-        /// `detection.max_memory_usage_gb`
+        /// The key: `detection.max_memory_usage_gb`.
         path: String,
-        /// Its value; an empty one removes the key.
+        /// The value; an empty value removes the key.
         value: String,
     },
-    /// Has nobody look for these any more.
-    Allow(AllowBy, String),
-    /// Has them looked for again.
-    Disallow(AllowBy, String),
-    /// The whole text, for another.
+    /// Adds an entry to an allow list.
+    Allow(AllowKind, String),
+    /// Removes an entry from an allow list.
+    Disallow(AllowKind, String),
+    /// Replaces the whole text.
     Replace(String),
 }
 
 impl fmt::Display for RogueEdit {
-    /// As it is recorded: `allow process hashcat@bob`
+    /// Formats the change for the record: `allow process hashcat@bob`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetKey { path, value } => write!(f, "{path} = {value}"),
             Self::Allow(by, what) => write!(f, "allow {} {what}", by.name()),
             Self::Disallow(by, what) => write!(f, "disallow {} {what}", by.name()),
-            Self::Replace(text) => write!(f, "replace all, by {} bytes", text.len()),
+            Self::Replace(text) => write!(f, "replace all with {} bytes", text.len()),
         }
     }
 }
 
-/// By what somebody is allowed.
+/// What an allow-list entry matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum AllowBy {
-    /// The kernel's name for it, or `name@user`.
+pub enum AllowKind {
+    /// The kernel's name of the process, or `name@user`.
     Process,
     /// The user.
     User,
@@ -46,11 +46,11 @@ pub enum AllowBy {
     Image,
 }
 
-impl AllowBy {
-    /// All of them.
+impl AllowKind {
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Process, Self::User, Self::Executable, Self::Image];
 
-    /// As people call it.
+    /// The name in words.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

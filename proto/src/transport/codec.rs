@@ -1,9 +1,8 @@
-//! Frames and their contents, bounded, with tarpc's traps closed.
+//! Bounded frames and their contents.
 //!
-//! tarpc's own bincode codec cannot be used by a privileged daemon: it trusts
-//! the deadline inside a request, and one frame with a far deadline panics in
-//! three different places (tarpc 0.38, tracing-subscriber 0.3). Here such a
-//! frame is refused before tarpc sees it.
+//! tarpc's own bincode codec is unsafe in a privileged daemon: it trusts the deadline inside a
+//! request, and one frame with a far deadline panics in three different places (tarpc 0.38,
+//! tracing-subscriber 0.3). This codec refuses such a frame before tarpc sees it.
 
 use super::{MAX_DEADLINE, MAX_REQUEST, MAX_RESPONSE};
 use crate::service::{GpukillRequest, GpukillResponse};
@@ -18,45 +17,45 @@ use tarpc::{ClientMessage, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::{Decoder, Encoder, Framed, LengthDelimitedCodec};
 
-/// What the daemon reads and what it writes.
+/// The transport of the daemon: requests in, responses out.
 pub type ServerTransport<S> = tokio_serde::Framed<
-    Framed<S, Frames>,
+    Framed<S, FrameCodec>,
     ClientMessage<GpukillRequest>,
     Response<GpukillResponse>,
     Bincode<ClientMessage<GpukillRequest>, Response<GpukillResponse>>,
 >;
 
-/// The daemon's side of a connection whose prefaces are exchanged.
-pub fn server<S: AsyncRead + AsyncWrite>(stream: S) -> ServerTransport<S> {
-    let frames = Framed::new(stream, Frames::new(MAX_REQUEST, MAX_RESPONSE));
+/// The daemon's side of a connection after the prefaces.
+pub fn server_transport<S: AsyncRead + AsyncWrite>(stream: S) -> ServerTransport<S> {
+    let frames = Framed::new(stream, FrameCodec::new(MAX_REQUEST, MAX_RESPONSE));
     tokio_serde::Framed::new(frames, Bincode(PhantomData))
 }
 
-/// Encodes a value as it travels: variable-length integers, little-endian.
+/// Encodes a value for the wire: variable-length integers, little-endian.
 ///
 /// # Errors
-/// When the value holds something bincode has no form for.
+/// The value holds something that bincode cannot represent.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, bincode::Error> {
-    // Not its `serialize`, which counts the bytes first: that is another serializer of
-    // each type.
+    // `serialize` would count the bytes first, with another serializer for each type.
     let mut bytes = Vec::new();
     bincode::DefaultOptions::new().serialize_into(&mut bytes, value)?;
     Ok(bytes)
 }
 
-/// How many bytes a value is as it travels.
+/// The encoded size of a value in bytes.
 ///
 /// # Errors
-/// As [`encode`].
+/// As for [`encode`].
 pub fn encoded_size<T: Serialize>(value: &T) -> Result<u64, bincode::Error> {
-    // Not bincode's own, for the same reason, and it has all integers fixed.
+    // bincode's `serialized_size` needs another serializer too, and by default assumes
+    // fixed-size integers.
     encode(value).map(|bytes| bytes.len() as u64)
 }
 
 /// Decodes a value; every byte must belong to it.
 ///
 /// # Errors
-/// When the bytes are not exactly one such value.
+/// The bytes are not exactly one such value.
 pub fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, bincode::Error> {
     bincode::DefaultOptions::new().deserialize(bytes)
 }
@@ -64,38 +63,38 @@ pub fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, bincode::Er
 /// Encodes a request as a tarpc client writes it, without a trace.
 ///
 /// # Errors
-/// When it holds something bincode has no form for.
+/// The request holds something that bincode cannot represent.
 pub fn encode_request(
     id: u64,
     deadline: Duration,
     request: &GpukillRequest,
 ) -> io::Result<Vec<u8>> {
-    // `ClientMessage::Request`: the deadline, the ids of a trace and that it is not
-    // sampled, the request's id.
+    // `ClientMessage::Request`: the deadline, the trace ids, the flag "not sampled", and the id
+    // of the request.
     let (is_request, trace, span, unsampled) = (0_u32, [0_u8; 16], 0_u64, 1_u32);
     let message = (is_request, deadline, trace, span, unsampled, id, request);
-    encode(&message).map_err(invalid)
+    encode(&message).map_err(invalid_data)
 }
 
-/// Decodes a request as the daemon does, refusing a deadline that is too far.
+/// Decodes a request as the daemon does, and refuses a deadline that is too far.
 ///
 /// # Errors
-/// When the frame is not exactly one request, or its deadline is too far.
+/// The frame is not exactly one request, or its deadline is too far.
 pub fn decode_request(frame: &[u8]) -> Result<ClientMessage<GpukillRequest>, io::Error> {
     check_deadline(frame)?;
-    decode(frame).map_err(invalid)
+    decode(frame).map_err(invalid_data)
 }
 
-/// The beginning of tarpc's `ClientMessage`, in which a deadline is only a
-/// duration and not yet an instant: making the instant is what panics.
+/// The beginning of tarpc's `ClientMessage`, with the deadline still a duration: its conversion
+/// to an instant is what panics.
 #[derive(Deserialize)]
-enum Beginning {
-    Request(RequestBeginning),
+enum MessageHead {
+    Request(RequestHead),
     Cancel,
 }
 
 #[derive(Deserialize)]
-struct RequestBeginning {
+struct RequestHead {
     deadline: Duration,
 }
 
@@ -103,27 +102,27 @@ fn check_deadline(frame: &[u8]) -> io::Result<()> {
     let beginning = bincode::DefaultOptions::new()
         .allow_trailing_bytes()
         .deserialize(frame)
-        .map_err(invalid)?;
+        .map_err(invalid_data)?;
     match beginning {
-        Beginning::Request(request) if request.deadline > MAX_DEADLINE => Err(io::Error::new(
+        MessageHead::Request(request) if request.deadline > MAX_DEADLINE => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "deadline too far",
         )),
-        Beginning::Request(_) | Beginning::Cancel => Ok(()),
+        MessageHead::Request(_) | MessageHead::Cancel => Ok(()),
     }
 }
 
-fn invalid(error: bincode::Error) -> io::Error {
+fn invalid_data(error: bincode::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Length-delimited frames, with a longest frame for each direction.
-pub struct Frames {
+/// Length-delimited frames, with a maximum length for each direction.
+pub struct FrameCodec {
     reader: LengthDelimitedCodec,
     writer: LengthDelimitedCodec,
 }
 
-impl Frames {
+impl FrameCodec {
     fn new(max_read: usize, max_written: usize) -> Self {
         let codec = |max| {
             LengthDelimitedCodec::builder()
@@ -137,7 +136,7 @@ impl Frames {
     }
 }
 
-impl Decoder for Frames {
+impl Decoder for FrameCodec {
     type Item = BytesMut;
     type Error = io::Error;
 
@@ -146,7 +145,7 @@ impl Decoder for Frames {
     }
 }
 
-impl Encoder<Bytes> for Frames {
+impl Encoder<Bytes> for FrameCodec {
     type Error = io::Error;
 
     fn encode(&mut self, frame: Bytes, buffer: &mut BytesMut) -> io::Result<()> {
@@ -154,7 +153,7 @@ impl Encoder<Bytes> for Frames {
     }
 }
 
-/// The contents of frames: requests in, answers out.
+/// The contents of frames: requests in, responses out.
 pub struct Bincode<Item, SinkItem>(PhantomData<fn() -> (Item, SinkItem)>);
 
 impl<Item: for<'a> Deserialize<'a>, SinkItem> tokio_serde::Deserializer<Item>
@@ -164,7 +163,7 @@ impl<Item: for<'a> Deserialize<'a>, SinkItem> tokio_serde::Deserializer<Item>
 
     fn deserialize(self: Pin<&mut Self>, frame: &BytesMut) -> io::Result<Item> {
         check_deadline(frame)?;
-        decode(frame).map_err(invalid)
+        decode(frame).map_err(invalid_data)
     }
 }
 
@@ -172,7 +171,7 @@ impl<Item, SinkItem: Serialize> tokio_serde::Serializer<SinkItem> for Bincode<It
     type Error = io::Error;
 
     fn serialize(self: Pin<&mut Self>, item: &SinkItem) -> io::Result<Bytes> {
-        encode(item).map(Bytes::from).map_err(invalid)
+        encode(item).map(Bytes::from).map_err(invalid_data)
     }
 }
 
@@ -181,14 +180,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `ClientMessage::Request` with everything after the deadline as tarpc
-    /// sends it: trace context, request id, `GpukillRequest::Status`.
+    /// `ClientMessage::Request` with everything after the deadline as tarpc sends it: trace
+    /// context, request id, `GpukillRequest::Status`.
     fn status_request(deadline: Duration) -> Vec<u8> {
         encode(&(0u32, deadline, [0u8; 16], 0u64, 1u32, 7u64, 2u32)).expect("plain values encode")
     }
 
     #[test]
-    fn a_request_with_a_fair_deadline_is_read() {
+    fn near_deadline_is_accepted() {
         let request = decode_request(&status_request(Duration::from_secs(10))).expect("a request");
         assert!(
             matches!(request, ClientMessage::Request(r) if matches!(r.message, GpukillRequest::Status {}))
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_would_panic_inside_tarpc_is_refused() {
+    fn far_deadline_is_refused() {
         let too_far = MAX_DEADLINE.as_secs() + 1;
         for seconds in [too_far, 3 * 31_536_000, 9_000 * 31_536_000, u64::MAX] {
             let refused = decode_request(&status_request(Duration::from_secs(seconds)));
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_call_and_trailing_bytes_are_errors() {
+    fn unknown_call_and_trailing_bytes_fail() {
         let mut unknown = status_request(Duration::from_secs(1));
         *unknown.last_mut().expect("not empty") = 200;
         assert!(decode_request(&unknown).is_err());
@@ -217,12 +216,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic_the_request_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode_request(&bytes);
         }
 
         #[test]
-        fn nor_can_a_true_request_with_bytes_changed(at in 0usize..40, byte: u8, seconds in 0u64..200) {
+        fn corrupted_request_never_panics(at in 0usize..40, byte: u8, seconds in 0u64..200) {
             let mut frame = status_request(Duration::from_secs(seconds));
             if let Some(place) = frame.get_mut(at) {
                 *place = byte;

@@ -1,10 +1,10 @@
-//! A client's connection to the daemon, for a program that asks one question at a time.
+//! A blocking connection of a client to the daemon, for one request at a time.
 //!
-//! It blocks, and needs no runtime: a client that asks once and ends would spend more on
-//! starting one than on its question. The frames are those that a tarpc client writes.
+//! It needs no async runtime: for a client that sends one request, starting a runtime would
+//! cost more than the request. The frames are those of a tarpc client.
 
 use super::codec::{decode, encode_request};
-use super::preface::{LENGTH, Preface, Status};
+use super::preface::{PREFACE_LENGTH, Preface, PrefaceStatus};
 use super::{MAX_REQUEST, MAX_RESPONSE};
 use crate::service::{GpukillRequest, GpukillResponse};
 use crate::{PROTOCOL_VERSION, ProtocolVersion};
@@ -16,22 +16,22 @@ use std::path::Path;
 use std::time::Duration;
 use tarpc::Response;
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nothing listens there.
+    /// Nothing listens on the socket.
     NoDaemon,
-    /// The socket may not be opened by this user.
+    /// This user may not open the socket.
     NotPermitted,
-    /// The daemon has too many connections now.
+    /// The daemon has too many connections.
     Busy,
-    /// The daemon speaks a wire of another major version.
+    /// The daemon speaks another major version of the wire.
     Version(ProtocolVersion),
-    /// The daemon turns this client away with a word that only newer ones know.
-    TurnedAway(u16),
-    /// What listens there is no gpukilld.
+    /// The daemon refuses this client with a status that only newer versions know.
+    Refused(u16),
+    /// The peer is not gpukilld.
     NotGpukilld,
-    /// Anything else.
+    /// Any other error.
     Io(io::Error),
 }
 
@@ -47,11 +47,11 @@ impl std::fmt::Display for ConnectError {
                     "gpukilld speaks protocol {daemon}, this client {PROTOCOL_VERSION}"
                 )
             }
-            Self::TurnedAway(code) => write!(
+            Self::Refused(code) => write!(
                 f,
-                "gpukilld turns this client away, for a reason that only newer ones know ({code})"
+                "gpukilld refuses this client for a reason that only newer clients know ({code})"
             ),
-            Self::NotGpukilld => f.write_str("what answers is no gpukilld"),
+            Self::NotGpukilld => f.write_str("the program at the socket is not gpukilld"),
             Self::Io(error) => write!(f, "{error}"),
         }
     }
@@ -70,29 +70,29 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// What a wait is for.
+/// The readiness that a wait is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// There is something to read.
+pub enum Readiness {
+    /// There is data to read.
     Readable,
     /// There is room to write.
     Writable,
 }
 
-/// Waits until a stream is ready. What it gives as an error ends the exchange.
-pub type Wait<'a> = &'a mut dyn FnMut(&UnixStream, Until) -> io::Result<()>;
+/// Waits until a stream is ready. An error of this function ends the exchange.
+pub type WaitFn<'a> = &'a mut dyn FnMut(&UnixStream, Readiness) -> io::Result<()>;
 
-/// Opens the socket; gives `WouldBlock` where that takes longer than `patience`. While its
-/// backlog is full the kernel lets callers in that wait, in turn.
+/// Opens the socket; fails with `WouldBlock` if that takes longer than `patience`. While the
+/// backlog is full, the kernel admits waiting callers in order.
 ///
 /// # Errors
 /// One of [`ConnectError`].
-pub fn open(socket: &Path, patience: Duration) -> Result<UnixStream, ConnectError> {
+pub fn open_socket(socket: &Path, patience: Duration) -> Result<UnixStream, ConnectError> {
     let address = SocketAddrUnix::new(socket).map_err(io::Error::from)?;
     let flags = SocketFlags::CLOEXEC;
     let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let stream = stream.map_err(io::Error::from)?;
-    // A limit of zero is none.
+    // A timeout of zero would mean no timeout.
     let patience = patience.max(Duration::from_millis(1));
     set_socket_timeout(&stream, Timeout::Send, Some(patience)).map_err(io::Error::from)?;
     rustix::net::connect(&stream, &address).map_err(io::Error::from)?;
@@ -101,73 +101,74 @@ pub fn open(socket: &Path, patience: Duration) -> Result<UnixStream, ConnectErro
     Ok(stream)
 }
 
-/// A connection whose prefaces are exchanged.
+/// A connection after the prefaces.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
-    daemon: ProtocolVersion,
-    /// The number of the last question.
-    asked: u64,
-    /// Whether a question was given up: what comes next may be a part of its answer.
-    is_broken: bool,
+    daemon_version: ProtocolVersion,
+    /// The id of the last request.
+    last_request_id: u64,
+    /// Whether a request was abandoned: the next bytes may belong to its response.
+    has_failed: bool,
 }
 
 impl Connection {
-    /// Settles the version over a stream that is [open](open).
+    /// Agrees on the version over an [opened](open_socket) stream.
     ///
     /// # Errors
-    /// One of [`ConnectError`]; what `wait` gives is [`ConnectError::Io`].
-    pub fn enter(mut stream: UnixStream, wait: Wait<'_>) -> Result<Self, ConnectError> {
-        let mut bytes = [0; LENGTH];
+    /// One of [`ConnectError`]; an error of `wait` is [`ConnectError::Io`].
+    pub fn handshake(mut stream: UnixStream, wait: WaitFn<'_>) -> Result<Self, ConnectError> {
+        let mut bytes = [0; PREFACE_LENGTH];
         read_exact(&mut stream, &mut bytes, wait)?;
         let daemon = Preface::decode(&bytes).ok_or(ConnectError::NotGpukilld)?;
         if daemon.version.major != PROTOCOL_VERSION.major {
             return Err(ConnectError::Version(daemon.version));
         }
         match daemon.status {
-            Status::Welcome => {}
-            Status::Busy => return Err(ConnectError::Busy),
-            Status::Other(code) => return Err(ConnectError::TurnedAway(code)),
+            PrefaceStatus::Welcome => {}
+            PrefaceStatus::Busy => return Err(ConnectError::Busy),
+            PrefaceStatus::Other(code) => return Err(ConnectError::Refused(code)),
         }
-        let ours = Preface::ours(Status::Welcome, MAX_RESPONSE);
+        let ours = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
         write_all(&mut stream, &ours.encode(), wait)?;
         Ok(Self {
             stream,
-            daemon: daemon.version,
-            asked: 0,
-            is_broken: false,
+            daemon_version: daemon.version,
+            last_request_id: 0,
+            has_failed: false,
         })
     }
 
-    /// The wire that the daemon speaks. One of a lower minor version does not know the newest
-    /// calls, and hangs up at them.
+    /// The version of the wire that the daemon speaks. A daemon of a lower minor version does
+    /// not know the newest calls and closes the connection on them.
     #[must_use]
-    pub const fn daemon(&self) -> ProtocolVersion {
-        self.daemon
+    pub const fn daemon_version(&self) -> ProtocolVersion {
+        self.daemon_version
     }
 
-    /// Asks a question, which the daemon gives up after `deadline`, and waits for the answer.
-    /// After an error of the stream or of `wait` nothing more can be asked.
+    /// Sends a request, which the daemon abandons after `deadline`, and waits for the response.
+    /// After an error of the stream or of `wait`, every further call fails.
     ///
     /// # Errors
-    /// What the stream and `wait` give; `UnexpectedEof` where the daemon hung up,
-    /// `InvalidData` where its answer is none, `Other` where tarpc in the daemon failed.
-    pub fn ask(
+    /// The errors of the stream and of `wait`; `UnexpectedEof` if the daemon closed the
+    /// connection, `InvalidData` if its response is invalid, `Other` if tarpc failed in the
+    /// daemon.
+    pub fn call(
         &mut self,
         request: &GpukillRequest,
         deadline: Duration,
-        wait: Wait<'_>,
+        wait: WaitFn<'_>,
     ) -> io::Result<GpukillResponse> {
-        self.asked += 1;
-        let request = encode_request(self.asked, deadline, request)?;
+        self.last_request_id += 1;
+        let request = encode_request(self.last_request_id, deadline, request)?;
         if request.len() > MAX_REQUEST {
-            return Err(io::Error::other("the question is too long"));
+            return Err(io::Error::other("the request is too long"));
         }
-        if self.is_broken {
+        if self.has_failed {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let answer = self.exchange(&request, wait);
-        self.is_broken = answer.is_err();
+        self.has_failed = answer.is_err();
         let message = answer?.message;
         message.map_err(|error| io::Error::other(error.to_string()))
     }
@@ -175,43 +176,43 @@ impl Connection {
     fn exchange(
         &mut self,
         request: &[u8],
-        wait: Wait<'_>,
+        wait: WaitFn<'_>,
     ) -> io::Result<Response<GpukillResponse>> {
         let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
         let frame = [&length.to_be_bytes(), request].concat();
         write_all(&mut self.stream, &frame, wait)?;
         let response = self.receive(wait)?;
-        if response.request_id != self.asked {
-            return Err(invalid("it answers another question"));
+        if response.request_id != self.last_request_id {
+            return Err(invalid_data("the response belongs to another request"));
         }
         Ok(response)
     }
 
-    fn receive(&mut self, wait: Wait<'_>) -> io::Result<Response<GpukillResponse>> {
+    fn receive(&mut self, wait: WaitFn<'_>) -> io::Result<Response<GpukillResponse>> {
         let mut length = [0; 4];
         read_exact(&mut self.stream, &mut length, wait)?;
         let length = u32::from_be_bytes(length) as usize;
         if length > MAX_RESPONSE {
-            return Err(invalid("its answer is too long"));
+            return Err(invalid_data("the response is too long"));
         }
         let mut frame = vec![0; length];
         read_exact(&mut self.stream, &mut frame, wait)?;
-        decode(&frame).map_err(invalid)
+        decode(&frame).map_err(invalid_data)
     }
 }
 
-fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+fn invalid_data(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-fn read_exact(stream: &mut UnixStream, mut room: &mut [u8], wait: Wait<'_>) -> io::Result<()> {
+fn read_exact(stream: &mut UnixStream, mut room: &mut [u8], wait: WaitFn<'_>) -> io::Result<()> {
     while !room.is_empty() {
         match stream.read(room) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => room = &mut room[length..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(stream, Until::Readable)?;
+                wait(stream, Readiness::Readable)?;
             }
             Err(error) => return Err(error),
         }
@@ -219,13 +220,13 @@ fn read_exact(stream: &mut UnixStream, mut room: &mut [u8], wait: Wait<'_>) -> i
     Ok(())
 }
 
-fn write_all(stream: &mut UnixStream, mut bytes: &[u8], wait: Wait<'_>) -> io::Result<()> {
+fn write_all(stream: &mut UnixStream, mut bytes: &[u8], wait: WaitFn<'_>) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(length) => bytes = &bytes[length..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(stream, Until::Writable)?;
+                wait(stream, Readiness::Writable)?;
             }
             Err(error) => return Err(error),
         }

@@ -1,44 +1,43 @@
-//! The sixteen bytes that each side sends before anything else.
+//! The sixteen bytes that each side sends first.
 //!
 //! ```text
 //! 0..4  "GPKL"   4..6 major   6..8 minor   8..10 status   10..12 zero   12..16 longest frame read
 //! ```
-//! Numbers are little-endian. The daemon speaks first, so that a client always
-//! reads why it is refused. This layout never changes: it is what lets two
-//! versions tell each other apart.
+//! Numbers are little-endian. The daemon sends first, so that a client always reads why it is
+//! refused. This layout never changes: it lets two versions recognise each other.
 
 use crate::{PROTOCOL_VERSION, ProtocolVersion};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The length of a preface.
-pub const LENGTH: usize = 16;
+/// The length of a preface in bytes.
+pub const PREFACE_LENGTH: usize = 16;
 
 const MAGIC: [u8; 4] = *b"GPKL";
 
-/// What one side says of itself.
+/// The preface of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preface {
-    /// The wire it speaks.
+    /// The version of the wire that this side speaks.
     pub version: ProtocolVersion,
-    /// Whether the connection may go on.
-    pub status: Status,
-    /// The longest frame it reads.
+    /// Whether the connection may continue.
+    pub status: PrefaceStatus,
+    /// The longest frame that this side reads, in bytes.
     pub max_frame: u32,
 }
 
-/// Whether the connection may go on.
+/// Whether the connection may continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// It may.
+pub enum PrefaceStatus {
+    /// The connection may continue.
     Welcome,
     /// Too many connections: try again.
     Busy,
-    /// Something newer than this side knows.
+    /// A status that only newer versions know.
     Other(u16),
 }
 
-impl Status {
+impl PrefaceStatus {
     const fn code(self) -> u16 {
         match self {
             Self::Welcome => 0,
@@ -57,9 +56,9 @@ impl Status {
 }
 
 impl Preface {
-    /// This build's preface.
+    /// The preface of this build.
     #[must_use]
-    pub fn ours(status: Status, max_frame: usize) -> Self {
+    pub fn new(status: PrefaceStatus, max_frame: usize) -> Self {
         let max_frame = u32::try_from(max_frame).unwrap_or(u32::MAX);
         Self {
             version: PROTOCOL_VERSION,
@@ -68,10 +67,10 @@ impl Preface {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the preface.
     #[must_use]
-    pub fn encode(self) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
+    pub fn encode(self) -> [u8; PREFACE_LENGTH] {
+        let mut bytes = [0; PREFACE_LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&self.version.major.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.version.minor.to_le_bytes());
@@ -80,34 +79,34 @@ impl Preface {
         bytes
     }
 
-    /// Reads it from its bytes; `None` when the other side is no gpukill.
+    /// Decodes a preface; `None` if the other side is not gpukill.
     #[must_use]
-    pub fn decode(bytes: &[u8; LENGTH]) -> Option<Self> {
+    pub fn decode(bytes: &[u8; PREFACE_LENGTH]) -> Option<Self> {
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         bytes.starts_with(&MAGIC).then(|| Self {
             version: ProtocolVersion {
                 major: short(4),
                 minor: short(6),
             },
-            status: Status::from_code(short(8)),
+            status: PrefaceStatus::from_code(short(8)),
             max_frame: u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
         })
     }
 
-    /// Sends it.
+    /// Sends the preface.
     ///
     /// # Errors
-    /// As the stream gives them.
+    /// An error of the stream.
     pub async fn send(self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         stream.write_all(&self.encode()).await
     }
 
-    /// Receives the other side's.
+    /// Receives the preface of the other side.
     ///
     /// # Errors
-    /// As the stream gives them; `InvalidData` when the other side is no gpukill.
+    /// An error of the stream; `InvalidData` if the other side is not gpukill.
     pub async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
-        let mut bytes = [0; LENGTH];
+        let mut bytes = [0; PREFACE_LENGTH];
         stream.read_exact(&mut bytes).await?;
         Self::decode(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a gpukill preface"))
@@ -120,10 +119,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_layout_is_fixed_for_ever() {
+    fn layout_is_fixed() {
         let preface = Preface {
             version: ProtocolVersion { major: 1, minor: 3 },
-            status: Status::Busy,
+            status: PrefaceStatus::Busy,
             max_frame: 0x0102_0304,
         };
         assert_eq!(
@@ -135,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_preface_or_none(bytes: [u8; LENGTH]) {
+        fn arbitrary_bytes_decode_or_lack_the_magic(bytes: [u8; PREFACE_LENGTH]) {
             if let Some(preface) = Preface::decode(&bytes) {
                 let again = preface.encode();
                 prop_assert_eq!(&again[..10], &bytes[..10]);

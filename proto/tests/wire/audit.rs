@@ -1,12 +1,12 @@
-//! Questions to the history, and its answers.
+//! Samples of history queries and their results.
 
 use gpukill_proto::audit::{
-    ActionPage, ActionPlace, ActionQuery, ActionRecord, AuditFilter, AuditSummary, Backup,
-    Contents, CopyId, DeviceTime, Gap, OwnerTime, ProcessTime, PruneReport, Times, UsedBy,
+    ActionCursor, ActionPage, ActionQuery, ActionRecord, AuditFilter, AuditSummary, Backup, CopyId,
+    DeviceTime, Gap, OwnerTime, ProcessTime, PruneReport, StoreContents, UsageTimes, UsageTotals,
     WeekTime,
 };
+use gpukill_proto::model::{DeviceId, Owner, OwnerKind};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, Owner, OwnerKind};
 use gpukill_proto::units::{Bytes, Timestamp};
 
 pub(super) const COPY: CopyId = CopyId(300);
@@ -32,19 +32,19 @@ pub(super) fn action_query() -> ActionQuery {
         user: Some("alice".into()),
         kind: Some("kill".into()),
         gpu: Some("0".into()),
-        before: Some(ActionPlace { at: AT, id: 300 }),
+        before: Some(ActionCursor { at: AT, id: 300 }),
         limit: 1000,
     }
 }
 
 pub(super) fn summary() -> AuditSummary {
-    let times = Times {
+    let times = UsageTimes {
         busy_ms: 1,
         held_ms: 2,
         free_ms: 3,
         unknown_ms: 300,
     };
-    let used = UsedBy {
+    let used = UsageTotals {
         busy_ms: 1,
         idle_ms: 2,
         unknown_ms: 3,
@@ -104,18 +104,18 @@ pub(super) fn actions() -> ActionPage {
             device: Some(DeviceId("GPU-0".into())),
             what: Some("48213 --scope job".into()),
             times: 300,
-            word: Some("partly".into()),
+            result: Some("partly".into()),
             finished_at: Some(AT),
             why: Some("why".into()),
             plan: Reading::Value("{}".into()),
             outcome: Reading::Withheld,
         }],
-        next: Some(ActionPlace { at: AT, id: 300 }),
+        next: Some(ActionCursor { at: AT, id: 300 }),
     }
 }
 
-fn contents() -> Contents {
-    Contents {
+fn contents() -> StoreContents {
+    StoreContents {
         samples: 1,
         minutes: 2,
         hours: 3,
@@ -126,10 +126,10 @@ fn contents() -> Contents {
     }
 }
 
-pub(super) fn pruned() -> PruneReport {
+pub(super) fn prune_report() -> PruneReport {
     PruneReport {
         deleted: contents(),
-        left: Contents::default(),
+        left: StoreContents::default(),
     }
 }
 

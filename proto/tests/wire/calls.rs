@@ -1,13 +1,13 @@
-//! Every call and every answer.
+//! Samples of every request and response.
 
 use super::sample::snapshot;
-use super::{acts, audit, audit_subjects, guard, held, record, rogue, status};
+use super::{audit, audit_subjects, guard, holders, operations, record, rogue, status};
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::guard::RulesRevision;
 use gpukill_proto::kill::{OperationId, PlanId};
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
-use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 
 pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
@@ -82,7 +82,7 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
         },
         GpukillRequest::Explain { pid: 70_000 },
         GpukillRequest::PlanKill {
-            request: acts::kill_request(),
+            request: operations::kill_request(),
         },
         GpukillRequest::MoreOfKillPlan {
             plan: PlanId(300),
@@ -95,7 +95,7 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
             start: 70_000,
         },
         GpukillRequest::PlanReset {
-            request: acts::reset_request(),
+            request: operations::reset_request(),
         },
         GpukillRequest::Reset { plan: PlanId(300) },
         GpukillRequest::FollowReset {
@@ -190,8 +190,8 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
     let page = SnapshotPage {
         snapshot: snapshot(),
         next: Some(7),
-        guard: guard::brief(),
-        suspected: rogue::suspected(),
+        guard: guard::guard_summary(),
+        verdicts: rogue::verdict_summaries(),
     };
     vec![
         GpukillResponse::Snapshot(Ok(page.clone())),
@@ -200,33 +200,33 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::Status(Ok(status())),
         GpukillResponse::Quiesce(Ok(Timestamp(1))),
         GpukillResponse::Resume(Ok(())),
-        GpukillResponse::ForgetGpus(Ok(vec![held::label()])),
-        GpukillResponse::Holders(Ok(held::page())),
-        GpukillResponse::Explain(Ok(held::explanation())),
-        GpukillResponse::PlanKill(Ok(acts::kill_plan_page())),
-        GpukillResponse::MoreOfKillPlan(Ok(acts::kill_plan_page())),
+        GpukillResponse::ForgetGpus(Ok(vec![holders::label()])),
+        GpukillResponse::Holders(Ok(holders::page())),
+        GpukillResponse::Explain(Ok(holders::explanation())),
+        GpukillResponse::PlanKill(Ok(operations::kill_plan_page())),
+        GpukillResponse::MoreOfKillPlan(Ok(operations::kill_plan_page())),
         GpukillResponse::Kill(Ok(OperationId(300))),
-        GpukillResponse::FollowKill(Ok(acts::kill_report_page())),
-        GpukillResponse::PlanReset(Ok((Some(PlanId(300)), acts::reset_plan()))),
+        GpukillResponse::FollowKill(Ok(operations::kill_report_page())),
+        GpukillResponse::PlanReset(Ok((Some(PlanId(300)), operations::reset_plan()))),
         GpukillResponse::Reset(Ok(OperationId(300))),
-        GpukillResponse::FollowReset(Ok(acts::reset_report())),
+        GpukillResponse::FollowReset(Ok(operations::reset_report())),
         GpukillResponse::Audit(Ok(AuditPage {
             records: audit_subjects().map(record).to_vec(),
             next: Some(9),
         })),
         GpukillResponse::AuditSummary(Ok(audit::summary())),
         GpukillResponse::AuditActions(Ok(audit::actions())),
-        GpukillResponse::Prune(Ok(audit::pruned())),
+        GpukillResponse::Prune(Ok(audit::prune_report())),
         GpukillResponse::Backup(Ok(audit::backup())),
         GpukillResponse::PartOfBackup(Ok(vec![1, 2, 255])),
         GpukillResponse::Violations(Ok(guard::page())),
         GpukillResponse::RulesText(Ok(guard::text())),
         GpukillResponse::OfferRules(Ok(())),
-        GpukillResponse::EditRules(Ok(guard::edited())),
-        GpukillResponse::ReplayRules(Ok(guard::replayed())),
-        GpukillResponse::Snooze(Ok(guard::snoozed())),
-        GpukillResponse::Scan(Ok(rogue::scanned())),
+        GpukillResponse::EditRules(Ok(guard::edit_report())),
+        GpukillResponse::ReplayRules(Ok(guard::replay_report())),
+        GpukillResponse::Snooze(Ok(guard::snoozed_rules())),
+        GpukillResponse::Scan(Ok(rogue::scan_report())),
         GpukillResponse::RogueText(Ok(guard::text())),
-        GpukillResponse::EditRogue(Ok(guard::edited())),
+        GpukillResponse::EditRogue(Ok(guard::edit_report())),
     ]
 }

@@ -1,19 +1,20 @@
-//! What is said of the guard, and its rules.
+//! Samples of the guard's answers and rules.
 
 mod replays;
 
-pub(super) use replays::{replayed, requests};
+pub(super) use replays::{replay_report, requests};
 
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
-    Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, OpenViolation,
-    OwnWarning, Person, ProcessContext, Reader, RuleCounts, RuleKind, RuleName, RuleSource, Ruled,
-    RulesDoubt, RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage,
-    ViolationQuery,
+    AppliedLimit, Attribution, EditReport, EnforcementOutcome, Evidence, EvidenceProcess,
+    GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement,
+    MilderPolicy, OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
+    RuleCounts, RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey,
+    SnoozedRule, Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject,
+    WarnedOwner,
 };
+use gpukill_proto::model::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::rogue::Threat;
-use gpukill_proto::snapshot::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::units::Timestamp;
 
 const AT: Timestamp = Timestamp(1_763_700_000_000);
@@ -64,8 +65,8 @@ fn person() -> Person {
     }
 }
 
-fn run() -> JudgedRun {
-    JudgedRun {
+fn run() -> RunKey {
+    RunKey {
         pid: 70_000,
         start_ticks: 300,
         device: device(),
@@ -73,28 +74,28 @@ fn run() -> JudgedRun {
     }
 }
 
-fn job() -> JudgedJob {
-    JudgedJob {
+fn job() -> OwnedJob {
+    OwnedJob {
         owner: person(),
         id: "tree 7 300".into(),
         shown: "tree 7".into(),
     }
 }
 
-fn subjects() -> [Subject; 7] {
+fn subjects() -> [ViolationSubject; 7] {
     [
-        Subject::Person(person()),
-        Subject::PersonOn(person(), device()),
-        Subject::Group("ml".into()),
-        Subject::GroupOn("ml".into(), device()),
-        Subject::Device(device()),
-        Subject::Job(job()),
-        Subject::Run(run()),
+        ViolationSubject::Person(person()),
+        ViolationSubject::PersonOn(person(), device()),
+        ViolationSubject::Group("ml".into()),
+        ViolationSubject::GroupOn("ml".into(), device()),
+        ViolationSubject::Device(device()),
+        ViolationSubject::Job(job()),
+        ViolationSubject::Run(run()),
     ]
 }
 
-fn told() -> Told {
-    Told {
+fn evidence_process() -> EvidenceProcess {
+    EvidenceProcess {
         run: run(),
         gpu_index: 3,
         owner: Some(person()),
@@ -113,12 +114,12 @@ fn told() -> Told {
 
 fn evidence() -> Evidence {
     Evidence {
-        measured: Some(Measured {
+        measured: Some(Measurement {
             value: 1 << 36,
             limit: 300,
         }),
         since: AT,
-        runs: vec![told()],
+        runs: vec![evidence_process()],
         count: 70_000,
         unknown: 1,
         threat: Some(Threat::SuspiciousProcess),
@@ -136,7 +137,7 @@ fn steps() -> [GuardStep; 10] {
         GuardStep::Ended(Victim {
             job: job(),
             priority: 5,
-            runs: vec![told()],
+            runs: vec![evidence_process()],
             count: 1,
             is_busy: Some(false),
             leave_to: Some("scancel 12".into()),
@@ -154,7 +155,7 @@ fn steps() -> [GuardStep; 10] {
             until: AT,
         },
         GuardStep::Doubted(doubt()),
-        GuardStep::Acted(Acted {
+        GuardStep::Acted(EnforcementOutcome {
             job: job(),
             ended: 3,
             left: 1,
@@ -164,7 +165,7 @@ fn steps() -> [GuardStep; 10] {
     ]
 }
 
-/// Each rule, subject, mode and step at least once.
+/// Each rule, subject, mode and step occurs at least once.
 fn records() -> Vec<GuardRecord> {
     let modes = [
         GuardMode::Disabled,
@@ -188,25 +189,25 @@ fn records() -> Vec<GuardRecord> {
     records.collect()
 }
 
-fn open() -> Vec<OpenViolation> {
+fn open_violations() -> Vec<OpenViolation> {
     let open = |action| OpenViolation {
         rule: RuleName {
             source: RuleSource::Default,
             kind: RuleKind::Idle,
         },
-        subject: Subject::Job(job()),
+        subject: ViolationSubject::Job(job()),
         mode: GuardMode::Soft,
         action,
         violated_at: AT,
         warned_at: Some(AT),
         warnings: 1,
         deadline: Some(AT),
-        readers: vec![Reader {
+        readers: vec![WarnedOwner {
             uid: 1000,
             deadline: AT,
             snoozes_left: 1,
         }],
-        own_policy: Some(Milder::Rehearsed),
+        own_policy: Some(MilderPolicy::Rehearsed),
         snoozed_until: Some(AT),
         not_broken_since: Some(AT),
         ended_at: None,
@@ -218,14 +219,14 @@ fn open() -> Vec<OpenViolation> {
         .to_vec()
 }
 
-pub(super) fn brief() -> GuardBrief {
-    GuardBrief {
+pub(super) fn guard_summary() -> GuardSummary {
+    GuardSummary {
         mode: GuardMode::Soft,
         is_stopped: true,
         has_rules: true,
         open: 1,
         would_have_ended: 300,
-        marked: vec![Marked {
+        marks: vec![ViolationMark {
             run: run(),
             rule: RuleName {
                 source: RuleSource::Default,
@@ -249,28 +250,28 @@ pub(super) fn brief() -> GuardBrief {
     }
 }
 
-pub(super) fn ruled() -> Ruled {
+pub(super) fn process_guard_status() -> ProcessGuardStatus {
     let rule = |source| RuleName {
         source,
         kind: RuleKind::Memory,
     };
-    Ruled {
+    ProcessGuardStatus {
         mode: GuardMode::DryRun,
         is_stopped: true,
-        violations: open(),
-        would_have_ended: open(),
+        violations: open_violations(),
+        would_have_ended: open_violations(),
         protected: Some("protect.users names its owner".into()),
-        limits: vec![HeldTo {
+        limits: vec![AppliedLimit {
             rule: rule(RuleSource::User("alice".into())),
             limit: Some(1 << 36),
             replaces: vec![(rule(RuleSource::Default), 300)],
         }],
-        judged_as: JudgedAs::Login(job().owner),
+        attribution: Attribution::Login(job().owner),
     }
 }
 
-pub(super) fn snoozed() -> Vec<Snoozed> {
-    vec![Snoozed {
+pub(super) fn snoozed_rules() -> Vec<SnoozedRule> {
+    vec![SnoozedRule {
         rule: RuleName {
             source: RuleSource::Default,
             kind: RuleKind::Idle,
@@ -293,7 +294,7 @@ const fn doubt() -> RulesDoubt {
 pub(super) fn report() -> GuardReport {
     GuardReport {
         mode: GuardMode::DryRun,
-        rehearses: GuardMode::Soft,
+        armed_mode: GuardMode::Soft,
         rules: RuleCounts {
             defaults: 1,
             users: 1,
@@ -308,7 +309,7 @@ pub(super) fn report() -> GuardReport {
         is_file_changed: Some(true),
         judged_at: Some(AT),
         dropped: 300,
-        beyond: 70_000,
+        overflow: 70_000,
         tripped_at: Some(AT),
         doubt: Some(doubt()),
         open: 1,
@@ -334,8 +335,8 @@ pub(super) fn query() -> ViolationQuery {
 
 pub(super) fn page() -> ViolationPage {
     ViolationPage {
-        open: open(),
-        would_have_ended: open(),
+        open: open_violations(),
+        would_have_ended: open_violations(),
         records: (1..).zip(records()).collect(),
         next: Some(300),
     }
@@ -364,7 +365,7 @@ pub(super) fn edits() -> Vec<GuardEdit> {
     edits
 }
 
-pub(super) fn edited() -> EditReport {
+pub(super) fn edit_report() -> EditReport {
     EditReport {
         before: None,
         after: RulesRevision("59cf2a0d5c1a36ab".into()),

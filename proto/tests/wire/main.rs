@@ -1,26 +1,26 @@
-//! The wire as it is, byte by byte. When this fails, what is sent has changed:
-//! give [`gpukill_proto::PROTOCOL_VERSION`] a new version, run the test with
+//! The encoding of everything on the wire, byte by byte. A failure means that the wire has
+//! changed: give [`gpukill_proto::PROTOCOL_VERSION`] a new version, run the test with
 //! `GPUKILL_BLESS=1`, and commit the new golden file beside the old one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod acts;
 mod audit;
 mod calls;
 mod guard;
-mod held;
+mod holders;
+mod operations;
 mod rogue;
 mod sample;
 
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{AuditRecord, AuditSubject};
-use gpukill_proto::reading::Reading;
-use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{
+use gpukill_proto::model::{
     BackendState, DeviceId, FaultCode, InstanceId, Job, NetworkRole, Owner, OwnerKind, ProcessKey,
     Scheduler, Vendor,
 };
+use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::{
-    AlertValue, CallerReport, ChangedSetting, PollingReport, Right, SettingValue, Status,
+    AlertValue, CallerReport, ChangedSetting, DaemonStatus, PollingReport, Right, SettingValue,
     StoreReport,
 };
 use gpukill_proto::transport::codec::{decode, encode};
@@ -32,9 +32,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 #[test]
-fn nothing_on_the_wire_changes_without_a_new_version() {
+fn encoding_matches_the_golden_file() {
     let mut golden = String::new();
-    for (name, bytes) in everything() {
+    for (name, bytes) in labelled_encodings() {
         let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
             write!(hex, "{byte:02x}").unwrap();
             hex
@@ -61,18 +61,20 @@ fn nothing_on_the_wire_changes_without_a_new_version() {
     );
 }
 
-/// One line for each thing that is sent, and each variant of it.
-fn everything() -> Vec<(String, Vec<u8>)> {
+/// One entry for each request, response and variant.
+fn labelled_encodings() -> Vec<(String, Vec<u8>)> {
     let mut all = vec![
         (
             "preface welcome".to_owned(),
-            Preface::ours(preface::Status::Welcome, 65_536)
+            Preface::new(preface::PrefaceStatus::Welcome, 65_536)
                 .encode()
                 .to_vec(),
         ),
         (
             "preface busy".to_owned(),
-            Preface::ours(preface::Status::Busy, 0).encode().to_vec(),
+            Preface::new(preface::PrefaceStatus::Busy, 0)
+                .encode()
+                .to_vec(),
         ),
     ];
     for request in calls::requests() {
@@ -119,19 +121,19 @@ fn everything() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("scheduler", SCHEDULERS));
     all.extend(variants("recovery action", sample::recovery_actions()));
     all.extend(variants("audit subject", audit_subjects()));
-    all.extend(variants("process state", held::states()));
-    all.extend(variants("role", held::roles()));
+    all.extend(variants("process state", holders::states()));
+    all.extend(variants("role", holders::roles()));
     all.extend(variants("threat", rogue::THREATS));
-    all.extend(variants("cause", held::CAUSES));
-    all.extend(variants("remedy", held::remedies()));
-    all.extend(variants("kill scope", acts::SCOPES));
-    all.extend(variants("kill signal", acts::SIGNALS));
-    all.extend(variants("fate", acts::fates()));
-    all.extend(variants("stage", acts::STAGES));
-    all.extend(variants("ending", acts::endings()));
-    all.extend(variants("unblock", acts::UNBLOCKS));
-    all.extend(variants("reset fate", acts::reset_fates()));
-    all.extend(variants("reset ending", acts::reset_endings()));
+    all.extend(variants("cause", holders::CAUSES));
+    all.extend(variants("remedy", holders::remedies()));
+    all.extend(variants("kill scope", operations::SCOPES));
+    all.extend(variants("kill signal", operations::SIGNALS));
+    all.extend(variants("fate", operations::planned_actions()));
+    all.extend(variants("stage", operations::STAGES));
+    all.extend(variants("ending", operations::outcomes()));
+    all.extend(variants("unblock", operations::UNBLOCKERS));
+    all.extend(variants("reset fate", operations::planned_resets()));
+    all.extend(variants("reset ending", operations::reset_results()));
     all
 }
 
@@ -147,8 +149,8 @@ where
     values.into_iter().map(round_trip).collect()
 }
 
-// The matches below have no wildcard: a new variant does not compile until it
-// has its sample here.
+// The matches below have no wildcard: a new variant does not compile until it has a sample
+// here.
 
 fn refusals() -> Vec<Refusal> {
     let all = vec![
@@ -260,8 +262,8 @@ fn record(subject: AuditSubject) -> AuditRecord {
     }
 }
 
-fn status() -> Status {
-    Status {
+fn status() -> DaemonStatus {
+    DaemonStatus {
         version: "0.1.0".into(),
         protocol: PROTOCOL_VERSION,
         host: "box".into(),
@@ -288,7 +290,7 @@ fn status() -> Status {
             interval_ms: 2_000,
             set_interval_ms: 2_000,
             last_at: Some(Timestamp(2)),
-            ticks: 300,
+            polls: 300,
             late: 1,
         },
         store: StoreReport {
@@ -311,10 +313,10 @@ fn settings() -> Vec<ChangedSetting> {
         value,
     };
     vec![
-        changed("access.hide_other_users", SettingValue::Truth(true)),
+        changed("access.hide_other_users", SettingValue::Bool(true)),
         changed("alerts.temp_threshold_celsius", SettingValue::Number(85)),
-        changed("daemon.poll_interval", SettingValue::Length(1_000)),
-        changed("guard.rules", SettingValue::NotTold),
+        changed("daemon.poll_interval", SettingValue::Duration(1_000)),
+        changed("guard.rules", SettingValue::Withheld),
     ]
 }
 

@@ -1,11 +1,11 @@
-//! What is said of rogues.
+//! Samples of rogue detection.
 
 use gpukill_proto::guard::{Person, RulesRevision};
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{
-    AllowBy, Family, Finding, Looked, Risk, RogueEdit, RogueReport, ScanReport, Share, Sign,
-    Suspected, Threat, Verdict,
+    AllowKind, Family, Indicator, Risk, RogueAssessment, RogueEdit, RogueFinding, RogueReport,
+    ScanReport, Share, Threat, Verdict, VerdictSummary,
 };
-use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
 
 const AT: Timestamp = Timestamp(1_763_700_000_000);
@@ -22,11 +22,11 @@ const PROCESS: ProcessKey = ProcessKey {
     start_ticks: 300,
 };
 
-fn sign() -> Sign {
-    Sign {
+fn indicator() -> Indicator {
+    Indicator {
         kind: "pool_on_command_line".into(),
         family: Family::A,
-        weight: Share::thousandths(800),
+        weight: Share::from_thousandths(800),
         read: "stratum+tcp://x:4444".into(),
     }
 }
@@ -34,37 +34,37 @@ fn sign() -> Sign {
 fn verdict() -> Verdict {
     Verdict {
         threat: Threat::CryptoMiner,
-        confidence: Share::thousandths(970),
-        score: Share::thousandths(970),
+        confidence: Share::from_thousandths(970),
+        score: Share::from_thousandths(970),
         risk: Risk::Critical,
-        signs: vec![sign()],
+        signs: vec![indicator()],
     }
 }
 
-pub(super) fn suspected() -> Vec<(ProcessKey, Suspected)> {
-    Suspected::worst(&[verdict()])
+pub(super) fn verdict_summaries() -> Vec<(ProcessKey, VerdictSummary)> {
+    VerdictSummary::worst(&[verdict()])
         .into_iter()
         .map(|it| (PROCESS, it))
         .collect()
 }
 
-pub(super) fn looked() -> Looked {
-    Looked {
+pub(super) fn assessment() -> RogueAssessment {
+    RogueAssessment {
         at: AT,
         verdicts: vec![verdict()],
-        score: Share::thousandths(970),
-        signs: vec![sign()],
+        score: Share::from_thousandths(970),
+        signs: vec![indicator()],
         allowed: vec!["user eve".into()],
-        unseen: vec!["x".into()],
+        unread: vec!["x".into()],
     }
 }
 
-pub(super) fn scanned() -> ScanReport {
+pub(super) fn scan_report() -> ScanReport {
     ScanReport {
         since: Timestamp(AT.0 - 1),
         until: AT,
         judged: 300,
-        findings: vec![Finding {
+        findings: vec![RogueFinding {
             process: PROCESS,
             owner: Some(Person {
                 name: "eve".into(),
@@ -89,7 +89,7 @@ pub(super) fn report() -> RogueReport {
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["x".into()],
         watched: 300,
-        beyond: 1,
+        unwatched: 1,
         findings: 2,
         worst: Some(Risk::High),
     }
@@ -103,11 +103,11 @@ pub(super) fn edits() -> Vec<RogueEdit> {
         },
         RogueEdit::Replace("x".into()),
     ];
-    for by in AllowBy::ALL {
+    for by in AllowKind::ALL {
         all.push(RogueEdit::Allow(by, "a".into()));
         all.push(RogueEdit::Disallow(by, "a".into()));
     }
-    // No wildcard: a new one does not compile until it has its sample here.
+    // No wildcard: a new variant does not compile until it has a sample here.
     for edit in &all {
         match edit {
             RogueEdit::SetKey { .. }

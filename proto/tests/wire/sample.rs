@@ -1,12 +1,12 @@
-//! A snapshot with something in every field.
+//! A sample snapshot, with something in every field.
 
-use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{
-    BackendReport, BackendState, Container, ContainerId, Device, DeviceId, EventKind, Fault,
-    FaultCode, GpuEvent, GpuProcess, Instance, InstanceId, Job, Loss, LossKind, NetworkRole, Owner,
-    OwnerKind, Parent, Place, Pod, ProcessKey, RecoveryAction, RemappedRows, RetiredPages,
-    Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
+use gpukill_proto::model::{
+    Ancestor, BackendReport, BackendState, Container, ContainerId, Device, DeviceId, EventKind,
+    Fault, FaultCode, GpuEvent, GpuProcess, GpuUse, Instance, InstanceId, Job, Loss, LossKind,
+    NetworkRole, Owner, OwnerKind, Pod, ProcessKey, ProcessLocation, RecoveryAction, RemappedRows,
+    RetiredPages, Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Vendor, Vitals,
 };
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
 
 pub(super) fn snapshot() -> Snapshot {
@@ -49,7 +49,7 @@ pub(super) fn snapshot() -> Snapshot {
             start_ticks: Reading::Value(987_654),
             started_at: Reading::Value(Timestamp(1)),
             first_seen: Reading::Value(Timestamp(2)),
-            used_for: Use {
+            used_for: GpuUse {
                 compute: true,
                 graphics: false,
                 mps: true,
@@ -75,12 +75,12 @@ pub(super) fn snapshot() -> Snapshot {
             executable: Reading::Value("/usr/bin/python3".into()),
             command: Reading::Withheld,
             inner_pid: Reading::Value(Some(7)),
-            place: place(),
+            location: place(),
             job: Reading::Value(Job::Tree(ProcessKey {
                 pid: 48_000,
                 start_ticks: 987_000,
             })),
-            parents: vec![Parent {
+            parents: vec![Ancestor {
                 key: ProcessKey {
                     pid: 48_000,
                     start_ticks: 987_000,
@@ -123,7 +123,7 @@ fn vitals() -> Vitals {
         temperature: Reading::Stale(Celsius(71), 12),
         power: Reading::Value(Milliwatts(688_000)),
         clock_sm: Reading::Value(Megahertz(1980)),
-        throttle: Reading::Value(ThrottleReasons::of_nvml(4)),
+        throttle: Reading::Value(ThrottleReasons::from_nvml(4)),
         ecc_volatile: Reading::Value(0),
         remapped_rows: Reading::Value(RemappedRows {
             correctable: 1,
@@ -143,8 +143,8 @@ fn vitals() -> Vitals {
     }
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> ProcessLocation {
+    ProcessLocation {
         container: Reading::Value(Some(Container {
             id: container(),
             manager: None,

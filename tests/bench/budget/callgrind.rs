@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// valgrind.
+/// The path of valgrind.
 pub(crate) struct Callgrind(PathBuf);
 
 impl Callgrind {
-    /// `None` where it is not installed.
+    /// Returns `None` where valgrind is not installed.
     pub(crate) fn find() -> Option<Self> {
         let path = std::env::var_os("PATH")?;
         let programs = std::env::split_paths(&path).map(|directory| directory.join("valgrind"));
         programs.into_iter().find(|it| it.is_file()).map(Self)
     }
 
-    /// This command under callgrind, which writes to `out`. It gets no variable of the
-    /// environment but its own: what stands there changes how long the loader works.
+    /// The command under callgrind, which writes to `out`. It gets only its own environment
+    /// variables, because the size of the environment changes the work of the loader.
     pub(crate) fn command(&self, command: &Command, out: &Path) -> Command {
         let mut counted = Command::new(&self.0);
         counted
@@ -33,7 +33,7 @@ impl Callgrind {
         counted
     }
 
-    /// How many instructions this command executes, from its start to its end.
+    /// The instructions that a command executes, from start to end.
     pub(crate) fn instructions(&self, command: &Command, directory: &Path) -> u64 {
         let out = directory.join("callgrind.out");
         let output = self.command(command, &out).output().unwrap();
@@ -43,7 +43,7 @@ impl Callgrind {
     }
 }
 
-/// The sum that callgrind wrote.
+/// The total in callgrind's output.
 pub(crate) fn total(out: &Path) -> u64 {
     let text = std::fs::read_to_string(out).unwrap();
     let mut lines = text.lines();

@@ -1,12 +1,12 @@
-//! What a client costs: instructions and page faults of a whole process.
+//! The cost of a client: instructions and page faults of the whole process.
 
 use super::callgrind::Callgrind;
-use super::compare::Count;
-use gpukill_tests::harness::{Stage, built};
+use super::comparison::Count;
+use gpukill_tests::harness::{TestBox, binaries};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::process::{Command, Stdio};
 
-/// The name of each in the keys, and its arguments.
+/// The name in the budget keys, and the arguments.
 const CLIENTS: [(&str, &[&str]); 4] = [
     ("list", &["list"]),
     ("status", &["status"]),
@@ -14,14 +14,14 @@ const CLIENTS: [(&str, &[&str]); 4] = [
     ("version", &["--version"]),
 ];
 
-/// Ages grow and pids have more digits at times: the least of so many is what remains.
-const COUNTED: usize = 3;
+/// The smallest of this many runs counts, because ages and pids sometimes have more digits.
+const INSTRUCTION_RUNS: usize = 3;
 
-/// Which pages of files lie in the cache side by side differs from run to run.
+/// The page cache arranges pages differently in each run.
 const FAULT_RUNS: usize = 30;
 
-/// The instructions and page faults of each.
-pub(crate) fn counts(stage: &Stage, callgrind: Option<&Callgrind>) -> Vec<Count> {
+/// The instructions and page faults of all clients.
+pub(crate) fn measure_clients(stage: &TestBox, callgrind: Option<&Callgrind>) -> Vec<Count> {
     let mut counts = Vec::new();
     for (name, arguments) in CLIENTS {
         let key = format!("{name}_instructions");
@@ -31,7 +31,7 @@ pub(crate) fn counts(stage: &Stage, callgrind: Option<&Callgrind>) -> Vec<Count>
         });
     }
     for (name, arguments) in CLIENTS {
-        let runs = (0..FAULT_RUNS).map(|_| page_faults(&mut client(stage, arguments)));
+        let runs = (0..FAULT_RUNS).map(|_| page_faults(&mut client_command(stage, arguments)));
         counts.push(Count::new(
             format!("{name}_page_faults"),
             runs.min().unwrap(),
@@ -41,21 +41,21 @@ pub(crate) fn counts(stage: &Stage, callgrind: Option<&Callgrind>) -> Vec<Count>
 }
 
 /// The instructions of a client with these arguments.
-pub(crate) fn instructions(stage: &Stage, callgrind: &Callgrind, arguments: &[&str]) -> u64 {
-    let command = client(stage, arguments);
-    let runs = (0..COUNTED).map(|_| callgrind.instructions(&command, stage.directory()));
+pub(crate) fn instructions(stage: &TestBox, callgrind: &Callgrind, arguments: &[&str]) -> u64 {
+    let command = client_command(stage, arguments);
+    let runs = (0..INSTRUCTION_RUNS).map(|_| callgrind.instructions(&command, stage.directory()));
     runs.min().unwrap()
 }
 
-/// A client whose environment is the same on each machine.
-fn client(stage: &Stage, arguments: &[&str]) -> Command {
-    let mut command = Command::new(&built().gpukillctl);
+/// A client with the same environment on every machine.
+fn client_command(stage: &TestBox, arguments: &[&str]) -> Command {
+    let mut command = Command::new(&binaries().gpukillctl);
     command
         .env_clear()
         .env("HOME", stage.path("home"))
         .env("GPUKILL_SOCKET", stage.socket())
         .env("LANG", "C.UTF-8")
-        // In no file: those of time zones differ.
+        // Read from no file, because time zone files differ.
         .env("TZ", "UTC0")
         .args(arguments)
         .stdin(Stdio::null())
@@ -64,8 +64,7 @@ fn client(stage: &Stage, arguments: &[&str]) -> Command {
     command
 }
 
-/// The minor page faults of a whole process: what proc_pid_stat(5) has of it when it has
-/// ended and nobody has waited for it.
+/// The minor page faults of a whole process, from its zombie's proc_pid_stat(5).
 fn page_faults(command: &mut Command) -> u64 {
     let mut child = command.spawn().unwrap();
     let pid = Pid::from_child(&child);
@@ -75,7 +74,7 @@ fn page_faults(command: &mut Command) -> u64 {
     let status = child.wait().unwrap();
     assert!(status.success(), "{command:?}: {status}");
     let (_, fields) = stat.rsplit_once(')').unwrap();
-    // The tenth field; the name is the second.
+    // The tenth field of the file; the name is the second.
     let faults = fields.split_whitespace().nth(7);
     faults.unwrap().parse().unwrap()
 }

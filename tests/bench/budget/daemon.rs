@@ -1,33 +1,34 @@
-//! What the daemon and its sensor hold: threads, and memory before and after heavy work.
+//! Threads of the daemon and its sensor, and their memory before and after heavy work.
 
-use super::compare::Count;
+use super::comparison::Count;
 use super::junk::{large_patterns, refuses_hostile_files};
-use super::process::{field, file};
+use super::process::{process_file, status_field};
 use super::training::Training;
-use gpukill_tests::harness::{Daemon, Stage, eventually};
+use gpukill_tests::harness::{Daemon, TestBox, eventually};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// As long the threads are looked at: some begin with the daemon and end when they have
-/// nothing to do.
-const LOOKED_AT: Duration = Duration::from_secs(15);
+/// How long threads are observed: some start with the daemon and end when they have nothing to
+/// do.
+const OBSERVATION_TIME: Duration = Duration::from_secs(15);
 
-/// After so many polls, ten of them a second, the daemon holds what it keeps.
-const SETTLED: u64 = 150;
+/// After this many polls, ten a second, the daemon has filled its caches.
+const POLLS_TO_FILL_CACHES: u64 = 150;
 
-/// After so many polls all is known of the processes, and answers stay as long as they are.
-pub(crate) const KNOWN: u64 = 5;
+/// After this many polls the daemon knows all about the processes, and the size of its answers
+/// stays the same.
+pub(crate) const POLLS_TO_KNOW_PROCESSES: u64 = 5;
 
-/// Processes on each GPU where memory is measured.
-const EACH: usize = 8;
+/// Processes on each GPU in the memory measurement.
+const PROCESSES_PER_GPU: usize = 8;
 
-/// The threads of both processes while nothing happens.
-pub(crate) fn threads(daemon: &Daemon) -> Count {
-    let pids = [daemon.pid(), daemon.sensor()];
-    let until = Instant::now() + LOOKED_AT;
+/// The threads of both processes while the daemon is idle.
+pub(crate) fn count_threads(daemon: &Daemon) -> Count {
+    let pids = [daemon.pid(), daemon.sensor_pid()];
+    let until = Instant::now() + OBSERVATION_TIME;
     let mut least = u64::MAX;
     while Instant::now() < until {
-        let now = pids.map(|pid| field(pid, "Threads:"));
+        let now = pids.map(|pid| status_field(pid, "Threads:"));
         least = least.min(now.iter().sum());
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -35,43 +36,48 @@ pub(crate) fn threads(daemon: &Daemon) -> Count {
 }
 
 /// The memory of both processes with 64 processes on the GPUs.
-pub(crate) fn memory() -> Vec<Count> {
-    let stage = Stage::new();
-    let training = Training::on(&stage, EACH);
-    let daemon = stage.start_with(&mut training.daemon(&stage));
-    settle(&stage, SETTLED);
-    let mut counts = resident("resident", &daemon);
+pub(crate) fn measure_memory() -> Vec<Count> {
+    let stage = TestBox::new();
+    let training = Training::start(&stage, PROCESSES_PER_GPU);
+    let daemon = stage.start_with(&mut training.daemon_command(&stage));
+    wait_for_polls(&stage, POLLS_TO_FILL_CACHES);
+    let mut counts = resident_counts("resident", &daemon);
     work_hard(&stage, &daemon);
-    settle(&stage, SETTLED);
-    counts.extend(resident("resident_after_work", &daemon));
+    wait_for_polls(&stage, POLLS_TO_FILL_CACHES);
+    counts.extend(resident_counts("resident_after_work", &daemon));
     daemon.stop();
     counts
 }
 
-/// Waits for so many polls more.
-pub(crate) fn settle(stage: &Stage, polls_more: u64) {
-    let until = polls(stage) + polls_more;
+/// Waits for this many more polls.
+pub(crate) fn wait_for_polls(stage: &TestBox, polls_more: u64) {
+    let until = poll_count(stage) + polls_more;
     eventually("it polls", || {
-        // Answers cost too.
+        // Answers cost memory too, so the bench asks rarely.
         std::thread::sleep(Duration::from_millis(500));
-        (polls(stage) >= until).then_some(())
+        (poll_count(stage) >= until).then_some(())
     });
 }
 
-/// How often it has polled.
-pub(crate) fn polls(stage: &Stage) -> u64 {
+/// The number of polls so far.
+pub(crate) fn poll_count(stage: &TestBox) -> u64 {
     stage.json(&["status", "-o", "json"])["polls"]
         .as_u64()
         .unwrap()
 }
 
-/// All pages that they have, and those with the part of each that shared pages come to
-/// (proc_pid_smaps(5)). The least of several looks, for a poll needs some for a moment.
-fn resident(key: &str, daemon: &Daemon) -> Vec<Count> {
-    let pids = [daemon.pid(), daemon.sensor()];
+/// Resident memory, and proportional set size, which divides shared pages among their processes
+/// (proc_pid_smaps(5)). The minimum of several readings, because a poll needs some pages for a
+/// moment.
+fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
+    let pids = [daemon.pid(), daemon.sensor_pid()];
     let looks = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(130));
-        ["Rss:", "Pss:"].map(|name| pids.map(|pid| rollup(pid, name)).iter().sum::<u64>())
+        ["Rss:", "Pss:"].map(|name| {
+            pids.map(|pid| smaps_rollup_field(pid, name))
+                .iter()
+                .sum::<u64>()
+        })
     });
     let least = looks.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);
     let [all, shared] = least.unwrap();
@@ -81,16 +87,16 @@ fn resident(key: &str, daemon: &Daemon) -> Vec<Count> {
     ]
 }
 
-fn rollup(pid: u32, name: &str) -> u64 {
-    let rollup = std::fs::read_to_string(file(pid, "smaps_rollup")).unwrap();
+fn smaps_rollup_field(pid: u32, name: &str) -> u64 {
+    let rollup = std::fs::read_to_string(process_file(pid, "smaps_rollup")).unwrap();
     let line = rollup.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
     kib.parse::<u64>().unwrap() * 1024
 }
 
-/// Rules of others that are tried, on now and on the past; the whole store read; files of
-/// rules that are refused.
-fn work_hard(stage: &Stage, daemon: &Daemon) {
+/// Tests rules on the present and on the past, exports the whole store, and sends rule files
+/// that the daemon refuses.
+fn work_hard(stage: &TestBox, daemon: &Daemon) {
     let foreign = stage.path("foreign.toml");
     let name = foreign.to_str().unwrap();
     std::fs::write(&foreign, large_patterns(900)).unwrap();

@@ -1,23 +1,23 @@
-//! How costs grow with what a box has. These have no budgets: they are for people.
+//! How costs grow with the size of a box. These values have no budgets; they are for people.
 
-use super::boxes::Kind;
+use super::boxes::BoxHardware;
 use super::callgrind::Callgrind;
 use super::clients::instructions;
-use super::compare::grouped;
-use super::daemon::{KNOWN, settle};
-use super::life::Reads;
-use super::polls::{as_installed, reads};
-use gpukill_tests::harness::{Invented, Procfs, Stage};
+use super::comparison::format_grouped;
+use super::daemon::{POLLS_TO_KNOW_PROCESSES, wait_for_polls};
+use super::daemon_life::Reads;
+use super::poll_reads::{reads_per_poll, with_installed_defaults};
+use gpukill_tests::harness::{FakeProcess, FakeProcfs, TestBox};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// NVML's reader takes no more.
-const MOST_GPUS: u32 = 250;
+/// The maximum that the NVML backend reads.
+const MAX_GPUS: u32 = 250;
 
-/// Above every pid that Linux gives.
+/// Above every pid that Linux assigns.
 const FIRST_PID: u32 = 5_000_000;
 
-/// Prints all of them.
+/// Prints all tables.
 pub(crate) fn print(callgrind: Option<&Callgrind>) {
     match callgrind {
         Some(callgrind) => print_lists(callgrind),
@@ -27,14 +27,14 @@ pub(crate) fn print(callgrind: Option<&Callgrind>) {
         "\n{:<8} {:>16} {:>13} {:>7}",
         "one poll", "host processes", "bytes read", "reads"
     );
-    for kind in [Kind::Nvidia, Kind::AmdClients] {
+    for kind in [BoxHardware::Nvidia, BoxHardware::AmdClients] {
         for processes in [100, 1_000, 10_000] {
-            let Reads { bytes, calls } = reads(kind, processes);
+            let Reads { bytes, calls } = reads_per_poll(kind, processes);
             println!(
                 "{:<8} {:>16} {:>13} {calls:>7}",
                 kind.name(),
-                grouped(processes.into()),
-                grouped(bytes),
+                format_grouped(processes.into()),
+                format_grouped(bytes),
             );
         }
     }
@@ -46,12 +46,12 @@ fn print_lists(callgrind: &Callgrind) {
         "GPUs", "processes", "list", "list -o json", "status"
     );
     for gpus in [1, 8, 64, 1_000] {
-        let stage = Stage::new();
+        let stage = TestBox::new();
         let processes = 2 * gpus;
-        let gpus = gpus.min(MOST_GPUS);
-        let daemon = stage.start_with(&mut play(&stage, gpus, processes));
-        settle(&stage, KNOWN);
-        let count = |arguments: &[&str]| grouped(instructions(&stage, callgrind, arguments));
+        let gpus = gpus.min(MAX_GPUS);
+        let daemon = stage.start_with(&mut simulate_box(&stage, gpus, processes));
+        wait_for_polls(&stage, POLLS_TO_KNOW_PROCESSES);
+        let count = |arguments: &[&str]| format_grouped(instructions(&stage, callgrind, arguments));
         println!(
             "{gpus:<6} {processes:>10} {:>16} {:>16} {:>16}",
             count(&["list"]),
@@ -62,11 +62,11 @@ fn print_lists(callgrind: &Callgrind) {
     }
 }
 
-/// So many processes on so many GPUs, in a tree of their own.
-fn play(stage: &Stage, gpus: u32, processes: u32) -> Command {
-    let procfs = Procfs::at(stage.path("proc"));
+/// Simulates this many processes on this many GPUs, in a simulated `/proc`.
+fn simulate_box(stage: &TestBox, gpus: u32, processes: u32) -> Command {
+    let procfs = FakeProcfs::new(stage.path("proc"));
     for pid in FIRST_PID..FIRST_PID + processes {
-        procfs.invent(Invented {
+        procfs.add_process(FakeProcess {
             pid,
             name: "python",
             uid: 0,
@@ -82,8 +82,8 @@ fn play(stage: &Stage, gpus: u32, processes: u32) -> Command {
             .collect();
         json!({"processes": processes})
     };
-    stage.play(&json!({"gpus": (0..gpus).map(gpu).collect::<Vec<_>>()}));
-    let mut command = as_installed(stage.daemon());
+    stage.set_driver_state(&json!({"gpus": (0..gpus).map(gpu).collect::<Vec<_>>()}));
+    let mut command = with_installed_defaults(stage.daemon_command());
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
     command
 }

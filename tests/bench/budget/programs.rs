@@ -1,20 +1,20 @@
-//! What the programs are: their bytes as the release profile builds them, and how many
-//! crates they are made of.
+//! The size of the programs as the release profile builds them, and the number of crates that
+//! they link.
 
-use super::compare::Count;
-use gpukill_tests::harness::built;
+use super::comparison::Count;
+use gpukill_tests::harness::binaries;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// The packages that `packaging/build` packs the programs of.
+/// The packages whose programs `packaging/build` packs.
 const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
 
-/// The bytes of each program, stripped as it was built.
-pub(crate) fn bytes() -> Vec<Count> {
-    let directory = built().gpukilld.parent().unwrap();
-    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+/// The bytes of each stripped program.
+pub(crate) fn program_sizes() -> Vec<Count> {
+    let directory = binaries().gpukilld.parent().unwrap();
+    let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
     let shipped = packages.filter(|package| PACKAGES.iter().any(|name| package["name"] == *name));
@@ -29,14 +29,14 @@ pub(crate) fn bytes() -> Vec<Count> {
         .collect()
 }
 
-/// The crates that each package links, itself among them; of one in two versions, both.
-/// Those that only work at build time (procedural macros, build scripts) are not counted.
-pub(crate) fn crates() -> Vec<Count> {
+/// The crates that each package links, including itself; a crate in two versions counts twice.
+/// Crates that only work at build time (procedural macros, build scripts) do not count.
+pub(crate) fn crate_counts() -> Vec<Count> {
     let of = |package: &str| {
         let mut arguments = vec!["tree", "--package", package, "--prefix", "none"];
         arguments.extend(["--no-dedupe", "--edges", "normal,no-proc-macro"]);
-        let tree = cargo(&arguments);
-        // `name vVERSION (PATH)`
+        let tree = cargo_output(&arguments);
+        // A line reads `name vVERSION (PATH)`.
         let crates = tree.lines().filter(|line| !line.is_empty());
         let crates: BTreeSet<&str> = crates.collect();
         Count::new(format!("{package}_crates"), crates.len() as u64)
@@ -44,7 +44,7 @@ pub(crate) fn crates() -> Vec<Count> {
     PACKAGES.map(of).into()
 }
 
-fn cargo(arguments: &[&str]) -> String {
+fn cargo_output(arguments: &[&str]) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -1,4 +1,4 @@
-//! The clock that NVML stamps samples and field values with: the CPU's, in microseconds.
+//! The clock of NVML's samples and field values: the CPU's, in microseconds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,13 +1,13 @@
-//! NVML's return codes, and their wording (`nvmlErrorString`).
+//! NVML's return codes and their messages (`nvmlErrorString`).
 
 use std::ffi::{CStr, c_char};
 
-/// A return code as it crosses the boundary; a state file may name any number.
+/// A return code as it crosses the C boundary; a state file may use any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// What the inside of a function returns: done, or the code to fail with.
+/// The result of a function's body: success, or the code to return.
 pub(crate) type Answer = Result<(), Code>;
 
 impl Code {
@@ -68,7 +68,7 @@ impl From<Answer> for Code {
     }
 }
 
-/// The one function that needs no `nvmlInit`.
+/// The only function that needs no `nvmlInit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: Code) -> *const c_char {
     code.wording().as_ptr()

@@ -1,4 +1,4 @@
-//! What a handle stands for: a GPU, or one of its MIG instances.
+//! The device behind a handle: a GPU, or one of its MIG instances.
 
 use crate::code::Code;
 use crate::layout::Handle;
@@ -9,7 +9,7 @@ use crate::state::{Gpu, Instance, Memory, Process, State};
 pub(crate) struct Device<'a> {
     pub(crate) state: &'a State,
     pub(crate) gpu: &'a Gpu,
-    /// The whole GPU if it is none.
+    /// `None` for the whole GPU.
     pub(crate) instance: Option<&'a Instance>,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Finds the device with a UUID, of either kind.
+    /// Finds the GPU or instance with a UUID.
     pub(crate) fn with_uuid(state: &'a State, uuid: &str) -> Option<Self> {
         state.gpus.iter().find_map(|gpu| {
             let whole = Self::whole(state, gpu);
@@ -36,7 +36,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// The GPU, for what NVML tells of no instance.
+    /// The GPU, for values that NVML does not report for an instance.
     pub(crate) fn as_gpu(&self) -> Result<&'a Gpu, Code> {
         match self.instance {
             None => Ok(self.gpu),
@@ -44,7 +44,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The instance, for what NVML tells of no whole GPU.
+    /// The instance, for values that NVML does not report for a whole GPU.
     pub(crate) fn as_instance(&self) -> Result<&'a Instance, Code> {
         self.instance.ok_or(Code::NOT_SUPPORTED)
     }
@@ -70,7 +70,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The memory and how much of it is in use, besides what the driver reserved.
+    /// The memory, and the bytes in use apart from the driver's reserved memory.
     pub(crate) fn memory(&self) -> Option<(&'a Memory, u64)> {
         let processes = self.gpu.processes.iter();
         let Some(instance) = self.instance else {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_names_its_own_processes_and_the_gpu_all() {
+    fn instance_has_its_processes_gpu_has_all() {
         let state = State::parse(DIVIDED).expect("a valid state");
         assert_eq!(pids(&state, "GPU-2"), [1, 2, 3]);
         assert_eq!(pids(&state, "MIG-b"), [2]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_in_use_by_all_of_a_gpu_instance() {
+    fn memory_is_shared_in_a_gpu_instance() {
         let state = State::parse(DIVIDED).expect("a valid state");
         let used = |uuid| {
             let device = Device::with_uuid(&state, uuid).expect("a device");

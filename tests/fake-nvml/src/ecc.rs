@@ -1,4 +1,4 @@
-//! Memory errors and whether they are corrected.
+//! ECC mode and memory error counters.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -7,7 +7,7 @@ use crate::export::gpu_functions;
 use crate::out::{Out, put, put_known};
 
 gpu_functions! {
-    /// A change would wait for the next boot; none is ever pending here.
+    /// A change would wait for the next boot; no change is ever pending here.
     fn nvmlDeviceGetEccMode(gpu; current: Out<c_uint>, pending: Out<c_uint>) {
         let enabled = gpu.ecc.as_ref().map(|ecc| c_uint::from(ecc.enabled));
         put_known(enabled, current)?;

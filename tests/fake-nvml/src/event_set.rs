@@ -1,4 +1,4 @@
-//! What one event set is to be told of, and what it was told.
+//! The registrations of one event set, and the events that it has returned.
 
 use crate::device::Device;
 use crate::state::{Event, State};
@@ -6,19 +6,20 @@ use crate::state::{Event, State};
 #[derive(Default)]
 pub(crate) struct EventSet {
     registered: Vec<Registration>,
-    /// The last event told. They are told by growing id, so one of a smaller id never comes due.
-    told: u64,
+    /// The last event returned. Events are returned by growing id, so an event with a smaller id is
+    /// never returned.
+    last_returned: u64,
 }
 
 struct Registration {
     uuid: String,
     types: u64,
-    /// The last event there was at the time, which is not told of any more.
+    /// The last event before the registration; events up to it are not returned.
     since: u64,
 }
 
 impl EventSet {
-    /// Asks to be told from now on of a device's events of these types, besides what was asked for.
+    /// Registers a device's future events of these types, in addition to earlier registrations.
     pub(crate) fn register(&mut self, device: Device<'_>, types: u64) {
         self.registered.push(Registration {
             uuid: device.uuid(),
@@ -27,13 +28,13 @@ impl EventSet {
         });
     }
 
-    /// The next event to tell, which is told with this.
+    /// Returns the next event and marks it as returned.
     pub(crate) fn next<'a>(&mut self, state: &'a State) -> Option<&'a Event> {
         let event = state
             .events
             .iter()
             .find(|event| self.is_due(event, state))?;
-        self.told = event.id;
+        self.last_returned = event.id;
         Some(event)
     }
 
@@ -46,7 +47,7 @@ impl EventSet {
                 && registration.types & event.kind != 0
                 && registration.since < event.id
         };
-        event.id > self.told && self.registered.iter().any(asks_for_it)
+        event.id > self.last_returned && self.registered.iter().any(asks_for_it)
     }
 }
 
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Two GPUs, and these events: id, GPU and type.
-    fn state(events: &[(u64, usize, u64)]) -> State {
+    fn state_with_events(events: &[(u64, usize, u64)]) -> State {
         let events: Vec<_> = events
             .iter()
             .map(|(id, gpu, kind)| format!(r#"{{"id": {id}, "gpu": {gpu}, "type": {kind}}}"#))
@@ -71,29 +72,29 @@ mod tests {
         set.register(Device::whole(state, &state.gpus[gpu]), types);
     }
 
-    fn all(set: &mut EventSet, state: &State) -> Vec<u64> {
+    fn all_events(set: &mut EventSet, state: &State) -> Vec<u64> {
         std::iter::from_fn(|| set.next(state).map(|event| event.id)).collect()
     }
 
     #[test]
-    fn a_set_is_told_once_of_each_event_of_its_gpu_and_types() {
+    fn each_registered_event_is_returned_once() {
         let mut set = EventSet::default();
-        register(&mut set, &state(&[]), 0, 0x8 | 0x100);
-        let now = state(&[(1, 0, 8), (2, 1, 8), (3, 0, 2), (4, 0, 0x100)]);
-        assert_eq!(all(&mut set, &now), [1, 4]);
-        assert_eq!(all(&mut set, &now), [] as [u64; 0]);
+        register(&mut set, &state_with_events(&[]), 0, 0x8 | 0x100);
+        let now = state_with_events(&[(1, 0, 8), (2, 1, 8), (3, 0, 2), (4, 0, 0x100)]);
+        assert_eq!(all_events(&mut set, &now), [1, 4]);
+        assert_eq!(all_events(&mut set, &now), [] as [u64; 0]);
     }
 
     #[test]
-    fn what_was_there_when_a_gpu_was_registered_is_not_told() {
+    fn earlier_events_are_not_returned() {
         let mut set = EventSet::default();
-        let before = state(&[(5, 1, 8)]);
+        let before = state_with_events(&[(5, 1, 8)]);
         register(&mut set, &before, 0, 8);
-        let now = state(&[(5, 0, 8), (6, 0, 8), (7, 1, 8)]);
-        assert_eq!(all(&mut set, &now), [6]);
-        // The other GPU is registered later, and its event 7 lies before that.
+        let now = state_with_events(&[(5, 0, 8), (6, 0, 8), (7, 1, 8)]);
+        assert_eq!(all_events(&mut set, &now), [6]);
+        // The other GPU is registered later, after its event 7.
         register(&mut set, &now, 1, 8);
-        let later = state(&[(7, 1, 8), (8, 1, 8)]);
-        assert_eq!(all(&mut set, &later), [8]);
+        let later = state_with_events(&[(7, 1, 8), (8, 1, 8)]);
+        assert_eq!(all_events(&mut set, &later), [8]);
     }
 }

@@ -1,4 +1,4 @@
-//! Event sets: made, filled, and waited on until the state file tells of an event.
+//! Event sets: created, filled, and waited on until the state file contains an event.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::thread;
@@ -11,10 +11,10 @@ use crate::layout::{EventDataV1, EventDataV2, Handle};
 use crate::out::{Out, put, put_known};
 use crate::session;
 
-/// How often a wait looks at the state file. A test waits for its event about as long.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often a wait checks the state file. A test waits for its event about this long.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The instance of an event that is of none.
+/// The instance of an event without an instance.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 functions! {
@@ -54,7 +54,8 @@ device_functions! {
     fn nvmlDeviceRegisterEvents(device; types: c_ulonglong, set: Handle) {
         let supported = device.as_gpu()?.supported_events.ok_or(Code::NOT_SUPPORTED)?;
         session::with_event_set(set, |set| {
-            // One unsupported type refuses them all: callers are to ask first and mask.
+            // One unsupported type fails the registration: callers must query the supported types
+            // and mask.
             if types & !supported != 0 {
                 return Err(Code::NOT_SUPPORTED);
             }
@@ -72,7 +73,7 @@ fn wait(set: Handle, timeout_ms: c_uint) -> Result<EventDataV2, Code> {
         if state.event_wait_error != 0 {
             return Err(Code(state.event_wait_error));
         }
-        // The set is gone once it was freed, and with the last `nvmlShutdown`.
+        // The set is gone after it was freed, and after the last `nvmlShutdown`.
         let next = session::with_event_set(set, |set| set.next(&state));
         if let Some(event) = next.ok_or(Code::INVALID_ARGUMENT)? {
             let gpu = state.gpus.get(event.gpu).ok_or(Code::UNKNOWN)?;
@@ -90,6 +91,6 @@ fn wait(set: Handle, timeout_ms: c_uint) -> Result<EventDataV2, Code> {
         if left.is_zero() {
             return Err(Code::TIMEOUT);
         }
-        thread::sleep(LOOK_EVERY.min(left));
+        thread::sleep(CHECK_INTERVAL.min(left));
     }
 }

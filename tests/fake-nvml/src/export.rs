@@ -1,7 +1,7 @@
 //! The three macros that turn a body into an exported C function.
 //!
-//! They exist so that a function's name is written once (the state file's faults are looked up by
-//! it), and so that no function can forget the checks of [`session`](crate::session).
+//! With them a function's name is written once (the state file's faults are looked up by it), and
+//! no function can omit the checks of [`session`](crate::session).
 
 /// Functions about the driver: `fn nvmlX(state; out: Out<u32>) { … }`, the body an `Answer`.
 macro_rules! functions {
@@ -14,8 +14,8 @@ macro_rules! functions {
     )*};
 }
 
-/// Functions about a GPU or a MIG instance, whose handle is the first argument:
-/// `fn nvmlX(device; out: Out<u32>) { … }`.
+/// Functions about a GPU or a MIG instance, whose handle is the first argument: `fn nvmlX(device;
+/// out: Out<u32>) { … }`.
 macro_rules! device_functions {
     ($($(#[$note:meta])* fn $name:ident($device:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
         $(#[$note])*

@@ -1,4 +1,4 @@
-//! The faults of the state file, met by a call before it does anything.
+//! Applies the faults of the state file to a call before it does anything else.
 
 use std::ffi::c_int;
 use std::fs::{self, OpenOptions, Permissions};
@@ -15,8 +15,8 @@ use crate::device::Device;
 use crate::state::{Gpu, State};
 use crate::trespass::trespass;
 
-/// Faults of the whole library: may take time, never return, or end the process.
-pub(crate) fn meet(state: &State, function: &str) -> Answer {
+/// Applies faults of the whole library: a delay, a hang, or the end of the process.
+pub(crate) fn apply_faults(state: &State, function: &str) -> Answer {
     if state.delay_ms > 0 {
         thread::sleep(Duration::from_millis(state.delay_ms));
     }
@@ -38,16 +38,16 @@ pub(crate) fn meet(state: &State, function: &str) -> Answer {
         .map_or(Ok(()), |code| Err(Code(*code)))
 }
 
-/// Faults of a GPU or an instance.
-pub(crate) fn meet_device(device: &Device<'_>, function: &str) -> Answer {
-    meet_gpu(device.gpu, function)?;
+/// Applies faults of a GPU or an instance.
+pub(crate) fn apply_device_faults(device: &Device<'_>, function: &str) -> Answer {
+    apply_gpu_faults(device.gpu, function)?;
     let errors = device.instance.map(|instance| &instance.errors);
     let code = errors.and_then(|errors| errors.get(function));
     code.map_or(Ok(()), |code| Err(Code(*code)))
 }
 
-/// Faults of one GPU, and of all that is on it.
-pub(crate) fn meet_gpu(gpu: &Gpu, function: &str) -> Answer {
+/// Applies faults of one GPU, which also affect its instances.
+pub(crate) fn apply_gpu_faults(gpu: &Gpu, function: &str) -> Answer {
     if gpu.hang.contains(function) {
         hang();
     }
@@ -62,7 +62,7 @@ pub(crate) fn meet_gpu(gpu: &Gpu, function: &str) -> Answer {
         .map_or(Ok(()), |code| Err(Code(*code)))
 }
 
-/// Does what harm it can; what it may not do, it leaves.
+/// Tries to do damage, and ignores refusals.
 fn tamper(file: &Path) {
     let opened = OpenOptions::new().append(true).create(true).open(file);
     let _ = opened.and_then(|mut file| file.write_all(b"!"));

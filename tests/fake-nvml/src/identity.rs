@@ -1,4 +1,4 @@
-//! What stays the same about a GPU: names, numbers, and where it sits.
+//! Constant properties of a GPU: names, numbers, and PCI address.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -10,12 +10,12 @@ use crate::state::Gpu;
 
 device_functions! {
     fn nvmlDeviceGetName(device; name: *mut c_char, length: c_uint) {
-        // SAFETY: nvml.h has the caller pass `length` bytes at `name`.
+        // SAFETY: nvml.h requires the caller to pass `length` bytes at `name`.
         unsafe { put_text(&device.name(), name, length) }
     }
 
     fn nvmlDeviceGetUUID(device; uuid: *mut c_char, length: c_uint) {
-        // SAFETY: nvml.h has the caller pass `length` bytes at `uuid`.
+        // SAFETY: nvml.h requires the caller to pass `length` bytes at `uuid`.
         unsafe { put_text(&device.uuid(), uuid, length) }
     }
 }
@@ -23,7 +23,7 @@ device_functions! {
 gpu_functions! {
     fn nvmlDeviceGetSerial(gpu; serial: *mut c_char, length: c_uint) {
         let known = gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?;
-        // SAFETY: nvml.h has the caller pass `length` bytes at `serial`.
+        // SAFETY: nvml.h requires the caller to pass `length` bytes at `serial`.
         unsafe { put_text(known, serial, length) }
     }
 
@@ -48,18 +48,18 @@ gpu_functions! {
 fn pci_info(gpu: &Gpu) -> PciInfo {
     let address = gpu.pci();
     PciInfo {
-        bus_id_legacy: padded(&address.legacy()),
+        bus_id_legacy: pad_text(&address.legacy()),
         domain: address.domain,
         bus: address.bus.into(),
         device: address.device.into(),
         pci_device_id: gpu.pci_device_id,
         pci_subsystem_id: 0,
-        bus_id: padded(&address.to_string()),
+        bus_id: pad_text(&address.to_string()),
     }
 }
 
 /// A text in a field of fixed size; the last byte always stays NUL.
-fn padded<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
+fn pad_text<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     let mut field = [0; SIZE];
     let room = SIZE.saturating_sub(1);
     for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {

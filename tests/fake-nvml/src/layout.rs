@@ -1,16 +1,16 @@
-//! The C structs of `nvml.h` that cross the boundary, written down here a second time on purpose:
+//! The C structs of `nvml.h` that cross the boundary. They are deliberately defined a second time:
 //! sharing the daemon's bindings would hide a mistake in them.
 
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_ulonglong};
 
 use crate::code::Code;
 
-/// What NVML calls an opaque pointer: here a number that is never followed.
+/// An opaque pointer of NVML: here a number that is never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(pub(crate) usize);
 
-/// The tag that versioned structs carry: their size and, in the top byte, their version.
+/// The tag of versioned structs: their size and, in the top byte, their version.
 pub(crate) const fn version_tag<T>(version: u32) -> u32 {
     size_of::<T>() as u32 | version << 24
 }
@@ -27,7 +27,7 @@ pub(crate) struct PciInfo {
 }
 
 #[repr(C)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryV1 {
     pub(crate) total: c_ulonglong,
     pub(crate) free: c_ulonglong,
     pub(crate) used: c_ulonglong,
@@ -43,7 +43,7 @@ pub(crate) struct MemoryV2 {
 }
 
 #[repr(C)]
-pub(crate) struct Utilization {
+pub(crate) struct UtilizationRates {
     pub(crate) gpu: c_uint,
     pub(crate) memory: c_uint,
 }
@@ -103,7 +103,7 @@ pub(crate) struct FieldValue {
     pub(crate) value: c_ulonglong,
 }
 
-/// 24 bytes: what the first `nvmlEventSetWait` writes, and no byte more.
+/// 24 bytes: exactly what the first `nvmlEventSetWait` writes.
 #[repr(C)]
 pub(crate) struct EventDataV1 {
     pub(crate) device: Handle,
@@ -119,7 +119,7 @@ pub(crate) struct EventDataV2 {
 }
 
 #[repr(C)]
-pub(crate) struct Attributes {
+pub(crate) struct DeviceAttributes {
     pub(crate) multiprocessors: c_uint,
     pub(crate) copy_engines: c_uint,
     pub(crate) decoders: c_uint,
@@ -131,7 +131,7 @@ pub(crate) struct Attributes {
     pub(crate) memory_mib: c_ulonglong,
 }
 
-// The sizes that nvml.h gives on a 64-bit machine; a wrong one would be silent damage in a caller.
+// The sizes in nvml.h on a 64-bit machine; a wrong size would silently damage the caller's memory.
 const _: () = {
     assert!(size_of::<PciInfo>() == 68);
     assert!(version_tag::<MemoryV2>(2) == 0x0200_0028);
@@ -143,5 +143,5 @@ const _: () = {
     assert!(size_of::<FieldValue>() == 40);
     assert!(size_of::<EventDataV1>() == 24);
     assert!(size_of::<EventDataV2>() == 32);
-    assert!(size_of::<Attributes>() == 40);
+    assert!(size_of::<DeviceAttributes>() == 40);
 };

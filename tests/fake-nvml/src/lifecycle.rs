@@ -15,7 +15,7 @@ pub unsafe extern "C" fn nvmlInit_v2() -> Code {
     session::open("nvmlInit_v2")
 }
 
-/// The flags (no GPUs needed, attach none) ask for less than this library needs anyway.
+/// The flags (no GPUs required, attach none) relax requirements that this library does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
     session::open("nvmlInitWithFlags")

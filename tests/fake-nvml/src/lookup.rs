@@ -1,4 +1,4 @@
-//! How many GPUs there are, and the handle of one by its index, UUID, serial or PCI address. A MIG
+//! The number of GPUs, and the handle of a GPU by its index, UUID, serial or PCI address. A MIG
 //! instance is found by its UUID too.
 //!
 //! Attaching happens here and not in `nvmlInit`, so one lost GPU fails alone.
@@ -32,27 +32,27 @@ functions! {
     }
 
     fn nvmlDeviceGetHandleByUUID(state; uuid: *const c_char, device: Out<Handle>) {
-        // SAFETY: nvml.h has the caller pass a C string.
+        // SAFETY: nvml.h requires the caller to pass a C string.
         let uuid = unsafe { text_at(uuid) }?;
         let found = Device::with_uuid(state, uuid).ok_or(Code::NOT_FOUND)?;
         attach("nvmlDeviceGetHandleByUUID", found, device)
     }
 
     fn nvmlDeviceGetHandleBySerial(state; serial: *const c_char, device: Out<Handle>) {
-        // SAFETY: nvml.h has the caller pass a C string.
+        // SAFETY: nvml.h requires the caller to pass a C string.
         let serial = unsafe { text_at(serial) }?;
-        let gpu = the_one(state, |gpu| gpu.serial.as_deref() == Some(serial))?;
+        let gpu = find_gpu(state, |gpu| gpu.serial.as_deref() == Some(serial))?;
         attach("nvmlDeviceGetHandleBySerial", gpu, device)
     }
 
     fn nvmlDeviceGetHandleByPciBusId(state; address: *const c_char, device: Out<Handle>) {
-        // SAFETY: nvml.h has the caller pass a C string.
+        // SAFETY: nvml.h requires the caller to pass a C string.
         let gpu = at_address(state, unsafe { text_at(address) }?)?;
         attach("nvmlDeviceGetHandleByPciBusId", gpu, device)
     }
 
     fn nvmlDeviceGetHandleByPciBusId_v2(state; address: *const c_char, device: Out<Handle>) {
-        // SAFETY: nvml.h has the caller pass a C string.
+        // SAFETY: nvml.h requires the caller to pass a C string.
         let gpu = at_address(state, unsafe { text_at(address) }?)?;
         attach("nvmlDeviceGetHandleByPciBusId_v2", gpu, device)
     }
@@ -64,7 +64,7 @@ fn count_of(state: &State) -> c_uint {
 }
 
 fn attach(function: &str, found: Device<'_>, device: Out<Handle>) -> Answer {
-    fault::meet_gpu(found.gpu, function)?;
+    fault::apply_gpu_faults(found.gpu, function)?;
     put(found.handle(), device)
 }
 
@@ -76,10 +76,10 @@ fn at_index(state: &State, index: c_uint) -> Result<Device<'_>, Code> {
 
 fn at_address<'a>(state: &'a State, address: &str) -> Result<Device<'a>, Code> {
     let address = PciAddress::parse(address).ok_or(Code::INVALID_ARGUMENT)?;
-    the_one(state, |gpu| gpu.pci() == address)
+    find_gpu(state, |gpu| gpu.pci() == address)
 }
 
-fn the_one(state: &State, is_meant: impl Fn(&Gpu) -> bool) -> Result<Device<'_>, Code> {
+fn find_gpu(state: &State, is_meant: impl Fn(&Gpu) -> bool) -> Result<Device<'_>, Code> {
     state
         .gpus
         .iter()
@@ -94,7 +94,7 @@ unsafe fn text_at<'a>(text: *const c_char) -> Result<&'a str, Code> {
     if text.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
-    // SAFETY: the caller vouches for a C string.
+    // SAFETY: the caller guarantees a C string.
     unsafe { CStr::from_ptr(text) }
         .to_str()
         .map_err(|_| Code::INVALID_ARGUMENT)

@@ -3,18 +3,18 @@
 
 use crate::code::Code;
 use crate::export::device_functions;
-use crate::layout::{Memory, MemoryV2, version_tag};
+use crate::layout::{MemoryV1, MemoryV2, version_tag};
 use crate::out::{Out, put};
 
 device_functions! {
-    /// `used` includes what the driver reserved.
-    fn nvmlDeviceGetMemoryInfo(device; info: Out<Memory>) {
+    /// `used` includes the driver's reserved memory.
+    fn nvmlDeviceGetMemoryInfo(device; info: Out<MemoryV1>) {
         let (memory, used) = device.memory().ok_or(Code::NOT_SUPPORTED)?;
         let used = used.saturating_add(memory.reserved);
-        put(Memory { total: memory.total, free: memory.total.saturating_sub(used), used }, info)
+        put(MemoryV1 { total: memory.total, free: memory.total.saturating_sub(used), used }, info)
     }
 
-    /// `used` excludes what the driver reserved.
+    /// `used` excludes the driver's reserved memory.
     fn nvmlDeviceGetMemoryInfo_v2(device; info: Option<&mut MemoryV2>) {
         let info = info.ok_or(Code::INVALID_ARGUMENT)?;
         if info.version != version_tag::<MemoryV2>(2) {

@@ -1,4 +1,5 @@
-//! MIG: whether a GPU is divided, the handles of its parts, and what only a part has.
+//! MIG: whether a GPU is divided, the handles of its instances, and values that only an instance
+//! has.
 
 use std::ffi::c_uint;
 
@@ -6,7 +7,7 @@ use crate::code::Code;
 use crate::device::Device;
 use crate::export::{device_functions, gpu_functions};
 use crate::fault;
-use crate::layout::{Attributes, Handle};
+use crate::layout::{DeviceAttributes, Handle};
 use crate::out::{Out, put, put_known};
 use crate::state::MAX_INSTANCES;
 
@@ -17,7 +18,7 @@ gpu_functions! {
         put_known(mode, pending)
     }
 
-    /// A GPU without MIG answers 0, not an error.
+    /// A GPU without MIG returns 0, not an error.
     fn nvmlDeviceGetMaxMigDeviceCount(gpu; count: Out<c_uint>) {
         put(if gpu.mig.is_some() { MAX_INSTANCES } else { 0 }, count)
     }
@@ -35,10 +36,10 @@ device_functions! {
         if index >= MAX_INSTANCES {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // An index that no instance has is a hole, and not the end.
+        // An index without an instance is a gap, not the end.
         let instance = gpu.instance_at(index).ok_or(Code::NOT_FOUND)?;
         let instance = Device { instance: Some(instance), ..device };
-        fault::meet_device(&instance, "nvmlDeviceGetMigDeviceHandleByIndex")?;
+        fault::apply_device_faults(&instance, "nvmlDeviceGetMigDeviceHandleByIndex")?;
         put(instance.handle(), handle)
     }
 
@@ -61,11 +62,11 @@ device_functions! {
         put(device.as_instance()?.compute_instance, id)
     }
 
-    fn nvmlDeviceGetAttributes_v2(device; attributes: Out<Attributes>) {
+    fn nvmlDeviceGetAttributes_v2(device; attributes: Out<DeviceAttributes>) {
         let known = &device.as_instance()?.attributes;
         let memory_mib = device.memory().map_or(0, |(memory, _)| memory.total >> 20);
         put(
-            Attributes {
+            DeviceAttributes {
                 multiprocessors: known.multiprocessors,
                 copy_engines: known.copy_engines,
                 decoders: known.decoders,

@@ -1,4 +1,4 @@
-//! The modes a GPU is in. They are only told; nothing here changes one.
+//! The modes of a GPU. They are only reported; no function here changes a mode.
 
 use std::ffi::c_uint;
 

@@ -1,4 +1,4 @@
-//! Writing answers through the caller's pointers: NULL is checked, and no write leaves the buffer.
+//! Writes answers through the caller's pointers: NULL is checked, and no write leaves the buffer.
 
 use std::ffi::{c_char, c_uint};
 use std::mem::MaybeUninit;
@@ -7,25 +7,25 @@ use std::ptr;
 use crate::code::{Answer, Code};
 use crate::state::Gpu;
 
-/// A pointer to one value to fill in. In C it is a plain pointer: `None` is NULL, and
-/// `MaybeUninit` because a caller need not have set what is behind it.
+/// A pointer to one value to fill in. In C it is a plain pointer: `None` is NULL, and `MaybeUninit`
+/// because the caller need not have initialized the value.
 pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
-/// Fills in one value.
+/// Writes one value.
 pub(crate) fn put<T>(value: T, out: Out<T>) -> Answer {
     out.ok_or(Code::INVALID_ARGUMENT)?.write(value);
     Ok(())
 }
 
-/// Fills in a value that this GPU may not have.
+/// Writes a value that this GPU may not have.
 pub(crate) fn put_known<T>(value: Option<T>, out: Out<T>) -> Answer {
     put(value.ok_or(Code::NOT_SUPPORTED)?, out)
 }
 
-/// Fills in a text, with its NUL.
+/// Writes a text with its NUL.
 ///
 /// # Safety
-/// `buffer` is NULL, or `room` bytes there may be written.
+/// `buffer` is NULL, or `room` bytes there are writable.
 pub(crate) unsafe fn put_text(text: &str, buffer: *mut c_char, room: c_uint) -> Answer {
     if buffer.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -33,7 +33,7 @@ pub(crate) unsafe fn put_text(text: &str, buffer: *mut c_char, room: c_uint) -> 
     if text.len() >= room as usize {
         return Err(Code::INSUFFICIENT_SIZE);
     }
-    // SAFETY: the caller vouches for `room` bytes, and the text and its NUL fit in them.
+    // SAFETY: the caller guarantees `room` bytes, and the text and its NUL fit in them.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
         buffer.add(text.len()).write(0);
@@ -41,8 +41,7 @@ pub(crate) unsafe fn put_text(text: &str, buffer: *mut c_char, room: c_uint) -> 
     Ok(())
 }
 
-/// Fills in a list that belongs to a GPU and may be told to have grown since the caller asked for
-/// its length.
+/// Writes a list of a GPU, which the state may make grow after the caller asked for its length.
 ///
 /// # Safety
 /// As [`put_list`].
@@ -57,7 +56,7 @@ pub(crate) unsafe fn put_growing_list<T: Copy>(
         *count = count.saturating_add(1);
         return Err(Code::INSUFFICIENT_SIZE);
     }
-    // SAFETY: the caller vouches for the same.
+    // SAFETY: the caller guarantees the same.
     unsafe { put_list(list, Some(count), buffer) }
 }
 
@@ -65,11 +64,11 @@ fn fits<T>(list: &[T], room: usize, buffer: *mut T) -> bool {
     list.is_empty() || (!buffer.is_null() && room >= list.len())
 }
 
-/// Fills in a list by NVML's two-call protocol: `count` says how many fit, and is told how many
-/// there are; with too little room (or NULL) the caller is to come back with more.
+/// Writes a list by NVML's two-call protocol: `count` is the room on input and the length on
+/// output; with too little room (or NULL) the caller must call again with more.
 ///
 /// # Safety
-/// `buffer` is NULL, or `count` items there may be written.
+/// `buffer` is NULL, or `count` items there are writable.
 pub(crate) unsafe fn put_list<T: Copy>(
     list: &[T],
     count: Option<&mut c_uint>,
@@ -84,7 +83,7 @@ pub(crate) unsafe fn put_list<T: Copy>(
     if !fits(list, room, buffer) {
         return Err(Code::INSUFFICIENT_SIZE);
     }
-    // SAFETY: the caller vouches for `room` items, and the list is no longer than that.
+    // SAFETY: the caller guarantees `room` items, and the list is no longer than that.
     unsafe { ptr::copy_nonoverlapping(list.as_ptr(), buffer, list.len()) };
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-/// Where a GPU sits.
+/// The PCI address of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct PciAddress {
@@ -15,7 +15,8 @@ pub(crate) struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads an address with a domain of any length, in either case: NVML and sysfs differ in both.
+    /// Parses an address with a domain of any length, in either case: NVML and sysfs differ in
+    /// both.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (rest, function) = text.split_once('.')?;
         let (domain, rest) = rest.split_once(':')?;
@@ -28,7 +29,7 @@ impl PciAddress {
         })
     }
 
-    /// The form of old NVML, with room for four digits of domain only.
+    /// The form of old NVML, with room for only four digits of domain.
     pub(crate) fn legacy(self) -> String {
         let Self {
             domain,

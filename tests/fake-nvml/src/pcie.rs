@@ -1,4 +1,4 @@
-//! The PCIe link: its generation and lanes, now and at best.
+//! The PCIe link: its current and maximum generation and lanes.
 
 use std::ffi::c_uint;
 
@@ -16,12 +16,12 @@ gpu_functions! {
         put_link(gpu, |pcie| pcie.width, width)
     }
 
-    /// What card and slot can do together.
+    /// The maximum that card and slot can reach together.
     fn nvmlDeviceGetMaxPcieLinkGeneration(gpu; generation: Out<c_uint>) {
         put_link(gpu, |pcie| pcie.max_generation, generation)
     }
 
-    /// What the card alone could do; here no slot holds it back.
+    /// The maximum of the card alone; here no slot limits it.
     fn nvmlDeviceGetGpuMaxPcieLinkGeneration(gpu; generation: Out<c_uint>) {
         put_link(gpu, |pcie| pcie.max_generation, generation)
     }

@@ -1,4 +1,5 @@
-//! The processes on a GPU or a MIG instance: three lists (compute, graphics, MPS), each in three versions.
+//! The processes on a GPU or a MIG instance: three lists (compute, graphics, MPS), each in three
+//! versions.
 
 use std::ffi::c_uint;
 
@@ -7,12 +8,12 @@ use crate::device::Device;
 use crate::export::device_functions;
 use crate::layout::{ProcessOfR535, ProcessV1, ProcessV2};
 use crate::out::put_growing_list;
-use crate::state::{Kind, Process, ProcessRecord};
+use crate::state::{Process, ProcessKind, ProcessRecord};
 
 /// NVML_VALUE_NOT_AVAILABLE.
 const MEMORY_UNKNOWN: u64 = u64::MAX;
 
-/// The instance of a process that is in none.
+/// The instance of a process without an instance.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 /// The three versions of one list.
@@ -20,13 +21,13 @@ macro_rules! process_lists {
     ($($of:ident: $v1:ident $v2:ident $v3:ident)*) => {device_functions! {$(
         fn $v1(device; count: Option<&mut c_uint>, list: *mut ProcessV1) {
             let listed = listed(device, $of, in_v1)?;
-            // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
+            // SAFETY: nvml.h requires the caller to pass room for `count` items at `list`.
             unsafe { put_growing_list(device.gpu, &listed, count, list) }
         }
 
         fn $v2(device; count: Option<&mut c_uint>, list: *mut ProcessV2) {
             let listed = listed(device, $of, in_v2)?;
-            // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
+            // SAFETY: nvml.h requires the caller to pass room for `count` items at `list`.
             unsafe { put_growing_list(device.gpu, &listed, count, list) }
         }
 
@@ -34,13 +35,14 @@ macro_rules! process_lists {
             match device.state.process_record {
                 ProcessRecord::Bytes24 => {
                     let listed = listed(device, $of, in_v2)?;
-                    // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
+                    // SAFETY: nvml.h requires the caller to pass room for `count` items at `list`.
                     unsafe { put_growing_list(device.gpu, &listed, count, list) }
                 }
                 ProcessRecord::Bytes32 => {
                     let listed = listed(device, $of, as_of_r535)?;
-                    // SAFETY: as unsafe as those builds were. Nothing in nvml.h tells a caller to
-                    // leave so much room; one that leaves less is the mistake to be found.
+                    // SAFETY: as unsafe as those builds were. nvml.h does not require the caller to
+                    // leave this much room; a caller that leaves less has the mistake that this
+                    // simulates.
                     unsafe { put_growing_list(device.gpu, &listed, count, list.cast()) }
                 }
             }
@@ -59,7 +61,7 @@ process_lists! {
 
 fn listed<T>(
     device: Device<'_>,
-    is_of: fn(Kind) -> bool,
+    is_of: fn(ProcessKind) -> bool,
     layout: fn(&Process) -> T,
 ) -> Result<Vec<T>, Code> {
     let refusal = match device.instance {
@@ -74,16 +76,16 @@ fn listed<T>(
     Ok(listed.map(layout).collect())
 }
 
-fn computes(kind: Kind) -> bool {
-    matches!(kind, Kind::Compute | Kind::Both)
+fn computes(kind: ProcessKind) -> bool {
+    matches!(kind, ProcessKind::Compute | ProcessKind::Both)
 }
 
-fn draws(kind: Kind) -> bool {
-    matches!(kind, Kind::Graphics | Kind::Both)
+fn draws(kind: ProcessKind) -> bool {
+    matches!(kind, ProcessKind::Graphics | ProcessKind::Both)
 }
 
-fn shares(kind: Kind) -> bool {
-    matches!(kind, Kind::Mps)
+fn shares(kind: ProcessKind) -> bool {
+    matches!(kind, ProcessKind::Mps)
 }
 
 fn in_v1(process: &Process) -> ProcessV1 {

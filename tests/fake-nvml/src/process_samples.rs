@@ -1,4 +1,4 @@
-//! How much of a GPU each process used lately (`nvmlDeviceGetProcessUtilization`).
+//! The recent GPU utilization of processes (`nvmlDeviceGetProcessUtilization`).
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -7,7 +7,7 @@ use crate::code::Code;
 use crate::export::gpu_functions;
 use crate::layout::ProcessSample;
 use crate::out::put_growing_list;
-use crate::state::{Gpu, Process, Sample};
+use crate::state::{Gpu, Process, UtilizationSample};
 
 gpu_functions! {
     fn nvmlDeviceGetProcessUtilization(
@@ -18,26 +18,29 @@ gpu_functions! {
         }
         let samples = samples_since(last_seen, gpu, microseconds_now());
         if samples.is_empty() {
-            // The normal answer of an idle GPU, and not an empty success.
+            // The normal answer of an idle GPU is not an empty success.
             return Err(Code::NOT_FOUND);
         }
-        // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
+        // SAFETY: nvml.h requires the caller to pass room for `count` items at `list`.
         unsafe { put_growing_list(gpu, &samples, count, list) }
     }
 }
 
-/// The samples newer than `last_seen`: first those of the processes, each taken as it is asked for,
-/// then those of the state file, which may be of any time.
+/// The samples newer than `last_seen`: first those of the processes, each taken at the time of the
+/// call, then those of the state file, which may have any time.
 fn samples_since(last_seen: u64, gpu: &Gpu, now: u64) -> Vec<ProcessSample> {
-    let of_processes = gpu.processes.iter().filter_map(|process| of(process, now));
-    let as_told = gpu.samples.iter().map(|sample| told(sample, now));
+    let of_processes = gpu
+        .processes
+        .iter()
+        .filter_map(|process| process_sample(process, now));
+    let as_told = gpu.samples.iter().map(|sample| state_sample(sample, now));
     of_processes
         .chain(as_told)
         .filter(|sample| sample.timestamp > last_seen)
         .collect()
 }
 
-fn of(process: &Process, now: u64) -> Option<ProcessSample> {
+fn process_sample(process: &Process, now: u64) -> Option<ProcessSample> {
     Some(ProcessSample {
         pid: process.pid,
         timestamp: now,
@@ -48,7 +51,7 @@ fn of(process: &Process, now: u64) -> Option<ProcessSample> {
     })
 }
 
-fn told(sample: &Sample, now: u64) -> ProcessSample {
+fn state_sample(sample: &UtilizationSample, now: u64) -> ProcessSample {
     ProcessSample {
         pid: sample.pid,
         timestamp: now.saturating_add_signed(sample.age_us.saturating_neg()),
@@ -73,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_a_share_has_one_sample_stamped_now_and_one_without_has_none() {
+    fn only_busy_processes_have_a_sample() {
         assert_eq!(
             samples_since(0, &busy(), 1000),
             [ProcessSample {
@@ -88,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn only_samples_newer_than_the_last_seen_are_given() {
+    fn only_newer_samples_are_returned() {
         let count = |last_seen| samples_since(last_seen, &busy(), 1000).len();
         assert_eq!([999, 1000, 1001].map(count), [1, 0, 0]);
     }
 
     #[test]
-    fn a_sample_of_the_state_file_is_given_as_it_is_told_and_of_its_age() {
+    fn state_file_samples_are_returned_unchanged() {
         let gpu = gpu(r#"{"processes": [{"pid": 7, "sm": 1}], "samples": [
             {"pid": 4294967295, "sm": 4000, "mem": 5000, "enc": 6000, "dec": 7000, "age_us": 10},
             {"pid": 9, "age_us": -10}, {"pid": 10, "age_us": 501}]}"#);

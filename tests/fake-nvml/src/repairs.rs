@@ -1,4 +1,4 @@
-//! Memory taken out of use: rows that spare ones replace (Ampere and newer), and before that pages.
+//! Memory taken out of use: rows replaced by spare rows (Ampere and newer), and before that pages.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -7,7 +7,8 @@ use crate::export::gpu_functions;
 use crate::out::{Out, put, put_known, put_list};
 use crate::state::Gpu;
 
-/// Addresses are made up, a page apart, and not zero; those of each cause lie in their own range.
+/// The addresses are invented, a page apart, and not zero; those of each cause have their own
+/// range.
 const PAGE: u64 = 0x1000;
 const FIRST_SINGLE_BIT: u64 = 0x10_0000;
 const FIRST_DOUBLE_BIT: u64 = 0x8000_0000;
@@ -30,7 +31,7 @@ gpu_functions! {
     fn nvmlDeviceGetRetiredPages(
         gpu; cause: c_uint, count: Option<&mut c_uint>, addresses: *mut c_ulonglong
     ) {
-        // SAFETY: nvml.h has the caller pass room for `count` items at `addresses`.
+        // SAFETY: nvml.h requires the caller to pass room for `count` items at `addresses`.
         unsafe { put_list(&pages(gpu, cause)?, count, addresses) }
     }
 
@@ -40,9 +41,9 @@ gpu_functions! {
     ) {
         let pages = pages(gpu, cause)?;
         let count = count.ok_or(Code::INVALID_ARGUMENT)?;
-        // SAFETY: nvml.h has the caller pass room for `count` items at `addresses`.
+        // SAFETY: nvml.h requires the caller to pass room for `count` items at `addresses`.
         unsafe { put_list(&pages, Some(&mut *count), addresses) }?;
-        // SAFETY: the same goes for `times`, and the list before was as long as this.
+        // SAFETY: the same applies to `times`, and the previous list had the same length.
         unsafe { put_list(&vec![RETIRED_AT; pages.len()], Some(count), times) }
     }
 
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_has_as_many_pages_as_told_and_an_unknown_one_none() {
+    fn each_cause_has_its_pages() {
         let gpu: Gpu =
             serde_json::from_str(r#"{"retired_pages": {"single_bit": 2, "double_bit": 1}}"#)
                 .expect("a GPU");

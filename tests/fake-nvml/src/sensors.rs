@@ -1,24 +1,24 @@
-//! What is measured on a GPU: utilisation, temperature, power, fan and clocks.
+//! Measurements of a GPU: utilization, temperature, power, fan and clocks.
 
 use std::ffi::{c_uint, c_ulonglong};
 
 use crate::code::{Answer, Code};
 use crate::export::gpu_functions;
-use crate::layout::{Temperature, Utilization, version_tag};
+use crate::layout::{Temperature, UtilizationRates, version_tag};
 use crate::out::{Out, put, put_known};
 use crate::state::Clocks;
 
 /// NVML_TEMPERATURE_GPU, the only sensor there is.
 const GPU_SENSOR: c_uint = 0;
 
-/// The window over which the encoder and decoder are measured. Any value would do: no caller we
-/// know does more than show it.
+/// The measurement period of encoder and decoder. Any value would do: no known caller does more
+/// than show it.
 const SAMPLING_PERIOD_US: c_uint = 100_000;
 
 gpu_functions! {
-    fn nvmlDeviceGetUtilizationRates(gpu; rates: Out<Utilization>) {
+    fn nvmlDeviceGetUtilizationRates(gpu; rates: Out<UtilizationRates>) {
         let known = gpu.undivided()?.utilization.as_ref().ok_or(Code::NOT_SUPPORTED)?;
-        put(Utilization { gpu: known.gpu, memory: known.memory }, rates)
+        put(UtilizationRates { gpu: known.gpu, memory: known.memory }, rates)
     }
 
     fn nvmlDeviceGetEncoderUtilization(gpu; percent: Out<c_uint>, period: Out<c_uint>) {

@@ -1,5 +1,5 @@
-//! What a process that loaded the library has open: how often it initialised NVML, the state it
-//! plays, and the handles it was given. Every function passes through [`ask`] or [`ask_device`].
+//! The library's state in a process: the count of NVML initializations, the state file, and the
+//! handles given out. Every function passes through [`ask`] or [`ask_device`].
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,33 +18,34 @@ static SESSION: Mutex<Session> = Mutex::new(Session {
     users: 0,
     load: None,
     file: None,
-    handed_out: Vec::new(),
+    known_devices: Vec::new(),
     event_sets: BTreeMap::new(),
     next_event_set: FIRST_EVENT_SET,
 });
 
-/// Handles are numbers far from any index and from each other, so that a mixed-up one is refused.
+/// Handles are numbers far from any index and from each other, so that a confused handle is
+/// refused.
 const FIRST_DEVICE: usize = 0x6b01;
 const FIRST_EVENT_SET: usize = 0x6e01_0000;
 
 struct Session {
-    /// Successful `nvmlInit` less `nvmlShutdown`.
+    /// Successful `nvmlInit` calls minus `nvmlShutdown` calls.
     users: u32,
-    /// The load of the driver that the first `nvmlInit` found, for ever.
+    /// The driver load at the first `nvmlInit`; never changes.
     load: Option<u64>,
-    /// Opened by the `nvmlInit` that finds no users.
+    /// Opened by an `nvmlInit` without earlier users.
     file: Option<StateFile>,
-    /// By handle, for ever: a handle means the same device after another `nvmlInit`.
-    handed_out: Vec<Known>,
+    /// By handle, never removed: a handle means the same device after another `nvmlInit`.
+    known_devices: Vec<KnownDevice>,
     event_sets: BTreeMap<usize, EventSet>,
     next_event_set: usize,
 }
 
-/// A device that a handle was given for.
+/// A device with a handle.
 #[derive(Clone)]
-struct Known {
+struct KnownDevice {
     uuid: String,
-    /// What the handle answers once the state has no such device.
+    /// The code for the handle when the state no longer has the device.
     when_gone: Code,
 }
 
@@ -52,10 +53,10 @@ struct Known {
 pub(crate) fn ask(function: &str, body: impl FnOnce(&State) -> Answer) -> Code {
     let answer = || {
         let state = state()?;
-        fault::meet(&state, function)?;
+        fault::apply_faults(&state, function)?;
         body(&state)
     };
-    // A panic must not unwind into C. None is expected; were there one, UNKNOWN is the honest code.
+    // A panic must not unwind into C. None is expected; UNKNOWN would be the correct code for one.
     panic::catch_unwind(AssertUnwindSafe(answer))
         .unwrap_or(Err(Code::UNKNOWN))
         .into()
@@ -68,9 +69,9 @@ pub(crate) fn ask_device(
     body: impl FnOnce(Device<'_>) -> Answer,
 ) -> Code {
     ask(function, |state| {
-        let known = known(device).ok_or(Code::INVALID_ARGUMENT)?;
+        let known = known_device(device).ok_or(Code::INVALID_ARGUMENT)?;
         let device = Device::with_uuid(state, &known.uuid).ok_or(known.when_gone)?;
-        fault::meet_device(&device, function)?;
+        fault::apply_device_faults(&device, function)?;
         body(device)
     })
 }
@@ -80,11 +81,11 @@ pub(crate) fn ask_gpu(function: &str, device: Handle, body: impl FnOnce(&Gpu) ->
     ask_device(function, device, |device| body(device.as_gpu()?))
 }
 
-/// `nvmlInit`, by any of its names.
+/// `nvmlInit`, under any of its names.
 pub(crate) fn open(function: &str) -> Code {
     let answer = || {
         let state = state_to_open()?;
-        fault::meet(&state, function)?;
+        fault::apply_faults(&state, function)?;
         if state.init_error != 0 {
             return Err(Code(state.init_error));
         }
@@ -110,29 +111,28 @@ pub(crate) fn close(function: &str) -> Code {
     })
 }
 
-/// The state as of now, for a function that takes its time.
+/// The current state, for a function that takes time.
 pub(crate) fn state() -> Result<Arc<State>, Code> {
     let mut session = lock();
     if session.users == 0 {
         return Err(Code::UNINITIALIZED);
     }
-    session.play().unwrap_or(Err(Code::UNINITIALIZED))
+    session.current_state().unwrap_or(Err(Code::UNINITIALIZED))
 }
 
-/// The handle of a device: the one given before, or a new one.
+/// The handle of a device: its earlier one, or a new one.
 pub(crate) fn handle_of(uuid: String, when_gone: Code) -> Handle {
-    let handed_out = &mut lock().handed_out;
+    let handed_out = &mut lock().known_devices;
     let place = handed_out
         .iter()
         .position(|known| known.uuid == uuid)
         .unwrap_or_else(|| {
-            handed_out.push(Known { uuid, when_gone });
+            handed_out.push(KnownDevice { uuid, when_gone });
             handed_out.len() - 1
         });
     Handle(FIRST_DEVICE + place)
 }
 
-/// A new event set.
 pub(crate) fn new_event_set() -> Handle {
     let mut session = lock();
     let set = session.next_event_set;
@@ -141,7 +141,7 @@ pub(crate) fn new_event_set() -> Handle {
     Handle(set)
 }
 
-/// Does something with an event set, if there is one.
+/// Calls `act` with an event set, if it exists.
 pub(crate) fn with_event_set<T>(set: Handle, act: impl FnOnce(&mut EventSet) -> T) -> Option<T> {
     lock().event_sets.get_mut(&set.0).map(act)
 }
@@ -152,15 +152,16 @@ pub(crate) fn free_event_set(set: Handle) -> bool {
 }
 
 impl Session {
-    /// What the file says now, if one is open; an error once the driver is another than at first.
-    fn play(&mut self) -> Option<Result<Arc<State>, Code>> {
+    /// The current state of the file, if one is open; an error if the driver has been reloaded
+    /// since the first `nvmlInit`.
+    fn current_state(&mut self) -> Option<Result<Arc<State>, Code>> {
         let state = self.file.as_mut()?.current();
-        Some(speaks_to(self.load, &state).map(|()| state))
+        Some(check_load(self.load, &state).map(|()| state))
     }
 }
 
-/// Whether a library that first met this load of the driver can speak to the one of the state.
-fn speaks_to(load: Option<u64>, state: &State) -> Answer {
+/// Whether a library that first found this driver load can communicate with the load of the state.
+fn check_load(load: Option<u64>, state: &State) -> Answer {
     if load.is_none_or(|load| load == state.load) {
         Ok(())
     } else {
@@ -168,9 +169,9 @@ fn speaks_to(load: Option<u64>, state: &State) -> Answer {
     }
 }
 
-fn known(device: Handle) -> Option<Known> {
+fn known_device(device: Handle) -> Option<KnownDevice> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
-    lock().handed_out.get(place).cloned()
+    lock().known_devices.get(place).cloned()
 }
 
 fn state_to_open() -> Result<Arc<State>, Code> {
@@ -179,10 +180,10 @@ fn state_to_open() -> Result<Arc<State>, Code> {
         let path = env::var_os("FAKE_NVML_STATE").ok_or(Code::DRIVER_NOT_LOADED)?;
         session.file = Some(StateFile::open(path.into()).ok_or(Code::UNKNOWN)?);
     }
-    session.play().unwrap_or(Err(Code::UNKNOWN))
+    session.current_state().unwrap_or(Err(Code::UNKNOWN))
 }
 
-/// Held for moments only, never while a fault is met: a call that hangs must not stop the others.
+/// Held only briefly, never while a fault is applied: a call that hangs must not stop the others.
 fn lock() -> MutexGuard<'static, Session> {
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -192,10 +193,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_speaks_only_to_the_load_it_met_first() {
+    fn library_keeps_its_first_driver_load() {
         let state = State::parse(br#"{"load": 2, "load_error": 999}"#).expect("a valid state");
         for (first, answer) in [(None, Ok(())), (Some(2), Ok(())), (Some(1), Err(Code(999)))] {
-            assert_eq!(speaks_to(first, &state), answer, "{first:?}");
+            assert_eq!(check_load(first, &state), answer, "{first:?}");
         }
     }
 }

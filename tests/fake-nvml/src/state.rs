@@ -1,8 +1,9 @@
-//! The state file: the machine to play. This file is the reference of its format.
+//! The state file: the machine to simulate. This module is the reference of its format.
 //!
-//! JSON. Every key has a default, so `{"gpus": [{}]}` is one idle H100; an unknown key is an error.
-//! `null` where an `Option` stands means that this GPU does not have it (NOT_SUPPORTED).
-//! Functions are named by their exact symbol, with the suffix: `nvmlDeviceGetMemoryInfo_v2`.
+//! The format is JSON. Every key has a default, so `{"gpus": [{}]}` is one idle H100; an unknown
+//! key is an error. `null` for an `Option` means that this GPU does not have the value
+//! (NOT_SUPPORTED). Functions are named by their exact symbol, with the suffix:
+//! `nvmlDeviceGetMemoryInfo_v2`.
 
 mod checks;
 mod defaults;
@@ -26,36 +27,36 @@ pub(crate) struct State {
     /// The CUDA version as NVML counts: 13000 is 13.0.
     pub(crate) cuda: i32,
     pub(crate) nvml: String,
-    /// What `nvmlInit` returns; 0 lets it succeed.
+    /// The result of `nvmlInit`; 0 lets it succeed.
     pub(crate) init_error: u32,
-    /// Which load of the driver this is. The one that the first successful `nvmlInit` finds is
-    /// remembered for as long as the library is mapped; while the file says another, every call and
-    /// every init answers `load_error`. Only a fresh mapping (a new process) speaks to the new load.
+    /// The number of the driver load. The load at the first successful `nvmlInit` is remembered
+    /// while the library is mapped; while the file has another, every call and every init returns
+    /// `load_error`. Only a fresh mapping (a new process) can use the new load.
     pub(crate) load: u64,
     pub(crate) load_error: u32,
-    /// How long every call takes before it answers.
+    /// The delay of every call before it answers.
     pub(crate) delay_ms: u64,
-    /// Function → the code it returns, whatever the GPU.
+    /// Function → the code it returns, for every GPU.
     pub(crate) errors: BTreeMap<String, u32>,
     /// Functions that never return.
     pub(crate) hang: BTreeSet<String>,
     /// Functions that abort the process.
     pub(crate) crash: BTreeSet<String>,
-    /// Files to which each call appends a byte and which it opens to everybody (mode 0777), while
-    /// it asks its parent to end: a library that somebody overwrote.
+    /// Files to which each call appends a byte and which it opens to everyone (mode 0777), while it
+    /// sends SIGTERM to its parent: this simulates an overwritten library.
     pub(crate) tamper: BTreeSet<PathBuf>,
-    /// A file that is there, to which the first call writes which of the things that a sensor
-    /// has no business with were let through, and whom it left running. See `trespass`.
+    /// An existing file to which the first call writes which forbidden actions of a sensor were
+    /// allowed, and the pid of the process that it left running. See `trespass`.
     pub(crate) trespass: Option<PathBuf>,
-    /// How the process lists named `_v3` write a process: 24 bytes, or 32 as some builds of R535
-    /// did, whatever room the caller left for each.
+    /// The record size of the process lists named `_v3`: 24 bytes, or 32 as in some builds of R535,
+    /// whatever room the caller left for each.
     pub(crate) process_record: ProcessRecord,
-    /// What happened, by growing id. See [`Event`].
+    /// Events, by growing id. See [`Event`].
     pub(crate) events: Vec<Event>,
-    /// What `nvmlEventSetWait` and `_v2` fail with, also in the middle of a wait; 0 lets them wait.
+    /// The error of `nvmlEventSetWait` and `_v2`, also in the middle of a wait; 0 lets them wait.
     pub(crate) event_wait_error: u32,
-    /// In the order NVML enumerates them. They may be reordered, added and removed while playing:
-    /// a handle belongs to a UUID, and one whose UUID is gone answers GPU_IS_LOST.
+    /// In the order in which NVML enumerates them. GPUs may be reordered, added and removed at any
+    /// time: a handle belongs to a UUID, and a handle whose UUID is gone returns GPU_IS_LOST.
     pub(crate) gpus: Vec<Gpu>,
 }
 
@@ -63,18 +64,18 @@ pub(crate) struct State {
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Gpu {
-    /// Its place in `gpus`.
+    /// Its position in `gpus`.
     #[serde(skip)]
     pub(crate) index: u32,
-    /// By default made from the place.
+    /// By default derived from the position.
     uuid: Option<String>,
-    /// By default made from the place.
+    /// By default derived from the position.
     pci: Option<PciAddress>,
-    /// The N of `/dev/nvidiaN`; by default the place.
+    /// The N of `/dev/nvidiaN`; by default the position.
     minor: Option<u32>,
     pub(crate) name: String,
     pub(crate) serial: Option<String>,
-    /// Device and vendor, as NVML joins them.
+    /// Device and vendor, as NVML combines them.
     pub(crate) pci_device_id: u32,
     pub(crate) compute_capability: [i32; 2],
     pub(crate) memory: Option<Memory>,
@@ -89,16 +90,16 @@ pub(crate) struct Gpu {
     pub(crate) memory_temperature: Option<u32>,
     /// Also the fields 185 (average) and 186 (instant).
     pub(crate) power_mw: Option<u32>,
-    /// Both the limit asked for and the one enforced.
+    /// Both the configured and the enforced limit.
     pub(crate) power_limit_mw: Option<u32>,
     /// Since the driver was loaded; also field 83.
     pub(crate) energy_mj: Option<u64>,
-    /// Percent of the one fan's speed.
+    /// Percent of the speed of its only fan.
     pub(crate) fan: Option<u32>,
     pub(crate) clocks: Clocks,
     pub(crate) max_clocks: Clocks,
-    /// Why the clocks are not higher, as NVML's bits: 1 idle, 4 power cap, 8 hardware slowdown, 0x20
-    /// and 0x40 heat, 0x80 power brake. Any bit can be played, known or not.
+    /// The throttle reasons as NVML's bits: 1 idle, 4 power cap, 8 hardware slowdown, 0x20 and 0x40
+    /// heat, 0x80 power brake. Any bit is allowed, known or not.
     pub(crate) throttle: Option<u64>,
     pub(crate) pcie: Option<Pcie>,
     /// 0 (fastest) to 15.
@@ -109,47 +110,49 @@ pub(crate) struct Gpu {
     /// Whether a display is attached and used.
     pub(crate) display: bool,
     pub(crate) ecc: Option<Ecc>,
-    /// Rows of memory replaced by spare ones (Ampere and newer); the fields 142 to 145 too.
+    /// Memory rows replaced by spare rows (Ampere and newer); also the fields 142 to 145.
     pub(crate) remapped_rows: Option<RemappedRows>,
     /// Pages of memory taken out of use (before Ampere).
     pub(crate) retired_pages: Option<RetiredPages>,
-    /// Field 230: 0 none, 1 reset, 2 reboot, 3 drain, 4 drain and reset; any number can be played.
+    /// Field 230: 0 none, 1 reset, 2 reboot, 3 drain, 4 drain and reset; any number is allowed.
     pub(crate) recovery_action: Option<u32>,
-    /// Field → the code it carries within an answer that succeeds: `{"230": 999}`.
+    /// Field → its code within an answer that succeeds: `{"230": 999}`.
     pub(crate) field_errors: BTreeMap<u32, u32>,
-    /// MIG mode. While it is on, utilisation, encoder, decoder, remapped rows and the utilisation
-    /// by process are NOT_SUPPORTED, whatever their keys say.
+    /// MIG mode. While it is on, utilization, encoder, decoder, remapped rows and the utilization
+    /// by process are NOT_SUPPORTED, whatever their keys.
     pub(crate) mig: Option<bool>,
-    /// What `nvmlDeviceGetMigMode` tells instead of `mig`, such as a mode that is not known (7).
+    /// The answer of `nvmlDeviceGetMigMode` instead of `mig`, such as an unknown mode (7).
     pub(crate) mig_mode_raw: Option<u32>,
     /// The MIG devices of a GPU with `mig` true.
     pub(crate) instances: Vec<Instance>,
-    /// What the process lists of a GPU with `mig` true fail with, such as 4 (NO_PERMISSION); those
-    /// of its instances do not. 0 lets them work, and then they name the processes of all instances.
+    /// The error of the process lists of a GPU with `mig` true, such as 4 (NO_PERMISSION); the
+    /// lists of its instances do not fail. With 0 they work, and contain the processes of all
+    /// instances.
     pub(crate) mig_parent_lists: u32,
-    /// What the process lists of its instances fail with; those of the whole GPU do not.
+    /// The error of the process lists of its instances; the lists of the whole GPU do not fail.
     pub(crate) mig_instance_lists: u32,
-    /// The events it can tell of; registering for another is NOT_SUPPORTED.
+    /// The supported events; registering for another is NOT_SUPPORTED.
     pub(crate) supported_events: Option<u64>,
     /// Function → the code it returns for this GPU and its instances.
     pub(crate) errors: BTreeMap<String, u32>,
     /// Functions that never return for this GPU and its instances.
     pub(crate) hang: BTreeSet<String>,
-    /// Function → how many milliseconds it takes for this GPU and its instances.
+    /// Function → its delay in milliseconds for this GPU and its instances.
     pub(crate) slow: BTreeMap<String, u64>,
-    /// Fallen off the bus: every function answers GPU_IS_LOST.
+    /// Fallen off the bus: every function returns GPU_IS_LOST.
     pub(crate) lost: bool,
     /// Whether `nvmlDeviceGetProcessUtilization` is supported.
     pub(crate) process_utilization: bool,
     pub(crate) processes: Vec<Process>,
-    /// Samples of utilisation told after the processes' own: pids that are not there and values that
-    /// cannot be. See [`Sample`].
-    pub(crate) samples: Vec<Sample>,
-    /// How many calls of a process list, or of `nvmlDeviceGetProcessUtilization`, that brought room
-    /// enough find the list grown meanwhile: INSUFFICIENT_SIZE, and one more than there was room for.
-    /// Each process counts from when it read this version of the file; -1 never stops.
+    /// Utilization samples that follow those of the processes, for missing pids and impossible
+    /// values. See [`UtilizationSample`].
+    pub(crate) samples: Vec<UtilizationSample>,
+    /// How many calls of a process list or of `nvmlDeviceGetProcessUtilization` with enough room
+    /// find that the list has grown: they return INSUFFICIENT_SIZE, and one more than there was
+    /// room for. Each process counts from its reading of this version of the file; with -1 it never
+    /// stops.
     pub(crate) grow: i64,
-    /// How many did, since the file was read.
+    /// How many calls did since the file was read.
     #[serde(skip)]
     grown: AtomicU64,
 }
@@ -161,9 +164,9 @@ pub(crate) struct Memory {
     pub(crate) total: u64,
     /// Held by the driver itself.
     pub(crate) reserved: u64,
-    /// Without `reserved`; by default the sum of what the processes use.
+    /// Without `reserved`; by default the sum of the processes' memory.
     used: Option<u64>,
-    /// An older driver: `nvmlDeviceGetMemoryInfo_v2` answers FUNCTION_NOT_FOUND.
+    /// An older driver: `nvmlDeviceGetMemoryInfo_v2` returns FUNCTION_NOT_FOUND.
     pub(crate) v1_only: bool,
 }
 
@@ -175,7 +178,7 @@ pub(crate) struct Utilization {
     pub(crate) memory: u32,
 }
 
-/// MHz; one left out is the top clock of an H100.
+/// MHz; by default the top clock of an H100.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Clocks {
@@ -196,7 +199,7 @@ pub(crate) struct Ecc {
     pub(crate) aggregate_uncorrected: u64,
 }
 
-/// The PCIe link, now and at best; one left out is that of an H100.
+/// The current and the maximum PCIe link; by default that of an H100.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Pcie {
@@ -220,7 +223,7 @@ pub(crate) struct RemappedRows {
     pub(crate) failure: bool,
 }
 
-/// How many pages were taken out of use; their addresses are made up.
+/// The number of pages taken out of use; their addresses are invented.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RetiredPages {
@@ -232,35 +235,36 @@ pub(crate) struct RetiredPages {
     pub(crate) pending: bool,
 }
 
-/// One MIG device: a compute instance of a GPU instance, which has a handle of its own. That handle
-/// answers identity, memory and process lists, and NOT_SUPPORTED to all else; once the instance is
-/// gone from the file it is an INVALID_ARGUMENT.
+/// One MIG device: a compute instance of a GPU instance, with a handle of its own. The handle
+/// supports identity, memory and process lists, and returns NOT_SUPPORTED for everything else; once
+/// the instance is gone from the file it is an INVALID_ARGUMENT.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Instance {
     pub(crate) gpu_instance: u32,
     pub(crate) compute_instance: u32,
-    /// By default made from the place of the GPU and the two numbers.
+    /// By default derived from the position of the GPU and the two numbers.
     #[serde(default)]
     uuid: Option<String>,
     /// By default the GPU's name and a profile.
     #[serde(default)]
     name: Option<String>,
-    /// Below 7, by default the place in `instances`. An index that nobody has answers NOT_FOUND.
+    /// Below 7, by default the position in `instances`. An unused index returns NOT_FOUND.
     #[serde(default)]
     index: Option<u32>,
-    /// The memory of the GPU instance, which its compute instances share: it is enough that one of
-    /// them tells it. By default that of the profile 1g.10gb; `used` by default as on a GPU.
+    /// The memory of the GPU instance, which its compute instances share: one of them needs to
+    /// specify it. By default that of the profile 1g.10gb; `used` by default as on a GPU.
     #[serde(default)]
     memory: Option<Memory>,
     #[serde(default)]
     pub(crate) attributes: Attributes,
-    /// Function → the code it returns for this instance; also for the function that gives its handle.
+    /// Function → the code it returns for this instance; also for the function that returns its
+    /// handle.
     #[serde(default)]
     pub(crate) errors: BTreeMap<String, u32>,
 }
 
-/// What part of the GPU an instance has; by default that of the profile 1g.10gb of an H100.
+/// The instance's share of the GPU; by default that of the profile 1g.10gb of an H100.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Attributes {
@@ -274,19 +278,19 @@ pub(crate) struct Attributes {
     pub(crate) compute_slices: u32,
 }
 
-/// Something that happened to a GPU. A set is told of it once, if the GPU was registered there for
-/// its type, and if its id is greater than all that the file had when it was registered.
+/// An event of a GPU. A set returns it once, if the GPU was registered there for its type, and if
+/// its id is greater than all ids in the file at the registration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Event {
     /// From 1 on, each greater than the one before.
     pub(crate) id: u64,
-    /// The place in `gpus`.
+    /// The position in `gpus`.
     pub(crate) gpu: usize,
     /// One of NVML's bits: 1 and 2 memory errors, 8 an XID, 0x100 MIG.
     #[serde(rename = "type")]
     pub(crate) kind: u64,
-    /// The XID, if it is one.
+    /// The XID, for an XID event.
     #[serde(default)]
     pub(crate) data: u64,
     #[serde(default)]
@@ -300,37 +304,37 @@ pub(crate) struct Event {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Bytes; null or left out: NVML_VALUE_NOT_AVAILABLE.
+    /// Bytes; null or omitted: NVML_VALUE_NOT_AVAILABLE.
     #[serde(default)]
     pub(crate) memory: Option<u64>,
-    /// Percent of the SMs' time; null or left out: no sample of this process.
+    /// Percent of the SMs' time; null or omitted: no sample of this process.
     #[serde(default)]
     pub(crate) sm: Option<u32>,
-    /// Percent of the memory controller's time, told with the sample.
+    /// Percent of the memory controller's time, part of the sample.
     #[serde(default)]
     pub(crate) mem_util: u32,
-    /// Percent of the encoders' time, told with the sample.
+    /// Percent of the encoders' time, part of the sample.
     #[serde(default)]
     pub(crate) enc: u32,
-    /// Percent of the decoders' time, told with the sample.
+    /// Percent of the decoders' time, part of the sample.
     #[serde(default)]
     pub(crate) dec: u32,
     /// Bytes, the last word of a record of 32 bytes.
     #[serde(default)]
     pub(crate) protected_memory: u64,
     #[serde(default)]
-    pub(crate) kind: Kind,
-    /// With the next, the instance whose lists name it.
+    pub(crate) kind: ProcessKind,
+    /// With the next key, the instance whose lists contain the process.
     #[serde(default)]
     pub(crate) gpu_instance: Option<u32>,
     #[serde(default)]
     pub(crate) compute_instance: Option<u32>,
 }
 
-/// One sample of what a process used, as it is told.
+/// One utilization sample of a process, returned unchanged.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Sample {
+pub(crate) struct UtilizationSample {
     pub(crate) pid: u32,
     /// This and the next three: percent.
     #[serde(default)]
@@ -341,15 +345,15 @@ pub(crate) struct Sample {
     pub(crate) enc: u32,
     #[serde(default)]
     pub(crate) dec: u32,
-    /// Taken as long before it is asked for; a negative age is a time to come.
+    /// The age at the time of the call; a negative age is a time in the future.
     #[serde(default)]
     pub(crate) age_us: i64,
 }
 
-/// Which of the three process lists name a process.
+/// The process lists that contain a process.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum ProcessKind {
     #[default]
     Compute,
     Graphics,
@@ -358,7 +362,7 @@ pub(crate) enum Kind {
     Mps,
 }
 
-/// The size of a process in the lists named `_v3`.
+/// The record size of the lists named `_v3`.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "u32")]
 pub(crate) enum ProcessRecord {

@@ -1,4 +1,4 @@
-//! Follows the state file: reads it when it changed, and keeps the last good state otherwise.
+//! Follows the state file: reads it after a change, and keeps the last good state otherwise.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use crate::state::State;
 
-/// The file that is played, and what it said last.
+/// The state file, and its last valid state.
 pub(crate) struct StateFile {
     path: PathBuf,
     stamp: Stamp,
     state: Arc<State>,
 }
 
-/// Tells one version of the file from the next. A rename changes the inode, a write in place the
-/// time or the size.
+/// Identifies a version of the file. A rename changes the inode, a write in place the time or the
+/// size.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -28,9 +28,11 @@ impl StateFile {
     /// Starts to follow a file, which must be valid.
     pub(crate) fn open(path: PathBuf) -> Option<Self> {
         let stamp = stamp(&path)
-            .map_err(|error| complain(&path, &error.to_string()))
+            .map_err(|error| report_error(&path, &error.to_string()))
             .ok()?;
-        let state = read(&path).map_err(|error| complain(&path, &error)).ok()?;
+        let state = read(&path)
+            .map_err(|error| report_error(&path, &error))
+            .ok()?;
         Some(Self {
             path,
             stamp,
@@ -38,16 +40,16 @@ impl StateFile {
         })
     }
 
-    /// The state as of now.
+    /// The current state.
     pub(crate) fn current(&mut self) -> Arc<State> {
-        // The stamp is taken before the text, so that a change in between is seen the next time.
+        // The stamp is taken before the text, so that a change in between is noticed the next time.
         if let Ok(stamp) = stamp(&self.path)
             && stamp != self.stamp
         {
             self.stamp = stamp;
             match read(&self.path) {
                 Ok(state) => self.state = Arc::new(state),
-                Err(error) => complain(&self.path, &error),
+                Err(error) => report_error(&self.path, &error),
             }
         }
         Arc::clone(&self.state)
@@ -71,10 +73,10 @@ fn read(path: &Path) -> Result<State, String> {
     State::parse(&text)
 }
 
-/// Tells the author of a test what is wrong with the state file: to the program under test a return
-/// code is all that NVML can say.
-fn complain(path: &Path, reason: &str) {
-    // With stderr gone there is nobody left to tell.
+/// Reports an error in the state file to the author of the test: the program under test only gets a
+/// return code from NVML.
+fn report_error(path: &Path, reason: &str) {
+    // Without stderr there is no place to report it.
     let _ = writeln!(
         io::stderr(),
         "fake-nvml: cannot play {}: {reason}",

@@ -7,12 +7,12 @@ use crate::out::{Out, put, put_text};
 
 functions! {
     fn nvmlSystemGetDriverVersion(state; version: *mut c_char, length: c_uint) {
-        // SAFETY: nvml.h has the caller pass `length` bytes at `version`.
+        // SAFETY: nvml.h requires the caller to pass `length` bytes at `version`.
         unsafe { put_text(&state.driver, version, length) }
     }
 
     fn nvmlSystemGetNVMLVersion(state; version: *mut c_char, length: c_uint) {
-        // SAFETY: nvml.h has the caller pass `length` bytes at `version`.
+        // SAFETY: nvml.h requires the caller to pass `length` bytes at `version`.
         unsafe { put_text(&state.nvml, version, length) }
     }
 

@@ -1,4 +1,4 @@
-//! Why the clocks are not higher. Each function has an older name too, which drivers keep.
+//! Throttle reasons. Each function has an older name too, which drivers keep.
 
 use std::ffi::c_ulonglong;
 

@@ -1,4 +1,4 @@
-//! What a library that somebody overwrote would try, and a sensor has no business with.
+//! Attempts that an overwritten library could make, and that the sensor must refuse.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write as _};
@@ -9,25 +9,25 @@ use std::process::Command;
 use std::sync::Once;
 use std::thread;
 
-/// Tries everything, once, and writes to this file, which it opens for reading to try: the names
-/// of what was let through, and the pid of a process that it leaves running. A call that is let
-/// through does nothing, or fails in another way.
+/// Makes all attempts once, and writes to this file, which is opened for reading to make them: the
+/// names of those that were allowed, and the pid of a process that is left running. A call that is
+/// allowed does nothing, or fails in another way.
 pub(crate) fn trespass(file: &Path) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let mut through = calls(file);
-        through.extend(files(file));
-        through.extend(needed());
+        let mut through = allowed_calls(file);
+        through.extend(allowed_file_actions(file));
+        through.extend(missing_actions());
         let left = Command::new("sleep").arg("1000").spawn();
         let left = left.map_or(0, |child| child.id());
-        tell(file, &format!("let through: {through:?}, left: {left}"));
-        // Last: where systemd refuses these numbers, it has whoever calls them killed.
+        append_line(file, &format!("let through: {through:?}, left: {left}"));
+        // Last: where systemd refuses these numbers, it kills the caller.
         let refused = is_refused(0x4000_0000 | libc::SYS_getpid, &[0; 4]);
-        tell(file, &format!("x32 refused: {refused}"));
+        append_line(file, &format!("x32 refused: {refused}"));
     });
 }
 
-fn calls(file: &Path) -> Vec<&'static str> {
+fn allowed_calls(file: &Path) -> Vec<&'static str> {
     let Ok(file) = File::open(file) else {
         return vec!["(nothing could be tried)"];
     };
@@ -96,17 +96,17 @@ fn calls(file: &Path) -> Vec<&'static str> {
 }
 
 fn is_refused(call: libc::c_long, [a, b, c, d]: &[i64; 4]) -> bool {
-    // SAFETY: what they point to lives with the caller; the others are numbers.
+    // SAFETY: the caller owns the data behind the pointers; the other arguments are numbers.
     let answer = unsafe { libc::syscall(call, *a, *b, *c, *d) };
     answer == -1 && Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-fn tell(file: &Path, what: &str) {
+fn append_line(file: &Path, what: &str) {
     let told = OpenOptions::new().append(true).open(file);
     let _ = told.and_then(|mut told| writeln!(told, "{what}"));
 }
 
-fn files(beside: &Path) -> Vec<&'static str> {
+fn allowed_file_actions(beside: &Path) -> Vec<&'static str> {
     let new = beside.with_extension("new");
     let setting = OpenOptions::new().write(true).open("/proc/self/comm");
     let done = [
@@ -117,8 +117,8 @@ fn files(beside: &Path) -> Vec<&'static str> {
     done.into_iter().filter(|it| it.1).map(|it| it.0).collect()
 }
 
-/// What a driver's library does itself.
-fn needed() -> Vec<&'static str> {
+/// Actions that a driver's library needs.
+fn missing_actions() -> Vec<&'static str> {
     let thread = thread::Builder::new().spawn(|| ());
     let done = [
         ("but no thread", thread.is_ok_and(|it| it.join().is_ok())),

@@ -1,9 +1,10 @@
-//! What driver 580 exports about a GPU and no module here answers: each says NOT_SUPPORTED, once the
-//! handle is checked and the state file's faults are met.
+//! The functions about a GPU that driver 580 exports and no module here implements: each returns
+//! NOT_SUPPORTED, after the handle is checked and the state file's faults are applied.
 //!
-//! Only the first argument is declared, the handle: the C ABIs of Linux let a caller pass more than
-//! a function looks at. To answer one of these, take it off the list and write it where it belongs.
-//! Left out, as on a driver without them: vGPU, GPM, units and what belongs to no GPU.
+//! Only the first argument is declared, the handle: the C ABIs of Linux let a caller pass more
+//! arguments than a function reads. To implement one of these, remove it from the list and write it
+//! in its module. Omitted, as on a driver without them: vGPU, GPM, units and functions without a
+//! GPU.
 
 use crate::code::Code;
 use crate::export::gpu_functions;

@@ -7,17 +7,17 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A daemon that is up. Killed when dropped.
+/// A running daemon. It is killed when dropped.
 pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts `command` and waits until its socket answers or it has ended.
+    /// Starts `command` and waits until its socket answers or the process has ended.
     ///
     /// # Panics
-    /// When it does neither.
+    /// When neither happens.
     pub(super) fn start(command: &mut Command, socket: &Path, log: PathBuf) -> Self {
         let file = std::fs::File::create(&log).expect("a log file");
         command
@@ -27,80 +27,80 @@ impl Daemon {
         let child = command.spawn().expect("gpukilld starts");
         let mut daemon = Self { child, log };
         eventually("the daemon answers or ends", || {
-            (answers(socket) || daemon.ended().is_some()).then_some(())
+            (accepts_connections(socket) || daemon.exit_status().is_some()).then_some(())
         });
         daemon
     }
 
-    /// Its pid.
+    /// The pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    /// Returns the exit status if the daemon has ended.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the daemon has ended.
     pub fn signal(&self, signal: Signal) {
-        send(self.child.id(), signal);
+        send_signal(self.child.id(), signal);
     }
 
-    /// Kills its sensor as `kill -9` does.
+    /// Kills the sensor with SIGKILL.
     ///
     /// # Panics
-    /// When it has none.
+    /// When there is no sensor.
     pub fn kill_sensor(&self) {
-        send(self.sensor(), Signal::KILL);
+        send_signal(self.sensor_pid(), Signal::KILL);
     }
 
-    /// Stops it in order.
+    /// Stops the daemon with SIGTERM.
     ///
     /// # Panics
-    /// When it does not end, or not well.
+    /// When it does not end, or does not exit with success.
     pub fn stop(mut self) {
         self.signal(Signal::TERM);
-        let status = eventually("the daemon stops", || self.ended());
+        let status = eventually("the daemon stops", || self.exit_status());
         assert!(status.success(), "{status}\n{}", self.log());
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(mut self) {
-        // Gone already is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// What it has logged.
+    /// The daemon's log.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The memory it holds, in bytes.
+    /// Resident memory, in bytes.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the daemon has ended.
     #[must_use]
-    pub fn resident(&self) -> u64 {
-        self.memory("VmRSS:")
+    pub fn resident_bytes(&self) -> u64 {
+        self.memory_field("VmRSS:")
     }
 
-    /// The memory of its own that it holds, without what is of files, in bytes.
+    /// Resident anonymous memory (without file mappings), in bytes.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the daemon has ended.
     #[must_use]
-    pub fn anonymous(&self) -> u64 {
-        self.memory("RssAnon:")
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.memory_field("RssAnon:")
     }
 
-    fn memory(&self, what: &str) -> u64 {
+    fn memory_field(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the daemon runs");
         let line = status.lines().find_map(|line| line.strip_prefix(what));
@@ -108,20 +108,20 @@ impl Daemon {
         kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size") * 1024
     }
 
-    /// Its sensor's pid, as soon as it has one.
+    /// Waits for the sensor and returns its pid.
     ///
     /// # Panics
-    /// When it gets none.
+    /// When no sensor starts.
     #[must_use]
-    pub fn sensor(&self) -> u32 {
+    pub fn sensor_pid(&self) -> u32 {
         eventually("the daemon has a sensor", || {
-            self.child_named("gpukilld-sensor")
+            self.child_pid("gpukilld-sensor")
         })
     }
 
-    /// The pid of its child whose command line begins so.
+    /// The pid of the child whose command line begins with `name`.
     #[must_use]
-    pub fn child_named(&self, name: &str) -> Option<u32> {
+    pub fn child_pid(&self, name: &str) -> Option<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
         let children = tasks
             .flatten()
@@ -142,13 +142,13 @@ impl Daemon {
     }
 }
 
-fn send(pid: u32, signal: Signal) {
+fn send_signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a pid"), signal).expect("it runs");
 }
 
-/// A daemon that is up speaks first.
-fn answers(socket: &Path) -> bool {
+/// Whether a daemon listens: it writes first after a connection.
+fn accepts_connections(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok_and(|mut stream| stream.read_exact(&mut [0; 4]).is_ok())
 }
 

@@ -1,6 +1,6 @@
-//! A journald of the test's own, and what an admin finds in its journal.
+//! A journald for a test, and the entries of its journal.
 
-use super::{Actor, Daemon, Stage, has, skip};
+use super::{Daemon, TestBox, TestProcess, has_program, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What the journal has.
-const DOCUMENT: &str = include_str!("../../../docs/journal.md");
+/// The document that lists all journal entries.
+const JOURNAL_DOCUMENT: &str = include_str!("../../../docs/journal.md");
 
-/// A journald with its own `/run`, and nobody else's messages. Killed when dropped;
-/// whatever it mounted and wrote goes with it.
-pub struct Journald(Actor);
+/// A journald with its own `/run`. It receives the messages of the test alone. When it is
+/// dropped it is killed, and its mounts and files disappear.
+pub struct Journald(TestProcess);
 
 impl Journald {
-    /// `None` where it cannot run, which is said.
+    /// Starts journald. Returns `None` and reports the skip where it cannot run.
     #[must_use]
     pub fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -26,22 +26,25 @@ impl Journald {
         let program = Path::new("/lib/systemd/systemd-journald");
         let named = std::fs::read_to_string("/etc/machine-id");
         if !program.exists()
-            || !["unshare", "nsenter", "journalctl"].into_iter().all(has)
+            || !["unshare", "nsenter", "journalctl"]
+                .into_iter()
+                .all(has_program)
             || named.is_ok_and(|name| name.trim().is_empty())
         {
-            skip("this machine has no journald, no unshare, or no name");
+            skip("this machine has no journald, no unshare, or no machine id");
             return None;
         }
         let script = format!(
-            "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal /run/log/journal && exec {}",
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal /run/log/journal && exec \
+            {}",
             program.display()
         );
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private", "/bin/sh", "-c"]);
-        let journald = Self(Actor::of(unshare.arg(script)));
-        let socket = journald.inside("/run/systemd/journal/socket");
+        let journald = Self(TestProcess::spawn(unshare.arg(script)));
+        let socket = journald.path_in_namespace("/run/systemd/journal/socket");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !journald.runs(program) || !socket.exists() {
+        while !journald.has_started(program) || !socket.exists() {
             if Instant::now() > deadline {
                 skip("journald does not start here");
                 return None;
@@ -51,42 +54,43 @@ impl Journald {
         Some(journald)
     }
 
-    /// Whether it is journald by now, which it becomes when all is mounted: until then
+    /// Whether the process executes journald already. Until all is mounted it is a shell, and
     /// the socket that it sees may be the machine's own.
-    fn runs(&self, program: &Path) -> bool {
+    fn has_started(&self, program: &Path) -> bool {
         let executable = std::fs::read_link(format!("/proc/{}/exe", self.0.pid()));
         executable.is_ok_and(|it| it.file_name() == program.file_name())
     }
 
-    /// A path as it sees it.
-    fn inside(&self, path: &str) -> PathBuf {
+    /// A path in the mount namespace of journald.
+    fn path_in_namespace(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.0.pid()))
     }
 
-    /// Where its journal lies.
+    /// The directory of its journal.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
-        self.inside("/run/log/journal")
+        self.path_in_namespace("/run/log/journal")
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to journald.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When journald has ended.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.0.pid()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a pid"), signal).expect("it runs");
     }
 
-    /// Starts this daemon of a box so that its standard error goes to this journal.
+    /// Starts a box's daemon with its standard error connected to this journal.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When the daemon does not start.
     #[must_use]
-    pub fn starts(&self, stage: &Stage, daemon: &Command) -> Daemon {
+    pub fn start_daemon(&self, stage: &TestBox, daemon: &Command) -> Daemon {
         let mut enter = Command::new("nsenter");
         enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.pid()));
-        // The log file, so that systemd's promise is kept by a file.
+        // `JOURNAL_STREAM` names the device and inode of the log file, as it names those of
+        // standard error under systemd.
         let log = std::fs::File::create(stage.path("daemon.log")).expect("a log file");
         let file = log.metadata().expect("it is open");
         let environment = daemon.get_envs();
@@ -99,7 +103,7 @@ impl Journald {
         stage.start_with(&mut enter)
     }
 
-    /// The entries of the daemon so far that have these fields, the oldest first.
+    /// The daemon's entries with these fields, the oldest first.
     ///
     /// # Panics
     /// When journalctl prints something else.
@@ -114,14 +118,14 @@ impl Journald {
         text.lines().map(entry).collect()
     }
 
-    /// The identifier that `docs/journal.md` has for a kind of entry.
+    /// The `MESSAGE_ID` that `docs/journal.md` gives for a kind of entry.
     ///
     /// # Panics
-    /// When it has none.
+    /// When the document has no such kind.
     #[must_use]
-    pub fn id_of(kind: &str) -> &'static str {
+    pub fn message_id(kind: &str) -> &'static str {
         let row = |line: &&str| line.starts_with(&format!("| {kind} | "));
-        let row = DOCUMENT.lines().find(row);
+        let row = JOURNAL_DOCUMENT.lines().find(row);
         let id = row.and_then(|row| row.split('`').nth(1));
         id.expect("it is documented")
     }

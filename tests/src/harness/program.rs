@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Copies an executable. `cp` writes the file, and not this process: a descriptor that is open for
-/// writing here would be inherited by children that other tests fork at the same time, and then
-/// executing the copy fails with ETXTBSY.
+/// Copies an executable with `cp`. A descriptor that is open for writing in this process would be
+/// inherited by children of other tests, and executing the copy would fail with ETXTBSY.
 ///
 /// # Panics
 /// When the copy fails.

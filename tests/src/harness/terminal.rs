@@ -1,7 +1,7 @@
-//! A terminal of the test's own, and what is written to it.
+//! A program on a pseudo-terminal of the test, and its output.
 
-use super::Ran;
-use super::stream::Stream;
+use super::CommandOutput;
+use super::running_program::RunningProgram;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -9,17 +9,17 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 
-/// A program that has a terminal for itself. Killed when dropped.
+/// A program that controls a terminal. It is killed when dropped.
 pub struct Terminal {
     keyboard: File,
     child: Child,
     written: Receiver<Vec<u8>>,
-    seen: String,
+    unread: String,
 }
 
 impl Terminal {
-    /// Starts `command` on a terminal so large; `None` where the system has no
-    /// `setsid`, which gives the terminal to a program.
+    /// Starts `command` on a terminal of this size. Returns `None` if the system has no
+    /// `setsid`, which makes the terminal the controlling one.
     ///
     /// # Panics
     /// When the system gives no terminal, or the command cannot be started.
@@ -40,7 +40,7 @@ impl Terminal {
         };
         tcsetwinsize(&main, size).expect("resized");
         let mut on_terminal = Command::new("setsid");
-        super::stage::clean(&mut on_terminal);
+        super::test_box::clear_environment(&mut on_terminal);
         on_terminal.arg("--ctty").arg(command.get_program());
         on_terminal.args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -54,57 +54,58 @@ impl Terminal {
             part(&mut on_terminal, side().expect("a terminal"));
         }
         let child = on_terminal.spawn().ok()?;
-        // Only the program has the terminal now, so that it ends with it.
+        // Only the program has the terminal open now, so the terminal closes when the program
+        // ends.
         drop(on_terminal);
         let keyboard = File::from(main);
-        let written = read(keyboard.try_clone().expect("a descriptor"));
+        let written = read_output(keyboard.try_clone().expect("a descriptor"));
         Some(Self {
             keyboard,
             child,
             written,
-            seen: String::new(),
+            unread: String::new(),
         })
     }
 
-    /// What is written up to and with `end`.
+    /// Returns the output up to and including `end`.
     ///
     /// # Panics
-    /// When it is not written.
-    pub fn until(&mut self, end: &str) -> String {
+    /// When `end` is not written.
+    pub fn read_until(&mut self, end: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(end) {
-                let rest = self.seen.split_off(at + end.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.unread.find(end) {
+                let rest = self.unread.split_off(at + end.len());
+                return std::mem::replace(&mut self.unread, rest);
             }
-            let more = self.written.recv_timeout(Stream::PATIENCE);
-            let more = more.unwrap_or_else(|_| panic!("no {end:?} in {:?}", self.seen));
-            self.seen.push_str(&String::from_utf8_lossy(&more));
+            let more = self.written.recv_timeout(RunningProgram::LINE_TIMEOUT);
+            let more = more.unwrap_or_else(|_| panic!("no {end:?} in {:?}", self.unread));
+            self.unread.push_str(&String::from_utf8_lossy(&more));
         }
     }
 
-    /// Types, as a person does: `\x03` is Ctrl-C.
+    /// Types as a person does: `\x03` is Ctrl-C.
     ///
     /// # Panics
-    /// When there is nobody to type to.
-    pub fn types(&mut self, keys: &str) {
+    /// When the program has ended.
+    pub fn type_keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("typed");
     }
 
-    /// Waits for its end: its exit code, and what it wrote since.
+    /// Waits for the program to end. Returns its exit code and the unread output.
     ///
     /// # Panics
-    /// When it is killed by a signal.
+    /// When the program is killed by a signal.
     #[must_use]
-    pub fn end(mut self) -> Ran {
+    pub fn wait(mut self) -> CommandOutput {
         let code = super::eventually("the program ends", || {
             self.child.try_wait().expect("a child can be waited for")
         });
-        let mut stdout = std::mem::take(&mut self.seen);
-        // The reading thread ends when the last writer has gone.
-        while let Ok(more) = self.written.recv_timeout(Stream::PATIENCE) {
+        let mut stdout = std::mem::take(&mut self.unread);
+        // The reading thread ends when no process has the terminal open.
+        while let Ok(more) = self.written.recv_timeout(RunningProgram::LINE_TIMEOUT) {
             stdout.push_str(&String::from_utf8_lossy(&more));
         }
-        Ran {
+        CommandOutput {
             code: code.code().unwrap_or_else(|| panic!("{code}")),
             stdout,
             stderr: String::new(),
@@ -112,11 +113,11 @@ impl Terminal {
     }
 }
 
-fn read(mut main: File) -> Receiver<Vec<u8>> {
+fn read_output(mut main: File) -> Receiver<Vec<u8>> {
     let (sender, written) = channel();
     std::thread::spawn(move || {
         let mut buffer = [0; 65_536];
-        // An error is the end: nobody has the other side open any more.
+        // An error is the end of the output: no process has the other side open.
         while let Ok(length) = main.read(&mut buffer) {
             if length == 0 || sender.send(buffer[..length].to_vec()).is_err() {
                 break;
@@ -128,7 +129,7 @@ fn read(mut main: File) -> Receiver<Vec<u8>> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

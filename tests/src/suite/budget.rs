@@ -1,16 +1,17 @@
-//! The bench `budget` compares counts with their budgets: what is beyond one is named.
+//! The bench `budget` compares counts with their budgets and names each count that exceeds
+//! its budget.
 
-#[path = "../../bench/budget/compare.rs"]
-mod compare;
+#[path = "../../bench/budget/comparison.rs"]
+mod comparison;
 
-use compare::{Budgets, Count, grouped};
+use comparison::{Budgets, Count, format_grouped};
 
 fn failures(budgets: &str, counts: &[Count]) -> Vec<String> {
     Budgets::parse(budgets).unwrap().compare(counts).failures
 }
 
 #[test]
-fn counts_up_to_their_budgets_pass() {
+fn counts_within_budget_pass() {
     let counts = [Count::new("list", 1_000), Count::new("status", 0)];
     assert_eq!(
         failures("list = 1_000\nstatus = 1\n", &counts),
@@ -20,7 +21,7 @@ fn counts_up_to_their_budgets_pass() {
 }
 
 #[test]
-fn every_count_beyond_its_budget_is_named() {
+fn every_count_over_budget_is_named() {
     let counts = [
         Count::new("list", 1_001),
         Count::new("status", 5),
@@ -45,7 +46,7 @@ fn every_count_beyond_its_budget_is_named() {
 }
 
 #[test]
-fn a_count_without_a_budget_fails() {
+fn count_without_budget_fails() {
     let counts = [Count::new("list", 1), Count::skipped("status")];
     assert_eq!(
         failures("", &counts),
@@ -54,7 +55,7 @@ fn a_count_without_a_budget_fails() {
 }
 
 #[test]
-fn a_budget_without_a_count_fails() {
+fn budget_without_count_fails() {
     let counts = [Count::new("list", 1)];
     assert_eq!(
         failures("list = 1\nlst = 1", &counts),
@@ -63,7 +64,7 @@ fn a_budget_without_a_count_fails() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_shown_as_skipped_and_passes() {
+fn skipped_counts_are_shown_and_pass() {
     let budgets = Budgets::parse("list = 1").unwrap();
     let comparison = budgets.compare(&[Count::skipped("list")]);
     assert_eq!(comparison.failures, [""; 0]);
@@ -71,7 +72,7 @@ fn what_cannot_be_counted_is_shown_as_skipped_and_passes() {
 }
 
 #[test]
-fn a_budget_that_is_no_whole_number_is_an_error() {
+fn budgets_are_whole_numbers() {
     for text in [
         "list = -1",
         "list = 1.5",
@@ -85,7 +86,7 @@ fn a_budget_that_is_no_whole_number_is_an_error() {
 }
 
 #[test]
-fn every_budget_of_the_file_says_what_it_is_for() {
+fn every_budget_has_a_comment() {
     let text = include_str!("../../bench/budget.toml");
     Budgets::parse(text).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -100,6 +101,6 @@ fn every_budget_of_the_file_says_what_it_is_for() {
 
 #[test]
 fn long_numbers_have_separators() {
-    let grouped_all = [0, 999, 1_000, 20_971_520].map(grouped);
+    let grouped_all = [0, 999, 1_000, 20_971_520].map(format_grouped);
     assert_eq!(grouped_all, ["0", "999", "1,000", "20,971,520"]);
 }

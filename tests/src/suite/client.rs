@@ -1,15 +1,15 @@
-//! The client as people and programs meet it: over the real daemon.
+//! The client over the real daemon, as people and programs use it.
 
-mod box_of_five;
+mod five_gpu_box;
 
-mod choosing;
+mod selection;
 
-mod endings;
+mod exit_codes;
 
 mod screens;
 
 mod settings;
 
-mod shells;
+mod completions;
 
-mod watching;
+mod watch;

@@ -1,27 +1,27 @@
-//! `cargo demo`, off a terminal: tells its story, and leaves nothing behind.
+//! `cargo demo` without a terminal: it runs to its end and leaves nothing behind.
 
-use gpukill_tests::harness::{Stream, built, eventually, skip};
+use gpukill_tests::harness::{RunningProgram, binaries, eventually, skip};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 
-/// A demo whose files lie in `directory` alone; none where it would show the
+/// Starts a demo whose files lie in `directory` alone. `None` where it would show the
 /// machine's own GPUs.
-fn demo(directory: &Path) -> Option<Stream> {
+fn start_demo(directory: &Path) -> Option<RunningProgram> {
     if Path::new("/proc/driver/nvidia/version").exists() || Path::new("/dev/nvidiactl").exists() {
-        skip("this machine has real GPUs, which the demo shows instead of its story");
+        skip("this machine has real GPUs, which the demo shows instead of simulated ones");
         return None;
     }
-    // Built now, so that the demo itself has nothing to build.
-    built();
+    // Built before, so that the demo itself has nothing to build.
+    binaries();
     let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
     command.env("TMPDIR", directory).env("LC_ALL", "C.UTF-8");
-    Some(Stream::start(&mut command))
+    Some(RunningProgram::start(&mut command))
 }
 
-/// Waits until no process of the demo is left; all of them have its directory
-/// in their environment.
-fn nothing_is_left(directory: &Path) {
+/// Waits until no process of the demo is left. All of them have its directory in their
+/// environment.
+fn wait_until_nothing_is_left(directory: &Path) {
     eventually("every process of the demo ends", || {
         processes_with(directory).is_empty().then_some(())
     });
@@ -41,17 +41,17 @@ fn processes_with(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_demo_tells_its_story_and_leaves_nothing_behind() {
+fn demo_runs_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(demo) = demo(directory.path()) else {
+    let Some(demo) = start_demo(directory.path()) else {
         return;
     };
-    assert!(demo.line().starts_with("Building"));
+    assert!(demo.next_line().starts_with("Building"));
     assert!(
         !processes_with(directory.path()).is_empty(),
         "the mark does not work"
     );
-    let (code, lines, complaints) = demo.end();
+    let (code, lines, complaints) = demo.wait();
     assert_eq!((code, complaints), (0, Vec::new()));
     assert!(lines[0].contains("SIMULATED"), "{lines:#?}");
     let row = |begin: &str| {
@@ -69,23 +69,23 @@ fn the_demo_tells_its_story_and_leaves_nothing_behind() {
         !lines.iter().any(|line| line.contains("fault")),
         "{lines:#?}"
     );
-    nothing_is_left(directory.path());
+    wait_until_nothing_is_left(directory.path());
 }
 
 #[test]
-fn a_demo_that_is_interrupted_leaves_nothing_behind_either() {
+fn interrupted_demo_leaves_nothing_behind() {
     for (signal, moment) in [
         (Signal::INT, "SIMULATED"),
         (Signal::TERM, "$ gpukillctl list"),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let Some(demo) = demo(directory.path()) else {
+        let Some(demo) = start_demo(directory.path()) else {
             return;
         };
-        while !demo.line().contains(moment) {}
+        while !demo.next_line().contains(moment) {}
         demo.signal(signal);
-        let (code, _, complaints) = demo.end();
+        let (code, _, complaints) = demo.wait();
         assert_eq!((code, complaints), (0, Vec::new()), "{moment}");
-        nothing_is_left(directory.path());
+        wait_until_nothing_is_left(directory.path());
     }
 }

@@ -1,64 +1,65 @@
-//! The guard: who breaks the admin's rules, the rules themselves, and rules tried on
-//! the past.
+//! The guard: its rules, violations, enforcement, and replays of the past.
 
 mod edits;
 
-mod files;
+mod rule_files;
 
 mod scenarios;
 
-mod judged;
+mod dry_run;
 
-mod ghosts;
+mod simulated_ends;
 
-mod answers;
+mod affected_jobs;
 
-mod facts;
+mod job_accounts;
 
-mod seen;
+mod display;
 
-mod said;
+mod mode_messages;
 
-mod bounds;
+mod resource_limits;
 
 mod junk;
 
-mod acts;
+mod enforcement;
 
-use gpukill_tests::harness::{Stage, eventually};
+use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
 
-/// A GPU with these processes, each with so much memory.
-fn plays(stage: &Stage, processes: &[(u32, u64)]) {
+/// Puts these processes with this much memory on a simulated GPU.
+fn set_gpu_processes(stage: &TestBox, processes: &[(u32, u64)]) {
     let processes: Vec<Value> = processes
         .iter()
         .map(|(pid, memory)| json!({"pid": pid, "memory": memory}))
         .collect();
-    stage.play(&json!({"gpus": [{"memory": {"total": 80 * GIB}, "processes": processes}]}));
+    stage.set_driver_state(
+        &json!({"gpus": [{"memory": {"total": 80 * GIB}, "processes": processes}]}),
+    );
 }
 
-/// What goes on, and what was decided, newest first, as soon as a daemon that was just
+/// The open violations and all records, newest first. Waits until a daemon that has just
 /// started has opened its store.
-fn violations(stage: &Stage) -> Value {
+fn guard_violations(stage: &TestBox) -> Value {
     eventually("the store answers", || {
         let ran = stage.ctl(&["guard", "violations", "--limit", "0", "-o", "json"]);
         (ran.code == 0).then(|| serde_json::from_str(&ran.stdout).unwrap())
     })
 }
 
-pub(crate) fn has_rules(stage: &Stage, text: &str) {
+pub(crate) fn write_rules(stage: &TestBox, text: &str) {
     std::fs::write(stage.path("guard.toml"), text).unwrap();
-    // A reading that comes later than half an interval is old, and old is not known: test
-    // machines are slow, and what is not known counts as nothing in a mean.
+    // A reading that is later than half an interval is stale and counts as 0 in a mean. Test
+    // machines are slow, so the interval is longer here.
     let file = stage.path("gpukilld.toml");
     let settings = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, settings.replace("\"100ms\"", "\"500ms\"")).unwrap();
 }
 
-/// These fields of each record, the newest first.
-fn records<'a>(document: &'a Value, fields: &'a [&str]) -> Vec<Value> {
+/// These fields of each record, newest first.
+fn record_fields<'a>(document: &'a Value, fields: &'a [&str]) -> Vec<Value> {
     let records = document["records"].as_array().unwrap();
     let told = records
         .iter()

@@ -1,10 +1,11 @@
-//! Who holds a GPU, and why its memory is not free: a story for each cause.
+//! `holders` and `explain`: which processes hold a GPU, and why its memory is not free. One
+//! file for each cause.
 
-use gpukill_tests::harness::{Daemon, Invented, Procfs, Related, Stage};
+use gpukill_tests::harness::{Daemon, FakeProcess, FakeProcessDetails, FakeProcfs, TestBox};
 use serde_json::{Value, json};
 use std::process::Command;
 
-mod fleeting;
+mod descriptor_passing;
 
 mod orphans;
 
@@ -14,39 +15,39 @@ mod ended;
 
 mod stuck;
 
-mod everybodys;
+mod shared_services;
 
 mod unlisted;
 
-mod unseen;
+mod incomplete_scans;
 
-mod explained;
+mod explain;
 
-mod whose;
+mod visibility;
 
-mod cards;
+mod drm_cards;
 
 mod shared_clients;
 
 mod shared_buffers;
 
-mod crowd;
+mod concurrent_requests;
 
 const GIB: u64 = 1 << 30;
 
-/// A box of which the device files of NVIDIA GPUs are known: `/dev/full` (1:7) is
+/// A box on which the device files of NVIDIA GPUs are known: `/dev/full` (1:7) is
 /// `/dev/nvidia7`, `/dev/random` (1:8) is `/dev/nvidia8`, and `/dev/tty` (5:0) is
-/// `/dev/nvidia-uvm`, which all of them share. Only processes that the test lets
-/// in are seen.
-struct Box {
-    stage: Stage,
-    procfs: Procfs,
+/// `/dev/nvidia-uvm`, which all of them share. The daemon sees only the processes that the
+/// test adds.
+struct HoldersBox {
+    stage: TestBox,
+    procfs: FakeProcfs,
 }
 
-impl Box {
+impl HoldersBox {
     fn new() -> Self {
-        let stage = Stage::new();
-        let procfs = Procfs::at(stage.path("proc"));
+        let stage = TestBox::new();
+        let procfs = FakeProcfs::new(stage.path("proc"));
         let write = |file: &str, text: &str| {
             std::fs::write(procfs.root().join(file), text).unwrap();
         };
@@ -59,33 +60,34 @@ impl Box {
     }
 
     /// The daemon of this box, not yet started.
-    fn daemon(&self) -> Command {
-        let mut command = self.stage.daemon();
+    fn daemon_command(&self) -> Command {
+        let mut command = self.stage.daemon_command();
         command
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
-            // The lists of names that the test machine has are not this box's.
+            // The name lists of the test machine do not apply to this box.
             .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));
         command
     }
 
     fn start(&self) -> Daemon {
-        self.stage.start_with(&mut self.daemon())
+        self.stage.start_with(&mut self.daemon_command())
     }
 
-    /// Of the GPU whose file is `/dev/nvidia7` so much is used, and its driver
-    /// lists these.
-    fn play(&self, used: u64, processes: &Value) {
-        self.stage.play(&json!({"gpus": [gpu(7, used, processes)]}));
+    /// Sets the used memory of the GPU whose file is `/dev/nvidia7`, and the processes that
+    /// its driver lists.
+    fn set_driver_state(&self, used: u64, processes: &Value) {
+        self.stage
+            .set_driver_state(&json!({"gpus": [gpu_state(7, used, processes)]}));
     }
 
-    /// A process of user 1 that leads itself and has these files open.
-    fn invent(&self, pid: u32, name: &str, files: &[&str]) {
-        self.invent_related(pid, name, 1, files);
+    /// Adds a process of user 1 that leads its own group and session and has these files
+    /// open.
+    fn add_process(&self, pid: u32, name: &str, files: &[&str]) {
+        self.add_process_with_parent(pid, name, 1, files);
     }
 
-    /// The same with another parent.
-    fn invent_related(&self, pid: u32, name: &str, parent: u32, files: &[&str]) {
-        let process = Invented {
+    fn add_process_with_parent(&self, pid: u32, name: &str, parent: u32, files: &[&str]) {
+        let process = FakeProcess {
             pid,
             name,
             uid: 1,
@@ -93,20 +95,20 @@ impl Box {
             cmdline: &format!("{name}\0"),
             cgroup: "0::/\n",
         };
-        let related = Related {
+        let related = FakeProcessDetails {
             parent,
             group: pid,
             session: pid,
-            ..Related::default()
+            ..FakeProcessDetails::default()
         };
-        self.procfs.invent_related(process, related);
+        self.procfs.add_process_with_details(process, related);
         for (fd, file) in (5..).zip(files) {
-            self.procfs.open(pid, fd, file, "pos:\t0\n");
+            self.procfs.add_descriptor(pid, fd, file, "pos:\t0\n");
         }
     }
 
-    /// Changes the state of a made-up process, in the kernel's letter.
-    fn turn(&self, pid: u32, letter: &str) {
+    /// Sets the state of a simulated process, as the letter that the kernel uses.
+    fn set_process_state(&self, pid: u32, letter: &str) {
         let stat = std::fs::read_to_string(self.procfs.root().join(format!("{pid}/stat")));
         let stat = stat.unwrap();
         let (name, fields) = stat.split_once(") ").unwrap();
@@ -115,24 +117,24 @@ impl Box {
         self.procfs.write(pid, "stat", &stat);
     }
 
-    /// What programs read of the first GPU.
-    fn held(&self) -> Value {
+    /// The first GPU of the JSON document of `holders`.
+    fn first_gpu_document(&self) -> Value {
         let document = self.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
         document["held_gpus"][0].clone()
     }
 
-    /// Whose its memory is: cause, processes, and what frees it.
+    /// The causes that `holders` finds: cause, processes, remedy, and the pids that the
+    /// remedy ends.
     fn findings(&self) -> Value {
         let fields = ["cause", "pids", "remedy", "remedy_pids"];
-        pick(&self.held()["findings"], &fields)
+        select_fields(&self.first_gpu_document()["findings"], &fields)
     }
 
-    /// What its holders are.
     fn roles(&self) -> Value {
-        pick(&self.held()["holders"], &["pid", "role"])
+        select_fields(&self.first_gpu_document()["holders"], &["pid", "role"])
     }
 
-    /// What people read of it, without its first line, which has its name.
+    /// The output of `holders` for the GPU, without the first line, which has its name.
     fn screen(&self) -> String {
         let ran = self.stage.ctl(&["holders", "--gpu", "0"]);
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -140,16 +142,15 @@ impl Box {
         rest.to_owned()
     }
 
-    /// What is said below the table of its holders.
-    fn verdict(&self) -> String {
+    fn text_below_table(&self) -> String {
         let screen = self.screen();
         let (_, verdict) = screen.split_once("\n\n").unwrap_or_default();
         verdict.to_owned()
     }
 }
 
-/// A GPU whose file is `/dev/nvidiaN` with this number.
-fn gpu(minor: u32, used: u64, processes: &Value) -> Value {
+/// A GPU whose device file is `/dev/nvidiaN` with this number.
+fn gpu_state(minor: u32, used: u64, processes: &Value) -> Value {
     json!({
         "minor": minor,
         "memory": {"total": 80 * GIB, "used": used},
@@ -157,22 +158,20 @@ fn gpu(minor: u32, used: u64, processes: &Value) -> Value {
     })
 }
 
-/// These fields of each row.
-fn pick(rows: &Value, fields: &[&str]) -> Value {
+fn select_fields(rows: &Value, fields: &[&str]) -> Value {
     let rows = rows.as_array().unwrap().iter();
     rows.map(|row| -> Value { fields.iter().map(|field| row[*field].clone()).collect() })
         .collect()
 }
 
-/// What `ps` calls this user; its number where it has no name.
-fn user_called(uid: u32) -> String {
+/// The name that `ps` shows for this user; its number where it has no name.
+fn user_name(uid: u32) -> String {
     let id = Command::new("id").args(["-nu", &uid.to_string()]).output();
     let name = id.ok().filter(|id| id.status.success());
     let name = name.and_then(|id| String::from_utf8(id.stdout).ok());
     name.map_or_else(|| uid.to_string(), |name| name.trim().to_owned())
 }
 
-/// Whoever runs this test.
-fn us() -> String {
-    user_called(rustix::process::geteuid().as_raw())
+fn own_user_name() -> String {
+    user_name(rustix::process::geteuid().as_raw())
 }

@@ -1,11 +1,11 @@
-//! The package on a box with a systemd of its own: installed, run, upgraded and removed as
-//! on any other, with the stand-in NVML in place of the driver.
+//! The Debian package on a box with its own systemd: installed, run, upgraded and removed
+//! as on any other box, with the stand-in NVML in place of the driver.
 
-mod apart;
+mod privilege_separation;
 
-mod endings;
+mod shutdown;
 
-mod nodes;
+mod device_nodes;
 
 mod reset;
 
@@ -19,76 +19,82 @@ mod settings;
 
 mod versions;
 
-use gpukill_tests::harness::{Booted, Package, Ran, built, eventually, package};
+use gpukill_tests::harness::{BootedBox, CommandOutput, Packages, binaries, eventually, packages};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Where the stand-ins lie in the box.
+/// The directory of the stand-ins in the box.
 const STAND_IN: &str = "/usr/lib/stand-in";
 
-/// Two plain users, one who is an operator, and one who is an admin.
-const ALICE: u32 = 2001;
-const BOB: u32 = 2002;
-const OLGA: u32 = 2003;
-const ADA: u32 = 2004;
+/// Two plain users, an operator and an admin.
+const ALICE_UID: u32 = 2001;
+const BOB_UID: u32 = 2002;
+const OPERATOR_UID: u32 = 2003;
+const ADMIN_UID: u32 = 2004;
 
-/// A box on which the package is installed, and an admin has written settings.
-struct Installed {
-    booted: Booted,
-    package: &'static Package,
+/// A box on which the package is installed and an admin has written settings.
+struct InstalledBox {
+    booted: BootedBox,
+    package: &'static Packages,
 }
 
-impl Installed {
-    /// With these lines of settings besides.
-    fn with(more: &str) -> Option<Self> {
-        let it = Self::bare()?;
+impl InstalledBox {
+    /// Installs the package, adds these lines to the settings and restarts the daemon.
+    /// `None` where no box can be booted.
+    fn with_settings(more: &str) -> Option<Self> {
+        let it = Self::without_package()?;
         it.install(&it.package.first);
-        it.settle();
+        it.create_users();
         it.configure(more);
-        it.does(&["systemctl", "restart", "gpukilld"]);
+        it.run_as_root(&["systemctl", "restart", "gpukilld"]);
         Some(it)
     }
 
-    /// A box with all but the package.
-    fn bare() -> Option<Self> {
-        let booted = Booted::start()?;
-        let package = package()?;
+    /// A box with everything but the package.
+    fn without_package() -> Option<Self> {
+        let booted = BootedBox::start()?;
+        let package = packages()?;
         let it = Self { booted, package };
         it.write(&format!("{STAND_IN}/state.json"), "{}");
-        it.put(&built().nvml, &format!("{STAND_IN}/libnvidia-ml.so.1"));
+        it.copy_into_box(&binaries().nvml, &format!("{STAND_IN}/libnvidia-ml.so.1"));
         it.write(
             "/etc/systemd/system/gpukilld.service.d/stand-in.conf",
             &format!("[Service]\nEnvironment=FAKE_NVML_STATE={STAND_IN}/state.json\n"),
         );
-        it.play(&json!({"gpus": []}));
+        it.set_driver_state(&json!({"gpus": []}));
         Some(it)
     }
 
-    /// As an admin does.
     fn install(&self, package: &Path) {
-        self.put(package, "/root/gpukill.deb");
+        self.copy_into_box(package, "/root/gpukill.deb");
         self.dpkg(&["--install", "/root/gpukill.deb"]);
     }
 
-    /// Runs dpkg, without what other packages do whenever a file comes or goes.
+    /// Runs dpkg without triggers: other packages act on them whenever a file is added or
+    /// removed.
     fn dpkg(&self, arguments: &[&str]) {
         let dpkg = ["dpkg", "--no-triggers"];
-        self.does(&[&dpkg[..], arguments].concat());
+        self.run_as_root(&[&dpkg[..], arguments].concat());
     }
 
-    /// Lets the people of the box be there.
-    fn settle(&self) {
-        let users = [("alice", ALICE), ("bob", BOB), ("olga", OLGA), ("ada", ADA)];
+    fn create_users(&self) {
+        let users = [
+            ("alice", ALICE_UID),
+            ("bob", BOB_UID),
+            ("olga", OPERATOR_UID),
+            ("ada", ADMIN_UID),
+        ];
         let mut lines: Vec<String> = users.map(|(name, uid)| format!("u {name} {uid}")).into();
         lines.push("m olga gpukill-operators".into());
         lines.push("m ada gpukill-admin".into());
         let mut command = vec!["systemd-sysusers", "--inline"];
         command.extend(lines.iter().map(String::as_str));
-        self.does(&command);
+        self.run_as_root(&command);
     }
 
-    /// Writes settings: the stand-ins' places, fast polls and samples, and these lines.
+    /// Writes settings: the paths of the stand-ins, short poll and sample intervals, and
+    /// these lines.
     fn configure(&self, more: &str) {
         self.write(
             "/etc/gpukill/gpukilld.toml",
@@ -100,61 +106,58 @@ impl Installed {
         );
     }
 
-    /// Copies a file into the box.
-    fn put(&self, file: &Path, path: &str) {
+    fn copy_into_box(&self, file: &Path, path: &str) {
         let path = self.booted.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::copy(file, path).unwrap();
     }
 
-    /// Makes the stand-in NVML play this.
-    fn play(&self, state: &Value) {
+    fn set_driver_state(&self, state: &Value) {
         let new = format!("{STAND_IN}/state.new");
         self.write(&new, &state.to_string());
         let file = self.booted.path(&format!("{STAND_IN}/state.json"));
         std::fs::rename(self.booted.path(&new), file).unwrap();
     }
 
-    /// One GPU that these processes use.
-    fn lists(&self, pids: &[u32]) {
+    /// Sets one GPU that these processes use.
+    fn list_processes(&self, pids: &[u32]) {
         let rows = pids
             .iter()
             .map(|pid| json!({"pid": pid, "memory": 1_u64 << 30}));
         let rows: Vec<Value> = rows.collect();
-        self.play(&json!({"gpus": [{"processes": rows}]}));
+        self.set_driver_state(&json!({"gpus": [{"processes": rows}]}));
     }
 
-    /// A service that this user runs for themselves: the pid of its process.
-    fn job(&self, user: &str, unit: &str) -> u32 {
+    /// Starts a service of this user and returns the pid of its process.
+    fn start_job(&self, user: &str, unit: &str) -> u32 {
         let (uid, unit) = (format!("--uid={user}"), format!("--unit={unit}"));
         let program = ["bash", "-c", "exec -a python sleep 1000"];
         let run = ["systemd-run", "--quiet", &uid, &unit];
-        self.does(&[&run[..], &program].concat());
+        self.run_as_root(&[&run[..], &program].concat());
         let unit = unit.trim_start_matches("--unit=");
-        self.property(unit, "MainPID").parse().unwrap()
+        self.unit_property(unit, "MainPID").parse().unwrap()
     }
 
-    /// Whether this process is there.
-    fn has(&self, pid: u32) -> bool {
+    fn process_exists(&self, pid: u32) -> bool {
         self.booted.path(&format!("/proc/{pid}")).exists()
     }
 
     fn main_pid(&self) -> u32 {
-        self.property("gpukilld", "MainPID").parse().unwrap()
+        self.unit_property("gpukilld", "MainPID").parse().unwrap()
     }
 
-    /// Waits until a unit has a property.
-    fn gets(&self, unit: &str, name: &str, value: &str) {
+    fn wait_for_property(&self, unit: &str, name: &str, value: &str) {
         eventually(&format!("{unit} has {name}={value}"), || {
-            (self.property(unit, name) == value).then_some(())
+            (self.unit_property(unit, name) == value).then_some(())
         });
     }
 
-    /// The first entry of gpukilld's of this kind with these fields, as soon as it is there.
-    fn told(&self, kind: &str, fields: &[&str]) -> Value {
+    /// Waits for a journal entry of gpukilld of this kind with these fields, and returns
+    /// the first.
+    fn wait_for_entry(&self, kind: &str, fields: &[&str]) -> Value {
         let id = format!(
             "MESSAGE_ID={}",
-            gpukill_tests::harness::Journald::id_of(kind)
+            gpukill_tests::harness::Journald::message_id(kind)
         );
         let unit = "_SYSTEMD_UNIT=gpukilld.service";
         let all = [&[unit, &id], fields].concat();
@@ -163,8 +166,8 @@ impl Installed {
         })
     }
 
-    /// The edits of the rules that are recorded, the newest first.
-    fn edits(&self) -> Vec<Value> {
+    /// The recorded rule edits, the newest first.
+    fn recorded_edits(&self) -> Vec<Value> {
         let record = self.json("root", &["audit", "actions", "-o", "json"]);
         let actions = record["actions"].as_array().unwrap().iter();
         actions
@@ -174,16 +177,15 @@ impl Installed {
     }
 }
 
-impl std::ops::Deref for Installed {
-    type Target = Booted;
+impl std::ops::Deref for InstalledBox {
+    type Target = BootedBox;
 
-    fn deref(&self) -> &Booted {
+    fn deref(&self) -> &BootedBox {
         &self.booted
     }
 }
 
-/// Sets a command's limit of time by the clock of whoever waits.
-fn timed(command: &mut Command) -> (Ran, std::time::Duration) {
+fn run_timed(command: &mut Command) -> (CommandOutput, std::time::Duration) {
     let began = std::time::Instant::now();
-    (Ran::of(command), began.elapsed())
+    (CommandOutput::run(command), began.elapsed())
 }

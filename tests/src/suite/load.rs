@@ -1,4 +1,4 @@
-//! More of everything than a box has: clients, attackers, processes.
+//! More load than a real box has: clients, attackers, processes.
 
 mod attacks;
 
@@ -6,36 +6,36 @@ mod clients;
 
 mod processes;
 
-mod siege;
+mod under_attack;
 
-use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use gpukill_tests::harness::{Daemon, TestBox, eventually, eventually_equals};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A box of two GPUs with so many processes on them.
-fn stage_with(processes: u32) -> Stage {
-    let stage = Stage::new();
-    // Above every pid that Linux gives: they do not exist.
+/// A box with two GPUs and this many processes on them.
+fn box_with_processes(processes: u32) -> TestBox {
+    let stage = TestBox::new();
+    // Higher than any pid that Linux assigns, so these processes do not exist.
     let first = 5_000_000;
     let of_gpu = |gpu: u32| -> Vec<Value> {
         let pids = (first..first + processes).filter(|pid| pid % 2 == gpu);
         pids.map(|pid| json!({"pid": pid, "memory": 1 << 20}))
             .collect()
     };
-    stage.play(&json!({"gpus": [{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]}));
+    stage.set_driver_state(&json!({"gpus": [{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]}));
     stage
 }
 
-/// What a daemon holds of the system.
+/// The numbers of open descriptors and of threads of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Holds {
+struct ResourceUsage {
     descriptors: usize,
     threads: usize,
 }
 
-/// What it holds now. A poll has files open for moments, so it is the least of
-/// several looks.
-fn holds(daemon: &Daemon) -> Holds {
+/// Measures the resources now. A poll opens files for moments, so the result is the minimum
+/// of several measurements.
+fn measure_resources(daemon: &Daemon) -> ResourceUsage {
     let count = |what: &str| {
         let entries = std::fs::read_dir(format!("/proc/{}/{what}", daemon.pid()));
         entries.expect("the daemon runs").count()
@@ -46,43 +46,43 @@ fn holds(daemon: &Daemon) -> Holds {
     });
     let (descriptors, threads) = looks.unzip::<_, _, Vec<_>, Vec<_>>();
     let least = |looks: Vec<usize>| looks.into_iter().min().expect("it looked");
-    Holds {
+    ResourceUsage {
         descriptors: least(descriptors),
         threads: least(threads),
     }
 }
 
-/// What it holds when all its parts have begun: the store opens its files when
-/// it first writes, and again when it is first asked.
-fn holds_at_rest(stage: &Stage, daemon: &Daemon) -> Holds {
+/// Measures the resources after all parts of the daemon have started: the store opens its
+/// files at the first write, and again at the first query.
+fn measure_resources_at_rest(stage: &TestBox, daemon: &Daemon) -> ResourceUsage {
     eventually("the first sample is stored", || {
         let records = stage.ctl(&["audit", "-o", "ndjson", "--request-timeout", "30"]);
         (!records.stdout.is_empty()).then_some(())
     });
-    holds(daemon)
+    measure_resources(daemon)
 }
 
-/// Waits until it holds no more than before.
-fn assert_given_back(daemon: &Daemon, before: Holds) {
-    becomes(&Ok(()), || {
-        let now = holds(daemon);
+/// Waits until the daemon uses no more resources than before.
+fn assert_resources_released(daemon: &Daemon, before: ResourceUsage) {
+    eventually_equals(&Ok(()), || {
+        let now = measure_resources(daemon);
         let no_more = now.descriptors <= before.descriptors && now.threads <= before.threads;
         if no_more { Ok(()) } else { Err((now, before)) }
     });
 }
 
-/// How many polls there were, and how many of them began late.
-fn polls(stage: &Stage) -> (u64, u64) {
+/// The number of polls, and the number of late ones among them.
+fn poll_counts(stage: &TestBox) -> (u64, u64) {
     let status = stage.json(&["status", "-o", "json", "--request-timeout", "30"]);
     let number = |field: &str| status[field].as_u64().expect("a number");
     (number("polls"), number("polls_late"))
 }
 
-/// One vendor, eight GPUs, and nobody who asks.
+/// One vendor, eight GPUs, and no clients.
 #[test]
-fn a_healthy_box_takes_sixteen_threads_at_most() {
-    let stage = Stage::new();
-    stage.play(
+fn healthy_daemon_has_at_most_16_threads() {
+    let stage = TestBox::new();
+    stage.set_driver_state(
         &json!({"gpus": vec![json!({"processes": [{"pid": 5_000_000, "memory": 1 << 20}]}); 8]}),
     );
     let daemon = stage.start();
@@ -93,9 +93,9 @@ fn a_healthy_box_takes_sixteen_threads_at_most() {
         };
         threads.filter_map(name).collect::<Vec<_>>()
     };
-    // The first names are asked for at the start.
-    becomes(&Ok(()), || {
-        let all = [threads(daemon.pid()), threads(daemon.sensor())].concat();
+    // The first names are resolved at the start, which takes more threads.
+    eventually_equals(&Ok(()), || {
+        let all = [threads(daemon.pid()), threads(daemon.sensor_pid())].concat();
         if all.len() <= 16 { Ok(()) } else { Err(all) }
     });
 }

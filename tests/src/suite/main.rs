@@ -1,21 +1,21 @@
-//! The stories. Each file tells one, over the real binaries.
+//! Whole-system scenarios over the real binaries. Each file covers one subject.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test that cannot go on ends with the place and the reason"
 )]
 
-mod acting;
+mod kill;
 
 mod budget;
 
 mod client;
 
-mod containers_recipe;
+mod container_image;
 
 mod demo;
 
-mod people;
+mod host;
 
 mod readings;
 
@@ -25,7 +25,7 @@ mod report;
 
 mod reset;
 
-mod see;
+mod list;
 
 mod vendors;
 
@@ -33,9 +33,9 @@ mod holders;
 
 mod guard;
 
-mod rogue;
+mod rogue_corpus;
 
-mod rogue_watch;
+mod rogue_scan;
 
 mod rogue_rules;
 
@@ -47,9 +47,9 @@ mod wire;
 
 mod load;
 
-mod corpus;
+mod fuzz_corpus;
 
-mod manners;
+mod daemon;
 
 mod installed;
 

@@ -1,8 +1,8 @@
-//! A client that says exactly what it is told to say, byte by byte.
+//! A client that sends the bytes that a test gives it.
 
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::transport::codec::{decode, encode};
-use gpukill_proto::transport::preface::{LENGTH, Preface, Status};
+use gpukill_proto::transport::preface::{PREFACE_LENGTH, Preface, PrefaceStatus};
 use gpukill_proto::transport::{MAX_DEADLINE, MAX_RESPONSE};
 use serde::Serialize;
 use std::io::{self, Read as _, Write as _};
@@ -11,45 +11,43 @@ use std::path::Path;
 use std::time::Duration;
 use tarpc::Response;
 
-/// No answer of a daemon that works takes as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A daemon that works answers sooner than this.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection.
-pub(crate) struct Raw(UnixStream);
+/// A connection to the daemon without the client library.
+pub(crate) struct RawConnection(UnixStream);
 
-impl Raw {
-    /// Connects and hears what the daemon says first.
-    pub(crate) fn connect(socket: &Path) -> (Self, Preface) {
-        let mut raw = Self::silent(socket);
-        let mut bytes = [0; LENGTH];
+impl RawConnection {
+    /// Connects and reads the preface of the daemon, which speaks first.
+    pub(crate) fn connect_and_read_preface(socket: &Path) -> (Self, Preface) {
+        let mut raw = Self::connect_silently(socket);
+        let mut bytes = [0; PREFACE_LENGTH];
         raw.0
             .read_exact(&mut bytes)
             .expect("the daemon speaks first");
         (raw, Preface::decode(&bytes).expect("a preface"))
     }
 
-    /// Connects and does nothing.
-    pub(crate) fn silent(socket: &Path) -> Self {
+    pub(crate) fn connect_silently(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the daemon listens");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
         Self(stream)
     }
 
-    /// Connects, and sends its preface where it is let in: without one the daemon drops a
-    /// client soon.
-    pub(crate) fn enter(socket: &Path) -> (Self, Preface) {
-        let (mut raw, theirs) = Self::connect(socket);
-        if theirs.status == Status::Welcome {
-            raw.write(&Preface::ours(Status::Welcome, MAX_RESPONSE).encode())
+    /// Connects, and sends its preface where the daemon admits it: without one the daemon
+    /// soon drops a client.
+    pub(crate) fn connect_and_send_preface(socket: &Path) -> (Self, Preface) {
+        let (mut raw, theirs) = Self::connect_and_read_preface(socket);
+        if theirs.status == PrefaceStatus::Welcome {
+            raw.write(&Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE).encode())
                 .unwrap();
         }
         (raw, theirs)
     }
 
-    /// Connects and is let in.
-    pub(crate) fn welcomed(socket: &Path) -> Self {
-        let (raw, theirs) = Self::enter(socket);
-        assert_eq!(theirs.status, Status::Welcome);
+    pub(crate) fn connect_admitted(socket: &Path) -> Self {
+        let (raw, theirs) = Self::connect_and_send_preface(socket);
+        assert_eq!(theirs.status, PrefaceStatus::Welcome);
         raw
     }
 
@@ -57,14 +55,13 @@ impl Raw {
         self.0.write_all(bytes)
     }
 
-    /// Asks with a deadline that the daemon takes.
-    pub(crate) fn ask(&mut self, id: u64, call: &GpukillRequest) {
-        self.write(&frame(&request(MAX_DEADLINE, id, call)))
+    /// Sends a request with a deadline that the daemon accepts.
+    pub(crate) fn send_request(&mut self, id: u64, call: &GpukillRequest) {
+        self.write(&encode_frame(&encode_request(MAX_DEADLINE, id, call)))
             .unwrap();
     }
 
-    /// The next answer.
-    pub(crate) fn answer(&mut self) -> io::Result<Response<GpukillResponse>> {
+    pub(crate) fn read_response(&mut self) -> io::Result<Response<GpukillResponse>> {
         let mut length = [0; 4];
         self.0.read_exact(&mut length)?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap();
@@ -74,13 +71,13 @@ impl Raw {
         Ok(decode(&body).expect("a response"))
     }
 
-    /// What the daemon says to one call.
+    /// Sends one request and returns its answer.
     pub(crate) fn call(&mut self, call: &GpukillRequest) -> GpukillResponse {
-        self.ask(1, call);
-        self.answer().unwrap().message.expect("an answer")
+        self.send_request(1, call);
+        self.read_response().unwrap().message.expect("an answer")
     }
 
-    /// Asserts that the daemon ends the connection, whatever it says before.
+    /// Asserts that the daemon closes the connection, whatever it sends before.
     pub(crate) fn assert_dropped(mut self, why: &str) {
         match io::copy(&mut self.0, &mut io::sink()) {
             Ok(_) => {}
@@ -89,21 +86,20 @@ impl Raw {
         }
     }
 
-    /// The socket itself.
     pub(crate) fn stream(&self) -> &UnixStream {
         &self.0
     }
 }
 
-/// A request as it travels. The deadline is told apart, so that it can be one
-/// that no clock reaches.
-pub(crate) fn request(deadline: impl Serialize, id: u64, call: &impl Serialize) -> Vec<u8> {
+/// An encoded request. The deadline is a parameter of its own, so that it can be one that
+/// no clock reaches.
+pub(crate) fn encode_request(deadline: impl Serialize, id: u64, call: &impl Serialize) -> Vec<u8> {
     // tarpc's `ClientMessage::Request`: deadline, trace context, id, call.
     encode(&(0u32, deadline, [0u8; 16], 0u64, 1u32, id, call)).unwrap()
 }
 
-/// Bytes as one frame.
-pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
+/// Bytes as one length-delimited frame.
+pub(crate) fn encode_frame(body: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
     frame.extend_from_slice(body);
     frame

@@ -1,29 +1,29 @@
-//! What the driver says, what it does not say, and how it breaks: through the
-//! real daemon, over the stand-in NVML.
+//! Readings of the driver, missing readings, and driver failures: through the real daemon,
+//! over the stand-in NVML.
 
 use serde_json::Value;
 
 mod alerts;
 
-mod codes;
+mod return_codes;
 
-mod divided;
+mod mig;
 
 mod events;
 
 mod getters;
 
-mod gone;
+mod missing_gpus;
 
 mod library;
 
-mod lists;
+mod process_lists;
 
-mod lost;
+mod lost_gpus;
 
 mod memory;
 
-mod names;
+mod without_nvml;
 
 mod processes;
 
@@ -33,8 +33,8 @@ mod sensor;
 
 mod vitals;
 
-/// What only other vendors' GPUs tell.
-const OF_OTHERS: [&str; 8] = [
+/// Fields that only GPUs of other vendors have.
+const FIELDS_OF_OTHER_VENDORS: [&str; 8] = [
     "bad_pages",
     "compute_partition",
     "fan_rpm",
@@ -45,11 +45,10 @@ const OF_OTHERS: [&str; 8] = [
     "suspended",
 ];
 
-/// Why values of this GPU are not there, but for those that no GPU of NVIDIA
-/// has.
+/// The reasons of missing values of this GPU, without fields that no NVIDIA GPU has.
 fn reasons(gpu: &Value) -> Value {
     let mut reasons = gpu["reasons"].clone();
-    for field in OF_OTHERS {
+    for field in FIELDS_OF_OTHER_VENDORS {
         let reason = reasons.as_object_mut().unwrap().remove(field);
         assert_eq!(reason, Some(Value::from("unsupported")), "{field}");
     }

@@ -1,14 +1,14 @@
-//! What README and docs tell people to type works, or at least is a command.
+//! The commands in README and docs work, or at least parse.
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use gpukill_tests::harness::{Actor, Stage};
+use gpukill_tests::harness::{TestBox, TestProcess};
 use gpukillctl::args::Cli;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn the_first_five_commands_work_as_they_stand_there() {
+fn first_five_commands_work() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
     let section = readme.split("## The first five commands").nth(1).unwrap();
@@ -16,15 +16,15 @@ fn the_first_five_commands_work_as_they_stand_there() {
     let commands: Vec<Vec<String>> = block.lines().filter_map(words).collect();
     assert_eq!(commands.len(), 5, "{commands:?}");
 
-    let stage = Stage::new();
-    let actor = Actor::start("python");
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python");
     let process = json!({"pid": actor.pid(), "memory": 1 << 30});
-    stage.play(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
+    stage.set_driver_state(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
     let daemon = stage.start();
     let pid = actor.pid().to_string();
     for command in commands {
-        // It would never end; what it shows has stories of its own.
-        // Whose job a test's process is part of may be the whole run of tests.
+        // `--watch` never ends and has scenarios of its own. The job of a test process may
+        // be the whole test run, so `kill` must be a dry run.
         assert!(command[0] != "kill" || command.contains(&"--dry-run".to_owned()));
         let arguments: Vec<&str> = command
             .iter()
@@ -38,13 +38,13 @@ fn the_first_five_commands_work_as_they_stand_there() {
 }
 
 #[test]
-fn every_command_that_people_read_of_is_one() {
+fn every_documented_command_parses() {
     let (mut read, mut wrong) = (0, Vec::new());
     for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
         for (command, is_whole) in commands(&text) {
             read += 1;
-            if let Some(why) = mistake(&command, is_whole) {
+            if let Some(why) = parse_error(&command, is_whole) {
                 wrong.push((page.clone(), command, why));
             }
         }
@@ -53,9 +53,9 @@ fn every_command_that_people_read_of_is_one() {
     assert!(read > 50, "only {read} were found");
 }
 
-/// Why this is no command, if it is none. One that is not told as a whole may lack
-/// what it is about.
-fn mistake(command: &[String], is_whole: bool) -> Option<ErrorKind> {
+/// Why this is no valid command, or `None`. A command shown only in part may lack required
+/// arguments.
+fn parse_error(command: &[String], is_whole: bool) -> Option<ErrorKind> {
     let program = "gpukillctl".to_owned();
     let typed = std::iter::once(&program).chain(command);
     let kind = Cli::try_parse_from(typed).err()?.kind();
@@ -69,7 +69,7 @@ fn mistake(command: &[String], is_whole: bool) -> Option<ErrorKind> {
     (!is_fine).then_some(kind)
 }
 
-/// README and what lies in `docs`.
+/// README and the pages in `docs`.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let docs = std::fs::read_dir(root.join("docs")).unwrap();
@@ -78,8 +78,8 @@ fn pages() -> Vec<PathBuf> {
     pages.chain([root.join("README.md")]).collect()
 }
 
-/// The commands of a page, and whether each is told as one to be typed: in a block
-/// of lines it is, within a sentence it may be cut short.
+/// The commands of a page, and whether each is complete: a command in a code block is, a
+/// command within a sentence may be cut short.
 fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
     let mut found = Vec::new();
     for (place, part) in page.split("```").enumerate() {
@@ -95,7 +95,7 @@ fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
     }
     found.retain(|(command, _)| !command.iter().any(|word| word.contains('…')));
     for (command, _) in &mut found {
-        // What follows is the shell's.
+        // The rest belongs to the shell.
         let end = command.iter().position(|word| word == ">" || word == "|");
         command.truncate(end.unwrap_or(command.len()));
     }
@@ -107,12 +107,11 @@ fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
     found
 }
 
-/// The arguments of a line that shows a command; what follows two blanks is
-/// its description.
+/// The arguments of a line that shows a command. Two blanks start its description.
 fn words(line: &str) -> Option<Vec<String>> {
     let command = line.strip_prefix("gpukillctl ")?;
     let command = command.split("  ").next().unwrap_or_default();
-    // Quoted parts stand at odd places.
+    // The parts with an odd index are the quoted ones.
     let parts = command.split('"').enumerate();
     let words = parts.flat_map(|(place, part)| match place % 2 {
         0 => part.split_whitespace().map(str::to_owned).collect(),

@@ -1,19 +1,21 @@
-//! `status --report`: what a report of a bug needs, and nothing that names anybody.
+//! `status --report`: a bug report has the facts that it needs, and no names.
 
-use gpukill_tests::harness::{Actor, Ran, Stage, becomes, can_act_as_others, eventually};
+use gpukill_tests::harness::{
+    CommandOutput, TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals,
+};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// A name that no word of ours has in it.
+/// A name that is part of no word of a report.
 const NAME: &str = "qzmallory";
 
 const UUID: &str = "GPU-9e1c0de5-aaaa-bbbb-cccc-0123456789ab";
 
 const SERIAL: &str = "1652823000001";
 
-/// Asserts that it names neither the box nor anybody or anything on it.
-fn names_nobody(stage: &Stage, text: &str) {
+/// Asserts that the text names neither the box nor a user or file on it.
+fn assert_no_names(stage: &TestBox, text: &str) {
     let directory = stage.directory().display().to_string();
     let place = directory.rsplit('/').next().unwrap();
     let uuid = UUID.trim_start_matches("GPU-");
@@ -22,12 +24,13 @@ fn names_nobody(stage: &Stage, text: &str) {
     }
 }
 
-/// The same command on a box that is called by the name, where root may call it so.
-fn on_a_named_box(command: &Command) -> Option<Command> {
+/// The same command with `NAME` as host name; `None` where root may not set the host name.
+fn with_host_name(command: &Command) -> Option<Command> {
     let mut unshare = Command::new("unshare");
     let called = format!("echo {NAME} >/proc/sys/kernel/hostname && exec \"$0\" \"$@\"");
     unshare.args(["--uts", "sh", "-c", &called]);
-    let can = can_act_as_others() && Ran::of(unshare_of(&unshare).arg("true")).code == 0;
+    let can = can_run_as_other_users()
+        && CommandOutput::run(copy_command(&unshare).arg("true")).code == 0;
     unshare.arg(command.get_program()).args(command.get_args());
     unshare.env_clear();
     unshare.envs(
@@ -38,39 +41,39 @@ fn on_a_named_box(command: &Command) -> Option<Command> {
     can.then_some(unshare)
 }
 
-fn unshare_of(unshare: &Command) -> Command {
+fn copy_command(unshare: &Command) -> Command {
     let mut again = Command::new(unshare.get_program());
     again.args(unshare.get_args());
     again
 }
 
-/// Both forms of the report, which end with this code.
-fn forms(stage: &Stage, code: i32) -> [String; 2] {
+/// The text and the JSON of the report, from clients that end with this code.
+fn both_formats(stage: &TestBox, code: i32) -> [String; 2] {
     [
         &["status", "--report"][..],
         &["status", "--report", "-o", "json"],
     ]
     .map(|arguments| {
-        let mut client = stage.client(arguments);
+        let mut client = stage.client_command(arguments);
         client.env("HOME", stage.path(NAME));
-        let mut client = on_a_named_box(&client).unwrap_or(client);
-        let ran = Ran::of(&mut client);
+        let mut client = with_host_name(&client).unwrap_or(client);
+        let ran = CommandOutput::run(&mut client);
         assert_eq!(ran.code, code, "{ran:?}");
-        names_nobody(stage, &ran.stdout);
+        assert_no_names(stage, &ran.stdout);
         ran.stdout
     })
 }
 
-/// A box where everything has the name.
-fn named(stage: &Stage) -> Actor {
+/// Gives `NAME` to everything on the box, and starts a process with this name.
+fn name_everything(stage: &TestBox) -> TestProcess {
     let home = stage.path(NAME);
     std::fs::create_dir(&home).unwrap();
     let program = home.join(NAME);
     std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     let mut sleep = Command::new(program);
-    let actor = Actor::of(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
+    let actor = TestProcess::spawn(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
     let process = json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 1});
-    stage.play(&json!({"gpus": [{
+    stage.set_driver_state(&json!({"gpus": [{
         "uuid": UUID,
         "serial": SERIAL,
         "processes": [process],
@@ -83,11 +86,11 @@ fn named(stage: &Stage) -> Actor {
 }
 
 #[test]
-fn a_report_of_a_box_full_of_names_has_none_of_them() {
-    let stage = Stage::new();
-    let actor = named(&stage);
-    let daemon = stage.daemon();
-    let is_named = on_a_named_box(&daemon);
+fn has_no_names() {
+    let stage = TestBox::new();
+    let actor = name_everything(&stage);
+    let daemon = stage.daemon_command();
+    let is_named = with_host_name(&daemon);
     let has_name = is_named.is_some();
     let daemon = stage.start_with(&mut is_named.unwrap_or(daemon));
     let list = eventually("the process", || {
@@ -96,12 +99,12 @@ fn a_report_of_a_box_full_of_names_has_none_of_them() {
     });
     assert_eq!(list["procs"][0]["proc_name"], NAME);
     assert_eq!(list["host"] == NAME, has_name);
-    becomes(&true, || {
+    eventually_equals(&true, || {
         let recent = stage.json(&["status", "--report", "-o", "json"])["recent_faults"].clone();
         recent.as_array().is_some_and(|all| all.len() >= 2)
     });
 
-    let [text, json] = forms(&stage, 0);
+    let [text, json] = both_formats(&stage, 0);
     assert!(text.starts_with("# gpukill report\n"), "{text}");
     let document: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(document["failure"], json!(null));
@@ -121,7 +124,7 @@ fn a_report_of_a_box_full_of_names_has_none_of_them() {
     daemon.stop();
 }
 
-/// What a report has of each fault but its times, in the order of the parts.
+/// The fields of each reported fault except its times, sorted by part.
 fn faults(faults: &Value) -> Value {
     let fields = ["part", "code", "reading", "error_number"];
     let row = |fault: &Value| Value::from(fields.map(|field| fault[field].clone()).to_vec());
@@ -131,10 +134,10 @@ fn faults(faults: &Value) -> Value {
 }
 
 #[test]
-fn where_the_daemon_does_not_answer_the_report_says_why_and_ends_as_status_does() {
-    let stage = Stage::new();
+fn shows_why_the_daemon_is_silent() {
+    let stage = TestBox::new();
     std::fs::create_dir(stage.path(NAME)).unwrap();
-    let [text, json] = forms(&stage, 6);
+    let [text, json] = both_formats(&stage, 6);
     for line in [
         "- **gpukilld does not answer: nothing listens** (exit code 6)",
         "- why it does not: see `systemctl status gpukilld`",
@@ -149,8 +152,8 @@ fn where_the_daemon_does_not_answer_the_report_says_why_and_ends_as_status_does(
     assert_eq!(report.stderr, stage.ctl(&["status"]).stderr);
 }
 
-/// The same forms with this text in the client's settings file, which name nobody either.
-fn with_settings(stage: &Stage, file: &str) -> [String; 2] {
+/// The text and the JSON of the report, with this text in the client's settings file.
+fn with_settings(stage: &TestBox, file: &str) -> [String; 2] {
     let directory = stage.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("config.toml"), file).unwrap();
@@ -164,15 +167,15 @@ fn with_settings(stage: &Stage, file: &str) -> [String; 2] {
             ran.stderr.contains("2 mistakes in the settings\n"),
             "{ran:?}"
         );
-        names_nobody(stage, &ran.stdout);
+        assert_no_names(stage, &ran.stdout);
         ran.stdout
     })
 }
 
 #[test]
-fn mistakes_in_the_clients_settings_are_counted_and_stop_no_report() {
-    let stage = Stage::new();
-    let line = "- the settings of gpukillctl have 2 mistakes, and none of them holds here";
+fn client_setting_mistakes_are_counted() {
+    let stage = TestBox::new();
+    let line = "- the settings of gpukillctl have 2 mistakes, and they are not used here";
     let file = format!("odd_{NAME} = 1\ntable_width = \"{NAME}\"\nshow_details = true\n");
     let [text, _] = with_settings(&stage, &file);
     assert!(text.lines().any(|it| it == line), "{text}");

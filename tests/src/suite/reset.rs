@@ -1,8 +1,10 @@
-//! Resetting GPUs: stand-ins play `nvidia-smi`, AMD's file in debugfs, and
-//! systemd, which starts the helper for each connection. The real daemon, client
-//! and helper do the rest.
+//! Resetting GPUs over the real daemon, client and helper. Stand-ins replace `nvidia-smi`,
+//! AMD's debugfs file, and systemd, which starts the helper for each connection.
 
-use gpukill_tests::harness::{Daemon, Invented, Procfs, Ran, Related, Stage, built, eventually};
+use gpukill_tests::harness::{
+    CommandOutput, Daemon, FakeProcess, FakeProcessDetails, FakeProcfs, TestBox, binaries,
+    eventually,
+};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -16,57 +18,57 @@ use std::time::Duration;
 
 mod helper;
 
-mod tool;
+mod vendor_tool;
 
-mod alone;
+mod free_gpus;
 
-mod held;
+mod gpus_in_use;
 
-mod broken;
+mod failures;
 
-mod checked;
+mod precheck;
 
 mod events;
 
-mod late;
+mod interrupted;
 
 mod vendors;
 
-/// Where the two GPUs of NVIDIA sit.
-const FIRST: &str = "0000:1b:00.0";
-const SECOND: &str = "0000:1c:00.0";
+/// The PCI addresses of the two NVIDIA GPUs.
+const FIRST_GPU: &str = "0000:1b:00.0";
+const SECOND_GPU: &str = "0000:1c:00.0";
 
-/// A box with two GPUs of NVIDIA: `/dev/full` (1:7) is the device file of the
-/// first, `/dev/random` (1:8) that of the second. Only processes that the test lets
-/// in are seen.
-struct Box {
-    stage: Stage,
-    procfs: Procfs,
+/// A box with two NVIDIA GPUs: `/dev/full` (1:7) is the device file of the first,
+/// `/dev/random` (1:8) that of the second. The daemon sees only the processes that the test
+/// adds.
+struct ResetBox {
+    stage: TestBox,
+    procfs: FakeProcfs,
 }
 
-impl Box {
+impl ResetBox {
     fn new() -> Self {
-        let stage = Stage::new();
-        let procfs = Procfs::at(stage.path("proc"));
+        let stage = TestBox::new();
+        let procfs = FakeProcfs::new(stage.path("proc"));
         let it = Self { stage, procfs };
-        it.write("proc/devices", "Character devices:\n  1 nvidia\n");
-        it.write("proc/meminfo", "MemTotal:       16777216 kB\n");
-        for (address, minor) in [(FIRST, 7), (SECOND, 8)] {
-            it.plug(address, "0x10de", "0x030200");
-            it.write(
+        it.write_file("proc/devices", "Character devices:\n  1 nvidia\n");
+        it.write_file("proc/meminfo", "MemTotal:       16777216 kB\n");
+        for (address, minor) in [(FIRST_GPU, 7), (SECOND_GPU, 8)] {
+            it.add_pci_device(address, "0x10de", "0x030200");
+            it.write_file(
                 &format!("proc/driver/nvidia/gpus/{address}/information"),
                 &format!("Model: \t NVIDIA H100\nDevice Minor: \t {minor}\n"),
             );
         }
-        it.tool("echo done");
-        it.invent(1, "systemd", &[]);
-        it.configure();
+        it.install_tool("echo done");
+        it.add_process(1, "systemd", &[]);
+        it.write_settings();
         it
     }
 
-    /// Settings: whoever runs this test is an operator, and the helper is the box's
-    /// own.
-    fn configure(&self) {
+    /// Makes the group of the user who runs this test the operators, and sets the helper
+    /// socket of this box.
+    fn write_settings(&self) {
         let group = Command::new("id").arg("-gn").output().unwrap();
         let group = String::from_utf8(group.stdout).unwrap();
         let (group, helper) = (group.trim(), self.stage.path("reset.sock"));
@@ -75,22 +77,21 @@ impl Box {
         ));
     }
 
-    fn write(&self, file: &str, text: &str) {
+    fn write_file(&self, file: &str, text: &str) {
         let path = self.stage.path(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    /// A PCI device.
-    fn plug(&self, address: &str, vendor: &str, class: &str) {
+    fn add_pci_device(&self, address: &str, vendor: &str, class: &str) {
         let directory = format!("sys/bus/pci/devices/{address}");
-        self.write(&format!("{directory}/vendor"), &format!("{vendor}\n"));
-        self.write(&format!("{directory}/class"), &format!("{class}\n"));
+        self.write_file(&format!("{directory}/vendor"), &format!("{vendor}\n"));
+        self.write_file(&format!("{directory}/class"), &format!("{class}\n"));
     }
 
-    /// A process of user 1 that has these files open.
-    fn invent(&self, pid: u32, name: &str, files: &[&str]) {
-        let process = Invented {
+    /// Adds a process of user 1 that has these files open.
+    fn add_process(&self, pid: u32, name: &str, files: &[&str]) {
+        let process = FakeProcess {
             pid,
             name,
             uid: 1,
@@ -98,24 +99,24 @@ impl Box {
             cmdline: &format!("{name}\0"),
             cgroup: "0::/\n",
         };
-        let related = Related {
+        let related = FakeProcessDetails {
             parent: 1,
             group: pid,
             session: pid,
-            ..Related::default()
+            ..FakeProcessDetails::default()
         };
-        self.procfs.invent_related(process, related);
+        self.procfs.add_process_with_details(process, related);
         for (fd, file) in (5..).zip(files) {
-            self.procfs.open(pid, fd, file, "pos:\t0\n");
+            self.procfs.add_descriptor(pid, fd, file, "pos:\t0\n");
         }
     }
 
-    /// Its `nvidia-smi`: a script that notes what it was called with and for what
-    /// it can use of its environment. It tells the persistence mode that
-    /// `persistent` says, and when it is to reset, does this.
-    fn tool(&self, reset: &str) {
+    /// Installs an `nvidia-smi` script that writes its arguments to `called`, with a mark
+    /// where it inherits `HOME`. It reports the persistence mode in the file `persistent`,
+    /// and runs `reset` when it is to reset a GPU.
+    fn install_tool(&self, reset: &str) {
         let directory = self.stage.directory().display();
-        self.write(
+        self.write_file(
             "nvidia-smi",
             &format!(
                 "#!/bin/sh\ncd {directory}\necho \"$*${{HOME+ HOME}}\" >> called\n\
@@ -130,37 +131,36 @@ impl Box {
         std::fs::set_permissions(self.stage.path("nvidia-smi"), mode).unwrap();
     }
 
-    /// Its `nvidia-smi` is at the reset until [`Self::go_on`], and notes when it has
-    /// finished it.
-    fn slow_tool(&self) {
-        // Nor does it wait for a test that has gone.
+    /// Installs an `nvidia-smi` that stays in the reset until [`Self::finish_reset`], and
+    /// then creates the file `finished`.
+    fn install_slow_tool(&self) {
+        // The script ends with the box of its test too.
         let wait = "until [ -e go ] || [ ! -e nvidia-smi ]; do command -p sleep 0.05; done";
-        // It says so, too: whoever had it may have gone, and that must not end it.
-        self.tool(&format!("{wait}; echo reset; echo reset > finished"));
+        // Its output must not end it, even if the process that started it has ended.
+        self.install_tool(&format!("{wait}; echo reset; echo reset > finished"));
     }
 
     /// Lets the slow tool finish.
-    fn go_on(&self) {
-        self.write("go", "");
+    fn finish_reset(&self) {
+        self.write_file("go", "");
     }
 
-    /// Waits until the tool is at a reset.
-    fn is_at_it(&self) {
+    fn wait_for_reset_start(&self) {
         eventually("the reset is under way", || {
-            (!self.called().is_empty()).then_some(())
+            (!self.recorded_calls().is_empty()).then_some(())
         });
     }
 
-    /// What that tool was called with, but for questions.
-    fn called(&self) -> Vec<String> {
+    /// The recorded arguments of the tool, without queries.
+    fn recorded_calls(&self) -> Vec<String> {
         let called = std::fs::read_to_string(self.stage.path("called")).unwrap_or_default();
         let calls = called.lines().filter(|call| !call.starts_with("--query"));
         calls.map(str::to_owned).collect()
     }
 
-    /// The helper, with every place it looks at in this box.
-    fn helper(&self) -> Command {
-        let program = built().gpukilld.with_file_name("gpukill-reset");
+    /// The helper, with every path in this box.
+    fn helper_command(&self) -> Command {
+        let program = binaries().gpukilld.with_file_name("gpukill-reset");
         let mut command = Command::new(program);
         for (option, place) in [
             ("--nvidia-smi", "nvidia-smi"),
@@ -178,24 +178,23 @@ impl Box {
     }
 
     fn helper_and_its_arguments(&self) -> (Vec<PathBuf>, PathBuf) {
-        let helper = self.helper();
+        let helper = self.helper_command();
         let arguments = helper.get_args().map(PathBuf::from).collect();
         (arguments, PathBuf::from(helper.get_program()))
     }
 
-    /// What the helper says to this request.
-    fn asked(&self, request: &[u8]) -> String {
+    fn request_helper(&self, request: &[u8]) -> String {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        asked(&mut self.helper(), request, ours, theirs)
+        request_helper_over(&mut self.helper_command(), request, ours, theirs)
     }
 
-    /// The two GPUs, and what the driver says of each besides.
-    fn play(&self, first: &Value, second: &Value) {
-        self.stage.play(&gpus(first, second));
+    /// Sets the two GPUs, each with these additions to its state.
+    fn set_driver_state(&self, first: &Value, second: &Value) {
+        self.stage.set_driver_state(&gpu_states(first, second));
     }
 
     fn start(&self) -> Daemon {
-        let mut command = self.stage.daemon();
+        let mut command = self.stage.daemon_command();
         command
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
             .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));
@@ -203,13 +202,13 @@ impl Box {
     }
 
     /// Runs `gpukillctl reset`.
-    fn reset(&self, arguments: &[&str]) -> Ran {
+    fn reset(&self, arguments: &[&str]) -> CommandOutput {
         self.stage.ctl(&[&["reset"], arguments].concat())
     }
 
-    /// What is planned for each GPU, as programs read it: its fate, why, and everything
-    /// in its way with what takes that away.
-    fn planned(&self, ran: &Ran) -> Value {
+    /// The plan of each GPU in JSON output: the planned action, the reason, and each
+    /// blocker with its remedy.
+    fn planned(&self, ran: &CommandOutput) -> Value {
         let plan: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
         let gpus = plan["gpus"].as_array().unwrap().iter();
         gpus.map(|gpu| {
@@ -225,8 +224,8 @@ impl Box {
         .collect()
     }
 
-    /// What became of each GPU, as programs read it: its ending, and why.
-    fn outcomes(&self, ran: &Ran) -> Value {
+    /// The outcome of each GPU in JSON output, and the reason.
+    fn outcomes(&self, ran: &CommandOutput) -> Value {
         let document: Value =
             serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
         let outcomes = document["outcomes"].as_array().unwrap().iter();
@@ -236,8 +235,8 @@ impl Box {
     }
 }
 
-/// The two GPUs, each with what the driver says of it besides.
-fn gpus(first: &Value, second: &Value) -> Value {
+/// The state of the two GPUs, each with these additions.
+fn gpu_states(first: &Value, second: &Value) -> Value {
     let gpu = |uuid: &str, pci: &str, minor: u32, more: &Value| {
         let mut gpu = json!({
             "uuid": uuid, "pci": format!("0000{pci}"), "minor": minor, "persistence": false,
@@ -247,13 +246,18 @@ fn gpus(first: &Value, second: &Value) -> Value {
         }
         gpu
     };
-    json!({"gpus": [gpu("GPU-a", FIRST, 7, first), gpu("GPU-b", SECOND, 8, second)]})
+    json!({"gpus": [gpu("GPU-a", FIRST_GPU, 7, first), gpu("GPU-b", SECOND_GPU, 8, second)]})
 }
 
-/// What the helper says to this request, over these two ends.
-fn asked(helper: &mut Command, request: &[u8], mut ours: UnixStream, theirs: UnixStream) -> String {
-    let mut child = serve(helper, theirs);
-    // It may have ended before it has read all.
+/// Sends a request to the helper over this socket pair and returns its answer.
+fn request_helper_over(
+    helper: &mut Command,
+    request: &[u8],
+    mut ours: UnixStream,
+    theirs: UnixStream,
+) -> String {
+    let mut child = start_helper(helper, theirs);
+    // The helper may end before it has read everything.
     let _ = ours.write_all(request);
     let _ = ours.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -263,7 +267,7 @@ fn asked(helper: &mut Command, request: &[u8], mut ours: UnixStream, theirs: Uni
 }
 
 /// Starts the helper as systemd does: the connection is its input and output.
-fn serve(helper: &mut Command, connection: UnixStream) -> Child {
+fn start_helper(helper: &mut Command, connection: UnixStream) -> Child {
     let output = connection.try_clone().unwrap();
     let child = helper
         .stdin(Stdio::from(OwnedFd::from(connection)))
@@ -271,15 +275,15 @@ fn serve(helper: &mut Command, connection: UnixStream) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // The command keeps its own ends open otherwise.
+    // Otherwise the `Command` keeps its ends of the connection open.
     helper.stdin(Stdio::null()).stdout(Stdio::null());
     child
 }
 
-/// Serves this connection, and kills the helper when the tool is at a reset, which
-/// notes that here; whether it came to that.
-fn serve_and_kill(helper: &mut Command, connection: UnixStream, called: &Path) -> bool {
-    let mut child = serve(helper, connection);
+/// Serves this connection, and kills the helper as soon as the tool has recorded a reset in
+/// `called`. Returns whether the helper was killed.
+fn serve_and_kill_helper(helper: &mut Command, connection: UnixStream, called: &Path) -> bool {
+    let mut child = start_helper(helper, connection);
     let is_killed = eventually("the helper ends, or is at a reset", || {
         if child.try_wait().unwrap().is_some() {
             return Some(false);
@@ -294,25 +298,26 @@ fn serve_and_kill(helper: &mut Command, connection: UnixStream, called: &Path) -
     is_killed
 }
 
-/// Plays systemd's socket unit: whoever connects gets a helper. Ends when dropped.
-struct Systemd {
+/// Stands in for systemd's socket unit: starts a helper for each connection, until it is
+/// dropped.
+struct FakeSystemd {
     ended: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Systemd {
-    /// Starts this box's helper for each connection.
-    fn of(it: &Box) -> Self {
+impl FakeSystemd {
+    /// Starts the helper of this box for each connection.
+    fn new(it: &ResetBox) -> Self {
         let socket = it.stage.path("reset.sock");
         let (arguments, program) = it.helper_and_its_arguments();
-        Self::serving(&socket, move |connection| {
+        Self::new_with_handler(&socket, move |connection| {
             let mut helper = Command::new(&program);
             helper.args(&arguments);
-            let _ = serve(&mut helper, connection).wait();
+            let _ = start_helper(&mut helper, connection).wait();
         })
     }
 
-    fn serving(socket: &Path, each: impl Fn(UnixStream) + Send + 'static) -> Self {
+    fn new_with_handler(socket: &Path, each: impl Fn(UnixStream) + Send + 'static) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let ended = Arc::new(AtomicBool::new(false));
@@ -335,11 +340,11 @@ impl Systemd {
     }
 }
 
-impl Drop for Systemd {
+impl Drop for FakeSystemd {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A helper that panicked has failed its test.
+            // A panic of the thread has failed the test already.
             let _ = thread.join();
         }
     }

@@ -1,16 +1,18 @@
-//! The rules on rogues are changed by admins, whole or not at all; what is written there
-//! by hand stays, and what is wrong there changes nothing.
+//! Admins edit the rogue rules, completely or not at all. Edits keep what was written by
+//! hand, and a mistake changes nothing.
 
-use gpukill_tests::harness::{NOBODY, Ran, Stage, acting_as, can_act_as_others, eventually};
+use gpukill_tests::harness::{
+    CommandOutput, NOBODY_UID, TestBox, can_run_as_other_users, eventually, run_as_user,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::path::Path;
 
-const OURS: &str = "# Ours.\n[detection]\nmax_memory_usage_gb = 16 # since May\n\n[patterns]\n\
+const OUR_RULES: &str = "# Ours.\n[detection]\nmax_memory_usage_gb = 16 # since May\n\n[patterns]\n\
     process_whitelist = [\n    # Audits.\n    \"hashcat\", # of passwords\n]\n";
 
-/// What gpu-kill exports, as far as it differs from ours.
-const THEIRS: &str = r#"{
+/// An export of gpu-kill, as far as it differs from our format.
+const GPU_KILL_EXPORT: &str = r#"{
     "detection": {
         "max_memory_usage_gb": 20.0, "max_utilization_pct": 95.0, "max_duration_hours": 24.0,
         "min_confidence_threshold": 0.7,
@@ -30,29 +32,29 @@ const THEIRS: &str = r#"{
     }
 }"#;
 
-fn written(stage: &Stage) -> String {
+fn read_rules(stage: &TestBox) -> String {
     std::fs::read_to_string(stage.path("rogue.toml")).unwrap()
 }
 
-fn write(stage: &Stage, text: &str) {
+fn write_rules(stage: &TestBox, text: &str) {
     std::fs::write(stage.path("rogue.toml"), text).unwrap();
 }
 
-/// The client with these words of `rogue`, which must succeed without a complaint.
-fn done(stage: &Stage, line: &str) -> Ran {
-    let ran = rogue(stage, line);
+/// Runs `gpukillctl rogue` with these arguments, which must succeed without a message.
+fn run_ok(stage: &TestBox, line: &str) -> CommandOutput {
+    let ran = run_rogue(stage, line);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}: {ran:?}");
     ran
 }
 
-fn rogue(stage: &Stage, line: &str) -> Ran {
+fn run_rogue(stage: &TestBox, line: &str) -> CommandOutput {
     let arguments: Vec<&str> = ["rogue"].into_iter().chain(line.split(' ')).collect();
     stage.ctl(&arguments)
 }
 
-/// What the client complains of, when it refuses so.
-fn refused(stage: &Stage, line: &str, code: i32) -> String {
-    let ran = rogue(stage, line);
+/// Runs `gpukillctl rogue`, which must fail with this code, and returns its message.
+fn run_refused(stage: &TestBox, line: &str, code: i32) -> String {
+    let ran = run_rogue(stage, line);
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
         (code, ""),
@@ -61,17 +63,17 @@ fn refused(stage: &Stage, line: &str, code: i32) -> String {
     ran.stderr
 }
 
-/// The text without when it was changed.
-fn but_for_the_moment(text: &str) -> String {
+/// The text without the time of its last change.
+fn without_time(text: &str) -> String {
     let lines = text
         .lines()
         .filter(|line| !line.starts_with("last_modified = "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The acts and what of rules came in force, the oldest first.
-fn recorded(stage: &Stage, kind: &str, count: usize) -> Vec<Value> {
-    eventually("it is recorded", || {
+/// The recorded entries of this kind, the oldest first, once there are `count` of them.
+fn recorded(stage: &TestBox, kind: &str, count: usize) -> Vec<Value> {
+    eventually("the violation is recorded", || {
         let acts = stage.json(&["audit", "actions", "--kind", kind, "-o", "json"]);
         let mut acts = acts["actions"].as_array()?.clone();
         acts.reverse();
@@ -80,24 +82,24 @@ fn recorded(stage: &Stage, kind: &str, count: usize) -> Vec<Value> {
 }
 
 #[test]
-fn edits_hold_at_once_keep_comments_and_are_recorded() {
-    let stage = Stage::new();
-    write(&stage, OURS);
+fn edits_take_effect_keep_comments_are_recorded() {
+    let stage = TestBox::new();
+    write_rules(&stage, OUR_RULES);
     let daemon = stage.start();
-    let ran = done(&stage, "allow process crack@root --dry-run");
+    let ran = run_ok(&stage, "allow process crack@root --dry-run");
     assert!(ran.stdout.contains("+    \"crack@root\",\n"), "{ran:?}");
     assert!(ran.stdout.ends_with("nothing is changed yet\n"), "{ran:?}");
-    assert_eq!(written(&stage), OURS);
-    done(&stage, "allow process crack@root");
-    done(&stage, "set detection.max_memory_usage_gb 20");
-    done(&stage, "set patterns.crypto_miner_patterns --wallet,kawpow");
-    done(&stage, "disallow process hashcat");
+    assert_eq!(read_rules(&stage), OUR_RULES);
+    run_ok(&stage, "allow process crack@root");
+    run_ok(&stage, "set detection.max_memory_usage_gb 20");
+    run_ok(&stage, "set patterns.crypto_miner_patterns --wallet,kawpow");
+    run_ok(&stage, "disallow process hashcat");
     let expected = "# Ours.\n[detection]\nmax_memory_usage_gb = 20 # since May\n\n[patterns]\n\
         process_whitelist = [\n    \"crack@root\",\n]\n\
         crypto_miner_patterns = [\"--wallet\", \"kawpow\"]\n\n[metadata]\nversion = \"1\"\n";
-    assert_eq!(but_for_the_moment(&written(&stage)), expected);
-    let ran = done(&stage, "config");
-    assert_eq!(ran.stdout, written(&stage));
+    assert_eq!(without_time(&read_rules(&stage)), expected);
+    let ran = run_ok(&stage, "config");
+    assert_eq!(ran.stdout, read_rules(&stage));
     let said = recorded(&stage, "rules_edit", 4);
     let said = said.iter().map(|act| json!([act["what"], act["result"]]));
     let expected = [
@@ -110,19 +112,19 @@ fn edits_hold_at_once_keep_comments_and_are_recorded() {
         json!(["rogue: disallow process hashcat", "done"]),
     ];
     assert_eq!(said.collect::<Vec<_>>(), expected);
-    // Each text that came in force is there, and none is taken for the guard's.
+    // Every text that came into force is recorded, and none as a text of the guard.
     let texts = recorded(&stage, "rogue_rules", 5);
-    assert_eq!(texts[0]["plan"]["text"], json!(OURS));
-    assert_eq!(texts[4]["plan"]["text"], json!(written(&stage)));
+    assert_eq!(texts[0]["plan"]["text"], json!(OUR_RULES));
+    assert_eq!(texts[4]["plan"]["text"], json!(read_rules(&stage)));
     let of_the_guard = stage.ctl(&["audit", "actions", "--kind", "rules"]);
     assert_eq!(of_the_guard.code, 8, "{of_the_guard:?}");
     daemon.stop();
 }
 
 #[test]
-fn nothing_wrong_is_written_and_it_is_said_what_was_meant() {
-    let stage = Stage::new();
-    write(&stage, OURS);
+fn invalid_edits_are_refused_with_suggestions() {
+    let stage = TestBox::new();
+    write_rules(&stage, OUR_RULES);
     let daemon = stage.start();
     for (line, complaint) in [
         (
@@ -140,57 +142,59 @@ fn nothing_wrong_is_written_and_it_is_said_what_was_meant() {
         ),
         (
             "set detection.max_utilization_pct 101",
-            "the rules would have mistakes\nline 4: detection.max_utilization_pct: 101 is not a \
+            "the new rules would have mistakes\nline 4: detection.max_utilization_pct: 101 is not \
+            a \
              number from 0 to 100",
         ),
     ] {
-        let told = refused(&stage, line, 3);
+        let told = run_refused(&stage, line, 3);
         assert_eq!(told, format!("gpukillctl: {complaint}\n"), "{line}");
     }
-    assert_eq!(written(&stage), OURS);
-    // What is right and hardly meant is made, and told.
-    let ran = rogue(&stage, "allow process python3");
-    let told = "gpukillctl: patterns.process_whitelist: \"python3\" hides the looks of whatever \
-        python3 runs: name its executable (executable_whitelist), or \"python3@USER\"\n";
+    assert_eq!(read_rules(&stage), OUR_RULES);
+    // A valid but useless edit is made, and reported.
+    let ran = run_rogue(&stage, "allow process python3");
+    let told = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
+        name without near-proof: name its executable (executable_whitelist), or \"python3@USER\"\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
-    done(&stage, "disallow process python3");
-    let ran = rogue(&stage, "allow user no-such-person-here");
-    let told = "gpukillctl: patterns.user_whitelist: this box knows no user no-such-person-here\n";
+    run_ok(&stage, "disallow process python3");
+    let ran = run_rogue(&stage, "allow user no-such-person-here");
+    let told =
+        "gpukillctl: patterns.user_whitelist: unknown user on this host: no-such-person-here\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
     daemon.stop();
 }
 
 #[test]
-fn whoever_is_no_admin_may_read_them_and_not_change_them() {
-    if !can_act_as_others() {
+fn only_admins_edit_the_rules() {
+    if !can_run_as_other_users() {
         return;
     }
-    let stage = Stage::new();
-    write(&stage, OURS);
+    let stage = TestBox::new();
+    write_rules(&stage, OUR_RULES);
     let daemon = stage.start();
-    stage.open_to_all();
-    let expected = "gpukillctl: cannot change the rules on rogues\n\
+    stage.make_world_accessible();
+    let expected = "gpukillctl: cannot change the rogue rules\n\
          hint: ask root, or someone in group suite:admins\n";
     for line in ["allow user nobody", "set detection.max_sent_gb 1 --dry-run"] {
-        let told = acting_as(NOBODY, &[], || refused(&stage, line, 4));
+        let told = run_as_user(NOBODY_UID, &[], || run_refused(&stage, line, 4));
         assert_eq!(told, expected, "{line}");
     }
-    let ran = acting_as(NOBODY, &[], || done(&stage, "config"));
-    assert_eq!(ran.stdout, OURS);
-    // What is not in force is for whoever may change it.
-    write(&stage, "# secret\n");
-    let ran = acting_as(NOBODY, &[], || rogue(&stage, "config"));
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, OURS));
+    let ran = run_as_user(NOBODY_UID, &[], || run_ok(&stage, "config"));
+    assert_eq!(ran.stdout, OUR_RULES);
+    // Only an admin may read a text that is not in force.
+    write_rules(&stage, "# secret\n");
+    let ran = run_as_user(NOBODY_UID, &[], || run_rogue(&stage, "config"));
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, OUR_RULES));
     daemon.stop();
 }
 
 #[test]
-fn a_file_with_mistakes_keeps_the_old_rules_and_says_so() {
-    let stage = Stage::new();
-    write(&stage, OURS);
+fn invalid_file_keeps_the_old_rules() {
+    let stage = TestBox::new();
+    write_rules(&stage, OUR_RULES);
     let daemon = stage.start();
     let broken = "# Ours.\n[detection]\nmax_memory = 20\n";
-    write(&stage, broken);
+    write_rules(&stage, broken);
     daemon.signal(Signal::HUP);
     let faults = eventually("it is said", || {
         let faults = stage.faults();
@@ -198,49 +202,50 @@ fn a_file_with_mistakes_keeps_the_old_rules_and_says_so() {
     });
     let file = stage.path("rogue.toml").display().to_string();
     let what = format!(
-        "{file}: a mistake in line 3: the rules of before hold; see gpukillctl rogue check {file}"
+        "{file}: a mistake in line 3: the previous rules stay in force; see gpukillctl rogue \
+        check {file}"
     );
     assert_eq!(faults, [("rogue".to_owned(), what)]);
-    let ran = rogue(&stage, "config");
-    let told = "gpukillctl: this is not in force as it is: see gpukillctl status\n";
+    let ran = run_rogue(&stage, "config");
+    let told = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, told));
-    // An edit would lose what somebody is writing.
-    let told = refused(&stage, "allow user root", 3);
-    let expected = "gpukillctl: the rules have mistakes as they are\nline 3: unknown key \
+    // An edit would overwrite a text that a user is just writing.
+    let told = run_refused(&stage, "allow user root", 3);
+    let expected = "gpukillctl: the current rules have mistakes\nline 3: unknown key \
         detection.max_memory\n";
     assert_eq!(told, expected);
-    assert_eq!(written(&stage), broken);
-    let checked = rogue(&stage, &format!("check {file}"));
+    assert_eq!(read_rules(&stage), broken);
+    let checked = run_rogue(&stage, &format!("check {file}"));
     assert_eq!(checked.code, 3, "{checked:?}");
     assert!(
         checked.stdout.ends_with(&format!("{file}: 1 mistake\n")),
         "{checked:?}"
     );
-    write(&stage, "[patterns]\npool_ports = [3333]\n");
+    write_rules(&stage, "[patterns]\npool_ports = [3333]\n");
     daemon.signal(Signal::HUP);
     eventually("it is over", || stage.faults().is_empty().then_some(()));
-    assert_eq!(done(&stage, "config").stdout, written(&stage));
+    assert_eq!(run_ok(&stage, "config").stdout, read_rules(&stage));
     daemon.stop();
 }
 
 #[test]
-fn rules_go_out_and_come_in_in_every_form_and_from_gpu_kill() {
-    let stage = Stage::new();
-    write(&stage, OURS);
+fn rules_are_exported_and_imported() {
+    let stage = TestBox::new();
+    write_rules(&stage, OUR_RULES);
     let daemon = stage.start();
     for form in ["toml", "json", "yaml"] {
         let file = stage.path(&format!("rules.{form}"));
         let name = file.to_str().unwrap();
-        done(&stage, &format!("export {name}"));
-        done(&stage, "set detection.max_memory_usage_gb 9");
-        let asked = rogue(&stage, &format!("import {name}"));
+        run_ok(&stage, &format!("export {name}"));
+        run_ok(&stage, "set detection.max_memory_usage_gb 9");
+        let asked = run_rogue(&stage, &format!("import {name}"));
         assert_eq!(asked.code, 3, "{asked:?}");
-        done(&stage, &format!("import {name} --yes"));
-        assert!(written(&stage).contains("max_memory_usage_gb = 16"));
-        let again = done(&stage, &format!("import {name} --yes"));
+        run_ok(&stage, &format!("import {name} --yes"));
+        assert!(read_rules(&stage).contains("max_memory_usage_gb = 16"));
+        let again = run_ok(&stage, &format!("import {name} --yes"));
         assert_eq!(again.stdout, "nothing changes: the rules say so already\n");
     }
-    let exported = done(&stage, "export -o json").stdout;
+    let exported = run_ok(&stage, "export -o json").stdout;
     let exported: Value = serde_json::from_str(&exported).unwrap();
     assert_eq!(
         exported["patterns"]["process_whitelist"],
@@ -248,48 +253,48 @@ fn rules_go_out_and_come_in_in_every_form_and_from_gpu_kill() {
     );
     assert!(exported["metadata"]["last_modified"].is_string());
     let file = stage.path("theirs.json");
-    std::fs::write(&file, THEIRS).unwrap();
-    let ran = rogue(&stage, &format!("import {} --yes", file.display()));
-    let told = "gpukillctl: alerts mean nothing here: whoever may be a rogue is in list, in status \
-         and in the journal\n\
+    std::fs::write(&file, GPU_KILL_EXPORT).unwrap();
+    let ran = run_rogue(&stage, &format!("import {} --yes", file.display()));
+    let told = "gpukillctl: alerts do not apply here: suspicious processes are in list, in status \
+    and in the journal\n\
          gpukillctl: detection.enabled_detections.data_exfiltrators is off: written as \
          scoring.threat_weights.data_exfiltrator = 0\n\
-         gpukillctl: metadata.created_at means nothing here\n\
-         gpukillctl: metadata.description means nothing here\n\
-         gpukillctl: patterns.crypto_miner_patterns: \"cuda\": honest work has it too\n\
-         gpukillctl: patterns.user_whitelist: nothing is told of \"root\": containers often run \
-         as root, and whoever breaks in does\n";
+         gpukillctl: metadata.created_at does not apply here\n\
+         gpukillctl: metadata.description does not apply here\n\
+         gpukillctl: patterns.crypto_miner_patterns: \"cuda\" also appears in honest work\n\
+         gpukillctl: patterns.user_whitelist: \"root\" is never reported: containers often \
+         run as root, and intruders do too\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
-    assert!(written(&stage).contains("max_memory_usage_gb = 20\n"));
+    assert!(read_rules(&stage).contains("max_memory_usage_gb = 20\n"));
     assert!(
-        !written(&stage).contains("2026-01-05"),
+        !read_rules(&stage).contains("2026-01-05"),
         "{}",
-        written(&stage)
+        read_rules(&stage)
     );
     daemon.stop();
 }
 
 #[test]
-fn without_a_file_the_reference_holds_and_the_first_edit_makes_one() {
-    let stage = Stage::new();
+fn first_edit_creates_the_file() {
+    let stage = TestBox::new();
     let file: &Path = &stage.path("etc/rogue.toml");
-    let daemon = stage.start_with(stage.daemon().env("GPUKILLD_ROGUE_RULES", file));
-    let ran = rogue(&stage, "config");
+    let daemon = stage.start_with(stage.daemon_command().env("GPUKILLD_ROGUE_RULES", file));
+    let ran = run_rogue(&stage, "config");
     let told = format!(
-        "gpukillctl: there is no {}: the built-in rules hold: gpukillctl rogue reference\n",
+        "gpukillctl: there is no {}: the built-in rules apply: gpukillctl rogue reference\n",
         file.display()
     );
     assert_eq!((ran.stdout.as_str(), ran.stderr), ("", told));
-    done(&stage, "allow image registry/miner:1");
+    run_ok(&stage, "allow image registry/miner:1");
     let text = std::fs::read_to_string(file).unwrap();
     assert!(
         text.contains("\n[patterns]\nimage_whitelist = [\"registry/miner:1\"]\n"),
         "{text}"
     );
-    // The reference says what holds without it, and is right.
+    // The reference shows the rules that apply without a file, and is valid.
     let reference = stage.path("reference.toml");
-    std::fs::write(&reference, done(&stage, "reference").stdout).unwrap();
-    let checked = done(&stage, &format!("check {}", reference.display()));
+    std::fs::write(&reference, run_ok(&stage, "reference").stdout).unwrap();
+    let checked = run_ok(&stage, &format!("check {}", reference.display()));
     let expected = format!(
         "{}: 0 patterns, 0 exceptions; no mistake\n",
         reference.display()

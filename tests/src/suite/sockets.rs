@@ -1,17 +1,17 @@
-//! What the kernel tells of true sockets of both families is read as what they are.
+//! Reads real sockets of both address families from the kernel's tables.
 
-use gpukilld::sockets::of;
+use gpukilld::sockets::ports_and_peers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
 /// A listener, and both ends of a connection to it.
-struct Pair {
+struct TcpPair {
     server: TcpListener,
     client: TcpStream,
     accepted: TcpStream,
 }
 
-impl Pair {
+impl TcpPair {
     /// `None` where this machine has no such address.
     fn new(listens: IpAddr, connects: IpAddr) -> Option<Self> {
         let server = TcpListener::bind((listens, 0)).ok()?;
@@ -29,45 +29,45 @@ impl Pair {
         self.server.local_addr().unwrap().port()
     }
 
-    /// With whom the client has connected.
+    /// The address to which the client has connected.
     fn server_end(&self) -> SocketAddr {
-        far_end(&self.client)
+        peer_address(&self.client)
     }
 
-    /// Who has connected to the server.
+    /// The address from which the server was reached.
     fn client_end(&self) -> SocketAddr {
-        far_end(&self.accepted)
+        peer_address(&self.accepted)
     }
 }
 
-/// IPv4 as what it is.
-fn far_end(stream: &TcpStream) -> SocketAddr {
+/// The peer address of a stream; an IPv4-mapped address becomes IPv4.
+fn peer_address(stream: &TcpStream) -> SocketAddr {
     let peer = stream.peer_addr().unwrap();
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 #[test]
-fn a_process_is_told_where_it_listens_and_with_whom_it_has_connected() {
+fn listening_ports_and_peers_are_reported() {
     let (four, six) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
-    // What listens on all addresses of IPv6 takes connections of IPv4 too.
+    // A listener on all IPv6 addresses accepts IPv4 connections too.
     let cases = [
         (four, four),
         (six, six),
         (Ipv6Addr::UNSPECIFIED.into(), four),
     ];
     for (listens, connects) in cases {
-        let Some(pair) = Pair::new(listens, connects) else {
+        let Some(pair) = TcpPair::new(listens, connects) else {
             eprintln!("skipped: no connection from {connects} to {listens}");
             continue;
         };
-        // This very process, in which other tests have sockets too.
-        let told = || of(Path::new("/proc"), std::process::id()).unwrap();
+        // This test process itself, in which other tests have sockets too.
+        let told = || ports_and_peers(Path::new("/proc"), std::process::id()).unwrap();
         let (ports, peers) = told();
         assert!(ports.contains(&pair.port()), "{ports:?}");
         let (port, made, accepted) = (pair.port(), pair.server_end(), pair.client_end());
         assert!(peers.contains(&made), "{made}: {peers:?}");
-        // Whoever connects chooses the port that he comes from: that is no sign of whom
-        // he connects to.
+        // The client chooses its own port, so the address of an accepted connection says
+        // nothing about where this process connects to.
         assert!(!peers.contains(&accepted), "{accepted}: {peers:?}");
         assert_eq!((made.ip(), accepted.ip()), (connects, connects));
         drop(pair);

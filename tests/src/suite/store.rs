@@ -1,39 +1,39 @@
-//! What the daemon remembers, and what becomes of it when things go wrong.
+//! The store: what the daemon records, and its behaviour when files, disks or clocks fail.
 
 mod actions;
 
-mod broken;
+mod faults;
 
 mod connections;
 
-mod copies;
+mod backup;
 
-mod endings;
+mod shutdown;
 
-pub(crate) mod full;
+pub(crate) mod disk_full;
 
 mod history;
 
-mod kept;
+mod recorded_commands;
 
 mod other_versions;
 
 mod owners;
 
-mod questions;
+mod queries;
 
 mod restarts;
 
-mod restoring;
+mod restore;
 
-use gpukill_tests::harness::{Stage, eventually};
+use gpukill_tests::harness::{TestBox, eventually};
 use rusqlite::Connection;
 use serde_json::Value;
 
 /// The records that `gpukillctl audit` prints with these arguments.
-fn records(stage: &Stage, arguments: &[&str]) -> Vec<Value> {
+fn records(stage: &TestBox, arguments: &[&str]) -> Vec<Value> {
     let arguments = [&["audit", "-o", "json"], arguments].concat();
-    // A daemon that has just started may not have made its files yet.
+    // A daemon that has just started may not have created its files yet.
     let ran = eventually("the store answers", || {
         let ran = stage.ctl(&arguments);
         (ran.code != 1).then_some(ran)
@@ -56,15 +56,14 @@ fn ids(records: &[Value]) -> Vec<u64> {
     records.iter().map(|record| number(record, "id")).collect()
 }
 
-/// Opens one of the store's files as nobody but a test does.
-fn database(stage: &Stage, file: &str) -> Connection {
+fn open_database(stage: &TestBox, file: &str) -> Connection {
     Connection::open(stage.path("state").join(file)).unwrap()
 }
 
-/// What the daemon says it did, but for its settings and for faults: kind and
-/// detail, oldest first.
-fn events(stage: &Stage) -> Vec<(String, Option<String>)> {
-    let database = database(stage, "audit.db");
+/// The recorded events of the daemon without those about settings and faults: kind and
+/// detail, the oldest first.
+fn events(stage: &TestBox) -> Vec<(String, Option<String>)> {
+    let database = open_database(stage, "audit.db");
     let mut statement = database
         .prepare(
             "SELECT kind, detail FROM event

@@ -1,21 +1,21 @@
-//! The socket under those who mean no good, and under too many who mean well.
+//! The socket under hostile clients, and under too many honest ones.
 
 mod attack;
 
-mod crowd;
+mod connection_limits;
 
 mod pages;
 
 mod versions;
 
-use super::raw::Raw;
+use super::raw::RawConnection;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_tests::harness::{Daemon, Stage};
+use gpukill_tests::harness::{Daemon, TestBox};
 
-/// The daemon is the one that was started, answers, and has not stumbled.
-fn assert_unharmed(stage: &Stage, daemon: &mut Daemon, after: &str) {
-    assert_eq!(daemon.ended(), None, "{after}\n{}", daemon.log());
-    let answer = Raw::welcomed(&stage.socket()).call(&GpukillRequest::Status {});
+/// Asserts that the same daemon still runs, answers, and has not panicked.
+fn assert_unharmed(stage: &TestBox, daemon: &mut Daemon, after: &str) {
+    assert_eq!(daemon.exit_status(), None, "{after}\n{}", daemon.log());
+    let answer = RawConnection::connect_admitted(&stage.socket()).call(&GpukillRequest::Status {});
     assert!(
         matches!(answer, GpukillResponse::Status(Ok(_))),
         "{after}: {answer:?}"

@@ -1,48 +1,48 @@
-//! What `guard user`, `group`, `gpu`, `time` and `rule` take: one list of options, of
-//! which each kind of policy has some.
+//! Arguments of `guard user`, `group`, `gpu`, `time` and `rule`: one list of options, of which
+//! each kind of policy has some.
 
 mod key;
 
-use super::{Edit, text};
+use super::{EditOptions, text_parser};
 use clap::{Args, Subcommand};
 use gpukill_proto::guard::edit::PolicyKind;
-use key::key;
+use key::key_of_option;
 
 /// `guard user`, `group`, `gpu`, `time` and `rule`
 #[derive(Debug, Args)]
 pub struct Policy {
-    /// What is done with it.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: PolicyCommand,
 }
 
-/// What is done with a policy.
+/// Subcommands for a policy.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Set keys of a policy, and make it where there is none
+    /// Set keys of a policy, and create it if it does not exist
     Set(Box<SetPolicy>),
     /// Remove a policy
     Remove(RemovePolicy),
 }
 
-const ACTION: &str = "What comes of a violation:
-warn       whoever it is is told, and no more
-terminate  the job is ended; of utilisation: only where it is said here";
+const ACTION_HELP: &str = "The action for a violation:
+warn       only warn the user
+terminate  end the job; for utilisation only if it is set here";
 
-const MODE: &str = "How far the guard goes for it, and never further than for the whole:
-dry-run  it is only recorded what would be done
-soft     it warns, and ends when the grace is over
-enforce  it ends without a warning, but for idleness and waste";
+const MODE_HELP: &str = "The mode for this policy, never stricter than that of the guard:
+dry-run  only record what would be done
+soft     warn, and end the job when the grace period is over
+enforce  end without a warning, but for idleness and waste after one";
 
-const ROGUE_RISK: &str = "Threats of this risk or more: low, medium, high or critical";
+const ROGUE_RISK_HELP: &str = "Threats of this risk or more: low, medium, high or critical";
 
 /// `guard user set`
 #[derive(Debug, Args)]
 pub struct SetPolicy {
-    /// Which: a user, group, GPU or name
-    #[arg(value_parser = text())]
+    /// The policy: a user, group, GPU or name
+    #[arg(value_parser = text_parser())]
     pub name: String,
-    /// Device memory, in GiB; of a group all together, of a GPU each process
+    /// Device memory, in GiB: of a group in total, of a GPU for each process
     #[arg(long, value_name = "GB")]
     pub memory_limit: Option<String>,
     /// Memory of each member on all GPUs together, in GiB
@@ -54,170 +54,172 @@ pub struct SetPolicy {
     /// Utilisation of a GPU by each member, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit_each: Option<String>,
-    /// How long a process may hold a GPU
+    /// Maximum time that a process may hold a GPU
     #[arg(long, value_name = "HOURS")]
     pub duration_limit: Option<String>,
-    /// How many processes at once
+    /// Maximum number of processes at the same time
     #[arg(long, value_name = "N")]
     pub process_limit: Option<String>,
-    /// How many processes of each member at once
+    /// Maximum number of processes of each member at the same time
     #[arg(long, value_name = "N")]
     pub process_limit_each: Option<String>,
-    /// How long a process may do nothing
+    /// Maximum time that a process may be idle
     #[arg(long, value_name = "MIN")]
     pub idle_limit: Option<String>,
-    /// Only a process that holds so much is idle
+    /// Only a process that holds at least this much counts as idle
     #[arg(long, value_name = "GB")]
     pub idle_min_memory: Option<String>,
-    /// true: a process to which clients are connected is idle too
+    /// true: a process with connected clients counts as idle too
     #[arg(long, value_name = "BOOL")]
     pub idle_with_connections: Option<String>,
-    /// Only a process that takes less of a core than this is idle: 1, 2, 5, 10, 20, 50 or 100
+    /// Only a process that uses less of a CPU core than this counts as idle: 1, 2, 5, 10, 20,
+    /// 50 or 100
     #[arg(long, value_name = "PCT")]
     pub idle_cpu_below: Option<String>,
-    /// warn or end: what comes of idle or wasteful services
+    /// warn or end: the action for idle or wasteful services
     #[arg(long, value_name = "ACTION")]
     pub services: Option<String>,
     /// A mean utilisation below this wastes the GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub waste_below: Option<String>,
-    /// Only a process that holds so much wastes it
+    /// Only a process that holds at least this much counts as wasteful
     #[arg(long, value_name = "GB")]
     pub waste_min_memory: Option<String>,
-    /// For so long [default: 1]
+    /// Length of the measured time [default: 1]
     #[arg(long, value_name = "HOURS")]
     pub waste_hours: Option<String>,
-    /// A utilisation over this all the time has run away, in percent
+    /// A process whose utilisation stays above this has run away, in percent
     #[arg(long, value_name = "PCT")]
     pub runaway_above: Option<String>,
-    /// For so long [default: 5]
+    /// Length of the measured time [default: 5]
     #[arg(long, value_name = "MIN")]
     pub runaway_minutes: Option<String>,
     /// true: only a process whose parent has ended
     #[arg(long, value_name = "BOOL")]
     pub runaway_orphaned: Option<String>,
-    /// Memory that grows by so much leaks
+    /// Memory that grows by this much is a leak
     #[arg(long, value_name = "GB")]
     pub growth: Option<String>,
-    /// Within so long [default: 1]
+    /// Length of the time in which the memory grows [default: 1]
     #[arg(long, value_name = "HOURS")]
     pub growth_hours: Option<String>,
-    /// Whoever is taken for a threat of this risk or a greater one
-    #[arg(long, value_name = "RISK", help = ROGUE_RISK)]
+    /// The lowest risk of a threat that violates the rule
+    #[arg(long, value_name = "RISK", help = ROGUE_RISK_HELP)]
     pub rogue_risk: Option<String>,
-    /// Only for these threats [default: crypto_miner,suspicious_process]
+    /// Only these threats [default: crypto_miner,suspicious_process]
     #[arg(long, value_name = "THREATS")]
     pub rogue_threats: Option<String>,
-    /// Who is ended first: the lowest
+    /// Jobs with the lowest priority are ended first
     #[arg(long, value_name = "N")]
     pub priority: Option<String>,
-    /// The only GPUs: 0,1
+    /// The only GPUs that may be used: 0,1
     #[arg(long, value_name = "GPUS")]
     pub allowed_gpus: Option<String>,
-    /// Not these GPUs
+    /// GPUs that must not be used
     #[arg(long, value_name = "GPUS")]
     pub blocked_gpus: Option<String>,
-    /// Who belongs to the group: alice,bob
+    /// The members of the group: alice,bob
     #[arg(long, value_name = "USERS")]
     pub members: Option<String>,
-    /// Whose jobs it is about: alice,bob; without any who, everybody's
+    /// Users to whose jobs the rule applies: alice,bob; without users, groups, accounts,
+    /// namespaces and images it applies to all
     #[arg(long, value_name = "USERS")]
     pub users: Option<String>,
-    /// Whose jobs it is not about
+    /// Users to whose jobs the rule does not apply
     #[arg(long, value_name = "USERS")]
     pub except_users: Option<String>,
-    /// Groups of the box whose users belong to it
+    /// Unix groups of the box whose users belong to it
     #[arg(long, value_name = "GROUPS")]
     pub unix_groups: Option<String>,
-    /// Accounts of Slurm whose jobs belong to it
+    /// Slurm accounts whose jobs belong to it
     #[arg(long, value_name = "ACCOUNTS")]
     pub slurm_accounts: Option<String>,
-    /// Namespaces of Kubernetes whose pods belong to it
+    /// Kubernetes namespaces whose pods belong to it
     #[arg(long, value_name = "NAMESPACES")]
     pub kubernetes_namespaces: Option<String>,
     /// Images whose containers belong to it: */pytorch:*
     #[arg(long, value_name = "IMAGES")]
     pub images: Option<String>,
-    /// Which GPUs it is about: 0,2-3
+    /// The GPUs to which it applies: 0,2-3
     #[arg(long, value_name = "GPUS")]
     pub gpus: Option<String>,
-    /// Only processes of these whole names, with * and ?
+    /// Only processes with these whole names, with * and ?
     #[arg(long, value_name = "NAMES")]
     pub processes: Option<String>,
     /// Only processes whose command line matches
     #[arg(long, value_name = "REGEX")]
     pub command: Option<String>,
-    /// The only users
+    /// The only users who may use it
     #[arg(long, value_name = "USERS")]
     pub allowed_users: Option<String>,
-    /// Not these users
+    /// Users who must not use it
     #[arg(long, value_name = "USERS")]
     pub blocked_users: Option<String>,
-    /// The only processes, by their whole names, with * and ?
+    /// The only processes that may use it, by their whole names, with * and ?
     #[arg(long, value_name = "NAMES")]
     pub allowed_processes: Option<String>,
-    /// Not these processes
+    /// Processes that must not use it, by their whole names, with * and ?
     #[arg(long, value_name = "NAMES")]
     pub blocked_processes: Option<String>,
-    /// What of a GPU stays free, in GiB
+    /// Memory of a GPU that must stay free, in GiB
     #[arg(long, value_name = "GB")]
     pub reserved_memory: Option<String>,
-    /// When it begins
+    /// Start time
     #[arg(long, value_name = "HH:MM")]
     pub from: Option<String>,
-    /// When it ends; before --from: on the next day
+    /// End time; earlier than --from means on the next day
     #[arg(long, value_name = "HH:MM")]
     pub to: Option<String>,
-    /// On which days: mon-fri
+    /// Days of the week: mon-fri
     #[arg(long, value_name = "DAYS")]
     pub days: Option<String>,
-    /// What comes of a violation
-    #[arg(long, value_name = "ACTION", help = ACTION)]
+    /// The action for a violation
+    #[arg(long, value_name = "ACTION", help = ACTION_HELP)]
     pub action: Option<String>,
-    /// How far the guard goes for it, at most
-    #[arg(long, value_name = "MODE", help = MODE)]
+    /// The strictest mode for this policy
+    #[arg(long, value_name = "MODE", help = MODE_HELP)]
     pub mode: Option<String>,
-    /// From the first warning to the end: 10m
+    /// Time from the first warning to the end: 10m
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
-    /// How often whoever is warned may ask for more time
+    /// How often a warned user may snooze
     #[arg(long, value_name = "N")]
     pub max_snoozes: Option<String>,
-    /// Your own words to whoever breaks it
+    /// A message of your own to users who break the rule
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Any key of the policy, as `guard reference` has it: message="ask first"; an empty
-    /// value removes it
+    /// Set any key of the policy, as in `guard reference`: message="ask first"; an empty value
+    /// removes the key
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub others: Vec<String>,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }
 
 /// `guard user remove`
 #[derive(Debug, Args)]
 pub struct RemovePolicy {
-    /// Which
-    #[arg(value_parser = text())]
+    /// The policy
+    #[arg(value_parser = text_parser())]
     pub name: String,
-    /// How it is changed.
+    /// Options of the edit.
     #[command(flatten)]
-    pub edit: Edit,
+    pub edit: EditOptions,
 }
 
 impl SetPolicy {
-    /// The keys that are set, and their values.
+    /// The keys to set and their values.
     ///
     /// # Errors
-    /// An option that this kind of policy does not have.
-    pub fn fields(&self, kind: PolicyKind) -> Result<Vec<(String, String)>, String> {
+    /// An option that this kind of policy does not have, or nothing to set.
+    pub fn key_values(&self, kind: PolicyKind) -> Result<Vec<(String, String)>, String> {
         let mut fields = Vec::new();
         for (option, typed) in self.options() {
             let Some(value) = typed else { continue };
-            let Some(key) = key(kind, option) else {
+            let Some(key) = key_of_option(kind, option) else {
                 let kind_name = kind.name();
-                let its: Vec<&str> = options_of(kind).collect();
+                let its: Vec<&str> = options_for(kind).collect();
                 let its = its.join(", ");
                 return Err(format!("a {kind_name} has no {option}: it has {its}"));
             };
@@ -230,13 +232,13 @@ impl SetPolicy {
             fields.push((key.trim().to_owned(), value.trim().to_owned()));
         }
         if fields.is_empty() {
-            return Err("nothing is set: name what is to hold, such as --memory-limit 8".into());
+            return Err("nothing is set: add an option such as --memory-limit 8".into());
         }
         Ok(fields)
     }
 }
 
-/// The options that set a key, each with the field of [`SetPolicy`] that takes it.
+/// The options that set a key, each with the field of [`SetPolicy`] that holds its value.
 macro_rules! options {
     ($($option:literal $field:ident,)*) => {
         const OPTIONS: &[&str] = &[$($option,)*];
@@ -300,45 +302,42 @@ options! {
     "--message" message,
 }
 
-/// Those that a policy of this kind has.
-fn options_of(kind: PolicyKind) -> impl Iterator<Item = &'static str> {
+/// The options of a kind of policy.
+fn options_for(kind: PolicyKind) -> impl Iterator<Item = &'static str> {
     let options = OPTIONS.iter().copied();
-    options.filter(move |option| key(kind, option).is_some())
+    options.filter(move |option| key_of_option(kind, option).is_some())
 }
 
-/// Lets the help of `set` show only what a policy of this kind has. What else is typed
-/// is refused with words of our own.
-pub(super) fn only(kind: PolicyKind, set: clap::Command) -> clap::Command {
+/// Limits the help of `set` to the options of one kind of policy. The other options are refused
+/// with our own message.
+pub(super) fn show_only_options_for(kind: PolicyKind, set: clap::Command) -> clap::Command {
     let (name, memory) = match kind {
         PolicyKind::User => (
             "The user, by name or number",
             "Memory on all GPUs together, in GiB",
         ),
-        PolicyKind::Group => (
-            "What it is called",
-            "Memory of all members together, in GiB",
-        ),
+        PolicyKind::Group => ("The name", "Memory of all members together, in GiB"),
         PolicyKind::Gpu => (
             "The GPU: an index, UUID, PCI address, or a name with * in it",
             "Memory of each process on it, in GiB",
         ),
         PolicyKind::Time => (
-            "What it is called",
+            "The name",
             "Memory of each person on all GPUs together, in GiB",
         ),
-        // It has no limit of memory.
-        PolicyKind::Rule => ("What it is called", ""),
+        // This kind has no memory limit.
+        PolicyKind::Rule => ("The name", ""),
     };
     let about = format!(
-        "Set keys of a {}, and make it where there is none",
+        "Set keys of a {}, and create it if it does not exist",
         kind.name()
     );
-    // In place: what is changed one by one goes to the end.
+    // `mut_args` keeps the order; changing arguments one by one moves them to the end.
     set.about(about).mut_args(|option| {
         let named = option.get_long().map(|long| format!("--{long}"));
         let is_key = named.as_deref().filter(|named| OPTIONS.contains(named));
         match (option.get_id().as_str(), is_key) {
-            (_, Some(named)) if key(kind, named).is_none() => option.hide(true),
+            (_, Some(named)) if key_of_option(kind, named).is_none() => option.hide(true),
             ("memory_limit", _) => option.help(memory),
             ("name", _) => option.help(name),
             _ => option,
@@ -349,7 +348,7 @@ pub(super) fn only(kind: PolicyKind, set: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, Deferred, GuardCommand, at_once};
+    use crate::args::{Cli, Command, Deferred, GuardCommand, command_without_examples};
     use clap::Parser as _;
     use std::collections::BTreeSet;
 
@@ -371,10 +370,10 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_other_policies_is_refused_with_those_that_there_are() {
+    fn foreign_option_is_refused_with_the_valid_ones() {
         let (kind, wanted) = set("gpukillctl guard gpu set 0 --members a --memory-limit 8");
         assert_eq!(
-            wanted.fields(kind).unwrap_err(),
+            wanted.key_values(kind).unwrap_err(),
             "a GPU policy has no --members: it has --memory-limit, --utilization-limit, --gpus, \
              --allowed-users, --blocked-users, --allowed-processes, --blocked-processes, \
              --reserved-memory, --action, --mode, --grace, --max-snoozes, --message"
@@ -382,11 +381,11 @@ mod tests {
         let (kind, wanted) = set("gpukillctl guard gpu set 0 --memory-limit 8 --set gpus=0,1");
         let fields = [("max_memory_gb", "8"), ("gpus", "0,1")];
         let fields = fields.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(wanted.fields(kind).unwrap(), fields);
+        assert_eq!(wanted.key_values(kind).unwrap(), fields);
     }
 
     #[test]
-    fn every_option_of_a_policy_is_one_that_sets_a_key() {
+    fn every_option_sets_a_key() {
         let (_, wanted) = set("gpukillctl guard user set a --priority 1");
         let names: Vec<&str> = wanted.options().map(|(name, _)| name).collect();
         assert_eq!(names, OPTIONS);
@@ -398,13 +397,13 @@ mod tests {
             .collect();
         assert_eq!(fields.collect::<Vec<_>>(), typed);
         for kind in PolicyKind::ALL {
-            assert!(options_of(kind).count() >= 5, "{kind:?}");
+            assert!(options_for(kind).count() >= 5, "{kind:?}");
         }
     }
 
-    /// The keys of each kind of policy, as the reference of the rules has them.
+    /// The keys of each kind of policy, from the reference of the rules.
     fn keys() -> Vec<(PolicyKind, String)> {
-        let reference = gpukill_policy::guard::read::print_reference();
+        let reference = gpukill_policy::guard::parse::print_reference();
         let mut kind = None;
         let mut keys = Vec::new();
         for line in reference.lines() {
@@ -425,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_policy_but_names_and_tables_has_an_option() {
+    fn every_key_has_an_option() {
         let keys = keys();
         assert!(keys.len() > 80, "{keys:?}");
         let has_none: BTreeSet<String> = keys
             .into_iter()
             .filter(|(kind, wanted)| {
                 let mut options = OPTIONS.iter();
-                !options.any(|option| key(*kind, option) == Some(wanted))
+                !options.any(|option| key_of_option(*kind, option) == Some(wanted))
             })
             .map(|(kind, key)| format!("{}.{key}", kind.table()))
             .collect();
@@ -452,27 +451,27 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_what_each_mode_and_action_is() {
-        let mut command = at_once();
+    fn help_lists_modes_and_actions() {
+        let mut command = command_without_examples();
         for name in ["guard", "user", "set"] {
             command = command.find_subcommand(name).unwrap().clone();
         }
-        // Not wrapped, however wide the terminal is.
+        // No wrapping, whatever the width of the terminal.
         let help = command.term_width(0).render_help().to_string();
         for line in [
-            "dry-run  it is only recorded what would be done",
-            "soft     it warns, and ends when the grace is over",
-            "enforce  it ends without a warning, but for idleness and waste",
-            "warn       whoever it is is told, and no more",
+            "dry-run  only record what would be done",
+            "soft     warn, and end the job when the grace period is over",
+            "enforce  end without a warning, but for idleness and waste after one",
+            "warn       only warn the user",
         ] {
             assert!(help.lines().any(|it| it.trim() == line), "{help}");
         }
     }
 
     #[test]
-    fn the_help_of_a_policy_shows_its_options_alone() {
+    fn help_shows_only_the_options_of_the_policy() {
         let shown = |kind: &str| {
-            let mut command = at_once();
+            let mut command = command_without_examples();
             for name in ["guard", kind, "set"] {
                 command = command.find_subcommand(name).unwrap().clone();
             }
@@ -487,7 +486,7 @@ mod tests {
             ("time", PolicyKind::Time),
             ("rule", PolicyKind::Rule),
         ] {
-            let expected: Vec<&str> = options_of(kind)
+            let expected: Vec<&str> = options_for(kind)
                 .chain(["--set", "--dry-run", "--yes"])
                 .collect();
             assert_eq!(shown(name), expected, "{name}");

@@ -1,42 +1,49 @@
-//! `audit actions`: what was done, refused and broken.
+//! `audit actions`: recorded actions, refusals and faults.
 
-use super::{DEFAULT_HOURS_OF_A_WEEK, Left, Next, connect, end, next, now, span};
+use super::{
+    DEFAULT_WEEK_HOURS, NextPage, RemainingLimit, connect, decide_next_page, finish_records, now,
+    time_span,
+};
 use crate::args::Actions;
-use crate::connect::{Daemon, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::actions::Acted;
-use crate::output::history::{Records, Rest, Span};
-use crate::output::look::Look;
+use crate::connect::{Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
+use crate::output::actions::ActionEntry;
+use crate::output::history::{RecordPrinter, Remaining, TimeSpan};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::audit::ActionQuery;
-use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::model::DeviceId;
 use std::collections::BTreeMap;
 
-/// Asks page by page and prints.
+/// Requests entries page by page and prints them.
 pub(super) fn run(
     wanted: &Actions,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let span = span(&wanted.period, DEFAULT_HOURS_OF_A_WEEK, now()).map_err(Failure::Usage)?;
+) -> Result<Exit, Error> {
+    let span = time_span(&wanted.period, DEFAULT_WEEK_HOURS, now()).map_err(Error::Usage)?;
     let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
     let is_narrowed = narrowing.iter().any(|it| it.is_some());
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
-    let look = Look::of_stdout(settings);
-    let mut records = Records::<Acted>::begin(settings.output_format, span, look);
-    let outcome = pages(&daemon, wanted, span, settings, &mut records);
-    end(records, outcome, is_narrowed, "entry", messages)
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let look = OutputStyle::for_stdout(settings);
+    let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, look);
+    let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
+    finish_records(records, outcome, is_narrowed, "entry", messages)
 }
 
-fn pages(
+fn request_pages(
     daemon: &Daemon,
     wanted: &Actions,
-    span: Span,
+    span: TimeSpan,
     settings: &Settings,
-    records: &mut Records<Acted>,
-) -> Result<Rest, Failure> {
-    let mut left = Left::of(wanted.limit);
+    records: &mut RecordPrinter<ActionEntry>,
+) -> Result<Remaining, Error> {
+    let mut left = RemainingLimit::from_limit(wanted.limit);
     let mut before = None;
     let mut indices = None;
     loop {
@@ -47,31 +54,32 @@ fn pages(
             kind: wanted.kind.clone(),
             gpu: wanted.gpu.clone(),
             before,
-            limit: left.of_a_page(),
+            limit: left.page_limit(),
         };
-        let page = daemon.audit_actions(&query, Patience::lasting(settings.timeout))?;
-        left.take(page.records.len());
+        let page = daemon.audit_actions(&query, RequestTimeout::starting_now(settings.timeout))?;
+        left.subtract(page.records.len());
         let names_some = page.records.iter().any(|it| it.device.is_some());
         if indices.is_none() && names_some && settings.output_format == Format::Table {
-            indices = Some(numbered(daemon, settings));
+            indices = Some(device_indices(daemon, settings));
         }
         let acted = page.records.into_iter().map(|record| {
             let known = indices.iter().flatten();
             let mut known = known.filter(|(id, _)| Some(*id) == record.device.as_ref());
             let now = known.next().map(|(_, index)| *index);
-            Acted::new(record, now)
+            ActionEntry::new(record, now)
         });
         records.add(acted.collect())?;
-        match next(page.next, before, left)? {
-            Next::Page(next) => before = Some(next),
-            Next::Over(rest) => return Ok(rest),
+        match decide_next_page(page.next, before, left)? {
+            NextPage::Page(next) => before = Some(next),
+            NextPage::Done(rest) => return Ok(rest),
         }
     }
 }
 
-/// How the devices are numbered now. Where that is not told their names stay.
-fn numbered(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
-    let sight = daemon.snapshot(None, Patience::lasting(settings.timeout));
+/// The current indices of the devices. Empty when the daemon does not report them; then the
+/// table shows device names.
+fn device_indices(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
+    let sight = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
     let devices = sight.map(|it| it.snapshot.devices).unwrap_or_default();
     let numbered = devices.into_iter().map(|it| (it.id, it.index));
     numbered.collect()

@@ -1,60 +1,60 @@
-//! `audit export`: records into a file, page by page, newest first; the whole of
-//! them or no file.
+//! `audit export`: writes records into a file page by page, newest first; all of them or no
+//! file.
 
-use super::{DEFAULT_HOURS, PAGE, connect, filter, now, span};
+use super::{DEFAULT_HOURS, MAX_PAGE_RECORDS, connect, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
-use crate::connect::{Daemon, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::export::partial::{IfThere, Partial};
-use crate::output::export::{Exported, Target, exported, reached};
+use crate::connect::{Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
+use crate::output::export::atomic_file::{AtomicFile, IfExists};
+use crate::output::export::{ExportTarget, RecordExport, export_progress, exported_message};
 use crate::output::message::Messages;
-use crate::output::passing::Passing;
 use crate::output::print;
+use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::audit::{AuditFilter, AuditQuery};
 use std::path::Path;
 
-/// As a new file of any program: the umask has the last word.
-const MODE: u32 = 0o666;
+/// As for a new file of any program; the umask narrows it.
+const FILE_MODE: u32 = 0o666;
 
-/// Exports.
-pub(super) fn run(
-    wanted: &Export,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let format = form(wanted).map_err(Failure::Usage)?;
-    let span = span(&wanted.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
-    let filter = filter(&wanted.which, span)?;
+/// Runs the export.
+pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let format = export_format(wanted).map_err(Error::Usage)?;
+    let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
+    let filter = record_filter(&wanted.which, span)?;
     let is_to_stdout = wanted.file == Path::new("-");
     let target = if is_to_stdout {
-        Target::Stdout
+        ExportTarget::Stdout
     } else {
-        let if_there = IfThere::with(wanted.force);
-        Target::File(Partial::create(&wanted.file, if_there, MODE)?)
+        let if_there = IfExists::from_force(wanted.force);
+        ExportTarget::File(AtomicFile::create(&wanted.file, if_there, FILE_MODE)?)
     };
-    let mut records = Exported::begin(format, target)?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
-    // Between records on the same terminal it would be in the way.
-    let line = Passing::on_stderr(settings).filter(|_| !is_to_stdout);
-    pages(&daemon, &filter, settings, &mut records, line)?;
-    if records.count() == 0 && !wanted.which.typed().is_empty() {
-        return Err(Failure::NoMatch("no record matches".into()));
+    let mut records = RecordExport::start(format, target)?;
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    // Between records on the same terminal the progress line would be in the way.
+    let line = Spinner::on_stderr(settings).filter(|_| !is_to_stdout);
+    request_pages(&daemon, &filter, settings, &mut records, line)?;
+    if records.count() == 0 && !wanted.which.conditions().is_empty() {
+        return Err(Error::NoMatch("no record matches".into()));
     }
     let count = records.finish()?;
     if !is_to_stdout {
-        print(&exported(count, &wanted.file))?;
+        print(&exported_message(count, &wanted.file))?;
     }
     Ok(Exit::Done)
 }
 
-/// In which form.
-fn form(wanted: &Export) -> Result<ExportFormat, String> {
+/// The format of the export.
+fn export_format(wanted: &Export) -> Result<ExportFormat, String> {
     let is_to_stdout = wanted.file == Path::new("-");
-    let by_name = || ExportFormat::of(&wanted.file).filter(|_| !is_to_stdout);
+    let by_name = || ExportFormat::from_path(&wanted.file).filter(|_| !is_to_stdout);
     match wanted.format.or_else(by_name) {
         Some(ExportFormat::Parquet) if is_to_stdout => {
-            Err("parquet needs a file: its end says where everything is".into())
+            Err("parquet needs a file, because its index is at the end".into())
         }
         Some(format) => Ok(format),
         None => Err(format!(
@@ -64,30 +64,30 @@ fn form(wanted: &Export) -> Result<ExportFormat, String> {
     }
 }
 
-fn pages(
+fn request_pages(
     daemon: &Daemon,
     filter: &AuditFilter,
     settings: &Settings,
-    records: &mut Exported,
-    mut line: Option<Passing>,
-) -> Result<(), Failure> {
+    records: &mut RecordExport,
+    mut line: Option<Spinner>,
+) -> Result<(), Error> {
     let mut before = None;
     loop {
         let query = AuditQuery {
             filter: filter.clone(),
             before,
-            limit: PAGE,
+            limit: MAX_PAGE_RECORDS,
         };
-        let patience = Patience::lasting(settings.timeout);
+        let patience = RequestTimeout::starting_now(settings.timeout);
         let page = daemon.audit(&query, patience)?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
-            line.say(reached(records.count(), last.at, settings));
+            line.set_text(export_progress(records.count(), last.at, settings));
         }
         match page.next {
             None => return Ok(()),
             Some(next) if before.is_some_and(|before| next >= before) => {
-                return Err(Failure::Broken("its pages do not advance".into()));
+                return Err(Error::ConnectionLost("its pages do not advance".into()));
             }
             Some(next) => before = Some(next),
         }
@@ -106,13 +106,13 @@ mod tests {
             Command::Audit(Deferred(Audit {
                 command: Some(AuditCommand::Export(export)),
                 ..
-            })) => form(&export),
+            })) => export_format(&export),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn the_form_is_typed_or_the_files_ending() {
+    fn form_is_typed_or_from_the_extension() {
         use ExportFormat::{Csv, Jsonl, Parquet};
         let cases: [(&[&str], ExportFormat); 7] = [
             (&["a.csv"], Csv),
@@ -128,7 +128,8 @@ mod tests {
         }
         let unsaid = |file: &str| {
             format!(
-                "{file} does not say in which form: end it in .csv, .jsonl or .parquet, or use --format"
+                "{file} does not say in which form: end it in .csv, .jsonl or .parquet, or use \
+                --format"
             )
         };
         for file in ["-", "records", "records.xlsx", ".csv"] {
@@ -136,7 +137,7 @@ mod tests {
         }
         assert_eq!(
             formed(&["-", "--format", "parquet"]),
-            Err("parquet needs a file: its end says where everything is".into())
+            Err("parquet needs a file, because its index is at the end".into())
         );
     }
 }

@@ -1,97 +1,93 @@
-//! `audit prune`: says what is old, asks, and has it deleted.
+//! `audit prune`: shows what is old, asks, and lets the daemon delete it.
 
 use super::{confirm, connect, now};
 use crate::args::Prune;
-use crate::connect::{Doing, Patience};
-use crate::exit::{Exit, Failure};
-use crate::moment;
-use crate::output::look::Look;
+use crate::connect::{Mode, RequestTimeout};
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
-use crate::output::prune::{Tense, counted, lines, question};
+use crate::output::prune::{PruneTense, contents_text, lines, question};
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
+use crate::time_input;
 use chrono::Local;
 use gpukill_proto::audit::PruneReport;
-use gpukill_proto::document::PruneDocument;
+use gpukill_proto::json::PruneDocument;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// Deleting goes in small steps, so that nothing else waits: a month of a large
-/// box takes some seconds. The daemon takes no longer deadline than this.
-const DELETING: Duration = Duration::from_secs(110);
+/// The daemon deletes in small steps, so that nothing else waits. A month of a large box takes
+/// some seconds. The daemon accepts no later deadline than this.
+const PRUNE_TIMEOUT: Duration = Duration::from_secs(110);
 
-/// Does it, or says why not.
-pub(super) fn run(
-    wanted: &Prune,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let before = moment::parse(&wanted.before, now(), &Local).map_err(Failure::Usage)?;
-    let patience = || Patience::lasting(settings.timeout);
+/// Runs the prune or its dry run.
+pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let before = time_input::parse(&wanted.before, now(), &Local).map_err(Error::Usage)?;
+    let patience = || RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience(), messages)?;
-    let planned = daemon.prune(before, Doing::Saying, patience())?;
+    let planned = daemon.prune(before, Mode::DryRun, patience())?;
     if wanted.dry_run {
-        show(&planned, before, Tense::Would, settings)?;
+        print_report(&planned, before, PruneTense::Would, settings)?;
         return Ok(Exit::Done);
     }
-    if counted(&planned.deleted).is_none() {
-        show(&planned, before, Tense::Done, settings)?;
+    if contents_text(&planned.deleted).is_none() {
+        print_report(&planned, before, PruneTense::Done, settings)?;
         return Ok(Exit::Done);
     }
     let daemon = if wanted.yes {
         daemon
     } else {
-        // The daemon hangs up on who is silent, and a person may take their time.
+        // The daemon hangs up on an idle connection, and a person may take time to answer.
         drop(daemon);
-        ask(&planned, before, settings, messages)?;
+        confirm_prune(&planned, before, settings, messages)?;
         connect(settings, patience(), messages)?
     };
-    let patience = Patience::lasting(settings.timeout.max(DELETING));
-    let report = daemon.prune(before, Doing::Doing, patience)?;
-    show(&report, before, Tense::Done, settings)?;
+    let patience = RequestTimeout::starting_now(settings.timeout.max(PRUNE_TIMEOUT));
+    let report = daemon.prune(before, Mode::Apply, patience)?;
+    print_report(&report, before, PruneTense::Done, settings)?;
     Ok(Exit::Done)
 }
 
-/// Says what goes and asks; a no is a failure, for what was wanted is not done.
-fn ask(
+/// Shows what would be deleted and asks. The answer no is an error, because nothing is done.
+fn confirm_prune(
     planned: &PruneReport,
     before: Timestamp,
     settings: &Settings,
     messages: Messages,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     match settings.output_format {
-        // A program reads one document, and that is of what was done.
+        // A program reads one document only: the report on what was done.
         Format::Json if confirm::can_ask() => {
-            let look = Look {
+            let look = OutputStyle {
                 color: false,
-                ..Look::of_stdout(settings)
+                ..OutputStyle::for_stdout(settings)
             };
-            for line in lines(planned, before, Tense::Would, &look) {
-                messages.of_a_question(&line.paint(&look));
+            for line in lines(planned, before, PruneTense::Would, &look) {
+                messages.question_subject(&line.paint(&look));
             }
         }
         Format::Json | Format::Table | Format::Ndjson | Format::Csv => {
-            show(planned, before, Tense::Would, settings)?;
+            print_report(planned, before, PruneTense::Would, settings)?;
         }
     }
-    confirm::must_agree(&question(planned), "nothing was deleted")
+    confirm::require_agreement(&question(planned), "nothing was deleted")
 }
 
-/// Prints it, in the form that was asked for.
-fn show(
+/// Prints the report in the requested format.
+fn print_report(
     report: &PruneReport,
     before: Timestamp,
-    tense: Tense,
+    tense: PruneTense,
     settings: &Settings,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => {
-            let document = PruneDocument::new(report, before, tense == Tense::Done);
+            let document = PruneDocument::new(report, before, tense == PruneTense::Done);
             print(&json::pretty(&document)?)
         }
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             print_lines(&lines(report, before, tense, &look), &look)
         }
     }

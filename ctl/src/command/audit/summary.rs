@@ -1,63 +1,62 @@
-//! `audit --summary` and `--weekly`: what a stretch of the past comes to.
+//! `audit --summary` and `--weekly`: the summary of a time range.
 
-use super::{DEFAULT_HOURS_OF_A_WEEK, connect, filter, now, span, span_from};
+use super::{DEFAULT_WEEK_HOURS, connect, now, record_filter, time_span, time_span_with_default};
 use crate::args::Audit;
-use crate::connect::Patience;
-use crate::exit::{Exit, Failure};
-use crate::moment;
+use crate::connect::RequestTimeout;
+use crate::exit::{Error, Exit};
 use crate::output::csv::{self, Header};
-use crate::output::history::Span;
-use crate::output::look::Look;
+use crate::output::history::TimeSpan;
 use crate::output::message::Messages;
-use crate::output::summary::{self, Shown};
+use crate::output::style::OutputStyle;
+use crate::output::summary::{self, SummaryView};
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
+use crate::time_input;
 use chrono::{DateTime, Datelike as _, Days, Local, TimeZone};
 use gpukill_proto::audit::AuditSummary;
-use gpukill_proto::document::{SummaryDocument, WeekDocument, WeeklyDocument};
+use gpukill_proto::json::{SummaryDocument, WeekDocument, WeeklyDocument};
 use gpukill_proto::units::Timestamp;
 
-/// Without `--hours` and `--since`: this week and so many before it.
+/// Default without `--hours` and `--since`: this week and this number of weeks before it.
 const WEEKS_BEFORE: u64 = 7;
 
-/// Asks and prints.
-pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+/// Requests the summary and prints it.
+pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     refuse_rows(audit)?;
     let span = if audit.weekly && audit.period.hours.is_none() {
-        let from = |until| monday(until, WEEKS_BEFORE, now(), &Local);
-        span_from(&audit.period, from, now())
+        let from = |until| monday_midnight(until, WEEKS_BEFORE, now(), &Local);
+        time_span_with_default(&audit.period, from, now())
     } else {
-        span(&audit.period, DEFAULT_HOURS_OF_A_WEEK, now())
+        time_span(&audit.period, DEFAULT_WEEK_HOURS, now())
     };
-    let span = span.map_err(Failure::Usage)?;
-    let filter = filter(&audit.which, span)?;
-    let patience = Patience::lasting(settings.timeout);
+    let span = span.map_err(Error::Usage)?;
+    let filter = record_filter(&audit.which, span)?;
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, patience, messages)?;
     let summary = daemon.audit_summary(&filter, patience)?;
-    let has_none = has_none(audit, &summary);
+    let has_none = matches_nothing(audit, &summary);
     if !has_none || settings.output_format != Format::Table {
-        show(audit, &summary, span, settings)?;
+        print_summary(audit, &summary, span, settings)?;
     }
     if has_none {
-        return Err(Failure::NoMatch("no record matches".into()));
+        return Err(Error::NoMatch("no record matches".into()));
     }
     Ok(Exit::Done)
 }
 
-/// Whether what was asked for is nothing of what there was. Time of devices that
-/// nobody held is no answer to who a user's processes are, and is one to how a
-/// device was used.
-fn has_none(audit: &Audit, summary: &AuditSummary) -> bool {
-    let typed = audit.which.typed();
+/// Whether nothing matched the conditions. Time of devices that no process held answers how a
+/// device was used, but not what a user's processes did.
+fn matches_nothing(audit: &Audit, summary: &AuditSummary) -> bool {
+    let typed = audit.which.conditions();
     let names_processes = typed.iter().any(|(option, _)| *option != "--gpu");
     let nobody_held_any = summary.owners.is_empty() && summary.processes.is_empty();
-    let is_without_time = summary.all().all_ms() == 0;
+    let is_without_time = summary.total_times().total_ms() == 0;
     nobody_held_any && (names_processes || (!typed.is_empty() && is_without_time))
 }
 
-/// A summary is no list of things that are alike, so there are no rows of it. Where
-/// only the settings ask for rows, it is a table.
-fn refuse_rows(audit: &Audit) -> Result<(), Failure> {
+/// Refuses row formats that were typed for a summary, because a summary is not a list of like
+/// items. When only the settings ask for rows, a table is printed.
+fn refuse_rows(audit: &Audit) -> Result<(), Error> {
     let form = match audit.output {
         Some(Format::Csv) if audit.summary => "csv",
         Some(Format::Ndjson) if audit.summary => "ndjson",
@@ -65,32 +64,32 @@ fn refuse_rows(audit: &Audit) -> Result<(), Failure> {
     };
     let possible = "table and json; --weekly has ndjson and csv too";
     let what = format!("--summary has no form {form}: it has {possible}");
-    Err(Failure::Usage(what))
+    Err(Error::Usage(what))
 }
 
-fn show(
+fn print_summary(
     audit: &Audit,
     summary: &AuditSummary,
-    span: Span,
+    span: TimeSpan,
     settings: &Settings,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let weeks = || summary.weeks.iter().map(WeekDocument::from);
     match settings.output_format {
         Format::Json if audit.weekly => print(&json::pretty(&WeeklyDocument::from(summary))?),
         Format::Json => print(&json::pretty(&SummaryDocument::from(summary))?),
         Format::Ndjson if audit.weekly => {
             let lines = weeks().map(|week| json::on_one_line(&week));
-            print(&lines.collect::<Result<String, Failure>>()?)
+            print(&lines.collect::<Result<String, Error>>()?)
         }
         Format::Csv if audit.weekly => {
             print(&csv::weeks(&weeks().collect::<Vec<_>>(), Header::First)?)
         }
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
-            let shown = Shown {
+            let look = OutputStyle::for_stdout(settings);
+            let shown = SummaryView {
                 summary,
                 span,
-                only: audit.which.typed(),
+                only: audit.which.conditions(),
                 now: now(),
             };
             let lines = if audit.weekly {
@@ -103,10 +102,15 @@ fn show(
     }
 }
 
-/// The midnight with which a week begins, so many weeks before that of `moment`.
-fn monday(moment: Timestamp, weeks: u64, now: Timestamp, zone: &impl TimeZone) -> Timestamp {
-    // chrono panics where the zone's offset leads out of its calendar; nothing was
-    // recorded outside the years 1970 to 9999.
+/// The Monday midnight that starts the week `weeks` weeks before that of `moment`.
+fn monday_midnight(
+    moment: Timestamp,
+    weeks: u64,
+    now: Timestamp,
+    zone: &impl TimeZone,
+) -> Timestamp {
+    // chrono panics when the zone's offset leads out of its calendar. Nothing was recorded
+    // outside the years 1970 to 9999.
     const YEARS: std::ops::Range<i64> = 0..253_402_214_400_000;
     let date = DateTime::from_timestamp_millis(moment.0)
         .filter(|_| YEARS.contains(&moment.0))
@@ -115,7 +119,7 @@ fn monday(moment: Timestamp, weeks: u64, now: Timestamp, zone: &impl TimeZone) -
         let days = u64::from(date.weekday().num_days_from_monday()) + 7 * weeks;
         date.checked_sub_days(Days::new(days))
     });
-    let midnight = monday.and_then(|date| moment::parse(&date.to_string(), now, zone).ok());
+    let midnight = monday.and_then(|date| time_input::parse(&date.to_string(), now, zone).ok());
     midnight.unwrap_or(Timestamp(0))
 }
 
@@ -128,10 +132,10 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_269_751_250);
 
     #[test]
-    fn a_week_begins_with_the_midnight_of_its_monday_where_the_person_is() {
+    fn week_starts_on_local_monday() {
         let begin = |moment: Timestamp, weeks, hours: i32| {
             let zone = FixedOffset::east_opt(3600 * hours).expect("it is an offset");
-            monday(moment, weeks, NOW, &zone).to_rfc3339()
+            monday_midnight(moment, weeks, NOW, &zone).to_rfc3339()
         };
         assert_eq!(begin(NOW, 0, 0), "2026-11-16T00:00:00.000Z");
         assert_eq!(begin(NOW, 7, 1), "2026-09-27T23:00:00.000Z");

@@ -1,89 +1,89 @@
-//! Files of the guard's rules: checked, exported and imported.
+//! Checks, exports and imports files of the guard's rules.
 
-use super::edit::edited;
-use super::{connect, here};
+use super::edit::edit_effect;
+use super::{connect, host_warnings};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::command::rules::{self, Checked, OnThisBox};
-use crate::connect::{Daemon, Patience, RulesOf};
-use crate::exit::{Exit, Failure};
-use crate::output::guard::Turn;
+use crate::command::rules::{self, CheckedRules, HostChecks};
+use crate::connect::{Daemon, RequestTimeout, RulesKind};
+use crate::exit::{Error, Exit};
+use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
-use crate::output::rules::{of_guard, print_rules};
-use crate::rules_files::GUARD;
+use crate::output::rules::{guard_summary, print_rules};
+use crate::rules_files::GUARD_CODEC;
 use crate::settings::Settings;
-use gpukill_policy::guard::check::warnings;
-use gpukill_policy::guard::read;
-use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::{GuardEdit, Warning};
+use gpukill_policy::guard::lint::lint;
+use gpukill_policy::guard::parse;
+use gpukill_policy::guard::rules::RuleSet;
+use gpukill_proto::guard::edit::{GuardEdit, Lint};
 use std::path::Path;
 use std::time::Duration;
 
-/// Every mistake in a file, and what of it can never hold.
+/// Reports every mistake in a file, and rules that can never apply.
 pub(super) fn check(
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     rules::check(
-        (RulesOf::Guard, GUARD),
+        (RulesKind::Guard, GUARD_CODEC),
         wanted,
         settings,
         messages,
         |text: &str| {
-            // It was read without a mistake.
-            let rules = read::read(text).unwrap_or_default();
-            let here = about_this_box(&rules, settings, messages);
-            Checked {
-                comes_to: of_guard(&rules),
-                odd: warnings(&rules).into_iter().chain(here).collect(),
+            // The file was read without a mistake.
+            let rules = parse::parse(text).unwrap_or_default();
+            let here = rule_warnings(&rules, settings, messages);
+            CheckedRules {
+                summary: guard_summary(&rules),
+                lints: lint(&rules).into_iter().chain(here).collect(),
             }
         },
     )
 }
 
-/// What means nothing here: where a daemon answers, also which GPUs this box has not got.
-/// A file is checked without one too.
-fn about_this_box(rules: &Rules, settings: &Settings, messages: Messages) -> Vec<Warning> {
-    /// A daemon that is there answers at once, and one that is not is not waited for.
+/// Warnings about rules that mean nothing on this box. Unknown GPUs are reported only when a
+/// daemon answers; without a daemon the file is checked nevertheless.
+fn rule_warnings(rules: &RuleSet, settings: &Settings, messages: Messages) -> Vec<Lint> {
+    /// A running daemon answers at once, and a missing daemon is not worth waiting for.
     const PATIENCE: Duration = Duration::from_secs(1);
-    let patience = Patience::lasting(settings.timeout.min(PATIENCE));
+    let patience = RequestTimeout::starting_now(settings.timeout.min(PATIENCE));
     match connect(settings, patience, messages) {
-        Ok(daemon) => here::about_all(rules, &daemon, patience),
-        Err(_) => here::about_users(rules),
+        Ok(daemon) => host_warnings::all_warnings(rules, &daemon, patience),
+        Err(_) => host_warnings::user_warnings(rules),
     }
 }
 
-/// The rules that a file says, as TOML. What of it has no meaning here is told.
+/// Reads the rules of a file as TOML. Rules without a meaning here are reported.
 ///
 /// # Errors
-/// When it cannot be read, or has mistakes.
+/// The file cannot be read or has mistakes.
 pub(super) fn read(
     file: &Path,
     typed: Option<RulesFormat>,
     messages: Messages,
-) -> Result<String, Failure> {
-    rules::read(GUARD, file, typed, messages)
+) -> Result<String, Error> {
+    rules::read_rules(GUARD_CODEC, file, typed, messages)
 }
 
-/// Writes the rules as they are written, in one of the forms.
+/// Writes the rules, as written, in one of the formats.
 pub(super) fn export(
     wanted: &ExportRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    rules::export(RulesOf::Guard, GUARD, wanted, settings, messages)
+) -> Result<Exit, Error> {
+    rules::export(RulesKind::Guard, GUARD_CODEC, wanted, settings, messages)
 }
 
-/// Puts the rules of a file in the place of all, after it was shown what changes.
+/// Replaces all rules by those of a file, after showing what changes.
 pub(super) fn import(
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let text = read(&wanted.file, wanted.format, messages)?;
-    let on_this_box = GuardRules { settings, messages };
+    let on_this_box = GuardHostChecks { settings, messages };
     rules::import(
-        RulesOf::Guard,
+        RulesKind::Guard,
         &text,
         wanted,
         settings,
@@ -92,26 +92,31 @@ pub(super) fn import(
     )
 }
 
-/// What rules of the guard come to on this box.
-struct GuardRules<'a> {
+/// The host checks for rules of the guard.
+struct GuardHostChecks<'a> {
     settings: &'a Settings,
     messages: Messages,
 }
 
-impl OnThisBox for GuardRules<'_> {
-    fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
-        // The daemon has read them without a mistake.
-        match read::read(text) {
-            Ok(rules) => here::about_all(&rules, daemon, patience),
+impl HostChecks for GuardHostChecks<'_> {
+    fn warnings(&self, text: &str, daemon: &Daemon, patience: RequestTimeout) -> Vec<Lint> {
+        // The daemon has read the rules without a mistake.
+        match parse::parse(text) {
+            Ok(rules) => host_warnings::all_warnings(&rules, daemon, patience),
             Err(_) => Vec::new(),
         }
     }
 
-    fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn> {
-        let (_, _, held) = daemon.rules(RulesOf::Guard, patience).ok()?;
+    fn affected(
+        &self,
+        text: &str,
+        daemon: &Daemon,
+        patience: RequestTimeout,
+    ) -> Option<EditEffect> {
+        let (_, _, held) = daemon.rules(RulesKind::Guard, patience).ok()?;
         let before = daemon.status(patience).ok()?.guard;
         let asked = GuardEdit::Replace(text.to_owned());
-        edited(
+        edit_effect(
             (&asked, &held),
             &before,
             daemon,
@@ -120,8 +125,8 @@ impl OnThisBox for GuardRules<'_> {
     }
 }
 
-/// Every key that rules have, in a file to begin with. Asks no daemon.
-pub(super) fn reference() -> Result<Exit, Failure> {
-    print_rules(&read::print_reference())?;
+/// Prints every key of the rules as a file to start from. Needs no daemon.
+pub(super) fn print_reference() -> Result<Exit, Error> {
+    print_rules(&parse::print_reference())?;
     Ok(Exit::Done)
 }

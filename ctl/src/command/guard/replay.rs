@@ -2,48 +2,48 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, Meanwhile, Patience, RulesOf};
-use crate::exit::{Exit, Failure};
-use crate::moment;
-use crate::output::guard::Spared;
-use crate::output::line::Line;
-use crate::output::look::Look;
+use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks};
+use crate::exit::{Error, Exit};
+use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
+use crate::output::text::Line;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
+use crate::time_input;
 use chrono::Local;
-use gpukill_policy::guard::Rulebook;
-use gpukill_policy::guard::affected::{milder, spared};
-use gpukill_policy::guard::reach::reach;
-use gpukill_policy::guard::read::read;
-use gpukill_proto::document::ReplayDocument;
-use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RulesFrom};
+use gpukill_policy::guard::CompiledRules;
+use gpukill_policy::guard::consequences::{milder_policies_by_person, milder_policy_for_violation};
+use gpukill_policy::guard::lookback::lookback;
+use gpukill_policy::guard::parse::parse;
+use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RuleSetSource};
+use gpukill_proto::json::ReplayDocument;
 use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
-/// A month of a large box takes some seconds, and on one that is busy with other
-/// things minutes. The daemon takes no longer deadline than this.
-const REPLAYING: Duration = Duration::from_secs(615);
+/// Timeout of a replay. A month of a large box takes some seconds, on a busy box minutes. The
+/// daemon accepts no later deadline than this.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 
-/// Whoever has waited for so long may wonder.
-const QUIET: Duration = Duration::from_secs(2);
+/// Silence after which a message explains the wait.
+const LONG_WAIT: Duration = Duration::from_secs(2);
 
-/// So many seconds are judged for a test at least.
-const TESTED: i64 = 24 * 3_600;
+/// Minimum number of seconds that a test evaluates.
+const MIN_TEST_SECONDS: i64 = 24 * 3_600;
 
-/// So many before what the rules look back over: whoever breaks one is seen to break
-/// it before now, and warned.
-const BEFORE: i64 = 3_600;
+/// Seconds to add before the lookback of the rules, so that a violation that is open now is
+/// seen to start before now, and to be warned about.
+const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
 
-/// Replays and prints.
+/// Replays rules and prints the result.
 pub(super) fn run(
     wanted: &ReplayRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let now = now();
-    let parsed = |text: &str| moment::parse(text, now, &Local).map_err(Failure::Usage);
+    let parsed = |text: &str| time_input::parse(text, now, &Local).map_err(Error::Usage);
     let since = parsed(&wanted.since)?;
     let until = wanted.until.as_deref().map(parsed).transpose()?;
     let span = (since, until.unwrap_or(now));
@@ -52,85 +52,92 @@ pub(super) fn run(
         .map(|file| files::read(file, None, messages))
         .transpose()?;
     let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
-    let name = named(wanted.rules.as_deref());
-    show(&report, settings, |look| {
-        guard::replay(&report, &name, &spared, look)
+    let name = rules_name(wanted.rules.as_deref());
+    print_replay(&report, settings, |look| {
+        guard::replay_lines(&report, &name, &spared, look)
     })
 }
 
-/// The same up to now, of which only what goes on is told.
-pub(super) fn test(
+/// Replays rules up to now and prints only open violations.
+pub(super) fn run_test(
     wanted: &TestRules,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let now = now();
     let text = wanted.rules.as_ref();
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
     let (judged, mode) = match &text {
-        Some(text) => (judged(text), acts(text)),
+        Some(text) => (test_seconds(text), effective_mode(text)),
         None => {
-            let patience = Patience::lasting(settings.timeout);
+            let patience = RequestTimeout::starting_now(settings.timeout);
             let daemon = connect(settings, patience, messages)?;
-            let (_, _, text) = daemon.rules(RulesOf::Guard, Patience::lasting(settings.timeout))?;
-            (judged(&text), acts(&text))
+            let (_, _, text) = daemon.rules(
+                RulesKind::Guard,
+                RequestTimeout::starting_now(settings.timeout),
+            )?;
+            (test_seconds(&text), effective_mode(&text))
         }
     };
     let span = (now.plus_seconds(-judged), now);
     let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
-    show(&report, settings, |look| {
-        guard::tested(&report, (&spared, mode), now, look)
+    print_replay(&report, settings, |look| {
+        guard::test_lines(&report, (&spared, mode), now, look)
     })
 }
 
-/// The violations that go on now by these rules, which need not be in force.
+/// The violations that are open now by these rules, which need not be in force.
 ///
 /// # Errors
-/// Why they cannot be found out.
-pub(super) fn open_now(
+/// The replay failed.
+pub(super) fn evaluate_open_violations(
     text: &str,
     daemon: &Daemon,
     settings: &Settings,
     messages: Messages,
-) -> Result<Vec<OpenViolation>, Failure> {
+) -> Result<Vec<OpenViolation>, Error> {
     let now = now();
-    let patience = Patience::lasting(settings.timeout);
-    let rules = offered(daemon, Some(text), settings)?;
+    let patience = RequestTimeout::starting_now(settings.timeout);
+    let rules = offer_rules(daemon, Some(text), settings)?;
     let request = ReplayRequest {
         rules,
-        since: now.plus_seconds(-judged(text)),
+        since: now.plus_seconds(-test_seconds(text)),
         until: now,
     };
-    let replayed = daemon.replay_rules(&request, patience, &mut Patiently::new(messages));
+    let replayed = daemon.replay_rules(&request, patience, &mut LongWaitNotice::new(messages));
     replayed.map(|report| report.open)
 }
 
-/// In which mode these rules act, or would after their dry run.
-fn acts(text: &str) -> Option<GuardMode> {
-    let rules = read(text).ok()?;
-    Some(rules.mode.max(rules.rehearsed.mode()))
+/// The mode of these rules, or the mode that their dry run simulates.
+fn effective_mode(text: &str) -> Option<GuardMode> {
+    let rules = parse(text).ok()?;
+    Some(rules.mode.max(rules.armed_mode.mode()))
 }
 
-/// How many seconds are judged for a test of these rules. With mistakes in them, it is
-/// other rules that are in force, of which nothing is known here.
-fn judged(text: &str) -> i64 {
-    let reach = read(text).map(|rules| reach(&rules)).unwrap_or_default();
+/// The number of seconds that a test of these rules evaluates. When the rules have mistakes,
+/// other rules are in force and the default is used.
+fn test_seconds(text: &str) -> i64 {
+    let reach = parse(text)
+        .map(|rules| lookback(&rules))
+        .unwrap_or_default();
     let reach = i64::try_from(reach.as_secs()).unwrap_or(i64::MAX);
-    reach.saturating_add(BEFORE).max(TESTED)
+    reach
+        .saturating_add(EXTRA_LOOKBACK_SECONDS)
+        .max(MIN_TEST_SECONDS)
 }
 
-fn show(
+fn print_replay(
     report: &ReplayReport,
     settings: &Settings,
-    lines: impl FnOnce(&Look) -> Vec<Line>,
-) -> Result<Exit, Failure> {
+    lines: impl FnOnce(&OutputStyle) -> Vec<Line>,
+) -> Result<Exit, Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             print_lines(&lines(&look), &look)?;
         }
     }
@@ -142,85 +149,96 @@ fn replay(
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
     messages: Messages,
-) -> Result<(ReplayReport, Spared), Failure> {
+) -> Result<(ReplayReport, MilderPolicies), Error> {
     if since >= until {
         let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
-        return Err(Failure::Usage(format!(
-            "the time is empty: from {since} to {until}"
+        return Err(Error::Usage(format!(
+            "the time range is empty: from {since} to {until}"
         )));
     }
-    let patience = || Patience::lasting(settings.timeout.max(REPLAYING));
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
-    let rules = offered(&daemon, text, settings)?;
+    let patience = || RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let rules = offer_rules(&daemon, text, settings)?;
     let request = ReplayRequest {
         rules,
         since,
         until,
     };
-    let report = daemon.replay_rules(&request, patience(), &mut Patiently::new(messages))?;
+    let report = daemon.replay_rules(&request, patience(), &mut LongWaitNotice::new(messages))?;
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
-            let (_, _, text) = daemon.rules(RulesOf::Guard, Patience::lasting(settings.timeout))?;
+            let (_, _, text) = daemon.rules(
+                RulesKind::Guard,
+                RequestTimeout::starting_now(settings.timeout),
+            )?;
             text
         }
     };
-    Ok(with_own_policies(report, &text))
+    Ok(apply_own_policies(report, &text))
 }
 
-/// Says once what is waited for where that takes long.
-struct Patiently {
+/// Explains a long wait, once.
+struct LongWaitNotice {
     messages: Messages,
-    is_said: bool,
+    is_shown: bool,
 }
 
-impl Patiently {
+impl LongWaitNotice {
     const fn new(messages: Messages) -> Self {
         Self {
             messages,
-            is_said: false,
+            is_shown: false,
         }
     }
 }
 
-impl Meanwhile for Patiently {
-    fn quiet(&self) -> Option<Duration> {
-        (!self.is_said).then_some(QUIET)
+impl WaitHooks for LongWaitNotice {
+    fn long_wait_after(&self) -> Option<Duration> {
+        (!self.is_shown).then_some(LONG_WAIT)
     }
 
-    fn note(&mut self) {
-        self.is_said = true;
+    fn on_long_wait(&mut self) {
+        self.is_shown = true;
         self.messages
-            .wait("reading the history, this may take a minute");
+            .long_wait("reading the history, this may take a minute");
     }
 }
 
-/// A replay rehearses for everybody: who is spared by their own policy, the rules say. With
-/// mistakes in them, it is other rules that are in force, of which nothing is known here.
-fn with_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Spared) {
-    let Ok(rules) = read(text) else {
-        return (report, Spared::new());
+/// A replay ignores the milder policies of users, so they are applied here from the rules. When
+/// the rules have mistakes, other rules are in force and nothing is applied.
+fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, MilderPolicies) {
+    let Ok(rules) = parse(text) else {
+        return (report, MilderPolicies::new());
     };
-    let spared = spared(&report.records, &rules);
-    let book = Rulebook::of(rules);
+    let spared = milder_policies_by_person(&report.records, &rules);
+    let book = CompiledRules::new(rules);
     for open in &mut report.open {
-        open.own_policy = milder(open, &book);
+        open.own_policy = milder_policy_for_violation(open, &book);
     }
     (report, spared)
 }
 
-fn offered(daemon: &Daemon, text: Option<&str>, settings: &Settings) -> Result<RulesFrom, Failure> {
+fn offer_rules(
+    daemon: &Daemon,
+    text: Option<&str>,
+    settings: &Settings,
+) -> Result<RuleSetSource, Error> {
     match text {
-        None => Ok(RulesFrom::Force),
+        None => Ok(RuleSetSource::InForce),
         Some(text) => {
-            let patience = Patience::lasting(settings.timeout);
+            let patience = RequestTimeout::starting_now(settings.timeout);
             daemon.offer_rules(text, patience)?;
-            Ok(RulesFrom::Offered)
+            Ok(RuleSetSource::Offered)
         }
     }
 }
 
-fn named(file: Option<&Path>) -> String {
+fn rules_name(file: Option<&Path>) -> String {
     file.map_or_else(
         || "the rules in force".to_owned(),
         |file| {

@@ -1,32 +1,32 @@
-//! Asks for more time before a job is ended.
+//! `guard snooze`: postpones the end of a job.
 
 use super::connect;
 use crate::args::Snooze;
-use crate::connect::{Doing, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::look::Look;
+use crate::connect::{Mode, RequestTimeout};
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_proto::units::Timestamp;
 use std::time::SystemTime;
 
-/// Asks for it, or for what that would come to.
-pub(super) fn run(
-    wanted: &Snooze,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
+/// Requests the snooze, or shows its effect.
+pub(super) fn run(wanted: &Snooze, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
     let doing = if wanted.dry_run {
-        Doing::Saying
+        Mode::DryRun
     } else {
-        Doing::Doing
+        Mode::Apply
     };
-    let patience = Patience::lasting(settings.timeout);
+    let patience = RequestTimeout::starting_now(settings.timeout);
     let snoozed = daemon.snooze(wanted.pid, doing, patience)?;
-    let look = Look::of_stdout(settings);
+    let look = OutputStyle::for_stdout(settings);
     let now: Timestamp = SystemTime::now().into();
-    print_lines(&guard::snoozed(&snoozed, doing, now, &look), &look)?;
+    print_lines(&guard::snooze_lines(&snoozed, doing, now, &look), &look)?;
     Ok(Exit::Done)
 }

@@ -1,44 +1,48 @@
-//! `guard violations`: who breaks rules now, and what was decided.
+//! `guard violations`: open violations and recorded decisions.
 
 use super::{connect, now};
 use crate::args::Violations;
-use crate::command::audit::{Left, Next, next, span};
-use crate::command::list::person::may_be;
-use crate::connect::{Daemon, Patience};
-use crate::exit::{Exit, Failure};
-use crate::output::history::{Rest, Span};
-use crate::output::look::Look;
+use crate::command::audit::{NextPage, RemainingLimit, decide_next_page, time_span};
+use crate::command::list::user_lookup::user_may_exist;
+use crate::connect::{Daemon, RequestTimeout};
+use crate::exit::{Error, Exit};
+use crate::output::history::{Remaining, TimeSpan};
 use crate::output::message::Messages;
+use crate::output::style::OutputStyle;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
-use gpukill_proto::document::ViolationsDocument;
 use gpukill_proto::guard::{ViolationPage, ViolationQuery};
-use gpukill_proto::text::visible;
+use gpukill_proto::json::ViolationsDocument;
+use gpukill_proto::text::sanitize;
 
-/// Without `--hours` and `--since`: a week.
+/// Default without `--hours` and `--since`: a week.
 const DEFAULT_HOURS: u32 = 168;
 
-/// Asks page by page and prints.
+/// Requests violations page by page and prints them.
 pub(super) fn run(
     wanted: &Violations,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let span = span(&wanted.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
-    let (all, rest) = pages(&daemon, wanted, span, settings)?;
-    if rest == Rest::More {
+) -> Result<Exit, Error> {
+    let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let (all, rest) = request_pages(&daemon, wanted, span, settings)?;
+    if rest == Remaining::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
-    let stranger = stranger(wanted.user.as_deref(), &all);
+    let stranger = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
-        // Only the settings can ask for forms that this command does not have.
+        // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
-            let look = Look::of_stdout(settings);
-            // A dry run, a guard that has stopped and one that ends jobs look alike in what
-            // goes on.
-            let status = daemon.status(Patience::lasting(settings.timeout))?;
+            let look = OutputStyle::for_stdout(settings);
+            // The open violations look alike for a dry run, for a stopped guard and for a guard
+            // that ends jobs.
+            let status = daemon.status(RequestTimeout::starting_now(settings.timeout))?;
             print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
@@ -46,26 +50,26 @@ pub(super) fn run(
     stranger.map_or(Ok(Exit::Done), Err)
 }
 
-/// That nobody is called as was typed. Whoever is there and breaks no rule is an answer.
-fn stranger(user: Option<&str>, all: &ViolationPage) -> Option<Failure> {
+/// An error when no user has the typed name. A known user without violations is a valid answer.
+fn unknown_user(user: Option<&str>, all: &ViolationPage) -> Option<Error> {
     let user = user?;
     let is_empty = all.open.is_empty() && all.would_have_ended.is_empty() && all.records.is_empty();
-    (is_empty && !may_be(user)).then(|| {
-        let user = visible(user.as_bytes(), 80);
-        Failure::NoMatch(format!(
+    (is_empty && !user_may_exist(user)).then(|| {
+        let user = sanitize(user.as_bytes(), 80);
+        Error::NoMatch(format!(
             "no violation is of {user}: no user is called {user}"
         ))
     })
 }
 
-/// Everything that is wanted, and whether there is more.
-fn pages(
+/// All requested records, and whether there are more.
+fn request_pages(
     daemon: &Daemon,
     wanted: &Violations,
-    span: Span,
+    span: TimeSpan,
     settings: &Settings,
-) -> Result<(ViolationPage, Rest), Failure> {
-    let mut left = Left::of(wanted.limit);
+) -> Result<(ViolationPage, Remaining), Error> {
+    let mut left = RemainingLimit::from_limit(wanted.limit);
     let mut before = None;
     let mut whole: Option<ViolationPage> = None;
     loop {
@@ -74,12 +78,12 @@ fn pages(
             until: span.until,
             user: wanted.user.clone(),
             before,
-            limit: left.of_a_page(),
+            limit: left.page_limit(),
         };
-        let page = daemon.violations(&query, Patience::lasting(settings.timeout))?;
-        left.take(page.records.len());
+        let page = daemon.violations(&query, RequestTimeout::starting_now(settings.timeout))?;
+        left.subtract(page.records.len());
         let next_page = page.next;
-        // What goes on comes with the first.
+        // The open violations come with the first page.
         let whole = match &mut whole {
             Some(whole) => {
                 whole.records.extend(page.records);
@@ -87,9 +91,9 @@ fn pages(
             }
             None => whole.insert(page),
         };
-        match next(next_page, before, left)? {
-            Next::Page(next) => before = Some(next),
-            Next::Over(rest) => return Ok((std::mem::take(whole), rest)),
+        match decide_next_page(next_page, before, left)? {
+            NextPage::Page(next) => before = Some(next),
+            NextPage::Done(rest) => return Ok((std::mem::take(whole), rest)),
         }
     }
 }

@@ -1,78 +1,77 @@
-//! What a kill is to those who follow one: its questions, its words, and the line
-//! that tells a person who is waited for.
+//! Follows a kill: its requests, its words, and the progress line for a person.
 
-use super::super::follow::{Operation, Words};
-use crate::connect::{Daemon, Meanwhile, Patience, is_over};
-use crate::exit::Failure;
-use crate::output::kill::under_way;
-use crate::output::passing::Passing;
+use super::super::follow::{Operation, OperationWords};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, is_over};
+use crate::exit::Error;
+use crate::output::kill::progress_line;
+use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::kill::{KillPlan, KillReportPage, OperationId, PlanId, Stage};
 
-/// A kill that is followed.
-pub(super) struct Followed<'a> {
+/// A kill that is being followed.
+pub(super) struct FollowedKill<'a> {
     plan: &'a KillPlan,
-    line: Option<Passing>,
+    line: Option<Spinner>,
 }
 
-impl<'a> Followed<'a> {
+impl<'a> FollowedKill<'a> {
     pub(super) fn new(plan: &'a KillPlan, settings: &Settings) -> Self {
         Self {
             plan,
-            line: Passing::on_stderr(settings),
+            line: Spinner::on_stderr(settings),
         }
     }
 }
 
-impl Operation for Followed<'_> {
+impl Operation for FollowedKill<'_> {
     type Report = KillReportPage;
 
-    const WORDS: Words = Words {
+    const WORDS: OperationWords = OperationWords {
         noun: "kill",
         done: "ended",
-        whom: "them",
-        see: "see who is left: gpukillctl list --details",
+        objects: "them",
+        hint: "see who is left: gpukillctl list --details",
     };
 
-    fn begin(
+    fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<OperationId, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<OperationId, Error> {
         daemon.kill(plan, patience, meanwhile)
     }
 
-    fn ask(
+    fn poll_report(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<KillReportPage, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<KillReportPage, Error> {
         daemon.follow_kill(operation, after, patience, meanwhile)
     }
 
-    fn stands(report: &KillReportPage) -> (Stage, u64) {
+    fn progress(report: &KillReportPage) -> (Stage, u64) {
         (report.report.stage, report.report.version)
     }
 
-    fn tell(&mut self, report: &KillReportPage) -> Result<(), Failure> {
+    fn print_progress(&mut self, report: &KillReportPage) -> Result<(), Error> {
         if let Some(line) = &mut self.line
             && !is_over(report.report.stage)
         {
-            line.say(under_way(self.plan, report, line.symbols()));
+            line.set_text(progress_line(self.plan, report, line.symbols()));
         }
         Ok(())
     }
 
-    fn wait(&mut self) {
+    fn on_long_wait(&mut self) {
         if let Some(line) = &mut self.line {
             line.draw();
         }
     }
 
-    fn make_way(&mut self) {
+    fn clear_progress(&mut self) {
         if let Some(line) = &mut self.line {
             line.remove();
         }

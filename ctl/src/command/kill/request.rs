@@ -1,29 +1,29 @@
-//! What was typed, as what the daemon is asked. What makes no sense, whoever the
-//! processes are, is refused here.
+//! Converts the arguments of `kill` into a request. Refuses here what makes no sense for any
+//! processes.
 
 use crate::args::{Kill, SignalChoice, VendorChoice};
-use crate::exit::{Exit, Failure};
-use gpukill_policy::select::pattern;
-use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MOST_PIDS};
+use crate::exit::{Error, Exit};
+use gpukill_policy::select::compile_pattern;
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MAX_PIDS};
 use std::collections::BTreeSet;
 
-/// The request that these arguments make.
-pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Failure> {
+/// The request for these arguments.
+pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Error> {
     let request = KillRequest {
         selector: selector(wanted),
         scope: KillScope::from(wanted.scope),
         signal: wanted.signal.map(KillSignal::from),
         force: wanted.force,
-        patience_ms: wanted.timeout_secs.saturating_mul(1000),
+        signal_timeout_ms: wanted.timeout_secs.saturating_mul(1000),
         any_process: wanted.any_process,
         override_protected: wanted.override_protected,
         dry_run: wanted.dry_run,
     };
-    check(wanted, &request.selector).map(|()| request)
+    check_selector(wanted, &request.selector).map(|()| request)
 }
 
 fn selector(wanted: &Kill) -> KillSelector {
-    // One that is typed twice is meant once.
+    // A PID that is typed twice counts once.
     let mut pids = wanted.pids.clone();
     pids.sort_unstable();
     pids.dedup();
@@ -41,41 +41,42 @@ fn selector(wanted: &Kill) -> KillSelector {
     }
 }
 
-fn check(wanted: &Kill, selector: &KillSelector) -> Result<(), Failure> {
-    // These two only narrow what another names: alone they would mean everybody.
+fn check_selector(wanted: &Kill, selector: &KillSelector) -> Result<(), Error> {
+    // `--vendor` and `--min-memory` only narrow other conditions. Alone they would select every
+    // user's processes.
     let named = KillSelector {
         min_memory: None,
         vendors: BTreeSet::new(),
         ..selector.clone()
     };
     if named.is_empty() {
-        return Err(Failure::NotDone {
-            what: "nobody is named: type PIDs, or one of --filter, --command, --gpu, --user, \
-                   --container, --image and --job"
+        return Err(Error::NotDone {
+            what: "no process is selected: type PIDs, or one of --filter, --command, --gpu, \
+                   --user, --container, --image and --job"
                 .into(),
             hint: Some("see who uses the GPUs: gpukillctl list --details".into()),
             exit: Exit::BadUsage,
         });
     }
     let pids = selector.pids.len();
-    if pids > MOST_PIDS {
-        let what = format!("{pids} processes are too many at once: at most {MOST_PIDS}");
-        return Err(Failure::Usage(what));
+    if pids > MAX_PIDS {
+        let what = format!("{pids} processes are too many at once: at most {MAX_PIDS}");
+        return Err(Error::Usage(what));
     }
     if wanted.signal == Some(SignalChoice::Kill) && !wanted.force {
-        let what = "--signal KILL needs --force: nobody can clean up after it";
-        return Err(Failure::Usage(what.into()));
+        let what = "--signal KILL needs --force: the process cannot clean up";
+        return Err(Error::Usage(what.into()));
     }
     if wanted.any_process && !(selector.is_pids_only() && pids == 1) {
         let what = "--any-process takes one PID, and no other condition";
-        return Err(Failure::Usage(what.into()));
+        return Err(Error::Usage(what.into()));
     }
     if wanted.override_protected && !selector.is_pids_only() {
         let what = "--override-protected takes PIDs, and no other condition";
-        return Err(Failure::Usage(what.into()));
+        return Err(Error::Usage(what.into()));
     }
     for expression in [&wanted.filter, &wanted.command].into_iter().flatten() {
-        pattern(expression).map_err(Failure::Usage)?;
+        compile_pattern(expression).map_err(Error::Usage)?;
     }
     Ok(())
 }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command, Deferred};
     use clap::Parser as _;
-    use gpukill_proto::snapshot::Vendor;
+    use gpukill_proto::model::Vendor;
     use gpukill_proto::units::Bytes;
 
     fn asked(line: &str) -> Result<KillRequest, String> {
@@ -93,7 +94,7 @@ mod tests {
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("it is right");
         match cli.command {
             Command::Kill(Deferred(kill)) => request(&kill).map_err(|failure| {
-                assert_eq!(failure.exit(), Exit::BadUsage);
+                assert_eq!(failure.exit_code(), Exit::BadUsage);
                 failure.to_string()
             }),
             other => panic!("{other:?}"),
@@ -121,7 +122,7 @@ mod tests {
             scope: KillScope::Job,
             signal: Some(KillSignal::Interrupt),
             force: true,
-            patience_ms: 30_000,
+            signal_timeout_ms: 30_000,
             any_process: false,
             override_protected: false,
             dry_run: true,
@@ -132,7 +133,7 @@ mod tests {
                 pids: vec![7],
                 ..KillSelector::default()
             },
-            patience_ms: 5_000,
+            signal_timeout_ms: 5_000,
             ..KillRequest::default()
         };
         assert_eq!(asked("7"), Ok(plain.clone()));
@@ -149,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_before_anybody_is_asked() {
-        let nobody = "nobody is named: type PIDs, or one of --filter, --command, --gpu, --user, \
-                      --container, --image and --job";
+    fn nonsense_is_refused_before_asking() {
+        let nobody = "no process is selected: type PIDs, or one of --filter, --command, --gpu, \
+                      --user, --container, --image and --job";
         let one_pid = "--any-process takes one PID, and no other condition";
         for (line, expected) in [
             ("", nobody),
@@ -161,7 +162,7 @@ mod tests {
             ("--vendor all", nobody),
             (
                 "7 --signal KILL",
-                "--signal KILL needs --force: nobody can clean up after it",
+                "--signal KILL needs --force: the process cannot clean up",
             ),
             ("7 8 --any-process", one_pid),
             ("7 --user bob --any-process", one_pid),

@@ -1,35 +1,35 @@
-//! `list --watch`: a frame whenever there is something new, until a signal.
+//! `list --watch`: draws a frame for each new snapshot until a signal ends it.
 
 mod feed;
 
-mod sheet;
+mod frame_output;
 
 mod signals;
 
-use super::Wanted;
-use crate::connect::choose;
-use crate::exit::{Exit, Failure};
+use super::ListRequest;
+use crate::connect::choose_socket;
+use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::settings::Settings;
-use feed::Feed;
-use sheet::Sheet;
-use signals::Answering;
+use feed::SnapshotFeed;
+use frame_output::FrameOutput;
+use signals::WatchHooks;
 
-/// Draws until a signal ends it.
+/// Draws frames until a signal ends the watch.
 pub(super) fn run(
-    wanted: &Wanted,
+    wanted: &ListRequest,
     settings: &Settings,
     messages: Messages,
-) -> Result<Exit, Failure> {
-    let sheet = Sheet::of_stdout(wanted, settings, messages);
-    let mut answering = Answering::on(sheet).map_err(Failure::System)?;
-    let socket = choose(settings.socket.as_deref())?;
-    let mut feed = Feed::new(socket, settings, messages);
+) -> Result<Exit, Error> {
+    let sheet = FrameOutput::for_stdout(wanted, settings, messages);
+    let mut answering = WatchHooks::new(sheet).map_err(Error::System)?;
+    let socket = choose_socket(settings.socket.as_deref())?;
+    let mut feed = SnapshotFeed::new(socket, settings, messages);
     loop {
-        let news = feed.next(&mut answering)?;
-        answering.sheet.take(news)?;
+        let news = feed.next_update(&mut answering)?;
+        answering.sheet.show_update(news)?;
         if answering.sheet.is_screen() {
-            answering.hear_suspend().map_err(Failure::System)?;
+            answering.handle_suspend().map_err(Error::System)?;
         }
     }
 }

@@ -1,78 +1,82 @@
-//! What a reset is to those who follow one: its questions, its words, and that
-//! each GPU is told of when it is done.
+//! Follows a reset: its requests, its words, and the report on each finished GPU.
 
-use super::super::follow::{Operation, Words};
-use crate::connect::{Daemon, Meanwhile, Patience};
-use crate::exit::Failure;
-use crate::output::look::Look;
+use super::super::follow::{Operation, OperationWords};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks};
+use crate::exit::Error;
 use crate::output::print_lines;
-use crate::output::reset::done;
+use crate::output::reset::outcome_lines;
+use crate::output::style::OutputStyle;
 use crate::settings::{Format, Settings};
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::reset::ResetReport;
 
-/// A reset that is followed.
-pub(super) struct Followed<'a> {
-    /// So many GPUs were told of.
-    told: usize,
+/// A reset that is being followed.
+pub(super) struct FollowedReset<'a> {
+    /// The number of GPUs already reported.
+    reported: usize,
     settings: &'a Settings,
 }
 
-impl<'a> Followed<'a> {
+impl<'a> FollowedReset<'a> {
     pub(super) fn new(settings: &'a Settings) -> Self {
-        Self { told: 0, settings }
+        Self {
+            reported: 0,
+            settings,
+        }
     }
 }
 
-impl Operation for Followed<'_> {
+impl Operation for FollowedReset<'_> {
     type Report = ResetReport;
 
-    const WORDS: Words = Words {
+    const WORDS: OperationWords = OperationWords {
         noun: "reset",
         done: "reset",
-        whom: "the GPUs",
-        see: "see how they stand: gpukillctl list",
+        objects: "the GPUs",
+        hint: "see their state: gpukillctl list",
     };
 
-    fn begin(
+    fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<OperationId, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<OperationId, Error> {
         daemon.reset(plan, patience, meanwhile)
     }
 
-    fn ask(
+    fn poll_report(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<ResetReport, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<ResetReport, Error> {
         daemon.follow_reset(operation, after, patience, meanwhile)
     }
 
-    fn stands(report: &ResetReport) -> (Stage, u64) {
+    fn progress(report: &ResetReport) -> (Stage, u64) {
         (report.stage, report.version)
     }
 
-    /// Tells of those that are new, to people.
-    fn tell(&mut self, report: &ResetReport) -> Result<(), Failure> {
-        let new = report.outcomes.iter().skip(self.told);
-        self.told = report.outcomes.len();
+    /// Prints the newly finished GPUs, unless the output is for programs.
+    fn print_progress(&mut self, report: &ResetReport) -> Result<(), Error> {
+        let new = report.outcomes.iter().skip(self.reported);
+        self.reported = report.outcomes.len();
         match self.settings.output_format {
             Format::Json => Ok(()),
             Format::Table | Format::Ndjson | Format::Csv => {
-                let look = Look::of_stdout(self.settings);
-                let lines: Vec<_> = new.flat_map(|outcome| done(outcome, &look)).collect();
+                let look = OutputStyle::for_stdout(self.settings);
+                let lines: Vec<_> = new
+                    .flat_map(|outcome| outcome_lines(outcome, &look))
+                    .collect();
                 print_lines(&lines, &look)
             }
         }
     }
 
-    /// What was told stays, and stands on stdout.
-    fn wait(&mut self) {}
+    /// Printed lines stay on stdout, so there is no progress line.
+    fn on_long_wait(&mut self) {}
 
-    fn make_way(&mut self) {}
+    fn clear_progress(&mut self) {}
 }

@@ -1,79 +1,82 @@
-//! `status --report`: what a report of a bug needs, put together from the daemon's
-//! answers, or from what the client sees alone where there are none.
+//! `status --report`: builds a bug report from the daemon's answers. Without an answer the report
+//! has only the facts that the client knows.
 
 use crate::command::{connect, now};
-use crate::connect::{Daemon, Patience, choose};
-use crate::exit::{Exit, Failure};
-use crate::here;
-use crate::output::look::Look;
+use crate::connect::{Daemon, RequestTimeout, choose_socket};
+use crate::exit::{Error, Exit};
+use crate::host_facts;
 use crate::output::message::Messages;
 use crate::output::report::lines;
+use crate::output::style::OutputStyle;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::ActionQuery;
-use gpukill_proto::document::report::{
+use gpukill_proto::json::report::{
     ClientPart, DaemonPart, DevicePart, FailurePart, LEAVES_OUT, Printed, RecentPart,
     ReportDocument, rights,
 };
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::status::Status;
+use gpukill_proto::status::DaemonStatus;
 use gpukill_proto::transport::ConnectError;
 
-/// So many faults of the past are told at most.
-const MOST_RECENT: u32 = 50;
+/// Maximum number of recent faults. More would make a report hard to read.
+const MAX_RECENT_FAULTS: u32 = 50;
 
-/// How far back they lie, in seconds.
-const RECENTLY: i64 = 86_400;
+/// The age of recent faults, in seconds: one day.
+const RECENT_FAULTS_SECONDS: i64 = 86_400;
 
-/// Asks what there is to ask, and prints it. Where the daemon does not answer, that is
-/// told, and is how it ends.
-pub(super) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let mut report = by_the_client(settings);
-    let asked = answered(settings, messages, &mut report);
-    show(settings, &report)?;
-    asked.map(|()| Exit::Done)
+/// Prints a report. If the daemon does not answer, the report states why, and the client ends with
+/// that error.
+pub(super) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let mut report = client_report(settings);
+    let result = add_answers_or_failure(settings, messages, &mut report);
+    print_report(settings, &report)?;
+    result.map(|()| Exit::Done)
 }
 
-/// The same without the settings of the file and the environment, which have mistakes.
-pub(in crate::command) fn despite(without: &Settings, mistakes: &Failure) -> Result<(), Failure> {
-    let mut report = by_the_client(without);
-    // A file that cannot be read is one.
+/// Prints a report without the settings of the file and the environment, which have mistakes.
+pub(in crate::command) fn run_without_settings(
+    without: &Settings,
+    mistakes: &Error,
+) -> Result<(), Error> {
+    let mut report = client_report(without);
+    // A file that cannot be read counts as one mistake.
     report.client.settings_mistakes = 1;
-    if let Failure::Settings { mistakes, .. } = mistakes {
+    if let Error::Settings { mistakes, .. } = mistakes {
         report.client.settings_mistakes = mistakes.len() as u64;
     }
-    // It says itself why there is no answer; how all ends, the mistakes say.
-    let _ = answered(without, Messages::default(), &mut report);
-    show(without, &report)
+    // The report itself states why the daemon does not answer. The mistakes decide on the exit code.
+    let _ = add_answers_or_failure(without, Messages::default(), &mut report);
+    print_report(without, &report)
 }
 
-/// Adds what the daemon tells, or why it tells nothing.
-fn answered(
+/// Adds the daemon's answers, or the reason why it does not answer.
+fn add_answers_or_failure(
     settings: &Settings,
     messages: Messages,
     report: &mut ReportDocument,
-) -> Result<(), Failure> {
-    let asked = ask(settings, messages, report);
-    if let Err(failure) = &asked {
-        report.failure = Some(part(failure));
+) -> Result<(), Error> {
+    let result = add_answers(settings, messages, report);
+    if let Err(failure) = &result {
+        report.failure = Some(failure_part(failure));
     }
-    asked
+    result
 }
 
-fn show(settings: &Settings, report: &ReportDocument) -> Result<(), Failure> {
+fn print_report(settings: &Settings, report: &ReportDocument) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(report)?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = Look::of_stdout(settings);
+            let look = OutputStyle::for_stdout(settings);
             print_lines(&lines(report, &look), &look)
         }
     }
 }
 
-/// All that is known without the daemon.
-fn by_the_client(settings: &Settings) -> ReportDocument {
-    let socket = choose(settings.socket.as_deref()).ok();
+/// A report with the facts that the client knows without the daemon.
+fn client_report(settings: &Settings) -> ReportDocument {
+    let socket = choose_socket(settings.socket.as_deref()).ok();
     ReportDocument {
         schema: ReportDocument::SCHEMA,
         ts: Printed(now()),
@@ -81,14 +84,14 @@ fn by_the_client(settings: &Settings) -> ReportDocument {
         client: ClientPart {
             version: env!("CARGO_PKG_VERSION"),
             protocol: Printed(PROTOCOL_VERSION),
-            settings: settings.changed(),
+            settings: settings.non_defaults(),
             settings_mistakes: 0,
             rights: Vec::new(),
             log_in_again: false,
         },
-        host: here::host(),
-        socket: here::socket(settings.socket.as_deref(), socket.as_deref()),
-        unit: here::unit(),
+        host: host_facts::host(),
+        socket: host_facts::socket(settings.socket.as_deref(), socket.as_deref()),
+        unit: host_facts::unit(),
         failure: None,
         daemon: None,
         devices: None,
@@ -97,106 +100,103 @@ fn by_the_client(settings: &Settings) -> ReportDocument {
     }
 }
 
-/// Adds what the daemon tells. What of it cannot be had, but for its status, is left
-/// out.
-fn ask(
+/// Adds the daemon's answers. Only the status is required; other answers that fail are left out.
+fn add_answers(
     settings: &Settings,
     messages: Messages,
     report: &mut ReportDocument,
-) -> Result<(), Failure> {
-    let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let status = daemon.status(patience)?;
+) -> Result<(), Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let status = daemon.status(timeout)?;
     report.client.rights = rights(&status.caller.rights);
     report.client.log_in_again = status.caller.log_in_again_for.is_some();
     report.daemon = Some(DaemonPart::from(&status));
-    match daemon.snapshot(None, patience) {
-        Ok(sight) => {
-            let devices = sight.snapshot.devices.iter().map(DevicePart::from);
+    match daemon.snapshot(None, timeout) {
+        Ok(seen) => {
+            let devices = seen.snapshot.devices.iter().map(DevicePart::from);
             report.devices = Some(devices.collect());
-            report.processes = Some(sight.snapshot.processes.len() as u64);
+            report.processes = Some(seen.snapshot.processes.len() as u64);
         }
         Err(failure) => messages.debug(|| format!("no list: {failure}")),
     }
-    match recent(&daemon, &status, patience) {
+    match recent_faults(&daemon, &status, timeout) {
         Ok(faults) => report.recent_faults = Some(faults),
         Err(failure) => messages.debug(|| format!("no record of faults: {failure}")),
     }
     Ok(())
 }
 
-/// The faults that the record has of the last day.
-fn recent(
+/// Recorded faults of the last day.
+fn recent_faults(
     daemon: &Daemon,
-    status: &Status,
-    patience: Patience,
-) -> Result<Vec<RecentPart>, Failure> {
+    status: &DaemonStatus,
+    timeout: RequestTimeout,
+) -> Result<Vec<RecentPart>, Error> {
     let query = ActionQuery {
-        since: status.now.plus_seconds(-RECENTLY),
+        since: status.now.plus_seconds(-RECENT_FAULTS_SECONDS),
         until: status.now.plus_seconds(1),
         user: None,
         kind: Some("fault,fault_over".into()),
         gpu: None,
         before: None,
-        limit: MOST_RECENT,
+        limit: MAX_RECENT_FAULTS,
     };
-    let page = daemon.audit_actions(&query, patience)?;
+    let page = daemon.audit_actions(&query, timeout)?;
     Ok(page.records.iter().map(RecentPart::from).collect())
 }
 
-/// Why there is no answer, in words that name nobody.
-fn part(failure: &Failure) -> FailurePart {
+/// Why the daemon does not answer, in a text without names.
+fn failure_part(failure: &Error) -> FailurePart {
     let (mut error, mut protocol) = (None, None);
     let what = match failure {
-        Failure::NoDaemon(_) | Failure::Connect(_, ConnectError::NoDaemon) => "nothing listens",
-        Failure::Connect(_, ConnectError::NotPermitted) => "the socket may not be opened",
-        Failure::Connect(_, ConnectError::Busy) | Failure::Refused(Refusal::Busy) => "it is busy",
-        Failure::Connect(_, ConnectError::Version(version)) | Failure::OlderDaemon(version) => {
+        Error::NoDaemon(_) | Error::Connect(_, ConnectError::NoDaemon) => "nothing listens",
+        Error::Connect(_, ConnectError::NotPermitted) => "the socket may not be opened",
+        Error::Connect(_, ConnectError::Busy) | Error::Refused(Refusal::Busy) => "it is busy",
+        Error::Connect(_, ConnectError::Version(version)) | Error::OlderDaemon(version) => {
             protocol = Some(Printed(*version));
             "it speaks another protocol"
         }
-        Failure::Connect(_, ConnectError::TurnedAway(_)) => "it turns this client away",
-        Failure::Connect(_, ConnectError::NotGpukilld) => "what answers is no gpukilld",
-        Failure::Connect(_, ConnectError::Io(why)) => {
+        Error::Connect(_, ConnectError::Refused(_)) => "it turns this client away",
+        Error::Connect(_, ConnectError::NotGpukilld) => "the program at the socket is not gpukilld",
+        Error::Connect(_, ConnectError::Io(why)) => {
             error = Some(Printed(why.kind()));
             "the connection fails"
         }
-        Failure::UnsafeSocket(..) => {
+        Error::UnsafeSocket(..) => {
             "nothing listens, and others could have put a socket where one's own would be"
         }
-        Failure::TimedOut { .. } => "it did not answer in time",
-        Failure::Broken(_) => "the connection broke",
-        Failure::Refused(_) => "it refused to answer",
-        Failure::Usage(_)
-        | Failure::Settings { .. }
-        | Failure::SettingsFile(..)
-        | Failure::NothingPolled
-        | Failure::NoSuchDevice(_)
-        | Failure::NoSuchProcess(_)
-        | Failure::NoMatch(_)
-        | Failure::Vendor(_)
-        | Failure::NotDone { .. }
-        | Failure::System(_)
-        | Failure::Output(_)
-        | Failure::ReaderGone => "the client failed",
+        Error::TimedOut { .. } => "it did not answer in time",
+        Error::ConnectionLost(_) => "the connection broke",
+        Error::Refused(_) => "it refused to answer",
+        Error::Usage(_)
+        | Error::Settings { .. }
+        | Error::SettingsFile(..)
+        | Error::NothingPolled
+        | Error::NoSuchDevice(_)
+        | Error::NoSuchProcess(_)
+        | Error::NoMatch(_)
+        | Error::Vendor(_)
+        | Error::NotDone { .. }
+        | Error::System(_)
+        | Error::Output(_)
+        | Error::ReaderGone => "the client failed",
     };
     FailurePart {
         what,
         error,
         protocol,
-        see: see(failure),
-        exit: failure.exit() as u8,
+        see: hint_command(failure),
+        exit: failure.exit_code() as u8,
     }
 }
 
-/// What tells why nothing listens: the service may have failed, as for mistakes in its
-/// settings.
-fn see(failure: &Failure) -> Option<&'static str> {
-    let is_nobody_there = matches!(
+/// A command that shows why nothing listens: the service may have failed, for example because of
+/// mistakes in its settings.
+fn hint_command(failure: &Error) -> Option<&'static str> {
+    let nothing_listens = matches!(
         failure,
-        Failure::NoDaemon(_)
-            | Failure::Connect(_, ConnectError::NoDaemon)
-            | Failure::UnsafeSocket(..)
+        Error::NoDaemon(_) | Error::Connect(_, ConnectError::NoDaemon) | Error::UnsafeSocket(..)
     );
-    is_nobody_there.then_some("systemctl status gpukilld")
+    nothing_listens.then_some("systemctl status gpukilld")
 }

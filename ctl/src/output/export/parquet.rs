@@ -1,67 +1,67 @@
-//! Parquet, by the program that writes it.
+//! Writes Parquet through the program gpukill-convert.
 
-use crate::convert::Form;
-use crate::converter::{NAME, start};
-use crate::exit::Failure;
+use crate::convert::Conversion;
+use crate::convert_program::{PROGRAM_NAME, start_converter};
+use crate::exit::Error;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::transport::codec::encode;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
 
-/// The program at work: it reads records on its standard input, and writes the file to its
+/// The running program: it reads records on its standard input and writes the file to its
 /// standard output.
-pub(super) struct Writer {
+pub(super) struct ParquetWriter {
     program: Child,
     records: BufWriter<ChildStdin>,
 }
 
-impl Writer {
-    /// Begins a file.
+impl ParquetWriter {
+    /// Starts a file.
     ///
     /// # Errors
-    /// The program is not there, or cannot be started.
-    pub(super) fn begin(file: File) -> Result<Self, Failure> {
-        let mut program = start(Form::Parquet, file, Stdio::inherit())?;
+    /// The program is not installed or cannot be started.
+    pub(super) fn start(file: File) -> Result<Self, Error> {
+        let mut program = start_converter(Conversion::Parquet, file, Stdio::inherit())?;
         let records = program.stdin.take();
-        let records = records.ok_or_else(|| Failure::System(io::ErrorKind::BrokenPipe.into()))?;
+        let records = records.ok_or_else(|| Error::System(io::ErrorKind::BrokenPipe.into()))?;
         Ok(Self {
             program,
             records: BufWriter::new(records),
         })
     }
 
-    /// Takes a record: its length in four bytes, the highest first, and it as it travels.
+    /// Adds a record: its length in four bytes, big-endian, then its wire encoding.
     ///
     /// # Errors
-    /// The program is gone; it has said why.
-    pub(super) fn add(&mut self, record: &AuditRecord) -> Result<(), Failure> {
-        let record = encode(record).map_err(|error| Failure::Output(io::Error::other(error)))?;
+    /// The program is gone; it has printed the reason.
+    pub(super) fn add(&mut self, record: &AuditRecord) -> Result<(), Error> {
+        let record = encode(record).map_err(|error| Error::Output(io::Error::other(error)))?;
         let length = u32::try_from(record.len());
-        let length = length.map_err(|error| Failure::Output(io::Error::other(error)))?;
+        let length = length.map_err(|error| Error::Output(io::Error::other(error)))?;
         let taken = self.records.write_all(&length.to_be_bytes());
         taken
             .and_then(|()| self.records.write_all(&record))
-            .map_err(Failure::Output)
+            .map_err(Error::Output)
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
-    /// It is not whole.
-    pub(super) fn finish(self) -> Result<(), Failure> {
+    /// The file is not complete.
+    pub(super) fn finish(self) -> Result<(), Error> {
         let Self {
             mut program,
             records,
         } = self;
         let flushed = records.into_inner().map_err(io::IntoInnerError::into_error);
-        // What it waits for ends here.
-        drop(flushed.map_err(Failure::Output)?);
-        let status = program.wait().map_err(Failure::System)?;
+        // Dropping the pipe ends the program's input.
+        drop(flushed.map_err(Error::Output)?);
+        let status = program.wait().map_err(Error::System)?;
         match status.success() {
             true => Ok(()),
-            false => Err(Failure::Output(io::Error::other(format!(
-                "{NAME} ended with {status}"
+            false => Err(Error::Output(io::Error::other(format!(
+                "{PROGRAM_NAME} ended with {status}"
             )))),
         }
     }

@@ -1,9 +1,9 @@
-//! What is exported is read back, in each form.
+//! Exported records are read back, in each format.
 
-use super::super::sample::records as past;
-use super::partial::IfThere;
+use super::super::fixtures::records as past;
+use super::atomic_file::IfExists;
 use super::*;
-use crate::convert::Columns;
+use crate::convert::ParquetColumns;
 use ::parquet::basic::{LogicalType, TimeUnit};
 use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::record::Field;
@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::fs::File;
 
 fn exported_as(format: ExportFormat, file: &Path) {
-    let partial = Partial::create(file, IfThere::Refuse, 0o600).expect("it can be written");
-    let mut records = Exported::begin(format, Target::File(partial)).expect("it begins");
-    // Two pages, and one that is empty.
+    let partial = AtomicFile::create(file, IfExists::Refuse, 0o600).expect("it can be written");
+    let mut records = RecordExport::start(format, ExportTarget::File(partial)).expect("it begins");
+    // Two pages and an empty one.
     for page in past().chunks(2).chain([&[][..]]) {
         records.add(page).expect("it can be written");
     }
@@ -27,14 +27,14 @@ fn documents() -> Vec<Value> {
     values.collect()
 }
 
-/// As a column holds it.
+/// The value as a column holds it.
 fn cell(name: &str, at: Timestamp, value: &Value) -> Field {
     match value {
         Value::Null => Field::Null,
         Value::String(_) if name == "timestamp" => Field::TimestampMillis(at.0),
         Value::String(text) => Field::Str(text.clone()),
         Value::Object(reasons) if reasons.is_empty() => Field::Null,
-        Value::Object(_) => Field::Str(csv::text(value)),
+        Value::Object(_) => Field::Str(csv::value_text(value)),
         Value::Number(number) if name.ends_with("_w") || name.ends_with("_secs") => {
             Field::Double(number.as_f64().expect("a number"))
         }
@@ -44,11 +44,11 @@ fn cell(name: &str, at: Timestamp, value: &Value) -> Field {
 }
 
 #[test]
-fn columns_hold_what_a_row_holds_and_null_for_what_is_not_known() {
+fn columns_match_csv_with_null_for_unknown() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("records.parquet");
     let file = File::create(&path).expect("a file");
-    let mut columns = Columns::begin(file).expect("it begins");
+    let mut columns = ParquetColumns::create(file).expect("it begins");
     for record in past() {
         let document = AuditDocument::from(&record);
         columns
@@ -66,7 +66,7 @@ fn columns_hold_what_a_row_holds_and_null_for_what_is_not_known() {
         Some(&in_utc)
     );
     let rows = reader.into_iter();
-    let names = csv::columns_of_records();
+    let names = csv::record_columns();
     let mut count = 0;
     for ((row, record), document) in rows.zip(past()).zip(documents()) {
         let row = row.expect("a row");
@@ -83,7 +83,7 @@ fn columns_hold_what_a_row_holds_and_null_for_what_is_not_known() {
 }
 
 #[test]
-fn rows_and_lines_are_those_that_are_printed() {
+fn csv_and_jsonl_match_the_printed_output() {
     let directory = tempfile::tempdir().expect("a directory");
     let written = |format, name: &str| {
         let path = directory.path().join(name);

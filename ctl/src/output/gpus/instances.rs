@@ -1,17 +1,17 @@
-//! The rows below a device that is divided (MIG): its parts, and who uses them.
+//! The rows below a divided (MIG) device: its instances and their processes.
 
 use super::super::age::AgeColumn;
-use super::super::look::Symbols;
+use super::super::style::Symbols;
 use super::super::table::{Cell, Row};
 use super::super::value::{gpu, reading};
 use super::super::view::View;
-use super::{age, containers, holder, memory, memory_bar};
-use gpukill_proto::document::top_process;
-use gpukill_proto::snapshot::{Device, GpuProcess, Instance, InstanceId};
+use super::{age, containers, memory, memory_bar, process_text};
+use gpukill_proto::json::top_process;
+use gpukill_proto::model::{Device, GpuProcess, Instance, InstanceId};
 use gpukill_proto::units::Timestamp;
 
-/// The rows of its parts, where only some processes are shown of those that
-/// they use.
+/// The rows of the instances; when only some processes are shown, only those of the instances
+/// that they use.
 pub(super) fn rows(
     device: &Device,
     processes: &[&GpuProcess],
@@ -23,27 +23,27 @@ pub(super) fn rows(
     let mut rows = Vec::new();
     let mut before: Option<InstanceId> = None;
     for instance in &device.instances {
-        let here = on(processes, instance);
+        let here = processes_in(processes, instance);
         if view.only.is_some() && here.is_empty() {
             continue;
         }
         let shares = before.is_some_and(|before| before.gpu == instance.id.gpu);
         before = Some(instance.id);
-        let none = || Cell::plain(symbols.none());
+        let none = || Cell::plain(symbols.placeholder());
         let mut cells = vec![
             Cell::plain(gpu(device.index, Some(instance.id))),
             reading(&instance.profile, |profile| {
-                format!("MIG {}", super::shown(profile, symbols))
+                format!("MIG {}", super::escaped(profile, symbols))
             }),
         ];
-        // The memory belongs to the GPU instance, and is shown once.
+        // The memory belongs to the GPU instance and is shown once.
         cells.extend(if shares {
             [Cell::plain(""), Cell::plain("shared")]
         } else {
             let (used, total) = (&instance.memory_used, &instance.memory_total);
             [memory_bar(used, total, symbols), memory(used, total)]
         });
-        // What the driver tells of a device as a whole only.
+        // The driver reports these for a whole device only.
         cells.extend([none(), none(), none(), none()]);
         cells.push(match &view.only {
             Some(_) => Cell::plain(here.len().to_string()),
@@ -55,8 +55,8 @@ pub(super) fn rows(
         }
         cells.push(match top_process(here) {
             Some(process) => {
-                let (text, tone) = holder(process, taken_at, symbols);
-                Cell::toned(text, tone)
+                let (text, tone) = process_text(process, taken_at, symbols);
+                Cell::with_tone(text, tone)
             }
             None => none(),
         });
@@ -71,14 +71,14 @@ pub(super) fn ages(instance: &Instance) -> [Option<u32>; 2] {
 }
 
 /// The processes in an instance.
-fn on<'a>(processes: &[&'a GpuProcess], instance: &Instance) -> Vec<&'a GpuProcess> {
+fn processes_in<'a>(processes: &[&'a GpuProcess], instance: &Instance) -> Vec<&'a GpuProcess> {
     let here = processes.iter().copied();
     here.filter(|process| process.instance == Some(instance.id))
         .collect()
 }
 
-/// What a divided device says in place of the process that holds most, and the
-/// processes that none of its rows shows.
+/// What a divided device shows in place of its biggest process, and the processes that no row
+/// of its instances shows.
 pub(super) fn summary<'a>(
     device: &Device,
     processes: &[&'a GpuProcess],
@@ -97,7 +97,7 @@ pub(super) fn summary<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::snapshot;
+    use super::super::super::fixtures::snapshot;
     use super::*;
     use gpukill_proto::reading::Reading::{Stale, Value};
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_no_part_shows_is_shown_with_the_whole() {
+    fn process_outside_instances_stays_visible() {
         let snapshot = snapshot();
         let device = &snapshot.devices[8];
         let mut processes = snapshot.processes.clone();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn mig_without_instances_is_said_since_nothing_can_run_then() {
+    fn mig_without_instances_is_shown() {
         let mut device = snapshot().devices.remove(8);
         device.instances.clear();
         let on = Some("MIG is on, no instances".to_owned());

@@ -1,24 +1,24 @@
 //! The table of the records of `audit`, for people.
 
 use super::super::age::{AgeColumn, age};
-use super::super::line::{Line, Tone, shown};
-use super::super::look::{Look, Symbols};
+use super::super::owner_cells::owner_name;
+use super::super::style::{OutputStyle, Symbols};
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::super::value::{date_and_clock, reading, size};
-use super::super::whose::owner_name;
-use super::{Span, heading};
+use super::super::text::{Line, Tone, escaped};
+use super::super::value::{date_and_time, reading, size};
+use super::{TimeSpan, heading};
 use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::text::NO_PROCESS;
 
 /// The table of records, with its heading.
-pub(crate) fn lines(records: &[AuditRecord], span: Span, look: &Look) -> Vec<Line> {
+pub(crate) fn lines(records: &[AuditRecord], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
     let mut lines = vec![heading(records.len(), ["record", "records"], span, look)];
     if records.is_empty() {
         return lines;
     }
     lines.push(Line::default());
     let age_column = AgeColumn::for_ages(records.iter().flat_map(ages));
-    let length_column = LengthColumn::of(records);
+    let length_column = SpanColumn::for_records(records);
     let mut table = Table::new(columns(length_column, age_column));
     for record in records {
         table.push(row(record, length_column, age_column, look));
@@ -28,21 +28,21 @@ pub(crate) fn lines(records: &[AuditRecord], span: Span, look: &Look) -> Vec<Lin
     lines
 }
 
-/// Whether a table says of how much time each record tells: where one is older than
+/// Whether the table shows the time that each record covers: needed when a record is older than
 /// samples are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LengthColumn {
+enum SpanColumn {
     Needed,
     Needless,
 }
 
-/// The shortest time of which what samples are added up to tells.
-const A_MINUTE_MS: u64 = 60_000;
+/// The shortest time that a rollup covers.
+const MINUTE_MS: u64 = 60_000;
 
-impl LengthColumn {
-    fn of(records: &[AuditRecord]) -> Self {
-        // A minute of polls that began a little late is a minute still.
-        let is_long = |record: &AuditRecord| record.covers_ms > A_MINUTE_MS * 3 / 4;
+impl SpanColumn {
+    fn for_records(records: &[AuditRecord]) -> Self {
+        // A minute whose polls started a little late still counts as a minute.
+        let is_long = |record: &AuditRecord| record.covers_ms > MINUTE_MS * 3 / 4;
         if records.iter().any(is_long) {
             Self::Needed
         } else {
@@ -57,9 +57,9 @@ impl LengthColumn {
         }
     }
 
-    /// The kernel's names have at most 15 bytes; beside one more column they may be
-    /// cut to half of that.
-    const fn least_of_a_name(self) -> usize {
+    /// Minimum width of a process name. The kernel's names have at most 15 bytes; beside one
+    /// more column they may be cut to half of that.
+    const fn min_name_width(self) -> usize {
         match self {
             Self::Needed => 8,
             Self::Needless => 15,
@@ -68,24 +68,24 @@ impl LengthColumn {
 
     fn cell(self, covers_ms: u64, symbols: Symbols) -> Option<Cell> {
         match self {
-            Self::Needed => Some(Cell::plain(length(covers_ms, symbols))),
+            Self::Needed => Some(Cell::plain(length_text(covers_ms, symbols))),
             Self::Needless => None,
         }
     }
 }
 
 /// A length of time in whole units: `10 s`, `1 min`, `1 h`.
-fn length(milliseconds: u64, symbols: Symbols) -> String {
+fn length_text(milliseconds: u64, symbols: Symbols) -> String {
     let seconds = milliseconds.saturating_add(500) / 1000;
     match seconds {
-        0 => symbols.none().to_owned(),
+        0 => symbols.placeholder().to_owned(),
         1..45 => format!("{seconds} s"),
         45..2700 => format!("{} min", (seconds + 30) / 60),
         _ => format!("{} h", seconds.saturating_add(1800) / 3600),
     }
 }
 
-fn columns(length_column: LengthColumn, age_column: AgeColumn) -> Vec<Column> {
+fn columns(length_column: SpanColumn, age_column: AgeColumn) -> Vec<Column> {
     let mut columns = vec![Column::left("TIME", WhenNarrow::Stays)];
     columns.extend(length_column.column());
     columns.extend([
@@ -94,7 +94,7 @@ fn columns(length_column: LengthColumn, age_column: AgeColumn) -> Vec<Column> {
         Column::left("USER", WhenNarrow::Stays),
         Column::left(
             "PROCESS",
-            WhenNarrow::Shrinks(length_column.least_of_a_name()),
+            WhenNarrow::Shrinks(length_column.min_name_width()),
         ),
         Column::right("MEMORY", WhenNarrow::Stays),
         Column::right("UTIL", WhenNarrow::Goes(2)),
@@ -106,13 +106,13 @@ fn columns(length_column: LengthColumn, age_column: AgeColumn) -> Vec<Column> {
 
 fn row(
     record: &AuditRecord,
-    length_column: LengthColumn,
+    length_column: SpanColumn,
     age_column: AgeColumn,
-    look: &Look,
+    look: &OutputStyle,
 ) -> Row {
     let symbols = look.symbols;
     let [pid, user, process, container] = subject(&record.subject, symbols);
-    let mut cells = vec![Cell::plain(date_and_clock(record.at, look))];
+    let mut cells = vec![Cell::plain(date_and_time(record.at, look))];
     cells.extend(length_column.cell(record.covers_ms, symbols));
     cells.extend([
         Cell::plain(record.gpu_index.to_string()),
@@ -129,12 +129,12 @@ fn row(
 
 /// Pid, user, process and container.
 fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
-    let none = || Cell::plain(symbols.none());
+    let none = || Cell::plain(symbols.placeholder());
     match subject {
         AuditSubject::Device { .. } => [
             none(),
             none(),
-            Cell::toned("(whole GPU)", Tone::Faint),
+            Cell::with_tone("(whole GPU)", Tone::Faint),
             none(),
         ],
         AuditSubject::Process {
@@ -153,14 +153,14 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
         } => {
             let text = |text: &Option<String>, otherwise: &str| {
                 let text = text.as_deref().unwrap_or(otherwise);
-                Cell::plain(shown(text, symbols))
+                Cell::plain(escaped(text, symbols))
             };
             let owner = owner.as_ref().map(|owner| owner.name.as_str());
             [
                 Cell::plain(pid.to_string()),
                 Cell::plain(owner_name(owner, user.as_deref(), *uid, symbols)),
                 text(name, if uid.is_some() { "?" } else { NO_PROCESS }),
-                text(container, symbols.none()),
+                text(container, symbols.placeholder()),
             ]
         }
     }

@@ -1,19 +1,24 @@
-//! A sentence, and a command that can be copied: it is never wrapped, and does in
-//! a shell what it says, whatever the names in it.
+//! A sentence, and a command that can be copied. The command is never wrapped, and a shell runs
+//! it as intended whatever names it contains.
 
-use super::super::line::{Line, Tone, shown, width, wrap};
-use super::super::look::{Look, Symbols};
-use gpukill_proto::text::shell_word;
+use super::super::style::{OutputStyle, Symbols};
+use super::super::text::{Line, Tone, escaped, width, wrap};
+use gpukill_proto::text::quote_for_shell;
 
-/// A sentence.
-pub(super) fn sentence(words: &str, tone: Tone, look: &Look) -> Vec<Line> {
+/// The lines of a sentence.
+pub(super) fn sentence_lines(words: &str, tone: Tone, look: &OutputStyle) -> Vec<Line> {
     let texts = wrap(words, 0, 2, look.width).into_iter();
-    texts.map(|text| Line::toned(text, tone)).collect()
+    texts.map(|text| Line::with_tone(text, tone)).collect()
 }
 
-/// A sentence, and the command behind it; below it where it does not fit.
-pub(super) fn with_command(words: &str, command: &str, tone: Tone, look: &Look) -> Vec<Line> {
-    let mut lines = sentence(words, tone, look);
+/// A sentence and a command; the command follows on the same line if it fits, else on the next.
+pub(super) fn with_command(
+    words: &str,
+    command: &str,
+    tone: Tone,
+    look: &OutputStyle,
+) -> Vec<Line> {
+    let mut lines = sentence_lines(words, tone, look);
     let used = lines.last().map_or(0, Line::width);
     let fits = look
         .width
@@ -25,10 +30,10 @@ pub(super) fn with_command(words: &str, command: &str, tone: Tone, look: &Look) 
     lines
 }
 
-/// A name as one word of a shell; `None` for one that cannot be shown as it is,
-/// or that a program would take for an option.
-pub(super) fn word(name: &str, symbols: Symbols) -> Option<String> {
-    shell_word(name).filter(|_| shown(name, symbols) == name)
+/// A name as one word of a shell; `None` for a name that cannot be shown unchanged or that a
+/// program would take for an option.
+pub(super) fn printable_shell_word(name: &str, symbols: Symbols) -> Option<String> {
+    quote_for_shell(name).filter(|_| escaped(name, symbols) == name)
 }
 
 #[cfg(test)]
@@ -36,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_one_word_in_a_shell_and_is_no_option() {
+    fn name_is_one_shell_word_and_no_option() {
         for (name, expected) in [
             ("vllm@0.service", Some("vllm@0.service")),
             ("slurm 1234.0", Some("'slurm 1234.0'")),
@@ -50,11 +55,11 @@ mod tests {
             ("a\u{202e}b", None),
         ] {
             assert_eq!(
-                word(name, Symbols::Unicode).as_deref(),
+                printable_shell_word(name, Symbols::Unicode).as_deref(),
                 expected,
                 "{name:?}"
             );
         }
-        assert_eq!(word("na\u{ef}ve", Symbols::Ascii), None);
+        assert_eq!(printable_shell_word("na\u{ef}ve", Symbols::Ascii), None);
     }
 }

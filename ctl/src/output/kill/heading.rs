@@ -1,74 +1,81 @@
-//! Who is meant by a plan, in one line: whose job, how many processes, which GPUs,
-//! how much memory.
+//! The heading of a plan, in one line: whose job, how many processes, which GPUs, how much
+//! memory.
 
-use super::super::holders::gpus;
-use super::super::line::{Tone, shown};
-use super::super::look::Symbols;
+use super::super::holders::gpu_ranges;
+use super::super::style::Symbols;
 use super::super::table::Cell;
+use super::super::text::{Tone, escaped};
 use super::super::value::{gib, size};
-use super::{ends, owner, owner_within, what};
+use super::{command_text, is_ended, owner_cell, owner_text};
 use gpukill_proto::kill::{KillPlan, KillScope, KillTarget};
-use gpukill_proto::snapshot::Job;
+use gpukill_proto::model::Job;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 
 /// `alice's job slurm 1234.0: 9 processes on GPUs 0-3, 252.4 GiB`
 pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
-    let meant: Vec<&KillTarget> = plan.targets.iter().filter(|target| ends(target)).collect();
+    let meant: Vec<&KillTarget> = plan
+        .targets
+        .iter()
+        .filter(|target| is_ended(target))
+        .collect();
     let number = meant.len();
-    let where_and_how_much = format!("{}{}", on(&meant), memory(&meant));
+    let where_and_how_much = format!("{}{}", gpu_phrase(&meant), memory_phrase(&meant));
     let others = match plan.targets.len() - number {
         0 => String::new(),
         1 => "; 1 other is left alone".to_owned(),
         several => format!("; {several} others are left alone"),
     };
     let known = meant.iter().filter(|target| is_known(target));
-    let owners: BTreeSet<String> = known.map(|it| owner_within(it, plan, symbols)).collect();
+    let owners: BTreeSet<String> = known.map(|it| owner_cell(it, plan, symbols)).collect();
     let owners: Vec<String> = owners.into_iter().collect();
-    let meant_as_a_whole = match (meant.as_slice(), one_job(plan), owners.as_slice()) {
+    let meant_as_a_whole = match (meant.as_slice(), common_job(plan), owners.as_slice()) {
         ([], _, _) => return "nobody would be ended".to_owned(),
         ([one], _, _) => {
-            let (pid, owner) = (one.key.pid, owner(one, symbols));
-            let what = what(&one.command, &one.name, symbols);
-            let whose = if is_known(one) {
+            let (pid, owner) = (one.key.pid, owner_text(one, symbols));
+            let what = command_text(&one.command, &one.name, symbols);
+            let possessive = if is_known(one) {
                 format!("{owner}'s ")
             } else {
                 String::new()
             };
-            format!("{whose}process {pid}{where_and_how_much}: {what}")
+            format!("{possessive}process {pid}{where_and_how_much}: {what}")
         }
         (_, Some(job), [owner]) => {
-            let whose = format!("{owner}'s job {}", shown(&job.to_string(), symbols));
+            let possessive = format!("{owner}'s job {}", escaped(&job.to_string(), symbols));
             if is_whole(job, plan) {
-                format!("{whose}: {number} processes{where_and_how_much}")
+                format!("{possessive}: {number} processes{where_and_how_much}")
             } else {
-                format!("{number} processes of {whose}{where_and_how_much}")
+                format!("{number} processes of {possessive}{where_and_how_much}")
             }
         }
         (_, Some(job), _) => {
-            let (job, of) = (shown(&job.to_string(), symbols), of(&owners));
+            let (job, of) = (escaped(&job.to_string(), symbols), owner_phrase(&owners));
             format!("{number} processes{of} in job {job}{where_and_how_much}")
         }
-        (_, None, _) => format!("{number} processes{}{where_and_how_much}", of(&owners)),
+        (_, None, _) => format!(
+            "{number} processes{}{where_and_how_much}",
+            owner_phrase(&owners)
+        ),
     };
     meant_as_a_whole + &others
 }
 
-/// Whether it is known whose it is.
+/// Whether the owner is known.
 fn is_known(target: &KillTarget) -> bool {
     target.owner.last_known().is_some() || target.uid.last_known().is_some()
 }
 
-/// The one job that all are part of whom a plan ends.
-pub(super) fn one_job(plan: &KillPlan) -> Option<&Job> {
-    let mut meant = plan.targets.iter().filter(|target| ends(target));
+/// The job that contains all ended processes, if there is one.
+pub(super) fn common_job(plan: &KillPlan) -> Option<&Job> {
+    let mut meant = plan.targets.iter().filter(|target| is_ended(target));
     let job = meant.next()?.job.known()?;
     meant
         .all(|target| target.job.known() == Some(job))
         .then_some(job)
 }
 
-/// Whether none of a job goes on, as far as the plan knows.
+/// Whether the plan ends the whole job, as far as it knows.
 pub(super) fn is_whole(job: &Job, plan: &KillPlan) -> bool {
     let wide = match plan.request.scope {
         KillScope::Job | KillScope::Container => true,
@@ -77,7 +84,7 @@ pub(super) fn is_whole(job: &Job, plan: &KillPlan) -> bool {
     wide && plan.rest.iter().all(|rest| rest.job != *job)
 }
 
-fn of(owners: &[String]) -> String {
+fn owner_phrase(owners: &[String]) -> String {
     match owners {
         [] => String::new(),
         [one] => format!(" of {one}"),
@@ -86,8 +93,8 @@ fn of(owners: &[String]) -> String {
     }
 }
 
-/// ` on GPUs 0-3`; that one uses none is said, for then it may be the wrong one.
-fn on(meant: &[&KillTarget]) -> String {
+/// ` on GPUs 0-3`; a single process without a GPU is marked, because it may be the wrong one.
+fn gpu_phrase(meant: &[&KillTarget]) -> String {
     let holds = meant.iter().flat_map(|target| &target.holds);
     let indices: BTreeSet<u32> = holds.map(|hold| hold.index).collect();
     let indices: Vec<u32> = indices.into_iter().collect();
@@ -97,41 +104,41 @@ fn on(meant: &[&KillTarget]) -> String {
             _ => String::new(),
         };
     }
-    format!(" on {}", gpus(&indices))
+    format!(" on {}", gpu_ranges(&indices))
 }
 
-fn memory(meant: &[&KillTarget]) -> String {
-    match held(meant.iter().copied()) {
+fn memory_phrase(meant: &[&KillTarget]) -> String {
+    match held_memory(meant.iter().copied()) {
         None => String::new(),
-        Some(Held::All(bytes)) => format!(", {}", amount(bytes)),
-        Some(Held::AtLeast(bytes)) => format!(", at least {}", amount(bytes)),
-        Some(Held::Unknown) => ", how much memory is not known".to_owned(),
+        Some(HeldMemory::All(bytes)) => format!(", {}", size_text(bytes)),
+        Some(HeldMemory::AtLeast(bytes)) => format!(", at least {}", size_text(bytes)),
+        Some(HeldMemory::Unknown) => ", how much memory is not known".to_owned(),
     }
 }
 
 /// The memory that processes hold, as far as it is known.
-pub(super) enum Held {
-    /// So much.
+pub(super) enum HeldMemory {
+    /// This much.
     All(Bytes),
-    /// So much, and more that is not known.
+    /// This much and an unknown rest.
     AtLeast(Bytes),
-    /// Something.
+    /// An unknown amount.
     Unknown,
 }
 
-impl Held {
-    /// In a cell.
+impl HeldMemory {
+    /// As a table cell.
     pub(super) fn cell(&self) -> Cell {
         match self {
             Self::All(bytes) => Cell::plain(size(*bytes)),
-            Self::AtLeast(bytes) => Cell::toned(format!(">{}", size(*bytes)), Tone::Doubtful),
-            Self::Unknown => Cell::toned("?", Tone::Doubtful),
+            Self::AtLeast(bytes) => Cell::with_tone(format!(">{}", size(*bytes)), Tone::Doubtful),
+            Self::Unknown => Cell::with_tone("?", Tone::Doubtful),
         }
     }
 }
 
-/// What these hold; `None` where they hold nothing of any GPU.
-pub(super) fn held<'a>(targets: impl Iterator<Item = &'a KillTarget>) -> Option<Held> {
+/// The memory that these hold; `None` when they hold no GPU.
+pub(super) fn held_memory<'a>(targets: impl Iterator<Item = &'a KillTarget>) -> Option<HeldMemory> {
     let holds: Vec<Option<Bytes>> = targets
         .flat_map(|target| &target.holds)
         .map(|hold| hold.memory.last_known().copied())
@@ -143,14 +150,14 @@ pub(super) fn held<'a>(targets: impl Iterator<Item = &'a KillTarget>) -> Option<
     let sum = known.clone().map(|bytes| bytes.0);
     let sum = Bytes(sum.fold(0, u64::saturating_add));
     Some(match known.count() {
-        0 => Held::Unknown,
-        all if all == holds.len() => Held::All(sum),
-        _ => Held::AtLeast(sum),
+        0 => HeldMemory::Unknown,
+        all if all == holds.len() => HeldMemory::All(sum),
+        _ => HeldMemory::AtLeast(sum),
     })
 }
 
 /// `252.4 GiB`, below one GiB `214 MiB`
-pub(super) fn amount(bytes: Bytes) -> String {
+pub(super) fn size_text(bytes: Bytes) -> String {
     if bytes.as_mib() >= 1024 {
         format!("{} GiB", gib(bytes))
     } else if bytes.0 == 0 || bytes.as_mib() > 0 {

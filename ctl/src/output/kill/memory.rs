@@ -1,38 +1,38 @@
-//! The memory that came back, and who still holds some.
+//! The memory that was released, and the processes that still hold some.
 
-use super::super::holders::gpus;
-use super::super::line::{Line, Tone};
-use super::super::look::Look;
+use super::super::holders::gpu_ranges;
+use super::super::style::OutputStyle;
+use super::super::text::{Line, Tone};
 use super::super::value::gib;
-use super::advice::{sentence, with_command};
-use super::heading::{Held, amount, held};
-use super::rows::seconds;
-use gpukill_proto::kill::{Ending, KillPlan, KillReport, KillTarget, MemoryReturn};
+use super::advice::{sentence_lines, with_command};
+use super::heading::{HeldMemory, held_memory, size_text};
+use super::rows::seconds_text;
+use gpukill_proto::kill::{KillPlan, KillReport, KillTarget, MemoryReclaim, Outcome};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 
-/// `memory: GPUs 0-2 gave back 189.3 of 189.3 GiB in 1.2 s; GPU 3 still holds 63.1
-/// GiB (48219)`, and what is missing.
-pub(super) fn lines(plan: &KillPlan, report: &KillReport, look: &Look) -> Vec<Line> {
+/// `memory: GPUs 0-2 gave back 189.3 of 189.3 GiB in 1.2 s; GPU 3 still holds 63.1 GiB
+/// (48219)`, and missing memory.
+pub(super) fn lines(plan: &KillPlan, report: &KillReport, look: &OutputStyle) -> Vec<Line> {
     let mut parts = Vec::new();
-    parts.extend(all_back(report));
-    parts.extend(report.memory.iter().filter_map(unknown));
-    parts.extend(still_held(plan, report));
+    parts.extend(returned_text(report));
+    parts.extend(report.memory.iter().filter_map(unknown_text));
+    parts.extend(still_held_texts(plan, report));
     let mut lines = Vec::new();
     if !parts.is_empty() {
-        let tone = if parts.len() == 1 && all_back(report).is_some() {
+        let tone = if parts.len() == 1 && returned_text(report).is_some() {
             Tone::Plain
         } else {
             Tone::Doubtful
         };
-        lines.extend(sentence(
+        lines.extend(sentence_lines(
             &format!("memory: {}", parts.join("; ")),
             tone,
             look,
         ));
     }
     for memory in &report.memory {
-        if let Some(words) = missing(memory) {
+        if let Some(words) = missing_text(memory) {
             let command = format!("gpukillctl holders --gpu {}", memory.index);
             lines.extend(with_command(&words, &command, Tone::Doubtful, look));
         }
@@ -40,20 +40,20 @@ pub(super) fn lines(plan: &KillPlan, report: &KillReport, look: &Look) -> Vec<Li
     lines
 }
 
-/// What a GPU gave back of what was held; `None` where one of both is not known.
-fn known(memory: &MemoryReturn) -> Option<(Bytes, Bytes)> {
+/// The released and the held memory of a GPU; `None` when either is not known.
+fn known_amounts(memory: &MemoryReclaim) -> Option<(Bytes, Bytes)> {
     let returned = memory.returned.known().copied();
     Some((returned?, memory.held.known().copied()?))
 }
 
-/// Whether all is free again, of what there was.
-fn is_back(memory: &MemoryReturn) -> bool {
-    known(memory).is_some_and(|(returned, held)| returned >= held && held.0 > 0)
+/// Whether all held memory is free again.
+fn is_back(memory: &MemoryReclaim) -> bool {
+    known_amounts(memory).is_some_and(|(returned, held)| returned >= held && held.0 > 0)
 }
 
-fn all_back(report: &KillReport) -> Option<String> {
+fn returned_text(report: &KillReport) -> Option<String> {
     let back = || report.memory.iter().filter(|memory| is_back(memory));
-    let sum = back().filter_map(known).map(|(_, held)| held.0);
+    let sum = back().filter_map(known_amounts).map(|(_, held)| held.0);
     let sum = sum.fold(0, u64::saturating_add);
     let mut indices: Vec<u32> = back().map(|memory| memory.index).collect();
     indices.sort_unstable();
@@ -61,31 +61,34 @@ fn all_back(report: &KillReport) -> Option<String> {
         return None;
     }
     let took = back().filter_map(|memory| memory.after_ms).max();
-    let took = took.map_or_else(String::new, |took| format!(" in {}", seconds(took)));
-    let (gpus, of) = (gpus(&indices), of(Bytes(sum), Bytes(sum)));
+    let took = took.map_or_else(String::new, |took| format!(" in {}", seconds_text(took)));
+    let (gpus, of) = (gpu_ranges(&indices), part_of_whole(Bytes(sum), Bytes(sum)));
     Some(format!("{gpus} gave back {of}{took}"))
 }
 
-fn unknown(memory: &MemoryReturn) -> Option<String> {
-    known(memory)
-        .is_none()
-        .then(|| format!("what GPU {} gave back is not known", memory.index))
+fn unknown_text(memory: &MemoryReclaim) -> Option<String> {
+    known_amounts(memory).is_none().then(|| {
+        format!(
+            "the memory that GPU {} gave back is not known",
+            memory.index
+        )
+    })
 }
 
-fn missing(memory: &MemoryReturn) -> Option<String> {
-    let (returned, held) = known(memory).filter(|(returned, held)| returned < held)?;
-    let (index, of) = (memory.index, of(returned, held));
+fn missing_text(memory: &MemoryReclaim) -> Option<String> {
+    let (returned, held) = known_amounts(memory).filter(|(returned, held)| returned < held)?;
+    let (index, of) = (memory.index, part_of_whole(returned, held));
     Some(format!(
         "memory: GPU {index} gave back {of}; who has the rest:"
     ))
 }
 
-/// What survivors hold, for each GPU.
-fn still_held(plan: &KillPlan, report: &KillReport) -> Vec<String> {
+/// The memory that survivors hold, for each GPU.
+fn still_held_texts(plan: &KillPlan, report: &KillReport) -> Vec<String> {
     let survivors: Vec<&KillTarget> = plan
         .targets
         .iter()
-        .filter(|target| survived(target, report))
+        .filter(|target| has_survived(target, report))
         .collect();
     let of_plan = survivors.iter().flat_map(|target| &target.holds);
     let of_report = report.memory.iter();
@@ -96,11 +99,11 @@ fn still_held(plan: &KillPlan, report: &KillReport) -> Vec<String> {
         .collect();
     indices
         .into_iter()
-        .map(|index| still_held_of(index, &survivors, report))
+        .map(|index| still_held_text(index, &survivors, report))
         .collect()
 }
 
-fn still_held_of(index: u32, survivors: &[&KillTarget], report: &KillReport) -> String {
+fn still_held_text(index: u32, survivors: &[&KillTarget], report: &KillReport) -> String {
     let here: Vec<KillTarget> = survivors
         .iter()
         .map(|target| KillTarget {
@@ -114,47 +117,47 @@ fn still_held_of(index: u32, survivors: &[&KillTarget], report: &KillReport) -> 
         })
         .filter(|target| !target.holds.is_empty())
         .collect();
-    let told = report.memory.iter().filter(|memory| memory.index == index);
-    let told = told.flat_map(|memory| memory.still_held_by.iter().copied());
+    let holders = report.memory.iter().filter(|memory| memory.index == index);
+    let holders = holders.flat_map(|memory| memory.still_held_by.iter().copied());
     let pids: BTreeSet<u32> = here
         .iter()
         .map(|target| target.key.pid)
-        .chain(told)
+        .chain(holders)
         .collect();
     let all_known = pids.len() == here.len();
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let pids = pids.join(", ");
-    match held(here.iter()) {
-        Some(Held::All(bytes)) if all_known => {
-            format!("GPU {index} still holds {} ({pids})", amount(bytes))
+    match held_memory(here.iter()) {
+        Some(HeldMemory::All(bytes)) if all_known => {
+            format!("GPU {index} still holds {} ({pids})", size_text(bytes))
         }
-        Some(Held::All(bytes) | Held::AtLeast(bytes)) => {
+        Some(HeldMemory::All(bytes) | HeldMemory::AtLeast(bytes)) => {
             format!(
                 "GPU {index} still holds at least {} ({pids})",
-                amount(bytes)
+                size_text(bytes)
             )
         }
-        Some(Held::Unknown) | None => format!("GPU {index} is still held ({pids})"),
+        Some(HeldMemory::Unknown) | None => format!("GPU {index} is still held ({pids})"),
     }
 }
 
-fn survived(target: &KillTarget, report: &KillReport) -> bool {
+fn has_survived(target: &KillTarget, report: &KillReport) -> bool {
     let outcome = report.outcomes.iter().find(|it| it.key == target.key);
-    outcome.is_some_and(|outcome| match outcome.ending {
-        Ending::Survived(..) | Ending::Uninterruptible(_) => true,
-        Ending::Ended(..)
-        | Ending::Gone
-        | Ending::Changed(_)
-        | Ending::Protected(_)
-        | Ending::Denied(_)
-        | Ending::Unclear(_)
-        | Ending::Zombie(_)
-        | Ending::Failed(_) => false,
+    outcome.is_some_and(|outcome| match outcome.outcome {
+        Outcome::Survived(..) | Outcome::Uninterruptible(_) => true,
+        Outcome::Ended(..)
+        | Outcome::Gone
+        | Outcome::Changed(_)
+        | Outcome::Protected(_)
+        | Outcome::Denied(_)
+        | Outcome::Unclear(_)
+        | Outcome::Zombie(_)
+        | Outcome::Failed(_) => false,
     })
 }
 
 /// `189.3 of 189.3 GiB`
-fn of(part: Bytes, whole: Bytes) -> String {
+fn part_of_whole(part: Bytes, whole: Bytes) -> String {
     if whole.as_mib() >= 1024 {
         format!("{} of {} GiB", gib(part), gib(whole))
     } else {

@@ -1,15 +1,15 @@
-//! Each GPU: how it was used, and its peaks.
+//! How each GPU was used, and its peaks.
 
-use super::super::line::{Line, Tone, shown};
-use super::super::look::Look;
+use super::super::style::OutputStyle;
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::super::value::{day_and_clock, size};
+use super::super::text::{Line, Tone, escaped};
+use super::super::value::{size, weekday_and_time};
 use super::number::percent;
 use gpukill_proto::audit::{AuditSummary, DeviceTime};
 use gpukill_proto::units::Timestamp;
 
-/// A row for each.
-pub(super) fn lines(summary: &AuditSummary, now: Timestamp, look: &Look) -> Vec<Line> {
+/// A row for each GPU.
+pub(super) fn lines(summary: &AuditSummary, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
     let devices = &summary.devices;
     if devices.is_empty() {
         return Vec::new();
@@ -38,14 +38,14 @@ pub(super) fn lines(summary: &AuditSummary, now: Timestamp, look: &Look) -> Vec<
     table.lines(look)
 }
 
-fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, look: &Look) -> Vec<Cell> {
+fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, look: &OutputStyle) -> Vec<Cell> {
     let symbols = look.symbols;
     let times = &device.times;
-    let whole = times.all_ms();
-    let absent = || Cell::toned("n/a", Tone::Faint);
+    let whole = times.total_ms();
+    let absent = || Cell::with_tone("n/a", Tone::Faint);
     let name = device.name.as_deref().map(|name| {
         let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
-        Cell::plain(shown(name, symbols))
+        Cell::plain(escaped(name, symbols))
     });
     let mut cells = vec![
         Cell::plain(device.index.to_string()),
@@ -59,13 +59,13 @@ fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, look: &Look) -> 
     }
     let memory = device.memory_most.map(|bytes| Cell::plain(size(bytes)));
     let at = device.memory_most_at;
-    let at = at.map(|at| Cell::plain(day_and_clock(at, now, look)));
+    let at = at.map(|at| Cell::plain(weekday_and_time(at, now, look)));
     let hottest = device.hottest;
     let hottest = hottest.map(|celsius| Cell::plain(format!("{celsius}{}", symbols.degree())));
     let energy = device.energy_j.map(|joules| Cell::plain(energy(joules)));
     cells.extend([
         memory.unwrap_or_else(absent),
-        at.unwrap_or_else(|| Cell::plain(symbols.none())),
+        at.unwrap_or_else(|| Cell::plain(symbols.placeholder())),
         hottest.unwrap_or_else(absent),
         energy.unwrap_or_else(absent),
     ]);

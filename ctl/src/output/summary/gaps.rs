@@ -1,25 +1,25 @@
-//! When nothing was seen.
+//! The times without samples.
 
-use super::super::line::{Line, Tone, wrap};
-use super::super::look::Look;
-use super::super::value::{day_and_clock, formatted};
+use super::super::style::OutputStyle;
+use super::super::text::{Line, Tone, wrap};
+use super::super::value::{formatted, weekday_and_time};
 use gpukill_proto::audit::Gap;
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 
-/// So many are named, the longest.
-const NAMED: usize = 10;
+/// Maximum number of gaps to name, the longest first.
+const MAX_GAPS: usize = 10;
 
 /// `Not seen: Wed 03:00-05:00, Thu 23:00-Fri 01:00`
-pub(super) fn lines(gaps: &[Gap], now: Timestamp, look: &Look) -> Vec<Line> {
+pub(super) fn lines(gaps: &[Gap], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
     if gaps.is_empty() {
         return Vec::new();
     }
     let mut named: Vec<&Gap> = gaps.iter().collect();
     named.sort_by_key(|gap| Reverse(gap.until.since(gap.from)));
-    named.truncate(NAMED);
+    named.truncate(MAX_GAPS);
     named.sort_by_key(|gap| gap.from);
-    let mut texts: Vec<String> = named.iter().map(|gap| told(gap, now, look)).collect();
+    let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, look)).collect();
     match gaps.len() - named.len() {
         0 => {}
         1 => texts.push("and a shorter one".into()),
@@ -28,14 +28,14 @@ pub(super) fn lines(gaps: &[Gap], now: Timestamp, look: &Look) -> Vec<Line> {
     let text = format!("Not seen: {}", texts.join(", "));
     let lines = wrap(&text, 0, 2, look.width).into_iter();
     lines
-        .map(|text| Line::toned(text, Tone::Doubtful).cut(look.width, look.symbols))
+        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(look.width, look.symbols))
         .collect()
 }
 
-fn told(gap: &Gap, now: Timestamp, look: &Look) -> String {
+fn gap_text(gap: &Gap, now: Timestamp, look: &OutputStyle) -> String {
     let on = |moment| formatted(moment, "%Y-%m-%d", look.zone);
-    let from = day_and_clock(gap.from, now, look);
-    let until = day_and_clock(gap.until, now, look);
+    let from = weekday_and_time(gap.from, now, look);
+    let until = weekday_and_time(gap.until, now, look);
     if until == from {
         return from;
     }

@@ -1,14 +1,13 @@
-//! Hours and shares as people compare them. What is not nothing is never shown as
-//! nothing.
+//! Hours and shares in a form that people compare. A value above zero is never shown as zero.
 
 use super::super::value::thousands;
 
-/// Time on GPUs in hours: `402.1`, `28.1k`.
+/// GPU time in hours: `402.1`, `28.1k`.
 pub(super) fn hours(milliseconds: u64) -> String {
-    scaled(as_hours(milliseconds))
+    compact_number(as_hours(milliseconds))
 }
 
-/// The same in whole hours, where there are many: `1,344`.
+/// GPU time in whole hours, when there are many: `1,344`.
 pub(super) fn whole_hours(milliseconds: u64) -> String {
     const AN_HOUR: u64 = 3_600_000;
     if milliseconds < 100 * AN_HOUR {
@@ -22,8 +21,8 @@ fn as_hours(milliseconds: u64) -> f64 {
     milliseconds as f64 / 3_600_000.0
 }
 
-/// A number in at most six characters while there are fewer than a milliard.
-pub(super) fn scaled(number: f64) -> String {
+/// A number in at most six characters, up to a thousand million.
+pub(super) fn compact_number(number: f64) -> String {
     if number == 0.0 {
         "0".into()
     } else if number < 0.05 {
@@ -37,7 +36,7 @@ pub(super) fn scaled(number: f64) -> String {
     }
 }
 
-/// A share of a whole: `61 %`. All is the only 100 %.
+/// A share of a whole: `61 %`. Only the whole is shown as 100 %.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "?".into();
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_rounded_and_neither_nothing_nor_all_unless_it_is() {
+    fn share_is_0_or_100_only_when_exact() {
         let cases = [
             (0, 1000, "0 %"),
             (1, 1000, "<1 %"),
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_are_as_wide_whatever_they_are() {
+    fn hours_have_a_constant_width() {
         let cases = [
             (0, "0", "0"),
             (1, "<0.1", "<0.1"),

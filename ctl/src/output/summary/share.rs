@@ -1,26 +1,26 @@
 //! How the GPUs' time was used: a bar for each kind of time.
 
-use super::super::line::{Line, Tone};
-use super::super::look::{Look, Symbols};
+use super::super::style::{OutputStyle, Symbols};
+use super::super::text::{Line, Tone};
 use super::number::percent;
-use gpukill_proto::audit::Times;
+use gpukill_proto::audit::UsageTimes;
 
-/// So many characters are the whole.
-const CELLS: usize = 30;
+/// The number of characters of a full bar.
+const BAR_CELLS: usize = 30;
 
 /// As long as the longest name, and a share.
-const LABEL: usize = " held idle  100 %  ".len();
+const LABEL_WIDTH: usize = " held idle  100 %  ".len();
 
-/// All on one line, or on one each where the width does not allow that.
-pub(super) fn lines(times: Times, look: &Look) -> Vec<Line> {
-    let whole = times.all_ms();
+/// All bars on one line, or one bar a line when the width requires it.
+pub(super) fn lines(times: UsageTimes, look: &OutputStyle) -> Vec<Line> {
+    let whole = times.total_ms();
     let parts = [
         ("busy", times.busy_ms, Tone::Busy),
         ("held idle", times.held_ms, Tone::Doubtful),
         ("free", times.free_ms, Tone::Plain),
         ("unknown", times.unknown_ms, Tone::Doubtful),
     ];
-    // That all of it is known need not be said.
+    // A fully known time needs no "unknown" part.
     let parts = || {
         parts
             .iter()
@@ -33,26 +33,26 @@ pub(super) fn lines(times: Times, look: &Look) -> Vec<Line> {
             format!("{gap}{name} {}  ", percent(*part, whole)),
             Tone::Plain,
         );
-        together.push(blocks(*part, whole, CELLS, look.symbols), *tone);
+        together.push(bar(*part, whole, BAR_CELLS, look.symbols), *tone);
     }
     let together = together.trimmed();
     let Some(most) = look.width.filter(|most| together.width() > *most) else {
         return vec![together];
     };
-    let cells = most.saturating_sub(LABEL).clamp(1, CELLS);
+    let cells = most.saturating_sub(LABEL_WIDTH).clamp(1, BAR_CELLS);
     parts()
         .map(|(name, part, tone)| {
             let share = percent(*part, whole);
             let mut line = Line::plain(format!(" {name:<9}  {share:>5}  "));
-            line.push(blocks(*part, whole, cells, look.symbols), *tone);
+            line.push(bar(*part, whole, cells, look.symbols), *tone);
             line.trimmed().cut(Some(most), look.symbols)
         })
         .collect()
 }
 
-/// A part of a whole that is so many cells long, in eighths of one where the
-/// terminal has such characters. What is not nothing is seen.
-fn blocks(part: u64, whole: u64, cells: usize, symbols: Symbols) -> String {
+/// A part of a whole of this many cells, in eighths of a cell if the terminal has such
+/// characters. A part above zero is visible.
+fn bar(part: u64, whole: u64, cells: usize, symbols: Symbols) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let steps = |of_a_cell: usize| -> usize {
         if part == 0 || whole == 0 {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_as_long_as_its_part_and_what_is_not_nothing_is_seen() {
+    fn bar_length_matches_and_small_parts_show() {
         let cases = [
             (0, 100, "", ""),
             (1, 1_000_000, "▏", "#"),
@@ -89,8 +89,8 @@ mod tests {
             (1, 0, "", ""),
         ];
         for (part, whole, unicode, ascii) in cases {
-            assert_eq!(blocks(part, whole, 30, Symbols::Unicode), unicode);
-            assert_eq!(blocks(part, whole, 30, Symbols::Ascii), ascii);
+            assert_eq!(bar(part, whole, 30, Symbols::Unicode), unicode);
+            assert_eq!(bar(part, whole, 30, Symbols::Ascii), ascii);
         }
     }
 }

@@ -1,35 +1,35 @@
-//! Who used the GPUs, with what, and who held them idle: small tables, side by
-//! side where the width allows.
+//! The people and programs that used the GPUs, and the people who held them idle: small tables, side
+//! by side if the width allows.
 
-use super::super::line::{Line, Tone, cut, shown};
-use super::super::look::{Look, Symbols};
+use super::super::owner_cells::owner_name;
+use super::super::style::{OutputStyle, Symbols};
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::super::whose::owner_name;
-use super::number::{hours, percent, scaled};
-use gpukill_proto::audit::{AuditSummary, OwnerTime, UsedBy};
+use super::super::text::{Line, Tone, cut, escaped};
+use super::number::{compact_number, hours, percent};
+use gpukill_proto::audit::{AuditSummary, OwnerTime, UsageTotals};
 use std::cmp::Reverse;
 
-/// So many rows of each table.
-const ROWS: usize = 10;
+/// Maximum number of rows of each table.
+const MAX_ROWS: usize = 10;
 
-/// Between two tables.
+/// Columns between two tables.
 const GAP: usize = 4;
 
-/// The longest name of an owner, where the width is limited.
-const LONGEST_OWNER: usize = 16;
+/// Maximum width of an owner's name, when the width is limited.
+const MAX_OWNER_WIDTH: usize = 16;
 
-/// The longest program with its script, where the width is limited: with room for
-/// three tables beside each other, and with room for two or one.
-const LONGEST_LABEL: [usize; 2] = [28, 18];
+/// Maximum width of a program with its script, when the width is limited: with three tables
+/// side by side, and with two or one.
+const MAX_LABEL_WIDTHS: [usize; 2] = [28, 18];
 
-/// So many columns three tables take.
+/// The columns that three tables take.
 const ROOM_FOR_THREE: usize = 118;
 
-/// Less idle time than is shown as a tenth of an hour is no waste.
-const WORTH_SAYING_MS: u64 = 180_000;
+/// Less idle time rounds to zero tenths of an hour and is not worth a row.
+const MIN_IDLE_MS: u64 = 180_000;
 
 /// All tables.
-pub(super) fn lines(summary: &AuditSummary, look: &Look) -> Vec<Line> {
+pub(super) fn lines(summary: &AuditSummary, look: &OutputStyle) -> Vec<Line> {
     let blocks = [
         users(summary, look),
         processes(summary, look),
@@ -38,7 +38,7 @@ pub(super) fn lines(summary: &AuditSummary, look: &Look) -> Vec<Line> {
     side_by_side(blocks.into_iter().flatten().collect(), look)
 }
 
-/// GiB × hours; its dot is no ASCII.
+/// GiB × hours; the unit's dot is not ASCII.
 const fn gib_hours(symbols: Symbols) -> &'static str {
     match symbols {
         Symbols::Unicode => "GiB·h",
@@ -46,7 +46,7 @@ const fn gib_hours(symbols: Symbols) -> &'static str {
     }
 }
 
-fn users(summary: &AuditSummary, look: &Look) -> Option<Vec<Line>> {
+fn users(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Top Users", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
@@ -63,100 +63,109 @@ fn users(summary: &AuditSummary, look: &Look) -> Option<Vec<Line>> {
     block(columns.into(), rows.collect(), summary.more_owners, look)
 }
 
-fn processes(summary: &AuditSummary, look: &Look) -> Option<Vec<Line>> {
+fn processes(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Top Processes", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
         Column::right(gib_hours(look.symbols), WhenNarrow::Stays),
     ];
     let longest = match look.width {
-        Some(width) if width < ROOM_FOR_THREE => LONGEST_LABEL[1],
-        Some(_) | None => LONGEST_LABEL[0],
+        Some(width) if width < ROOM_FOR_THREE => MAX_LABEL_WIDTHS[1],
+        Some(_) | None => MAX_LABEL_WIDTHS[0],
     };
     let rows = summary.processes.iter().map(|process| {
-        let label = shown(&process.label, look.symbols);
-        let mut cells = vec![Cell::plain(fitted(label, longest, look))];
+        let label = escaped(&process.label, look.symbols);
+        let mut cells = vec![Cell::plain(cut_to_fit(label, longest, look))];
         cells.extend(amounts(&process.used).map(Cell::plain));
         cells
     });
     block(columns.into(), rows.collect(), summary.more_processes, look)
 }
 
-/// Who held devices and did not use them, the longest first.
-fn idle(summary: &AuditSummary, look: &Look) -> Option<Vec<Line>> {
+/// The owners who held devices without using them, the longest first.
+fn idle(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Held Idle", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
     ];
     let mut owners: Vec<&OwnerTime> = summary.owners.iter().collect();
-    owners.retain(|owner| owner.used.idle_ms >= WORTH_SAYING_MS);
+    owners.retain(|owner| owner.used.idle_ms >= MIN_IDLE_MS);
     owners.sort_by_key(|owner| Reverse(owner.used.idle_ms));
     let rows = owners.iter().map(|owner| {
         let idle = hours(owner.used.idle_ms);
-        vec![name(owner, look), Cell::toned(idle, Tone::Doubtful)]
+        vec![name(owner, look), Cell::with_tone(idle, Tone::Doubtful)]
     });
     block(columns.into(), rows.collect(), 0, look)
 }
 
 /// GPU-hours and GiB-hours.
-fn amounts(used: &UsedBy) -> [String; 2] {
-    [hours(used.all_ms()), scaled(used.memory_gib_hours())]
+fn amounts(used: &UsageTotals) -> [String; 2] {
+    [
+        hours(used.total_ms()),
+        compact_number(used.memory_gib_hours()),
+    ]
 }
 
-/// Of the time of which it is known.
-fn idle_share(used: &UsedBy, symbols: Symbols) -> Cell {
+/// The idle share of the time that is known.
+fn idle_share(used: &UsageTotals, symbols: Symbols) -> Cell {
     let known = used.busy_ms.saturating_add(used.idle_ms);
     match (known, used.unknown_ms) {
-        (0, 0) => Cell::plain(symbols.none()),
-        (0, _) => Cell::toned("?", Tone::Doubtful),
+        (0, 0) => Cell::plain(symbols.placeholder()),
+        (0, _) => Cell::with_tone("?", Tone::Doubtful),
         (known, _) => Cell::plain(percent(used.idle_ms, known)),
     }
 }
 
-fn name(owner: &OwnerTime, look: &Look) -> Cell {
+fn name(owner: &OwnerTime, look: &OutputStyle) -> Cell {
     match &owner.owner {
         Some(owner) => {
-            let name = shown(&owner.name, look.symbols);
-            Cell::plain(fitted(name, LONGEST_OWNER, look))
+            let name = escaped(&owner.name, look.symbols);
+            Cell::plain(cut_to_fit(name, MAX_OWNER_WIDTH, look))
         }
-        None => Cell::toned(owner_name(None, None, None, look.symbols), Tone::Faint),
+        None => Cell::with_tone(owner_name(None, None, None, look.symbols), Tone::Faint),
     }
 }
 
-fn fitted(text: String, most: usize, look: &Look) -> String {
+fn cut_to_fit(text: String, most: usize, look: &OutputStyle) -> String {
     match look.width {
         Some(_) => cut(&text, most, look.symbols),
         None => text,
     }
 }
 
-/// A small table as it is, however narrow the terminal; none without rows. `more`
-/// are left out already.
-fn block(columns: Vec<Column>, rows: Vec<Vec<Cell>>, more: u32, look: &Look) -> Option<Vec<Line>> {
+/// A small table of full width, however narrow the terminal; none without rows. `more` rows are
+/// left out already.
+fn block(
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    more: u32,
+    look: &OutputStyle,
+) -> Option<Vec<Line>> {
     if rows.is_empty() {
         return None;
     }
-    let left_out = rows.len().saturating_sub(ROWS) + usize::try_from(more).unwrap_or(usize::MAX);
+    let left_out =
+        rows.len().saturating_sub(MAX_ROWS) + usize::try_from(more).unwrap_or(usize::MAX);
     let mut table = Table::new(columns);
-    for cells in rows.into_iter().take(ROWS) {
+    for cells in rows.into_iter().take(MAX_ROWS) {
         table.push(Row::Cells(cells));
     }
     if left_out > 0 {
         let others = if left_out == 1 { "other" } else { "others" };
         let sentence = format!("and {left_out} {others}");
-        table.push(Row::Cells(vec![Cell::toned(sentence, Tone::Faint)]));
+        table.push(Row::Cells(vec![Cell::with_tone(sentence, Tone::Faint)]));
     }
-    let natural = Look {
+    let natural = OutputStyle {
         width: None,
         ..*look
     };
     Some(table.lines(&natural))
 }
 
-/// As many beside each other as there is room for, the others below.
-fn side_by_side(blocks: Vec<Vec<Line>>, look: &Look) -> Vec<Line> {
+/// As many tables side by side as fit, the others below.
+fn side_by_side(blocks: Vec<Vec<Line>>, look: &OutputStyle) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    // Where the row of blocks begins that is being filled, and how wide it is.
+    // Where the current row of tables begins, and its width.
     let (mut top, mut used) = (0, 0);
     for block in blocks {
         let width = block.iter().map(Line::width).max().unwrap_or(0);

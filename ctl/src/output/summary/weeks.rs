@@ -1,16 +1,16 @@
 //! Week by week: a row for each.
 
-use super::super::line::{Line, shown};
-use super::super::look::Look;
+use super::super::style::OutputStyle;
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::super::text::{Line, escaped};
 use super::number::{hours, percent};
 use gpukill_proto::audit::WeekTime;
 
-/// Narrower than this, hours have no shares beside them.
+/// Below this width, hours have no shares beside them.
 const ROOM_FOR_SHARES: usize = 64;
 
 /// The oldest first.
-pub(super) fn lines(weeks: &[WeekTime], look: &Look) -> Vec<Line> {
+pub(super) fn lines(weeks: &[WeekTime], look: &OutputStyle) -> Vec<Line> {
     let has_shares = look.width.is_none_or(|width| width >= ROOM_FOR_SHARES);
     let some_unknown = weeks.iter().any(|week| week.times.unknown_ms > 0);
     let mut columns = vec![
@@ -26,7 +26,7 @@ pub(super) fn lines(weeks: &[WeekTime], look: &Look) -> Vec<Line> {
     let mut table = Table::new(columns);
     for week in weeks {
         let times = &week.times;
-        let whole = times.all_ms();
+        let whole = times.total_ms();
         let part = |part| {
             let mut text = hours(part);
             if has_shares {
@@ -35,7 +35,7 @@ pub(super) fn lines(weeks: &[WeekTime], look: &Look) -> Vec<Line> {
             Cell::plain(text)
         };
         let mut cells = vec![
-            Cell::plain(shown(&week.monday, look.symbols)),
+            Cell::plain(escaped(&week.monday, look.symbols)),
             part(times.busy_ms),
             part(times.held_ms),
             part(times.free_ms),
@@ -45,9 +45,9 @@ pub(super) fn lines(weeks: &[WeekTime], look: &Look) -> Vec<Line> {
         }
         cells.push(Cell::plain(match &week.most {
             Some((owner, held_ms)) => {
-                format!("{} {}", shown(owner, look.symbols), hours(*held_ms))
+                format!("{} {}", escaped(owner, look.symbols), hours(*held_ms))
             }
-            None => look.symbols.none().to_owned(),
+            None => look.symbols.placeholder().to_owned(),
         }));
         table.push(Row::Cells(cells));
     }

@@ -1,40 +1,40 @@
 //! The screens of `audit`.
 
 use super::*;
-use crate::output::actions::Acted;
-use crate::output::sample::{actions, id, older_records, summary};
-use crate::output::summary::{Shown, lines as summary_lines, weekly};
-use gpukill_proto::audit::{ActionRecord, AuditSummary, Times};
-use gpukill_proto::document::{ActionDocument, SummaryDocument, WeekDocument, WeeklyDocument};
-use gpukill_proto::snapshot::DeviceId;
+use crate::output::actions::ActionEntry;
+use crate::output::fixtures::{actions, id, older_records, summary};
+use crate::output::summary::{SummaryView, lines as summary_lines, weekly};
+use gpukill_proto::audit::{ActionRecord, AuditSummary, UsageTimes};
+use gpukill_proto::json::{ActionDocument, SummaryDocument, WeekDocument, WeeklyDocument};
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 
-const DAY: Span = Span {
+const DAY: TimeSpan = TimeSpan {
     since: Timestamp(NOW.0 - 86_400_000),
     until: NOW,
 };
 
-const WEEK: Span = Span {
+const WEEK: TimeSpan = TimeSpan {
     since: Timestamp(NOW.0 - 7 * 86_400_000),
     until: NOW,
 };
 
-fn ascii(width: usize) -> Look {
-    Look {
+fn ascii(width: usize) -> OutputStyle {
+    OutputStyle {
         symbols: Symbols::Ascii,
         ..look(Some(width))
     }
 }
 
-fn colored(width: usize) -> Look {
-    Look {
+fn colored(width: usize) -> OutputStyle {
+    OutputStyle {
         color: true,
         ..look(Some(width))
     }
 }
 
-fn of_a_week(summary: &AuditSummary) -> Shown<'_> {
-    Shown {
+fn of_a_week(summary: &AuditSummary) -> SummaryView<'_> {
+    SummaryView {
         summary,
         span: WEEK,
         only: vec![],
@@ -43,12 +43,12 @@ fn of_a_week(summary: &AuditSummary) -> Shown<'_> {
 }
 
 fn check_width(text: &str, width: usize) {
-    let too_wide = text.lines().find(|line| line::width(line) > width);
+    let too_wide = text.lines().find(|line| text::width(line) > width);
     assert_eq!(too_wide, None, "{width}");
 }
 
 #[test]
-fn audit_shows_the_newest_record_first() {
+fn audit_is_newest_first() {
     for width in [100, 60] {
         let look = look(Some(width));
         let shown = text(&AuditRecord::lines(&records(), DAY, &look), &look);
@@ -57,7 +57,7 @@ fn audit_shows_the_newest_record_first() {
 }
 
 #[test]
-fn a_record_that_is_older_than_samples_says_of_how_much_time_it_tells() {
+fn older_record_shows_the_covered_time() {
     for width in [100, 60] {
         let look = look(Some(width));
         let shown = text(&AuditRecord::lines(&older_records(), DAY, &look), &look);
@@ -67,7 +67,7 @@ fn a_record_that_is_older_than_samples_says_of_how_much_time_it_tells() {
 }
 
 #[test]
-fn a_summary_shows_how_the_gpus_were_used_and_by_whom_at_every_width() {
+fn summary_at_every_width() {
     let summary = summary();
     let shown = of_a_week(&summary);
     for width in [120, 80, 40] {
@@ -80,7 +80,7 @@ fn a_summary_shows_how_the_gpus_were_used_and_by_whom_at_every_width() {
     let screen = text(&summary_lines(&shown, &look), &look);
     check("summary-colored.txt", &screen);
     let look = ascii(80);
-    let of_alice = Shown {
+    let of_alice = SummaryView {
         only: vec![("--user", "alice"), ("--gpu", "0-3")],
         ..shown
     };
@@ -91,14 +91,14 @@ fn a_summary_shows_how_the_gpus_were_used_and_by_whom_at_every_width() {
 }
 
 #[test]
-fn where_little_is_recorded_the_screen_says_from_when_on_and_where_nothing_what_to_do() {
+fn sparse_or_empty_summary_has_hints() {
     let mut summary = summary();
     summary.since = NOW.plus_seconds(-3 * 3600);
     summary.until = NOW.plus_seconds(-2 * 3600);
     summary.devices.truncate(1);
-    summary.devices[0].times = Times {
+    summary.devices[0].times = UsageTimes {
         free_ms: 3_590_000,
-        ..Times::default()
+        ..UsageTimes::default()
     };
     summary.owners.clear();
     summary.processes.clear();
@@ -127,17 +127,17 @@ fn weeks_are_a_line_each() {
     }
 }
 
-/// The table of these; GPU 7 is there still.
-fn acted(entries: Vec<ActionRecord>, look: &Look) -> Vec<Line> {
+/// The table of these entries; GPU 7 still exists.
+fn acted(entries: Vec<ActionRecord>, look: &OutputStyle) -> Vec<Line> {
     let entries = entries.into_iter().map(|record| {
         let is_there = record.device == Some(id(7));
-        Acted::new(record, is_there.then_some(7)).for_a_table()
+        ActionEntry::new(record, is_there.then_some(7)).trim_for_table()
     });
-    Acted::lines(&entries.collect::<Vec<_>>(), WEEK, look)
+    ActionEntry::lines(&entries.collect::<Vec<_>>(), WEEK, look)
 }
 
 #[test]
-fn what_was_done_is_shown_with_who_asked_and_what_came_of_it() {
+fn actions_show_who_asked_and_the_result() {
     for (name, look, width) in [
         ("120", look(Some(120)), 120),
         ("80", look(Some(80)), 80),
@@ -154,7 +154,7 @@ fn what_was_done_is_shown_with_who_asked_and_what_came_of_it() {
 }
 
 #[test]
-fn programs_get_all_of_a_summary_and_of_what_was_done() {
+fn json_has_the_whole_summary_and_actions() {
     let summary = summary();
     let document = json::pretty(&SummaryDocument::from(&summary));
     check("summary.json", &document.expect("plain values"));
@@ -200,7 +200,7 @@ fn hostile_actions() -> Vec<ActionRecord> {
         kind: HOSTILE.into(),
         user: hostile(),
         what: hostile(),
-        word: hostile(),
+        result: hostile(),
         why: hostile(),
         device: Some(DeviceId(HOSTILE.into())),
         plan: Reading::Value(HOSTILE.into()),
@@ -211,10 +211,10 @@ fn hostile_actions() -> Vec<ActionRecord> {
 }
 
 #[test]
-fn nothing_in_the_record_can_steer_the_terminal() {
+fn records_cannot_control_the_terminal() {
     let (summary, entries) = (hostile_summary(), hostile_actions());
     let look = look(None);
-    let shown = Shown {
+    let shown = SummaryView {
         only: vec![("--user", HOSTILE)],
         ..of_a_week(&summary)
     };

@@ -1,29 +1,29 @@
-//! The screens of the guard, and what other screens show of it.
+//! The screens of the guard, and the guard in other screens.
 
 mod rogue_rules;
 
 mod affected;
 
-mod stands;
+mod status;
 
 use super::*;
-use crate::connect::Doing;
-use crate::output::guard::Spared;
-use crate::output::rules::of_guard;
-use crate::output::sample::{
+use crate::connect::Mode;
+use crate::output::fixtures::{
     edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
-use gpukill_policy::guard::read::read;
-use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
+use crate::output::guard::MilderPolicies;
+use crate::output::rules::guard_summary;
+use gpukill_policy::guard::parse::parse;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, JudgedAs, Marked, Milder, Person, ReplayReport, Ruled,
-    ViolationPage, of_process,
+    Attribution, EditReport, GuardMode, GuardReport, MilderPolicy, Person, ProcessGuardStatus,
+    ReplayReport, ViolationMark, ViolationPage, find_marks,
 };
-use gpukill_proto::snapshot::NetworkRole;
+use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
+use gpukill_proto::model::NetworkRole;
 
-/// The widest, the narrowest that must be readable, and one that knows letters alone.
-fn looks() -> [(&'static str, Look); 3] {
-    let ascii = Look {
+/// The widest style, the narrowest readable style, and ASCII only.
+fn looks() -> [(&'static str, OutputStyle); 3] {
+    let ascii = OutputStyle {
         symbols: Symbols::Ascii,
         ..look(Some(100))
     };
@@ -34,12 +34,12 @@ fn looks() -> [(&'static str, Look); 3] {
     ]
 }
 
-/// The same screen at every look.
-fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+/// Checks the screen in every style.
+fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
     for (called, look) in looks() {
         let shown = text(&screen(&look), &look);
         let most = look.width.unwrap_or(usize::MAX);
-        assert!(shown.lines().all(|l| line::width(l) <= most), "{shown}");
+        assert!(shown.lines().all(|l| text::width(l) <= most), "{shown}");
         assert!(
             look.symbols != Symbols::Ascii || shown.is_ascii(),
             "{shown}"
@@ -48,8 +48,8 @@ fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
     }
 }
 
-fn sight() -> Sight {
-    Sight {
+fn sight() -> AnnotatedSnapshot {
+    AnnotatedSnapshot {
         snapshot: snapshot(),
         guard: brief(),
         suspected: Vec::new(),
@@ -57,24 +57,24 @@ fn sight() -> Sight {
 }
 
 #[test]
-fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
+fn list_shows_guard_status_and_marks() {
     let sight = sight();
     check_all("details-guard", |look| {
         view::lines(&sight, &view(Rows::Processes), NOW, look)
     });
     let look = look(Some(100));
-    let heading = |guard: GuardBrief| {
+    let heading = |guard: GuardSummary| {
         let shown = guarded(&snapshot(), &guard, &view(Rows::Gpus), &look);
         shown.lines().next().map(str::to_owned)
     };
-    let with = |mode, has_rules, open| GuardBrief {
+    let with = |mode, has_rules, open| GuardSummary {
         mode,
         has_rules,
         open,
         would_have_ended: 0,
         ..brief()
     };
-    let gone = |open| GuardBrief {
+    let gone = |open| GuardSummary {
         would_have_ended: 2,
         ..with(GuardMode::DryRun, true, open)
     };
@@ -88,10 +88,10 @@ fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
             " · guard soft, 2 violations",
         ),
         (with(GuardMode::Enforce, true, 0), " · guard enforce"),
-        // Who would be gone is not forgiven.
+        // The heading still counts jobs that a dry run counts as ended.
         (gone(0), " · guard dry-run, 2 would have ended"),
         (gone(1), " · guard dry-run, 1 violation, 2 would have ended"),
-        // One that is off, and one that has no rules, limit nobody.
+        // A disabled guard and a guard without rules limit nobody.
         (with(GuardMode::Disabled, true, 0), ""),
         (with(GuardMode::DryRun, false, 0), ""),
     ];
@@ -102,7 +102,7 @@ fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
 }
 
 #[test]
-fn where_nobody_who_is_shown_breaks_a_rule_there_is_no_column_for_rules() {
+fn no_violation_shown_means_no_rule_column() {
     let mut snapshot = snapshot();
     snapshot.processes.truncate(4);
     let look = look(Some(120));
@@ -120,22 +120,22 @@ fn where_nobody_who_is_shown_breaks_a_rule_there_is_no_column_for_rules() {
 }
 
 #[test]
-fn whoever_was_warned_sees_it_below_the_list() {
+fn warned_user_sees_it_below_the_list() {
     let snapshot = snapshot();
-    let mark = |mark: Marked| Marked {
+    let mark = |mark: ViolationMark| ViolationMark {
         mode: GuardMode::Soft,
         deadline: Some(NOW.plus_seconds(600)),
         is_sole: true,
         can_snooze: true,
         ..mark
     };
-    let guard = GuardBrief {
+    let guard = GuardSummary {
         mode: GuardMode::Soft,
-        marked: brief().marked.into_iter().map(mark).collect(),
+        marks: brief().marks.into_iter().map(mark).collect(),
         ..brief()
     };
     let owners = snapshot.processes.iter();
-    let owners = owners.filter(|it| !of_process(it, &guard.marked).is_empty());
+    let owners = owners.filter(|it| !find_marks(it, &guard.marks).is_empty());
     let me = owners
         .filter_map(|it| it.owner.last_known()?.uid)
         .next()
@@ -150,25 +150,25 @@ fn whoever_was_warned_sees_it_below_the_list() {
 }
 
 #[test]
-fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
+fn explain_names_broken_rules_and_limits() {
     let [notebook, _] = explanations();
     check_all("explain-guard", |look| explain::lines(&notebook, look));
     let mut gone = notebook.clone();
     let page = violations();
-    gone.guard = Reading::Value(Ruled {
+    gone.guard = Reading::Value(ProcessGuardStatus {
         would_have_ended: page.would_have_ended,
-        judged_as: JudgedAs::Login(Person {
+        attribution: Attribution::Login(Person {
             name: "dana".into(),
             uid: Some(1002),
         }),
-        ..Ruled::default()
+        ..ProcessGuardStatus::default()
     });
     check_all("explain-gone", |look| explain::lines(&gone, look));
     let mut protected = notebook.clone();
-    protected.guard = Reading::Value(Ruled {
+    protected.guard = Reading::Value(ProcessGuardStatus {
         mode: GuardMode::Soft,
         protected: Some("protect.users names its owner".into()),
-        ..Ruled::default()
+        ..ProcessGuardStatus::default()
     });
     for (role, row) in [
         (
@@ -176,14 +176,14 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
             "private: no port that others use",
         ),
         (
-            Reading::Failed("a client of it may be another's".into()),
-            "not known: a client of it",
+            Reading::Failed("one of its clients may be external".into()),
+            "not known: one of its clients may be external",
         ),
     ] {
         protected.uses[0].1.network_role = role;
         let shown = text(&explain::lines(&protected, &look(None)), &look(None));
         assert!(shown.contains(&format!("\n network  {row}")), "{shown}");
-        let limits = "\n limits   none: no rule is about it, as protect.users names its owner\n";
+        let limits = "\n limits   none: no rule applies, because protect.users names its owner\n";
         assert!(shown.contains(limits), "{shown}");
     }
     let mut hidden = notebook;
@@ -193,9 +193,9 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
 }
 
 #[test]
-fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
+fn guard_status_shows_mode_and_file_mistakes() {
     check_all("guard-status", |look| {
-        super::super::guard::status(&guard_report(), NOW, look)
+        super::super::guard::status_lines(&guard_report(), NOW, look)
     });
     let changed = GuardReport {
         mistakes: Vec::new(),
@@ -203,7 +203,7 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
         ..guard_report()
     };
     check_all("guard-status-changed", |look| {
-        super::super::guard::status(&changed, NOW, look)
+        super::super::guard::status_lines(&changed, NOW, look)
     });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
@@ -211,16 +211,19 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
         mistakes: Vec::new(),
         judged_at: None,
         dropped: 0,
-        beyond: 0,
+        overflow: 0,
         ..guard_report()
     };
     let look = look(Some(80));
-    let shown = text(&super::super::guard::status(&disabled, NOW, &look), &look);
+    let shown = text(
+        &super::super::guard::status_lines(&disabled, NOW, &look),
+        &look,
+    );
     check("guard-status-disabled.txt", &shown);
 }
 
 #[test]
-fn guard_violations_shows_what_goes_on_and_what_was_decided() {
+fn guard_violations_shows_open_and_decided() {
     let page = violations();
     check_all("guard-violations", |look| {
         super::super::guard::violations(&page, &guard_report(), NOW, look)
@@ -228,10 +231,10 @@ fn guard_violations_shows_what_goes_on_and_what_was_decided() {
 }
 
 #[test]
-fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
+fn guard_replay_shows_ends_and_gaps() {
     let report = replayed();
     check_all("guard-replay", |look| {
-        super::super::guard::replay(&report, "draft.toml", &Spared::new(), look)
+        super::super::guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), look)
     });
     let nothing = ReplayReport {
         outcomes: Vec::new(),
@@ -243,30 +246,36 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
         ..report
     };
     let look = look(Some(80));
-    let shown = super::super::guard::replay(&nothing, "draft.toml", &Spared::new(), &look);
+    let shown =
+        super::super::guard::replay_lines(&nothing, "draft.toml", &MilderPolicies::new(), &look);
     check("guard-replay-nothing.txt", &text(&shown, &look));
 }
 
 #[test]
-fn guard_test_shows_what_rules_come_to_now() {
+fn guard_test_shows_open_violations() {
     let report = replayed();
     check_all("guard-test", |look| {
-        super::super::guard::tested(&report, (&Spared::new(), Some(GuardMode::Soft)), NOW, look)
+        super::super::guard::test_lines(
+            &report,
+            (&MilderPolicies::new(), Some(GuardMode::Soft)),
+            NOW,
+            look,
+        )
     });
 }
 
 #[test]
-fn an_edit_is_shown_as_the_lines_that_differ() {
-    // Its lines are the file's, and are not cut.
+fn edit_is_shown_as_a_diff() {
+    // The lines of a difference are the file's and are not cut.
     for (called, look) in looks() {
-        let shown = super::super::guard::edited(&edited(), Doing::Saying, None, NOW, &look);
+        let shown = super::super::guard::edit_lines(&edited(), Mode::DryRun, None, NOW, &look);
         check(&format!("guard-edit-{called}.txt"), &text(&shown, &look));
     }
     let look = look(Some(80));
-    let made = super::super::guard::edited(&edited(), Doing::Doing, None, NOW, &look);
+    let made = super::super::guard::edit_lines(&edited(), Mode::Apply, None, NOW, &look);
     let last = made.last().map(Line::text);
     assert_eq!(last.as_deref(), Some("in force: revision 0f8a11d27b3ce940"));
-    let colored = Look {
+    let colored = OutputStyle {
         color: true,
         ..look
     };
@@ -276,7 +285,7 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
         difference: String::new(),
         ..edited()
     };
-    let nothing = super::super::guard::edited(&nothing, Doing::Doing, None, NOW, &look);
+    let nothing = super::super::guard::edit_lines(&nothing, Mode::Apply, None, NOW, &look);
     assert_eq!(
         text(&nothing, &look),
         "nothing changes: the rules say so already\n"
@@ -284,18 +293,18 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
 }
 
 #[test]
-fn a_check_names_every_mistake_and_what_is_odd() {
+fn check_names_mistakes_and_lints() {
     check_all("guard-mistakes", |look| {
-        rules::mistakes("draft.toml", &mistakes(), look)
+        rules::mistake_lines("draft.toml", &mistakes(), look)
     });
-    let rules = read("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
+    let rules = parse("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
     check_all("guard-checked", |look| {
-        rules::checked("draft.toml", &of_guard(&rules), &warnings(), look)
+        rules::checked_lines("draft.toml", &guard_summary(&rules), &warnings(), look)
     });
 }
 
 #[test]
-fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
+fn guard_texts_cannot_control_the_terminal() {
     let (page, replayed, ruled, brief) = hostile(HOSTILE);
     let [mut notebook, _] = explanations();
     notebook.guard = Reading::Value(ruled);
@@ -319,17 +328,17 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
         warning.path = HOSTILE.into();
         warning.what = HOSTILE.into();
     }
-    let rules = read("").expect("they are right");
-    let spared = Spared::from([(HOSTILE.to_owned(), Milder::Rehearsed)]);
+    let rules = parse("").expect("they are right");
+    let spared = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::Rehearsed)]);
     let look = look(None);
     let screens = [
-        super::super::guard::status(&report, NOW, &look),
+        super::super::guard::status_lines(&report, NOW, &look),
         super::super::guard::violations(&page, &report, NOW, &look),
-        super::super::guard::replay(&replayed, HOSTILE, &spared, &look),
-        super::super::guard::tested(&replayed, (&spared, Some(GuardMode::Enforce)), NOW, &look),
-        super::super::guard::edited(&edit, Doing::Saying, None, NOW, &look),
-        rules::mistakes(HOSTILE, &wrong, &look),
-        rules::checked(HOSTILE, &of_guard(&rules), &odd, &look),
+        super::super::guard::replay_lines(&replayed, HOSTILE, &spared, &look),
+        super::super::guard::test_lines(&replayed, (&spared, Some(GuardMode::Enforce)), NOW, &look),
+        super::super::guard::edit_lines(&edit, Mode::DryRun, None, NOW, &look),
+        rules::mistake_lines(HOSTILE, &wrong, &look),
+        rules::checked_lines(HOSTILE, &guard_summary(&rules), &odd, &look),
         explain::lines(&notebook, &look),
     ];
     for screen in screens {
@@ -344,17 +353,17 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
     for document in documents {
         assert_steers_nothing(&document.expect("texts"));
     }
-    assert_steers_nothing(&rules::printable(
+    assert_steers_nothing(&rules::escape_for_terminal(
         "a\x1b[2J\u{9b}31m\u{7f}\n\u{202e}\u{200b}b",
     ));
 }
 
 #[test]
-fn rules_are_printed_as_they_are_written_but_for_what_steers() {
+fn printed_rules_escape_control_characters() {
     let rules = "# Für uns: cafe\u{301}\n[user_policies.alice]\n\tmemory_limit_gb = 8\n";
-    assert_eq!(rules::printable(rules), rules);
+    assert_eq!(rules::escape_for_terminal(rules), rules);
     let long = rules.replace('\n', "\r\n");
-    assert_eq!(rules::printable(&long), long);
-    let hostile = rules::printable("a\x1b[2J\rb\u{202e}\n");
+    assert_eq!(rules::escape_for_terminal(&long), long);
+    let hostile = rules::escape_for_terminal("a\x1b[2J\rb\u{202e}\n");
     assert_eq!(hostile, "a\\x1b[2J\\x0db\\u{202e}\n");
 }

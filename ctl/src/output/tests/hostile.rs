@@ -1,11 +1,11 @@
-//! Texts of processes and drivers that would steer a terminal.
+//! Texts of processes and drivers with control characters.
 
 use super::*;
-use crate::output::sample::hostile;
-use gpukill_proto::snapshot::FaultCode;
+use crate::output::fixtures::hostile;
+use gpukill_proto::model::FaultCode;
 
 #[test]
-fn nothing_that_a_process_is_called_can_steer_the_terminal() {
+fn process_texts_cannot_control_the_terminal() {
     let mut snapshot = snapshot();
     let mut state = status();
     let mut audit = records();
@@ -63,7 +63,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     }
 
     let look = look(None);
-    let span = Span {
+    let span = TimeSpan {
         since: NOW,
         until: NOW,
     };
@@ -96,7 +96,8 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     }
 }
 
-/// Gives every text of a process, each in its turn the one that is shown.
+/// Replaces every text of a process. The kind of location depends on the pid, so that each kind
+/// is shown.
 pub(super) fn make_hostile(process: &mut GpuProcess, text: &str) {
     let some = || Reading::Value(Some(text.to_owned()));
     process.owner = Reading::Value(Owner {
@@ -111,7 +112,7 @@ pub(super) fn make_hostile(process: &mut GpuProcess, text: &str) {
         },
         uid: 1000,
     });
-    process.parents = vec![Parent {
+    process.parents = vec![Ancestor {
         key: ProcessKey {
             pid: 1,
             start_ticks: 1,
@@ -132,15 +133,15 @@ pub(super) fn make_hostile(process: &mut GpuProcess, text: &str) {
             namespace: Reading::Value(text.into()),
         }),
     };
-    let none = Place {
+    let none = ProcessLocation {
         container: Reading::Value(None),
         unit: Reading::Value(None),
         session: Reading::Value(None),
         terminal: Reading::Value(None),
         scheduler: Reading::Value(None),
     };
-    process.place = match process.pid % 5 {
-        0 => Place {
+    process.location = match process.pid % 5 {
+        0 => ProcessLocation {
             scheduler: Reading::Value(Some(SchedulerJob {
                 scheduler: Scheduler::Slurm,
                 job: text.into(),
@@ -148,23 +149,23 @@ pub(super) fn make_hostile(process: &mut GpuProcess, text: &str) {
             })),
             ..none
         },
-        1 => Place {
+        1 => ProcessLocation {
             unit: Reading::Value(Some(Unit {
                 name: text.into(),
                 manager: None,
             })),
             ..none
         },
-        2 => Place {
+        2 => ProcessLocation {
             session: some(),
             terminal: some(),
             ..none
         },
-        3 => Place {
+        3 => ProcessLocation {
             terminal: some(),
             ..none
         },
-        _ => Place {
+        _ => ProcessLocation {
             container: Reading::Value(Some(container)),
             ..none
         },

@@ -1,26 +1,28 @@
 //! The screens of `kill`.
 
 use super::*;
-use crate::output::kill::{Detail, Outcome, asked, carried_out, planned, question};
-use crate::output::sample::{interrupted, one_target, plan, report};
-use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
-use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, Stage};
+use crate::output::fixtures::{interrupted, one_target, plan, report};
+use crate::output::kill::{
+    KillResult, PlanDetail, outcome_lines, plan_lines, question, question_detail,
+};
+use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
+use gpukill_proto::kill::{KillPlan, KillReport, KillSignal, Outcome, PlannedAction, Stage};
 
-fn of_plan(plan: &KillPlan, detail: Detail, look: &Look) -> String {
-    text(&planned(plan, detail, look), look)
+fn of_plan(plan: &KillPlan, detail: PlanDetail, look: &OutputStyle) -> String {
+    text(&plan_lines(plan, detail, look), look)
 }
 
-fn of_report((plan, report): &(KillPlan, KillReport), look: &Look) -> String {
-    let outcome = Outcome {
+fn of_report((plan, report): &(KillPlan, KillReport), look: &OutputStyle) -> String {
+    let outcome = KillResult {
         plan,
         report,
         me: 1000,
     };
-    text(&carried_out(&outcome, look), look)
+    text(&outcome_lines(&outcome, look), look)
 }
 
-fn ascii(width: Option<usize>) -> Look {
-    Look {
+fn ascii(width: Option<usize>) -> OutputStyle {
+    OutputStyle {
         symbols: Symbols::Ascii,
         ..look(width)
     }
@@ -30,18 +32,18 @@ fn ascii(width: Option<usize>) -> Look {
 fn fits(text: &str, width: usize) -> bool {
     let is_command = |line: &&str| line.contains("gpukillctl ") || line.contains("systemctl ");
     let mut lines = text.lines().filter(|line| !is_command(line));
-    lines.all(|line| line::width(line) <= width)
+    lines.all(|line| text::width(line) <= width)
 }
 
 #[test]
-fn a_plan_says_whose_it_is_how_many_where_and_how_much() {
+fn heading_states_owner_count_gpus_and_memory() {
     let look = look(None);
-    let said = |plan: &KillPlan| of_plan(plan, Detail::Heading, &look);
+    let said = |plan: &KillPlan| of_plan(plan, PlanDetail::Heading, &look);
     assert_eq!(
         said(&plan()),
         "alice's job slurm 1234.0: 9 processes on GPUs 0-3, 252.4 GiB\n"
     );
-    let term = || Fate::End(vec![KillSignal::Terminate]);
+    let term = || PlannedAction::End(vec![KillSignal::Terminate]);
     assert_eq!(
         said(&one_target(term())),
         "alice's process 4182 on GPU 0, 15.8 GiB: python train.py --model llama-70b\n"
@@ -81,36 +83,36 @@ fn a_plan_says_whose_it_is_how_many_where_and_how_much() {
         "process 4182 on GPU 0, 15.8 GiB: python train.py --model llama-70b\n"
     );
     assert_eq!(
-        said(&one_target(Fate::Denied("x".into()))),
+        said(&one_target(PlannedAction::Denied("x".into()))),
         "nobody would be ended\n"
     );
 }
 
 #[test]
-fn whoever_is_asked_sees_each_process_that_they_have_not_named() {
-    assert_eq!(asked(&plan()), Detail::Heading);
+fn question_shows_processes_that_were_not_typed() {
+    assert_eq!(question_detail(&plan()), PlanDetail::Heading);
     let (by_gpu, _) = report();
-    assert_eq!(asked(&by_gpu), Detail::Ended);
+    assert_eq!(question_detail(&by_gpu), PlanDetail::Ended);
     let mut of_many_jobs = plan();
     of_many_jobs.targets[0].job = Reading::Unsupported;
-    assert_eq!(asked(&of_many_jobs), Detail::Ended);
+    assert_eq!(question_detail(&of_many_jobs), PlanDetail::Ended);
     for target in &mut of_many_jobs.targets {
         target.named = true;
     }
-    assert_eq!(asked(&of_many_jobs), Detail::Heading);
+    assert_eq!(question_detail(&of_many_jobs), PlanDetail::Heading);
 }
 
 #[test]
-fn a_plan_shows_everybody_whom_it_ends_and_why_not_the_others() {
+fn plan_shows_ended_and_the_reasons_for_others() {
     let (several, _) = report();
     for width in [120, 80, 40] {
         let look = look(Some(width));
-        let one = one_target(Fate::End(vec![
+        let one = one_target(PlannedAction::End(vec![
             KillSignal::Interrupt,
             KillSignal::Terminate,
         ]));
         let shown = [plan(), several.clone(), one]
-            .map(|plan| of_plan(&plan, Detail::All, &look))
+            .map(|plan| of_plan(&plan, PlanDetail::All, &look))
             .join("\n");
         assert!(fits(&shown, width), "{width}:\n{shown}");
         check(&format!("kill-plan-{width}.txt"), &shown);
@@ -118,7 +120,7 @@ fn a_plan_shows_everybody_whom_it_ends_and_why_not_the_others() {
 }
 
 #[test]
-fn a_report_tells_what_became_of_each_and_what_to_do_next() {
+fn report_shows_outcomes_and_next_steps() {
     for width in [120, 80, 40] {
         let look = look(Some(width));
         let shown = [report(), interrupted()]
@@ -130,7 +132,7 @@ fn a_report_tells_what_became_of_each_and_what_to_do_next() {
     let shown = of_report(&report(), &ascii(None));
     assert!(shown.is_ascii(), "{shown}");
     check("kill-ascii.txt", &shown);
-    let colored = Look {
+    let colored = OutputStyle {
         color: true,
         ..look(Some(100))
     };
@@ -138,8 +140,8 @@ fn a_report_tells_what_became_of_each_and_what_to_do_next() {
 }
 
 #[test]
-fn what_ended_as_it_should_is_two_lines() {
-    let plan = one_target(Fate::End(vec![KillSignal::Terminate]));
+fn clean_kill_is_two_lines() {
+    let plan = one_target(PlannedAction::End(vec![KillSignal::Terminate]));
     let (_, mut report) = report();
     report.outcomes.truncate(1);
     report.outcomes[0].key = plan.targets[0].key;
@@ -157,7 +159,7 @@ fn what_ended_as_it_should_is_two_lines() {
     // With --force there is nothing more to advise.
     it.0.request.force = true;
     it.1.memory.clear();
-    it.1.outcomes[0].ending = Ending::Survived(KillSignal::Kill, 10_000);
+    it.1.outcomes[0].outcome = Outcome::Survived(KillSignal::Kill, 10_000);
     assert_eq!(
         of_report(&it, &look),
         "  survived  4182  python train.py --model llama-70b  still there after SIGKILL and 10.0 s\n\
@@ -166,7 +168,7 @@ fn what_ended_as_it_should_is_two_lines() {
 }
 
 #[test]
-fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
+fn kill_texts_cannot_control_the_terminal() {
     const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
     let text_of = || HOSTILE.to_owned();
     let (mut plan, mut report) = report();
@@ -176,11 +178,11 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
         target.command = Reading::Value(text_of());
         target.owner = Reading::Value(text_of());
         target.job = Reading::Value(hostile_job(HOSTILE));
-        match &mut target.fate {
-            Fate::End(_) => {}
-            Fate::Protected(protected) => protected.why = text_of(),
-            Fate::Denied(why) | Fate::Unclear(why) => *why = text_of(),
-            Fate::Zombie(parent) => parent.name = Reading::Value(text_of()),
+        match &mut target.action {
+            PlannedAction::End(_) => {}
+            PlannedAction::Protected(protected) => protected.why = text_of(),
+            PlannedAction::Denied(why) | PlannedAction::Unclear(why) => *why = text_of(),
+            PlannedAction::Zombie(parent) => parent.name = Reading::Value(text_of()),
         }
     }
     for rest in &mut plan.rest {
@@ -189,14 +191,14 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
     for outcome in &mut report.outcomes {
         outcome.name = text_of();
         outcome.command = Reading::Value(text_of());
-        match &mut outcome.ending {
-            Ending::Ended(..) | Ending::Survived(..) | Ending::Gone => {}
-            Ending::Changed(why)
-            | Ending::Protected(why)
-            | Ending::Denied(why)
-            | Ending::Unclear(why)
-            | Ending::Failed(why) => *why = text_of(),
-            Ending::Uninterruptible(stuck) => {
+        match &mut outcome.outcome {
+            Outcome::Ended(..) | Outcome::Survived(..) | Outcome::Gone => {}
+            Outcome::Changed(why)
+            | Outcome::Protected(why)
+            | Outcome::Denied(why)
+            | Outcome::Unclear(why)
+            | Outcome::Failed(why) => *why = text_of(),
+            Outcome::Uninterruptible(stuck) => {
                 stuck.waits_on = Some(text_of());
                 if let Some(mount) = &mut stuck.fuse {
                     mount.path = text_of();
@@ -205,7 +207,7 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
                     }
                 }
             }
-            Ending::Zombie(parent) => parent.name = Reading::Value(text_of()),
+            Outcome::Zombie(parent) => parent.name = Reading::Value(text_of()),
         }
     }
     for respawn in &mut report.respawned {
@@ -225,7 +227,7 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
         json::pretty(&KillReportDocument::from(&report)),
     ];
     let mut printed = documents.map(|document| document.expect("texts")).to_vec();
-    printed.push(of_plan(&plan, Detail::All, &look));
+    printed.push(of_plan(&plan, PlanDetail::All, &look));
     printed.push(of_report(&(plan, report), &look));
     for text in printed {
         let steering = text

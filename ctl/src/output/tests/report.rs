@@ -1,33 +1,33 @@
-//! What a report of a bug needs, as text.
+//! The text of a bug report.
 
+use super::super::fixtures::{NOW, actions, look, snapshot, status};
 use super::super::report::lines;
-use super::super::sample::{NOW, actions, look, snapshot, status};
 use super::{check, text};
 use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::document::report::{
+use gpukill_proto::json::report::{
     ClientPart, DaemonPart, DevicePart, FailurePart, FileMode, HostPart, LEAVES_OUT, Printed,
-    RecentPart, ReportDocument, SettingKey, SettingPart, SocketPart, UnitPart, ValueDocument,
-    Version, distribution, rights,
+    RecentPart, ReportDocument, SettingKey, SettingPart, SettingValueDocument, SocketPart,
+    UnitPart, Version, distribution, rights,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::status::{ChangedSetting, SettingValue, Status};
+use gpukill_proto::status::{ChangedSetting, DaemonStatus, SettingValue};
 
-fn changed(status: Status) -> Status {
+fn changed(status: DaemonStatus) -> DaemonStatus {
     let changed = |key: &str, value| ChangedSetting {
         key: key.into(),
         value,
     };
-    Status {
+    DaemonStatus {
         settings: vec![
-            changed("daemon.poll_interval", SettingValue::Length(1_000)),
-            changed("access.hide_other_users", SettingValue::Truth(true)),
-            changed("guard.rules", SettingValue::NotTold),
+            changed("daemon.poll_interval", SettingValue::Duration(1_000)),
+            changed("access.hide_other_users", SettingValue::Bool(true)),
+            changed("guard.rules", SettingValue::Withheld),
         ],
         ..status
     }
 }
 
-/// Of a box where all is known.
+/// A report from a box where everything is known.
 fn whole() -> ReportDocument {
     let status = changed(status());
     let recent = actions().into_iter().map(|mut record| {
@@ -46,7 +46,7 @@ fn whole() -> ReportDocument {
             protocol: Printed(PROTOCOL_VERSION),
             settings: vec![SettingPart {
                 key: SettingKey::parse("use_colors"),
-                value: Some(ValueDocument::Name("never")),
+                value: Some(SettingValueDocument::Name("never")),
             }],
             settings_mistakes: 0,
             rights: rights(&status.caller.rights),
@@ -81,7 +81,7 @@ fn whole() -> ReportDocument {
     }
 }
 
-/// Of one where the daemon does not answer.
+/// A report from a box whose daemon does not answer.
 fn without_a_daemon() -> ReportDocument {
     ReportDocument {
         client: ClientPart {
@@ -126,8 +126,8 @@ fn without_a_daemon() -> ReportDocument {
 }
 
 #[test]
-fn a_report_of_a_bug_has_what_is_needed_and_names_nobody() {
-    // It is pasted: no line is broken, whatever the width.
+fn report_has_the_facts_and_names_nobody() {
+    // The report is pasted, so no line is broken, whatever the width.
     let look = look(Some(60));
     check("report.txt", &text(&lines(&whole(), &look), &look));
     let alone = without_a_daemon();

@@ -1,21 +1,23 @@
 //! The screens of `reset`.
 
 use super::*;
-use crate::output::reset::{closing, done, planned, question};
-use crate::output::sample::{held_by_one, reset_plan, reset_report, reset_without_helper};
-use gpukill_proto::document::{ResetPlanDocument, ResetReportDocument};
-use gpukill_proto::kill::{Ending, Stage};
-use gpukill_proto::reset::{ResetEnding, ResetFate, ResetPlan, ResetReport};
+use crate::output::fixtures::{held_by_one, reset_plan, reset_report, reset_without_helper};
+use crate::output::reset::{closing_lines, outcome_lines, plan_lines, question};
+use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
+use gpukill_proto::kill::{Outcome, Stage};
+use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetResult};
 
-fn of_plan(plan: &ResetPlan, look: &Look) -> String {
-    text(&planned(plan, look), look)
+fn of_plan(plan: &ResetPlan, look: &OutputStyle) -> String {
+    text(&plan_lines(plan, look), look)
 }
 
-/// All that is told one after the other.
-fn of_report(report: &ResetReport, look: &Look) -> String {
+/// All printed lines in order.
+fn of_report(report: &ResetReport, look: &OutputStyle) -> String {
     let each = report.outcomes.iter();
-    let mut lines: Vec<Line> = each.flat_map(|outcome| done(outcome, look)).collect();
-    lines.extend(closing(report, look));
+    let mut lines: Vec<Line> = each
+        .flat_map(|outcome| outcome_lines(outcome, look))
+        .collect();
+    lines.extend(closing_lines(report, look));
     text(&lines, look)
 }
 
@@ -28,16 +30,16 @@ fn interrupted() -> ResetReport {
 }
 
 #[test]
-fn a_plan_names_everything_in_the_way_of_each_gpu_and_who_takes_it_away() {
+fn plan_names_every_blocker_and_remedy() {
     for width in [120, 80, 40] {
         let look = look(Some(width));
         let shown = [reset_plan(), held_by_one(), reset_without_helper()]
             .map(|plan| of_plan(&plan, &look))
             .join("\n");
-        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("reset-plan-{width}.txt"), &shown);
     }
-    let ascii = Look {
+    let ascii = OutputStyle {
         symbols: Symbols::Ascii,
         ..look(None)
     };
@@ -45,21 +47,21 @@ fn a_plan_names_everything_in_the_way_of_each_gpu_and_who_takes_it_away() {
 }
 
 #[test]
-fn a_report_tells_what_became_of_each_gpu_and_of_those_who_held_it() {
+fn report_shows_each_gpu_and_former_holders() {
     for width in [120, 80, 40] {
         let look = look(Some(width));
         let shown = [reset_report(), interrupted()]
             .map(|report| of_report(&report, &look))
             .join("\n");
-        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("reset-{width}.txt"), &shown);
     }
-    let ascii = Look {
+    let ascii = OutputStyle {
         symbols: Symbols::Ascii,
         ..look(None)
     };
     assert!(of_report(&reset_report(), &ascii).is_ascii());
-    let colored = Look {
+    let colored = OutputStyle {
         color: true,
         ..look(Some(100))
     };
@@ -70,7 +72,7 @@ fn a_report_tells_what_became_of_each_gpu_and_of_those_who_held_it() {
 }
 
 #[test]
-fn the_question_counts_those_that_are_reset() {
+fn question_counts_the_reset_gpus() {
     let mut plan = reset_plan();
     assert_eq!(question(&plan), "Reset 2 GPUs? What they do now is lost.");
     plan.devices.truncate(2);
@@ -78,7 +80,7 @@ fn the_question_counts_those_that_are_reset() {
 }
 
 #[test]
-fn nothing_that_is_told_of_a_reset_can_steer_the_terminal() {
+fn reset_texts_cannot_control_the_terminal() {
     const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
     let text_of = || HOSTILE.to_owned();
     let (mut plan, mut report) = (reset_plan(), reset_report());
@@ -90,28 +92,28 @@ fn nothing_that_is_told_of_a_reset_can_steer_the_terminal() {
         for blocker in &mut target.blockers {
             blocker.what = text_of();
         }
-        match &mut target.fate {
-            ResetFate::Reset | ResetFate::Blocked => {}
-            ResetFate::Unsupported(why) => *why = text_of(),
+        match &mut target.action {
+            PlannedReset::Reset | PlannedReset::Blocked => {}
+            PlannedReset::Unsupported(why) => *why = text_of(),
         }
     }
     for outcome in &mut report.outcomes {
         outcome.note = Some(text_of());
-        match &mut outcome.ending {
-            ResetEnding::Reset(_) => {}
-            ResetEnding::Blocked(blockers) => {
+        match &mut outcome.result {
+            ResetResult::Reset(_) => {}
+            ResetResult::Blocked(blockers) => {
                 for blocker in blockers {
                     blocker.what = text_of();
                 }
             }
-            ResetEnding::Unsupported(why)
-            | ResetEnding::Failed(why)
-            | ResetEnding::Unreachable(why) => *why = text_of(),
+            ResetResult::Unsupported(why)
+            | ResetResult::Failed(why)
+            | ResetResult::Unreachable(why) => *why = text_of(),
         }
         for ended in outcome.ended.iter_mut().flat_map(|it| &mut it.outcomes) {
             ended.name = text_of();
             ended.command = Reading::Value(text_of());
-            ended.ending = Ending::Failed(text_of());
+            ended.outcome = Outcome::Failed(text_of());
         }
         for again in outcome.ended.iter_mut().flat_map(|it| &mut it.respawned) {
             again.name = text_of();

@@ -1,17 +1,17 @@
-//! The screens of the watch for rogues, and what other screens show of it.
+//! The screens of the rogue watch, and the watch in other screens.
 
 mod scan;
 
 use super::*;
-use crate::output::rogue::{document, scanned};
-use crate::output::sample::{explanations, hidden, looked, rogue_report, scan};
-use gpukill_proto::document::ExplainDocument;
-use gpukill_proto::guard::JudgedRun;
-use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, Suspected};
+use crate::output::fixtures::{explanations, hidden, looked, rogue_report, scan};
+use crate::output::rogue::{document, scan_lines};
+use gpukill_proto::guard::RunKey;
+use gpukill_proto::json::ExplainDocument;
+use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, VerdictSummary};
 
-/// The widest, the narrowest that must be readable, and one that knows letters alone.
-fn looks() -> [(&'static str, Look); 3] {
-    let ascii = Look {
+/// The widest style, the narrowest readable style, and ASCII only.
+fn looks() -> [(&'static str, OutputStyle); 3] {
+    let ascii = OutputStyle {
         symbols: Symbols::Ascii,
         ..look(Some(100))
     };
@@ -22,13 +22,13 @@ fn looks() -> [(&'static str, Look); 3] {
     ]
 }
 
-/// The same screen at every look. Commands are not wrapped, so that they can be copied.
-fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+/// Checks the screen in every style. Commands are not wrapped, so that they can be copied.
+fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
     for (called, look) in looks() {
         let shown = text(&screen(&look), &look);
         let most = look.width.unwrap_or(usize::MAX);
         let mut lines = shown.lines().filter(|line| !line.contains("rogue allow"));
-        assert!(lines.all(|line| line::width(line) <= most), "{shown}");
+        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
         assert!(
             look.symbols != Symbols::Ascii || shown.is_ascii(),
             "{shown}"
@@ -38,23 +38,23 @@ fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
 }
 
 #[test]
-fn a_scan_says_who_it_is_by_which_signs_and_what_to_do() {
-    check_all("rogue-scan", |look| scanned(&scan(), NOW, look));
+fn scan_shows_processes_indicators_and_advice() {
+    check_all("rogue-scan", |look| scan_lines(&scan(), NOW, look));
     let document = json::pretty(&document(&scan())).expect("plain values");
     check("rogue-scan.json", &document);
 }
 
 #[test]
-fn a_command_that_this_terminal_cannot_show_is_not_shown() {
+fn command_that_cannot_be_shown_is_left_out() {
     let mut report = scan();
     report.findings.truncate(1);
     report.findings[0].executable = Some("/dev/shm/.ü/python3 (deleted)".into());
     let honest = |symbols| {
-        let look = Look {
+        let look = OutputStyle {
             symbols,
             ..look(None)
         };
-        let shown = text(&scanned(&report, NOW, &look), &look);
+        let shown = text(&scan_lines(&report, NOW, &look), &look);
         let line = shown.lines().find(|line| line.contains("if honest"));
         line.unwrap_or_default().to_owned()
     };
@@ -68,8 +68,8 @@ fn a_command_that_this_terminal_cannot_show_is_not_shown() {
     );
 }
 
-fn sight(guard: GuardBrief) -> Sight {
-    Sight {
+fn sight(guard: GuardSummary) -> AnnotatedSnapshot {
+    AnnotatedSnapshot {
         snapshot: snapshot(),
         guard,
         suspected: suspected(),
@@ -77,9 +77,9 @@ fn sight(guard: GuardBrief) -> Sight {
 }
 
 #[test]
-fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
+fn list_marks_rogues_above_low_risk() {
     let details = view(Rows::Processes);
-    let alone = sight(GuardBrief::default());
+    let alone = sight(GuardSummary::default());
     check_all("details-rogue", |look| {
         view::lines(&alone, &details, NOW, look)
     });
@@ -88,7 +88,7 @@ fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
         view::lines(&with_rules, &details, NOW, look)
     });
     let look = look(Some(100));
-    let last = |sight: &Sight| {
+    let last = |sight: &AnnotatedSnapshot| {
         let lines = view::lines(sight, &view(Rows::Gpus), NOW, &look);
         let mut texts = lines.iter().map(Line::text);
         texts.find(|text| text.contains("rogue"))
@@ -99,7 +99,7 @@ fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
     one.suspected.remove(0);
     let expected = "1 process may be a rogue: gpukillctl rogue scan";
     assert_eq!(last(&one).as_deref(), Some(expected));
-    // What is of low risk is not worth a column.
+    // A low risk gets no column.
     one.suspected.remove(0);
     assert_eq!(last(&one), None);
     let without = listed(&one.snapshot, &details, &look);
@@ -110,7 +110,7 @@ fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
 }
 
 #[test]
-fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
+fn marked_process_is_never_hidden() {
     let mut sight = sight(brief());
     let of = |pid: u32| {
         let mut processes = sight.snapshot.processes.iter();
@@ -118,17 +118,17 @@ fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
         let start_ticks = *process.start_ticks.known().expect("it is known");
         (ProcessKey { pid, start_ticks }, process.device.clone())
     };
-    // They are the last of a dozen that hold as much.
+    // They are the last of a dozen processes with equal memory.
     let [(breaker, device), (miner, _), (low, _)] = [60_011, 60_012, 60_010].map(of);
-    let mut mark = sight.guard.marked[0].clone();
-    mark.run = JudgedRun {
+    let mut mark = sight.guard.marks[0].clone();
+    mark.run = RunKey {
         pid: breaker.pid,
         start_ticks: breaker.start_ticks,
         device,
         instance: None,
     };
-    sight.guard.marked = vec![mark];
-    let risk = |risk| Suspected {
+    sight.guard.marks = vec![mark];
+    let risk = |risk| VerdictSummary {
         risk,
         ..sight.suspected[0].1
     };
@@ -142,7 +142,7 @@ fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
         let lines = view::lines(&sight, &view, NOW, &look(None));
         let texts = lines.iter().map(Line::text);
         let texts = texts.filter(|line| line.starts_with("     1 "));
-        // Pids, and how many more there are.
+        // PIDs, and the number of further processes.
         let told = texts.filter_map(|line| {
             line.split_whitespace()
                 .skip(1)
@@ -158,8 +158,8 @@ fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
 }
 
 #[test]
-fn a_mark_is_of_the_process_and_not_of_its_number() {
-    let mut sight = sight(GuardBrief::default());
+fn mark_belongs_to_the_process_not_the_pid() {
+    let mut sight = sight(GuardSummary::default());
     for (key, _) in &mut sight.suspected {
         key.start_ticks += 1;
     }
@@ -172,7 +172,7 @@ fn a_mark_is_of_the_process_and_not_of_its_number() {
 }
 
 #[test]
-fn explain_says_what_a_process_may_be_and_what_was_not_seen() {
+fn explain_shows_verdict_and_unseen_evidence() {
     let [mut notebook, mut worker] = explanations();
     notebook.rogue = Reading::Value(hidden());
     worker.rogue = Reading::Value(looked());
@@ -196,7 +196,7 @@ fn explain_says_what_a_process_may_be_and_what_was_not_seen() {
 }
 
 #[test]
-fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
+fn status_shows_findings_and_rule_mistakes() {
     let rows = |report: RogueReport| {
         let mut status = status();
         status.rogue = report;
@@ -211,7 +211,7 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
         [" rogue    watching, no findings"]
     );
     let found = RogueReport {
-        beyond: 0,
+        unwatched: 0,
         mistakes: Vec::new(),
         ..rogue_report()
     };
@@ -221,7 +221,7 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
     );
     let one = RogueReport {
         findings: 1,
-        beyond: 1,
+        unwatched: 1,
         ..found
     };
     assert_eq!(
@@ -234,32 +234,32 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
     let wrong = RogueReport {
         findings: 0,
         worst: None,
-        beyond: 0,
+        unwatched: 0,
         ..rogue_report()
     };
     assert_eq!(
         rows(wrong.clone()),
         [
-            " rogue    watching, no findings; what held before still holds: 2 mistakes in \
+            " rogue    watching, no findings; the previous rules still apply: 2 mistakes in \
              /etc/gpukill/rules/rogue.toml",
-            " mistake  line 3: detection.max_memory_usage_gb: \"much\" is no number",
-            " mistake  line 9: patterns.minerz: there is no such key",
+            " mistake  line 3: detection.max_memory_usage_gb: \"much\" is not a number from 0 to 1000000000",
+            " mistake  line 9: unknown key patterns.minerz",
         ]
     );
-    // No file of before was in force.
+    // No previous file was in force.
     let never_right = RogueReport {
         revision: None,
         ..wrong
     };
     assert_eq!(
         rows(never_right)[0],
-        " rogue    watching, no findings; the built-in rules hold: 2 mistakes in \
+        " rogue    watching, no findings; the built-in rules apply: 2 mistakes in \
          /etc/gpukill/rules/rogue.toml"
     );
 }
 
 #[test]
-fn nothing_that_a_rogue_is_called_can_steer_the_terminal_or_a_shell() {
+fn rogue_texts_cannot_control_terminal_or_shell() {
     let mut report = scan();
     for finding in &mut report.findings {
         finding.name = Some(HOSTILE.into());
@@ -271,8 +271,8 @@ fn nothing_that_a_rogue_is_called_can_steer_the_terminal_or_a_shell() {
         }
     }
     let [mut notebook, mut worker] = explanations();
-    let hostile_of = |mut looked: gpukill_proto::rogue::Looked| {
-        looked.unseen = vec![HOSTILE.into()];
+    let hostile_of = |mut looked: gpukill_proto::rogue::RogueAssessment| {
+        looked.unread = vec![HOSTILE.into()];
         let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.signs);
         for sign in verdicts.chain(&mut looked.signs) {
             sign.read = HOSTILE.into();
@@ -288,11 +288,11 @@ fn nothing_that_a_rogue_is_called_can_steer_the_terminal_or_a_shell() {
         ..rogue_report()
     };
     for symbols in [Symbols::Unicode, Symbols::Ascii] {
-        let look = Look {
+        let look = OutputStyle {
             symbols,
             ..look(None)
         };
-        let scanned = text(&scanned(&report, NOW, &look), &look);
+        let scanned = text(&scan_lines(&report, NOW, &look), &look);
         for command in scanned.lines().filter(|it| it.contains("gpukillctl")) {
             assert!(!command.contains("31m"), "{command}");
         }

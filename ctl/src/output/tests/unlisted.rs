@@ -1,8 +1,7 @@
-//! What is not known of a GPU is told as that: lists of processes that are not known
-//! are not empty ones.
+//! Unknown lists of processes are shown as unknown, not as empty.
 
 use super::*;
-use gpukill_proto::snapshot::{Fault, FaultCode, Vendor};
+use gpukill_proto::model::{Fault, FaultCode, Vendor};
 use gpukill_proto::units::Bytes;
 
 fn details(snapshot: &Snapshot, width: usize) -> String {
@@ -10,7 +9,7 @@ fn details(snapshot: &Snapshot, width: usize) -> String {
 }
 
 #[test]
-fn a_gpu_that_sleeps_has_a_sentence_for_its_numbers() {
+fn suspended_gpu_has_a_sentence() {
     let mut snapshot = snapshot();
     snapshot.devices.truncate(1);
     snapshot.devices[0].vitals.suspended = Reading::Value(true);
@@ -22,7 +21,7 @@ fn a_gpu_that_sleeps_has_a_sentence_for_its_numbers() {
     );
 }
 
-/// Seven GPUs, one in use: each of the others says something else of who uses it.
+/// Seven GPUs of which one is in use; each of the others has another reason.
 fn of_every_kind() -> Snapshot {
     let mut it = snapshot();
     it.faults.clear();
@@ -32,7 +31,8 @@ fn of_every_kind() -> Snapshot {
         device.memory_unattributed = Reading::Value(Bytes(0));
         device.process_count = Reading::Value(0);
     }
-    it.devices[0].process_count = Reading::Failed("not looked everywhere yet".to_owned());
+    it.devices[0].process_count =
+        Reading::Failed("not all processes have been scanned yet".to_owned());
     it.devices[2].process_count = Reading::Failed("the driver does not answer".to_owned());
     it.devices[3].vitals.suspended = Reading::Value(true);
     it.devices[3].process_count = Reading::Failed("asleep: not woken for a reading".to_owned());
@@ -43,16 +43,16 @@ fn of_every_kind() -> Snapshot {
 }
 
 #[test]
-fn of_a_gpu_whose_processes_are_not_known_details_say_why() {
+fn details_state_why_processes_are_unknown() {
     for width in [100, 60] {
         let shown = details(&of_every_kind(), width);
-        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("details-unlisted-{width}.txt"), &shown);
     }
 }
 
 #[test]
-fn nobody_is_said_to_use_a_gpu_only_where_every_list_is_known_and_empty() {
+fn no_process_needs_known_lists() {
     let nobody = |shown: &str| shown.contains("no process uses a GPU");
     let mut idle = of_every_kind();
     idle.processes.clear();
@@ -66,8 +66,8 @@ fn nobody_is_said_to_use_a_gpu_only_where_every_list_is_known_and_empty() {
         doubtful.devices[unknown] = of_others[unknown].clone();
         let shown = details(&doubtful, 100);
         assert!(!nobody(&shown), "{shown}");
-        assert!(shown.contains("who uses it is not known: "), "{shown}");
-        // Nor are they, where only one user's are wanted.
+        assert!(shown.contains("users unknown: "), "{shown}");
+        // Also when only one user's processes are selected.
         let only = View {
             only: Some("processes of zoe".to_owned()),
             ..view(Rows::Processes)
@@ -78,7 +78,7 @@ fn nobody_is_said_to_use_a_gpu_only_where_every_list_is_known_and_empty() {
 }
 
 #[test]
-fn only_faults_of_what_is_shown_or_of_all_are_counted() {
+fn only_relevant_faults_are_counted() {
     let mut it = snapshot();
     let fault = |part: &str| Fault {
         part: part.to_owned(),
@@ -104,7 +104,7 @@ fn only_faults_of_what_is_shown_or_of_all_are_counted() {
     assert_eq!(counted(&it, false), said("6 faults"));
     it.devices.truncate(1);
     it.processes.clear();
-    // Of nvidia, of GPU 0 and of the processes.
+    // Faults of nvidia, of GPU 0 and of the processes.
     assert_eq!(counted(&it, true), said("3 faults"));
     it.devices[0].vendor = Vendor::Amd;
     it.devices[0].index = 4;

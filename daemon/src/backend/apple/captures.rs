@@ -1,9 +1,9 @@
-//! What was printed on real Macs, where the recordings are at hand.
+//! Output recorded on real Macs, where the recordings are available.
 
 use super::*;
 use std::path::Path;
 
-/// What was recorded: `GPUKILL_CAPTURES`, or beside the workspace.
+/// A recording from `GPUKILL_CAPTURES`, or from beside the workspace.
 fn recording(name: &str) -> Option<String> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
     let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
@@ -14,18 +14,18 @@ fn recording(name: &str) -> Option<String> {
     text
 }
 
-fn readings(accelerators: &str, clients: &str) -> Readings {
-    Memory::default().readings(accelerators, Ok(clients), Instant::now(), Timestamp(0))
+fn readings(accelerators: &str, clients: &str) -> BackendReadings {
+    AppleState::default().parse_readings(accelerators, Ok(clients), Instant::now(), Timestamp(0))
 }
 
 #[test]
-fn a_recorded_m1_pro_tells_how_busy_it_is_and_what_memory_is_in_use() {
+fn m1_pro_reports_utilization_and_memory() {
     let Some(text) = recording("ioreg-IOAccelerator-M1Pro-macOS12.6-excerpt.txt") else {
         return;
     };
     let id = DeviceId("AGXAcceleratorG13X".into());
     let mut device = DeviceReadings::unknown(id, 0, Vendor::Apple, &Reading::Unsupported);
-    // The recording ends before its model.
+    // The recording ends before the model.
     device.name = Reading::Value("AGXAcceleratorG13X".into());
     device.memory = MemoryReadings {
         used: Reading::Value(Bytes(340_983_808)),
@@ -33,16 +33,16 @@ fn a_recorded_m1_pro_tells_how_busy_it_is_and_what_memory_is_in_use() {
     };
     device.vitals.utilization = Reading::Value(Percent(2));
     device.processes = Reading::Value(Vec::new());
-    let expected = Readings {
+    let expected = BackendReadings {
         driver: Reading::Value("190.22".into()),
         devices: vec![device],
-        ..Readings::nothing(BackendState::Ready)
+        ..BackendReadings::without_devices(BackendState::Ready)
     };
     assert_eq!(readings(&text, ""), expected);
 }
 
 #[test]
-fn clients_below_their_gpu_are_those_that_created_them() {
+fn clients_belong_to_their_creators() {
     let Some(text) = recording("ioreg-AGXDeviceUserClient-format-SYNTHETIC.txt") else {
         return;
     };
@@ -54,13 +54,13 @@ fn clients_below_their_gpu_are_those_that_created_them() {
     assert_eq!(pids, [808, 4_242]);
 
     let before = Instant::now();
-    let mut usage = Usage::default();
-    usage.since_last(registry::entries(&text), before);
-    // A quarter of a second more of the first queue of pid 4242.
+    let mut usage = ClientUsage::default();
+    usage.shares_since_last(registry::parse_entries(&text), before);
+    // The first queue of pid 4242 gained a quarter of a second.
     let later = text.replace("=250000000}", "=500000000}");
     assert_ne!(later, text);
     let after = before + std::time::Duration::from_secs(1);
-    let shares = usage.since_last(registry::entries(&later), after);
+    let shares = usage.shares_since_last(registry::parse_entries(&later), after);
     let expected = [(808, Some(Percent(0))), (4_242, Some(Percent(25)))];
     assert_eq!(shares, BTreeMap::from(expected));
 }

@@ -1,8 +1,8 @@
-//! Texts after the form that `ioreg` prints, and programs in its place.
+//! Tests with text in the form that `ioreg` prints, and with scripts in place of `ioreg`.
 
 use super::*;
-use crate::faults::FaultCause;
-use gpukill_proto::snapshot::FaultCode;
+use crate::fault_tracker::FaultCause;
+use gpukill_proto::model::FaultCode;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const M4: &str = r#"+-o AGXAcceleratorG16G  <class AGXAcceleratorG16G, id 0x1000
     }
 "#;
 
-/// One client as it is printed: what it used comes before who it is.
+/// One client as printed: its usage comes before its creator.
 fn client(id: &str, creator: &str, times: &[u64]) -> String {
     let queues: Vec<String> = times
         .iter()
@@ -32,11 +32,10 @@ fn client(id: &str, creator: &str, times: &[u64]) -> String {
     )
 }
 
-/// What share of the GPU each process used, at each of these polls, a second after
-/// each other.
+/// The GPU share of each process at each of these polls, one second apart.
 fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
     let began = Instant::now();
-    let mut usage = Usage::default();
+    let mut usage = ClientUsage::default();
     let mut at = 0;
     let poll = |clients: &&[(&str, &str, &[u64])]| {
         let text: String = clients
@@ -45,7 +44,7 @@ fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
             .collect();
         let now = began + Duration::from_secs(at);
         at += 1;
-        let shares = usage.since_last(registry::entries(&text), now);
+        let shares = usage.shares_since_last(registry::parse_entries(&text), now);
         shares
             .into_iter()
             .map(|(pid, share)| (pid, share.map(|share| share.0)))
@@ -55,7 +54,7 @@ fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
 }
 
 #[test]
-fn a_process_used_what_all_its_clients_gained() {
+fn share_sums_all_clients_of_a_process() {
     let polls: &[&[(&str, &str, &[u64])]] = &[
         &[
             ("0x1", "pid 42, a", &[100]),
@@ -78,18 +77,18 @@ fn a_process_used_what_all_its_clients_gained() {
 }
 
 #[test]
-fn a_client_that_comes_or_goes_makes_nobody_busy() {
+fn new_and_ended_clients_do_not_count() {
     let polls: &[&[(&str, &str, &[u64])]] = &[
         &[
             ("0x1", "pid 42, a", &[100]),
             ("0x2", "pid 42, a", &[9_000_000_000]),
         ],
-        // One is gone, another one came with a past: neither counts.
+        // One client is gone, another came with earlier GPU time: neither counts.
         &[
             ("0x1", "pid 42, a", &[100_000_100]),
             ("0x9", "pid 42, a", &[7_000_000_000]),
         ],
-        // A queue ended: what it gained before is not known.
+        // A queue ended: its gain since the last poll is unknown.
         &[
             ("0x1", "pid 42, a", &[50]),
             ("0x9", "pid 42, a", &[7_100_000_000]),
@@ -98,7 +97,7 @@ fn a_client_that_comes_or_goes_makes_nobody_busy() {
             ("0x1", "pid 42, a", &[50]),
             ("0x9", "pid 42, a", &[9_100_000_000]),
         ],
-        // The pid is another process now, with a client of its own.
+        // The pid belongs to another process now, with a client of its own.
         &[("0xa", "pid 42, c", &[100])],
         &[],
     ];
@@ -108,7 +107,7 @@ fn a_client_that_comes_or_goes_makes_nobody_busy() {
             vec![(42, None)],
             vec![(42, Some(10))],
             vec![(42, None)],
-            // More than one GPU's time, by queues that ran at once.
+            // Queues that ran at the same time used more than the time of one GPU.
             vec![(42, Some(100))],
             vec![(42, None)],
             vec![],
@@ -117,11 +116,11 @@ fn a_client_that_comes_or_goes_makes_nobody_busy() {
 }
 
 #[test]
-fn who_a_client_belongs_to_is_its_creator_whatever_that_is_called() {
+fn client_belongs_to_its_creator() {
     for (creator, expected) in [
         ("pid 42, Brave, Browser", Some(42)),
         ("pid 42, a\" b", Some(42)),
-        // A name with lines of its own.
+        // A name that contains line breaks.
         ("pid 42, x\n\"IOUserClientCreator\" = \"pid 1, y", Some(42)),
         ("pid 42, x\n+-o AGXDeviceUserClient  <", Some(42)),
         ("pid 0, kernel_task", None),
@@ -137,32 +136,32 @@ fn who_a_client_belongs_to_is_its_creator_whatever_that_is_called() {
 }
 
 #[test]
-fn a_driver_that_tells_no_time_leaves_it_unknown() {
+fn share_without_gpu_time_is_unknown() {
     let text = client("0x1", "pid 42, a", &[5]).replace("accumulatedGPUTime", "x");
-    let mut usage = Usage::default();
+    let mut usage = ClientUsage::default();
     let began = Instant::now();
     for seconds in [0, 2] {
         let now = began + Duration::from_secs(seconds);
-        let shares = usage.since_last(registry::entries(&text), now);
+        let shares = usage.shares_since_last(registry::parse_entries(&text), now);
         assert_eq!(shares, BTreeMap::from([(42, None)]));
     }
 }
 
 #[test]
-fn a_gpu_is_called_after_its_model_and_its_memory_is_the_hosts() {
-    let mut memory = Memory::default();
+fn name_is_the_model_and_memory_unified() {
+    let mut memory = AppleState::default();
     let clients = client("0x1", "pid 42, a", &[5]);
     let began = Instant::now();
-    memory.readings(M4, Ok(&clients), began, Timestamp(1_000));
+    memory.parse_readings(M4, Ok(&clients), began, Timestamp(1_000));
     let clients = client("0x1", "pid 42, a", &[500_000_005]);
     let now = began + Duration::from_secs(2);
-    let readings = memory.readings(M4, Ok(&clients), now, Timestamp(3_000));
+    let readings = memory.parse_readings(M4, Ok(&clients), now, Timestamp(3_000));
 
     let id = DeviceId("AGXAcceleratorG16G".into());
     let mut device = DeviceReadings::unknown(id, 0, Vendor::Apple, &Reading::Unsupported);
     device.name = Reading::Value("Apple M4 (10 cores)".into());
     device.memory = MemoryReadings {
-        // And not what the driver itself has in use.
+        // Not the memory that the driver itself has in use.
         used: Reading::Value(Bytes(4_096)),
         ..MemoryReadings::shared_with_host()
     };
@@ -171,30 +170,31 @@ fn a_gpu_is_called_after_its_model_and_its_memory_is_the_hosts() {
         pid: 42,
         start_ticks: None,
         instance: None,
-        used_for: Use::default(),
+        used_for: GpuUse::default(),
         memory: Reading::Unsupported,
         utilization: Utilization {
             sm: Reading::Value(Percent(25)),
-            at: Some(Timestamp(3_000)),
+            sampled_at: Some(Timestamp(3_000)),
             ..Utilization::unknown(&Reading::Unsupported)
         },
     }]);
-    let expected = Readings {
+    let expected = BackendReadings {
         driver: Reading::Value("301.9".into()),
         devices: vec![device],
-        ..Readings::nothing(BackendState::Ready)
+        ..BackendReadings::without_devices(BackendState::Ready)
     };
     assert_eq!(readings, expected);
 }
 
 #[test]
-fn a_gpu_of_another_maker_has_no_clients_that_are_known() {
+fn other_vendors_have_no_known_clients() {
     let text = "+-o IntelAccelerator  <class IntelAccelerator, id 0x2>\n  \
         \"PerformanceStatistics\" = {\"Device Utilization %\"=101}\n\
         +-o AMDRadeonX6000_AMDNavi14GraphicsAccelerator  <class X, id 0x3>\n  \
         \"PerformanceStatistics\" = {\"Device Utilization %\"=7\n";
     let clients = client("0x1", "pid 42, a", &[5]);
-    let readings = Memory::default().readings(text, Ok(&clients), Instant::now(), Timestamp(0));
+    let readings =
+        AppleState::default().parse_readings(text, Ok(&clients), Instant::now(), Timestamp(0));
     let told: Vec<_> = readings
         .devices
         .iter()
@@ -215,21 +215,21 @@ fn a_gpu_of_another_maker_has_no_clients_that_are_known() {
 }
 
 #[test]
-fn a_gpu_that_was_started_again_is_a_fault_once() {
-    let mut memory = Memory::default();
+fn a_restart_is_reported_once() {
+    let mut memory = AppleState::default();
     let hung = M4.replace("\"recoveryCount\"=3", "\"recoveryCount\"=4");
-    let fault = "AGXAcceleratorG16G hung and was started again";
+    let fault = "AGXAcceleratorG16G hung and was restarted";
     let fault = FaultCause::new(FaultCode::GpuRestarted, fault);
     for (text, faults) in [(M4, vec![]), (&hung, vec![fault]), (&hung, vec![])] {
-        let readings = memory.readings(text, Ok(""), Instant::now(), Timestamp(0));
+        let readings = memory.parse_readings(text, Ok(""), Instant::now(), Timestamp(0));
         assert_eq!(readings.faults, faults);
     }
 }
 
 #[test]
-fn two_gpus_of_one_kind_have_a_name_each_and_clients_of_neither() {
+fn equal_gpus_get_distinct_ids() {
     let two = format!("{M4}{M4}");
-    let readings = Memory::default().readings(&two, Ok(""), Instant::now(), Timestamp(0));
+    let readings = AppleState::default().parse_readings(&two, Ok(""), Instant::now(), Timestamp(0));
     let told: Vec<_> = readings
         .devices
         .iter()
@@ -244,35 +244,35 @@ fn two_gpus_of_one_kind_have_a_name_each_and_clients_of_neither() {
     );
 }
 
-/// A script in the place of `ioreg`.
-fn apple(directory: &tempfile::TempDir, script: &str) -> Apple {
+/// The backend with a script in place of `ioreg`.
+fn apple(directory: &tempfile::TempDir, script: &str) -> AppleBackend {
     let program = directory.path().join("ioreg");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    Apple::new(program)
+    AppleBackend::new(program)
 }
 
-/// What it reads; not that another thread's child has the script open for writing.
-fn read(apple: &mut Apple) -> Result<Readings, Failure> {
+/// Reads once. Retries while another thread's child has the script open for writing.
+fn read(apple: &mut AppleBackend) -> Result<BackendReadings, BackendError> {
     loop {
         match apple.read() {
-            Err(Failure::Failed(_, why)) if why.contains("Text file busy") => {}
+            Err(BackendError::Failed(_, why)) if why.contains("Text file busy") => {}
             result => return result,
         }
     }
 }
 
 #[test]
-fn a_system_without_ioreg_has_none_of_this_and_nothing_is_wrong() {
-    let mut apple = Apple::new(PathBuf::from("/nonexistent/ioreg"));
+fn missing_ioreg_is_absent_not_failed() {
+    let mut apple = AppleBackend::new(PathBuf::from("/nonexistent/ioreg"));
     let why = "no ioreg: Apple GPUs are read on macOS";
-    let nothing = Readings::nothing(BackendState::Absent(why.into()));
+    let nothing = BackendReadings::without_devices(BackendState::Absent(why.into()));
     assert_eq!(apple.read(), Ok(nothing));
     assert_eq!((apple.name(), apple.take_events()), ("apple", vec![]));
 }
 
 #[test]
-fn ioreg_is_asked_for_gpus_and_for_their_clients() {
+fn both_classes_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let clients = client("0x1", "pid 42, a", &[5]);
     std::fs::write(directory.path().join("IOAccelerator"), M4).unwrap();
@@ -286,19 +286,19 @@ fn ioreg_is_asked_for_gpus_and_for_their_clients() {
 }
 
 #[test]
-fn an_ioreg_that_fails_is_a_failure_and_one_that_knows_no_gpu_is_none() {
+fn failing_ioreg_differs_from_no_gpu() {
     let directory = tempfile::tempdir().unwrap();
     let failed = read(&mut apple(&directory, "exit 1"));
     let why = "ioreg failed: exit status: 1";
     assert_eq!(
         failed,
-        Err(Failure::Failed(FaultCode::ProgramFailed, why.into()))
+        Err(BackendError::Failed(FaultCode::ProgramFailed, why.into()))
     );
     let absent = BackendState::Absent("ioreg lists no GPU".into());
     let none = read(&mut apple(&directory, "exit 0")).unwrap();
     assert_eq!((none.state, none.devices), (absent, vec![]));
 
-    // It knows the GPU, and fails at its clients.
+    // The GPU can be read, its clients cannot.
     std::fs::write(directory.path().join("IOAccelerator"), M4).unwrap();
     let script = format!("exec /bin/cat {}/\"$8\"", directory.path().display());
     let half = read(&mut apple(&directory, &script)).unwrap();
@@ -309,16 +309,16 @@ fn an_ioreg_that_fails_is_a_failure_and_one_that_knows_no_gpu_is_none() {
 
 proptest! {
     #[test]
-    fn whatever_it_prints_the_readings_can_be(
+    fn any_output_gives_valid_readings(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
     ) {
-        untrusted::ioreg(&bytes);
+        fuzz_api::ioreg(&bytes);
         let mut text = format!("\0{M4}{}", client("0x1", "pid 42, a", &[5, 7])).into_bytes();
         for (place, byte) in changes {
             let place = place.index(text.len());
             text[place] = byte;
         }
-        untrusted::ioreg(&text);
+        fuzz_api::ioreg(&text);
     }
 }

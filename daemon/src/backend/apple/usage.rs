@@ -1,39 +1,40 @@
-//! What share of a GPU each process used: the counters of its clients, between
-//! two polls.
+//! Computes the GPU share of each process from the counters of its clients in two polls.
 
-use super::registry::{Entry, Value};
+use super::registry::{RegistryEntry, RegistryValue};
 use gpukill_proto::units::Percent;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Two polls that are nearer tell too little.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// A shorter interval gives no meaningful share.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// More clients than this are not counted; each process has a handful.
-const MOST_CLIENTS: usize = 20_000;
+/// More clients are not counted; each process has a handful.
+const MAX_CLIENTS: usize = 20_000;
 
-/// How long each client had kept the GPU busy, in nanoseconds. A client is its
-/// process and its number in the registry; those without a number count together.
-type Counters = BTreeMap<(u32, String), u64>;
+/// The GPU time of each client in nanoseconds. A client is keyed by its pid and its number in the
+/// registry; clients without a number count together.
+type GpuTimeCounters = BTreeMap<(u32, String), u64>;
 
 /// The counters of the last poll, and when they were read.
 #[derive(Default)]
-pub(super) struct Usage {
-    last: Option<(Instant, Counters)>,
+pub(super) struct ClientUsage {
+    last: Option<(Instant, GpuTimeCounters)>,
 }
 
-impl Usage {
-    /// The processes that have clients, and what share of the GPU each used since
-    /// the last poll; `None` where that is not known.
-    pub(super) fn since_last<'a>(
+impl ClientUsage {
+    /// The processes that have clients, with the GPU share of each since the last poll; `None`
+    /// where the share is unknown.
+    pub(super) fn shares_since_last<'a>(
         &mut self,
-        entries: impl Iterator<Item = Entry<'a>>,
+        entries: impl Iterator<Item = RegistryEntry<'a>>,
         now: Instant,
     ) -> BTreeMap<u32, Option<Percent>> {
         let mut shares = BTreeMap::new();
-        let mut counters = Counters::new();
-        for entry in entries.take(MOST_CLIENTS) {
-            let Some(pid) = creator(&entry) else { continue };
+        let mut counters = GpuTimeCounters::new();
+        for entry in entries.take(MAX_CLIENTS) {
+            let Some(pid) = creator_pid(&entry) else {
+                continue;
+            };
             shares.entry(pid).or_insert(None);
             if let Some(time) = gpu_time(&entry) {
                 let key = (pid, entry.id.unwrap_or_default().to_owned());
@@ -46,21 +47,21 @@ impl Usage {
             return shares;
         };
         let time = now.saturating_duration_since(*then);
-        if time < SHORTEST {
+        if time < MIN_INTERVAL {
             return shares;
         }
         for (pid, share) in &mut shares {
-            *share = gained(*pid, &counters, before).map(|gained| percent(gained, time));
+            *share = gained_time(*pid, &counters, before).map(|gained| percent(gained, time));
         }
         self.last = Some((now, counters));
         shares
     }
 }
 
-/// What the clients of a process gained that were there before, too. `None` when
-/// none was, and when one lost something: it ended a queue, whose time is gone
-/// from its sum with all that this gained.
-fn gained(pid: u32, counters: &Counters, before: &Counters) -> Option<u64> {
+/// The time gained by the clients of a process that were there before, too. `None` when there was
+/// none, and when a counter fell: the client ended a queue, whose time has left its sum together
+/// with all that the queue gained.
+fn gained_time(pid: u32, counters: &GpuTimeCounters, before: &GpuTimeCounters) -> Option<u64> {
     let own = counters.range((pid, String::new())..);
     let own = own.take_while(|((of, _), _)| *of == pid);
     let both = own.filter_map(|(key, now)| Some((*now, *before.get(key)?)));
@@ -71,7 +72,7 @@ fn gained(pid: u32, counters: &Counters, before: &Counters) -> Option<u64> {
     sum
 }
 
-/// Several queues of a process may run at once: it still uses one GPU.
+/// Several queues of a process may run at the same time: it still uses one GPU.
 fn percent(nanoseconds: u64, time: Duration) -> Percent {
     let whole = time.as_nanos();
     let share = (u128::from(nanoseconds) * 100 + whole / 2).checked_div(whole);
@@ -79,9 +80,9 @@ fn percent(nanoseconds: u64, time: Duration) -> Percent {
     Percent(share.unwrap_or(100).min(100))
 }
 
-/// The process of a client. Of `pid 4242, a, b` the rest is its name, which may
-/// be anything, and which is not believed: the host knows better.
-fn creator(entry: &Entry) -> Option<u32> {
+/// The process of a client. In `pid 4242, a, b` the part after the pid is the name, which may be
+/// anything; it is not used, since the host knows the real one.
+fn creator_pid(entry: &RegistryEntry) -> Option<u32> {
     let (pid, _) = entry
         .raw("IOUserClientCreator")?
         .strip_prefix("\"pid ")?
@@ -89,10 +90,9 @@ fn creator(entry: &Entry) -> Option<u32> {
     pid.parse().ok().filter(|pid| *pid != 0)
 }
 
-/// How long all queues of a client kept the GPU busy; `None` where its driver does
-/// not tell.
-fn gpu_time(entry: &Entry) -> Option<u64> {
-    let Value::List(queues) = entry.value("AppUsage")? else {
+/// The GPU time of all queues of a client; `None` where the driver does not report it.
+fn gpu_time(entry: &RegistryEntry) -> Option<u64> {
+    let RegistryValue::List(queues) = entry.value("AppUsage")? else {
         return None;
     };
     let mut sum: u64 = 0;

@@ -1,163 +1,168 @@
-//! What amdgpu tells of a card, from files alone.
+//! Reads an amdgpu card, from files alone.
 //!
-//! Files of one value each are believed first; `gpu_metrics` fills what they do
-//! not tell. Nothing below debugfs is read here: one of its files resets the GPU
-//! when it is read.
+//! Files of one value each take precedence; `gpu_metrics` fills the gaps. Nothing below debugfs is
+//! read: reading one of its files resets the GPU.
 
 mod clocks;
 
 mod lines;
 
-mod listed;
+mod kfd_processes;
 
 mod memory;
 
 mod metrics;
 
-mod parts;
+mod partitions;
 
 mod ras;
 
-mod seldom;
+mod slow_attributes;
 
 mod sensors;
 
-mod steady;
+mod cached;
 
 mod topology;
 
-pub(crate) mod untrusted;
+pub(crate) mod fuzz_api;
 
-use super::Told;
-use super::card::Card;
-use super::hwmon::{Hwmon, Kept};
-use super::lacking::Attributes;
+use super::CardReadings;
+use super::card::DrmCard;
+use super::hwmon::{CachedHwmon, Hwmon};
+use super::missing_attributes::CardAttributes;
 use super::names;
 use crate::backend::MemoryReadings;
-use crate::faults::FaultCause;
+use crate::fault_tracker::FaultCause;
+use cached::CachedAttributes;
+use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{FaultCode, Vitals};
 use gpukill_proto::units::Bytes;
-use metrics::Metrics;
-use seldom::Seldom;
+use metrics::GpuMetrics;
+use slow_attributes::SlowAttributes;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use steady::Steady;
-use topology::Topology;
+use topology::KfdTopology;
 
-/// One card, and what must be remembered of it from one poll to the next.
-pub(crate) struct Amd {
+/// One card, and the state kept from one poll to the next.
+pub(crate) struct AmdCard {
     sysfs_root: PathBuf,
     host_root: PathBuf,
-    /// Once it was looked for.
+    /// Set after the first lookup.
     name: Option<String>,
-    attributes: Attributes,
-    seldom: Option<Seldom>,
-    steady: Option<Steady>,
-    hwmon: Kept,
-    topology: Topology,
-    /// It shares its memory with a CPU. Once told, it stays so.
+    attributes: CardAttributes,
+    slow: Option<SlowAttributes>,
+    cached: Option<CachedAttributes>,
+    hwmon: CachedHwmon,
+    topology: KfdTopology,
+    /// The card shares its memory with a CPU. Never cleared once set.
     integrated: bool,
 }
 
-impl Amd {
-    /// Reads this card below these: `/sys`, and `/` for the lists of names.
-    pub(crate) fn new(card: &Card, sysfs_root: &Path, host_root: &Path) -> Self {
+impl AmdCard {
+    /// Reads this card below these roots: `/sys`, and `/` for the lists of names.
+    pub(crate) fn new(card: &DrmCard, sysfs_root: &Path, host_root: &Path) -> Self {
         Self {
             sysfs_root: sysfs_root.to_path_buf(),
             host_root: host_root.to_path_buf(),
             name: None,
-            attributes: Attributes::below(card.device()),
-            seldom: None,
-            steady: None,
-            hwmon: Kept::default(),
-            topology: Topology::new(sysfs_root),
+            attributes: CardAttributes::new(card.device_directory()),
+            slow: None,
+            cached: None,
+            hwmon: CachedHwmon::default(),
+            topology: KfdTopology::new(sysfs_root),
             integrated: false,
         }
     }
 
-    /// What its files tell now. Never called while the card sleeps.
-    pub(crate) fn read(&mut self, card: &Card, at: Instant) -> Told {
-        self.attributes.at(at);
+    /// Reads the card's files. Never called while the card is suspended.
+    pub(crate) fn read(&mut self, card: &DrmCard, at: Instant) -> CardReadings {
+        self.attributes.begin_poll(at);
         let nodes = self.topology.nodes(card, at);
-        let metrics = Metrics::read(&self.attributes.named("gpu_metrics"));
-        let hwmon = self.hwmon.or(at, || Hwmon::of_or_only(card, "amdgpu"));
-        // The voltage of a north bridge, which cards do not have (`amdgpu_pm.c`).
+        let metrics = GpuMetrics::read(&self.attributes.attribute("gpu_metrics"));
+        let hwmon = self
+            .hwmon
+            .get_or_find(at, || Hwmon::find_or_only(card, "amdgpu"));
+        // The voltage of a north bridge, which discrete cards do not have (`amdgpu_pm.c`).
         let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
         let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
         let generation = self.topology.generation();
-        let steady = self.steady.take().filter(|it| it.holds(generation, at));
-        let read = || Steady::read(&self.attributes, hwmon, generation, at);
-        let steady = self.steady.insert(steady.unwrap_or_else(read));
+        let steady = self.cached.take().filter(|it| it.is_valid(generation, at));
+        let read = || CachedAttributes::read(&self.attributes, hwmon, generation, at);
+        let steady = self.cached.insert(steady.unwrap_or_else(read));
         self.integrated |= metrics.integrated
             || has_north_bridge
             || steady.is_host_memory
             || nodes.iter().any(|node| node.has_cores);
         let vitals = steady.fill(vitals);
-        let vitals = self.seldom(card, at).fill(vitals);
-        let vitals = topology::fill(&nodes, vitals);
-        let (memory, vitals) = self.counted(vitals);
-        let (mut listed, faults) = match listed::users(&self.processes(), &nodes) {
-            Ok(listed) => (listed, Vec::new()),
-            Err(what) => {
-                let fault = FaultCause::new(FaultCode::ProcessListFailed, what);
-                (Vec::new(), vec![fault])
-            }
-        };
+        let vitals = self.slow_attributes(card, at).fill(vitals);
+        let vitals = topology::fill_clock_limits(&nodes, vitals);
+        let (memory, vitals) = self.read_counters(vitals);
+        let (mut listed, faults) =
+            match kfd_processes::read_processes(&self.kfd_process_directory(), &nodes) {
+                Ok(listed) => (listed, Vec::new()),
+                Err(what) => {
+                    let fault = FaultCause::new(FaultCode::ProcessListFailed, what);
+                    (Vec::new(), vec![fault])
+                }
+            };
         if self.integrated {
-            listed.iter_mut().for_each(memory::without_zero);
+            listed.iter_mut().for_each(memory::clear_zero_memory);
         }
-        Told {
+        CardReadings {
             name: Reading::Value(self.name(card)),
             memory,
-            instances: parts::instances(card, &nodes, &vitals),
-            nodes: parts::files(&self.sysfs_root, card, &nodes),
-            listed,
+            instances: partitions::partition_instances(card, &nodes, &vitals),
+            nodes: partitions::device_nodes(&self.sysfs_root, card, &nodes),
+            kfd_processes: listed,
             faults,
             vitals,
         }
     }
 
-    /// Its memory, and those vitals with what is used of the host's through it. The
-    /// driver keeps count of these itself (`amdgpu_vram_mgr.c`, `amdgpu_gtt_mgr.c`):
-    /// the card is not asked, and may fall asleep meanwhile.
-    pub(crate) fn counted(&self, vitals: Vitals) -> (MemoryReadings, Vitals) {
-        let steady = self.steady.as_ref();
+    /// Adds the card's memory, and the host memory used through it, to `vitals`. The driver keeps
+    /// these counters itself (`amdgpu_vram_mgr.c`, `amdgpu_gtt_mgr.c`): reading them does not
+    /// access the card, which may fall asleep meanwhile.
+    pub(crate) fn read_counters(&self, vitals: Vitals) -> (MemoryReadings, Vitals) {
+        let steady = self.cached.as_ref();
         let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
         let vitals = Vitals {
             gtt_total: size(steady.map(|it| &it.gtt_total)),
-            gtt_used: sensors::size(&self.attributes.named("mem_info_gtt_used")),
+            gtt_used: sensors::read_size(&self.attributes.attribute("mem_info_gtt_used")),
             ..vitals
         };
         let total = size(steady.map(|it| &it.vram_total));
-        let memory = memory::of(&self.attributes, total, &vitals, self.integrated);
+        let memory = memory::read_memory(&self.attributes, total, &vitals, self.integrated);
         (memory, vitals)
     }
 
-    /// Whether nobody is in KFD's list, as far as that tells. KFD keeps it itself
-    /// (`kfd_process.c`): the card is asked only for those who have queues on it.
-    pub(crate) fn is_listed_empty(&self) -> bool {
-        let users = listed::users(&self.processes(), self.topology.known());
+    /// Whether KFD's list has no process, as far as it can be read. KFD keeps the list itself
+    /// (`kfd_process.c`) and accesses the card only for processes that have queues on it.
+    pub(crate) fn has_no_kfd_processes(&self) -> bool {
+        let users = kfd_processes::read_processes(
+            &self.kfd_process_directory(),
+            self.topology.cached_nodes(),
+        );
         users.is_ok_and(|users| users.is_empty())
     }
 
-    fn processes(&self) -> PathBuf {
+    fn kfd_process_directory(&self) -> PathBuf {
         self.sysfs_root.join("class/kfd/kfd/proc")
     }
 
-    /// After a card has slept, everything that it lacked is asked for again.
-    pub(crate) fn slept(&mut self) {
-        self.attributes.forget();
+    /// After a card has slept, reads again every attribute that was missing.
+    pub(crate) fn forget_missing_attributes(&mut self) {
+        self.attributes.retry_all();
     }
 
-    fn seldom(&mut self, card: &Card, at: Instant) -> &Seldom {
-        let old = self.seldom.take().filter(|seldom| !seldom.is_old(at));
-        self.seldom
-            .insert(old.unwrap_or_else(|| Seldom::read(card, at)))
+    fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &SlowAttributes {
+        let old = self.slow.take().filter(|seldom| !seldom.is_old(at));
+        self.slow
+            .insert(old.unwrap_or_else(|| SlowAttributes::read(card, at)))
     }
 
-    fn name(&mut self, card: &Card) -> String {
-        let name = || names::of(&self.host_root, card);
+    fn name(&mut self, card: &DrmCard) -> String {
+        let name = || names::card_name(&self.host_root, card);
         self.name.get_or_insert_with(name).clone()
     }
 }

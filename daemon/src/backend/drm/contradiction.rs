@@ -1,55 +1,56 @@
-//! Readings of one card that contradict each other: it is said to work all the time, at
-//! a clock of 0 MHz.
+//! Resolves contradictory readings of one card: full utilization at a clock of 0 MHz.
 //!
-//! A share is a mean and a clock is of one moment, so that the two may differ in one
-//! poll; in several polls in a row one of them is wrong. The clients' own counters decide
-//! which: they grow only with work that was done. Where they do not say that it worked,
-//! the share is wrong. That is one that stays at its greatest because a counter of idle
-//! time stands still (RC6), or because its firmware is stuck (GFXOFF).
+//! Utilization is an average and a clock is an instant value, so the two may differ in one poll;
+//! over several polls in a row one of them is wrong. The clients' own counters decide which: they
+//! grow only with work that was done. Unless they show that the card works, the utilization is
+//! wrong: it stays at its maximum because a counter of idle time stands still (RC6), or because the
+//! firmware is stuck (GFXOFF).
 
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Megahertz, Percent};
 
-/// A clock that is read while a card sleeps for a twentieth of the time is 0 once in
-/// twenty polls.
-const BUSY: Percent = Percent(95);
+/// If a card sleeps for a twentieth of the time, one poll in twenty reads its clock as 0.
+const BUSY_SHARE: Percent = Percent(95);
 
-/// By chance a clock of such a card is 0 as often in a row once in 8,000 polls.
-const POLLS: u8 = 3;
+/// For such a card, that many zeros in a row happen by chance once in 8,000 polls.
+const MIN_POLLS: u8 = 3;
 
-/// What clients of a card must do together so that it is believed to work.
-const WORKS: Percent = Percent(50);
+/// The share that the clients must reach together to prove that the card works.
+const WORKING_SHARE: Percent = Percent(50);
 
-const SHARE_IS_WRONG: &str = "contradicted: busy all the time at a clock of 0 MHz";
-const CLOCK_IS_WRONG: &str = "contradicted: a clock of 0 MHz while clients work";
+const WRONG_SHARE: &str = "contradicted: busy all the time at a clock of 0 MHz";
+const WRONG_CLOCK: &str = "contradicted: a clock of 0 MHz while clients work";
 
-/// How often in a row a card contradicted itself.
+/// How many polls in a row were contradictory.
 #[derive(Debug, Default)]
 pub(super) struct Contradiction(u8);
 
 impl Contradiction {
-    /// Those vitals without the weaker one of two that contradict each other. `clients` is
-    /// what the clients do together.
+    /// Fails the weaker of two contradictory values in `vitals`. `clients` is the share of all
+    /// clients together.
     pub(super) fn resolve(&mut self, vitals: Vitals, clients: &Reading<Percent>) -> Vitals {
-        let is_busy = vitals.utilization.known().is_some_and(|it| *it >= BUSY);
+        let is_busy = vitals
+            .utilization
+            .known()
+            .is_some_and(|it| *it >= BUSY_SHARE);
         let stands_still = vitals.clock_graphics == Reading::Value(Megahertz(0));
         self.0 = match is_busy && stands_still {
             true => self.0.saturating_add(1),
             false => 0,
         };
-        if self.0 < POLLS {
+        if self.0 < MIN_POLLS {
             return vitals;
         }
-        if clients.known().is_some_and(|share| *share >= WORKS) {
+        if clients.known().is_some_and(|share| *share >= WORKING_SHARE) {
             return Vitals {
-                clock_graphics: Reading::Failed(CLOCK_IS_WRONG.to_owned()),
-                clock_sm: Reading::Failed(CLOCK_IS_WRONG.to_owned()),
+                clock_graphics: Reading::Failed(WRONG_CLOCK.to_owned()),
+                clock_sm: Reading::Failed(WRONG_CLOCK.to_owned()),
                 ..vitals
             };
         }
         Vitals {
-            utilization: Reading::Failed(SHARE_IS_WRONG.to_owned()),
+            utilization: Reading::Failed(WRONG_SHARE.to_owned()),
             ..vitals
         }
     }
@@ -68,8 +69,8 @@ mod tests {
         }
     }
 
-    /// The polls, from the first, in which the share and the clock are believed.
-    fn believed(polls: &[(u32, u32)], clients: &Reading<Percent>) -> Vec<(bool, bool)> {
+    /// For each poll, whether the utilization and the clock are accepted.
+    fn accepted_values(polls: &[(u32, u32)], clients: &Reading<Percent>) -> Vec<(bool, bool)> {
         let mut contradiction = Contradiction::default();
         let resolve = |(share, clock): &(u32, u32)| {
             let resolved = contradiction.resolve(vitals(*share, *clock), clients);
@@ -83,24 +84,24 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_busy_at_no_clock_for_several_polls_is_not_believed() {
+    fn repeated_contradiction_fails_one_value() {
         let both = (true, true);
         let idle = Reading::Value(Percent(0));
         let share_is_wrong = [both, both, (false, true), (false, true)];
-        assert_eq!(believed(&[(100, 0); 4], &idle), share_is_wrong);
+        assert_eq!(accepted_values(&[(100, 0); 4], &idle), share_is_wrong);
         assert_eq!(
-            believed(&[(100, 0); 4], &Reading::Unsupported),
+            accepted_values(&[(100, 0); 4], &Reading::Unsupported),
             share_is_wrong
         );
         let works = Reading::Value(Percent(80));
         let clock_is_wrong = [both, both, (true, false), (true, false)];
-        assert_eq!(believed(&[(100, 0); 4], &works), clock_is_wrong);
+        assert_eq!(accepted_values(&[(100, 0); 4], &works), clock_is_wrong);
     }
 
     #[test]
-    fn what_a_healthy_card_may_tell_is_believed() {
+    fn healthy_readings_are_accepted() {
         let healthy = [
-            // It fell asleep at the end of a poll, or works in bursts.
+            // The card fell asleep at the end of a poll, or works in bursts.
             [(100, 0), (100, 0), (100, 300), (100, 0)],
             [(100, 0), (60, 0), (100, 0), (100, 0)],
             [(0, 0), (0, 0), (0, 0), (0, 0)],
@@ -108,7 +109,11 @@ mod tests {
         ];
         for polls in healthy {
             let idle = Reading::Value(Percent(0));
-            assert_eq!(believed(&polls, &idle), [(true, true); 4], "{polls:?}");
+            assert_eq!(
+                accepted_values(&polls, &idle),
+                [(true, true); 4],
+                "{polls:?}"
+            );
         }
     }
 }

@@ -1,50 +1,49 @@
-//! What each driver calls its engines and its memory.
+//! The names that each driver gives to its engines and its memory.
 //!
-//! One table. A driver that is not in it is read by the names that most use.
+//! One table. A driver that is not listed is read by the most common names.
 
-/// What one driver means by its words.
+/// The naming of one driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Driver {
-    /// As in `drm-driver`, then what the kernel calls the driver of the device
-    /// itself, where that differs.
+    /// The name in `drm-driver`, then the kernel's names of the device driver where they differ.
     names: &'static [&'static str],
-    /// How the names of the card's own memory begin.
-    own: &'static [&'static str],
-    /// The engines that [`usual_role`] has wrong or that are known to exist.
-    engines: &'static [(&'static str, Role)],
-    /// Each client tells of its engines, if only of those it used.
-    tells_engines: bool,
-    /// An engine that a client never used is not told.
-    pub(crate) only_when_used: bool,
+    /// The prefixes of the card's own memory regions.
+    own_regions: &'static [&'static str],
+    /// The engines for which [`default_role`] is wrong, or that are known to exist.
+    engines: &'static [(&'static str, EngineRole)],
+    /// Each client reports its engines, at least those that it used.
+    reports_engines: bool,
+    /// An engine that a client never used is not reported.
+    pub(crate) omits_unused_engines: bool,
 }
 
-/// What an engine is for.
+/// The purpose of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum EngineRole {
     Graphics,
     Compute,
-    /// Copies, scales, or does whatever it is asked to.
+    /// Copying, scaling, or anything else.
     Other,
     Decoder,
     Encoder,
-    /// One engine that encodes and decodes: its time is that of both.
+    /// One engine that encodes and decodes: its time counts for both.
     Codec,
-    /// No engine of the GPU.
+    /// Not an engine of the GPU.
     None,
 }
 
-/// What is asked of a card's or a process's use.
+/// The kinds of work for which a utilization is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// All but videos.
+pub(crate) enum EngineWork {
+    /// Everything but video.
     Main,
     Encode,
     Decode,
 }
 
-/// What a region of memory is.
+/// The kind of a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum RegionKind {
     /// The card's own.
     Own,
     /// The host's, as the card sees it.
@@ -56,147 +55,153 @@ pub(crate) enum Memory {
 const DRIVERS: &[Driver] = &[
     Driver {
         names: &["amdgpu"],
-        own: &["vram"],
+        own_regions: &["vram"],
         engines: &[
-            ("dec", Role::Decoder),
-            ("jpeg", Role::Decoder),
-            ("enc", Role::Encoder),
-            ("enc_1", Role::Encoder),
+            ("dec", EngineRole::Decoder),
+            ("jpeg", EngineRole::Decoder),
+            ("enc", EngineRole::Encoder),
+            ("enc_1", EngineRole::Encoder),
         ],
-        tells_engines: true,
-        only_when_used: true,
+        reports_engines: true,
+        omits_unused_engines: true,
     },
     Driver {
         names: &["i915"],
-        own: &["local", "stolen-local"],
-        engines: &[("video", Role::Codec)],
-        tells_engines: true,
-        only_when_used: false,
+        own_regions: &["local", "stolen-local"],
+        engines: &[("video", EngineRole::Codec)],
+        reports_engines: true,
+        omits_unused_engines: false,
     },
     Driver {
         names: &["xe"],
-        own: &["vram"],
-        engines: &[("vcs", Role::Codec)],
-        tells_engines: true,
-        only_when_used: false,
+        own_regions: &["vram"],
+        engines: &[("vcs", EngineRole::Codec)],
+        reports_engines: true,
+        omits_unused_engines: false,
     },
     Driver {
         names: &["nouveau"],
-        own: &["vram"],
+        own_regions: &["vram"],
         engines: &[],
-        tells_engines: false,
-        only_when_used: false,
+        reports_engines: false,
+        omits_unused_engines: false,
     },
-    // On a bus without PCI the display's driver may stand for the GPU's.
-    shares_memory(
+    // On a bus without PCI the driver of the display may stand for that of the GPU.
+    integrated_driver(
         &["msm", "msm_dpu", "msm_mdp", "msm-mdss", "adreno"],
         &[],
         true,
     ),
     // Jobs of its `cpu` queue run on the host.
-    shares_memory(&["v3d", "vc4-drm", "vc4"], &[("cpu", Role::None)], true),
-    shares_memory(&["etnaviv"], &[], true),
-    shares_memory(&["lima"], &[], true),
-    // These two count only after somebody asked them to (`profiling` in sysfs).
-    shares_memory(&["panfrost"], &[], false),
-    shares_memory(&["panthor"], &[], false),
-    shares_memory(&["asahi", "apple-gpu"], &[], false),
+    integrated_driver(
+        &["v3d", "vc4-drm", "vc4"],
+        &[("cpu", EngineRole::None)],
+        true,
+    ),
+    integrated_driver(&["etnaviv"], &[], true),
+    integrated_driver(&["lima"], &[], true),
+    // These drivers count only when profiling is enabled (`profiling` in sysfs).
+    integrated_driver(&["panfrost"], &[], false),
+    integrated_driver(&["panthor"], &[], false),
+    integrated_driver(&["asahi", "apple-gpu"], &[], false),
 ];
 
-/// Nobody has heard of it.
-const UNKNOWN: Driver = Driver {
+/// An unknown driver.
+const UNKNOWN_DRIVER: Driver = Driver {
     names: &[],
-    own: &["vram", "local"],
+    own_regions: &["vram", "local"],
     engines: &[],
-    tells_engines: false,
-    only_when_used: false,
+    reports_engines: false,
+    omits_unused_engines: false,
 };
 
-/// A driver of GPUs that have no memory of their own.
-const fn shares_memory(
+/// A driver of GPUs without memory of their own.
+const fn integrated_driver(
     names: &'static [&'static str],
-    engines: &'static [(&'static str, Role)],
+    engines: &'static [(&'static str, EngineRole)],
     tells_engines: bool,
 ) -> Driver {
     Driver {
         names,
-        own: &[],
+        own_regions: &[],
         engines,
-        tells_engines,
-        only_when_used: false,
+        reports_engines: tells_engines,
+        omits_unused_engines: false,
     }
 }
 
-/// The driver of that name, by either of its names.
-pub(crate) fn driver(name: &str) -> &'static Driver {
+/// Looks up a driver by any of its names.
+pub(crate) fn driver_by_name(name: &str) -> &'static Driver {
     DRIVERS
         .iter()
         .find(|driver| driver.names.contains(&name))
-        .unwrap_or(&UNKNOWN)
+        .unwrap_or(&UNKNOWN_DRIVER)
 }
 
-/// Whether both names are of the same driver.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    one == other || driver(one).names.contains(&other)
+/// Whether both names belong to the same driver.
+pub(crate) fn is_same_driver(one: &str, other: &str) -> bool {
+    one == other || driver_by_name(one).names.contains(&other)
 }
 
 impl Driver {
-    /// What an engine is for.
-    pub(crate) fn role(&self, engine: &str) -> Role {
+    pub(crate) fn role(&self, engine: &str) -> EngineRole {
         let known = self.engines.iter().find(|(name, _)| *name == engine);
-        known.map_or_else(|| usual_role(engine), |(_, role)| *role)
+        known.map_or_else(|| default_role(engine), |(_, role)| *role)
     }
 
-    /// What a region is.
-    pub(crate) fn memory(&self, region: &str) -> Memory {
-        if self.own.iter().any(|own| region.starts_with(own)) {
-            Memory::Own
-        } else if ON_CHIP.contains(&region) {
-            Memory::Neither
+    /// The kind of a region.
+    pub(crate) fn region_kind(&self, region: &str) -> RegionKind {
+        if self.own_regions.iter().any(|own| region.starts_with(own)) {
+            RegionKind::Own
+        } else if NON_MEMORY_REGIONS.contains(&region) {
+            RegionKind::Neither
         } else {
-            Memory::Host
+            RegionKind::Host
         }
     }
 
-    /// Whether such work may have been done by an engine that is said to do
-    /// another: newer video units of amdgpu decode in the encoder's queue, all but
-    /// JPEG, and have no queue for it.
-    pub(crate) fn may_hide(&self, work: Work, is_told: impl Fn(&str) -> bool) -> bool {
-        let one_queue = || is_told("enc") && !is_told("dec");
-        self.only_when_used && work == Work::Decode && one_queue()
+    /// Whether such work may be reported under an engine with another role: newer video units of
+    /// amdgpu decode everything but JPEG in the encoder's queue, and have no queue for decoding.
+    pub(crate) fn may_hide_work(
+        &self,
+        work: EngineWork,
+        is_reported: impl Fn(&str) -> bool,
+    ) -> bool {
+        let one_queue = || is_reported("enc") && !is_reported("dec");
+        self.omits_unused_engines && work == EngineWork::Decode && one_queue()
     }
 
-    /// Whether its clients tell how much of this they do, whatever they do.
-    pub(crate) fn tells(&self, work: Work) -> bool {
+    /// Whether the clients always report how much of this work they do.
+    pub(crate) fn reports_work(&self, work: EngineWork) -> bool {
         let has_engine = self.engines.iter().any(|(_, role)| role.serves(work));
-        self.tells_engines && (work == Work::Main || has_engine)
+        self.reports_engines && (work == EngineWork::Main || has_engine)
     }
 }
 
-/// amdgpu's regions that are not memory.
-const ON_CHIP: [&str; 5] = ["gds", "gws", "oa", "doorbell", "mmioremap"];
+/// amdgpu regions that are not memory.
+const NON_MEMORY_REGIONS: [&str; 5] = ["gds", "gws", "oa", "doorbell", "mmioremap"];
 
-/// What an engine of this name is for with most drivers.
-fn usual_role(engine: &str) -> Role {
+/// The role of an engine of this name with most drivers.
+fn default_role(engine: &str) -> EngineRole {
     match engine {
         "gfx" | "render" | "rcs" | "3d" | "3D" | "fragment" | "vertex-tiler" | "bin" | "gp"
-        | "pp" => Role::Graphics,
-        "compute" | "ccs" | "csd" | "compute-only" => Role::Compute,
-        "vcs" | "video" | "vcn" => Role::Codec,
-        "dec" | "vdec" | "decode" | "decoder" | "jpeg" => Role::Decoder,
-        "enc" | "venc" | "encode" | "encoder" => Role::Encoder,
-        _ => Role::Other,
+        | "pp" => EngineRole::Graphics,
+        "compute" | "ccs" | "csd" | "compute-only" => EngineRole::Compute,
+        "vcs" | "video" | "vcn" => EngineRole::Codec,
+        "dec" | "vdec" | "decode" | "decoder" | "jpeg" => EngineRole::Decoder,
+        "enc" | "venc" | "encode" | "encoder" => EngineRole::Encoder,
+        _ => EngineRole::Other,
     }
 }
 
-impl Role {
+impl EngineRole {
     /// Whether an engine with this role does such work.
-    pub(crate) fn serves(self, work: Work) -> bool {
+    pub(crate) fn serves(self, work: EngineWork) -> bool {
         match self {
-            Self::Graphics | Self::Compute | Self::Other => work == Work::Main,
-            Self::Decoder => work == Work::Decode,
-            Self::Encoder => work == Work::Encode,
-            Self::Codec => work != Work::Main,
+            Self::Graphics | Self::Compute | Self::Other => work == EngineWork::Main,
+            Self::Decoder => work == EngineWork::Decode,
+            Self::Encoder => work == EngineWork::Encode,
+            Self::Codec => work != EngineWork::Main,
             Self::None => false,
         }
     }
@@ -207,77 +212,81 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_driver_s_words_mean_what_its_driver_means() {
+    fn engine_roles_of_each_driver() {
         let cases = [
-            ("amdgpu", "gfx", Role::Graphics),
-            ("amdgpu", "compute", Role::Compute),
-            ("amdgpu", "dma", Role::Other),
-            ("amdgpu", "vpe", Role::Other),
-            ("amdgpu", "dec", Role::Decoder),
-            ("amdgpu", "jpeg", Role::Decoder),
-            ("amdgpu", "enc_1", Role::Encoder),
-            ("i915", "render", Role::Graphics),
-            ("i915", "copy", Role::Other),
-            ("i915", "video", Role::Codec),
-            ("i915", "video-enhance", Role::Other),
-            ("xe", "rcs", Role::Graphics),
-            ("xe", "bcs", Role::Other),
-            ("xe", "vcs", Role::Codec),
-            ("xe", "vecs", Role::Other),
-            ("xe", "ccs", Role::Compute),
-            ("v3d", "cpu", Role::None),
-            ("v3d", "csd", Role::Compute),
-            ("panthor", "panthor", Role::Other),
-            ("panfrost", "fragment", Role::Graphics),
-            ("msm", "gpu", Role::Other),
-            ("unheard", "cpu", Role::Other),
-            ("unheard", "vdec", Role::Decoder),
+            ("amdgpu", "gfx", EngineRole::Graphics),
+            ("amdgpu", "compute", EngineRole::Compute),
+            ("amdgpu", "dma", EngineRole::Other),
+            ("amdgpu", "vpe", EngineRole::Other),
+            ("amdgpu", "dec", EngineRole::Decoder),
+            ("amdgpu", "jpeg", EngineRole::Decoder),
+            ("amdgpu", "enc_1", EngineRole::Encoder),
+            ("i915", "render", EngineRole::Graphics),
+            ("i915", "copy", EngineRole::Other),
+            ("i915", "video", EngineRole::Codec),
+            ("i915", "video-enhance", EngineRole::Other),
+            ("xe", "rcs", EngineRole::Graphics),
+            ("xe", "bcs", EngineRole::Other),
+            ("xe", "vcs", EngineRole::Codec),
+            ("xe", "vecs", EngineRole::Other),
+            ("xe", "ccs", EngineRole::Compute),
+            ("v3d", "cpu", EngineRole::None),
+            ("v3d", "csd", EngineRole::Compute),
+            ("panthor", "panthor", EngineRole::Other),
+            ("panfrost", "fragment", EngineRole::Graphics),
+            ("msm", "gpu", EngineRole::Other),
+            ("unheard", "cpu", EngineRole::Other),
+            ("unheard", "vdec", EngineRole::Decoder),
         ];
         for (name, engine, role) in cases {
-            assert_eq!(driver(name).role(engine), role, "{name} {engine}");
+            assert_eq!(driver_by_name(name).role(engine), role, "{name} {engine}");
         }
     }
 
     #[test]
-    fn the_card_s_own_memory_is_told_from_the_host_s() {
+    fn region_kinds_of_each_driver() {
         let cases = [
-            ("amdgpu", "vram", Memory::Own),
-            ("amdgpu", "gtt", Memory::Host),
-            ("amdgpu", "cpu", Memory::Host),
-            ("amdgpu", "doorbell", Memory::Neither),
-            ("i915", "local0", Memory::Own),
-            ("i915", "stolen-local0", Memory::Own),
-            ("i915", "system0", Memory::Host),
-            ("i915", "stolen-system", Memory::Host),
-            ("xe", "vram1", Memory::Own),
-            ("xe", "stolen", Memory::Host),
-            ("xe", "gtt", Memory::Host),
-            ("nouveau", "vram", Memory::Own),
-            ("nouveau", "gart", Memory::Host),
-            ("panthor", "memory", Memory::Host),
-            ("unheard", "vram7", Memory::Own),
-            ("unheard", "local3", Memory::Own),
-            ("unheard", "system", Memory::Host),
+            ("amdgpu", "vram", RegionKind::Own),
+            ("amdgpu", "gtt", RegionKind::Host),
+            ("amdgpu", "cpu", RegionKind::Host),
+            ("amdgpu", "doorbell", RegionKind::Neither),
+            ("i915", "local0", RegionKind::Own),
+            ("i915", "stolen-local0", RegionKind::Own),
+            ("i915", "system0", RegionKind::Host),
+            ("i915", "stolen-system", RegionKind::Host),
+            ("xe", "vram1", RegionKind::Own),
+            ("xe", "stolen", RegionKind::Host),
+            ("xe", "gtt", RegionKind::Host),
+            ("nouveau", "vram", RegionKind::Own),
+            ("nouveau", "gart", RegionKind::Host),
+            ("panthor", "memory", RegionKind::Host),
+            ("unheard", "vram7", RegionKind::Own),
+            ("unheard", "local3", RegionKind::Own),
+            ("unheard", "system", RegionKind::Host),
         ];
         for (name, region, memory) in cases {
-            assert_eq!(driver(name).memory(region), memory, "{name} {region}");
+            assert_eq!(
+                driver_by_name(name).region_kind(region),
+                memory,
+                "{name} {region}"
+            );
         }
     }
 
     #[test]
-    fn a_driver_is_known_by_the_name_of_its_device_s_driver_too() {
-        assert!(is_same("msm_dpu", "msm"));
-        assert!(is_same("unheard", "unheard"));
+    fn driver_has_several_names() {
+        assert!(is_same_driver("msm_dpu", "msm"));
+        assert!(is_same_driver("unheard", "unheard"));
         for (one, other) in [("amdgpu", "xe"), ("unheard", "new"), ("unheard", "amdgpu")] {
-            assert!(!is_same(one, other), "{one} {other}");
+            assert!(!is_same_driver(one, other), "{one} {other}");
         }
     }
 
     #[test]
-    fn only_a_driver_with_such_an_engine_is_known_to_tell_of_its_work() {
+    fn reported_work_of_each_driver() {
         let told = |name: &str| {
-            let works = [Work::Main, Work::Encode, Work::Decode];
-            works.map(|work| driver(name).tells(work))
+            let works = [EngineWork::Main, EngineWork::Encode, EngineWork::Decode];
+            works.map(|work| driver_by_name(name).reports_work(work))
         };
         assert_eq!(told("amdgpu"), [true, true, true]);
         assert_eq!(told("xe"), [true, true, true]);

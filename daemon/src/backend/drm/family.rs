@@ -1,35 +1,36 @@
-//! The backends of the configuration that read DRM cards: `amd`, `intel`, `drm`.
-//! Each card is read on a thread of its own, so that one whose driver hangs
-//! delays no other.
+//! The backends that read DRM cards: `amd`, `intel` and `drm` in the configuration. Each card is
+//! read on a thread of its own, so that a driver that hangs delays no other card.
 
-use super::card::{Card, Cards};
-use super::one::One;
-use crate::backend::reader::{Latest, Reader};
-use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots, SILENT};
-use crate::faults::FaultCause;
-use crate::holders::{DeviceNumber, Holders, When};
+use super::card::{CardList, DrmCard};
+use super::card_reader::CardReader;
+use crate::backend::reader::{BackendReader, LatestReadings};
+use crate::backend::{
+    Backend, BackendError, BackendReadings, DRIVER_NOT_ANSWERING, DeviceReadings, Roots,
+};
+use crate::fault_tracker::FaultCause;
+use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Which drivers a backend reads.
+/// The drivers that one backend reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    /// `amdgpu`, and `radeon` before it.
+pub(crate) enum DrmFamily {
+    /// `amdgpu`, and its predecessor `radeon`.
     Amd,
     /// `i915` and `xe`.
     Intel,
-    /// Every other, but NVIDIA's own.
+    /// All others, except NVIDIA's own.
     Other,
 }
 
-impl Family {
-    /// As in the configuration.
+impl DrmFamily {
+    /// The name in the configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Amd => "amd",
@@ -38,7 +39,7 @@ impl Family {
         }
     }
 
-    fn of(driver: &str) -> Self {
+    fn from_driver(driver: &str) -> Self {
         match driver {
             "amdgpu" | "radeon" => Self::Amd,
             "i915" | "xe" => Self::Intel,
@@ -46,7 +47,7 @@ impl Family {
         }
     }
 
-    const fn absent(self) -> &'static str {
+    const fn absent_reason(self) -> &'static str {
         match self {
             Self::Amd => "no GPU with the driver amdgpu",
             Self::Intel => "no GPU with the driver i915 or xe",
@@ -55,31 +56,30 @@ impl Family {
     }
 }
 
-/// How long a round waits for its cards. A healthy card answers in one or two
-/// milliseconds.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a round waits for its cards. A healthy card answers in one or two milliseconds.
+const CARD_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// More cards than this are no box but garbage.
-const MOST_CARDS: usize = 128;
+/// More cards than this are no real host but garbage.
+const MAX_CARDS: usize = 128;
 
 /// A backend: the cards of one family.
-pub(crate) struct Drm {
-    family: Family,
+pub(crate) struct DrmBackend {
+    family: DrmFamily,
     roots: Roots,
-    holders: Holders,
-    cards: Cards,
-    readers: BTreeMap<DeviceId, (Card, Reader)>,
-    /// What each card was called when it last answered, whatever drove it then.
+    holders: FdScanHandle,
+    cards: CardList,
+    readers: BTreeMap<DeviceId, (DrmCard, BackendReader)>,
+    /// The name of each card when it last answered, whatever its driver was then.
     names: BTreeMap<DeviceId, Reading<String>>,
     faults: Vec<FaultCause>,
 }
 
-impl Drm {
-    /// Reads below these roots. `holders` says who has a card open.
-    pub(crate) fn new(family: Family, roots: Roots, holders: Holders) -> Self {
+impl DrmBackend {
+    /// Reads below these roots. `holders` reports the processes that have a card open.
+    pub(crate) fn new(family: DrmFamily, roots: Roots, holders: FdScanHandle) -> Self {
         Self {
             family,
-            cards: Cards::new(&roots.sysfs),
+            cards: CardList::new(&roots.sysfs),
             roots,
             holders,
             readers: BTreeMap::new(),
@@ -88,11 +88,11 @@ impl Drm {
         }
     }
 
-    /// Starts a thread for each card that came, and ends those of cards that
-    /// went, or that are driven otherwise now.
-    fn follow(&mut self) {
-        let is_ours = |driver: &str| Family::of(driver) == self.family;
-        let (here, too_many) = bounded(self.cards.now(is_ours, Instant::now()));
+    /// Starts a thread for each new card, and ends the threads of cards that are gone or have
+    /// another driver now.
+    fn update_readers(&mut self) {
+        let is_ours = |driver: &str| DrmFamily::from_driver(driver) == self.family;
+        let (here, too_many) = limit_cards(self.cards.refresh(is_ours, Instant::now()));
         self.readers
             .retain(|id, (card, _)| here.get(id) == Some(card));
         self.names.retain(|id, _| here.contains_key(id));
@@ -102,35 +102,35 @@ impl Drm {
             if self.readers.contains_key(&id) {
                 continue;
             }
-            let one = One::new(self.family, card.clone(), &self.roots, self.holders.clone());
-            match Reader::start(one, || {}) {
+            let one = CardReader::new(self.family, card.clone(), &self.roots, self.holders.clone());
+            match BackendReader::start(one, || {}) {
                 Ok(reader) => {
                     self.readers.insert(id, (card, reader));
                 }
                 Err(_) => {
-                    let what = format!("{}: the system gives no thread", card.name);
+                    let what = format!("{}: cannot start a thread", card.name);
                     self.faults.push(FaultCause::new(FaultCode::NoThread, what));
                 }
             }
         }
     }
 
-    /// Asks all cards at once.
-    fn ask(&mut self) -> Vec<DeviceReadings> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Reads all cards at the same time.
+    fn read_cards(&mut self) -> Vec<DeviceReadings> {
+        let deadline = Instant::now() + CARD_TIMEOUT;
         for (_, reader) in self.readers.values() {
-            reader.ask();
+            reader.request();
         }
         let mut devices = Vec::new();
         for (id, (card, reader)) in &self.readers {
             let latest = reader.latest(deadline);
-            let told = told(&latest, &mut self.faults);
-            let device = match told {
+            let answer = fresh_answer(&latest, &mut self.faults);
+            let device = match answer {
                 Some(device) => {
                     self.names.insert(id.clone(), device.name.clone());
                     device
                 }
-                None => silent(card, &latest, self.names.get(id)),
+                None => stale_card(card, &latest, self.names.get(id)),
             };
             devices.push(device);
         }
@@ -138,24 +138,23 @@ impl Drm {
     }
 }
 
-/// The cards that are read, by what names them, and what to say of the others: those
-/// whose names come last are left out.
-fn bounded(cards: &[Card]) -> (BTreeMap<DeviceId, Card>, Option<FaultCause>) {
+/// The cards that are read, by their ids, and a fault for the others: the last ids are left out.
+fn limit_cards(cards: &[DrmCard]) -> (BTreeMap<DeviceId, DrmCard>, Option<FaultCause>) {
     let all = cards.iter().map(|card| (card.id(), card.clone()));
-    let mut here: BTreeMap<DeviceId, Card> = all.into_map();
-    let left_out = here.len().saturating_sub(MOST_CARDS);
+    let mut here: BTreeMap<DeviceId, DrmCard> = all.into_map();
+    let left_out = here.len().saturating_sub(MAX_CARDS);
     for _ in 0..left_out {
         here.pop_last();
     }
     let fault = (left_out > 0).then(|| {
-        let what = format!("{left_out} cards are left out: no more than {MOST_CARDS} are read");
+        let what = format!("{left_out} cards are left out: no more than {MAX_CARDS} are read");
         FaultCause::new(FaultCode::GpusLeftOut, what)
     });
     (here, fault)
 }
 
-/// What the card answered in this round; `None` where it did not.
-fn told(latest: &Latest, faults: &mut Vec<FaultCause>) -> Option<DeviceReadings> {
+/// The card's answer in this round; `None` if there is none.
+fn fresh_answer(latest: &LatestReadings, faults: &mut Vec<FaultCause>) -> Option<DeviceReadings> {
     if !latest.is_fresh() {
         return None;
     }
@@ -164,38 +163,42 @@ fn told(latest: &Latest, faults: &mut Vec<FaultCause>) -> Option<DeviceReadings>
     readings.devices.first().cloned()
 }
 
-/// A card whose driver does not answer: what it told last and when that was. Of one
-/// that never did nothing is known but what it was called.
-fn silent(card: &Card, latest: &Latest, name: Option<&Reading<String>>) -> DeviceReadings {
+/// The readings of a card whose driver does not answer: its last readings with their time. If it
+/// never answered, only its name is known.
+fn stale_card(
+    card: &DrmCard,
+    latest: &LatestReadings,
+    name: Option<&Reading<String>>,
+) -> DeviceReadings {
     let before = latest.readings.as_ref();
     let before = before.and_then(|(readings, at)| Some((readings.devices.first()?, *at)));
     if let Some((device, at)) = before {
         return DeviceReadings {
-            silent_since: Some(at),
+            stale_since: Some(at),
             ..device.clone()
         };
     }
-    let why = Reading::Failed(SILENT.to_owned());
+    let why = Reading::Failed(DRIVER_NOT_ANSWERING.to_owned());
     let device = DeviceReadings::unknown(card.id(), 0, card.vendor(), &why);
     let pci = card.pci.as_ref().map(|pci| pci.slot.clone());
     DeviceReadings {
-        name: name.cloned().unwrap_or_else(|| why.because()),
+        name: name.cloned().unwrap_or_else(|| why.as_unknown()),
         pci: pci.map_or(Reading::Unsupported, Reading::Value),
         nodes: card.nodes.clone(),
-        silent_since: Some(Timestamp::from(SystemTime::now())),
+        stale_since: Some(Timestamp::from(SystemTime::now())),
         ..device
     }
 }
 
-impl Backend for Drm {
+impl Backend for DrmBackend {
     fn name(&self) -> &'static str {
         self.family.name()
     }
 
-    fn read(&mut self) -> Result<Readings, Failure> {
+    fn read(&mut self) -> Result<BackendReadings, BackendError> {
         let started = Instant::now();
-        self.follow();
-        let mut devices = self.ask();
+        self.update_readers();
+        let mut devices = self.read_cards();
         devices.sort_indirect_by(|a, b| a.id.cmp(&b.id));
         for (index, device) in (0..).zip(&mut devices) {
             device.index = index;
@@ -203,17 +206,17 @@ impl Backend for Drm {
         let nodes = devices.iter().flat_map(|device| &device.nodes);
         let numbers: BTreeSet<DeviceNumber> = nodes.map(|node| node.number).into_set();
         self.holders
-            .watch(self.family.name(), numbers, When::Always);
+            .watch(self.family.name(), numbers, WatchMode::Always);
         let state = if devices.is_empty() && self.faults.is_empty() {
-            BackendState::Absent(self.family.absent().to_owned())
+            BackendState::Absent(self.family.absent_reason().to_owned())
         } else {
             BackendState::Ready
         };
-        Ok(Readings {
+        Ok(BackendReadings {
             devices,
             faults: std::mem::take(&mut self.faults),
             cost_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
-            ..Readings::nothing(state)
+            ..BackendReadings::without_devices(state)
         })
     }
 
@@ -227,8 +230,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn cards(many: usize) -> Vec<Card> {
-        let card = |at: usize| Card {
+    fn cards(many: usize) -> Vec<DrmCard> {
+        let card = |at: usize| DrmCard {
             name: format!("card{at}"),
             directory: PathBuf::from("/nonexistent"),
             driver: "brandnew".to_owned(),
@@ -240,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn of_more_cards_than_are_read_the_last_are_left_out_and_that_is_a_fault() {
+    fn excess_cards_are_a_fault() {
         let bounded = |many| {
-            let (here, fault) = bounded(&cards(many));
+            let (here, fault) = limit_cards(&cards(many));
             (
                 here.len(),
                 here.last_key_value().map(|(id, _)| id.0.clone()),

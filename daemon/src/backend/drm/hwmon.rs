@@ -1,7 +1,7 @@
-//! The sensors of a card below `device/hwmon`: by label, not by number. A value
-//! that cannot be is failed, and never shown.
+//! Reads the sensors of a card below `device/hwmon`: by label, not by number. An impossible value
+//! fails, and is never shown.
 
-use super::card::Card;
+use super::card::DrmCard;
 use super::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Rpm};
@@ -10,28 +10,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// No driver has as many channels of one kind.
+/// No driver has more channels of one kind.
 const CHANNELS_MAX: usize = 64;
 
-/// So often is looked what sensors a card has: as often as what it seldom tells.
-const AGAIN: Duration = Duration::from_secs(16);
+/// How often the set of sensors is read again: the interval of the slow attributes.
+const RESCAN_INTERVAL: Duration = Duration::from_secs(16);
 
-/// The sensors of a card from one poll to the next. Which there are, and what
-/// they are called, is read once and then seldom.
+/// The sensors of a card, kept from one poll to the next. Their names and labels are read once, and
+/// then rarely.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Option<(Instant, Hwmon)>);
+pub(crate) struct CachedHwmon(Option<(Instant, Hwmon)>);
 
-impl Kept {
-    /// Those that were found before. Looks for them where none were, when one of
-    /// them told nothing the last time, and every now and then.
-    pub(crate) fn or(
+impl CachedHwmon {
+    /// The sensors found before. Finds them again if there are none, if one of them failed at the
+    /// last reading, and at intervals.
+    pub(crate) fn get_or_find(
         &mut self,
         at: Instant,
         look: impl FnOnce() -> Option<Hwmon>,
     ) -> Option<&Hwmon> {
-        let is_young = |then| at.saturating_duration_since(then) < AGAIN;
+        let is_young = |then| at.saturating_duration_since(then) < RESCAN_INTERVAL;
         let kept = self.0.take();
-        let kept = kept.filter(|(then, hwmon)| is_young(*then) && !hwmon.missed.get());
+        let kept = kept.filter(|(then, hwmon)| is_young(*then) && !hwmon.had_failure.get());
         self.0 = kept.or_else(|| Some((at, look()?)));
         self.0.as_ref().map(|(_, hwmon)| hwmon)
     }
@@ -41,41 +41,40 @@ impl Kept {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hwmon {
     directory: PathBuf,
-    /// The names of its attributes.
+    /// The names of the attributes.
     attributes: BTreeSet<String>,
-    /// `edge`, by `temp1`.
+    /// Such as `edge` for `temp1`.
     labels: BTreeMap<String, String>,
-    /// An attribute that is there told nothing.
-    missed: Cell<bool>,
+    /// An existing attribute could not be read.
+    had_failure: Cell<bool>,
 }
 
 impl Hwmon {
-    /// Those that the card has under this name: `amdgpu`, `i915`, `xe`. `None`
-    /// where its driver has none.
-    pub(crate) fn of(card: &Card, name: &str) -> Option<Self> {
-        sysfs::entries(&card.device().join("hwmon"))
+    /// The sensors that the card has under this name: `amdgpu`, `i915`, `xe`. `None` where its
+    /// driver has none.
+    pub(crate) fn find(card: &DrmCard, name: &str) -> Option<Self> {
+        sysfs::entries(&card.device_directory().join("hwmon"))
             .into_iter()
             .map(|(_, directory)| directory)
             .find(|directory| {
-                let told = sysfs::text(&directory.join("name"));
-                told.known().is_some_and(|told| told == name)
+                let reading = sysfs::text(&directory.join("name"));
+                reading.known().is_some_and(|text| text == name)
             })
-            .map(|directory| Self::at(&directory))
+            .map(|directory| Self::open(&directory))
     }
 
-    /// Those that the card has under this name, or else the only ones that it has,
-    /// whatever they are called.
-    pub(crate) fn of_or_only(card: &Card, name: &str) -> Option<Self> {
-        Self::of(card, name).or_else(|| {
-            let all = sysfs::entries(&card.device().join("hwmon"));
+    /// The sensors that the card has under this name, else its only ones, whatever their name.
+    pub(crate) fn find_or_only(card: &DrmCard, name: &str) -> Option<Self> {
+        Self::find(card, name).or_else(|| {
+            let all = sysfs::entries(&card.device_directory().join("hwmon"));
             let [(_, directory)] = all.as_slice() else {
                 return None;
             };
-            Some(Self::at(directory))
+            Some(Self::open(directory))
         })
     }
 
-    fn at(directory: &Path) -> Self {
+    fn open(directory: &Path) -> Self {
         let entries = sysfs::entries(directory);
         let labels = entries.iter().filter_map(|(name, file)| {
             let channel = name.strip_suffix("_label")?;
@@ -87,16 +86,16 @@ impl Hwmon {
             directory: directory.to_path_buf(),
             labels: labels.collect(),
             attributes: entries.into_iter().map(|(name, _)| name).collect(),
-            missed: Cell::new(false),
+            had_failure: Cell::new(false),
         }
     }
 
-    /// The channels of one kind that can be read, by number, with their labels:
-    /// of `temp` those that have a `tempN_input`.
+    /// The readable channels of one kind, by number, with their labels: for `temp` those that have
+    /// a `tempN_input`.
     pub(crate) fn channels(&self, kind: &str) -> Vec<(u32, Option<String>)> {
         let attributes = self.attributes.iter();
         let mut numbers: Vec<u32> = attributes
-            .filter_map(|attribute| number(attribute, kind))
+            .filter_map(|attribute| channel_number(attribute, kind))
             .take(CHANNELS_MAX)
             .collect();
         numbers.sort_unstable();
@@ -109,66 +108,66 @@ impl Hwmon {
             .collect()
     }
 
-    /// The number of the channel with this label: labels decide, for numbers
-    /// differ between cards.
+    /// The number of the channel with this label. Labels decide, because numbers differ between
+    /// cards.
     pub(crate) fn channel(&self, kind: &str, label: &str) -> Option<u32> {
         let channels = self.channels(kind).into_iter();
-        let mut named = channels.filter(|(_, told)| told.as_deref() == Some(label));
+        let mut named = channels.filter(|(_, reading)| reading.as_deref() == Some(label));
         named.next().map(|(number, _)| number)
     }
 
-    /// An attribute as it is written: `temp1_input`.
+    /// Reads an attribute by its file name, such as `temp1_input`.
     pub(crate) fn read(&self, attribute: &str) -> Reading<i64> {
         if !self.attributes.contains(attribute) {
             return Reading::Unsupported;
         }
-        let told = sysfs::signed(&self.directory.join(attribute));
-        if told.known().is_none() {
-            self.missed.set(true);
+        let reading = sysfs::signed(&self.directory.join(attribute));
+        if reading.known().is_none() {
+            self.had_failure.set(true);
         }
-        told
+        reading
     }
 }
 
-/// The 1 of `temp1_input`.
-fn number(file: &str, kind: &str) -> Option<u32> {
+/// Parses the 1 of `temp1_input`.
+fn channel_number(file: &str, kind: &str) -> Option<u32> {
     let digits = file.strip_prefix(kind)?.strip_suffix("_input")?;
-    // No `+1` and no `01`, which name other files than they count.
+    // Not `+1` and not `01`: formatting the number would give another file name.
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// A temperature, of thousandths of a degree.
+/// A temperature, from thousandths of a degree.
 pub(crate) fn celsius(millidegrees: Reading<i64>) -> Reading<Celsius> {
-    // The nearest degree, as the drivers' own tools show it, below zero too.
-    bounded(millidegrees, -60_000..=250_000, "m°C", |value| {
+    // Rounded to the nearest degree, as the drivers' own tools do, below zero too.
+    convert_bounded(millidegrees, -60_000..=250_000, "m°C", |value| {
         Celsius(i32::try_from((value + 500).div_euclid(1_000)).unwrap_or(i32::MAX))
     })
 }
 
-/// A power, of millionths of a watt.
+/// A power, from microwatts.
 pub(crate) fn milliwatts(microwatts: Reading<i64>) -> Reading<Milliwatts> {
     // No card draws ten kilowatts.
-    bounded(microwatts, 0..=10_000_000_000, "µW", |value| {
+    convert_bounded(microwatts, 0..=10_000_000_000, "µW", |value| {
         Milliwatts(value.unsigned_abs() / 1_000)
     })
 }
 
 /// The speed of a fan.
 pub(crate) fn rpm(rounds: Reading<i64>) -> Reading<Rpm> {
-    bounded(rounds, 0..=50_000, "RPM", |value| {
+    convert_bounded(rounds, 0..=50_000, "RPM", |value| {
         Rpm(u32::try_from(value).unwrap_or(u32::MAX))
     })
 }
 
-/// A clock, of hertz.
+/// A clock, from hertz.
 pub(crate) fn megahertz(hertz: Reading<i64>) -> Reading<Megahertz> {
-    bounded(hertz, 0..=20_000_000_000, "Hz", |value| {
+    convert_bounded(hertz, 0..=20_000_000_000, "Hz", |value| {
         Megahertz(u32::try_from(value / 1_000_000).unwrap_or(u32::MAX))
     })
 }
 
-fn bounded<T>(
+fn convert_bounded<T>(
     reading: Reading<i64>,
     range: std::ops::RangeInclusive<i64>,
     raw_unit: &str,
@@ -177,7 +176,7 @@ fn bounded<T>(
     match reading {
         Reading::Value(value) if range.contains(&value) => Reading::Value(unit(value)),
         Reading::Value(value) => Reading::impossible(format_args!("{value} {raw_unit}")),
-        unknown => unknown.because(),
+        unknown => unknown.as_unknown(),
     }
 }
 
@@ -187,8 +186,8 @@ mod tests {
     use crate::backend::drm::card;
     use proptest::prelude::*;
 
-    /// A card whose hwmon directories have these files.
-    fn card_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Card) {
+    /// A card whose device directory has these files.
+    fn card_with(files: &[(&str, &str)]) -> (tempfile::TempDir, DrmCard) {
         let root = tempfile::tempdir().unwrap();
         let device = root.path().join("class/drm/card0/device");
         for (file, text) in [("uevent", "DRIVER=amdgpu\n")].iter().chain(files) {
@@ -196,33 +195,33 @@ mod tests {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         }
-        let card = card::cards(root.path()).pop().unwrap();
+        let card = card::list_all_cards(root.path()).pop().unwrap();
         (root, card)
     }
 
     #[test]
-    fn the_sensors_of_a_card_are_those_under_its_drivers_name() {
+    fn sensors_are_found_by_driver_name() {
         let (_root, card) = card_with(&[
             ("hwmon/hwmon3/name", "nvme\n"),
             ("hwmon/hwmon3/temp1_input", "1000\n"),
             ("hwmon/hwmon7/name", "amdgpu\n"),
             ("hwmon/hwmon7/temp1_input", "2000\n"),
         ]);
-        let hwmon = Hwmon::of(&card, "amdgpu").unwrap();
+        let hwmon = Hwmon::find(&card, "amdgpu").unwrap();
         assert_eq!(hwmon.read("temp1_input"), Reading::Value(2_000));
         assert_eq!(hwmon.read("temp2_input"), Reading::Unsupported);
-        assert_eq!(Hwmon::of(&card, "xe"), None);
+        assert_eq!(Hwmon::find(&card, "xe"), None);
     }
 
     #[test]
-    fn the_only_sensors_of_a_card_are_its_own_whatever_they_are_called() {
+    fn only_sensors_are_used_under_any_name() {
         let alone = [
             ("hwmon/hwmon3/name", "renamed\n"),
             ("hwmon/hwmon3/temp1_input", "1000\n"),
         ];
         let read = |files: &[(&str, &str)]| {
             let (_root, card) = card_with(files);
-            Hwmon::of_or_only(&card, "amdgpu").map(|it| it.read("temp1_input"))
+            Hwmon::find_or_only(&card, "amdgpu").map(|it| it.read("temp1_input"))
         };
         assert_eq!(read(&alone), Some(Reading::Value(1_000)));
         let second = ("hwmon/hwmon7/temp1_input", "2000\n");
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_is_found_by_its_label_whatever_its_number() {
+    fn channel_is_found_by_label() {
         let (_root, card) = card_with(&[
             ("hwmon/hwmon0/name", "amdgpu"),
             ("hwmon/hwmon0/temp2_input", "1"),
@@ -242,13 +241,13 @@ mod tests {
             ("hwmon/hwmon0/temp10_input", "1"),
             ("hwmon/hwmon0/temp1_input", "1"),
             ("hwmon/hwmon0/temp1_label", "\n"),
-            // Without a value of its own, and names that only look alike.
+            // Without a value, and names that are only similar.
             ("hwmon/hwmon0/temp3_label", "mem"),
             ("hwmon/hwmon0/temp+4_input", "1"),
             ("hwmon/hwmon0/temp05_input", "1"),
             ("hwmon/hwmon0/temp_input", "1"),
         ]);
-        let hwmon = Hwmon::of(&card, "amdgpu").unwrap();
+        let hwmon = Hwmon::find(&card, "amdgpu").unwrap();
         assert_eq!(
             hwmon.channels("temp"),
             [(1, None), (2, Some("edge".into())), (10, None)]
@@ -259,42 +258,42 @@ mod tests {
     }
 
     #[test]
-    fn sensors_are_looked_for_again_where_one_tells_nothing_and_seldom_otherwise() {
+    fn sensors_are_found_again_after_a_failure() {
         let (root, card) = card_with(&[("hwmon/hwmon0/name", "amdgpu\n")]);
         let directory = root.path().join("class/drm/card0/device/hwmon/hwmon0");
         let write = |name, text| std::fs::write(directory.join(name), text).unwrap();
         let looks = Cell::new(0);
-        let mut kept = Kept::default();
+        let mut kept = CachedHwmon::default();
         let began = Instant::now();
-        let mut told = |seconds, name| {
-            let hwmon = kept.or(began + Duration::from_secs(seconds), || {
+        let mut reading = |seconds, name| {
+            let hwmon = kept.get_or_find(began + Duration::from_secs(seconds), || {
                 looks.set(looks.get() + 1);
-                Hwmon::of(&card, "amdgpu")
+                Hwmon::find(&card, "amdgpu")
             });
-            let told = hwmon.map(|hwmon| hwmon.read(name));
-            (told, looks.get())
+            let reading = hwmon.map(|hwmon| hwmon.read(name));
+            (reading, looks.get())
         };
         write("temp1_input", "1\n");
         let known = |value| Some(Reading::Value(value));
-        assert_eq!(told(0, "temp1_input"), (known(1), 1));
+        assert_eq!(reading(0, "temp1_input"), (known(1), 1));
         write("temp1_input", "2\n");
         write("temp2_input", "3\n");
-        assert_eq!(told(2, "temp1_input"), (known(2), 1));
-        assert_eq!(told(4, "temp2_input"), (Some(Reading::Unsupported), 1));
-        assert_eq!(told(15, "temp1_input"), (known(2), 1));
-        assert_eq!(told(16, "temp2_input"), (known(3), 2));
+        assert_eq!(reading(2, "temp1_input"), (known(2), 1));
+        assert_eq!(reading(4, "temp2_input"), (Some(Reading::Unsupported), 1));
+        assert_eq!(reading(15, "temp1_input"), (known(2), 1));
+        assert_eq!(reading(16, "temp2_input"), (known(3), 2));
         write("temp1_input", "nonsense\n");
         let nonsense = Reading::Failed("not understood: nonsense".into());
-        assert_eq!(told(18, "temp1_input"), (Some(nonsense), 2));
+        assert_eq!(reading(18, "temp1_input"), (Some(nonsense), 2));
         std::fs::remove_file(directory.join("temp2_input")).unwrap();
-        assert_eq!(told(20, "temp2_input"), (Some(Reading::Unsupported), 3));
+        assert_eq!(reading(20, "temp2_input"), (Some(Reading::Unsupported), 3));
         std::fs::remove_file(directory.join("name")).unwrap();
-        assert_eq!(told(36, "temp1_input"), (None, 4));
-        assert_eq!(told(38, "temp1_input"), (None, 5));
+        assert_eq!(reading(36, "temp1_input"), (None, 4));
+        assert_eq!(reading(38, "temp1_input"), (None, 5));
     }
 
     #[test]
-    fn a_value_that_cannot_be_is_failed_and_never_shown() {
+    fn impossible_values_fail() {
         fn failed<T>(why: &str) -> Reading<T> {
             Reading::Failed(why.to_owned())
         }
@@ -332,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_number_is_too_great_for_a_unit(value: i64) {
+        fn any_number_converts_without_panic(value: i64) {
             let value = Reading::Value(value);
             let _ = (celsius(value.clone()), milliwatts(value.clone()));
             let _ = (rpm(value.clone()), megahertz(value));

@@ -1,5 +1,4 @@
-//! What a PCIe link runs at: a generation, and lanes. As the bus tells it, or a
-//! driver.
+//! Parses the generation and the lanes of a PCIe link, as reported by the bus or by a driver.
 
 use super::sysfs::{self, Attribute};
 use gpukill_proto::reading::Reading;
@@ -11,45 +10,44 @@ const SPEEDS: [u16; 6] = [25, 50, 80, 160, 320, 640];
 pub(super) fn generation(file: &(impl Attribute + ?Sized)) -> Reading<u32> {
     let tenths = match sysfs::text(file) {
         Reading::Value(text) => parse_speed(&text),
-        unknown => return unknown.because(),
+        unknown => return unknown.as_unknown(),
     };
     tenths.map_or_else(not_a_speed, |it| generation_of_tenths(Reading::Value(it)))
 }
 
-/// The generation of a speed in tenths of GT/s. One of 0 is not known.
+/// The generation of a speed in tenths of GT/s; 0 means unknown.
 pub(super) fn generation_of_tenths(speed: Reading<u16>) -> Reading<u32> {
     let place = match speed {
         Reading::Value(0) => return Reading::Unsupported,
         Reading::Value(speed) => SPEEDS.iter().position(|it| *it == speed),
-        unknown => return unknown.because(),
+        unknown => return unknown.as_unknown(),
     };
     let generation = place.and_then(|place| u32::try_from(place + 1).ok());
     generation.map_or_else(not_a_speed, Reading::Value)
 }
 
-/// Without what was written, so that a fault keeps its identity.
+/// Does not quote the text, so that the fault stays the same fault.
 fn not_a_speed() -> Reading<u32> {
-    Reading::Failed("not a speed of a link".into())
+    Reading::Failed("not a link speed".into())
 }
 
-/// How many lanes.
+/// The number of lanes.
 pub(super) fn width(file: &(impl Attribute + ?Sized)) -> Reading<u32> {
-    lanes(sysfs::number(file))
+    valid_lanes(sysfs::number(file))
 }
 
-/// A number of lanes. A device on no link of its own, such as one within a CPU,
-/// says 0 or 255.
-pub(super) fn lanes(number: Reading<u64>) -> Reading<u32> {
+/// Checks a number of lanes. A device without a link of its own, such as one within a CPU, reports
+/// 0 or 255.
+pub(super) fn valid_lanes(number: Reading<u64>) -> Reading<u32> {
     match number {
         Reading::Value(0 | 255) => Reading::Unsupported,
         Reading::Value(lanes @ 1..=32) => Reading::Value(u32::try_from(lanes).unwrap_or_default()),
-        Reading::Value(_) => Reading::Failed("not a width of a link".into()),
-        unknown => unknown.because(),
+        Reading::Value(_) => Reading::Failed("not a link width".into()),
+        unknown => unknown.as_unknown(),
     }
 }
 
-/// The tenths of GT/s of `16.0 GT/s PCIe`; 0 where the bus says that it does not
-/// know.
+/// The tenths of GT/s of `16.0 GT/s PCIe`; 0 if the bus reports an unknown speed.
 pub(super) fn parse_speed(text: &str) -> Option<u16> {
     if text.is_empty() || text.starts_with("Unknown") {
         return Some(0);
@@ -73,9 +71,9 @@ mod tests {
     }
 
     #[test]
-    fn a_link_speed_is_a_generation() {
+    fn speed_maps_to_generation() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let odd = || failed("not a speed of a link");
+        let odd = || failed("not a link speed");
         for (text, told) in [
             ("2.5 GT/s PCIe\n", Reading::Value(1)),
             ("5 GT/s\n", Reading::Value(2)),
@@ -103,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_no_lanes_is_none() {
+    fn link_without_lanes_is_unsupported() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (text, told) in [
             ("16\n", Reading::Value(16)),
             ("0\n", Reading::Unsupported),
             ("255\n", Reading::Unsupported),
-            ("64\n", failed("not a width of a link")),
+            ("64\n", failed("not a link width")),
         ] {
             std::fs::write(file.path(), text).unwrap();
             assert_eq!(width(file.path()), told, "{text:?}");

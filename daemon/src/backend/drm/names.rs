@@ -1,60 +1,62 @@
-//! What cards are called, from the lists that distributions ship: `amdgpu.ids`
-//! of libdrm, and `pci.ids`.
+//! Finds the names of cards in the lists that distributions ship: `amdgpu.ids` of libdrm, and
+//! `pci.ids`.
 
-use super::card::{Card, Pci};
+use super::card::{DrmCard, PciIdentity};
 use super::sysfs;
 use crate::procfs::file::read_at_most;
+use gpukill_proto::model::Vendor;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vendor;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::path::Path;
 
-/// The lists have about a megabyte and a half; what is longer than this is none.
+/// The lists have about a megabyte and a half; a longer file is ignored.
 const LIST_MAX: u64 = 8 << 20;
 
 /// The longest name that is kept, in bytes.
 const NAME_MAX: usize = 128;
 
-/// The list of AMD's products, which knows what a revision is sold as.
+/// The list of AMD products, which has the product name of each revision.
 const AMD_PRODUCTS: &str = "usr/share/libdrm/amdgpu.ids";
 
-/// The list of all devices, where distributions have it.
-const DEVICES: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"];
+/// The list of all devices, at the places that distributions use.
+const DEVICE_LISTS: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"];
 
-/// AMD's vendor number; `amdgpu.ids` has no other's products.
-const AMD: u16 = 0x1002;
+/// AMD's PCI vendor number; `amdgpu.ids` lists no other vendor.
+const AMD_VENDOR: u16 = 0x1002;
 
-/// What a card is called: as it is sold, or as its chip is called; where no list
-/// has it, as its board (amdgpu) or the device tree names it, and else by its maker
-/// or driver and its number or place. `host_root` is where the host's files are
-/// seen. Reads files of a megabyte: ask once. Wakes no card: none of this is asked
-/// of its chip.
-pub(crate) fn of(host_root: &Path, card: &Card) -> String {
-    let listed = card.pci.as_ref().and_then(|pci| listed(host_root, pci));
-    let device = card.device();
+/// The name of a card: its product or chip name; if no list has it, the name of its board (amdgpu)
+/// or from the device tree, else its vendor or driver with its number or location. `host_root` is
+/// where the host's files are visible. Reads files of a megabyte, so call it once. Wakes no card:
+/// none of this accesses the chip.
+pub(crate) fn card_name(host_root: &Path, card: &DrmCard) -> String {
+    let listed = card
+        .pci
+        .as_ref()
+        .and_then(|pci| listed_name(host_root, pci));
+    let device = card.device_directory();
     listed
-        .or_else(|| board(&device.join("product_name")))
-        .or_else(|| compatible(&device.join("of_node/compatible")))
-        .unwrap_or_else(|| by_number(card))
+        .or_else(|| board_name(&device.join("product_name")))
+        .or_else(|| device_tree_name(&device.join("of_node/compatible")))
+        .unwrap_or_else(|| fallback_name(card))
 }
 
 /// Boards without a name of their own have a blank line.
-fn board(file: &Path) -> Option<String> {
+fn board_name(file: &Path) -> Option<String> {
     match sysfs::text(file) {
         Reading::Value(name) => Some(name).filter(|name| !name.is_empty()),
         Reading::Unsupported | Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => None,
     }
 }
 
-/// The first of the names in a device tree, which is the most exact:
-/// `rockchip,rk3588-mali`. A NUL byte ends each.
-fn compatible(file: &Path) -> Option<String> {
+/// The first name in a device tree, which is the most specific: `rockchip,rk3588-mali`. A NUL byte
+/// ends each name.
+fn device_tree_name(file: &Path) -> Option<String> {
     let bytes = read_at_most(file, 4_096).ok()?;
-    shown(bytes.split(|byte| *byte == 0).next()?)
+    printable_name(bytes.split(|byte| *byte == 0).next()?)
 }
 
-/// `AMD 1002:744c`, or `panfrost ff9a0000.gpu` of one that is on no PCI bus.
-fn by_number(card: &Card) -> String {
+/// Such as `AMD 1002:744c`, or `panfrost ff9a0000.gpu` for a card on no PCI bus.
+fn fallback_name(card: &DrmCard) -> String {
     let maker = match card.vendor() {
         Vendor::Amd => "AMD",
         Vendor::Intel => "Intel",
@@ -66,64 +68,66 @@ fn by_number(card: &Card) -> String {
     }
 }
 
-/// As the lists have it, if one does.
-fn listed(host_root: &Path, pci: &Pci) -> Option<String> {
+/// The name in the lists, if one has it.
+fn listed_name(host_root: &Path, pci: &PciIdentity) -> Option<String> {
     let product = || {
-        let list = (pci.vendor == AMD).then(|| list(host_root, AMD_PRODUCTS))??;
-        product(&list, pci.device, pci.revision?)
+        let list = (pci.vendor == AMD_VENDOR).then(|| read_list(host_root, AMD_PRODUCTS))??;
+        find_product(&list, pci.device, pci.revision?)
     };
-    let device = |path: &str| device(&list(host_root, path)?, pci.vendor, pci.device);
-    product().or_else(|| DEVICES.iter().find_map(|path| device(path)))
+    let device = |path: &str| find_device(&read_list(host_root, path)?, pci.vendor, pci.device);
+    product().or_else(|| DEVICE_LISTS.iter().find_map(|path| device(path)))
 }
 
-fn list(host_root: &Path, path: &str) -> Option<Vec<u8>> {
+fn read_list(host_root: &Path, path: &str) -> Option<Vec<u8>> {
     let bytes = read_at_most(&host_root.join(path), LIST_MAX + 1).ok()?;
-    // Half a list would give half a name at its end.
+    // A truncated list would have a truncated name at its end.
     (bytes.len() as u64 <= LIST_MAX).then_some(bytes)
 }
 
-/// Of `744C, C8, AMD Radeon RX 7900 XTX`, with tabs: device, revision, name.
-pub(super) fn product(list: &[u8], device: u16, revision: u8) -> Option<String> {
+/// Finds the name in lines of `744C, C8, AMD Radeon RX 7900 XTX`, with tabs: device, revision,
+/// name.
+pub(super) fn find_product(list: &[u8], device: u16, revision: u8) -> Option<String> {
     lines(list).find_map(|line| {
         let mut parts = line.splitn(3, |byte| *byte == b',');
         let (first, second, name) = (parts.next()?, parts.next()?, parts.next()?);
-        let here = number(first, 4) == Some(device) && number(second, 2) == Some(revision.into());
-        here.then(|| shown(name)).flatten()
+        let here = parse_hexadecimal(first, 4) == Some(device)
+            && parse_hexadecimal(second, 2) == Some(revision.into());
+        here.then(|| printable_name(name)).flatten()
     })
 }
 
-/// Of a vendor's line and, below it, its devices', each after one tab.
-pub(super) fn device(list: &[u8], vendor: u16, device: u16) -> Option<String> {
+/// Finds the name in the device lines below the vendor's line. A device line begins with one tab.
+pub(super) fn find_device(list: &[u8], vendor: u16, device: u16) -> Option<String> {
     let mut lines = lines(list).filter(|line| !line.starts_with(b"#"));
-    lines.find(|line| entry(line).is_some_and(|(it, _)| it == vendor))?;
+    lines.find(|line| parse_entry(line).is_some_and(|(it, _)| it == vendor))?;
     lines
-        // The next line at the margin begins another vendor, or another list.
+        // The next line without a tab begins another vendor, or another list.
         .take_while(|line| line.is_empty() || line.starts_with(b"\t"))
-        .filter_map(|line| entry(line.strip_prefix(b"\t")?))
+        .filter_map(|line| parse_entry(line.strip_prefix(b"\t")?))
         .find(|(number, _)| *number == device)
-        .and_then(|(_, name)| shown(name))
+        .and_then(|(_, name)| printable_name(name))
 }
 
-/// `744c  Navi 31`: four digits, two blanks, a name.
-fn entry(line: &[u8]) -> Option<(u16, &[u8])> {
+/// Parses `744c  Navi 31`: four digits, two blanks, a name.
+fn parse_entry(line: &[u8]) -> Option<(u16, &[u8])> {
     let (digits, rest) = line.split_at_checked(4)?;
-    Some((number(digits, 4)?, rest.strip_prefix(b"  ")?))
+    Some((parse_hexadecimal(digits, 4)?, rest.strip_prefix(b"  ")?))
 }
 
 fn lines(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| *byte == b'\n')
 }
 
-/// A hexadecimal number of at most so many digits, and nothing else.
-fn number(text: &[u8], digits: usize) -> Option<u16> {
+/// A hexadecimal number of at most this many digits, and nothing else.
+fn parse_hexadecimal(text: &[u8], digits: usize) -> Option<u16> {
     let text = text.trim_ascii();
     let plain = (1..=digits).contains(&text.len()) && text.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(text).ok().filter(|_| plain)?;
     u16::from_str_radix(text, 16).ok()
 }
 
-fn shown(name: &[u8]) -> Option<String> {
-    Some(visible(name.trim_ascii(), NAME_MAX)).filter(|name| !name.is_empty())
+fn printable_name(name: &[u8]) -> Option<String> {
+    Some(sanitize(name.trim_ascii(), NAME_MAX)).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -147,8 +151,8 @@ mod tests {
         8086  Intel Corporation\n\t56a0  DG2 [Arc A770]\n\t15bf  Not an AMD\n\
         C 03  Display controller\n";
 
-    fn card(vendor: u16, device: u16, revision: Option<u8>) -> Pci {
-        Pci {
+    fn card(vendor: u16, device: u16, revision: Option<u8>) -> PciIdentity {
+        PciIdentity {
             slot: "0000:03:00.0".into(),
             vendor,
             device,
@@ -157,38 +161,53 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_called_as_it_is_sold_and_else_as_its_chip() {
+    fn product_name_precedes_chip_name() {
         let root = tempfile::tempdir().unwrap();
-        for (path, text) in [(AMD_PRODUCTS, PRODUCTS), (DEVICES[1], IDS)] {
+        for (path, text) in [(AMD_PRODUCTS, PRODUCTS), (DEVICE_LISTS[1], IDS)] {
             let file = root.path().join(path);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         }
         for (vendor, device, revision, called) in [
-            (AMD, 0x744c, Some(0xc8), Some("AMD Radeon RX 7900 XTX")),
-            (AMD, 0x744c, Some(0xcc), Some("AMD Radeon RX 7900 XT")),
-            // Sold as something that no list has yet, or by a nameless line.
             (
-                AMD,
+                AMD_VENDOR,
+                0x744c,
+                Some(0xc8),
+                Some("AMD Radeon RX 7900 XTX"),
+            ),
+            (
+                AMD_VENDOR,
+                0x744c,
+                Some(0xcc),
+                Some("AMD Radeon RX 7900 XT"),
+            ),
+            // A product that no list has yet, or a line without a name.
+            (
+                AMD_VENDOR,
                 0x744c,
                 Some(0x01),
                 Some("Navi 31 [Radeon RX 7900 XT/7900 XTX]"),
             ),
             (
-                AMD,
+                AMD_VENDOR,
                 0x744c,
                 None,
                 Some("Navi 31 [Radeon RX 7900 XT/7900 XTX]"),
             ),
-            (AMD, 0x73bf, Some(0xc0), Some("Navi 21 [Radeon RX 6900 XT]")),
-            (AMD, 0x73ff, Some(0xc1), Some("AMD \\x1b[31mred")),
+            (
+                AMD_VENDOR,
+                0x73bf,
+                Some(0xc0),
+                Some("Navi 21 [Radeon RX 6900 XT]"),
+            ),
+            (AMD_VENDOR, 0x73ff, Some(0xc1), Some("AMD \\x1b[31mred")),
             (0x8086, 0x56a0, None, Some("DG2 [Arc A770]")),
             // Another vendor's device has this number.
-            (AMD, 0x15bf, None, None),
+            (AMD_VENDOR, 0x15bf, None, None),
             (0x8086, 0x744c, Some(0xc8), None),
             (0x10de, 0x744c, None, None),
         ] {
-            let found = listed(root.path(), &card(vendor, device, revision));
+            let found = listed_name(root.path(), &card(vendor, device, revision));
             assert_eq!(
                 found.as_deref(),
                 called,
@@ -196,21 +215,21 @@ mod tests {
             );
         }
         assert_eq!(
-            listed(Path::new("/nonexistent"), &card(AMD, 0x744c, None)),
+            listed_name(Path::new("/nonexistent"), &card(AMD_VENDOR, 0x744c, None)),
             None
         );
     }
 
     #[test]
-    fn a_card_that_no_list_names_has_the_name_of_its_board_or_place() {
+    fn unlisted_card_has_a_fallback_name() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("class/drm/card1");
         let device = directory.join("device");
         std::fs::create_dir_all(device.join("of_node")).unwrap();
-        let called = |driver: &str, pci: Option<Pci>, board: &str, tree: &str| {
+        let called = |driver: &str, pci: Option<PciIdentity>, board: &str, tree: &str| {
             std::fs::write(device.join("product_name"), board).unwrap();
             std::fs::write(device.join("of_node/compatible"), tree).unwrap();
-            let card = Card {
+            let card = DrmCard {
                 name: "card1".into(),
                 directory: directory.clone(),
                 driver: driver.into(),
@@ -218,12 +237,18 @@ mod tests {
                 platform: None,
                 nodes: Vec::new(),
             };
-            of(root.path(), &card)
+            card_name(root.path(), &card)
         };
         let on_pci = |vendor| Some(card(vendor, 0x744c, None));
         for (driver, pci, board, tree, name) in [
-            ("amdgpu", on_pci(AMD), "\n", "", "AMD 1002:744c"),
-            ("amdgpu", on_pci(AMD), "Board\x1b\n", "", "Board\\x1b"),
+            ("amdgpu", on_pci(AMD_VENDOR), "\n", "", "AMD 1002:744c"),
+            (
+                "amdgpu",
+                on_pci(AMD_VENDOR),
+                "Board\x1b\n",
+                "",
+                "Board\\x1b",
+            ),
             ("xe", on_pci(0x8086), "", "", "Intel 8086:744c"),
             ("nouveau", on_pci(0x10de), "", "", "nouveau 10de:744c"),
             (
@@ -240,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_to_be_one_is_none() {
+    fn oversized_list_is_ignored() {
         let root = tempfile::tempdir().unwrap();
-        let file = root.path().join(DEVICES[0]);
+        let file = root.path().join(DEVICE_LISTS[0]);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let length = usize::try_from(LIST_MAX).unwrap();
         let mut text = IDS.as_bytes().to_vec();
@@ -250,20 +275,20 @@ mod tests {
         std::fs::write(&file, &text).unwrap();
         let card = card(0x8086, 0x56a0, None);
         assert_eq!(
-            listed(root.path(), &card).as_deref(),
+            listed_name(root.path(), &card).as_deref(),
             Some("DG2 [Arc A770]")
         );
         text.push(b'\n');
         std::fs::write(&file, &text).unwrap();
-        assert_eq!(listed(root.path(), &card), None);
+        assert_eq!(listed_name(root.path(), &card), None);
     }
 
     proptest! {
         #[test]
-        fn a_list_of_any_bytes_gives_a_bounded_name(
+        fn any_list_gives_a_bounded_name(
             bytes: Vec<u8>, vendor: u16, model: u16, revision: u8,
         ) {
-            for name in [product(&bytes, model, revision), device(&bytes, vendor, model)] {
+            for name in [find_product(&bytes, model, revision), find_device(&bytes, vendor, model)] {
                 prop_assert!(name.is_none_or(|name| (1..=NAME_MAX).contains(&name.len())));
             }
         }

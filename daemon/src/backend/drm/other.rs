@@ -1,26 +1,26 @@
-//! What any other DRM driver tells of a card: what it is called, and the little
-//! that drivers tell in the same way. The rest comes from its clients.
+//! Reads the cards of all other DRM drivers: the name, and the few values that drivers report
+//! alike. Everything else comes from the clients.
 
-use super::Told;
-use super::card::Card;
+use super::CardReadings;
+use super::card::DrmCard;
 use super::hwmon::{self, Hwmon};
 use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts};
 use std::path::{Path, PathBuf};
 
-/// One card, and what it is called.
-pub(crate) struct Other {
+/// One card, and its name.
+pub(crate) struct OtherCard {
     host_root: PathBuf,
-    /// Once it was looked for.
+    /// Set after the first lookup.
     name: Option<String>,
 }
 
-impl Other {
-    /// Nothing is read yet. `host_root` is where the host's files are seen.
+impl OtherCard {
+    /// `host_root` is where the host's files are visible.
     pub(crate) fn new(host_root: PathBuf) -> Self {
         Self {
             host_root,
@@ -28,31 +28,31 @@ impl Other {
         }
     }
 
-    /// What its files tell now. Never called while the card sleeps.
-    pub(crate) fn read(&mut self, card: &Card) -> Told {
-        let hwmon = Hwmon::of(card, &card.driver);
-        let name = || names::of(&self.host_root, card);
+    /// Reads the card's files. Never called while the card is suspended.
+    pub(crate) fn read(&mut self, card: &DrmCard) -> CardReadings {
+        let hwmon = Hwmon::find(card, &card.driver);
+        let name = || names::card_name(&self.host_root, card);
         let name = self.name.get_or_insert_with(name);
-        // What is on no PCI bus is a part of a system on a chip.
+        // A device on no PCI bus is part of a system on a chip.
         let memory = match &card.pci {
             Some(_) => MemoryReadings::unknown(&Reading::Unsupported),
             None => MemoryReadings::shared_with_host(),
         };
-        Told {
+        CardReadings {
             name: Reading::Value(name.clone()),
             memory,
             vitals: Vitals {
                 temperature: hwmon.as_ref().map_or(Reading::Unsupported, temperature),
                 power: hwmon.as_ref().map_or(Reading::Unsupported, power),
-                clock_graphics: clock(&card.device().join("devfreq")),
+                clock_graphics: clock(&card.device_directory().join("devfreq")),
                 ..Vitals::unknown(&Reading::Unsupported)
             },
-            ..Told::unknown(&Reading::Unsupported)
+            ..CardReadings::unknown(&Reading::Unsupported)
         }
     }
 }
 
-/// The first that its driver has: which one is the die's no label says alike.
+/// The first channel: drivers have no common label for the temperature of the die.
 fn temperature(hwmon: &Hwmon) -> Reading<Celsius> {
     let first = hwmon.channels("temp").into_iter().next();
     first.map_or(Reading::Unsupported, |(channel, _)| {
@@ -60,15 +60,15 @@ fn temperature(hwmon: &Hwmon) -> Reading<Celsius> {
     })
 }
 
-/// Drawn now, else on average.
+/// The current power, else the average.
 fn power(hwmon: &Hwmon) -> Reading<Milliwatts> {
     match hwmon.read("power1_input") {
         Reading::Unsupported => hwmon::milliwatts(hwmon.read("power1_average")),
-        told => hwmon::milliwatts(told),
+        reading => hwmon::milliwatts(reading),
     }
 }
 
-/// What scales the clocks of systems on a chip tells, in hertz.
+/// The clock that devfreq, the clock scaling of systems on a chip, reports in hertz.
 fn clock(devfreq: &Path) -> Reading<Megahertz> {
     let first = sysfs::entries(devfreq).into_iter().next();
     first.map_or(Reading::Unsupported, |(_, directory)| {
@@ -79,10 +79,10 @@ fn clock(devfreq: &Path) -> Reading<Megahertz> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::drm::card::cards;
+    use crate::backend::drm::card::list_all_cards;
 
-    /// What a card tells whose device directory has these files.
-    fn told(uevent: &str, files: &[(&str, &str)]) -> Told {
+    /// The readings of a card whose device directory has these files.
+    fn read_card(uevent: &str, files: &[(&str, &str)]) -> CardReadings {
         let root = tempfile::tempdir().unwrap();
         let card = root.path().join("class/drm/card1");
         let device = root.path().join("devices/platform/ff9a0000.gpu");
@@ -93,31 +93,31 @@ mod tests {
             std::fs::write(file, text).unwrap();
         }
         std::os::unix::fs::symlink(&device, card.join("device")).unwrap();
-        let card = cards(root.path()).pop().unwrap();
-        let mut other = Other::new(root.path().to_owned());
-        let told = other.read(&card);
-        assert_eq!(other.read(&card), told);
-        told
+        let card = list_all_cards(root.path()).pop().unwrap();
+        let mut other = OtherCard::new(root.path().to_owned());
+        let reading = other.read(&card);
+        assert_eq!(other.read(&card), reading);
+        reading
     }
 
-    fn expected(name: &str, memory: MemoryReadings, vitals: Vitals) -> Told {
-        Told {
+    fn expected_card(name: &str, memory: MemoryReadings, vitals: Vitals) -> CardReadings {
+        CardReadings {
             name: Reading::Value(name.into()),
             memory,
             vitals,
-            ..Told::unknown(&Reading::Unsupported)
+            ..CardReadings::unknown(&Reading::Unsupported)
         }
     }
 
     #[test]
-    fn a_gpu_of_a_board_shares_its_memory_and_is_called_as_in_the_device_tree() {
+    fn soc_gpu_uses_the_device_tree_name() {
         let files = [
             (
                 "of_node/compatible",
                 "rockchip,rk3588-mali\0arm,mali-valhall-csf\0",
             ),
             ("devfreq/fb000000.gpu/cur_freq", "300000000\n"),
-            // The board's, not the driver's.
+            // Sensors of the board, not of the driver.
             ("hwmon/hwmon0/name", "soc_thermal\n"),
             ("hwmon/hwmon0/temp1_input", "44000\n"),
         ];
@@ -126,8 +126,8 @@ mod tests {
             ..Vitals::unknown(&Reading::Unsupported)
         };
         assert_eq!(
-            told("DRIVER=panthor\n", &files),
-            expected(
+            read_card("DRIVER=panthor\n", &files),
+            expected_card(
                 "rockchip,rk3588-mali",
                 MemoryReadings::shared_with_host(),
                 vitals
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_nothing_names_is_called_after_its_driver_and_place() {
+    fn unnamed_gpu_has_driver_and_location() {
         for (driver, files, name) in [
             ("panfrost", &[][..], "panfrost ff9a0000.gpu"),
             (
@@ -147,14 +147,14 @@ mod tests {
         ] {
             let vitals = Vitals::unknown(&Reading::Unsupported);
             assert_eq!(
-                told(&format!("DRIVER={driver}\n"), files),
-                expected(name, MemoryReadings::shared_with_host(), vitals)
+                read_card(&format!("DRIVER={driver}\n"), files),
+                expected_card(name, MemoryReadings::shared_with_host(), vitals)
             );
         }
     }
 
     #[test]
-    fn a_card_has_the_sensors_of_its_driver_and_memory_that_nobody_tells() {
+    fn pci_card_has_sensors_and_unknown_memory() {
         let nouveau = "DRIVER=nouveau\nPCI_ID=10DE:1234\nPCI_SLOT_NAME=0000:01:00.0\n";
         let ids = "10de  NVIDIA Corporation\n\t1234  GeForce\n";
         let files = [
@@ -169,6 +169,9 @@ mod tests {
             ..Vitals::unknown(&Reading::Unsupported)
         };
         let memory = MemoryReadings::unknown(&Reading::Unsupported);
-        assert_eq!(told(nouveau, &files), expected("GeForce", memory, vitals));
+        assert_eq!(
+            read_card(nouveau, &files),
+            expected_card("GeForce", memory, vitals)
+        );
     }
 }

@@ -1,21 +1,21 @@
-//! One attribute of sysfs: a small file with one value in it.
+//! Reads attributes of sysfs: small files with one value each.
 
 use crate::procfs::file::read_once;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// No attribute is longer: sysfs writes at most a page, and at once.
+/// No attribute is longer: sysfs writes at most a page, in one piece.
 pub(crate) const ATTRIBUTE_MAX: usize = 4_096;
 
-/// What can be asked for its text.
+/// A readable attribute.
 pub(crate) trait Attribute {
-    /// All of it, as far as there is room.
+    /// Reads the text, as far as there is room.
     ///
     /// # Errors
-    /// As the kernel says why it tells nothing.
+    /// The kernel's reason why the attribute cannot be read.
     fn read<'a>(&self, room: &'a mut [u8; ATTRIBUTE_MAX]) -> io::Result<&'a [u8]>;
 }
 
@@ -31,14 +31,13 @@ impl Attribute for PathBuf {
     }
 }
 
-/// An attribute's text without the line's end, controls made visible. What
-/// follows a NUL byte is padding: archives of sysfs have it.
-/// Unsupported where the driver does not have it.
+/// The text of an attribute without its line end, control characters made visible. Anything after a
+/// NUL byte is padding of sysfs archives. Unsupported where the driver does not have the attribute.
 pub(crate) fn text(file: &(impl Attribute + ?Sized)) -> Reading<String> {
     match file.read(&mut [0; ATTRIBUTE_MAX]) {
         Ok(bytes) => {
             let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-            Reading::Value(visible(text.trim_ascii(), 512))
+            Reading::Value(sanitize(text.trim_ascii(), 512))
         }
         Err(error) => failure(&error),
     }
@@ -46,41 +45,41 @@ pub(crate) fn text(file: &(impl Attribute + ?Sized)) -> Reading<String> {
 
 /// An attribute that is one decimal number.
 pub(crate) fn number(file: &(impl Attribute + ?Sized)) -> Reading<u64> {
-    parsed(file, |text| text.parse().ok())
+    read_parsed(file, |text| text.parse().ok())
 }
 
 /// An attribute that is one decimal number, which may be negative.
 pub(crate) fn signed(file: &(impl Attribute + ?Sized)) -> Reading<i64> {
-    parsed(file, |text| text.parse().ok())
+    read_parsed(file, |text| text.parse().ok())
 }
 
 /// An attribute that is a hexadecimal number with `0x` before it.
 pub(crate) fn hexadecimal(file: &(impl Attribute + ?Sized)) -> Reading<u64> {
-    parsed(file, |text| {
+    read_parsed(file, |text| {
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     })
 }
 
-/// An attribute that `parse` understands.
-pub(crate) fn parsed<T>(
+/// An attribute that `parse` accepts.
+pub(crate) fn read_parsed<T>(
     file: &(impl Attribute + ?Sized),
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Reading<T> {
     match text(file) {
         Reading::Value(text) => parse(&text).map_or_else(
-            || Reading::Failed(format!("not understood: {}", short(&text))),
+            || Reading::Failed(format!("not understood: {}", shortened(&text))),
             Reading::Value,
         ),
-        unknown => unknown.because(),
+        unknown => unknown.as_unknown(),
     }
 }
 
-fn short(text: &str) -> String {
+fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Why an attribute could not be read. A driver says in several ways that it
-/// does not have it.
+/// Why an attribute could not be read. Drivers have several errors for an attribute that they do
+/// not have.
 pub(crate) fn failure<T>(error: &io::Error) -> Reading<T> {
     let code = error
         .raw_os_error()
@@ -94,16 +93,16 @@ pub(crate) fn failure<T>(error: &io::Error) -> Reading<T> {
             | rustix::io::Errno::INVAL
             | rustix::io::Errno::OPNOTSUPP,
         ) => Reading::Unsupported,
-        // The same words whatever happened, so that a fault keeps its identity.
+        // The same words each time, so that the fault stays the same fault.
         Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
             Reading::Failed("not permitted now".into())
         }
         Some(rustix::io::Errno::BUSY) => Reading::Failed("the driver is busy".into()),
-        _ => Reading::Failed(visible(error.to_string().as_bytes(), 80)),
+        _ => Reading::Failed(sanitize(error.to_string().as_bytes(), 80)),
     }
 }
 
-/// The entries of a directory, by name; none where it cannot be read.
+/// The entries of a directory, by name; none if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attribute_is_its_value_or_says_why_it_has_none() {
+    fn attribute_is_a_value_or_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("x");
         let written = |text: &str| {

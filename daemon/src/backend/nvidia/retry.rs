@@ -1,47 +1,47 @@
-//! Tries a device that is left out in a sensor process of its own, so that the sensor that reads
-//! the others is never ended for it. The process exists only while a try runs, and nothing waits
-//! for it: each poll looks whether it has answered.
+//! Retries a quarantined device in a sensor process of its own, so that the main sensor is never
+//! ended for it. The process exists only during a retry, and nothing waits for it: each poll checks
+//! whether it has answered.
 
-use crate::backend::checked::{check, leave_out_long_lists};
+use crate::backend::validation::{fail_oversized_lists, validate_readings};
 use crate::sensor::{Program, Sensor, SpawnError};
-use gpukill_proto::snapshot::BackendState;
+use gpukill_proto::model::BackendState;
 use std::time::{Duration, Instant};
 
-/// How long a try may take. Its sensor is new, and may have to wake the device.
-const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a retry may take. Its sensor is new, and may have to wake the device.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// No driver counts so many devices.
+/// No driver counts more devices.
 const MAX_DEVICES: u32 = 256;
 
-/// The one try that runs, and the one that was ended and is not gone.
+/// The running retry, and the sensor of the last one while it ends.
 #[derive(Default)]
 pub(super) struct Retry {
-    running: Option<Running>,
+    running: Option<RunningRetry>,
     ending: Option<(Sensor, Instant)>,
 }
 
-struct Running {
+struct RunningRetry {
     sensor: Sensor,
     device: u32,
-    began: Instant,
+    started_at: Instant,
 }
 
-/// What came of a try.
+/// The result of a retry.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The driver answers for the device, if only that it is lost.
+pub(super) enum RetryOutcome {
+    /// The driver answers for the device, even if only that it is lost.
     Answers,
-    /// It hangs or crashes still.
+    /// The device still hangs or crashes.
     Failed,
 }
 
 impl Retry {
-    /// Whether another try could begin.
+    /// Whether another retry could start.
     pub(super) fn is_idle(&mut self) -> bool {
-        self.is_over() && self.running.is_none()
+        self.has_ended() && self.running.is_none()
     }
 
-    /// Begins to try this device.
+    /// Starts a retry of this device.
     pub(super) fn start(
         &mut self,
         program: &mut Program,
@@ -50,51 +50,51 @@ impl Retry {
         now: Instant,
     ) {
         let others: Vec<u32> = (0..MAX_DEVICES).filter(|it| *it != device).collect();
-        let started = Sensor::spawn_for_one(program, library);
+        let started = Sensor::spawn_for_retry(program, library);
         let started = started.map_err(|SpawnError(error)| error.to_string());
         let asked = started.and_then(|mut sensor| {
-            sensor.ask(&others)?;
+            sensor.request(&others)?;
             Ok(sensor)
         });
         match asked {
             Ok(sensor) => {
                 let began = now;
-                self.running = Some(Running {
+                self.running = Some(RunningRetry {
                     sensor,
                     device,
-                    began,
+                    started_at: began,
                 });
             }
-            Err(failure) => tracing::warn!(failure, gpu = device, "this GPU cannot be tried again"),
+            Err(failure) => tracing::warn!(failure, gpu = device, "this GPU cannot be retried"),
         }
     }
 
-    /// Which device was tried, and what came of it, once that is known.
-    pub(super) fn outcome(&mut self, now: Instant) -> Option<(u32, Outcome)> {
+    /// The device that was retried with the result, once known.
+    pub(super) fn take_outcome(&mut self, now: Instant) -> Option<(u32, RetryOutcome)> {
         let running = self.running.as_mut()?;
         let device = running.device;
         let answer = match running.sensor.try_read() {
-            Ok(None) if now.duration_since(running.began) < TIMEOUT => return None,
+            Ok(None) if now.duration_since(running.started_at) < RETRY_TIMEOUT => return None,
             Ok(None) => Err("did not answer in time".to_owned()),
             Ok(Some(mut readings)) => {
-                leave_out_long_lists(&mut readings);
-                check(&readings).map(|()| readings)
+                fail_oversized_lists(&mut readings);
+                validate_readings(&readings).map(|()| readings)
             }
             Err(failure) => Err(failure),
         };
         self.abandon();
         let outcome = match answer {
-            Ok(readings) if readings.state == BackendState::Ready => Outcome::Answers,
-            Ok(_) => Outcome::Failed,
+            Ok(readings) if readings.state == BackendState::Ready => RetryOutcome::Answers,
+            Ok(_) => RetryOutcome::Failed,
             Err(failure) => {
-                tracing::debug!(failure, gpu = device, "the GPU was tried again in vain");
-                Outcome::Failed
+                tracing::debug!(failure, gpu = device, "the retry of this GPU failed");
+                RetryOutcome::Failed
             }
         };
         Some((device, outcome))
     }
 
-    /// Ends the try that runs. Its process may take longer to be gone.
+    /// Ends the running retry. Its process may take longer to exit.
     pub(super) fn abandon(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.sensor.kill();
@@ -102,17 +102,17 @@ impl Retry {
         }
     }
 
-    /// Whether no process of a try that was ended is left.
-    pub(super) fn is_over(&mut self) -> bool {
+    /// Whether no process of an ended retry is left.
+    pub(super) fn has_ended(&mut self) -> bool {
         self.ending.take_if(|(sensor, _)| sensor.has_ended());
         self.ending.is_none()
     }
 
-    /// Whether a process that was ended does not go: it is stuck in the kernel.
+    /// Whether a process that was killed does not exit: it is stuck in the kernel.
     pub(super) fn is_stuck(&mut self) -> bool {
-        let is_over = self.is_over();
+        let is_over = self.has_ended();
         let ending = self.ending.as_ref();
-        !is_over && ending.is_some_and(|(_, killed)| killed.elapsed() >= TIMEOUT)
+        !is_over && ending.is_some_and(|(_, killed)| killed.elapsed() >= RETRY_TIMEOUT)
     }
 }
 
@@ -120,7 +120,7 @@ impl Drop for Retry {
     fn drop(&mut self) {
         self.abandon();
         if let Some((sensor, _)) = &mut self.ending {
-            // Nothing more can be done about one that stays.
+            // Nothing more can be done about a process that stays.
             let _ = sensor.end();
         }
     }

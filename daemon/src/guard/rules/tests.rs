@@ -1,62 +1,65 @@
-//! Files and edits of rules, without a daemon around them.
+//! Files and edits of rules, without a daemon.
 
 use super::*;
-use crate::audit::Keep;
-use crate::rules_file::file::Kept;
-use crate::rules_file::{revision, understood};
-use gpukill_policy::guard::rules::Rehearsed;
+use crate::rules_file::file::Durability;
+use crate::rules_file::{parse, text_revision};
+use crate::store::Retention;
+use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_proto::guard::{
-    EditReport, Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, Subject,
+    EditReport, Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
 #[test]
-fn without_a_file_the_built_in_defaults_hold_and_limit_nobody() {
-    let rules = understood::<OfGuard>(None).unwrap();
+fn missing_file_means_no_limits() {
+    let rules = parse::<GuardRulesKind>(None).unwrap();
     assert_eq!(rules.revision, None);
-    assert_eq!(rules.rules().policies(), 0);
+    assert_eq!(rules.rules().policy_count(), 0);
     assert_eq!(rules.rules().mode, GuardMode::DryRun);
 }
 
 #[test]
-fn rules_that_end_somebody_can_be_rehearsed_too() {
+fn enforcing_rules_have_a_dry_run() {
     let text = "[global]\nenabled = true\ndry_run = false\n";
-    let rules = understood::<OfGuard>(Some(text.into())).unwrap();
+    let rules = parse::<GuardRulesKind>(Some(text.into())).unwrap();
     assert_eq!(rules.rules().mode, GuardMode::Soft);
-    let rehearsed = rules.rules.rehearsing.rules();
+    let rehearsed = rules.rules.dry_run.rules();
     assert_eq!(
-        (rehearsed.mode, rehearsed.rehearsed),
-        (GuardMode::DryRun, Rehearsed::Soft)
+        (rehearsed.mode, rehearsed.armed_mode),
+        (GuardMode::DryRun, EnforcementMode::Soft)
     );
-    assert_eq!(rules.revision, Some(revision(text)));
-    assert_ne!(revision(text), revision("[global]\nenabled = false\n"));
+    assert_eq!(rules.revision, Some(text_revision(text)));
+    assert_ne!(
+        text_revision(text),
+        text_revision("[global]\nenabled = false\n")
+    );
 }
 
 #[test]
-fn every_mistake_is_told() {
+fn reports_all_mistakes() {
     let text = "[global]\nenabeld = true\ndry_run = 3\n";
-    let mistakes = understood::<OfGuard>(Some(text.into())).unwrap_err();
+    let mistakes = parse::<GuardRulesKind>(Some(text.into())).unwrap_err();
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
 }
 
-/// A keeper of the rules that are written here.
-fn keeper(directory: &Path, text: &str) -> Keeper {
+/// A store with these rules in its file.
+fn rule_store(directory: &Path, text: &str) -> GuardRuleStore {
     let path = directory.join("guard.toml");
     std::fs::write(&path, text).unwrap();
-    let store = Store::start(directory.to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
-    Keeper::start(path, None, store)
+    let store = Store::start(directory.to_owned(), "boot".into(), Retention::HOUR, None).unwrap();
+    GuardRuleStore::start(path, None, store)
 }
 
-fn edited(keeper: &Keeper, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
-    edited_with(&[], keeper, asked, is_dry_run)
+fn apply_edit(keeper: &GuardRuleStore, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
+    apply_edit_with_open(&[], keeper, asked, is_dry_run)
 }
 
-/// While these violations go on.
-fn edited_with(
+/// Edits while these violations are open.
+fn apply_edit_with_open(
     open: &[OpenViolation],
-    keeper: &Keeper,
+    keeper: &GuardRuleStore,
     asked: &GuardEdit,
     is_dry_run: bool,
 ) -> EditReport {
@@ -79,9 +82,9 @@ fn limit(name: &str, memory: &str) -> GuardEdit {
 }
 
 #[test]
-fn an_edit_tells_of_the_hand_edit_that_comes_into_force_with_it() {
+fn edit_reports_pending_hand_edits() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(
+    let keeper = rule_store(
         directory.path(),
         "[user_policies.alice]\nmemory_limit_gb = 8\n",
     );
@@ -96,17 +99,17 @@ fn an_edit_tells_of_the_hand_edit_that_comes_into_force_with_it() {
          +memory_limit_gb = 4\n"
     );
     let told =
-        format!("{file} has changes that were not read yet: they come into force with this edit");
-    let planned = edited(&keeper, &limit("bob", "4"), true);
+        format!("{file} has changes that are not loaded yet: they come into force with this edit");
+    let planned = apply_edit(&keeper, &limit("bob", "4"), true);
     assert_eq!(planned.difference, difference);
     assert_eq!(planned.warnings, [told.as_str()]);
-    assert_eq!(planned.before, Some(revision(by_hand)));
-    let made = edited(&keeper, &limit("bob", "4"), false);
+    assert_eq!(planned.before, Some(text_revision(by_hand)));
+    let made = apply_edit(&keeper, &limit("bob", "4"), false);
     assert_eq!(made, planned);
     assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
     assert!(!keeper.is_changed());
-    // Once it is in force it is told no more.
-    let next = edited(&keeper, &limit("bob", "5"), true);
+    // Once the hand edit is in force, it is no longer reported.
+    let next = apply_edit(&keeper, &limit("bob", "5"), true);
     assert_eq!(next.warnings, Vec::<String>::new());
     assert!(
         next.difference
@@ -115,40 +118,40 @@ fn an_edit_tells_of_the_hand_edit_that_comes_into_force_with_it() {
 }
 
 #[test]
-fn an_edit_that_says_what_was_written_by_hand_puts_it_in_force() {
+fn edit_equal_to_the_hand_edit_loads_it() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(directory.path(), "");
+    let keeper = rule_store(directory.path(), "");
     let by_hand = "[user_policies.alice]\nmemory_limit_gb = 16\n";
     std::fs::write(keeper.path(), by_hand).unwrap();
-    let made = edited(&keeper, &limit("alice", "16"), false);
+    let made = apply_edit(&keeper, &limit("alice", "16"), false);
     assert_eq!(made.before.as_ref(), Some(&made.after));
     assert!(
         made.difference
             .ends_with("+[user_policies.alice]\n+memory_limit_gb = 16\n")
     );
     assert_eq!(&*keeper.subscribe().borrow().text, by_hand);
-    // And what replaces all of it says so.
+    // An edit that replaces everything says so.
     std::fs::write(keeper.path(), "[global]\nenabled = false\n").unwrap();
-    let replaced = edited(&keeper, &GuardEdit::Replace(by_hand.into()), false);
+    let replaced = apply_edit(&keeper, &GuardEdit::Replace(by_hand.into()), false);
     let file = keeper.path().display();
     assert_eq!(
         replaced.warnings,
         [format!(
-            "{file} has changes that were not read yet: these rules replace them too"
+            "{file} has changes that are not loaded yet: these rules replace them too"
         )]
     );
     assert_eq!(replaced.difference, "");
     assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), by_hand);
 }
 
-/// A violation of what is said of this user.
-fn open(name: &str) -> OpenViolation {
+/// A violation of the policy for this user.
+fn open_violation(name: &str) -> OpenViolation {
     OpenViolation {
         rule: RuleName {
             source: RuleSource::User(name.into()),
             kind: RuleKind::Memory,
         },
-        subject: Subject::Person(Person {
+        subject: ViolationSubject::Person(Person {
             name: name.into(),
             uid: None,
         }),
@@ -177,42 +180,42 @@ fn open(name: &str) -> OpenViolation {
 }
 
 #[test]
-fn an_edit_tells_how_many_violations_begin_anew() {
+fn edit_reports_restarted_violations() {
     let directory = tempfile::tempdir().unwrap();
     let text = "[user_policies.alice]\nmemory_limit_gb = 8\n\
         [user_policies.bob]\nmemory_limit_gb = 8\n";
-    let keeper = keeper(directory.path(), text);
-    let open = [open("alice"), open("bob")];
-    let told = |asked: &GuardEdit| edited_with(&open, &keeper, asked, true).warnings;
+    let keeper = rule_store(directory.path(), text);
+    let open = [open_violation("alice"), open_violation("bob")];
+    let told = |asked: &GuardEdit| apply_edit_with_open(&open, &keeper, asked, true).warnings;
     let grace = |grace: &str| GuardEdit::SetKey {
         path: "enforcement.grace_period_seconds".into(),
         value: grace.into(),
     };
-    let rest = "as far as the new rules are broken still";
-    let one = format!("1 violation begins anew, {rest}: its grace starts again");
-    let both = format!("2 violations begin anew, {rest}: their grace starts again");
+    let rest = "if the new rules are still broken";
+    let one = format!("1 violation starts again {rest}: its grace period starts again");
+    let both = format!("2 violations start again {rest}: their grace periods start again");
     assert_eq!(told(&limit("alice", "9")), [one]);
     assert_eq!(told(&grace("60")), [both]);
     assert_eq!(told(&limit("carol", "9")), Vec::<String>::new());
-    // It says so already.
+    // The file already says so.
     assert_eq!(told(&grace("300")).len(), 0);
 }
 
 #[test]
-fn an_edit_that_a_power_cut_may_undo_is_made_and_says_so() {
+fn edit_warns_if_power_loss_may_undo_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut keeper = keeper(directory.path(), "");
+    let mut keeper = rule_store(directory.path(), "");
     keeper.replace = |path, text| {
         std::fs::write(path, text)?;
-        Ok(Kept::WhilePowered(std::io::Error::other("no room")))
+        Ok(Durability::NotSynced(std::io::Error::other("no room")))
     };
-    let made = edited(&keeper, &limit("alice", "16"), false);
+    let made = apply_edit(&keeper, &limit("alice", "16"), false);
     let file = keeper.path().display();
     assert_eq!(
         made.warnings,
         [format!(
-            "{file} is changed and in force, but not known to be on the disk, and may not \
-             survive a power cut: no room"
+            "{file} is changed and in force, but not known to be on the disk, and may not survive a \
+             power loss: no room"
         )]
     );
     assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
@@ -220,10 +223,10 @@ fn an_edit_that_a_power_cut_may_undo_is_made_and_says_so() {
 }
 
 #[test]
-fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
+fn broken_file_counts_as_changed_only_if_it_changes_again() {
     let directory = tempfile::tempdir().unwrap();
     let right = "[global]\nenabled = true\n";
-    let keeper = keeper(directory.path(), right);
+    let keeper = rule_store(directory.path(), right);
     std::fs::write(keeper.path(), "[global]\nenabeld = true\n").unwrap();
     assert!(keeper.is_changed());
     keeper.reload();

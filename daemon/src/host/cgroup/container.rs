@@ -1,43 +1,42 @@
-//! Containers, by the names that their runtimes give to cgroups.
+//! Recognizes containers by the names that runtimes give to cgroups.
 
-use super::{Contained, Teller, is_unit, user_manager};
-use gpukill_proto::snapshot::ContainerId;
-use gpukill_proto::text::visible;
+use super::{CgroupContainer, ContainerManager, is_unit, user_manager};
+use gpukill_proto::model::ContainerId;
+use gpukill_proto::text::sanitize;
 
-/// The outermost container of a path, where somebody vouches for it, and where
-/// in the path it is. Who is root in a container may have groups of any name
-/// below it, so one within it is never believed.
-pub(super) fn container(parts: &[&str]) -> Option<(usize, Contained)> {
+/// The outermost trusted container of a path, and its position in the path. Root of a container may
+/// create cgroups of any name below it, so a container inside another one is never believed.
+pub(super) fn find_container(parts: &[&str]) -> Option<(usize, CgroupContainer)> {
     let above = |at| parts.get(..at).unwrap_or_default();
     let mut all = parts.iter().enumerate();
     let (at, part, (runtime, id)) =
-        all.find_map(|(at, part)| Some((at, part, from_part(part, above(at))?)))?;
-    let contained = Contained {
+        all.find_map(|(at, part)| Some((at, part, parse_part(part, above(at))?)))?;
+    let contained = CgroupContainer {
         id: ContainerId {
             runtime: runtime.to_owned(),
-            // Whoever may make a cgroup may name it.
-            id: visible(id.as_bytes(), 128),
+            // A user who may create a cgroup chooses its name.
+            id: sanitize(id.as_bytes(), 128),
         },
-        pod: above(at).iter().rev().find_map(|part| pod(part)),
-        teller: teller(part, above(at))?,
+        pod: above(at).iter().rev().find_map(|part| pod_uid(part)),
+        manager: manager(part, above(at))?,
     };
     Some((at, contained))
 }
 
-/// Whose files may tell about a container of this name there; `None` where
-/// anybody might have named it.
-fn teller(part: &str, above: &[&str]) -> Option<Teller> {
+/// The manager of a container with this name at this place; `None` where any user might have chosen
+/// the name.
+fn manager(part: &str, above: &[&str]) -> Option<ContainerManager> {
     match user_manager(above) {
-        Some(uid) if uid != 0 => return Some(Teller::User(uid)),
+        Some(uid) if uid != 0 => return Some(ContainerManager::User(uid)),
         Some(_) | None => {}
     }
     let mut units = above.iter().filter(|part| is_unit(part));
     let (first, second) = (units.next(), units.next());
     let is_of_the_box = match first {
-        // What `pam_cgfs` makes, `/user/bob/0`, is that user's.
+        // A group made by `pam_cgfs`, `/user/bob/0`, belongs to that user.
         None => above.first() != Some(&"user"),
-        // A unit may have been given its group to divide as it likes. So does
-        // root's own systemd, and podman where a service of the system runs it.
+        // A unit may have a delegated cgroup that it divides freely. So do root's own systemd, and
+        // podman run by a system service.
         Some(unit) => {
             let by_a_service = second.is_none()
                 && above.last() == Some(unit)
@@ -48,11 +47,11 @@ fn teller(part: &str, above: &[&str]) -> Option<Teller> {
             by_a_service || by_root
         }
     };
-    is_of_the_box.then_some(Teller::System)
+    is_of_the_box.then_some(ContainerManager::System)
 }
 
-/// What the groups of the runtimes begin with.
-const SCOPES: [(&str, &str); 7] = [
+/// The prefixes of the runtimes' cgroups.
+const RUNTIME_PREFIXES: [(&str, &str); 7] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),
     ("crio-", "cri-o"),
@@ -62,10 +61,10 @@ const SCOPES: [(&str, &str); 7] = [
     ("containerd-", "containerd"),
 ];
 
-/// The runtime and the id, where this part is a container's.
-fn from_part(part: &str, above: &[&str]) -> Option<(&'static str, String)> {
+/// The runtime and the id, where this part names a container.
+fn parse_part(part: &str, above: &[&str]) -> Option<(&'static str, String)> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
-    for (prefix, runtime) in SCOPES {
+    for (prefix, runtime) in RUNTIME_PREFIXES {
         // A monitor, `libpod-conmon-…`, runs beside its container.
         if let Some(id) = name.strip_prefix(prefix).filter(|id| is_hash(id)) {
             return Some((runtime, id.to_owned()));
@@ -97,16 +96,16 @@ fn from_part(part: &str, above: &[&str]) -> Option<(&'static str, String)> {
                 .strip_suffix(".service")
         })
         .filter(|_| parent == "machine.slice");
-    let machine = unescaped(machine?);
-    // Unescaped it may be anything; systemd gives machines names of hosts. The
-    // name of a libvirt guest begins so: that is no container.
+    let machine = unescape(machine?);
+    // An unescaped name may contain anything; systemd gives machines host names. The prefix is that
+    // of a libvirt guest, which is no container.
     let is_machine = is_name(&machine) && !machine.starts_with("qemu-");
     is_machine.then_some(("systemd-nspawn", machine))
 }
 
-/// The uid of the pod that this part is, with dashes. A static pod's is a hash
-/// of 32 digits.
-fn pod(part: &str) -> Option<String> {
+/// The uid of the pod that this part names, with dashes. The uid of a static pod is a hash of 32
+/// digits.
+fn pod_uid(part: &str) -> Option<String> {
     // `pod74ba62da-…`, or `kubepods-besteffort-pod74ba62da_….slice`.
     let escaped = match part.strip_suffix(".slice") {
         Some(slice) => slice.rsplit_once("-pod")?.1,
@@ -123,7 +122,7 @@ pub(in crate::host) fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether this is a name that containerd takes: safe as a part of a path.
+/// Whether containerd accepts this name: it is safe as a part of a path.
 pub(in crate::host) fn is_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes
@@ -133,8 +132,8 @@ pub(in crate::host) fn is_name(text: &str) -> bool {
         && text.len() <= 76
 }
 
-/// systemd writes what it does not take in a name as `\x2d`.
-fn unescaped(name: &str) -> String {
+/// Decodes systemd's escape of forbidden characters, as in `\x2d`.
+fn unescape(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some((before, after)) = rest.split_once("\\x") {

@@ -1,16 +1,16 @@
-//! Tests of names of cgroups that anybody may have given: what is not believed.
+//! Tests that cgroup names which any user may choose are not believed.
 
-use super::tests::{A, Told, some, told};
+use super::tests::{A, CgroupSummary, some, summarize};
 
 #[test]
-fn a_container_that_anybody_may_have_named_is_none_and_its_unit_counts() {
+fn untrusted_container_is_none_its_unit_counts() {
     let user = "user.slice/user-1000.slice";
     let cases = [
         (
             format!("system.slice/hub.service/docker-{A}.scope"),
             some("hub.service"),
         ),
-        // A service may be an unprivileged user's, and divided further.
+        // The service may belong to an unprivileged user, and be divided further.
         (
             format!("system.slice/hub.service/libpod-{A}.scope"),
             some("hub.service"),
@@ -23,7 +23,7 @@ fn a_container_that_anybody_may_have_named_is_none_and_its_unit_counts() {
             format!("{user}/session-3.scope/libpod-payload-{A}"),
             some("session-3.scope"),
         ),
-        // Below nothing that the system's systemd made for a user.
+        // Outside of the slice that the system's systemd made for a user.
         (
             format!("system.slice/hub.service/user@7.service/libpod-{A}.scope"),
             some("hub.service"),
@@ -42,24 +42,24 @@ fn a_container_that_anybody_may_have_named_is_none_and_its_unit_counts() {
             ),
             some("hub.service"),
         ),
-        // What `pam_cgfs` gives to users, who may name units as well.
+        // Groups that `pam_cgfs` gives to users, who may name units, too.
         (format!("user/bob/0/docker/{A}"), None),
         (format!("user/bob/0/docker-{A}.scope"), None),
         ("user/bob/0/ssh.service".to_owned(), None),
     ];
     for (path, unit) in cases {
         let session = unit.as_deref().filter(|unit| unit.starts_with("session"));
-        let expected = Told {
+        let expected = CgroupSummary {
             session: session.map(|_| "3".to_owned()),
             unit,
-            ..Told::default()
+            ..CgroupSummary::default()
         };
-        assert_eq!(told(&format!("0::/{path}")), expected, "{path}");
+        assert_eq!(summarize(&format!("0::/{path}")), expected, "{path}");
     }
 }
 
 #[test]
-fn what_a_user_may_name_is_no_job_of_a_scheduler() {
+fn user_named_cgroup_is_no_scheduler_job() {
     let names = [
         "system.slice/slurmstepd.scope/job_1/step_0",
         "slurmstepd.scope/job_1/step_0",
@@ -82,7 +82,7 @@ fn what_a_user_may_name_is_no_job_of_a_scheduler() {
         .flat_map(|place| names.map(|name| (place, name)))
     {
         assert_eq!(
-            told(&format!("4:memory:/{place}/{name}")).job,
+            summarize(&format!("4:memory:/{place}/{name}")).job,
             None,
             "{place}/{name}"
         );
@@ -96,16 +96,16 @@ fn what_a_user_may_name_is_no_job_of_a_scheduler() {
         "slurm/uid_0/x/job_7",
         "x.service/job_1",
     ] {
-        assert_eq!(told(&format!("0::/{path}")).job, None, "{path}");
+        assert_eq!(summarize(&format!("0::/{path}")).job, None, "{path}");
     }
-    // What lies in a job is no container of the box: some schedulers let a job
-    // divide its group.
+    // A cgroup below a job is no container of the host: some schedulers let a job divide its
+    // cgroup.
     for path in [
         "htcondor/slot_1",
         "slurm/uid_0/job_1/step_0",
         "lsf/c/job.1.2.3",
     ] {
-        let divided = told(&format!("4:memory:/{path}/docker-{A}.scope"));
+        let divided = summarize(&format!("4:memory:/{path}/docker-{A}.scope"));
         assert_eq!((divided.container, divided.unit), (None, None), "{path}");
         assert!(divided.job.is_some(), "{path}");
     }

@@ -1,10 +1,9 @@
-//! What cgroups tell that were recorded on real boxes, where the recordings are
-//! at hand.
+//! Tests with cgroup files recorded on real hosts, where the recordings are available.
 
 use super::*;
 use std::path::{Path, PathBuf};
 
-/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+/// The directory of the recordings: `GPUKILL_CAPTURES`, or beside the workspace.
 fn recordings() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
     let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
@@ -12,14 +11,14 @@ fn recordings() -> Option<PathBuf> {
 }
 
 #[test]
-fn recorded_cgroups_tell_what_they_were_recorded_in() {
+fn recorded_cgroups_are_recognized() {
     let Some(directory) = recordings() else {
         eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
         return;
     };
     let expected = [
         ("v1-docker-cgroupfs", "docker 31cb02944da7", None),
-        // The outer one: who is root in it names the inner one, `ec08435e0426`.
+        // The outer container: root in it names the inner one, `ec08435e0426`.
         ("v1-docker-in-docker", "docker a9a5ad238e59", None),
         ("v1-docker-systemd", "docker 9ec39b91f3d7", None),
         (
@@ -45,7 +44,7 @@ fn recorded_cgroups_tell_what_they_were_recorded_in() {
     ];
     for (file, container, pod) in expected {
         let text = std::fs::read_to_string(directory.join(file).with_extension("txt")).unwrap();
-        let group = Group::parse(&text, View::Whole);
+        let group = CgroupLocation::parse(&text, CgroupView::Whole);
         let found = group.container.known().unwrap().as_ref().unwrap();
         let short = format!("{} {}", found.id.runtime, &found.id.id[..12]);
         assert_eq!(
@@ -55,12 +54,12 @@ fn recorded_cgroups_tell_what_they_were_recorded_in() {
         );
     }
     let host = std::fs::read_to_string(directory.join("v1-host-root.txt")).unwrap();
-    let nowhere = Group {
+    let nowhere = CgroupLocation {
         container: Reading::Value(None),
         unit: Reading::Value(None),
         session: Reading::Value(None),
         scheduler: Reading::Value(None),
         slice: None,
     };
-    assert_eq!(Group::parse(&host, View::Whole), nowhere);
+    assert_eq!(CgroupLocation::parse(&host, CgroupView::Whole), nowhere);
 }

@@ -1,10 +1,9 @@
-//! Jobs of batch schedulers, by the names that these give to cgroups.
+//! Recognizes jobs of batch schedulers by the names that they give to cgroups.
 
-use gpukill_proto::snapshot::{Scheduler, SchedulerJob};
+use gpukill_proto::model::{Scheduler, SchedulerJob};
 
-/// The job whose group this path of the host lies in. A scheduler makes its
-/// groups right below the root or the slice of the system, where only root can:
-/// elsewhere a user may have made one of that name.
+/// The job of this path of the host. Schedulers create their cgroups directly below the root or the
+/// system slice, where only root can: elsewhere a user may have chosen the name.
 pub(super) fn scheduler_job(parts: &[&str]) -> Option<SchedulerJob> {
     let job = slurm(parts).or_else(|| lsf(parts));
     job.or_else(|| {
@@ -38,8 +37,8 @@ fn slurm(parts: &[&str]) -> Option<SchedulerJob> {
     let step = below.first().and_then(|part| part.strip_prefix("step_"));
     Some(SchedulerJob {
         scheduler: Scheduler::Slurm,
-        job: word(job.strip_prefix("job_")?)?,
-        step: step.and_then(word),
+        job: valid_name(job.strip_prefix("job_")?)?,
+        step: step.and_then(valid_name),
     })
 }
 
@@ -51,7 +50,9 @@ fn is_number(part: &str, prefix: &str) -> bool {
 /// `/pbs_jobs.service/jobid/123.server`
 fn pbs(parts: &[&str]) -> Option<SchedulerJob> {
     match parts {
-        ["pbs_jobs.service" | "pbspro.service", "jobid", job, ..] => whole(Scheduler::Pbs, job),
+        ["pbs_jobs.service" | "pbspro.service", "jobid", job, ..] => {
+            job_without_step(Scheduler::Pbs, job)
+        }
         _ => None,
     }
 }
@@ -61,30 +62,30 @@ fn lsf(parts: &[&str]) -> Option<SchedulerJob> {
     let ["lsf", _, job, ..] = parts else {
         return None;
     };
-    whole(Scheduler::Lsf, job.strip_prefix("job.")?.split('.').next()?)
+    job_without_step(Scheduler::Lsf, job.strip_prefix("job.")?.split('.').next()?)
 }
 
-/// `/htcondor/condor_var_lib_condor_execute_slot1_2@node`: it names the slot,
-/// which has one job at a time.
+/// `/htcondor/condor_var_lib_condor_execute_slot1_2@node`: it names the slot, which runs one job at
+/// a time.
 fn condor(parts: &[&str]) -> Option<SchedulerJob> {
     let ["htcondor" | "condor.service", part, ..] = parts else {
         return None;
     };
     let slot = part.rfind("_slot").map(|at| at + 1);
     let slot = slot.or_else(|| part.starts_with("slot").then_some(0))?;
-    whole(Scheduler::HtCondor, part.get(slot..)?)
+    job_without_step(Scheduler::HtCondor, part.get(slot..)?)
 }
 
-fn whole(scheduler: Scheduler, job: &str) -> Option<SchedulerJob> {
+fn job_without_step(scheduler: Scheduler, job: &str) -> Option<SchedulerJob> {
     Some(SchedulerJob {
         scheduler,
-        job: word(job)?,
+        job: valid_name(job)?,
         step: None,
     })
 }
 
-/// What schedulers call jobs and steps by.
-fn word(text: &str) -> Option<String> {
+/// A valid name of a job or step.
+fn valid_name(text: &str) -> Option<String> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+@[]".contains(&byte);
     (!text.is_empty() && text.len() <= 64 && text.bytes().all(fine)).then(|| text.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Tests of what cgroups tell, by our own texts and by recordings.
+//! Tests of the cgroup parser, with our own texts and recordings.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,21 +8,21 @@ const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
 const POD: &str = "74ba62da-1a3d-11e7-bb11-080027cb0e22";
 const POD_: &str = "74ba62da_1a3d_11e7_bb11_080027cb0e22";
 
-/// What a text tells, in words: container, unit, session, scheduler.
+/// The facts of a text: container, unit, session and scheduler job.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct CgroupSummary {
     pub(super) container: Option<String>,
     pub(super) unit: Option<String>,
     pub(super) session: Option<String>,
     pub(super) job: Option<String>,
 }
 
-pub(super) fn told(text: &str) -> Told {
-    let group = Group::parse(text, View::Whole);
+pub(super) fn summarize(text: &str) -> CgroupSummary {
+    let group = CgroupLocation::parse(text, CgroupView::Whole);
     let container = group.container.known().unwrap().as_ref().map(|contained| {
-        let teller = match contained.teller {
-            Teller::System => String::new(),
-            Teller::User(uid) => format!(" by {uid}"),
+        let teller = match contained.manager {
+            ContainerManager::System => String::new(),
+            ContainerManager::User(uid) => format!(" by {uid}"),
         };
         let pod = contained.pod.as_ref().map(|pod| format!(" in {pod}"));
         let ContainerId { runtime, id } = &contained.id;
@@ -37,7 +37,7 @@ pub(super) fn told(text: &str) -> Told {
             Some(uid) => format!("{} of {uid}", unit.name),
             None => unit.name.clone(),
         });
-    Told {
+    CgroupSummary {
         container,
         unit,
         session: group.session.known().unwrap().clone(),
@@ -55,7 +55,7 @@ pub(super) fn some(text: impl Into<String>) -> Option<String> {
 }
 
 #[test]
-fn each_container_runtime_is_known_by_its_cgroups() {
+fn container_runtimes_are_recognized() {
     let user = "user.slice/user-1000.slice/user@1000.service";
     let burst = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod";
     let cases = [
@@ -115,7 +115,7 @@ fn each_container_runtime_is_known_by_its_cgroups() {
             format!("podman {A}"),
             some(format!("libpod-{A}.scope")),
         ),
-        // A service of the system that is a quadlet: root made it.
+        // A system service that is a quadlet: root created it.
         (
             format!("0::/system.slice/train.service/libpod-payload-{A}"),
             format!("podman {A}"),
@@ -158,19 +158,19 @@ fn each_container_runtime_is_known_by_its_cgroups() {
         ),
     ];
     for (text, container, unit) in cases {
-        let expected = Told {
+        let expected = CgroupSummary {
             container: some(container),
             unit,
-            ..Told::default()
+            ..CgroupSummary::default()
         };
-        assert_eq!(told(&text), expected, "{text}");
+        assert_eq!(summarize(&text), expected, "{text}");
     }
 }
 
 #[test]
-fn what_runs_in_a_container_stays_in_it_and_the_outermost_counts() {
+fn outermost_container_counts() {
     let cases = [
-        // Who is root in a container may name another after any of the box.
+        // Root in a container may name another one after any container of the host.
         (
             format!("9:memory:/docker/{A}/docker/{B}"),
             format!("docker {A}"),
@@ -186,7 +186,7 @@ fn what_runs_in_a_container_stays_in_it_and_the_outermost_counts() {
             format!("kubernetes {A} in {POD}"),
             None,
         ),
-        // Neither units nor schedulers of a container are the box's own.
+        // Neither units nor schedulers inside a container belong to the host.
         (
             format!("0::/docker/{A}/system.slice/x.service"),
             format!("docker {A}"),
@@ -204,36 +204,36 @@ fn what_runs_in_a_container_stays_in_it_and_the_outermost_counts() {
         ),
     ];
     for (text, container, unit) in cases {
-        let expected = Told {
+        let expected = CgroupSummary {
             container: some(container),
             unit,
-            ..Told::default()
+            ..CgroupSummary::default()
         };
-        assert_eq!(told(&text), expected, "{text}");
+        assert_eq!(summarize(&text), expected, "{text}");
     }
 }
 
 #[test]
-fn units_sessions_and_jobs_of_schedulers_are_known_by_their_cgroups() {
-    let unit = |unit: &str| Told {
+fn units_sessions_and_jobs_are_recognized() {
+    let unit = |unit: &str| CgroupSummary {
         unit: some(unit),
-        ..Told::default()
+        ..CgroupSummary::default()
     };
-    let session = |unit: &str, session: &str| Told {
+    let session = |unit: &str, session: &str| CgroupSummary {
         unit: some(unit),
         session: some(session),
-        ..Told::default()
+        ..CgroupSummary::default()
     };
-    let job = |unit: Option<&str>, job: &str| Told {
+    let job = |unit: Option<&str>, job: &str| CgroupSummary {
         unit: unit.map(str::to_owned),
         job: some(job),
-        ..Told::default()
+        ..CgroupSummary::default()
     };
     let user = "0::/user.slice/user-1000.slice";
     let cases = [
-        ("0::/".to_owned(), Told::default()),
-        ("14:name=dsystemd:/\n13:name=systemd:/\n5:memory:/\n0::/".to_owned(), Told::default()),
-        (String::new(), Told::default()),
+        ("0::/".to_owned(), CgroupSummary::default()),
+        ("14:name=dsystemd:/\n13:name=systemd:/\n5:memory:/\n0::/".to_owned(), CgroupSummary::default()),
+        (String::new(), CgroupSummary::default()),
         ("0::/init.scope".to_owned(), unit("init.scope")),
         ("0::/system.slice/ssh.service".to_owned(), unit("ssh.service")),
         ("0::/system.slice/a.service/b.service (deleted)".to_owned(), unit("a.service")),
@@ -249,10 +249,10 @@ fn units_sessions_and_jobs_of_schedulers_are_known_by_their_cgroups() {
             format!("{user}/user@1000.service/user@0.service/x.service"),
             unit("user@0.service of 1000"),
         ),
-        // At another place it is a service that is called so.
+        // At another place it is a service with that name.
         ("0::/system.slice/user@1000.service/x.service".to_owned(), unit("user@1000.service")),
         (format!("{user}/user@1001.service/x.service"), unit("user@1001.service")),
-        // The hierarchy that tells it need not be the first.
+        // The hierarchy with the information need not be the first.
         (
             "4:memory:/user.slice\n1:name=systemd:/user.slice/user-7.slice/session-9.scope\n0::/".to_owned(),
             session("session-9.scope", "9"),
@@ -278,7 +278,7 @@ fn units_sessions_and_jobs_of_schedulers_are_known_by_their_cgroups() {
             job(None, "htcondor slot1_2@node"),
         ),
         ("4:memory:/htcondor/slot_1".to_owned(), job(None, "htcondor slot_1")),
-        // Monitors run beside their containers, guests of libvirt are none.
+        // Monitors run beside their containers; libvirt guests are no containers.
         (
             format!("0::/machine.slice/libpod-conmon-{A}.scope"),
             unit(&format!("libpod-conmon-{A}.scope")),
@@ -287,53 +287,58 @@ fn units_sessions_and_jobs_of_schedulers_are_known_by_their_cgroups() {
             format!("0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-conmon-{A}.scope"),
             unit(&format!("crio-conmon-{A}.scope")),
         ),
-        ("0::/lxc.monitor.web01".to_owned(), Told::default()),
+        ("0::/lxc.monitor.web01".to_owned(), CgroupSummary::default()),
         (
             "0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope".to_owned(),
             unit("machine-qemu\\x2d1\\x2dvm.scope"),
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(told(&text), expected, "{text}");
+        assert_eq!(summarize(&text), expected, "{text}");
     }
 }
 
 #[test]
-fn a_cgroup_out_of_sight_is_not_known_rather_than_none() {
-    let out_of_sight = Group::unknown(&Reading::Failed("its cgroup is out of sight".into()));
+fn invisible_cgroup_is_unknown_not_none() {
+    let out_of_sight = CgroupLocation::unknown(&Reading::Failed(
+        "its cgroup is not visible to gpukilld".into(),
+    ));
     let cases = [
-        ("0::/../../x", View::Whole),
-        ("0::/..", View::Part),
-        ("0::/", View::Part),
-        ("4:memory:/\n0::/", View::Part),
+        ("0::/../../x", CgroupView::Whole),
+        ("0::/..", CgroupView::Part),
+        ("0::/", CgroupView::Part),
+        ("4:memory:/\n0::/", CgroupView::Part),
     ];
     for (text, view) in cases {
-        assert_eq!(Group::parse(text, view), out_of_sight, "{text}");
+        assert_eq!(CgroupLocation::parse(text, view), out_of_sight, "{text}");
     }
-    // Where it says something, that is so.
-    let seen = Group::parse(
+    // Information in the path counts all the same.
+    let seen = CgroupLocation::parse(
         &format!("0::/../../system.slice/docker-{A}.scope"),
-        View::Part,
+        CgroupView::Part,
     );
     assert_eq!(seen.container.known().unwrap().as_ref().unwrap().id.id, A);
     assert_eq!(seen.session, Reading::Value(None));
-    // As a daemon in a pod sees another pod: of the same class, and of another.
+    // A daemon in a pod sees another pod like this: of the same class, and of another.
     for path in [
         format!("/../../kubepods-burstable-pod{POD_}.slice/cri-containerd-{A}.scope"),
         format!("/../../../kubepods-pod{POD_}.slice/crio-{A}.scope"),
         format!("/../../pod{POD}/{A}"),
         format!("/../../../besteffort/pod{POD}/{A}"),
     ] {
-        let seen = Group::parse(&format!("0::{path}"), View::Part);
+        let seen = CgroupLocation::parse(&format!("0::{path}"), CgroupView::Part);
         let contained = seen.container.known().unwrap().as_ref().unwrap();
         let told = (contained.id.id.as_str(), contained.pod.as_deref());
         assert_eq!(told, (A, Some(POD)), "{path}");
     }
-    let unreadable = Group::unknown(&Reading::Failed("unreadable cgroup".into()));
-    assert_eq!(Group::parse("garbage", View::Whole), unreadable);
+    let unreadable = CgroupLocation::unknown(&Reading::Failed("unreadable cgroup".into()));
+    assert_eq!(
+        CgroupLocation::parse("garbage", CgroupView::Whole),
+        unreadable
+    );
 }
 
-/// Paths of parts that mean something, in any order.
+/// Paths of meaningful parts, in any order.
 fn paths() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         Just("docker".to_owned()),
@@ -353,12 +358,12 @@ fn paths() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_can_panic_it_and_all_it_tells_is_bounded_and_harmless(
+    fn any_text_gives_bounded_printable_facts(
         text in prop_oneof!["\\PC{0,200}", "[0-9:,/a-z\\n\u{1b}.@-]{0,200}", paths()],
         whole: bool,
     ) {
-        let view = if whole { View::Whole } else { View::Part };
-        let group = Group::parse(&text, view);
+        let view = if whole { CgroupView::Whole } else { CgroupView::Part };
+        let group = CgroupLocation::parse(&text, view);
         let mut texts = Vec::new();
         if let Some(Some(found)) = group.container.known() {
             texts.extend([found.id.runtime.clone(), found.id.id.clone()]);
@@ -378,7 +383,7 @@ proptest! {
 }
 
 #[test]
-fn a_slice_of_a_user_is_found_at_its_place_alone() {
+fn user_slice_counts_only_at_its_place() {
     for (text, expected) in [
         (
             "0::/user.slice/user-1000.slice/session-3.scope\n",

@@ -1,41 +1,40 @@
-//! The files of container runtimes, as far as they tell what people want to
-//! know. Their texts are whoever's made the container: bounded and made visible
-//! here, and never repeated in an error.
+//! Parses the files of container runtimes, as far as users need them. The creator of a container
+//! chooses their texts: here they are bounded and made printable, and never repeated in an error.
 
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// What a file tells of a container.
+/// The facts in a file about a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::host) struct Told {
+pub(in crate::host) struct ContainerFacts {
     pub(in crate::host) name: Reading<String>,
-    /// What Kubernetes calls it, which counts where it is in a pod; else its name.
+    /// The name that Kubernetes gives it, which counts in a pod; otherwise its name.
     pub(in crate::host) name_in_pod: Reading<String>,
     pub(in crate::host) image: Reading<String>,
     pub(in crate::host) pod_name: Reading<String>,
     pub(in crate::host) pod_namespace: Reading<String>,
-    /// Whom the configured label names.
+    /// The person that the configured label names.
     pub(in crate::host) person: Option<String>,
 }
 
-impl Told {
-    /// Nothing, for this reason.
+impl ContainerFacts {
+    /// No facts, for this reason.
     pub(super) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            name: why.because(),
-            name_in_pod: why.because(),
-            image: why.because(),
-            pod_name: why.because(),
-            pod_namespace: why.because(),
+            name: why.as_unknown(),
+            name_in_pod: why.as_unknown(),
+            image: why.as_unknown(),
+            pod_name: why.as_unknown(),
+            pod_namespace: why.as_unknown(),
             person: None,
         }
     }
 
-    /// Of a runtime that keeps no such files: its ids are its names.
-    pub(super) fn by_its_id(id: &str) -> Self {
+    /// The facts where the runtime has no such files: ids are names.
+    pub(super) fn from_id(id: &str) -> Self {
         Self {
             name: Reading::Value(id.to_owned()),
             name_in_pod: Reading::Value(id.to_owned()),
@@ -44,55 +43,50 @@ impl Told {
     }
 }
 
-/// How a file is written.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::host) enum Format {
+pub(in crate::host) enum ContainerFileFormat {
     /// Docker's `config.v2.json`.
     Docker,
-    /// The `config.json` that OCI runtimes are given, with annotations by
-    /// containerd, CRI-O or podman.
+    /// The `config.json` for OCI runtimes, with annotations by containerd, CRI-O or podman.
     Annotations,
     /// The `containers.json` of a storage, where podman keeps names.
     List,
 }
 
-impl Format {
-    /// What this text tells of container `id`; `None` where it is not in it.
+impl ContainerFileFormat {
+    /// The facts about container `id`; `None` where the text does not contain it.
     ///
     /// # Errors
-    /// That it is not written so.
+    /// When the text does not have this format.
     pub(in crate::host) fn parse(
         self,
         text: &str,
         id: &str,
         label: &str,
-    ) -> Result<Option<Told>, String> {
+    ) -> Result<Option<ContainerFacts>, String> {
         match self {
-            Self::Docker => from_json::<Docker>(text).map(|file| Some(file.told(label))),
-            Self::Annotations => from_json::<Oci>(text).map(|file| Some(file.told(label))),
+            Self::Docker => from_json::<DockerContainer>(text).map(|file| Some(file.facts(label))),
+            Self::Annotations => from_json::<OciConfig>(text).map(|file| Some(file.facts(label))),
             Self::List => {
-                let list: Vec<Stored> = from_json(text)?;
+                let list: Vec<StoredContainer> = from_json(text)?;
                 let found = list.into_iter().find(|stored| stored.id == id);
-                found.map(Stored::told).transpose()
+                found.map(StoredContainer::facts).transpose()
             }
         }
     }
 }
 
 fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    // The error's own words may quote the file, which is not for everybody.
-    serde_json::from_str(text).map_err(|error| {
-        format!(
-            "its runtime's file is not as expected in line {}",
-            error.line()
-        )
-    })
+    // The error's own text may quote the file, which not every user may read.
+    serde_json::from_str(text)
+        .map_err(|error| format!("the runtime's file is malformed in line {}", error.line()))
 }
 
 type Labels = BTreeMap<String, Option<String>>;
 
 #[derive(Deserialize)]
-struct Docker {
+struct DockerContainer {
     #[serde(rename = "Name", default)]
     name: Option<String>,
     #[serde(rename = "Config", default)]
@@ -107,43 +101,46 @@ struct DockerConfig {
     labels: Option<Labels>,
 }
 
-impl Docker {
-    fn told(self, label: &str) -> Told {
+impl DockerContainer {
+    fn facts(self, label: &str) -> ContainerFacts {
         let config = self.config.unwrap_or_default();
         let labels = config.labels.unwrap_or_default();
         let name = self
             .name
             .as_deref()
             .map(|name| name.trim_start_matches('/'));
-        Told {
-            name: shown(name, 128),
-            // Kubernetes gives Docker a name of many parts, and this one.
-            name_in_pod: shown(
-                one_of(&labels, &["io.kubernetes.container.name"]).or(name),
+        ContainerFacts {
+            name: display_text(name, 128),
+            // Kubernetes gives a Docker container a name of many parts, and this label.
+            name_in_pod: display_text(
+                first_label(&labels, &["io.kubernetes.container.name"]).or(name),
                 128,
             ),
-            image: shown(config.image.as_deref(), 256),
-            pod_name: shown(one_of(&labels, &["io.kubernetes.pod.name"]), 256),
-            pod_namespace: shown(one_of(&labels, &["io.kubernetes.pod.namespace"]), 128),
-            person: person(&labels, label),
+            image: display_text(config.image.as_deref(), 256),
+            pod_name: display_text(first_label(&labels, &["io.kubernetes.pod.name"]), 256),
+            pod_namespace: display_text(
+                first_label(&labels, &["io.kubernetes.pod.namespace"]),
+                128,
+            ),
+            person: person_label(&labels, label),
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Oci {
+struct OciConfig {
     #[serde(default)]
     annotations: Option<Labels>,
 }
 
-impl Oci {
-    fn told(self, label: &str) -> Told {
+impl OciConfig {
+    fn facts(self, label: &str) -> ContainerFacts {
         let all = self.annotations.unwrap_or_default();
         let names = [
             "io.kubernetes.cri.container-name",
             "io.kubernetes.container.name",
         ];
-        let name = one_of(&all, &["nerdctl/name"]);
+        let name = first_label(&all, &["nerdctl/name"]);
         let images = [
             "io.kubernetes.cri.image-name",
             "io.kubernetes.cri-o.ImageName",
@@ -153,27 +150,28 @@ impl Oci {
             "io.kubernetes.cri.sandbox-namespace",
             "io.kubernetes.pod.namespace",
         ];
-        // CRI-O keeps a pod's labels as a text of their own.
-        let inner = one_of(&all, &["io.kubernetes.cri-o.Labels"]);
+        // CRI-O stores a pod's labels as one JSON text.
+        let inner = first_label(&all, &["io.kubernetes.cri-o.Labels"]);
         let inner: Option<Labels> = inner.and_then(|text| serde_json::from_str(text).ok());
-        Told {
-            name: shown(name, 128),
-            name_in_pod: shown(one_of(&all, &names).or(name), 128),
-            image: shown(one_of(&all, &images), 256),
-            pod_name: shown(one_of(&all, &pods), 256),
-            pod_namespace: shown(one_of(&all, &namespaces), 128),
-            person: person(&all, label).or_else(|| person(&inner.unwrap_or_default(), label)),
+        ContainerFacts {
+            name: display_text(name, 128),
+            name_in_pod: display_text(first_label(&all, &names).or(name), 128),
+            image: display_text(first_label(&all, &images), 256),
+            pod_name: display_text(first_label(&all, &pods), 256),
+            pod_namespace: display_text(first_label(&all, &namespaces), 128),
+            person: person_label(&all, label)
+                .or_else(|| person_label(&inner.unwrap_or_default(), label)),
         }
     }
 }
 
-/// A container of a storage.
+/// A container in a storage list.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredContainer {
     id: String,
     #[serde(default)]
     names: Option<Vec<String>>,
-    /// What podman adds: JSON in a text.
+    /// Podman's addition: JSON in a string.
     #[serde(default)]
     metadata: Option<String>,
 }
@@ -184,37 +182,37 @@ struct Metadata {
     image: Option<String>,
 }
 
-impl Stored {
-    fn told(self) -> Result<Told, String> {
+impl StoredContainer {
+    fn facts(self) -> Result<ContainerFacts, String> {
         let names = self.names.unwrap_or_default();
         let metadata = self.metadata.filter(|text| !text.is_empty());
         let metadata: Option<Metadata> = metadata.as_deref().map(from_json).transpose()?;
         let image = metadata.and_then(|metadata| metadata.image);
-        let name = shown(names.first().map(String::as_str), 128);
-        Ok(Told {
+        let name = display_text(names.first().map(String::as_str), 128);
+        Ok(ContainerFacts {
             name: name.clone(),
             name_in_pod: name,
-            image: shown(image.as_deref(), 256),
-            ..Told::unknown(&Reading::Unsupported)
+            image: display_text(image.as_deref(), 256),
+            ..ContainerFacts::unknown(&Reading::Unsupported)
         })
     }
 }
 
-fn one_of<'a>(labels: &'a Labels, names: &[&str]) -> Option<&'a str> {
+fn first_label<'a>(labels: &'a Labels, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| labels.get(*name)?.as_deref())
 }
 
-fn person(labels: &Labels, label: &str) -> Option<String> {
-    let person = one_of(labels, &[label]).filter(|_| !label.is_empty())?;
-    let person = visible(person.trim().as_bytes(), 64);
+fn person_label(labels: &Labels, label: &str) -> Option<String> {
+    let person = first_label(labels, &[label]).filter(|_| !label.is_empty())?;
+    let person = sanitize(person.trim().as_bytes(), 64);
     (!person.is_empty()).then_some(person)
 }
 
-/// A text for people; a file without it has none.
-fn shown(text: Option<&str>, most: usize) -> Reading<String> {
+/// A display text; unsupported where the file has none.
+fn display_text(text: Option<&str>, most: usize) -> Reading<String> {
     let text = text.filter(|text| !text.is_empty());
     text.map_or(Reading::Unsupported, |text| {
-        Reading::Value(visible(text.as_bytes(), most))
+        Reading::Value(sanitize(text.as_bytes(), most))
     })
 }
 
@@ -223,37 +221,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(name: &str, image: &str) -> Told {
-        Told {
+    fn told(name: &str, image: &str) -> ContainerFacts {
+        ContainerFacts {
             name: Reading::Value(name.into()),
             name_in_pod: Reading::Value(name.into()),
             image: Reading::Value(image.into()),
-            ..Told::unknown(&Reading::Unsupported)
+            ..ContainerFacts::unknown(&Reading::Unsupported)
         }
     }
 
-    /// This is called so where it is in no pod.
-    fn else_called(name: Reading<String>, told: Told) -> Told {
-        Told { name, ..told }
+    /// The name counts where the container is in no pod.
+    fn else_called(name: Reading<String>, told: ContainerFacts) -> ContainerFacts {
+        ContainerFacts { name, ..told }
     }
 
-    fn in_pod(told: Told) -> Told {
-        Told {
+    fn in_pod(told: ContainerFacts) -> ContainerFacts {
+        ContainerFacts {
             pod_name: Reading::Value("train-0".into()),
             pod_namespace: Reading::Value("team".into()),
             ..told
         }
     }
 
-    fn by(person: &str, told: Told) -> Told {
-        Told {
+    fn by(person: &str, told: ContainerFacts) -> ContainerFacts {
+        ContainerFacts {
             person: Some(person.into()),
             ..told
         }
     }
 
     #[test]
-    fn each_runtimes_file_tells_name_image_pod_and_person() {
+    fn each_runtime_file_gives_the_facts() {
         let docker = r#"{"Name": "/train", "Config": {"Image": "pytorch:2", "Labels": {"user": "alice"}}, "State": {}}"#;
         let in_kubernetes = r#"{"Name": "/k8s_trainer_train-0_team_1_0", "Config": {"Image": "sha256:1", "Labels":
             {"io.kubernetes.container.name": "trainer", "io.kubernetes.pod.name": "train-0", "io.kubernetes.pod.namespace": "team"}}}"#;
@@ -269,13 +267,13 @@ mod tests {
         let cases = [
             (
                 "docker",
-                Format::Docker,
+                ContainerFileFormat::Docker,
                 docker,
                 by("alice", told("train", "pytorch:2")),
             ),
             (
                 "kubernetes",
-                Format::Docker,
+                ContainerFileFormat::Docker,
                 in_kubernetes,
                 else_called(
                     Reading::Value("k8s_trainer_train-0_team_1_0".into()),
@@ -284,7 +282,7 @@ mod tests {
             ),
             (
                 "containerd",
-                Format::Annotations,
+                ContainerFileFormat::Annotations,
                 containerd,
                 by(
                     "alice",
@@ -293,7 +291,7 @@ mod tests {
             ),
             (
                 "cri-o",
-                Format::Annotations,
+                ContainerFileFormat::Annotations,
                 crio,
                 by(
                     "alice",
@@ -302,14 +300,19 @@ mod tests {
             ),
             (
                 "nerdctl",
-                Format::Annotations,
+                ContainerFileFormat::Annotations,
                 nerdctl,
-                Told {
+                ContainerFacts {
                     image: Reading::Unsupported,
                     ..told("train", "")
                 },
             ),
-            ("podman", Format::List, list, told("train", "pytorch:2")),
+            (
+                "podman",
+                ContainerFileFormat::List,
+                list,
+                told("train", "pytorch:2"),
+            ),
         ];
         for (what, format, text, expected) in cases {
             assert_eq!(
@@ -318,14 +321,14 @@ mod tests {
                 "{what}"
             );
         }
-        assert_eq!(Format::List.parse(list, "y", "user"), Ok(None));
+        assert_eq!(ContainerFileFormat::List.parse(list, "y", "user"), Ok(None));
     }
 
     #[test]
-    fn without_a_configured_label_nobody_is_named() {
+    fn without_configured_label_no_person() {
         let text = r#"{"Config": {"Labels": {"": "mallory", "user": "alice"}}}"#;
         let person = |label| {
-            Format::Docker
+            ContainerFileFormat::Docker
                 .parse(text, "x", label)
                 .unwrap()
                 .unwrap()
@@ -337,25 +340,34 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_such_file_says_so_and_repeats_nothing_of_it() {
+    fn malformed_text_is_not_quoted() {
         for (format, text) in [
-            (Format::Docker, "root:secret:0"),
-            (Format::Docker, r#"{"Name": ["secret"]}"#),
-            (Format::Annotations, r#"{"annotations": "secret"}"#),
-            (Format::List, r#"{"secret": 1}"#),
-            (Format::List, r#"[{"id": "x", "metadata": "secret"}]"#),
+            (ContainerFileFormat::Docker, "root:secret:0"),
+            (ContainerFileFormat::Docker, r#"{"Name": ["secret"]}"#),
+            (
+                ContainerFileFormat::Annotations,
+                r#"{"annotations": "secret"}"#,
+            ),
+            (ContainerFileFormat::List, r#"{"secret": 1}"#),
+            (
+                ContainerFileFormat::List,
+                r#"[{"id": "x", "metadata": "secret"}]"#,
+            ),
         ] {
             let why = format.parse(text, "x", "user").unwrap_err();
-            assert_eq!(why, "its runtime's file is not as expected in line 1");
+            assert_eq!(why, "the runtime's file is malformed in line 1");
         }
     }
 
     #[test]
-    fn texts_are_bounded_and_harmless() {
+    fn texts_are_bounded_and_printable() {
         let name = "\\u001b[2J\\u202e".repeat(1000);
         let text =
             format!(r#"{{"Name": "/{name}", "Config": {{"Labels": {{"user": "\u0007{name}"}}}}}}"#);
-        let told = Format::Docker.parse(&text, "x", "user").unwrap().unwrap();
+        let told = ContainerFileFormat::Docker
+            .parse(&text, "x", "user")
+            .unwrap()
+            .unwrap();
         let texts = [told.name.known().unwrap(), &told.person.unwrap()];
         for text in texts {
             assert!(text.len() <= 128 && text.starts_with("\\x"), "{text}");
@@ -365,12 +377,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_can_panic_it(text in prop_oneof![
+        fn any_text_is_accepted(text in prop_oneof![
             "\\PC{0,200}",
             "[\\[{\"a-z:,\\]} 0-9]{0,100}",
             r#"\[\{"id":"x","names":\["\PC{0,9}"\],"metadata":"\PC{0,20}"\}\]"#,
         ]) {
-            for format in [Format::Docker, Format::Annotations, Format::List] {
+            for format in [ContainerFileFormat::Docker, ContainerFileFormat::Annotations, ContainerFileFormat::List] {
                 let _ = format.parse(&text, "x", "user");
             }
         }

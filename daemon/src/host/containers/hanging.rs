@@ -1,54 +1,56 @@
-//! Tests of files that never let themselves be read.
+//! Tests of files whose reads never return.
 
-use super::tests::{Homes, contained, failed};
+use super::tests::{HomesNameService, contained, failed};
 use super::*;
 
-/// Containers whose files never let themselves be read, some of them.
-fn hanging(of_the_box: bool, of_users: bool) -> Containers {
-    fn asked<Q: Send + 'static>(hangs: bool) -> Asked<Contained, Q, Looked> {
-        let manner = Manner {
-            slow: Duration::from_millis(1),
-            ..MANNER
+/// A cache in which the reads of some files never return.
+fn hanging(of_the_box: bool, of_users: bool) -> ContainerCache {
+    fn asked<Q: Send + 'static>(
+        hangs: bool,
+    ) -> BackgroundCache<CgroupContainer, Q, CachedContainer> {
+        let manner = FetchPolicy {
+            stuck_after: Duration::from_millis(1),
+            ..FETCH_POLICY
         };
-        let ask = move |contained: &Contained, _| {
+        let ask = move |contained: &CgroupContainer, _| {
             if hangs {
                 loop {
                     std::thread::park();
                 }
             }
-            let told = Told::by_its_id(&contained.id.id);
-            Ok(Looked::now(Look::Told(told), AGAIN))
+            let facts = ContainerFacts::from_id(&contained.id.id);
+            Ok(CachedContainer::from_lookup(
+                ContainerLookup::Found(facts),
+                RETRY_AFTER,
+            ))
         };
-        Asked::new(manner, ask)
+        BackgroundCache::new(manner, ask)
     }
-    Containers {
-        of_the_box: asked(of_the_box),
-        of_users: asked(of_users),
+    ContainerCache {
+        system: asked(of_the_box),
+        user_owned: asked(of_users),
     }
 }
 
 #[test]
-fn files_that_hang_are_a_fault_that_says_whose_they_are() {
-    let users = Users::new(Homes);
+fn hanging_files_are_a_fault_with_their_owner() {
+    let users = Users::new(HomesNameService);
     users.name(1000);
     users.settle(Instant::now() + Duration::from_secs(10));
-    let whose = |whose: &str| {
-        format!(
-            "the files of {whose} containers do not let themselves be read: their disk may hang"
-        )
-    };
+    let fault =
+        |fault: &str| format!("cannot read the files of {fault} containers: their disk may hang");
     let cases = [
-        ((true, false), vec![whose("docker")]),
-        ((false, true), vec![whose("user 1000's")]),
-        ((true, true), vec![whose("docker"), whose("user 1000's")]),
+        ((true, false), vec![fault("docker")]),
+        ((false, true), vec![fault("user 1000's")]),
+        ((true, true), vec![fault("docker"), fault("user 1000's")]),
         ((false, false), vec![]),
     ];
     for ((of_the_box, of_users), expected) in cases {
         let containers = hanging(of_the_box, of_users);
-        let of_each =
-            [Teller::System, Teller::User(1000)].map(|teller| contained("docker", teller));
+        let of_each = [ContainerManager::System, ContainerManager::User(1000)]
+            .map(|teller| contained("docker", teller));
         for contained in &of_each {
-            containers.of(contained, &users);
+            containers.get(contained, &users);
         }
         containers.settle(Instant::now() + Duration::from_millis(20));
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -56,8 +58,8 @@ fn files_that_hang_are_a_fault_that_says_whose_they_are() {
             assert!(Instant::now() < deadline, "{:?}", containers.faults());
             std::thread::yield_now();
         }
-        let unknown = |contained: &Contained| {
-            let name = containers.of(contained, &users).0.name;
+        let unknown = |contained: &CgroupContainer| {
+            let name = containers.get(contained, &users).0.name;
             name == failed("not read yet")
         };
         assert_eq!(of_each.each_ref().map(unknown), [of_the_box, of_users]);

@@ -1,7 +1,7 @@
-//! A file that others chose the place of: opened without following links and
-//! without waiting, and read only so far.
+//! Opens a file in a place that others chose, without following links and without waiting, and
+//! reads a bounded part.
 
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -9,77 +9,83 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// More of a file than this is not read. Docker's are some KiB, lists of
-/// containers some hundred bytes for each.
-const LONGEST: u64 = 1 << 20;
+/// How much of a file is read. Docker's files have some KiB, lists of containers some hundred bytes
+/// each.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Whose files are believed.
+/// The owner whose files are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// They lie where only root writes.
-    Anybodys,
-    /// Only this user's: a link to another's must tell nothing of it.
-    Users(u32),
+pub(super) enum TrustedOwner {
+    /// Any owner: only root can write to the directory.
+    Any,
+    /// Only this user: a link to another user's file must reveal nothing.
+    User(u32),
 }
 
-/// Why there is no text.
+/// Why a text is missing.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// There is no such file.
+pub(super) enum FileError {
+    /// The file does not exist.
     Absent,
-    /// There is one, and it is not read for this reason.
+    /// The file exists and is not used, for this reason.
     Unusable(String),
 }
 
-/// The text of a file so far below a directory. The way to the directory may
-/// have links, for that the admin made it; below there may be none.
-pub(super) fn read(directory: &Path, below: &[String], whose: Whose) -> Result<String, Missing> {
+/// Reads a file this far below a directory. The path of the directory may contain links, which the
+/// admin made; the path below it may not.
+pub(super) fn read_below(
+    directory: &Path,
+    below: &[String],
+    trusted_owner: TrustedOwner,
+) -> Result<String, FileError> {
     let Some((name, between)) = below.split_last() else {
-        return Err(Missing::Absent);
+        return Err(FileError::Absent);
     };
     let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, directory, on_the_way, Mode::empty()).map_err(missing)?;
+    let mut at = openat(CWD, directory, on_the_way, Mode::empty()).map_err(file_error)?;
     for part in between {
         let deeper = on_the_way | OFlags::NOFOLLOW;
-        at = openat(&at, part.as_str(), deeper, Mode::empty()).map_err(missing)?;
+        at = openat(&at, part.as_str(), deeper, Mode::empty()).map_err(file_error)?;
     }
-    // A FIFO would be waited for, a terminal would become ours.
+    // Avoids waiting for a FIFO and taking a controlling terminal.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = flags | OFlags::CLOEXEC;
-    let file = openat(&at, name.as_str(), flags, Mode::empty()).map_err(missing)?;
-    text_of(file, name, whose)
+    let file = openat(&at, name.as_str(), flags, Mode::empty()).map_err(file_error)?;
+    read_text(file, name, trusted_owner)
 }
 
-fn text_of(file: OwnedFd, name: &str, whose: Whose) -> Result<String, Missing> {
-    let unusable = |why: &str| Missing::Unusable(format!("{name} {why}"));
-    let stat = fstat(&file).map_err(missing)?;
+fn read_text(file: OwnedFd, name: &str, trusted_owner: TrustedOwner) -> Result<String, FileError> {
+    let unusable = |why: &str| FileError::Unusable(format!("{name} {why}"));
+    let stat = fstat(&file).map_err(file_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(unusable("is no regular file"));
+        return Err(unusable("is not a regular file"));
     }
-    match whose {
-        Whose::Users(uid) if stat.st_uid != uid => {
-            return Err(unusable("belongs to somebody else"));
+    match trusted_owner {
+        TrustedOwner::User(uid) if stat.st_uid != uid => {
+            return Err(unusable("belongs to another user"));
         }
-        Whose::Users(_) | Whose::Anybodys => {}
+        TrustedOwner::User(_) | TrustedOwner::Any => {}
     }
     let mut text = String::new();
-    let read = File::from(file).take(LONGEST + 1).read_to_string(&mut text);
+    let read = File::from(file)
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text);
     read.map_err(|_| unusable("cannot be read as text"))?;
-    if text.len() as u64 > LONGEST {
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(unusable("is longer than 1 MiB"));
     }
     Ok(text)
 }
 
-fn missing(error: Errno) -> Missing {
+fn file_error(error: Errno) -> FileError {
     match error {
-        Errno::NOENT => Missing::Absent,
-        Errno::ACCESS | Errno::PERM => Missing::Unusable("not permitted".into()),
-        // What O_NOFOLLOW and O_DIRECTORY answer to a link.
-        Errno::LOOP | Errno::NOTDIR => Missing::Unusable("a link is in its way".into()),
+        Errno::NOENT => FileError::Absent,
+        Errno::ACCESS | Errno::PERM => FileError::Unusable("not permitted".into()),
+        // The error of O_NOFOLLOW and O_DIRECTORY for a link.
+        Errno::LOOP | Errno::NOTDIR => FileError::Unusable("its path contains a link".into()),
         other => {
             let why = std::io::Error::from(other).to_string();
-            Missing::Unusable(visible(why.as_bytes(), 80))
+            FileError::Unusable(sanitize(why.as_bytes(), 80))
         }
     }
 }

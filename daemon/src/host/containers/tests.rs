@@ -1,23 +1,23 @@
-//! Tests of what runtimes' files say, over made-up ones.
+//! Tests of the data from runtimes' files, over fake ones.
 
 use super::*;
-use crate::host::users::{Group, NameService, User};
-use gpukill_proto::snapshot::ContainerId;
+use crate::host::users::{GroupRecord, NameService, UserRecord};
+use gpukill_proto::model::ContainerId;
 use std::fs;
 use std::os::unix::fs::symlink;
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Everybody's home is `/home/u`.
-pub(super) struct Homes;
+/// A name service in which every user's home is `/home/u`.
+pub(super) struct HomesNameService;
 
-impl NameService for Homes {
-    fn user(&self, _: u32) -> Result<Option<User>, String> {
+impl NameService for HomesNameService {
+    fn user(&self, _: u32) -> Result<Option<UserRecord>, String> {
         let (name, home) = ("u".into(), "/home/u".into());
-        Ok(Some(User { name, home }))
+        Ok(Some(UserRecord { name, home }))
     }
 
-    fn group(&self, _: &str) -> Result<Option<Group>, String> {
+    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
         Ok(None)
     }
 
@@ -26,23 +26,23 @@ impl NameService for Homes {
     }
 }
 
-/// A host's root, and what is known of containers below it.
-pub(super) struct Host {
+/// A host's root, and the container cache over it.
+pub(super) struct FakeContainerHost {
     root: tempfile::TempDir,
-    containers: Containers,
+    containers: ContainerCache,
     users: Users,
 }
 
-impl Host {
-    /// Every look asks again.
+impl FakeContainerHost {
+    /// Every lookup reads again.
     pub(super) fn new() -> Self {
-        Self::keeping(Duration::ZERO, AGAIN)
+        Self::keeping(Duration::ZERO, RETRY_AFTER)
     }
 
     fn keeping(keep: Duration, again: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let containers = Containers::keeping(root.path().into(), "user", keep, again);
-        let users = Users::new(Homes);
+        let containers = ContainerCache::with_times(root.path().into(), "user", keep, again);
+        let users = Users::new(HomesNameService);
         for uid in [us(), us() + 1] {
             users.name(uid);
         }
@@ -65,15 +65,15 @@ impl Host {
     }
 
     /// The container as it is on disk now, and its label's person.
-    fn look(&self, contained: &Contained) -> (Container, Option<String>) {
+    fn look(&self, contained: &CgroupContainer) -> (Container, Option<String>) {
         self.containers.keep_only(|_| false);
-        self.containers.of(contained, &self.users);
+        self.containers.get(contained, &self.users);
         self.containers
             .settle(Instant::now() + Duration::from_secs(10));
-        self.containers.of(contained, &self.users)
+        self.containers.get(contained, &self.users)
     }
 
-    pub(super) fn name(&self, contained: &Contained) -> Reading<String> {
+    pub(super) fn name(&self, contained: &CgroupContainer) -> Reading<String> {
         self.look(contained).0.name
     }
 }
@@ -82,14 +82,14 @@ fn us() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-pub(super) fn contained(runtime: &str, teller: Teller) -> Contained {
-    Contained {
+pub(super) fn contained(runtime: &str, teller: ContainerManager) -> CgroupContainer {
+    CgroupContainer {
         id: ContainerId {
             runtime: runtime.into(),
             id: ID.into(),
         },
         pod: None,
-        teller,
+        manager: teller,
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn failed(why: &str) -> Reading<String> {
 pub(super) const DOCKER: &str = "var/lib/docker/containers/ID/config.v2.json";
 
 #[test]
-fn each_runtimes_files_are_found_where_it_keeps_them() {
+fn each_runtimes_files_are_found() {
     let docker = r#"{"Name": "/train", "Config": {"Image": "i", "Labels": {"user": "alice"}}}"#;
     let oci = r#"{"annotations": {"io.kubernetes.container.name": "train", "nerdctl/name": "train", "user": "alice"}}"#;
     let list = format!(r#"[{{"id": "{ID}", "names": ["train"]}}]"#);
@@ -164,8 +164,8 @@ fn each_runtimes_files_are_found_where_it_keeps_them() {
         ),
     ];
     for (runtime, file, text, person) in cases {
-        let host = Host::new();
-        let container = contained(runtime, Teller::System);
+        let host = FakeContainerHost::new();
+        let container = contained(runtime, ContainerManager::System);
         let nowhere = failed("no file of its runtime names it");
         assert_eq!(host.name(&container), nowhere, "{file}");
         host.write(&file, text);
@@ -175,8 +175,8 @@ fn each_runtimes_files_are_found_where_it_keeps_them() {
 }
 
 #[test]
-fn a_volatile_container_is_found_behind_the_list_of_the_others() {
-    let host = Host::new();
+fn volatile_container_is_in_the_second_list() {
+    let host = FakeContainerHost::new();
     let storage = "var/lib/containers/storage/overlay-containers";
     host.write(
         &format!("{storage}/containers.json"),
@@ -184,12 +184,12 @@ fn a_volatile_container_is_found_behind_the_list_of_the_others() {
     );
     let list = format!(r#"[{{"id": "{ID}", "names": ["train"]}}]"#);
     host.write(&format!("{storage}/volatile-containers.json"), &list);
-    let container = contained("podman", Teller::System);
+    let container = contained("podman", ContainerManager::System);
     assert_eq!(host.name(&container), named("train"));
 }
 
 #[test]
-fn a_users_containers_are_told_by_their_own_files_which_never_say_whose_they_are() {
+fn users_files_never_name_an_owner() {
     let docker = r#"{"Name": "/mine", "Config": {"Labels": {"user": "mallory"}}}"#;
     let list = format!(r#"[{{"id": "{ID}", "names": ["mine"]}}]"#);
     let home = "home/u/.local/share";
@@ -211,20 +211,24 @@ fn a_users_containers_are_told_by_their_own_files_which_never_say_whose_they_are
             list.as_str(),
         ),
     ] {
-        let host = Host::new();
+        let host = FakeContainerHost::new();
         host.write(&file, text);
-        let (found, label) = host.look(&contained(runtime, Teller::User(us())));
+        let (found, label) = host.look(&contained(runtime, ContainerManager::User(us())));
         assert_eq!((found.name, label), (named("mine"), None), "{file}");
-        // The same files of somebody else tell nothing.
-        let name = host.name(&contained(runtime, Teller::User(us() + 1)));
+        // The same files with another owner give no facts.
+        let name = host.name(&contained(runtime, ContainerManager::User(us() + 1)));
         let last = file.rsplit('/').next().unwrap();
-        assert_eq!(name, failed(&format!("{last} belongs to somebody else")));
-        // Nor do the box's own files tell of a user's.
-        assert_eq!(host.name(&contained(runtime, Teller::System)).known(), None);
+        assert_eq!(name, failed(&format!("{last} belongs to another user")));
+        // Nor do the system's files describe a user's container.
+        assert_eq!(
+            host.name(&contained(runtime, ContainerManager::System))
+                .known(),
+            None
+        );
     }
-    let host = Host::new();
+    let host = FakeContainerHost::new();
     host.write(DOCKER, docker);
-    let container = contained("docker", Teller::User(us()));
+    let container = contained("docker", ContainerManager::User(us()));
     assert_eq!(
         host.name(&container),
         failed("no file of its runtime names it")
@@ -232,51 +236,53 @@ fn a_users_containers_are_told_by_their_own_files_which_never_say_whose_they_are
 }
 
 #[test]
-fn a_users_container_never_equals_the_boxs_of_the_same_id() {
-    let host = Host::new();
+fn users_container_differs_from_systems() {
+    let host = FakeContainerHost::new();
     host.write(DOCKER, r#"{"Name": "/victim"}"#);
-    let of_the_box = host.look(&contained("docker", Teller::System)).0;
-    let of_a_user = host.look(&contained("docker", Teller::User(us()))).0;
+    let of_the_box = host.look(&contained("docker", ContainerManager::System)).0;
+    let of_a_user = host
+        .look(&contained("docker", ContainerManager::User(us())))
+        .0;
     assert_eq!((of_the_box.manager, of_a_user.manager), (None, Some(us())));
     assert_eq!(of_the_box.id, of_a_user.id);
     assert_eq!(of_a_user.name, failed("no file of its runtime names it"));
 }
 
 #[test]
-fn a_file_that_could_not_be_understood_is_soon_read_again() {
-    let container = contained("docker", Teller::System);
+fn malformed_file_is_soon_read_again() {
+    let container = contained("docker", ContainerManager::System);
     let an_hour = Duration::from_secs(3_600);
     let half_written = |again| {
-        let host = Host::keeping(an_hour, again);
+        let host = FakeContainerHost::keeping(an_hour, again);
         host.write(DOCKER, r#"{"Name": "/tr"#);
-        let why = "its runtime's file is not as expected in line 1";
+        let why = "the runtime's file is malformed in line 1";
         assert_eq!(host.name(&container), failed(why));
         host.write(DOCKER, r#"{"Name": "/train"}"#);
         (host, failed(why))
     };
     let (host, _) = half_written(Duration::ZERO);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while host.containers.of(&container, &host.users).0.name != named("train") {
+    while host.containers.get(&container, &host.users).0.name != named("train") {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
-    // Not at once, and what was known stays meanwhile.
+    // Not at once; the earlier data stays meanwhile.
     let (host, why) = half_written(an_hour);
-    let now = || host.containers.of(&container, &host.users).0.name;
+    let now = || host.containers.get(&container, &host.users).0.name;
     assert_eq!([now(), now()], [why.clone(), why]);
-    assert_eq!(AGAIN, Duration::from_secs(2));
+    assert_eq!(RETRY_AFTER, Duration::from_secs(2));
 }
 
 #[test]
-fn a_container_is_followed_when_it_is_renamed_and_when_it_has_gone() {
-    let host = Host::new();
-    let container = contained("docker", Teller::System);
+fn renamed_and_removed_containers_are_noticed() {
+    let host = FakeContainerHost::new();
+    let container = contained("docker", ContainerManager::System);
     host.write(DOCKER, r#"{"Name": "/one"}"#);
     assert_eq!(host.name(&container), named("one"));
     host.write(DOCKER, r#"{"Name": "/two"}"#);
-    // Without being forgotten: what is old is asked for again.
+    // Without being dropped: an old value is fetched again.
     let deadline = Instant::now() + Duration::from_secs(10);
-    while host.containers.of(&container, &host.users).0.name != named("two") {
+    while host.containers.get(&container, &host.users).0.name != named("two") {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
@@ -288,20 +294,20 @@ fn a_container_is_followed_when_it_is_renamed_and_when_it_has_gone() {
 }
 
 #[test]
-fn files_that_are_made_to_harm_are_not_read_and_delay_nobody() {
-    let container = contained("docker", Teller::System);
+fn harmful_files_are_skipped_without_delay() {
+    let container = contained("docker", ContainerManager::System);
     let directory = DOCKER.rsplit_once('/').unwrap().0;
-    type Making = fn(&Host);
+    type Making = fn(&FakeContainerHost);
     let cases: [(&str, Making); 6] = [
-        ("config.v2.json is no regular file", |host| {
+        ("config.v2.json is not a regular file", |host| {
             let fifo = host.path(DOCKER);
             let made = std::process::Command::new("mkfifo").arg(fifo).status();
             assert!(made.unwrap().success());
         }),
-        ("config.v2.json is no regular file", |host| {
+        ("config.v2.json is not a regular file", |host| {
             fs::create_dir(host.path(DOCKER)).unwrap();
         }),
-        ("a link is in its way", |host| {
+        ("its path contains a link", |host| {
             host.write("secret.json", r#"{"Name": "secret"}"#);
             symlink(host.path("secret.json"), host.path(DOCKER)).unwrap();
         }),
@@ -312,25 +318,25 @@ fn files_that_are_made_to_harm_are_not_read_and_delay_nobody() {
         ("config.v2.json cannot be read as text", |host| {
             fs::write(host.path(DOCKER), b"{\"Name\": \"\xff\"}").unwrap();
         }),
-        ("its runtime's file is not as expected in line 2", |host| {
+        ("the runtime's file is malformed in line 2", |host| {
             host.write(DOCKER, "{\n\"Name\": 7}");
         }),
     ];
     for (why, make) in cases {
-        let host = Host::new();
+        let host = FakeContainerHost::new();
         make(&host);
         assert_eq!(host.name(&container), failed(why));
     }
-    // A link where the container's directory should be.
-    let host = Host::new();
+    // A link in place of the container's directory.
+    let host = FakeContainerHost::new();
     host.write("elsewhere/config.v2.json", r#"{"Name": "secret"}"#);
     symlink(host.root.path().join("elsewhere"), host.path(directory)).unwrap();
-    assert_eq!(host.name(&container), failed("a link is in its way"));
+    assert_eq!(host.name(&container), failed("its path contains a link"));
 }
 
 #[test]
-fn a_runtimes_whole_directory_may_lie_elsewhere() {
-    let host = Host::new();
+fn runtime_directory_may_be_elsewhere() {
+    let host = FakeContainerHost::new();
     host.write("data/containers/ID/config.v2.json", r#"{"Name": "/train"}"#);
     fs::create_dir_all(host.root.path().join("var/lib")).unwrap();
     symlink(
@@ -339,14 +345,14 @@ fn a_runtimes_whole_directory_may_lie_elsewhere() {
     )
     .unwrap();
     assert_eq!(
-        host.name(&contained("docker", Teller::System)),
+        host.name(&contained("docker", ContainerManager::System)),
         named("train")
     );
 }
 
 #[test]
-fn only_ids_become_parts_of_paths() {
-    let host = Host::new();
+fn only_ids_become_path_parts() {
+    let host = FakeContainerHost::new();
     host.write(
         "var/lib/docker/containers/config.v2.json",
         r#"{"Name": "/x"}"#,
@@ -364,32 +370,32 @@ fn only_ids_become_parts_of_paths() {
         ("containerd", "a/../b"),
         ("podman", "containers.json"),
     ] {
-        let mut container = contained(runtime, Teller::System);
+        let mut container = contained(runtime, ContainerManager::System);
         container.id.id = id.into();
-        // Nothing was read: it is called by its id.
+        // No file was read: its name is its id.
         assert_eq!(host.name(&container), named(id), "{runtime} {id}");
     }
-    let lxc = Contained {
+    let lxc = CgroupContainer {
         id: ContainerId {
             runtime: "lxc".into(),
             id: "web01".into(),
         },
-        ..contained("lxc", Teller::System)
+        ..contained("lxc", ContainerManager::System)
     };
     assert_eq!(host.name(&lxc), named("web01"));
 }
 
 #[test]
-fn a_containers_pod_has_the_uid_of_its_cgroup_and_the_names_of_its_file() {
-    let host = Host::new();
+fn pod_uid_is_from_cgroup_names_from_file() {
+    let host = FakeContainerHost::new();
     let oci = r#"{"annotations": {"io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-namespace": "team"}}"#;
     host.write(
         "run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json",
         oci,
     );
-    let container = Contained {
+    let container = CgroupContainer {
         pod: Some("74ba62da-1a3d-11e7-bb11-080027cb0e22".into()),
-        ..contained("containerd", Teller::System)
+        ..contained("containerd", ContainerManager::System)
     };
     let pod = Pod {
         uid: "74ba62da-1a3d-11e7-bb11-080027cb0e22".into(),

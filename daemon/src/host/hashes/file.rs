@@ -1,8 +1,8 @@
 //! The SHA-256 of one file.
 
-use super::Hash;
-use super::before::{Before, Identity};
-use crate::host::traces::why;
+use super::HashResult;
+use super::cache::{FileVersion, HashCache};
+use crate::host::evidence::error_reason;
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -11,90 +11,92 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer files are not read.
-pub(super) const MOST: u64 = 512 << 20;
+/// The longest file that is read.
+pub(super) const MAX_FILE_BYTES: u64 = 512 << 20;
 
-/// Nor those that take longer, or one that gives a byte from time to time would keep
-/// everybody else's from being read.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time to read a file. Without it, a file that returns a byte from time to time would
+/// block the files of everyone else.
+pub(super) const HASH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So much is read at once.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// The hash of the file at this path, unless it was read before.
+/// Hashes the file at this path, unless the cache has its hash.
 ///
 /// # Errors
-/// In words: where it cannot be read, is none that is hashed, or is not the same any more
-/// when it was read.
-pub(super) fn hash(path: &Path, before: &Mutex<Before>) -> Hash {
-    hash_by(|file| sha256(file, MOST, PATIENCE), path, before)
+/// The reason: the file cannot be read, is not one that is hashed, or changed during the read.
+pub(super) fn hash_file(path: &Path, before: &Mutex<HashCache>) -> HashResult {
+    hash_file_with(
+        |file| sha256(file, MAX_FILE_BYTES, HASH_TIMEOUT),
+        path,
+        before,
+    )
 }
 
-/// The same with this reading.
-pub(super) fn hash_by(
-    read: impl FnOnce(File) -> Hash,
+/// The same with this read function.
+pub(super) fn hash_file_with(
+    read: impl FnOnce(File) -> HashResult,
     path: &Path,
-    before: &Mutex<Before>,
-) -> Hash {
-    // A device or a FIFO does not have us wait.
+    before: &Mutex<HashCache>,
+) -> HashResult {
+    // So that opening a device or a FIFO does not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    let file = File::from(opened.map_err(|error| unreadable(error.into()))?);
-    let metadata = file.metadata().map_err(unreadable)?;
+    let file = File::from(opened.map_err(|error| unreadable_reason(error.into()))?);
+    let metadata = file.metadata().map_err(unreadable_reason)?;
     if !metadata.is_file() {
-        return Err("it is no regular file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
-    if metadata.len() > MOST {
-        return Err(longer_than(MOST));
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(too_long_reason(MAX_FILE_BYTES));
     }
-    let identity = Identity::of(&metadata);
-    if let Some(hash) = lock(before).of(&identity) {
+    let identity = FileVersion::from_metadata(&metadata);
+    if let Some(hash) = lock(before).get(&identity) {
         return Ok(hash);
     }
     let hash = read(file)?;
-    // Nobody writes to what is executed, but a file on a server has other clients; and
-    // the process may execute another one.
-    let after = path.metadata().map_err(unreadable)?;
-    if Identity::of(&after) != identity {
+    // An executable that runs is not written to, but a file on a server has other clients; and the
+    // process may execute another one.
+    let after = path.metadata().map_err(unreadable_reason)?;
+    if FileVersion::from_metadata(&after) != identity {
         return Err("it changed while it was read".to_owned());
     }
-    lock(before).keep(identity, hash.clone());
+    lock(before).insert(identity, hash.clone());
     Ok(hash)
 }
 
-/// The hash of all that there is to read: no more bytes than so many, in so much time.
-pub(super) fn sha256(mut file: impl Read, most: u64, patience: Duration) -> Hash {
+/// The hash of all data of the file: at most `most` bytes, in at most this time.
+pub(super) fn sha256(mut file: impl Read, most: u64, patience: Duration) -> HashResult {
     let began = Instant::now();
     let mut hasher = Sha256::new();
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK_BYTES];
     let mut length = 0_u64;
     loop {
         let read = match file.read(&mut piece) {
             Ok(0) => return Ok(format!("{:x}", hasher.finalize())),
             Ok(read) => piece.get(..read).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable_reason(error)),
         };
         length = length.saturating_add(read.len() as u64);
         if length > most {
-            return Err(longer_than(most));
+            return Err(too_long_reason(most));
         }
         if began.elapsed() > patience {
-            return Err("to read it takes longer than a minute".to_owned());
+            return Err("reading it takes longer than a minute".to_owned());
         }
         hasher.update(read);
     }
 }
 
-fn longer_than(most: u64) -> String {
+fn too_long_reason(most: u64) -> String {
     format!("it is longer than {} MiB", most >> 20)
 }
 
-fn unreadable(error: io::Error) -> String {
-    format!("the file cannot be read: {}", why(&error))
+fn unreadable_reason(error: io::Error) -> String {
+    format!("the file cannot be read: {}", error_reason(&error))
 }
 
-fn lock(before: &Mutex<Before>) -> MutexGuard<'_, Before> {
-    // Nothing panics while it holds this lock; if something did, a hash is lost.
+fn lock(before: &Mutex<HashCache>) -> MutexGuard<'_, HashCache> {
+    // No code panics while it holds this lock; if some did, only a hash would be lost.
     before.lock().unwrap_or_else(PoisonError::into_inner)
 }

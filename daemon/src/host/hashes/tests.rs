@@ -1,6 +1,6 @@
-//! True processes below the real `/proc`, and made-up ones that hang.
+//! Tests with real processes below `/proc`, and with fake ones that hang.
 
-use super::super::sleeper::{Sleeper, in_memory, sleep};
+use super::super::test_process::{TestProcess, sleep_in_memory, sleep_path};
 use super::*;
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
@@ -17,15 +17,15 @@ fn sha256_of(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-fn started() -> Hashes {
-    Hashes::new("/proc".into())
+fn started() -> ExecutableHashes {
+    ExecutableHashes::new("/proc".into())
 }
 
-/// Its hash, once it is read.
-fn settled(hashes: &Hashes, process: ProcessKey) -> Hash {
+/// The hash once it is read.
+fn settled(hashes: &ExecutableHashes, process: ProcessKey) -> HashResult {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(hash) = hashes.of(process, Some(process.pid)) {
+        if let Some(hash) = hashes.get(process, Some(process.pid)) {
             return hash;
         }
         assert!(Instant::now() < until, "it is not read");
@@ -33,53 +33,53 @@ fn settled(hashes: &Hashes, process: ProcessKey) -> Hash {
     }
 }
 
-/// A copy of `sleep` that has no other's hash.
+/// A copy of `sleep` with a unique hash.
 fn worker(directory: &TempDir) -> PathBuf {
     let copy = directory.path().join("worker");
-    // A descriptor that this process had open for writing would be inherited by children that
-    // other tests fork, and executing the copy would fail with ETXTBSY.
+    // Another process writes the file. A descriptor that is open for writing here would be
+    // inherited by children of other tests, and executing the copy would fail with ETXTBSY.
     let script = r#"cp -- "$0" "$1" && printf 'our own' >> "$1""#;
     let copied = Command::new("sh")
         .args(["-c", script])
-        .arg(sleep())
+        .arg(sleep_path())
         .arg(&copy)
         .status();
     assert!(copied.unwrap().success());
     copy
 }
 
-fn nothing() -> Mutex<Before> {
+fn nothing() -> Mutex<HashCache> {
     Mutex::default()
 }
 
 #[test]
-fn the_hash_is_the_standards_whatever_the_length() {
+fn hash_matches_the_standard() {
     for (bytes, expected) in [
         (
             Vec::new(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         ),
         (b"abc".to_vec(), ABC),
-        // Sixteen pieces.
+        // Sixteen chunks.
         (
             vec![b'a'; 1_000_000],
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
         ),
     ] {
-        let read = file::sha256(&*bytes, bytes.len() as u64, file::PATIENCE);
+        let read = file::sha256(&*bytes, bytes.len() as u64, file::HASH_TIMEOUT);
         assert_eq!(read.as_deref(), Ok(expected));
     }
 }
 
 #[test]
-fn of_a_process_the_file_is_read_that_it_executes() {
+fn hashes_the_file_that_the_process_executes() {
     let directory = tempfile::tempdir().unwrap();
     let copy = worker(&directory);
-    let sleeper = Sleeper::start(&copy, &["600"]);
+    let sleeper = TestProcess::start(&copy, &["600"]);
     let hashes = started();
     let expected = sha256_of(&bytes_of(&copy).unwrap());
     assert_eq!(settled(&hashes, sleeper.key()), Ok(expected.clone()));
-    // Another lies in its place.
+    // Another file is at its path.
     std::fs::remove_file(&copy).unwrap();
     write(&copy, "abc").unwrap();
     hashes.forget(sleeper.key());
@@ -87,25 +87,25 @@ fn of_a_process_the_file_is_read_that_it_executes() {
 }
 
 #[test]
-fn a_file_in_memory_is_read() {
-    let (_memory, path) = in_memory();
-    let sleeper = Sleeper::start(&path, &["600"]);
-    let expected = sha256_of(&bytes_of(sleep()).unwrap());
+fn memory_file_is_hashed() {
+    let (_memory, path) = sleep_in_memory();
+    let sleeper = TestProcess::start(&path, &["600"]);
+    let expected = sha256_of(&bytes_of(sleep_path()).unwrap());
     assert_eq!(settled(&started(), sleeper.key()), Ok(expected));
 }
 
 #[test]
-fn what_was_read_is_not_read_again_until_somebody_writes_to_it() {
+fn file_is_read_again_only_when_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     write(&path, "abc").unwrap();
-    let identity = || before::Identity::of(&metadata(&path).unwrap());
+    let identity = || cache::FileVersion::from_metadata(&metadata(&path).unwrap());
     let known = nothing();
-    known.lock().unwrap().keep(identity(), "as before".into());
-    assert_eq!(file::hash(&path, &known).as_deref(), Ok("as before"));
+    known.lock().unwrap().insert(identity(), "as before".into());
+    assert_eq!(file::hash_file(&path, &known).as_deref(), Ok("as before"));
     let was = identity();
     let modified = metadata(&path).unwrap().modified().unwrap();
-    // As long as before, and with the time that it had.
+    // With the same length and the same modification time.
     let until = Instant::now() + Duration::from_secs(20);
     while identity() == was {
         assert!(Instant::now() < until, "it is the same for us");
@@ -113,19 +113,22 @@ fn what_was_read_is_not_read_again_until_somebody_writes_to_it() {
         file.write_all(b"abc").unwrap();
         file.set_modified(modified).unwrap();
     }
-    assert_eq!(file::hash(&path, &known).as_deref(), Ok(ABC));
-    // That was kept in its turn.
+    assert_eq!(file::hash_file(&path, &known).as_deref(), Ok(ABC));
+    // The new hash is kept as well.
     let read = |_| panic!("it is read again");
-    assert_eq!(file::hash_by(read, &path, &known).as_deref(), Ok(ABC));
+    assert_eq!(
+        file::hash_file_with(read, &path, &known).as_deref(),
+        Ok(ABC)
+    );
 }
 
 #[test]
-fn two_processes_of_one_file_that_was_written_to_meanwhile_have_two_hashes() {
+fn rewritten_file_has_two_hashes() {
     let directory = tempfile::tempdir().unwrap();
     let copy = worker(&directory);
     let hashes = started();
     let hash = || {
-        let sleeper = Sleeper::start(&copy, &["600"]);
+        let sleeper = TestProcess::start(&copy, &["600"]);
         settled(&hashes, sleeper.key()).unwrap()
     };
     let first = bytes_of(&copy).unwrap();
@@ -134,7 +137,7 @@ fn two_processes_of_one_file_that_was_written_to_meanwhile_have_two_hashes() {
     let before = inode(&copy);
     let second = [&first[..first.len() - 1], b"!"].concat();
     write(&copy, &second).unwrap();
-    // By whatever clock the file system has.
+    // By the clock of the file system.
     let file = File::options().write(true).open(&copy).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     drop(file);
@@ -143,47 +146,47 @@ fn two_processes_of_one_file_that_was_written_to_meanwhile_have_two_hashes() {
 }
 
 #[test]
-fn as_many_as_there_is_room_for_are_remembered_and_those_of_late() {
+fn cache_keeps_the_recently_used() {
     let directory = tempfile::tempdir().unwrap();
-    let identities: Vec<_> = (0..=before::MOST)
+    let identities: Vec<_> = (0..=cache::MAX_HASHES)
         .map(|number| {
             let path = directory.path().join(number.to_string());
             write(&path, "").unwrap();
-            before::Identity::of(&metadata(path).unwrap())
+            cache::FileVersion::from_metadata(&metadata(path).unwrap())
         })
         .collect();
-    let mut known = Before::default();
+    let mut known = HashCache::default();
     for (number, identity) in identities.iter().enumerate() {
-        known.keep(identity.clone(), number.to_string());
-        // Asked for all the time.
-        assert_eq!(known.of(&identities[0]).as_deref(), Some("0"));
+        known.insert(identity.clone(), number.to_string());
+        // Used all the time.
+        assert_eq!(known.get(&identities[0]).as_deref(), Some("0"));
     }
-    assert_eq!(known.len(), before::MOST);
-    assert_eq!(known.of(&identities[1]), None);
-    assert_eq!(known.of(&identities[2]).as_deref(), Some("2"));
+    assert_eq!(known.len(), cache::MAX_HASHES);
+    assert_eq!(known.get(&identities[1]), None);
+    assert_eq!(known.get(&identities[2]).as_deref(), Some("2"));
 }
 
 #[test]
-fn what_cannot_be_hashed_is_told_with_its_reason() {
+fn failure_has_its_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     create_dir(path("directory")).unwrap();
     fifo(&path("fifo"));
     for (name, why) in [
-        ("directory", "it is no regular file"),
-        ("fifo", "it is no regular file"),
-        ("none", "the file cannot be read: there is none"),
+        ("directory", "it is not a regular file"),
+        ("fifo", "it is not a regular file"),
+        ("none", "the file cannot be read: it does not exist"),
     ] {
-        let hash = file::hash(&path(name), &nothing());
+        let hash = file::hash_file(&path(name), &nothing());
         assert_eq!(hash, Err(why.to_owned()), "{name}");
     }
     let slow = file::sha256(&b"abc"[..], 3, Duration::ZERO);
-    let why = "to read it takes longer than a minute";
+    let why = "reading it takes longer than a minute";
     assert_eq!(slow, Err(why.to_owned()));
 }
 
 #[test]
-fn too_long_an_executable_is_not_read() {
+fn too_long_executable_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let copy = worker(&directory);
     let file = File::options().write(true).open(&copy).unwrap();
@@ -192,104 +195,104 @@ fn too_long_an_executable_is_not_read() {
         return;
     }
     drop(file);
-    let sleeper = Sleeper::start(&copy, &["600"]);
+    let sleeper = TestProcess::start(&copy, &["600"]);
     let why = "it is longer than 512 MiB".to_owned();
     assert_eq!(settled(&started(), sleeper.key()), Err(why));
-    // One that says it is shorter.
-    let endless = file::sha256(std::io::repeat(0), 1 << 20, file::PATIENCE);
+    // A file that reports a shorter length.
+    let endless = file::sha256(std::io::repeat(0), 1 << 20, file::HASH_TIMEOUT);
     assert_eq!(endless, Err("it is longer than 1 MiB".to_owned()));
 }
 
 #[test]
-fn a_file_that_became_another_while_it_was_read_has_no_hash() {
+fn file_changed_during_read_has_no_hash() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     for name in ["one", "two"] {
         write(path(name), "abc").unwrap();
     }
     symlink("one", path("exe")).unwrap();
-    let changed: Hash = Err("it changed while it was read".into());
+    let changed: HashResult = Err("it changed while it was read".into());
     let known = nothing();
     let executes_another = |_| {
         std::fs::remove_file(path("exe")).unwrap();
         symlink("two", path("exe")).unwrap();
         Ok("of the first".into())
     };
-    let hash = file::hash_by(executes_another, &path("exe"), &known);
+    let hash = file::hash_file_with(executes_another, &path("exe"), &known);
     assert_eq!(hash, changed);
     let is_written_to = |_| {
         write(path("two"), "abcd").unwrap();
         Ok("of some of both".into())
     };
-    let hash = file::hash_by(is_written_to, &path("exe"), &known);
+    let hash = file::hash_file_with(is_written_to, &path("exe"), &known);
     assert_eq!(hash, changed);
     assert_eq!(known.lock().unwrap().len(), 0);
 }
 
 #[test]
-fn of_a_process_that_has_ended_or_is_another_by_now_nothing_is_told() {
-    let sleeper = Sleeper::start("sleep", &["600"]);
+fn ended_or_reused_process_has_no_hash() {
+    let sleeper = TestProcess::start("sleep", &["600"]);
     let key = sleeper.key();
     let other = ProcessKey {
         start_ticks: key.start_ticks + 1,
         ..key
     };
     let root = Path::new("/proc");
-    let ended: Result<Hash, String> = Err("it has ended".into());
-    assert!(read(key, root, &nothing()).unwrap().is_ok());
-    assert_eq!(read(other, root, &nothing()), ended);
+    let ended: Result<HashResult, String> = Err("it has ended".into());
+    assert!(read_hash(key, root, &nothing()).unwrap().is_ok());
+    assert_eq!(read_hash(other, root, &nothing()), ended);
     drop(sleeper);
-    assert_eq!(read(key, root, &nothing()), ended);
+    assert_eq!(read_hash(key, root, &nothing()), ended);
 }
 
 #[test]
-fn the_thread_that_reads_makes_way_for_all_others_alone() {
+fn reading_thread_has_lowest_priority() {
     let priority = || rustix::process::getpriority_process(None).unwrap();
     let before = priority();
     let own = std::thread::spawn(move || {
-        yield_to_others();
+        lower_thread_priority();
         priority()
     });
     assert_eq!(own.join().unwrap(), 19);
     assert_eq!(priority(), before);
 }
 
-/// To open one that nobody writes to waits for ever, as a file on a dead disk does; but
-/// where it is opened so as not to wait.
+/// Opening a FIFO without a writer blocks forever, like a file on a dead disk, unless it is opened
+/// as non-blocking.
 fn fifo(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.unwrap().success());
 }
 
 #[test]
-fn one_persons_many_files_let_anothers_be_read_between_them() {
-    let hashes = Hashes::new(tempfile::tempdir().unwrap().path().to_owned());
+fn persons_take_turns() {
+    let hashes = ExecutableHashes::new(tempfile::tempdir().unwrap().path().to_owned());
     let key = |pid| ProcessKey {
         pid,
         start_ticks: 100,
     };
-    // Nobody of them is there: the thread answers, and nothing is known.
-    let asked = |hashes: &Hashes| hashes.waiting().len();
+    // None of these processes exists: the thread answers, and nothing is known.
+    let asked = |hashes: &ExecutableHashes| hashes.waiting().len();
     let mut waiting = hashes.waiting();
     waiting.extend((1..=2).map(|pid| (key(pid), Some(1001))));
     drop(waiting);
     for pid in 3..=40 {
-        assert_eq!(hashes.of(key(pid), Some(1001)), None);
-        assert!(!hashes.asked.is_on_its_way(&key(pid)));
+        assert_eq!(hashes.get(key(pid), Some(1001)), None);
+        assert!(!hashes.cache.is_in_flight(&key(pid)));
     }
     assert_eq!(asked(&hashes), 2);
-    assert_eq!(hashes.of(key(50), Some(1002)), None);
+    assert_eq!(hashes.get(key(50), Some(1002)), None);
     assert_eq!(asked(&hashes), 3);
-    // Whose wait no more make room for others of theirs.
+    // A process that no longer waits makes room for others of the same person.
     hashes.forget(key(1));
-    assert_eq!(hashes.of(key(3), Some(1001)), None);
+    assert_eq!(hashes.get(key(3), Some(1001)), None);
     assert_eq!(asked(&hashes), 3);
     hashes.keep_only(|_| false);
     assert_eq!(asked(&hashes), 0);
 }
 
 #[test]
-fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
+fn hung_file_delays_no_caller() {
     let directory = tempfile::tempdir().unwrap();
     let key = |pid| ProcessKey {
         pid,
@@ -303,8 +306,8 @@ fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
         write(of_process.join("exe"), "abc").unwrap();
         fifo(&of_process.join("stat"));
     }
-    let hashes = Hashes::new(directory.path().to_owned());
-    // Once somebody reads from it.
+    let hashes = ExecutableHashes::new(directory.path().to_owned());
+    // As soon as the file has a reader.
     let open = |pid: u32| {
         let path = directory.path().join(format!("{pid}/stat"));
         let until = Instant::now() + Duration::from_secs(20);
@@ -319,13 +322,13 @@ fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
             std::thread::yield_now();
         }
     };
-    assert_eq!(hashes.of(key(9), Some(9)), None);
-    // It waits for us by now.
+    assert_eq!(hashes.get(key(9), Some(9)), None);
+    // It waits for the test by now.
     let mut stuck = open(9);
     for pid in [10, 11] {
-        assert_eq!(hashes.of(key(pid), Some(pid)), None);
+        assert_eq!(hashes.get(key(pid), Some(pid)), None);
     }
-    // Nobody wants the one any more, and so it is not read: that would hang for ever.
+    // The file is no longer wanted and so is not read: the read would hang forever.
     hashes.forget(key(10));
     stuck.write_all(stat.as_bytes()).unwrap();
     drop(stuck);

@@ -1,52 +1,50 @@
-//! Tests of who a pid is, over this process and made-up ones.
+//! Tests of process metadata, over the test process and fake ones.
 
 use super::*;
-use crate::host::users::{Group, NameService, System, User};
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, Job, OwnerKind};
+use crate::host::users::{GroupRecord, NameService, SystemNameService, UserRecord};
+use gpukill_proto::model::{DeviceId, GpuProcess, Job, OwnerKind};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
-fn processes(root: &Path) -> Processes {
-    let containers = Containers::new(root.into(), "");
-    let accounts = Accounts::new();
-    Processes::new(
+fn processes(root: &Path) -> ProcessReader {
+    let containers = ContainerCache::new(root.into(), "");
+    let accounts = SlurmAccounts::new();
+    ProcessReader::new(
         root.into(),
-        Commands::new(),
+        CommandLineCache::new(),
         containers,
         accounts,
         root.into(),
     )
 }
 
-/// The row of a process, when everything about it is known.
-fn row(processes: &mut Processes, users: &Users, pid: u32, now: Timestamp) -> GpuProcess {
+/// The row of a process once everything about it is known.
+fn row(processes: &mut ProcessReader, users: &Users, pid: u32, now: Timestamp) -> GpuProcess {
     let mut people = processes.identify(&[pid].into(), now, users);
     let soon = Instant::now() + Duration::from_secs(10);
     processes.settle(&mut people, users, soon);
     let device = DeviceId("GPU-0".into());
     let mut row = GpuProcess::unknown(device, pid, now, &Reading::Withheld);
-    people[&pid].describe(&mut row, users);
+    people[&pid].fill_row(&mut row, users);
     row
 }
 
-/// A made-up `/proc`.
-struct Tree(tempfile::TempDir);
+struct FakeProcesses(tempfile::TempDir);
 
-impl Tree {
+impl FakeProcesses {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("stat"), "cpu 1\nbtime 1000\n").unwrap();
         Self(root)
     }
 
-    /// Lets a process exist that is called `name`, was started by `parent` at
-    /// `start`, and has taken so much processor time.
+    /// Creates a process with this name, parent, start, and processor time.
     fn process(&self, pid: u32, name: &str, parent: u32, start: u64, ticks: u64) {
         let zeros = "0 ".repeat(6);
         let stat =
             format!("{pid} ({name}) S {parent} 0 0 0 {zeros}{ticks} 0 0 0 0 0 0 0 {start} 0 3");
-        // The name is the third field from behind of those before.
+        // The name is the third field from the end of the leading part.
         self.file(pid, "stat", &stat);
         self.file(
             pid,
@@ -63,14 +61,14 @@ impl Tree {
         std::fs::write(directory.join(file), text).unwrap();
     }
 
-    fn processes(&self) -> Processes {
+    fn processes(&self) -> ProcessReader {
         processes(self.0.path())
     }
 }
 
 #[test]
-fn this_process_is_found_and_keeps_its_identity() {
-    let users = Users::new(System::here());
+fn test_process_keeps_its_metadata() {
+    let users = Users::new(SystemNameService::for_this_host());
     let mut processes = processes(Path::new("/proc"));
     let now = Timestamp::from(std::time::SystemTime::now());
     let pid = std::process::id();
@@ -89,34 +87,34 @@ fn this_process_is_found_and_keeps_its_identity() {
     assert!(found.host_memory.known().unwrap().0 > 1 << 20);
     let parent = rustix::process::getppid().unwrap().as_raw_pid();
     assert_eq!(i64::from(found.parents[0].key.pid), i64::from(parent));
-    // No field was left as it was.
+    // No field was left unset.
     assert!(
         !format!("{found:?}").contains("Withheld, name"),
         "{found:?}"
     );
     let again = row(&mut processes, &users, pid, now);
-    assert_eq!((again.job, again.place), (found.job, found.place));
+    assert_eq!((again.job, again.location), (found.job, found.location));
     let nobody = processes.identify(&[u32::MAX].into(), now, &users);
     assert!(nobody.is_empty());
-    assert_eq!(processes.absent(), &[u32::MAX].into());
+    assert_eq!(processes.absent_pids(), &[u32::MAX].into());
 }
 
 #[test]
-fn a_process_that_cannot_be_read_is_not_absent() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn unreadable_process_is_not_absent() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(7, "x", 0, 5, 0);
     tree.file(8, "stat", "8 (x");
     let mut processes = tree.processes();
     let found = processes.identify(&[7, 8, 9].into(), Timestamp(0), &users);
     assert_eq!(found.into_keys().collect::<Vec<_>>(), [7]);
-    assert_eq!(processes.absent(), &[9].into());
+    assert_eq!(processes.absent_pids(), &[9].into());
 }
 
 #[test]
-fn every_identifying_field_of_a_row_is_filled() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn all_identifying_fields_are_filled() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(7, "x", 0, 5, 0);
     let row = row(&mut tree.processes(), &users, 7, Timestamp(0));
     let left: Vec<&str> = [
@@ -131,11 +129,11 @@ fn every_identifying_field_of_a_row_is_filled() {
         ("executable", row.executable.reason()),
         ("command", row.command.reason()),
         ("inner_pid", row.inner_pid.reason()),
-        ("container", row.place.container.reason()),
-        ("unit", row.place.unit.reason()),
-        ("session", row.place.session.reason()),
-        ("terminal", row.place.terminal.reason()),
-        ("scheduler", row.place.scheduler.reason()),
+        ("container", row.location.container.reason()),
+        ("unit", row.location.unit.reason()),
+        ("session", row.location.session.reason()),
+        ("terminal", row.location.terminal.reason()),
+        ("scheduler", row.location.scheduler.reason()),
         ("job", row.job.reason()),
         ("host_memory", row.host_memory.reason()),
         ("cpu", row.cpu.reason()),
@@ -153,8 +151,8 @@ fn every_identifying_field_of_a_row_is_filled() {
 
 #[test]
 fn another_start_time_is_another_process() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     let mut processes = tree.processes();
     tree.process(7, "first", 0, 500, 0);
     let first = row(&mut processes, &users, 7, Timestamp(0));
@@ -172,13 +170,13 @@ fn another_start_time_is_another_process() {
 }
 
 #[test]
-fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_parent() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn rereads_when_old_or_after_exec_or_orphaning() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     let mut processes = tree.processes();
     let mut unit_at = |now: i64| {
         let row = row(&mut processes, &users, 7, Timestamp(now));
-        row.place
+        row.location
             .unit
             .known()
             .unwrap()
@@ -198,7 +196,7 @@ fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_par
     tree.process(7, "x", 1, 500, 0);
     set("c");
     assert_eq!(unit_at(20_001), "c.service");
-    // It executes something else.
+    // It executes another program.
     tree.process(7, "y", 1, 500, 0);
     set("d");
     assert_eq!(unit_at(20_002), "d.service");
@@ -208,9 +206,9 @@ fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_par
 }
 
 #[test]
-fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn unchanged_process_is_read_less_often() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     let mut processes = tree.processes();
     let mut user_at = |seconds: i64| {
         let row = row(&mut processes, &users, 7, Timestamp(seconds * 1_000));
@@ -235,11 +233,11 @@ fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec()
     // It has changed its user, and may do so again.
     become_user(3);
     assert_eq!((user_at(399), user_at(400)), (2, 3));
-    // That it ends tells nothing new.
+    // Its end is no change.
     become_user(4);
     stat(0, 0);
     assert_eq!(user_at(401), 3);
-    // It executes another program of the same name, and begins another session.
+    // It executes another program with the same name, and starts another session.
     for (stack, session) in [(41, 0), (41, 9)] {
         become_user(stack + session);
         stat(stack, session);
@@ -248,9 +246,9 @@ fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec()
 }
 
 #[test]
-fn a_process_that_executes_something_else_shows_the_new_command_line() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn exec_shows_the_new_command_line() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     let mut processes = tree.processes();
     tree.process(7, "x", 0, 500, 0);
     let before = row(&mut processes, &users, 7, Timestamp(0));
@@ -262,21 +260,21 @@ fn a_process_that_executes_something_else_shows_the_new_command_line() {
 }
 
 #[test]
-fn who_may_be_a_jupyter_server_is_no_part_of_a_job_before_it_is_known() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn possible_jupyter_leaves_job_unknown() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(6, "python3", 1, 200, 0);
     tree.process(7, "python3", 6, 300, 0);
     let mut processes = tree.processes();
     let people = processes.identify(&[7].into(), Timestamp(0), &users);
-    let job = people[&7].person.job.clone();
+    let job = people[&7].details.job.clone();
     assert_eq!(job, Reading::Failed("not read yet".into()));
 }
 
 #[test]
-fn a_tree_of_processes_is_one_job_below_a_jupyter_that_only_its_command_line_names() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn tree_below_jupyter_is_one_job() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(5, "python3", 1, 100, 0);
     tree.file(5, "cmdline", "/a b/python3\0-W\0ignore\0-m\0jupyterlab\0");
     tree.process(6, "python3", 5, 200, 0);
@@ -293,9 +291,9 @@ fn a_tree_of_processes_is_one_job_below_a_jupyter_that_only_its_command_line_nam
 }
 
 #[test]
-fn an_editors_server_that_only_its_executable_names_is_no_part_of_a_job() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn editor_server_is_no_part_of_a_job() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(5, "MainThread", 1, 100, 0);
     let node = "/home/a/.vscode-server/bin/1/node";
     std::os::unix::fs::symlink(node, tree.0.path().join("5/exe")).unwrap();
@@ -309,12 +307,12 @@ fn an_editors_server_that_only_its_executable_names_is_no_part_of_a_job() {
 }
 
 #[test]
-fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
-    let users = Users::new(System::here());
-    let tree = Tree::new();
+fn reused_pid_is_left_out() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let tree = FakeProcesses::new();
     tree.process(40, "python", 1, 100, 0);
     let directory = tree.0.path().join("40");
-    // Whoever opens it waits until somebody writes: `stat` was read by then.
+    // Opening it blocks until the test writes: `stat` has been read by then.
     let status = directory.join("status");
     std::fs::remove_file(&status).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&status).status();
@@ -336,23 +334,23 @@ fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
         processes.identify(&[40].into(), Timestamp(2_000_000), &users)
     });
     assert!(found.is_empty(), "{found:?}");
-    // Whichever process the pid was listed for, the one that has it now is another.
-    assert_eq!(processes.absent(), &[40].into());
+    // Whichever process was listed with the PID, its current process is another one.
+    assert_eq!(processes.absent_pids(), &[40].into());
 }
 
-/// Answers only when told to.
-struct Slow(Mutex<Receiver<()>>);
+/// A name service that answers only when the test allows it.
+struct GatedNameService(Mutex<Receiver<()>>);
 
-impl NameService for Slow {
-    fn user(&self, _: u32) -> Result<Option<User>, String> {
+impl NameService for GatedNameService {
+    fn user(&self, _: u32) -> Result<Option<UserRecord>, String> {
         let _ = self.0.lock().unwrap().recv();
-        Ok(Some(User {
+        Ok(Some(UserRecord {
             name: "alice".into(),
             home: "/home/alice".into(),
         }))
     }
 
-    fn group(&self, _: &str) -> Result<Option<Group>, String> {
+    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
         Ok(None)
     }
 
@@ -362,34 +360,34 @@ impl NameService for Slow {
 }
 
 #[test]
-fn what_waits_for_a_users_name_is_filled_in_as_soon_as_that_is_known() {
-    let tree = Tree::new();
+fn late_user_name_is_filled_in() {
+    let tree = FakeProcesses::new();
     tree.process(7, "python", 0, 1, 0);
     let scope = format!("libpod-{}.scope", "a".repeat(64));
     let group = format!("user.slice/user-1000.slice/user@1000.service/user.slice/{scope}");
     tree.file(7, "cgroup", &format!("0::/{group}\n"));
 
     let (tell, told) = channel();
-    let users = Users::new(Slow(Mutex::new(told)));
+    let users = Users::new(GatedNameService(Mutex::new(told)));
     let mut processes = tree.processes();
     let now = Timestamp(2_000_000);
-    let name = |people: &BTreeMap<u32, Identity>| {
-        let container = people[&7].person.place.container.known().cloned();
+    let name = |people: &BTreeMap<u32, ProcessMetadata>| {
+        let container = people[&7].details.location.container.known().cloned();
         container.flatten().unwrap().name
     };
     let mut people = processes.identify(&[7].into(), now, &users);
     let in_a_moment = Instant::now() + Duration::from_millis(20);
     processes.settle(&mut people, &users, in_a_moment);
     assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
-    // All else was answered long ago when the name comes.
-    while processes.commands.changes() == 0 {
+    // All other requests were answered long before the name.
+    while processes.command_lines.changes() == 0 {
         std::thread::yield_now();
     }
     processes.settle(&mut people, &users, Instant::now());
     assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
     drop(tell);
     users.settle(Instant::now() + Duration::from_secs(10));
-    // The next poll knows where that user's files would be, and there are none.
+    // The next poll knows the user's home directory, which has no such files.
     let looked = Reading::Failed("no file of its runtime names it".into());
     let deadline = Instant::now() + Duration::from_secs(10);
     while name(&people) != looked {

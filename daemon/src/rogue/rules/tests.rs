@@ -1,23 +1,27 @@
-//! Files and edits of the rules on rogues, without a daemon around them.
+//! Files and edits of the rogue rules, without a daemon.
 
 use super::*;
-use crate::audit::{Keep, Store};
-use gpukill_proto::rogue::AllowBy;
+use crate::store::{Retention, Store};
+use gpukill_proto::rogue::AllowKind;
 use gpukill_proto::units::Bytes;
 use std::path::Path;
 use std::time::Duration;
 
-/// A keeper of the rules that are written here, if any are.
-fn keeper(directory: &Path, text: Option<&str>) -> Keeper {
+/// A store with these rules in its file, or without a file.
+fn rule_store(directory: &Path, text: Option<&str>) -> RogueRuleStore {
     let path = directory.join("rogue.toml");
     if let Some(text) = text {
         std::fs::write(&path, text).unwrap();
     }
-    let store = Store::start(directory.to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
-    Keeper::start(path, store)
+    let store = Store::start(directory.to_owned(), "boot".into(), Retention::HOUR, None).unwrap();
+    RogueRuleStore::start(path, store)
 }
 
-fn edited(keeper: &Keeper, asked: &RogueEdit, is_dry_run: bool) -> Result<EditReport, Refusal> {
+fn apply_edit(
+    keeper: &RogueRuleStore,
+    asked: &RogueEdit,
+    is_dry_run: bool,
+) -> Result<EditReport, Refusal> {
     // The store opens meanwhile.
     for _ in 0..500 {
         match keeper.edit(0, asked, None, is_dry_run) {
@@ -28,24 +32,24 @@ fn edited(keeper: &Keeper, asked: &RogueEdit, is_dry_run: bool) -> Result<EditRe
     panic!("the store does not open");
 }
 
-fn in_force(keeper: &Keeper) -> InForce {
+fn in_force(keeper: &RogueRuleStore) -> RogueRulesInForce {
     keeper.subscribe().borrow().clone()
 }
 
 fn allow(what: &str) -> RogueEdit {
-    RogueEdit::Allow(AllowBy::Process, what.into())
+    RogueEdit::Allow(AllowKind::Process, what.into())
 }
 
 #[test]
-fn without_a_file_the_built_in_rules_hold_and_an_edit_makes_it() {
+fn first_edit_creates_the_file() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(directory.path(), None);
+    let keeper = rule_store(directory.path(), None);
     let built_in = in_force(&keeper);
     assert_eq!(
         (&*built_in.rules, built_in.revision),
-        (&Rules::default(), None)
+        (&RogueRules::default(), None)
     );
-    let planned = edited(&keeper, &allow("hashcat"), true).unwrap();
+    let planned = apply_edit(&keeper, &allow("hashcat"), true).unwrap();
     assert!(!keeper.path().exists());
     assert_eq!(planned.before, None);
     assert!(
@@ -54,7 +58,7 @@ fn without_a_file_the_built_in_rules_hold_and_an_edit_makes_it() {
             .contains("+process_whitelist = [\"hashcat\"]\n")
     );
     let woken = keeper.subscribe();
-    let made = edited(&keeper, &allow("hashcat"), false).unwrap();
+    let made = apply_edit(&keeper, &allow("hashcat"), false).unwrap();
     assert!(woken.has_changed().unwrap());
     let now = in_force(&keeper);
     assert_eq!(
@@ -62,17 +66,17 @@ fn without_a_file_the_built_in_rules_hold_and_an_edit_makes_it() {
         (1, Some(made.after))
     );
     assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), &*now.text);
-    // It is there already: nothing is written.
-    let again = edited(&keeper, &allow("hashcat"), false);
+    // The file has it already: nothing is written.
+    let again = apply_edit(&keeper, &allow("hashcat"), false);
     let why = "process \"hashcat\" is allowed already".to_owned();
     assert_eq!(again, Err(Refusal::Invalid(why)));
     assert_eq!((keeper.is_changed(), keeper.fault()), (false, None));
 }
 
 #[test]
-fn a_file_with_mistakes_keeps_the_old_rules_and_says_where() {
+fn mistakes_keep_the_previous_rules() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(
+    let keeper = rule_store(
         directory.path(),
         Some("[detection]\nmax_memory_usage_gb = 20\n"),
     );
@@ -89,16 +93,16 @@ fn a_file_with_mistakes_keeps_the_old_rules_and_says_where() {
     ];
     assert_eq!(told, expected);
     let fault = format!(
-        "{file}: a mistake in line 2, and 1 more: the rules of before hold; see gpukillctl rogue \
-         check {file}"
+        "{file}: a mistake in line 2, and 1 more: the previous rules stay in force; see gpukillctl \
+         rogue check {file}"
     );
     assert_eq!(keeper.fault(), Some(fault));
     assert!(!keeper.is_changed());
-    // What is not understood is not edited, and may be replaced.
-    let refused = edited(&keeper, &allow("hashcat"), false);
+    // A text that cannot be parsed cannot be edited, but can be replaced.
+    let refused = apply_edit(&keeper, &allow("hashcat"), false);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
     let whole = RogueEdit::Replace("[patterns]\nuser_whitelist = ['bob']\n".into());
-    edited(&keeper, &whole, false).unwrap();
+    apply_edit(&keeper, &whole, false).unwrap();
     assert_eq!(
         (keeper.fault(), in_force(&keeper).rules.allowed.len()),
         (None, 1)
@@ -106,24 +110,27 @@ fn a_file_with_mistakes_keeps_the_old_rules_and_says_where() {
 }
 
 #[test]
-fn a_file_that_is_wrong_at_the_start_leaves_the_built_in_rules() {
+fn mistakes_at_start_leave_built_in_rules() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(directory.path(), Some("max = 1\n"));
+    let keeper = rule_store(directory.path(), Some("max = 1\n"));
     let held = in_force(&keeper);
-    assert_eq!((&*held.rules, held.revision), (&Rules::default(), None));
+    assert_eq!(
+        (&*held.rules, held.revision),
+        (&RogueRules::default(), None)
+    );
     let file = keeper.path().display();
     let fault = format!(
-        "{file}: a mistake in line 1: the built-in rules hold; see gpukillctl rogue check {file}"
+        "{file}: a mistake in line 1: the built-in rules apply; see gpukillctl rogue check {file}"
     );
     assert_eq!(keeper.fault(), Some(fault));
 }
 
 #[test]
-fn whoever_edits_is_told_what_is_hardly_meant() {
+fn edit_reports_lints() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(directory.path(), None);
-    let planned = edited(&keeper, &allow("python3"), true).unwrap();
-    let expected = "patterns.process_whitelist: \"python3\" hides the looks of whatever python3 \
-        runs: name its executable (executable_whitelist), or \"python3@USER\"";
+    let keeper = rule_store(directory.path(), None);
+    let planned = apply_edit(&keeper, &allow("python3"), true).unwrap();
+    let expected = "patterns.process_whitelist: \"python3\" hides every process of this name \
+         without near-proof: name its executable (executable_whitelist), or \"python3@USER\"";
     assert_eq!(planned.warnings, [expected]);
 }

@@ -1,35 +1,35 @@
-//! The watch over processes that say of themselves what a test wants.
+//! The watch on processes whose evidence a test sets.
 
 mod hashes;
 
 mod owners;
 
-use super::super::rules::Keeper;
+use super::super::rules::RogueRuleStore;
 use super::*;
-use crate::audit::Keep;
-use crate::host::connections::Sockets;
-use crate::host::hashes::Hash;
-use crate::host::traces::{Sending, Traces};
+use crate::host::evidence::{NetworkSent, ProcessEvidence};
+use crate::host::hashes::HashResult;
+use crate::host::sockets::ProcessSockets;
+use crate::store::Retention;
+use gpukill_proto::model::{Device, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::{Risk, Threat};
-use gpukill_proto::snapshot::{Device, Vendor};
 use std::sync::Mutex;
 
-/// What processes would tell, and how often each was asked to be read.
+/// The evidence of each process, and how often it was requested.
 #[derive(Default)]
-struct Script {
-    traces: BTreeMap<u32, Traces>,
+struct EvidenceScript {
+    traces: BTreeMap<u32, ProcessEvidence>,
     peers: BTreeMap<u32, &'static str>,
     reads: BTreeMap<u32, u32>,
-    hashes: BTreeMap<u32, Hash>,
-    /// How often each was asked for its hash.
+    hashes: BTreeMap<u32, HashResult>,
+    /// How often the hash of each was requested.
     asked: BTreeMap<u32, u32>,
 }
 
-struct Scripted(Arc<Mutex<Script>>);
+struct ScriptedEvidence(Arc<Mutex<EvidenceScript>>);
 
-impl Witness for Scripted {
-    fn traces(&self, process: ProcessKey) -> Option<Arc<Traces>> {
+impl EvidenceSource for ScriptedEvidence {
+    fn process_evidence(&self, process: ProcessKey) -> Option<Arc<ProcessEvidence>> {
         let mut script = self.0.lock().unwrap();
         *script.reads.entry(process.pid).or_default() += 1;
         script.traces.get(&process.pid).cloned().map(Arc::new)
@@ -37,7 +37,7 @@ impl Witness for Scripted {
 
     fn forget(&self, _: ProcessKey) {}
 
-    fn hash(&self, process: ProcessKey, _: Option<u32>) -> Option<Hash> {
+    fn hash(&self, process: ProcessKey, _: Option<u32>) -> Option<HashResult> {
         let mut script = self.0.lock().unwrap();
         *script.asked.entry(process.pid).or_default() += 1;
         script.hashes.get(&process.pid).cloned()
@@ -51,38 +51,38 @@ impl Witness for Scripted {
         None
     }
 
-    fn sockets(&self, process: ProcessKey) -> Option<Sockets> {
+    fn sockets(&self, process: ProcessKey) -> Option<ProcessSockets> {
         let script = self.0.lock().unwrap();
         let peers = script.peers.get(&process.pid);
-        Some(Sockets {
+        Some(ProcessSockets {
             listens: BTreeSet::new(),
             peers: peers.iter().map(|it| it.parse().unwrap()).collect(),
         })
     }
 }
 
-struct Stage {
-    script: Arc<Mutex<Script>>,
+struct WatchFixture {
+    script: Arc<Mutex<EvidenceScript>>,
     store: Store,
-    standing: watch::Receiver<Arc<Standing>>,
-    watch: Watch,
+    standing: watch::Receiver<Arc<RogueStatus>>,
+    watch: RogueWatcher,
     began: Instant,
-    keeper: Keeper,
+    keeper: RogueRuleStore,
     directory: tempfile::TempDir,
 }
 
-impl Stage {
+impl WatchFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
-        let store = Store::start(path.clone(), "boot".into(), Keep::HOUR, None).unwrap();
-        let keeper = Keeper::start(path.join("rogue.toml"), store.clone());
-        let script = Arc::<Mutex<Script>>::default();
+        let store = Store::start(path.clone(), "boot".into(), Retention::HOUR, None).unwrap();
+        let keeper = RogueRuleStore::start(path.join("rogue.toml"), store.clone());
+        let script = Arc::<Mutex<EvidenceScript>>::default();
         let (standing, told) = watch::channel(Arc::default());
-        let witness = Box::new(Scripted(Arc::clone(&script)));
+        let witness = Box::new(ScriptedEvidence(Arc::clone(&script)));
         Self {
             script,
-            watch: Watch::new(keeper.subscribe(), witness, store.clone(), standing),
+            watch: RogueWatcher::new(keeper.subscribe(), witness, store.clone(), standing),
             store,
             standing: told,
             began: Instant::now(),
@@ -92,10 +92,11 @@ impl Stage {
     }
 
     /// A poll at that second.
-    fn poll(&mut self, second: u64, processes: &[GpuProcess]) -> Arc<Standing> {
+    fn poll(&mut self, second: u64, processes: &[GpuProcess]) -> Arc<RogueStatus> {
         let at = self.began + Duration::from_secs(second);
         let snapshot = snapshot(second, processes);
-        self.watch.look(&snapshot, &guard::Standing::default(), at);
+        self.watch
+            .assess_poll(&snapshot, &guard::GuardStatus::default(), at);
         Arc::clone(&self.standing.borrow())
     }
 
@@ -104,34 +105,34 @@ impl Stage {
         script.reads.get(&pid).copied().unwrap_or_default()
     }
 
-    fn says(&self, pid: u32, arguments: &[&str]) {
+    fn set_arguments(&self, pid: u32, arguments: &[&str]) {
         let mut script = self.script.lock().unwrap();
         script.traces.insert(pid, traces(arguments));
     }
 
-    fn has_hash(&self, pid: u32, hash: Result<&str, &str>) {
+    fn set_hash(&self, pid: u32, hash: Result<&str, &str>) {
         let hash = hash.map(str::to_owned).map_err(str::to_owned);
         self.script.lock().unwrap().hashes.insert(pid, hash);
     }
 
-    fn asked(&self, pid: u32) -> u32 {
+    fn hash_requests(&self, pid: u32) -> u32 {
         let script = self.script.lock().unwrap();
         script.asked.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Has these be the hashes of miners.
-    fn looks_for(&self, hashes: &[&str]) {
+    /// Makes the rules list these hashes of miners.
+    fn set_miner_hashes(&self, hashes: &[&str]) {
         let file = self.directory.path().join("rogue.toml");
         let text = format!("[patterns]\nminer_sha256 = {hashes:?}\n");
         std::fs::write(file, text).unwrap();
         self.keeper.reload();
     }
 
-    /// What was recorded, when it is so much.
-    fn recorded(&self, count: usize) -> Vec<Finding> {
+    /// The recorded findings, once there are this many.
+    fn wait_for_recorded(&self, count: usize) -> Vec<RogueFinding> {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            let found = self.store.found_since(Timestamp(i64::MIN), None);
+            let found = self.store.findings_since(Timestamp(i64::MIN), None);
             match found {
                 Ok(found) if found.len() >= count => return found,
                 Ok(_) | Err(_) => assert!(Instant::now() < until, "{found:?}"),
@@ -141,13 +142,13 @@ impl Stage {
     }
 }
 
-fn traces(arguments: &[&str]) -> Traces {
-    Traces {
+fn traces(arguments: &[&str]) -> ProcessEvidence {
+    ProcessEvidence {
         executable: Some("/usr/bin/python3.11".into()),
         arguments: Some(arguments.iter().map(|&it| it.to_owned()).collect()),
         libraries: Some(["libtorch_cuda.so".to_owned()].into()),
-        sent: Sending::Shared,
-        unseen: Vec::new(),
+        sent: NetworkSent::Shared,
+        unavailable: Vec::new(),
     }
 }
 
@@ -196,8 +197,8 @@ const POOL: [&str; 4] = [
 ];
 
 #[test]
-fn a_miner_is_known_by_its_name_at_first_sight_and_by_more_once_it_was_read() {
-    let mut stage = Stage::new();
+fn miner_is_found_by_name_then_by_arguments() {
+    let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig"), process(2, "python3")];
     let standing = stage.poll(0, &miner);
     assert_eq!(standing.findings.len(), 1);
@@ -205,9 +206,9 @@ fn a_miner_is_known_by_its_name_at_first_sight_and_by_more_once_it_was_read() {
     assert_eq!((found.process, found.uid), (key_of(1), Some(1004)));
     assert_eq!((&found.gpus[..], found.is_present), (&[3][..], true));
     assert_eq!(found.verdicts[0].risk, Risk::High);
-    assert!(standing.looked[&key_of(2)].verdicts.is_empty());
-    stage.says(1, &POOL);
-    stage.says(2, &["python3", "train.py"]);
+    assert!(standing.assessments[&key_of(2)].verdicts.is_empty());
+    stage.set_arguments(1, &POOL);
+    stage.set_arguments(2, &["python3", "train.py"]);
     let standing = stage.poll(2, &miner);
     assert_eq!(standing.findings[0].verdicts[0].risk, Risk::Critical);
     assert_eq!(standing.findings[0].since, Timestamp(0));
@@ -217,9 +218,9 @@ fn a_miner_is_known_by_its_name_at_first_sight_and_by_more_once_it_was_read() {
         (Risk::Critical, Threat::CryptoMiner)
     );
     assert_eq!(standing.suspicions[&key_of(2)], None);
-    // Both times it was told, and recorded.
+    // It was reported and recorded both times.
     let risks: Vec<Risk> = stage
-        .recorded(2)
+        .wait_for_recorded(2)
         .iter()
         .map(|it| it.verdicts[0].risk)
         .collect();
@@ -227,32 +228,32 @@ fn a_miner_is_known_by_its_name_at_first_sight_and_by_more_once_it_was_read() {
 }
 
 #[test]
-fn who_is_as_before_is_read_less_and_less_often_and_told_of_once() {
-    let mut stage = Stage::new();
-    stage.says(1, &POOL);
+fn unchanged_process_is_read_rarely_and_reported_once() {
+    let mut stage = WatchFixture::new();
+    stage.set_arguments(1, &POOL);
     let miner = [process(1, "python3")];
     let polls = (0..3_600).step_by(2);
     let mut tellings = BTreeSet::new();
     for second in polls {
         let standing = stage.poll(second, &miner);
-        tellings.insert(standing.looked[&key_of(1)].at);
+        tellings.insert(standing.assessments[&key_of(1)].at);
     }
     // At 0, 4, 12, 28, … 1020 s, and then every ten minutes.
     assert_eq!(stage.reads(1), 13);
-    // Nothing was otherwise after the first two looks.
+    // Nothing changed after the first two assessments.
     assert!(tellings.len() <= 2, "{tellings:?}");
-    assert_eq!(stage.recorded(1).len(), 1);
+    assert_eq!(stage.wait_for_recorded(1).len(), 1);
 }
 
 #[test]
-fn who_executes_something_else_is_read_at_once() {
-    let mut stage = Stage::new();
-    stage.says(1, &["python3", "train.py"]);
+fn new_program_is_read_at_once() {
+    let mut stage = WatchFixture::new();
+    stage.set_arguments(1, &["python3", "train.py"]);
     for second in (0..600).step_by(2) {
         stage.poll(second, &[process(1, "python3")]);
     }
     let before = stage.reads(1);
-    stage.says(1, &POOL);
+    stage.set_arguments(1, &POOL);
     assert!(
         stage
             .poll(600, &[process(1, "python3")])
@@ -269,9 +270,9 @@ fn who_executes_something_else_is_read_at_once() {
 }
 
 #[test]
-fn whose_command_line_changes_is_read_soon_and_whoever_changes_it_all_the_time_seldom() {
-    let mut stage = Stage::new();
-    stage.says(1, &["python3", "train.py"]);
+fn changed_command_is_read_with_backoff() {
+    let mut stage = WatchFixture::new();
+    stage.set_arguments(1, &["python3", "train.py"]);
     let titled = |title: String| GpuProcess {
         command: Reading::Value(title),
         ..process(1, "python3")
@@ -280,7 +281,7 @@ fn whose_command_line_changes_is_read_soon_and_whoever_changes_it_all_the_time_s
         stage.poll(second, &[titled("python3 train.py".into())]);
     }
     let before = stage.reads(1);
-    stage.says(1, &POOL);
+    stage.set_arguments(1, &POOL);
     stage.poll(600, &[titled("python3 -o pool".into())]);
     assert_eq!(
         stage
@@ -297,11 +298,11 @@ fn whose_command_line_changes_is_read_soon_and_whoever_changes_it_all_the_time_s
 }
 
 #[test]
-fn a_connection_counts_when_it_is_made() {
-    let mut stage = Stage::new();
-    stage.says(1, &["xmrig"]);
+fn connection_counts_when_it_is_made() {
+    let mut stage = WatchFixture::new();
+    stage.set_arguments(1, &["xmrig"]);
     let miner = [process(1, "xmrig")];
-    let score = |standing: &Standing| standing.looked[&key_of(1)].score;
+    let score = |standing: &RogueStatus| standing.assessments[&key_of(1)].score;
     let alone = score(&stage.poll(0, &miner));
     let mut script = stage.script.lock().unwrap();
     script.peers.insert(1, "203.0.113.9:3333");
@@ -309,13 +310,13 @@ fn a_connection_counts_when_it_is_made() {
     assert_eq!(score(&stage.poll(8, &miner)), alone);
     let standing = stage.poll(10, &miner);
     assert!(score(&standing) > alone);
-    assert!(standing.suspicions[&key_of(1)].unwrap().may_be_acted_on);
+    assert!(standing.suspicions[&key_of(1)].unwrap().is_actionable);
 }
 
 #[test]
-fn other_rules_judge_anew_and_who_is_gone_is_no_finding() {
-    let mut stage = Stage::new();
-    stage.says(1, &["xmrig"]);
+fn new_rules_reassess_and_gone_is_no_finding() {
+    let mut stage = WatchFixture::new();
+    stage.set_arguments(1, &["xmrig"]);
     let miner = [process(1, "xmrig"), process(2, "python3")];
     assert_eq!(stage.poll(0, &miner).findings.len(), 1);
     let file = stage.directory.path().join("rogue.toml");
@@ -327,16 +328,16 @@ fn other_rules_judge_anew_and_who_is_gone_is_no_finding() {
     assert_eq!(stage.poll(4, &miner).findings.len(), 1);
     let standing = stage.poll(6, &miner[1..]);
     assert!(standing.findings.is_empty());
-    assert_eq!(standing.looked.len(), 1);
-    // It was told once.
-    assert_eq!(stage.recorded(1).len(), 1);
+    assert_eq!(standing.assessments.len(), 1);
+    // It was reported once.
+    assert_eq!(stage.wait_for_recorded(1).len(), 1);
 }
 
 #[test]
-fn by_rules_that_nobody_wrote_the_guard_goes_by_nothing() {
-    let mut stage = Stage::new();
+fn guard_ignores_verdicts_of_fallback_rules() {
+    let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig")];
-    let suspected = |standing: &Standing| standing.suspicions.get(&key_of(1)).copied();
+    let suspected = |standing: &RogueStatus| standing.suspicions.get(&key_of(1)).copied();
     assert!(suspected(&stage.poll(0, &miner)).is_some());
     let file = stage.directory.path().join("rogue.toml");
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
@@ -346,53 +347,53 @@ fn by_rules_that_nobody_wrote_the_guard_goes_by_nothing() {
     std::fs::write(&file, "").unwrap();
     stage.keeper.reload();
     assert!(suspected(&stage.poll(4, &miner)).is_some());
-    // What held before the mistake was written by somebody.
+    // The rules before the mistake were written by an admin.
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
     stage.keeper.reload();
     assert!(suspected(&stage.poll(6, &miner)).is_some());
 }
 
 #[test]
-fn what_a_network_namespace_of_its_own_sent_counts_from_the_first_look_on() {
-    let mut stage = Stage::new();
+fn own_namespace_counts_from_first_reading() {
+    let mut stage = WatchFixture::new();
     let mut sends = |second, namespace, bytes| {
-        let sent = Sending::Own { namespace, bytes };
-        let traces = Traces {
+        let sent = NetworkSent::Own { namespace, bytes };
+        let traces = ProcessEvidence {
             sent,
             ..traces(&["python3"])
         };
         stage.script.lock().unwrap().traces.insert(1, traces);
         let standing = stage.poll(second, &[process(1, "python3")]);
-        let signs = &standing.looked[&key_of(1)].signs;
+        let signs = &standing.assessments[&key_of(1)].signs;
         signs.iter().any(|sign| sign.kind == "sent_much")
     };
     let much = 200 << 30;
     assert!(!sends(0, 5, much));
     assert!(sends(4, 5, 2 * much));
-    // Elsewhere it begins anew.
+    // In another namespace counting starts again.
     assert!(!sends(100, 6, much));
 }
 
 #[test]
-fn a_daemon_that_is_started_anew_tells_nobody_twice() {
-    let mut stage = Stage::new();
+fn restarted_daemon_reports_nothing_twice() {
+    let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig")];
     stage.poll(0, &miner);
-    let told = stage.recorded(1);
+    let told = stage.wait_for_recorded(1);
     let (standing, _told) = watch::channel(Arc::default());
-    let witness = Box::new(Scripted(Arc::clone(&stage.script)));
-    stage.watch = Watch::new(
+    let witness = Box::new(ScriptedEvidence(Arc::clone(&stage.script)));
+    stage.watch = RogueWatcher::new(
         stage.keeper.subscribe(),
         witness,
         stage.store.clone(),
         standing,
     );
-    stage.watch.findings.was_told(told[0].clone());
+    stage.watch.findings.restore_reported(told[0].clone());
     stage.poll(2, &miner);
-    stage.says(1, &POOL);
+    stage.set_arguments(1, &POOL);
     stage.poll(10, &miner);
     let risks: Vec<Risk> = stage
-        .recorded(2)
+        .wait_for_recorded(2)
         .iter()
         .map(|it| it.verdicts[0].risk)
         .collect();

@@ -1,35 +1,33 @@
-//! The directory of the file of rules, made where there is none: where nobody else could
-//! have a hand in it, now or later.
+//! Creates the missing directory of the rules file, but only where no other user can tamper with
+//! it.
 
-use crate::config::{OTHERS_WRITE, STICKY, parent};
+use crate::config::{OTHERS_WRITE, STICKY, parent_directory};
 use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// Whoever may write may let others read.
+/// Users with write permission may let others read.
 const MODE: u32 = 0o755;
 
 /// The kernel follows this many links on one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// That of whoever settings belong to: what the XDG Base Directory Specification has for
-/// one that is not there when something is written into it.
-const PRIVATE: u32 = 0o700;
+/// The mode of a missing directory for settings, as the XDG Base Directory Specification has it.
+const PRIVATE_MODE: u32 = 0o700;
 
-/// Makes this directory, which then belongs to whoever this runs as, and which others may
-/// only read; and the one around it where that is not there either, as ~/.config of
-/// somebody new. More that is missing is a slip in the path.
+/// Creates this directory, owned by the current user and read-only for others; and its parent if
+/// that is missing too, such as ~/.config of a new user. If more is missing, the path is probably a
+/// mistake.
 ///
 /// # Errors
-/// When the one around both is not there, others could put another in its place, or
-/// the disk refuses.
+/// If the parent of both does not exist, others could replace the directory, or the disk refuses.
 pub(super) fn make(directory: &Path) -> Result<()> {
-    let around = parent(directory);
+    let around = parent_directory(directory);
     if around.exists() {
         return make_one(directory, around, MODE);
     }
-    let beyond = parent(around);
+    let beyond = parent_directory(around);
     if !beyond.exists() {
         let (beyond, directory) = (beyond.display(), directory.display());
         return Err(Error::new(
@@ -37,26 +35,26 @@ pub(super) fn make(directory: &Path) -> Result<()> {
             format!("there is no directory {beyond}: mkdir -p {directory}"),
         ));
     }
-    make_one(around, beyond, PRIVATE)?;
+    make_one(around, beyond, PRIVATE_MODE)?;
     make_one(directory, around, MODE)
 }
 
-/// Makes one directory in `around`.
+/// Creates one directory in `around`.
 fn make_one(directory: &Path, around: &Path, mode: u32) -> Result<()> {
     let mut links = MAX_LINKS;
-    must_be_ours(&std::path::absolute(around)?, &mut links)?;
+    check_ownership(&std::path::absolute(around)?, &mut links)?;
     std::fs::DirBuilder::new().mode(mode).create(directory)?;
-    // What the umask took away, or the directory around it gave.
+    // Sets the bits that the umask removed, and clears those inherited from the parent.
     std::fs::set_permissions(directory, Permissions::from_mode(mode))?;
     File::open(around)?.sync_all()
 }
 
-/// Nobody but us and root may change what this path leads to: each directory on
-/// the way belongs to one of the two, and only they write into it; so does each link.
+/// Checks that only the current user and root may change what this path leads to: each directory
+/// and each link on the way belongs to one of the two, and only they may write to it.
 ///
 /// # Errors
-/// Where that is not so.
-fn must_be_ours(path: &Path, links: &mut usize) -> Result<()> {
+/// If that is not the case.
+fn check_ownership(path: &Path, links: &mut usize) -> Result<()> {
     let mut at = PathBuf::new();
     for part in path.components() {
         match part {
@@ -71,22 +69,22 @@ fn must_be_ours(path: &Path, links: &mut usize) -> Result<()> {
             let at = at.display();
             Err(Error::new(
                 ErrorKind::PermissionDenied,
-                format!("its directory is not there, and is not made in {at}: {why}"),
+                format!("its directory does not exist, and is not created in {at}: {why}"),
             ))
         };
         let owner = metadata.uid();
         if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-            return refused(format!("that belongs to uid {owner}"));
+            return refused(format!("it belongs to uid {owner}"));
         }
         if metadata.is_symlink() {
             let Some(left) = links.checked_sub(1) else {
-                return refused("it is a link without end".into());
+                return refused("too many symbolic links".into());
             };
             *links = left;
-            let leads_to = parent(&at).join(std::fs::read_link(&at)?);
-            must_be_ours(&leads_to, links)?;
+            let leads_to = parent_directory(&at).join(std::fs::read_link(&at)?);
+            check_ownership(&leads_to, links)?;
         } else if metadata.mode() & OTHERS_WRITE != 0 && metadata.mode() & STICKY == 0 {
-            return refused("others than its owner may write there".into());
+            return refused("users other than its owner may write there".into());
         }
     }
     Ok(())
@@ -103,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_edit_makes_the_directory_of_the_rules() {
+    fn first_edit_creates_the_directory() {
         let around = tempfile::tempdir().unwrap();
         let directory = around.path().join("gpukill");
-        // What is made in it belongs to its group, which the new one does not pass on.
+        // Files in it inherit its group, which the new directory does not pass on.
         mode(around.path(), 0o2755);
         replace(&directory.join("guard.toml"), "one").unwrap();
         assert_eq!(
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_around_it_is_made_too_and_no_more() {
+    fn parent_is_created_but_no_more() {
         let around = tempfile::tempdir().unwrap();
         let file = around.path().join("a/b/c/guard.toml");
         let at = around.path().display();
@@ -129,7 +127,7 @@ mod tests {
             format!("there is no directory {at}/a: mkdir -p {at}/a/b/c")
         );
         assert!(!around.path().join("a").exists());
-        // Of whoever has no ~/.config yet.
+        // A user without ~/.config.
         let config = around.path().join(".config");
         replace(&config.join("gpukill/guard.toml"), "one").unwrap();
         let modes = [config.clone(), config.join("gpukill")];
@@ -138,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn none_is_made_where_others_could_put_another() {
+    fn refused_where_others_could_replace_it() {
         let around = tempfile::tempdir().unwrap();
         let open = around.path().join("open");
         std::fs::create_dir(&open).unwrap();
         mode(&open, 0o777);
         let told = format!(
-            "its directory is not there, and is not made in {}: others than its owner may write \
-             there",
+            "its directory does not exist, and is not created in {}: users other than its owner may \
+             write there",
             open.display()
         );
         let refused = |path: &Path| {
@@ -154,7 +152,7 @@ mod tests {
             error.to_string()
         };
         assert_eq!(refused(&open), told);
-        // Nor by links that lie there, or that lead there.
+        // Nor through links that are there, or that lead there.
         let ours = around.path().join("ours");
         std::fs::create_dir(&ours).unwrap();
         symlink(&ours, open.join("link")).unwrap();
@@ -162,14 +160,14 @@ mod tests {
         symlink("open/link", around.path().join("chain")).unwrap();
         assert_eq!(refused(&around.path().join("chain")), told);
         assert_eq!(std::fs::read_dir(&ours).unwrap().count(), 0);
-        // Where only the owner of each may rename it nobody else can.
+        // In a sticky directory only the owner of an entry can rename it.
         mode(&open, 0o1777);
         replace(&open.join("link/gpukill/guard.toml"), "one").unwrap();
         assert!(ours.join("gpukill/guard.toml").is_file());
     }
 
     #[test]
-    fn none_is_made_through_what_belongs_to_another() {
+    fn refused_below_a_foreign_directory() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root can give a directory to others");
             return;
@@ -185,7 +183,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "its directory is not there, and is not made in {path}: that belongs to uid \
+                    "its directory does not exist, and is not created in {path}: it belongs to uid \
                      65534"
                 )
             );

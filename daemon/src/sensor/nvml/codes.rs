@@ -1,56 +1,55 @@
-//! NVML's return codes (nvml.h, `nvmlReturn_t`): what each one says, and about what. One table
-//! for all getters, so that no getter reads a code in its own way.
+//! NVML's return codes (nvml.h, `nvmlReturn_t`): the class and the words of each. One table for all
+//! getters, so that no getter interprets a code in its own way.
 
 use crate::backend::LossCause;
+use gpukill_proto::model::LossKind;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::LossKind;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use nvml_wrapper::error::NvmlError;
 
 /// The longest text taken from the wrapper or the dynamic linker, in bytes.
 const TEXT_MAX: usize = 300;
 
-/// How a GPU that cannot be reached is called by NVML. The words are also how a loss that only
-/// one getter reports is found (see [`loss_among`]).
+/// NVML's names for a GPU that cannot be reached. [`find_loss`] also recognizes by these words a
+/// loss that only one getter reports.
 const GPU_IS_LOST: &str = "GPU_IS_LOST";
 const GPU_REQUIRES_RESET: &str = "GPU_REQUIRES_RESET";
 
-/// What an error is about.
+/// The class of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// The GPU or the driver does not have what was asked for.
+pub(super) enum ErrorClass {
+    /// The GPU or the driver does not have the requested value.
     Unsupported,
     /// The GPU cannot be reached until it is reset.
     Lost,
     /// The system denies access to the GPU.
     NotPermitted,
-    /// The library cannot speak to the driver. From the handle of one GPU it concerns that GPU;
-    /// from every handle it concerns the library, which must be loaded anew.
+    /// The library cannot communicate with the driver. From the handle of one GPU this concerns
+    /// that GPU; from every handle it concerns the library, which must be loaded again.
     Library,
-    /// Anything else that failed.
+    /// Any other failure.
     Failed,
 }
 
-/// What an error is about, and its words. The words hold nothing that changes while the error
-/// lasts.
-fn describe(error: &NvmlError) -> (Class, String) {
-    let unusable = |what: &str| (Class::Failed, format!("NVML answered with {what}"));
+/// The class of an error, and its words. The words do not change while the error lasts.
+fn describe(error: &NvmlError) -> (ErrorClass, String) {
+    let unusable = |what: &str| (ErrorClass::Failed, format!("NVML answered with {what}"));
     let code = match error {
         // The wrapper's name for a function that this driver does not have.
         NvmlError::FailedToLoadSymbol(_) => 13,
         NvmlError::LibloadingError(error) => {
             return (
-                Class::Failed,
-                visible(error.to_string().as_bytes(), TEXT_MAX),
+                ErrorClass::Failed,
+                sanitize(error.to_string().as_bytes(), TEXT_MAX),
             );
         }
         NvmlError::Utf8Error(_) => return unusable("a text that is not UTF-8"),
         NvmlError::NulError(_) | NvmlError::StringTooLong { .. } => {
             return unusable("a text that is too long or cut");
         }
-        NvmlError::IncorrectBits(_) => return unusable("bits that are not known"),
+        NvmlError::IncorrectBits(_) => return unusable("unknown bits"),
         NvmlError::SetReleaseFailed | NvmlError::GetPciInfoFailed | NvmlError::PciInfoToCFailed => {
-            return unusable("something that cannot be used");
+            return unusable("an unusable value");
         }
         NvmlError::UnexpectedVariant(code) => *code,
         NvmlError::Uninitialized => 1,
@@ -78,24 +77,24 @@ fn describe(error: &NvmlError) -> (Class, String) {
         NvmlError::VgpuEccNotSupported => 22,
         NvmlError::Unknown => 999,
     };
-    of_code(code)
+    describe_code(code)
 }
 
-fn of_code(code: u32) -> (Class, String) {
-    use Class::{Failed, Library, Lost, NotPermitted, Unsupported};
+fn describe_code(code: u32) -> (ErrorClass, String) {
+    use ErrorClass::{Failed, Library, Lost, NotPermitted, Unsupported};
     let (class, words) = match code {
-        1 => (Library, "NVML says that it was not started"),
+        1 => (Library, "NVML reports that it is not initialized"),
         2 => (Failed, "NVML refuses the request"),
         3 => (Unsupported, "NVML does not support this"),
         4 => (NotPermitted, "the driver denies access"),
-        5 => (Failed, "NVML says that it was started already"),
+        5 => (Failed, "NVML reports that it is already initialized"),
         6 => (Failed, "NVML does not find it"),
-        7 => (Failed, "NVML has more to tell than there was room for"),
+        7 => (Failed, "NVML needs a larger buffer"),
         8 => (
             Failed,
             "the power cables of the GPU are not attached properly",
         ),
-        9 => (Library, "NVML says that the driver is not loaded"),
+        9 => (Library, "NVML reports that the driver is not loaded"),
         10 => (Failed, "NVML gave up waiting for the driver"),
         11 => (
             Failed,
@@ -114,14 +113,14 @@ fn of_code(code: u32) -> (Class, String) {
         22 => (Failed, "NVML does not support this while ECC is on"),
         23 => (Failed, "NVML has not enough resources"),
         24 => (Failed, "the GPU does not have this frequency"),
-        // A version of the request that this driver does not know, and a getter that is no more.
+        // A request version that this driver does not know, and a getter that was removed.
         25 => (
             Unsupported,
             "NVML does not know this version of the request",
         ),
-        26 => (Unsupported, "NVML has given this function up"),
+        26 => (Unsupported, "NVML has removed this function"),
         27 => (Failed, "the GPU is not ready"),
-        // After a reload of the driver an old library finds none of them.
+        // After a reload of the driver an old library finds no GPU.
         28 => (Library, "the driver does not find the GPU"),
         29 => (Failed, "the GPU is in an invalid state"),
         30 => (Unsupported, "the GPU does not have this kind of reset"),
@@ -131,41 +130,40 @@ fn of_code(code: u32) -> (Class, String) {
     (class, format!("{words} ({code})"))
 }
 
-/// What an error is about.
-pub(super) fn class(error: &NvmlError) -> Class {
+pub(super) fn error_class(error: &NvmlError) -> ErrorClass {
     describe(error).0
 }
 
-/// What an error means, in words.
 pub(super) fn explain(error: &NvmlError) -> String {
     describe(error).1
 }
 
-/// An error as a reading: a value that the GPU or the driver does not have, or one that it
-/// should have and could not be read.
-pub(super) fn failure<T>(error: &NvmlError) -> Reading<T> {
+/// An error as a reading: unsupported if the GPU or the driver does not have the value, else
+/// failed.
+pub(super) fn failed_reading<T>(error: &NvmlError) -> Reading<T> {
     match describe(error) {
-        (Class::Unsupported, _) => Reading::Unsupported,
-        (Class::Lost | Class::NotPermitted | Class::Library | Class::Failed, why) => {
-            Reading::Failed(why)
-        }
+        (ErrorClass::Unsupported, _) => Reading::Unsupported,
+        (
+            ErrorClass::Lost | ErrorClass::NotPermitted | ErrorClass::Library | ErrorClass::Failed,
+            why,
+        ) => Reading::Failed(why),
     }
 }
 
-/// Why a GPU cannot be read, when its handle or its name could not be had.
-pub(super) fn loss(error: &NvmlError) -> LossCause {
+/// Why a GPU whose handle or name is not available cannot be read.
+pub(super) fn loss_cause(error: &NvmlError) -> LossCause {
     let (class, why) = describe(error);
     let kind = match class {
-        Class::Lost => LossKind::Lost,
-        Class::NotPermitted => LossKind::NotPermitted,
-        Class::Unsupported | Class::Library | Class::Failed => LossKind::Unknown,
+        ErrorClass::Lost => LossKind::Lost,
+        ErrorClass::NotPermitted => LossKind::NotPermitted,
+        ErrorClass::Unsupported | ErrorClass::Library | ErrorClass::Failed => LossKind::Unknown,
     };
     LossCause { kind, why }
 }
 
-/// Why a GPU is lost, where any of these failures says so: a GPU that one getter cannot reach
-/// is lost, whichever getter it is.
-pub(super) fn loss_among<'a>(failures: impl IntoIterator<Item = &'a str>) -> Option<LossCause> {
+/// The loss of a GPU, if any of these failures reports it: a GPU that one getter cannot reach is
+/// lost, whichever getter it is.
+pub(super) fn find_loss<'a>(failures: impl IntoIterator<Item = &'a str>) -> Option<LossCause> {
     let says_so = |why: &&str| [GPU_IS_LOST, GPU_REQUIRES_RESET].contains(why);
     let why = failures.into_iter().find(says_so)?.to_owned();
     let kind = LossKind::Lost;
@@ -185,33 +183,33 @@ mod tests {
     }
 
     #[test]
-    fn every_code_of_nvml_is_about_what_the_header_says() {
+    fn every_code_has_the_headers_class() {
         for code in (1..=30).chain([77, 999, u32::MAX]) {
             let expected = match code {
-                15 | 16 => Class::Lost,
-                4 | 17 => Class::NotPermitted,
-                _ if UNSUPPORTED.contains(&code) => Class::Unsupported,
-                _ if LIBRARY.contains(&code) => Class::Library,
-                _ => Class::Failed,
+                15 | 16 => ErrorClass::Lost,
+                4 | 17 => ErrorClass::NotPermitted,
+                _ if UNSUPPORTED.contains(&code) => ErrorClass::Unsupported,
+                _ if LIBRARY.contains(&code) => ErrorClass::Library,
+                _ => ErrorClass::Failed,
             };
             let error = error(code);
-            assert_eq!(class(&error), expected, "{code}");
-            let reading = failure::<u32>(&error);
-            let unsupported = expected == Class::Unsupported;
+            assert_eq!(error_class(&error), expected, "{code}");
+            let reading = failed_reading::<u32>(&error);
+            let unsupported = expected == ErrorClass::Unsupported;
             assert_eq!(reading == Reading::Unsupported, unsupported, "{code}");
             let kind = match expected {
-                Class::Lost => LossKind::Lost,
-                Class::NotPermitted => LossKind::NotPermitted,
+                ErrorClass::Lost => LossKind::Lost,
+                ErrorClass::NotPermitted => LossKind::NotPermitted,
                 _ => LossKind::Unknown,
             };
-            assert_eq!(loss(&error).kind, kind, "{code}");
-            let is_lost = loss_among([explain(&error).as_str()]).is_some();
-            assert_eq!(is_lost, expected == Class::Lost, "{code}");
+            assert_eq!(loss_cause(&error).kind, kind, "{code}");
+            let is_lost = find_loss([explain(&error).as_str()]).is_some();
+            assert_eq!(is_lost, expected == ErrorClass::Lost, "{code}");
         }
     }
 
     #[test]
-    fn every_code_has_words_of_its_own_with_its_number_and_nothing_of_rust() {
+    fn every_code_has_its_own_words() {
         let mut all = std::collections::BTreeSet::new();
         for code in (1..=30).chain([77, 999]) {
             let words = explain(&error(code));

@@ -1,50 +1,49 @@
-//! The parts of a GPU that is divided (MIG). Their handles become invalid, and
-//! are given to others, when somebody divides it anew: they are fetched at each
-//! poll.
+//! Reads the instances of a divided GPU (MIG). A new division makes their handles invalid and may
+//! assign them to other instances, so they are fetched at each poll.
 
-use super::codes::{Class, class, explain};
-use super::device::{memory, shown};
-use super::plausible::reading;
-use super::processes::{Merged, merged};
+use super::codes::{ErrorClass, error_class, explain};
+use super::device::{printable, read_memory};
+use super::processes::{MergedProcesses, read_merged};
+use super::ranges::to_reading;
 use super::raw;
 use super::records::ListError;
 use crate::backend::InstanceReadings;
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::DeviceId;
-use gpukill_proto::text::visible;
+use gpukill_proto::text::sanitize;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// More parts than any GPU has; a driver that says so is not believed.
-const MOST: u32 = 64;
+/// No GPU has more instances; a greater count is capped.
+const MAX_INSTANCES: u32 = 64;
 
-/// The parts of a GPU, and the processes on all of them.
-pub(super) struct Instances {
-    pub(super) parts: Vec<InstanceReadings>,
-    pub(super) processes: Result<Merged, ListError>,
-    /// Why not all parts could be listed.
+/// The instances of a GPU, and the processes on all of them.
+pub(super) struct GpuInstances {
+    pub(super) instances: Vec<InstanceReadings>,
+    pub(super) processes: Result<MergedProcesses, ListError>,
+    /// Why not all instances could be listed.
     pub(super) fault: Option<String>,
 }
 
 /// A GPU that is not divided.
-pub(super) fn whole(nvml: &Nvml, device: &Device<'_>) -> Instances {
-    Instances {
-        parts: Vec::new(),
-        processes: merged(nvml, device),
+pub(super) fn read_undivided(nvml: &Nvml, device: &Device<'_>) -> GpuInstances {
+    GpuInstances {
+        instances: Vec::new(),
+        processes: read_merged(nvml, device),
         fault: None,
     }
 }
 
-/// What a divided GPU holds. `unified`: it shares the host's memory.
-pub(super) fn read(nvml: &Nvml, device: &Device<'_>, unified: bool) -> Instances {
+/// The instances and processes of a divided GPU. `unified`: it shares the host's memory.
+pub(super) fn read_divided(nvml: &Nvml, device: &Device<'_>, unified: bool) -> GpuInstances {
     let mut parts = Vec::new();
-    let mut processes = Ok(Merged::new());
+    let mut processes = Ok(MergedProcesses::new());
     let mut fault = None;
-    for place in 0..places(device, &mut fault) {
-        match part(nvml, device, place, unified) {
+    for place in 0..count_positions(device, &mut fault) {
+        match read_instance(nvml, device, place, unified) {
             Ok(Some((part, of_part))) => {
-                processes = processes.and_then(|mut all: Merged| {
-                    // Some drivers leave the place out of the records.
+                processes = processes.and_then(|mut all: MergedProcesses| {
+                    // Some drivers omit the instance from the records.
                     let placed = of_part?.into_iter();
                     all.extend(placed.map(|((pid, own), it)| ((pid, own.or(Some(part.id))), it)));
                     Ok(all)
@@ -58,28 +57,28 @@ pub(super) fn read(nvml: &Nvml, device: &Device<'_>, unified: bool) -> Instances
             }
         }
     }
-    // The list of the whole has the same processes: it tells where a part does not. Only one of
-    // both is asked, for a list may need a right that the other does not.
+    // The list of the whole GPU has the same processes: it replaces the list of an instance that
+    // failed. Only one of the two is read, since a list may need a right that the other does not.
     if parts.is_empty() || processes.is_err() {
-        processes = match (merged(nvml, device), processes) {
+        processes = match (read_merged(nvml, device), processes) {
             (Ok(of_whole), _) => Ok(of_whole),
             (Err(_), Err(of_parts)) => Err(of_parts),
             (Err(of_whole), Ok(_)) => Err(of_whole),
         };
     }
-    Instances {
-        parts,
+    GpuInstances {
+        instances: parts,
         processes,
         fault,
     }
 }
 
-/// How many places for parts there are.
-fn places(device: &Device<'_>, fault: &mut Option<String>) -> u32 {
+/// The number of possible instance positions.
+fn count_positions(device: &Device<'_>, fault: &mut Option<String>) -> u32 {
     match device.mig_device_count() {
-        Ok(places) => places.min(MOST),
+        Ok(places) => places.min(MAX_INSTANCES),
         // As on the host of virtual GPUs.
-        Err(error) if class(&error) == Class::Unsupported => 0,
+        Err(error) if error_class(&error) == ErrorClass::Unsupported => 0,
         Err(error) => {
             *fault = Some(explain(&error));
             0
@@ -87,39 +86,38 @@ fn places(device: &Device<'_>, fault: &mut Option<String>) -> u32 {
     }
 }
 
-type Part = (InstanceReadings, Result<Merged, ListError>);
+type InstanceWithProcesses = (InstanceReadings, Result<MergedProcesses, ListError>);
 
-/// The part at a place, with its processes; `None` where there is none.
-fn part(
+/// The instance at a position, with its processes; `None` if the position is empty.
+fn read_instance(
     nvml: &Nvml,
     device: &Device<'_>,
     place: u32,
     unified: bool,
-) -> Result<Option<Part>, NvmlError> {
+) -> Result<Option<InstanceWithProcesses>, NvmlError> {
     let part = match device.mig_device_by_index(place) {
         Ok(part) => part,
-        // The places of parts have holes.
+        // Positions may be empty.
         Err(NvmlError::NotFound | NvmlError::InvalidArg) => return Ok(None),
         Err(error) => return Err(error),
     };
     let uuid = part.uuid()?;
     let readings = InstanceReadings {
         id: raw::instance_id(nvml, &part)?,
-        uuid: DeviceId(visible(uuid.as_bytes(), super::device::TEXT_MAX)),
-        profile: reading(part.name(), |name| shown(profile(&name))),
-        memory: memory(nvml, &part, unified).0,
+        uuid: DeviceId(sanitize(uuid.as_bytes(), super::device::TEXT_MAX)),
+        profile: to_reading(part.name(), |name| printable(instance_profile(&name))),
+        memory: read_memory(nvml, &part, unified).0,
     };
-    Ok(Some((readings, merged(nvml, &part))))
+    Ok(Some((readings, read_merged(nvml, &part))))
 }
 
-/// The name of a part is that of its GPU and its profile:
-/// `NVIDIA H100 80GB HBM3 MIG 3g.40gb`.
-fn profile(name: &str) -> &str {
+/// The name of an instance is the name of its GPU and its profile: `NVIDIA H100 80GB HBM3 MIG
+/// 3g.40gb`.
+fn instance_profile(name: &str) -> &str {
     name.rsplit_once("MIG ")
         .map_or(name, |(_, profile)| profile)
 }
 
-/// Whether a GPU is divided.
 pub(super) fn is_divided(mig: &Reading<bool>) -> bool {
     mig.known() == Some(&true)
 }
@@ -127,11 +125,11 @@ pub(super) fn is_divided(mig: &Reading<bool>) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_part_is_called_by_its_profile() {
+    fn instance_name_is_the_profile() {
         assert_eq!(
-            super::profile("NVIDIA H100 80GB HBM3 MIG 3g.40gb"),
+            super::instance_profile("NVIDIA H100 80GB HBM3 MIG 3g.40gb"),
             "3g.40gb"
         );
-        assert_eq!(super::profile("1g.10gb"), "1g.10gb");
+        assert_eq!(super::instance_profile("1g.10gb"), "1g.10gb");
     }
 }

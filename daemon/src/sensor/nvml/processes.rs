@@ -1,60 +1,63 @@
-//! The processes of one GPU, or of one of its instances: three lists merged.
+//! Merges the three process lists of one GPU, or of one of its instances.
 
-use super::codes::{Class, class, failure};
-use super::raw::List;
-use super::records::{ListError, Record, list};
-use super::window::Samples;
+use super::codes::{ErrorClass, error_class, failed_reading};
+use super::raw::ListKind;
+use super::records::{ListError, ProcessRecord, read_records};
+use super::utilization::UtilizationSamples;
 use crate::backend::ProcessReadings;
+use gpukill_proto::model::{GpuUse, InstanceId};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{InstanceId, Use};
 use gpukill_proto::units::Bytes;
 use nvml_wrapper::{Device, Nvml};
 use std::collections::BTreeMap;
 
-/// A process on an instance of a GPU, or on a whole one.
-type Place = (u32, Option<InstanceId>);
+/// A pid on an instance of a GPU, or on a whole GPU.
+type ProcessInstance = (u32, Option<InstanceId>);
 
-/// What the lists say of one process in one place.
-pub(super) type Merged = BTreeMap<Place, (Use, Reading<Bytes>)>;
+/// The merged values of one process on one instance.
+pub(super) type MergedProcesses = BTreeMap<ProcessInstance, (GpuUse, Reading<Bytes>)>;
 
-const COMPUTE: Use = Use {
+const COMPUTE: GpuUse = GpuUse {
     compute: true,
     graphics: false,
     mps: false,
 };
-const GRAPHICS: Use = Use {
+const GRAPHICS: GpuUse = GpuUse {
     compute: false,
     graphics: true,
     mps: false,
 };
-const MPS: Use = Use {
+const MPS: GpuUse = GpuUse {
     compute: false,
     graphics: false,
     mps: true,
 };
 
 /// The processes in all lists of a GPU or of a MIG device.
-pub(super) fn merged(nvml: &Nvml, device: &Device<'_>) -> Result<Merged, ListError> {
-    merge([
-        (COMPUTE, list(nvml, device, List::Compute)),
-        (GRAPHICS, list(nvml, device, List::Graphics)),
-        (MPS, list(nvml, device, List::Mps)),
+pub(super) fn read_merged(nvml: &Nvml, device: &Device<'_>) -> Result<MergedProcesses, ListError> {
+    merge_records([
+        (COMPUTE, read_records(nvml, device, ListKind::Compute)),
+        (GRAPHICS, read_records(nvml, device, ListKind::Graphics)),
+        (MPS, read_records(nvml, device, ListKind::Mps)),
     ])
 }
 
-/// A list that could not be had, as a reading.
-pub(super) fn no_list<T>(error: &ListError) -> Reading<T> {
+/// The failure of a list as a reading.
+pub(super) fn list_failure<T>(error: &ListError) -> Reading<T> {
     match error {
-        ListError::Nvml(error) => failure(error),
+        ListError::Nvml(error) => failed_reading(error),
         ListError::Growing => Reading::Failed("the list grows faster than it can be read".into()),
         ListError::UnknownRecords => Reading::Failed(
-            "the driver writes records of an unknown length: no pid in them can be believed".into(),
+            "the driver writes records of an unknown length: their pids cannot be trusted".into(),
         ),
     }
 }
 
-/// Puts each process's utilisation beside what the lists say.
-pub(super) fn with_utilization(merged: Merged, samples: &Samples) -> Vec<ProcessReadings> {
+/// Adds the utilization of each process.
+pub(super) fn add_utilization(
+    merged: MergedProcesses,
+    samples: &UtilizationSamples,
+) -> Vec<ProcessReadings> {
     let processes = merged.into_iter();
     processes
         .map(|((pid, instance), (used_for, memory))| ProcessReadings {
@@ -63,31 +66,33 @@ pub(super) fn with_utilization(merged: Merged, samples: &Samples) -> Vec<Process
             instance,
             used_for,
             memory,
-            utilization: samples.of(pid),
+            utilization: samples.utilization_of(pid),
         })
         .collect()
 }
 
-/// Each process once in each place. One that is in several lists holds its
+/// Merges the lists: each process once on each instance. A process in several lists holds its
 /// memory once.
 ///
-/// A list that this GPU or driver does not have is empty. Any other failure of
-/// a list fails the whole: half of the processes would look like all of them.
-fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, ListError> {
-    let mut merged = Merged::new();
+/// A list that this GPU or driver does not have is empty. Any other failure fails the whole: a part
+/// of the processes would look like all of them.
+fn merge_records(
+    lists: [(GpuUse, Result<Vec<ProcessRecord>, ListError>); 3],
+) -> Result<MergedProcesses, ListError> {
+    let mut merged = MergedProcesses::new();
     let mut supported = false;
     let mut unsupported = None;
     for (used_for, list) in lists {
         let list = match list {
             Ok(list) => list,
-            Err(ListError::Nvml(error)) if class(&error) == Class::Unsupported => {
+            Err(ListError::Nvml(error)) if error_class(&error) == ErrorClass::Unsupported => {
                 unsupported = Some(error);
                 continue;
             }
             Err(error) => return Err(error),
         };
         supported = true;
-        // A driver may name pid 0 for itself: no process has it.
+        // A driver may list itself as pid 0: no process has that pid.
         for record in list.into_iter().filter(|record| record.pid != 0) {
             let memory = match record.memory {
                 Some(bytes) => Reading::Value(Bytes(bytes)),
@@ -95,9 +100,9 @@ fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, Li
             };
             let process = merged
                 .entry((record.pid, record.instance))
-                .or_insert((Use::default(), Reading::Unsupported));
-            process.0 = either(process.0, used_for);
-            process.1 = larger(&process.1, memory);
+                .or_insert((GpuUse::default(), Reading::Unsupported));
+            process.0 = merge_use(process.0, used_for);
+            process.1 = larger_memory(&process.1, memory);
         }
     }
     match (supported, unsupported) {
@@ -106,15 +111,15 @@ fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, Li
     }
 }
 
-fn either(a: Use, b: Use) -> Use {
-    Use {
+fn merge_use(a: GpuUse, b: GpuUse) -> GpuUse {
+    GpuUse {
         compute: a.compute || b.compute,
         graphics: a.graphics || b.graphics,
         mps: a.mps || b.mps,
     }
 }
 
-fn larger(a: &Reading<Bytes>, b: Reading<Bytes>) -> Reading<Bytes> {
+fn larger_memory(a: &Reading<Bytes>, b: Reading<Bytes>) -> Reading<Bytes> {
     match (a.known(), b.known()) {
         (Some(known), Some(other)) => Reading::Value(*known.max(other)),
         (Some(known), None) => Reading::Value(*known),
@@ -129,8 +134,8 @@ mod tests {
 
     const INSTANCE: Option<InstanceId> = Some(InstanceId { gpu: 2, compute: 0 });
 
-    fn process(pid: u32, memory: Option<u64>, instance: Option<InstanceId>) -> Record {
-        Record {
+    fn process(pid: u32, memory: Option<u64>, instance: Option<InstanceId>) -> ProcessRecord {
+        ProcessRecord {
             pid,
             memory,
             instance,
@@ -138,11 +143,11 @@ mod tests {
     }
 
     fn merge_lists(
-        compute: Result<Vec<Record>, NvmlError>,
-        graphics: Result<Vec<Record>, NvmlError>,
-        mps: Result<Vec<Record>, NvmlError>,
-    ) -> Result<Merged, ListError> {
-        merge([
+        compute: Result<Vec<ProcessRecord>, NvmlError>,
+        graphics: Result<Vec<ProcessRecord>, NvmlError>,
+        mps: Result<Vec<ProcessRecord>, NvmlError>,
+    ) -> Result<MergedProcesses, ListError> {
+        merge_records([
             (COMPUTE, compute.map_err(ListError::Nvml)),
             (GRAPHICS, graphics.map_err(ListError::Nvml)),
             (MPS, mps.map_err(ListError::Nvml)),
@@ -150,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_in_two_lists_holds_its_memory_once() {
+    fn process_in_two_lists_counts_once() {
         let merged = merge_lists(
             Ok(vec![process(7, Some(100), None)]),
             Ok(vec![process(7, Some(90), None), process(8, Some(5), None)]),
@@ -164,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pid_0_is_no_process() {
+    fn pid_zero_is_no_process() {
         let merged = merge_lists(
             Ok(vec![process(0, Some(100), None), process(7, Some(1), None)]),
             Ok(vec![process(0, Some(1), None)]),
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_in_two_instances_is_in_two_places() {
+    fn process_on_two_instances() {
         let other = Some(InstanceId { gpu: 3, compute: 0 });
         let merged = merge_lists(
             Ok(vec![
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_the_driver_cannot_tell_is_unknown_and_never_zero() {
+    fn unknown_memory_is_not_zero() {
         let alone = merge_lists(Ok(vec![process(7, None, None)]), Ok(vec![]), Ok(vec![]));
         assert_eq!(alone.unwrap()[&(7, None)].1, Reading::Unsupported);
         let told_once = merge_lists(
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_failed_fails_the_whole_and_lists_that_do_not_exist_do_not() {
+    fn failed_list_fails_missing_list_does_not() {
         assert!(merge_lists(Ok(vec![]), Err(NvmlError::Unknown), Ok(vec![])).is_err());
         let none = || Err(NvmlError::NotSupported);
         assert!(merge_lists(Ok(vec![]), none(), none()).is_ok());

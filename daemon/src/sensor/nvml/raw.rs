@@ -1,22 +1,21 @@
-//! The NVML calls that `nvml-wrapper` does not have, or makes in a way that
-//! does not hold on every driver. The sensor's only unsafe code.
+//! The NVML calls that `nvml-wrapper` does not have, or makes in a way that does not work on every
+//! driver. The sensor's only unsafe code.
 //!
 //! Layouts and meanings are those of `nvml.h`, through `nvml-wrapper-sys`.
 #![allow(unsafe_code, reason = "a C library is called")]
 
-use gpukill_proto::snapshot::InstanceId;
+use gpukill_proto::model::InstanceId;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 use std::mem::MaybeUninit;
 
-/// Total and used bytes as drivers before R510 tell them: what they reserve is
-/// part of what is used.
+/// Total and used bytes as drivers before R510 report them: used includes reserved.
 pub(super) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut memory = MaybeUninit::<sys::nvmlMemory_t>::zeroed();
-    // SAFETY: the handle is of `device`, which borrows the library that made
-    // it; the struct is one the call writes, and zeroes are a value of it.
+    // SAFETY: the handle belongs to `device`, which borrows the library that made it; the call
+    // writes the struct, and zeroes are a value of it.
     let memory = unsafe {
         nvml_try(call(device.handle(), memory.as_mut_ptr()))?;
         memory.assume_init()
@@ -24,7 +23,7 @@ pub(super) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Result<(u64, u64), 
     Ok((memory.total, memory.used))
 }
 
-/// What holds the clocks down, with bits that have no name yet.
+/// The throttle reasons, including bits that have no name yet.
 pub(super) fn throttle_reasons(nvml: &Nvml, device: &Device<'_>) -> Result<u64, NvmlError> {
     let lib = nvml.lib();
     let newer = lib.nvmlDeviceGetCurrentClocksEventReasons.as_ref();
@@ -36,7 +35,7 @@ pub(super) fn throttle_reasons(nvml: &Nvml, device: &Device<'_>) -> Result<u64, 
     Ok(reasons)
 }
 
-/// Which part of its parent a MIG device is.
+/// The instance ids of a MIG device within its GPU.
 pub(super) fn instance_id(nvml: &Nvml, device: &Device<'_>) -> Result<InstanceId, NvmlError> {
     let gpu_call = nvml_sym(nvml.lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
     let compute_call = nvml_sym(nvml.lib().nvmlDeviceGetComputeInstanceId.as_ref())?;
@@ -49,86 +48,85 @@ pub(super) fn instance_id(nvml: &Nvml, device: &Device<'_>) -> Result<InstanceId
     Ok(InstanceId { gpu, compute })
 }
 
-/// The three lists of processes that a device has.
+/// The three process lists of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Compute,
     Graphics,
     Mps,
 }
 
-/// What a list was read into, before its records are told apart.
+/// The buffer of a list, before it is parsed into records.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListBuffer {
     /// The buffer, filled with [`UNTOUCHED`] before the call.
     pub(super) bytes: Vec<u8>,
-    /// How many records the driver says it wrote, and how many it had room for.
+    /// The number of records that the driver reports as written, and the number that fit.
     pub(super) count: usize,
     pub(super) room: usize,
-    /// The lengths that its records may have.
+    /// The possible lengths of the records.
     pub(super) lengths: &'static [usize],
 }
 
 /// The length of a record without instances (nvml.h, `nvmlProcessInfo_v1_t`), and of those with
 /// them: 24 bytes, but 32 in some builds of R535.
-pub(super) const SHORT: &[usize] = &[size_of::<sys::nvmlProcessInfo_v1_t>()];
-pub(super) const LONG: &[usize] = &[size_of::<sys::nvmlProcessInfo_t>(), LONGEST_RECORD];
+pub(super) const SHORT_RECORDS: &[usize] = &[size_of::<sys::nvmlProcessInfo_v1_t>()];
+pub(super) const LONG_RECORDS: &[usize] = &[size_of::<sys::nvmlProcessInfo_t>(), MAX_RECORD_BYTES];
 
-/// What the buffer of a list is filled with, to see how much was written.
+/// The fill byte of the buffer, which shows how much was written.
 pub(super) const UNTOUCHED: u8 = 0xaa;
 
 /// The longest record of any driver, in bytes.
-pub(super) const LONGEST_RECORD: usize = 32;
+pub(super) const MAX_RECORD_BYTES: usize = 32;
 
-/// One try at a list, with room for so many records.
+/// Tries once to read a list, with room for this many records.
 ///
 /// # Errors
-/// [`NvmlError::InsufficientSize`] with the number of records there are, when
-/// there was too little room.
-pub(super) fn list(
+/// [`NvmlError::InsufficientSize`] with the number of records that there are, if there was too
+/// little room.
+pub(super) fn read_list(
     nvml: &Nvml,
     device: &Device<'_>,
-    list: List,
+    list: ListKind,
     room: u32,
-) -> Result<Listed, NvmlError> {
+) -> Result<ListBuffer, NvmlError> {
     let lib = nvml.lib();
     let newest = match list {
-        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(),
-        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(),
-        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref(),
+        ListKind::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(),
+        ListKind::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(),
+        ListKind::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref(),
     };
     // R450 to R495 had the same records under this name.
     let older = match list {
-        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref(),
-        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref(),
-        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref(),
+        ListKind::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref(),
+        ListKind::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref(),
+        ListKind::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref(),
     };
     // Drivers before R450 have shorter records, under a name without a version.
     let oldest = match list {
-        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses.as_ref(),
-        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses.as_ref(),
-        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses.as_ref(),
+        ListKind::Compute => lib.nvmlDeviceGetComputeRunningProcesses.as_ref(),
+        ListKind::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses.as_ref(),
+        ListKind::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses.as_ref(),
     };
-    // Aligned for any record, and as long as the longest kind of them, whatever
-    // this driver writes.
-    let words = (room as usize).saturating_mul(LONGEST_RECORD / 8);
+    // Aligned for any record, and large enough for the longest kind, whatever this driver writes.
+    let words = (room as usize).saturating_mul(MAX_RECORD_BYTES / 8);
     let mut buffer = vec![u64::from_ne_bytes([UNTOUCHED; 8]); words];
     let mut count = room;
-    // SAFETY: the handle is as above; the driver writes at most `room` records,
-    // none of which is longer than what the buffer has for each.
+    // SAFETY: the handle is as above; the driver writes at most `room` records, none of which is
+    // longer than its share of the buffer.
     let (code, lengths) = unsafe {
         let count = &raw mut count;
         if let Ok(call) = newest.or(older) {
             let records = buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_t>();
-            (call(device.handle(), count, records), LONG)
+            (call(device.handle(), count, records), LONG_RECORDS)
         } else {
             let call = nvml_sym(oldest)?;
             let records = buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_v1_t>();
-            (call(device.handle(), count, records), SHORT)
+            (call(device.handle(), count, records), SHORT_RECORDS)
         }
     };
     match nvml_try(code) {
-        Ok(()) => Ok(Listed {
+        Ok(()) => Ok(ListBuffer {
             bytes: buffer.into_iter().flat_map(u64::to_ne_bytes).collect(),
             count: count as usize,
             room: room as usize,
@@ -141,28 +139,27 @@ pub(super) fn list(
     }
 }
 
-/// An event set of NVML. Freed with [`Set::free`]; a process that ends frees it
-/// too.
+/// An event set of NVML. Freed with [`EventSet::free`], or by the end of the process.
 #[derive(Debug)]
-pub(super) struct Set(sys::nvmlEventSet_t);
+pub(super) struct EventSet(sys::nvmlEventSet_t);
 
-/// One event as NVML tells it.
+/// One event as NVML reports it.
 #[derive(Debug)]
 pub(super) struct RawEvent {
-    /// The handle of the device, as [`device_key`] gives it.
+    /// The device's handle, as [`device_key`] returns it.
     pub(super) device: usize,
     pub(super) kind: u64,
     pub(super) data: u64,
     pub(super) instance: Option<InstanceId>,
 }
 
-/// Names a device's handle while the library is loaded; never followed.
+/// Identifies a device's handle while the library is loaded; never dereferenced.
 pub(super) fn device_key(device: &Device<'_>) -> usize {
-    // SAFETY: the handle is only looked at as a number.
+    // SAFETY: the handle is used only as a number.
     unsafe { device.handle() }.addr()
 }
 
-impl Set {
+impl EventSet {
     pub(super) fn new(nvml: &Nvml) -> Result<Self, NvmlError> {
         let call = nvml_sym(nvml.lib().nvmlEventSetCreate.as_ref())?;
         let mut set = std::ptr::null_mut();
@@ -192,7 +189,7 @@ impl Set {
         unsafe { nvml_try(register_call(device.handle(), types, self.0)) }
     }
 
-    /// The next event, waiting for it at most so many milliseconds.
+    /// The next event, waiting at most this many milliseconds.
     pub(super) fn next(&self, nvml: &Nvml, wait_ms: u32) -> Result<Option<RawEvent>, NvmlError> {
         let newest = nvml.lib().nvmlEventSetWait_v2.as_ref();
         // Before R450 it has another name, and writes no instance.
@@ -204,7 +201,7 @@ impl Set {
             gpuInstanceId: u32::MAX,
             computeInstanceId: u32::MAX,
         };
-        // SAFETY: the set is as above; the struct is one the call writes.
+        // SAFETY: the set is as above; the call writes the struct.
         let code = unsafe { call(self.0, &raw mut data, wait_ms) };
         match nvml_try(code) {
             Ok(()) => Ok(Some(RawEvent {
@@ -220,8 +217,8 @@ impl Set {
 
     pub(super) fn free(self, nvml: &Nvml) {
         if let Ok(call) = nvml.lib().nvmlEventSetFree.as_ref() {
-            // SAFETY: the set was created by this library, and `self` is gone.
-            // What it answers changes nothing.
+            // SAFETY: the set was created by this library, and `self` is consumed. The result does
+            // not matter.
             let _ = unsafe { call(self.0) };
         }
     }

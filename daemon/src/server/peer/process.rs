@@ -1,11 +1,11 @@
-//! What the process is that connects: whether it runs in a PID namespace of its own, as
-//! in a container, and which person is behind it.
+//! Inspects the process that connects: whether it runs in a PID namespace of its own, as in a
+//! container, and which person is behind it.
 //!
-//! Root of a container arrives with the uid of the box's root, so that a process that
-//! cannot be looked at counts as contained: that matters for root alone.
+//! Root of a container arrives with the uid of the host's root. A process that cannot be inspected
+//! therefore counts as contained, which matters only for root.
 
 use crate::host::person::person_behind;
-use gpukill_policy::access::PersonBehind;
+use gpukill_policy::access::PersonEvidence;
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerPidfd;
@@ -16,80 +16,80 @@ use tokio::net::UnixStream;
 /// What is known of the process of a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PeerProcess {
-    /// Whether it runs in another PID namespace than this daemon, or may.
+    /// Whether it runs, or may run, in another PID namespace than this daemon.
     pub(super) contained: bool,
-    /// The person behind it; `None` where the process is not found any more.
-    pub(super) behind: Option<PersonBehind>,
+    /// The person behind it; `None` if the process is gone.
+    pub(super) person: Option<PersonEvidence>,
 }
 
-/// Looks at the process that connected.
-pub(super) fn look(stream: &UnixStream) -> PeerProcess {
+/// Inspects the process that connected.
+pub(super) fn inspect(stream: &UnixStream) -> PeerProcess {
     match getsockopt(stream, PeerPidfd) {
-        Ok(handle) => by_handle(&handle),
+        Ok(handle) => inspect_pidfd(&handle),
         // Before Linux 6.5.
-        Err(Errno::ENOPROTOOPT) => by_pid(stream.peer_cred().ok().and_then(|it| it.pid())),
-        Err(_) => PeerProcess::of(&Pid::Gone),
+        Err(Errno::ENOPROTOOPT) => inspect_pid(stream.peer_cred().ok().and_then(|it| it.pid())),
+        Err(_) => PeerProcess::from_pid(&PeerPid::Gone),
     }
 }
 
-/// A process in the mounted `/proc`, which may be of another namespace than ours.
+/// A process in the mounted `/proc`, which may belong to another namespace than this daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pid {
-    Is(u32),
+enum PeerPid {
+    Visible(u32),
     /// It was reaped.
     Gone,
-    /// It is not to be seen there.
-    Elsewhere,
+    /// It is not visible there.
+    OtherNamespace,
 }
 
-/// The process that has this handle. It cannot be another one: it has its pid before and
+/// Inspects the process of this pidfd. It is the right process if it has the same pid before and
 /// after.
-fn by_handle(handle: &OwnedFd) -> PeerProcess {
-    let before = pid_of(handle);
-    let found = PeerProcess::of(&before);
-    if pid_of(handle) == before {
+fn inspect_pidfd(handle: &OwnedFd) -> PeerProcess {
+    let before = pidfd_pid(handle);
+    let found = PeerProcess::from_pid(&before);
+    if pidfd_pid(handle) == before {
         found
     } else {
-        PeerProcess::of(&Pid::Gone)
+        PeerProcess::from_pid(&PeerPid::Gone)
     }
 }
 
-fn pid_of(handle: &OwnedFd) -> Pid {
+fn pidfd_pid(handle: &OwnedFd) -> PeerPid {
     let file = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"));
     match pid.map(|pid| pid.trim().parse::<i64>()) {
-        Some(Ok(0)) => Pid::Elsewhere,
-        Some(Ok(pid)) => u32::try_from(pid).map_or(Pid::Gone, Pid::Is),
-        Some(Err(_)) | None => Pid::Gone,
+        Some(Ok(0)) => PeerPid::OtherNamespace,
+        Some(Ok(pid)) => u32::try_from(pid).map_or(PeerPid::Gone, PeerPid::Visible),
+        Some(Err(_)) | None => PeerPid::Gone,
     }
 }
 
-/// The process with this pid, by which it connected a moment ago.
-fn by_pid(pid: Option<i32>) -> PeerProcess {
-    // Where `/proc` is of another namespace than ours, it has other pids.
+/// Inspects the process with this pid, which connected a moment ago.
+fn inspect_pid(pid: Option<i32>) -> PeerProcess {
+    // If `/proc` belongs to another namespace than this daemon, its pids differ.
     let ours = std::fs::read_link("/proc/self").ok();
     let is_own = ours.as_deref() == Some(Path::new(&std::process::id().to_string()));
-    PeerProcess::of(&match pid.map(u32::try_from) {
-        Some(Ok(1..)) if !is_own => Pid::Elsewhere,
-        Some(Ok(pid @ 1..)) => Pid::Is(pid),
-        Some(Ok(0)) => Pid::Elsewhere,
-        Some(Err(_)) | None => Pid::Gone,
+    PeerProcess::from_pid(&match pid.map(u32::try_from) {
+        Some(Ok(1..)) if !is_own => PeerPid::OtherNamespace,
+        Some(Ok(pid @ 1..)) => PeerPid::Visible(pid),
+        Some(Ok(0)) => PeerPid::OtherNamespace,
+        Some(Err(_)) | None => PeerPid::Gone,
     })
 }
 
 impl PeerProcess {
-    fn of(pid: &Pid) -> Self {
+    fn from_pid(pid: &PeerPid) -> Self {
         match pid {
-            Pid::Is(pid) => Self::read(&Path::new("/proc").join(pid.to_string())),
-            Pid::Gone => Self {
+            PeerPid::Visible(pid) => Self::read(&Path::new("/proc").join(pid.to_string())),
+            PeerPid::Gone => Self {
                 contained: true,
-                behind: None,
+                person: None,
             },
-            // Of a daemon in a namespace of its own: nothing is known but the uid.
-            Pid::Elsewhere => Self {
+            // The daemon runs in a namespace of its own: only the uid is known.
+            PeerPid::OtherNamespace => Self {
                 contained: true,
-                behind: Some(PersonBehind::default()),
+                person: Some(PersonEvidence::default()),
             },
         }
     }
@@ -101,7 +101,7 @@ impl PeerProcess {
         );
         Self {
             contained: theirs.is_none() || own.is_none() || theirs != own,
-            behind: person_behind(directory),
+            person: person_behind(directory),
         }
     }
 }
@@ -116,28 +116,28 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use tokio::net::UnixListener;
 
-    /// This very test, in another process.
+    /// Set for a second process of this test binary: the socket that it connects to.
     const ROLE: &str = "GPUKILL_TEST_CONNECTS_TO";
 
-    struct Peer(Child);
+    struct TestPeer(Child);
 
-    impl Drop for Peer {
+    impl Drop for TestPeer {
         fn drop(&mut self) {
-            // It ends when its standard input does.
+            // It ends when its standard input closes.
             drop(self.0.stdin.take());
             let _ = self.0.wait();
         }
     }
 
-    /// Connects, and stays until nobody needs it.
+    /// Connects, and stays until its standard input closes.
     fn connect(socket: &str) {
         let _stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
         let mut line = String::new();
         let _ = std::io::stdin().read_line(&mut line);
     }
 
-    /// What is said of a peer that is started by these words.
-    fn said_of(words: &[&str], name: &str) -> Option<PeerProcess> {
+    /// What is read of a peer that is started with these arguments.
+    fn inspect_started(words: &[&str], name: &str) -> Option<PeerProcess> {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -156,24 +156,24 @@ mod tests {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn();
-            let mut peer = Peer(peer.ok()?);
+            let mut peer = TestPeer(peer.ok()?);
             loop {
                 let soon = std::time::Duration::from_millis(50);
                 if let Ok(accepted) = tokio::time::timeout(soon, listener.accept()).await {
                     let stream = accepted.unwrap().0;
-                    let by_pid = by_pid(stream.peer_cred().unwrap().pid());
-                    let said = look(&stream);
-                    // The older way says the same, where it says anything.
+                    let by_pid = inspect_pid(stream.peer_cred().unwrap().pid());
+                    let said = inspect(&stream);
+                    // The fallback by pid gives the same answer, where it gives any.
                     if by_pid
-                        .behind
-                        .is_some_and(|it| it != PersonBehind::default())
+                        .person
+                        .is_some_and(|it| it != PersonEvidence::default())
                     {
                         assert_eq!(by_pid, said);
                     }
                     return Some(said);
                 }
                 if peer.0.try_wait().unwrap().is_some() {
-                    // It may not do that here.
+                    // The system may not allow it here.
                     return None;
                 }
             }
@@ -181,32 +181,31 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_the_same_namespace_is_not_contained_and_one_of_another_is() {
+    fn contained_if_in_another_pid_namespace() {
         if let Ok(socket) = std::env::var(ROLE) {
             return connect(&socket);
         }
-        let name = "server::peer::process::tests::a_peer_of_the_same_namespace_is_not_contained_and_one_of_another_is";
+        let name = "server::peer::process::tests::contained_if_in_another_pid_namespace";
         let own = PeerProcess::read(Path::new("/proc/self"));
         assert!(!own.contained, "{own:?}");
-        assert_eq!(said_of(&[], name), Some(own));
-        match said_of(&["unshare", "--pid", "--fork", "--kill-child"], name) {
+        assert_eq!(inspect_started(&[], name), Some(own));
+        match inspect_started(&["unshare", "--pid", "--fork", "--kill-child"], name) {
             Some(said) => assert!(said.contained),
             None => eprintln!("skipped: no PID namespace may be made here"),
         }
     }
 
     #[test]
-    fn behind_a_user_namespace_is_its_owner_however_deep_it_is() {
+    fn namespace_owner_is_behind_the_peer() {
         if let Ok(socket) = std::env::var(ROLE) {
             return connect(&socket);
         }
-        let name =
-            "server::peer::process::tests::behind_a_user_namespace_is_its_owner_however_deep_it_is";
+        let name = "server::peer::process::tests::namespace_owner_is_behind_the_peer";
         let unshare = ["unshare", "--user", "--map-root-user"];
         for depth in 1..=2 {
-            match said_of(&unshare.repeat(depth), name) {
+            match inspect_started(&unshare.repeat(depth), name) {
                 Some(said) => assert_eq!(
-                    said.behind.and_then(|it| it.namespace_owner),
+                    said.person.and_then(|it| it.namespace_owner),
                     Some(rustix::process::geteuid().as_raw())
                 ),
                 None => eprintln!("skipped: no user namespace may be made here"),
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_peer_that_has_ended_and_is_reaped_is_nobody_known() {
+    fn reaped_peer_has_no_person() {
         let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let handle =
@@ -223,13 +222,13 @@ mod tests {
         child.wait().unwrap();
         let gone = PeerProcess {
             contained: true,
-            behind: None,
+            person: None,
         };
-        assert_eq!(by_handle(&handle), gone);
+        assert_eq!(inspect_pidfd(&handle), gone);
         let elsewhere = PeerProcess {
             contained: true,
-            behind: Some(PersonBehind::default()),
+            person: Some(PersonEvidence::default()),
         };
-        assert_eq!(by_pid(Some(0)), elsewhere);
+        assert_eq!(inspect_pid(Some(0)), elsewhere);
     }
 }

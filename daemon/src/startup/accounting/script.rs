@@ -1,48 +1,49 @@
-//! Who does what on two GPUs, by a clock that a hand turns.
+//! The script of the test hour: which process does what on two GPUs, on a manual clock.
 
 use crate::backend::{
-    Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
+    Backend, BackendError, BackendReadings, DeviceReadings, MemoryReadings, ProcessReadings,
+    Utilization,
 };
 use crate::clock::Clock;
-use crate::host::users::{Group, NameService, User};
+use crate::host::users::{GroupRecord, NameService, UserRecord};
+use gpukill_proto::model::{BackendState, DeviceId, GpuEvent, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Use, Vendor};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// When the script begins: not with a minute.
-pub(super) const BEGINNING: Timestamp = Timestamp(1_699_999_217_000);
+/// The start of the script; it is not the start of a minute.
+pub(super) const SCRIPT_START: Timestamp = Timestamp(1_699_999_217_000);
 
 /// A process that uses a GPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Task {
+pub(super) struct ScriptedTask {
     pub(super) pid: u32,
     pub(super) uid: u32,
     pub(super) gpu: u32,
-    /// In seconds after the beginning.
+    /// Seconds after the start.
     pub(super) from: u64,
     pub(super) until: u64,
-    pub(super) load: Load,
+    pub(super) load: TaskLoad,
 }
 
-/// What it does there.
+/// The load of the process.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Load {
+pub(super) enum TaskLoad {
     Busy,
     Idle,
     BusyUntil(u64),
     Unknown,
 }
 
-impl Task {
-    pub(super) fn is_there(&self, second: u64) -> bool {
+impl ScriptedTask {
+    pub(super) fn is_running(&self, second: u64) -> bool {
         (self.from..self.until).contains(&second)
     }
 }
 
-impl Load {
+impl TaskLoad {
     pub(super) fn at(self, second: u64) -> Reading<Percent> {
         match self {
             Self::Busy => Reading::Value(Percent(90)),
@@ -54,7 +55,7 @@ impl Load {
     }
 }
 
-/// Goes on only when it is told to.
+/// A clock that only a test advances.
 #[derive(Default)]
 pub(super) struct ManualClock(Mutex<u64>);
 
@@ -63,38 +64,38 @@ impl ManualClock {
         *self.0.lock().unwrap()
     }
 
-    pub(super) fn turn_to(&self, second: u64) {
+    pub(super) fn set(&self, second: u64) {
         *self.0.lock().unwrap() = second;
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        BEGINNING.plus_seconds(self.seconds().cast_signed())
+        SCRIPT_START.plus_seconds(self.seconds().cast_signed())
     }
 
-    fn steady(&self) -> Duration {
+    fn monotonic(&self) -> Duration {
         Duration::from_secs(self.seconds())
     }
 }
 
 /// Plays the script.
-pub(super) struct Script {
+pub(super) struct AccountingBackend {
     pub(super) clock: Arc<ManualClock>,
-    pub(super) tasks: &'static [Task],
+    pub(super) tasks: &'static [ScriptedTask],
 }
 
-impl Backend for Script {
+impl Backend for AccountingBackend {
     fn name(&self) -> &'static str {
         "nvidia"
     }
 
-    fn read(&mut self) -> Result<Readings, Failure> {
+    fn read(&mut self) -> Result<BackendReadings, BackendError> {
         let second = self.clock.seconds();
         let gpu = |index: u32| {
             let tasks = self.tasks.iter();
-            let tasks = tasks.filter(|task| task.gpu == index && task.is_there(second));
-            let tasks: Vec<&Task> = tasks.collect();
+            let tasks = tasks.filter(|task| task.gpu == index && task.is_running(second));
+            let tasks: Vec<&ScriptedTask> = tasks.collect();
             let loads = tasks.iter().map(|task| task.load.at(second));
             let busiest = loads.filter_map(|load| load.known().copied()).max();
             let id = DeviceId(format!("GPU-{index}"));
@@ -111,7 +112,7 @@ impl Backend for Script {
                 pid: task.pid,
                 start_ticks: None,
                 instance: None,
-                used_for: Use::default(),
+                used_for: GpuUse::default(),
                 memory: Reading::Value(Bytes::mib(1_024)),
                 utilization: Utilization {
                     sm: task.load.at(second),
@@ -121,9 +122,9 @@ impl Backend for Script {
             device.processes = Reading::Value(listed.collect());
             device
         };
-        Ok(Readings {
+        Ok(BackendReadings {
             devices: vec![gpu(0), gpu(1)],
-            ..Readings::nothing(BackendState::Ready)
+            ..BackendReadings::without_devices(BackendState::Ready)
         })
     }
 
@@ -132,18 +133,18 @@ impl Backend for Script {
     }
 }
 
-/// Everybody is called by their number.
-pub(super) struct Numbers;
+/// Every user is named by number.
+pub(super) struct NumericNameService;
 
-impl NameService for Numbers {
-    fn user(&self, uid: u32) -> Result<Option<User>, String> {
-        Ok(Some(User {
+impl NameService for NumericNameService {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, String> {
+        Ok(Some(UserRecord {
             name: format!("u{uid}"),
             home: PathBuf::from("/"),
         }))
     }
 
-    fn group(&self, _: &str) -> Result<Option<Group>, String> {
+    fn group(&self, _: &str) -> Result<Option<GroupRecord>, String> {
         Ok(None)
     }
 

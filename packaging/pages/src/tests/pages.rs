@@ -1,13 +1,13 @@
 //! The pages of the programs.
 
-use super::{DATE, said};
+use super::{DATE, page_text};
 use crate::roff::Page;
 use crate::{client, daemon, files};
 use clap::{Arg, Command, ValueEnum as _};
 use gpukillctl::exit::Exit;
 use std::collections::BTreeSet;
 
-/// Every command that the help shows, with the names before it: walked here by itself.
+/// Every visible command with its full name; a walk independent of the product code.
 fn commands(command: &Command, before: &str) -> Vec<(String, Command)> {
     let path = format!("{before}{}", command.get_name());
     let mut found = vec![(path.clone(), command.clone())];
@@ -28,14 +28,14 @@ fn all() -> Vec<(String, Command)> {
             .map(|(name, command)| (page(name), command))
             .collect::<Vec<_>>()
     };
-    let mut all = of(&client::built(), 1);
-    all.extend(of(&daemon::built(), 8));
-    all.extend(of(&daemon::helper(), 8));
+    let mut all = of(&client::built_command(), 1);
+    all.extend(of(&daemon::built_command(), 8));
+    all.extend(of(&daemon::helper_command(), 8));
     all
 }
 
 #[test]
-fn there_is_a_page_for_every_command_and_no_other() {
+fn every_command_has_a_page() {
     let expected: BTreeSet<String> = all().into_iter().map(|(path, _)| path).collect();
     for path in [
         "man/man1/gpukillctl.1",
@@ -52,10 +52,10 @@ fn there_is_a_page_for_every_command_and_no_other() {
 }
 
 #[test]
-fn what_the_help_shows_is_on_the_page() {
+fn page_shows_what_help_shows() {
     let mut options = 0;
     for (path, command) in all() {
-        let page = said(&path);
+        let page = page_text(&path);
         let about = command.get_about().unwrap().to_string();
         let is_root = !path.contains("gpukillctl-");
         for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
@@ -81,22 +81,24 @@ fn what_the_help_shows_is_on_the_page() {
 }
 
 #[test]
-fn what_the_help_hides_is_nowhere() {
+fn hidden_parts_are_nowhere() {
     for (path, text) in files(DATE) {
         let path = path.display();
         assert!(!text.contains("sensor over this NVML"), "{path}");
         assert!(!text.replace("\\-", "-").contains("--sensor"), "{path}");
     }
-    // What other policies have, this one hides.
-    assert!(!said("man/man1/gpukillctl-guard-gpu-set.1").contains("--slurm-accounts"));
-    assert!(said("man/man1/gpukillctl-guard-rule-set.1").contains("--slurm-accounts"));
+    // Options of other policies are hidden here.
+    assert!(!page_text("man/man1/gpukillctl-guard-gpu-set.1").contains("--slurm-accounts"));
+    assert!(page_text("man/man1/gpukillctl-guard-rule-set.1").contains("--slurm-accounts"));
     let mut command = Command::new("prog")
         .about("of a test")
         .arg(Arg::new("unseen").long("secret").hide(true))
         .subcommand(Command::new("known").about("it").hide(false))
         .subcommand(Command::new("covert").about("it").hide(true));
     command.build();
-    let pages = client::of(&command, DATE).into_iter().map(Page::into_file);
+    let pages = client::pages_of(&command, DATE)
+        .into_iter()
+        .map(Page::into_file);
     let pages: Vec<_> = pages.collect();
     let paths: Vec<_> = pages
         .iter()
@@ -110,24 +112,21 @@ fn what_the_help_hides_is_nowhere() {
 }
 
 #[test]
-fn every_exit_code_is_told_as_the_readme_has_it() {
-    let readme = include_str!("../../../../README.md");
-    let told = readme
+fn exit_codes_match_the_docs() {
+    let docs = include_str!("../../../../docs/client.md");
+    let table = docs.split("## Exit codes").nth(1).unwrap();
+    let in_docs: Vec<u8> = table
         .lines()
-        .find_map(|it| it.strip_prefix("Exit codes: "));
-    let in_readme: Vec<u8> = told
-        .unwrap()
-        .split(" · ")
-        .map(|it| it.split_once(' ').unwrap().0.parse().unwrap())
+        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
         .collect();
     let codes: Vec<(u8, String)> = client::codes(Exit::value_variants()).collect();
     assert_eq!(
-        in_readme,
+        in_docs,
         codes.iter().map(|(code, _)| *code).collect::<Vec<_>>()
     );
     assert_eq!(codes.len(), Exit::value_variants().len());
     let told = |path: &str| -> Vec<u8> {
-        let page = said(path);
+        let page = page_text(path);
         let is_told = |(code, meaning): &&(u8, String)| {
             assert!(meaning.len() > 5, "{code}");
             page.contains(&format!(".TP\n\\fB{code}\\fR\n{meaning}\n"))
@@ -138,8 +137,8 @@ fn every_exit_code_is_told_as_the_readme_has_it() {
             .map(|(code, _)| *code)
             .collect()
     };
-    assert_eq!(told("man/man1/gpukillctl.1"), in_readme);
-    // Of a command those that it can give.
+    assert_eq!(told("man/man1/gpukillctl.1"), in_docs);
+    // Each command lists only the codes that it can return.
     for (name, expected) in [
         ("completions", &[0, 1, 3][..]),
         ("guard-check", &[0, 1, 3]),
@@ -153,18 +152,18 @@ fn every_exit_code_is_told_as_the_readme_has_it() {
 }
 
 #[test]
-fn every_command_that_does_something_has_its_examples() {
+fn every_runnable_command_has_examples() {
     let mut pages = 0;
     for (path, command) in all() {
         let does_something = !command.is_subcommand_required_set();
         if !path.contains("gpukillctl-") || !does_something {
             continue;
         }
-        let page = said(&path);
+        let page = page_text(&path);
         let (_, examples) = page.split_once(".SH \"EXAMPLES\"\n").unwrap();
         let name = path.trim_start_matches("man/man1/").trim_end_matches(".1");
         let first = examples.lines().nth(1).unwrap();
-        // A command's own name may have a dash.
+        // The name of a command may contain a dash.
         let first = first.replace([' ', '-'], ".");
         assert!(
             first.starts_with(&format!("\\fB{}", name.replace('-', "."))),
@@ -173,7 +172,7 @@ fn every_command_that_does_something_has_its_examples() {
         pages += 1;
     }
     assert!(pages > 40, "{pages}");
-    let page = said("man/man8/gpukilld.8");
+    let page = page_text("man/man8/gpukilld.8");
     for (line, does) in daemon::EXAMPLES {
         assert!(
             daemon::command()
@@ -189,11 +188,11 @@ fn every_command_that_does_something_has_its_examples() {
 }
 
 #[test]
-fn every_page_that_another_points_to_is_there() {
+fn every_referenced_page_exists() {
     let files = files(DATE);
     let mut pointers = 0;
     for (path, _) in files.iter().filter(|(path, _)| path.starts_with("man")) {
-        let page = said(path.to_str().unwrap());
+        let page = page_text(path.to_str().unwrap());
         assert!(
             page.contains("\n.SH \"SEE ALSO\"\n.BR "),
             "{}",
@@ -208,13 +207,13 @@ fn every_page_that_another_points_to_is_there() {
         }
     }
     assert!(pointers > 200, "{pointers}");
-    let page = said("man/man1/gpukillctl-guard-user.1");
+    let page = page_text("man/man1/gpukillctl-guard-user.1");
     let (_, others) = page.split_once(".SH \"SEE ALSO\"\n").unwrap();
     let others: Vec<&str> = others
         .lines()
         .map(|it| it.trim_start_matches(".BR "))
         .collect();
-    // Above, below, beside.
+    // Parents, children and siblings.
     assert_eq!(
         others[..3],
         [
@@ -228,10 +227,10 @@ fn every_page_that_another_points_to_is_there() {
 }
 
 #[test]
-fn variables_and_files_are_those_of_the_programs() {
-    let page = said("man/man1/gpukillctl.1");
-    assert!(gpukillctl::told().count() >= 9);
-    for told in gpukillctl::told() {
+fn variables_and_files_match_the_programs() {
+    let page = page_text("man/man1/gpukillctl.1");
+    assert!(gpukillctl::setting_docs().count() >= 9);
+    for told in gpukillctl::setting_docs() {
         assert!(page.contains(&format!("\\fB{}\\fR\n{}", told.variable, told.help)));
     }
     let of_help = |command: &Command, file: &str| {
@@ -241,9 +240,9 @@ fn variables_and_files_are_those_of_the_programs() {
     };
     assert!(of_help(&client::command(), client::SETTINGS));
     assert!(of_help(&daemon::command(), daemon::SETTINGS));
-    let page = said("man/man8/gpukilld.8");
-    for place in daemon::PLACES {
-        let (path, _) = daemon::place(place).unwrap();
+    let page = page_text("man/man8/gpukilld.8");
+    for place in daemon::PATH_KEYS {
+        let (path, _) = daemon::default_path(place).unwrap();
         assert!(path.starts_with('/'), "{path}");
         assert!(page.contains(&format!("\\fI{path}\\fR")), "{path}");
     }

@@ -1,12 +1,12 @@
-//! The pages of the files that people write.
+//! The pages of configuration files.
 
-use super::said;
+use super::page_text;
 use crate::reference::{Line, line};
-use gpukilld::config::{KEYS, PREFIX};
+use gpukilld::config::{ENVIRONMENT_PREFIX, KEYS};
 use std::collections::BTreeMap;
 
 #[test]
-fn a_line_of_a_commented_file_is_what_people_take_it_for() {
+fn line_kinds_are_recognised() {
     let key = |name, before, after| Line::Key {
         name,
         before,
@@ -35,7 +35,7 @@ fn a_line_of_a_commented_file_is_what_people_take_it_for() {
     }
 }
 
-/// How often each word is there.
+/// Counts each word.
 fn words(text: &str) -> BTreeMap<String, usize> {
     let mut words = BTreeMap::new();
     let bare = text
@@ -52,19 +52,19 @@ fn words(text: &str) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn nothing_of_a_commented_file_is_missing_on_its_page() {
+fn page_contains_the_whole_commented_file() {
     for (path, file) in [
         ("gpukilld.toml", gpukilld::config::print_default()),
         (
             "gpukill-guard.toml",
-            gpukill_policy::guard::read::print_reference(),
+            gpukill_policy::guard::parse::print_reference(),
         ),
         (
             "gpukill-rogue.toml",
             gpukill_policy::rogue::read::print_defaults(),
         ),
     ] {
-        let page = words(&said(&format!("man/man5/{path}.5")));
+        let page = words(&page_text(&format!("man/man5/{path}.5")));
         let bare: Vec<&str> = file
             .lines()
             .map(|it| it.trim_start_matches(['#', ' ']))
@@ -79,8 +79,8 @@ fn nothing_of_a_commented_file_is_missing_on_its_page() {
 }
 
 #[test]
-fn every_setting_of_the_daemon_is_explained_below_its_section() {
-    let page = said("man/man5/gpukilld.toml.5");
+fn every_setting_is_below_its_section() {
+    let page = page_text("man/man5/gpukilld.toml.5");
     for key in KEYS {
         let (_, below) = page
             .split_once(&format!(".SS \"[{}]\"\n", key.section))
@@ -91,15 +91,15 @@ fn every_setting_of_the_daemon_is_explained_below_its_section() {
             "{}",
             key.path()
         );
-        // The page says the rule, and no variable but one.
-        let variable = format!("{PREFIX}{}_{}", key.section, key.name).to_uppercase();
+        // The page states the general rule and names only one variable.
+        let variable = format!("{ENVIRONMENT_PREFIX}{}_{}", key.section, key.name).to_uppercase();
         assert_eq!(key.variable, variable);
     }
     assert!(page.contains("GPUKILLD_DAEMON_SOCKET"));
 }
 
 #[test]
-fn the_rules_of_a_command_are_among_its_files() {
+fn command_page_names_its_rules_file() {
     let path = |path: &[&str]| crate::reference::rules_of(path).map(|it| it.path);
     assert_eq!(
         path(&["gpukillctl", "guard", "set"]),

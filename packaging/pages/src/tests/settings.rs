@@ -1,23 +1,23 @@
-//! The settings that a package installs.
+//! The settings file that a package installs.
 
 use crate::settings::commented;
-use gpukilld::config::{Config, Invalid, KEYS, Scope, load, print_default};
+use gpukilld::config::{Config, ConfigError, DaemonScope, KEYS, load, print_default};
 
-fn read(text: &str) -> Result<Config, Invalid> {
+fn read(text: &str) -> Result<Config, ConfigError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gpukilld.toml");
     std::fs::write(&file, text).unwrap();
-    load(Some(&file), Scope::Box, &[])
+    load(Some(&file), DaemonScope::Host, &[])
 }
 
-/// The lines of keys, each with its place.
+/// The lines with keys, each with its index.
 fn keys(text: &str) -> Vec<(usize, &str)> {
     let is_key = |line: &str| line.starts_with('#') && !line.starts_with("# ");
     let lines = text.lines().enumerate();
     lines.filter(|(_, line)| is_key(line)).collect()
 }
 
-/// The file with these lines in force.
+/// The file with these lines uncommented.
 fn with(text: &str, places: &[usize]) -> String {
     let lines = text.lines().enumerate().map(|(place, line)| {
         let line = match places.contains(&place) {
@@ -30,7 +30,7 @@ fn with(text: &str, places: &[usize]) -> String {
 }
 
 #[test]
-fn as_it_is_it_sets_nothing() {
+fn unchanged_file_sets_nothing() {
     let text = commented();
     assert_eq!(read(&text), read(""));
     assert_eq!(read(&text), read(&print_default()));
@@ -42,7 +42,7 @@ fn as_it_is_it_sets_nothing() {
 }
 
 #[test]
-fn every_key_is_there_in_its_section_and_every_line_can_be_taken_out_of_its_comment() {
+fn every_key_can_be_uncommented() {
     let text = commented();
     let keys = keys(&text);
     let mut expected = Vec::new();
@@ -61,7 +61,7 @@ fn every_key_is_there_in_its_section_and_every_line_can_be_taken_out_of_its_comm
             .map(gpukill_proto::settings::Key::path)
             .collect::<Vec<_>>()
     );
-    // What has no default waits for a value.
+    // A key without a default needs a value first.
     let whole: Vec<(usize, &str)> = keys
         .into_iter()
         .filter(|(_, it)| !it.ends_with('='))
@@ -73,13 +73,13 @@ fn every_key_is_there_in_its_section_and_every_line_can_be_taken_out_of_its_comm
     }
     let all: Vec<usize> = whole.iter().map(|(place, _)| *place).collect();
     assert_eq!(read(&with(&text, &all)), read(""));
-    // The lines count: with another value it is another configuration.
+    // The uncommented lines have an effect: another value gives another configuration.
     let changed = with(&text, &all).replace("poll_interval = \"2s\"", "poll_interval = \"3s\"");
     assert_ne!(read(&changed), read(""));
 }
 
 #[test]
-fn its_head_says_how_to_check_it() {
+fn head_states_how_to_check() {
     let text = commented();
     let mut lines = text.lines();
     assert!(

@@ -1,5 +1,5 @@
-//! What the programs say that read it all. One that is not installed is left out, with
-//! words.
+//! Reads the generated files with the real tools. A tool that is not installed is skipped with
+//! a message.
 
 use super::DATE;
 use crate::files;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// All that is written, on the disk.
-fn written() -> TempDir {
+/// All files, written to a directory.
+fn write_all() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (path, text) in files(DATE) {
         let path = directory.path().join(path);
@@ -25,9 +25,9 @@ fn pages(directory: &Path) -> Vec<PathBuf> {
     pages.map(|it| directory.join(it)).collect()
 }
 
-/// What a program prints, and what it says besides; `None` where it is not installed. Of
-/// the environment it gets where programs are and where its user is at home: `COLUMNS`,
-/// `MANWIDTH`, `MANOPT` and their like change what these programs print.
+/// The stdout and stderr of a program; `None` when it is not installed. The program gets only
+/// the environment variables for the search path and the home directory, because `COLUMNS`,
+/// `MANWIDTH`, `MANOPT` and others change its output.
 fn run(program: &str, arguments: &[&OsStr]) -> Option<(String, String)> {
     let kept = ["PATH", "HOME"].into_iter();
     let kept = kept.filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -50,9 +50,9 @@ fn run(program: &str, arguments: &[&OsStr]) -> Option<(String, String)> {
     }
 }
 
-/// The same over every page.
+/// Runs a program over every page.
 fn over_pages(program: &str, options: &[&str]) -> Option<(String, String)> {
-    let directory = written();
+    let directory = write_all();
     let pages = pages(directory.path());
     assert!(pages.len() > 50);
     let options = options.iter().map(OsStr::new);
@@ -63,7 +63,7 @@ fn over_pages(program: &str, options: &[&str]) -> Option<(String, String)> {
 }
 
 #[test]
-fn mandoc_has_nothing_to_say_of_the_pages() {
+fn mandoc_reports_nothing() {
     if let Some(said) = over_pages("mandoc", &["-T", "lint", "-W", "warning"]) {
         assert_eq!(said, (String::new(), String::new()));
     }
@@ -79,17 +79,17 @@ fn man_warns_of_nothing() {
 }
 
 #[test]
-fn whatis_can_read_every_name() {
+fn whatis_reads_every_name() {
     let Some((names, errors)) = over_pages("lexgrog", &[]) else {
         return;
     };
     assert_eq!(errors, "");
     assert_eq!(names.lines().count(), pages(Path::new("")).len());
-    let expected = ": \"gpukillctl-list - GPUs, and who uses them\"";
+    let expected = ": \"gpukillctl-list - List the GPUs and the processes that use them\"";
     assert!(names.lines().any(|it| it.ends_with(expected)), "{names}");
 }
 
-/// What is typed, and the word that a tab makes of its end.
+/// Typed text, and the word that completes it.
 const TYPED: [(&str, &str); 4] = [
     ("gpukillctl gu", "guard"),
     ("gpukillctl guard us", "user"),
@@ -107,7 +107,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 #[test]
 fn bash_completes() {
-    let directory = written();
+    let directory = write_all();
     let script = directory.path().join("completions/gpukillctl.bash");
     for (typed, word) in TYPED {
         let arguments = ["--norc", "-c", BASH, "bash"].map(OsStr::new);
@@ -118,8 +118,8 @@ fn bash_completes() {
     }
 }
 
-/// What fish offers at a place, without what it says of each.
-fn offered(script: &Path, typed: &str) -> Option<Vec<String>> {
+/// The candidates of fish, without their descriptions.
+fn fish_candidates(script: &Path, typed: &str) -> Option<Vec<String>> {
     let command = "source $argv[1]; complete -C $argv[2]";
     let arguments = ["-N", "-c", command].map(OsStr::new);
     let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
@@ -130,8 +130,8 @@ fn offered(script: &Path, typed: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn fish_offers_what_is_of_the_command_alone_at_any_depth() {
-    let directory = written();
+fn fish_completes_at_any_depth() {
+    let directory = write_all();
     let script = directory.path().join("completions/gpukillctl.fish");
     let typed = TYPED
         .iter()
@@ -145,18 +145,18 @@ fn fish_offers_what_is_of_the_command_alone_at_any_depth() {
         ("gpukillctl --socket /x kill --scope j", &["job"]),
         ("gpukillctl completions fi", &["fish"]),
         ("gpukillctl rogue allow pro", &["process"]),
-        // What another command has, and what the help hides.
+        // Options of another command and hidden options.
         ("gpukillctl guard gpu set 0 --slurm", &[]),
         ("gpukillctl kill --memory-l", &[]),
     ];
     for (typed, expected) in typed.chain(more) {
-        let Some(offered) = offered(&script, typed) else {
+        let Some(offered) = fish_candidates(&script, typed) else {
             return;
         };
         assert_eq!(offered, expected, "{typed}");
     }
-    // Where a file is taken files are offered, and nowhere else.
-    let words = |typed| offered(&script, typed).unwrap_or_default();
+    // Files are offered only where an argument is a file.
+    let words = |typed| fish_candidates(&script, typed).unwrap_or_default();
     assert_eq!(
         words("gpukillctl guard check /etc/host.con"),
         ["/etc/host.conf"]
@@ -166,7 +166,7 @@ fn fish_offers_what_is_of_the_command_alone_at_any_depth() {
 
 #[test]
 fn zsh_completes() {
-    let directory = written();
+    let directory = write_all();
     let completions = directory.path().join("completions");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/complete.zsh");
     for (typed, word) in TYPED {
@@ -189,8 +189,8 @@ fn zsh_completes() {
 }
 
 #[test]
-fn the_daemons_completions_are_loaded_too() {
-    let directory = written();
+fn daemon_completions_are_loaded() {
+    let directory = write_all();
     let completions = directory.path().join("completions");
     for (shell, file) in [
         ("bash", "gpukilld.bash"),

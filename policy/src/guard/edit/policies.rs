@@ -1,59 +1,58 @@
-//! Policies in a document: tables by their names, or a list of tables with their
-//! names in them.
+//! Edits policies in a document: tables by name, or a list of tables with a `name` in each.
 
-use super::{is_right, no_such};
-use crate::document::{loose, put_above, remove_key, set_value, typed};
-use crate::guard::read::field::key;
+use super::{is_valid_at, not_found};
+use crate::document::{detached_comment, prepend_comment, remove_key, set_value, typed_value};
+use crate::guard::parse::field::quote_key;
 use gpukill_proto::guard::edit::{EditError, PolicyKind};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-/// Sets keys of a policy, which is made where there is none.
-pub(super) fn set(
+/// Sets keys of a policy. The policy is created if it is absent.
+pub(super) fn set_policy(
     document: &mut DocumentMut,
     kind: PolicyKind,
     name: &str,
     fields: &[(String, String)],
 ) -> Result<(), EditError> {
-    let table = find_or_make(document, kind, name)?;
+    let table = find_or_create(document, kind, name)?;
     for (field, typed) in fields {
         if typed.is_empty() {
             if !remove_key(table, field) {
                 let what = format!("key {field:?} in {} {name:?}", kind.name());
-                let there: Vec<&str> = table.iter().map(|(key, _)| key).collect();
-                return Err(no_such(what, field, there));
+                let known: Vec<&str> = table.iter().map(|(key, _)| key).collect();
+                return Err(not_found(what, field, known));
             }
             continue;
         }
-        let at = format!("{}.{}.{}", kind.table(), key(name), key(field));
-        let header = match is_list(kind) {
+        let at = format!("{}.{}.{}", kind.table(), quote_key(name), quote_key(field));
+        let header = match is_table_list(kind) {
             true => format!("[[{}]]\nname = {}\n", kind.table(), Value::from(name)),
             false => format!("[{}.{}]\n", kind.table(), Value::from(name)),
         };
-        let frame = |value: &Value| format!("{header}{} = {value}\n", key(field));
-        let value = typed::value(typed, |value| is_right(&frame(value), &at));
+        let frame = |value: &Value| format!("{header}{} = {value}\n", quote_key(field));
+        let value = typed_value::parse_typed(typed, |value| is_valid_at(&frame(value), &at));
         set_value(table, field, value);
     }
     Ok(())
 }
 
-/// Whether they are a list of tables.
-const fn is_list(kind: PolicyKind) -> bool {
+/// Whether policies of this kind are a list of tables.
+const fn is_table_list(kind: PolicyKind) -> bool {
     match kind {
         PolicyKind::User | PolicyKind::Group | PolicyKind::Gpu => false,
         PolicyKind::Time | PolicyKind::Rule => true,
     }
 }
 
-fn is_called(table: &dyn TableLike, name: &str) -> bool {
+fn has_name(table: &dyn TableLike, name: &str) -> bool {
     table.get("name").and_then(Item::as_str) == Some(name)
 }
 
-fn find_or_make<'a>(
+fn find_or_create<'a>(
     document: &'a mut DocumentMut,
     kind: PolicyKind,
     name: &str,
 ) -> Result<&'a mut dyn TableLike, EditError> {
-    let make = || match is_list(kind) {
+    let make = || match is_table_list(kind) {
         true => Item::ArrayOfTables(ArrayOfTables::new()),
         false => {
             let mut table = Table::new();
@@ -64,7 +63,7 @@ fn find_or_make<'a>(
     let item = document.entry(kind.table()).or_insert_with(make);
     let found: Option<&mut dyn TableLike> = match item {
         Item::ArrayOfTables(list) => {
-            let position = list.iter().position(|it| is_called(it, name));
+            let position = list.iter().position(|it| has_name(it, name));
             let position = position.unwrap_or_else(|| {
                 let mut table = Table::new();
                 table.insert("name", toml_edit::value(name));
@@ -73,7 +72,7 @@ fn find_or_make<'a>(
             });
             list.get_mut(position).map(|it| it as &mut dyn TableLike)
         }
-        Item::Value(Value::Array(list)) => inline(list, name),
+        Item::Value(Value::Array(list)) => find_or_create_inline(list, name),
         Item::Table(tables) => {
             let policy = tables
                 .entry(name)
@@ -90,16 +89,12 @@ fn find_or_make<'a>(
         }
         Item::None | Item::Value(_) => None,
     };
-    // Whatever was read without mistakes is one of these.
-    found.ok_or_else(|| EditError::Broken(Vec::new()))
+    // A text without mistakes has one of these forms.
+    found.ok_or_else(|| EditError::AlreadyInvalid(Vec::new()))
 }
 
-fn inline<'a>(list: &'a mut Array, name: &str) -> Option<&'a mut dyn TableLike> {
-    let is_it = |value: &Value| {
-        value
-            .as_inline_table()
-            .is_some_and(|it| is_called(it, name))
-    };
+fn find_or_create_inline<'a>(list: &'a mut Array, name: &str) -> Option<&'a mut dyn TableLike> {
+    let is_it = |value: &Value| value.as_inline_table().is_some_and(|it| has_name(it, name));
     let position = list.iter().position(is_it);
     let position = position.unwrap_or_else(|| {
         let mut table = InlineTable::new();
@@ -111,40 +106,40 @@ fn inline<'a>(list: &'a mut Array, name: &str) -> Option<&'a mut dyn TableLike> 
     table.map(|it| it as &mut dyn TableLike)
 }
 
-/// Removes a policy, with the comment that stands right above it.
-pub(super) fn remove(
+/// Removes a policy and the comment directly above it.
+pub(super) fn remove_policy(
     document: &mut DocumentMut,
     kind: PolicyKind,
     name: &str,
 ) -> Result<(), EditError> {
-    let names = names(document, kind);
+    let names = policy_names(document, kind);
     if !names.iter().any(|it| it == name) {
         let what = format!("{} {name:?}", kind.name());
-        return Err(no_such(what, name, names.iter().map(String::as_str)));
+        return Err(not_found(what, name, names.iter().map(String::as_str)));
     }
     let removed = match document.get_mut(kind.table()) {
         Some(Item::ArrayOfTables(list)) => {
-            let position = list.iter().position(|it| is_called(it, name));
+            let position = list.iter().position(|it| has_name(it, name));
             position.map(|position| Item::Table(list.remove(position)))
         }
         Some(Item::Value(Value::Array(list))) => {
-            list.retain(|it| !it.as_inline_table().is_some_and(|it| is_called(it, name)));
+            list.retain(|it| !it.as_inline_table().is_some_and(|it| has_name(it, name)));
             None
         }
         Some(item) => item.as_table_like_mut().and_then(|it| it.remove(name)),
         None => None,
     };
     if let Some(Item::Table(removed)) = removed
-        && let Some(above) = loose(removed.decor())
+        && let Some(above) = detached_comment(removed.decor())
     {
-        keep(document, removed.position(), &above);
+        keep_comment(document, removed.position(), &above);
     }
     Ok(())
 }
 
-/// Keeps what stood above a table with an empty line between: it was about more than
-/// the table. It goes above the next one, or to the end.
-fn keep(document: &mut DocumentMut, position: Option<isize>, above: &str) {
+/// Keeps a comment that an empty line separates from the table below it: it is about more
+/// than this table. The comment moves above the next table, or to the end.
+fn keep_comment(document: &mut DocumentMut, position: Option<isize>, above: &str) {
     let mut next: Option<&mut Table> = None;
     let mut left: Vec<&mut Item> = document.iter_mut().map(|(_, item)| item).collect();
     while let Some(item) = left.pop() {
@@ -170,7 +165,7 @@ fn keep(document: &mut DocumentMut, position: Option<isize>, above: &str) {
         }
     }
     match next {
-        Some(next) => put_above(next.decor_mut(), above),
+        Some(next) => prepend_comment(next.decor_mut(), above),
         None => {
             let end = document.trailing().as_str().unwrap_or_default().to_owned();
             document.set_trailing(format!("{above}{end}"));
@@ -178,8 +173,8 @@ fn keep(document: &mut DocumentMut, position: Option<isize>, above: &str) {
     }
 }
 
-/// What policies of a kind are called.
-fn names(document: &DocumentMut, kind: PolicyKind) -> Vec<String> {
+/// The names of the policies of a kind.
+fn policy_names(document: &DocumentMut, kind: PolicyKind) -> Vec<String> {
     let name = |table: &dyn TableLike| Some(table.get("name")?.as_str()?.to_owned());
     match document.get(kind.table()) {
         Some(Item::ArrayOfTables(list)) => list.iter().filter_map(|it| name(it)).collect(),

@@ -1,8 +1,8 @@
-//! Changes of rules: what becomes of the text, and what is refused.
+//! Edits of rules: the resulting text, and the refusals.
 
-mod others;
+mod other_policies;
 
-mod ends;
+mod line_endings;
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn fields(fields: &[(&str, &str)]) -> Vec<(String, String)> {
     fields.iter().map(owned).collect()
 }
 
-fn set(kind: PolicyKind, name: &str, keys: &[(&str, &str)]) -> GuardEdit {
+fn set_policy_edit(kind: PolicyKind, name: &str, keys: &[(&str, &str)]) -> GuardEdit {
     GuardEdit::SetPolicy {
         kind,
         name: name.to_owned(),
@@ -21,27 +21,27 @@ fn set(kind: PolicyKind, name: &str, keys: &[(&str, &str)]) -> GuardEdit {
     }
 }
 
-fn remove(kind: PolicyKind, name: &str) -> GuardEdit {
+fn remove_policy_edit(kind: PolicyKind, name: &str) -> GuardEdit {
     GuardEdit::RemovePolicy {
         kind,
         name: name.to_owned(),
     }
 }
 
-fn key_set(path: &str, value: &str) -> GuardEdit {
+fn set_key_edit(path: &str, value: &str) -> GuardEdit {
     GuardEdit::SetKey {
         path: path.to_owned(),
         value: value.to_owned(),
     }
 }
 
-fn done(text: &str, change: &GuardEdit) -> String {
+fn apply(text: &str, change: &GuardEdit) -> String {
     edit(text, change).unwrap_or_else(|error| panic!("{change:?}: {error}"))
 }
 
-/// The lines that a change takes and adds, in their order.
-fn changed(text: &str, change: &GuardEdit) -> Vec<String> {
-    let after = done(text, change);
+/// The lines that an edit removes and adds, in order.
+fn changed_lines(text: &str, change: &GuardEdit) -> Vec<String> {
+    let after = apply(text, change);
     let (before, after): (Vec<&str>, Vec<&str>) = (text.lines().collect(), after.lines().collect());
     let same = before
         .iter()
@@ -60,7 +60,7 @@ fn changed(text: &str, change: &GuardEdit) -> Vec<String> {
     taken.chain(added).collect()
 }
 
-fn refused(text: &str, change: &GuardEdit) -> String {
+fn refusal(text: &str, change: &GuardEdit) -> String {
     match edit(text, change) {
         Ok(text) => panic!("{change:?} makes\n{text}"),
         Err(error) => error.to_string(),
@@ -68,18 +68,18 @@ fn refused(text: &str, change: &GuardEdit) -> String {
 }
 
 #[test]
-fn a_change_leaves_all_else_as_it_is_written() {
+fn keeps_all_other_text() {
     use PolicyKind::{Gpu, Group, Rule, Time, User};
     let cases: &[(GuardEdit, &[&str])] = &[
         (
-            set(User, "alice", &[("memory_limit_gb", "12")]),
+            set_policy_edit(User, "alice", &[("memory_limit_gb", "12")]),
             &[
                 "-memory_limit_gb   = 8.0   # since May",
                 "+memory_limit_gb   = 12   # since May",
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 User,
                 "alice",
                 &[
@@ -95,7 +95,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(User, "alice", &[("memory_limit_gb", "")]),
+            set_policy_edit(User, "alice", &[("memory_limit_gb", "")]),
             &[
                 "-# As much as her card has.",
                 "-memory_limit_gb   = 8.0   # since May",
@@ -103,7 +103,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 User,
                 "1001",
                 &[("idle_limit_minutes", "90m"), ("mode", "dry-run")],
@@ -116,7 +116,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 Group,
                 "lab",
                 &[("members", "alice,1001"), ("unix_groups", "1000")],
@@ -129,7 +129,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 Gpu,
                 "0",
                 &[
@@ -144,7 +144,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 Time,
                 "night",
                 &[("start_time", "21:00"), ("days_of_week", "mon-fri")],
@@ -160,7 +160,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(Rule, "waste", &[("waste_below_pct", "5")]),
+            set_policy_edit(Rule, "waste", &[("waste_below_pct", "5")]),
             &[
                 "+",
                 "+[[rules]]",
@@ -169,7 +169,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            set(
+            set_policy_edit(
                 Rule,
                 "miners",
                 &[("rogue_threats", "crypto_miner"), ("rogue_risk", "high")],
@@ -183,7 +183,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            remove(User, "bob"),
+            remove_policy_edit(User, "bob"),
             &[
                 "-# Bob is on leave.",
                 "-[user_policies.bob]",
@@ -195,7 +195,7 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            remove(Time, "night"),
+            remove_policy_edit(Time, "night"),
             &[
                 "-[[time_policies]]",
                 "-name = \"night\"",
@@ -206,23 +206,23 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
-            key_set("global.default_memory_limit_gb", "16"),
+            set_key_edit("global.default_memory_limit_gb", "16"),
             &["+default_memory_limit_gb = 16"],
         ),
         (
-            key_set("max_warnings", "5"),
+            set_key_edit("max_warnings", "5"),
             &["+", "+[enforcement]", "+max_warnings = 5"],
         ),
         (
-            key_set("protect.users", "gdm"),
+            set_key_edit("protect.users", "gdm"),
             &["+", "+[protect]", "+users = [\"gdm\"]"],
         ),
         (
-            key_set("global.dry_run", ""),
+            set_key_edit("global.dry_run", ""),
             &["-dry_run = true # for now"],
         ),
         (
-            key_set("user_policies.alice.priority", "9"),
+            set_key_edit("user_policies.alice.priority", "9"),
             &["+priority = 9"],
         ),
         (
@@ -236,42 +236,42 @@ fn a_change_leaves_all_else_as_it_is_written() {
         ),
     ];
     for (change, expected) in cases {
-        assert_eq!(changed(BEFORE, change), *expected, "{change:?}");
+        assert_eq!(changed_lines(BEFORE, change), *expected, "{change:?}");
     }
 }
 
 #[test]
-fn what_stands_above_all_stays_when_the_first_is_removed() {
+fn keeps_the_header_of_the_file() {
     let text = "# Rules of the lab.\n# Ask Eve.\n\n# Alice's.\n[user_policies.alice]\npriority = 1\n\n[user_policies.bob]\npriority = 2\n";
-    let after = done(text, &remove(PolicyKind::User, "alice"));
+    let after = apply(text, &remove_policy_edit(PolicyKind::User, "alice"));
     assert_eq!(
         after,
         "# Rules of the lab.\n# Ask Eve.\n\n[user_policies.bob]\npriority = 2\n"
     );
-    let after = done(&after, &remove(PolicyKind::User, "bob"));
+    let after = apply(&after, &remove_policy_edit(PolicyKind::User, "bob"));
     assert_eq!(after, "# Rules of the lab.\n# Ask Eve.\n");
     let text = "[global]\n# About all.\n\n# Dry.\ndry_run = true\nenabled = true\n";
-    let after = done(text, &key_set("global.dry_run", ""));
+    let after = apply(text, &set_key_edit("global.dry_run", ""));
     assert_eq!(after, "[global]\n# About all.\n\nenabled = true\n");
 }
 
 #[test]
-fn lines_end_as_they_did() {
+fn keeps_line_endings() {
     let text = "# a\r\n[global]\r\ndry_run = true # x\r\n";
-    let after = done(text, &GuardEdit::ToggleDryRun);
+    let after = apply(text, &GuardEdit::ToggleDryRun);
     assert_eq!(after, "# a\r\n[global]\r\ndry_run = false # x\r\n");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_made() {
-    let change = set(PolicyKind::User, "alice", &[("memory_limit_gb", "8")]);
-    let after = done("", &change);
+fn creates_an_absent_file() {
+    let change = set_policy_edit(PolicyKind::User, "alice", &[("memory_limit_gb", "8")]);
+    let after = apply("", &change);
     assert_eq!(
         after,
         format!("{HEADER}[user_policies.alice]\nmemory_limit_gb = 8\n")
     );
-    assert_eq!(done(&after, &change), after);
-    let after = done("", &GuardEdit::SetMode(GuardMode::Enforce));
+    assert_eq!(apply(&after, &change), after);
+    let after = apply("", &GuardEdit::SetMode(GuardMode::Enforce));
     assert_eq!(
         after,
         format!(
@@ -281,7 +281,7 @@ fn a_file_that_is_not_there_is_made() {
 }
 
 #[test]
-fn each_mode_is_what_is_read_afterwards() {
+fn sets_each_mode() {
     use GuardMode::{Disabled, DryRun, Enforce, Soft};
     for before in [
         "",
@@ -290,12 +290,12 @@ fn each_mode_is_what_is_read_afterwards() {
     ] {
         for first in [Disabled, DryRun, Soft, Enforce] {
             for second in [Disabled, DryRun, Soft, Enforce] {
-                let text = done(before, &GuardEdit::SetMode(first));
-                let text = done(&text, &GuardEdit::SetMode(second));
-                let rules = read::read(&text).unwrap();
+                let text = apply(before, &GuardEdit::SetMode(first));
+                let text = apply(&text, &GuardEdit::SetMode(second));
+                let rules = parse::parse(&text).unwrap();
                 assert_eq!(rules.mode, second, "{first:?}, then {second:?}:\n{text}");
                 if first == Enforce && second == DryRun {
-                    assert_eq!(rules.rehearsed.mode(), Enforce);
+                    assert_eq!(rules.armed_mode.mode(), Enforce);
                 }
             }
         }
@@ -303,15 +303,15 @@ fn each_mode_is_what_is_read_afterwards() {
 }
 
 #[test]
-fn tables_in_lines_are_changed_as_well() {
+fn edits_inline_tables() {
     use PolicyKind::{Rule, Time, User};
     let text = "user_policies = { a = { priority = 1 } }\nrules = [{ name = 'g', growth_gb = 1 }]\ntime_policies = []\n";
-    let after = done(text, &set(User, "b", &[("priority", "2")]));
-    let after = done(&after, &set(Rule, "g", &[("growth_gb", "2")]));
-    let after = done(&after, &set(Rule, "h", &[("growth_gb", "3")]));
-    let after = done(
+    let after = apply(text, &set_policy_edit(User, "b", &[("priority", "2")]));
+    let after = apply(&after, &set_policy_edit(Rule, "g", &[("growth_gb", "2")]));
+    let after = apply(&after, &set_policy_edit(Rule, "h", &[("growth_gb", "3")]));
+    let after = apply(
         &after,
-        &set(
+        &set_policy_edit(
             Time,
             "t",
             &[("days_of_week", "sun"), ("memory_limit_gb", "1")],
@@ -321,10 +321,10 @@ fn tables_in_lines_are_changed_as_well() {
         after,
         "user_policies = { a = { priority = 1 } , b = { priority = 2 } }\nrules = [{ name = 'g', growth_gb = 2 }, { name = \"h\", growth_gb = 3 }]\ntime_policies = [{ name = \"t\", days_of_week = \"sun\", memory_limit_gb = 1 }]\n"
     );
-    let after = done(&after, &remove(User, "a"));
-    let after = done(&after, &remove(Rule, "g"));
-    let after = done(&after, &remove(Time, "t"));
-    let rules = read::read(&after).unwrap();
+    let after = apply(&after, &remove_policy_edit(User, "a"));
+    let after = apply(&after, &remove_policy_edit(Rule, "g"));
+    let after = apply(&after, &remove_policy_edit(Time, "t"));
+    let rules = parse::parse(&after).unwrap();
     assert_eq!(
         (rules.users.len(), rules.behaviours.len(), rules.times.len()),
         (1, 1, 0)
@@ -332,66 +332,79 @@ fn tables_in_lines_are_changed_as_well() {
 }
 
 #[test]
-fn what_would_be_wrong_is_refused() {
+fn refuses_invalid_results() {
     use PolicyKind::{Gpu, Rule, Time, User};
     for (change, expected) in [
         (
-            set(
+            set_policy_edit(
                 User,
                 "alice",
                 &[("memory_limt_gb", "8"), ("priority", "1000")],
             ),
-            "the rules would have mistakes\nline 13, column 1: user_policies.alice.memory_limt_gb: unknown key; did you mean memory_limit_gb?\nline 14, column 12: user_policies.alice.priority: 1000 is not a whole number from 0 to 100",
+            "the new rules would have mistakes\n\
+             line 13, column 1: user_policies.alice.memory_limt_gb: unknown key; did you mean \
+             memory_limit_gb?\n\
+             line 14, column 12: user_policies.alice.priority: 1000 is not a whole number from 0 \
+             to 100",
         ),
         (
-            set(Gpu, "0", &[("allowed_users", "bob,b*b")]),
-            "the rules would have mistakes\nline 29, column 25: gpu_policies.0.allowed_users[1]: names have no * and ? in them; everybody is meant where nobody is named",
+            set_policy_edit(Gpu, "0", &[("allowed_users", "bob,b*b")]),
+            "the new rules would have mistakes\n\
+             line 29, column 25: gpu_policies.0.allowed_users[1]: a name must not contain * or ?; \
+             to apply it to everybody, list no names",
         ),
         (
-            set(Time, "day", &[("start_time", "9:00")]),
-            "the rules would have mistakes\nline 27, column 1: time_policies.day: has a start_time and no end_time",
+            set_policy_edit(Time, "day", &[("start_time", "9:00")]),
+            "the new rules would have mistakes\nline 27, column 1: time_policies.day: has a \
+            start_time and no end_time",
         ),
         (
-            set(User, "al*", &[("priority", "1")]),
-            "the rules would have mistakes\nline 21, column 16: user_policies.\"al*\": names have no * and ? in them; everybody is meant where nobody is named",
+            set_policy_edit(User, "al*", &[("priority", "1")]),
+            "the new rules would have mistakes\nline 21, column 16: user_policies.\"al*\": a name \
+            must not contain * or ?; to apply it to everybody, list no names",
         ),
         (
-            set(User, "alice", &[("priority", "")]),
+            set_policy_edit(User, "alice", &[("priority", "")]),
             "there is no key \"priority\" in user policy \"alice\"",
         ),
         (
-            remove(User, "alcie"),
+            remove_policy_edit(User, "alcie"),
             "there is no user policy \"alcie\"; did you mean alice?",
         ),
-        (remove(Rule, "night"), "there is no rule \"night\""),
         (
-            key_set("global.dry_rum", ""),
+            remove_policy_edit(Rule, "night"),
+            "there is no rule \"night\"",
+        ),
+        (
+            set_key_edit("global.dry_rum", ""),
             "there is no key \"global.dry_rum\"",
         ),
         (
-            key_set("global.dry_rum", "true"),
-            "the rules would have mistakes\nline 6, column 1: global.dry_rum: unknown key; did you mean dry_run?",
+            set_key_edit("global.dry_rum", "true"),
+            "the new rules would have mistakes\nline 6, column 1: global.dry_rum: unknown key; \
+            did you mean dry_run?",
         ),
         (
-            key_set("globl.dry_run", "true"),
+            set_key_edit("globl.dry_run", "true"),
             "there is no key \"globl.dry_run\"; did you mean global.dry_run?",
         ),
-        (key_set("", "1"), "there is no key \"\""),
-        (key_set("a.b.c.d", "1"), "there is no key \"a.b.c.d\""),
+        (set_key_edit("", "1"), "there is no key \"\""),
+        (set_key_edit("a.b.c.d", "1"), "there is no key \"a.b.c.d\""),
         (
             GuardEdit::Replace("global = 1".into()),
-            "the rules would have mistakes\nline 1, column 10: global: 1 is no table",
+            "the new rules would have mistakes\nline 1, column 10: global: 1 is not a table",
         ),
     ] {
-        assert_eq!(refused(BEFORE, &change), expected, "{change:?}");
+        assert_eq!(refusal(BEFORE, &change), expected, "{change:?}");
     }
     assert_eq!(
-        refused("[global]\nenabeld = true\n", &GuardEdit::ToggleDryRun),
-        "the rules have mistakes as they are\nline 2, column 1: global.enabeld: unknown key; did you mean enabled?"
+        refusal("[global]\nenabeld = true\n", &GuardEdit::ToggleDryRun),
+        "the current rules have mistakes\nline 2, column 1: global.enabeld: unknown key; did you \
+        mean enabled?"
     );
-    // Broken rules are mended by whole ones.
+    // A new text can replace rules with mistakes.
     assert_eq!(
-        done("enabeld =", &GuardEdit::Replace(BEFORE.into())),
+        apply("enabeld =", &GuardEdit::Replace(BEFORE.into())),
         BEFORE
     );
 }

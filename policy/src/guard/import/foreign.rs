@@ -1,29 +1,29 @@
-//! What gpu-kill's files say, as ours say it. Its numbers of days count from Sunday.
+//! Translates the exports of gpu-kill. Its numbers of days count from Sunday.
 
-use crate::guard::rules::HIGHEST_PRIORITY;
-use crate::guard::schedule::Day;
+use crate::guard::rules::MAX_PRIORITY;
+use crate::guard::schedule::Weekday;
 use serde_json::{Map, Value, json};
 
-/// Says everything as our rules do, and tells what means nothing here, or something
-/// else.
+/// Translates everything to our keys. Returns notices about values that have no meaning or
+/// another meaning here.
 pub(super) fn translate(json: &mut Value) -> Vec<String> {
     let mut notices = Vec::new();
     let Value::Object(file) = json else {
         return notices;
     };
-    let is_theirs = is_theirs(file);
+    let is_theirs = is_from_gpu_kill(file);
     if file.remove("metadata").is_some() {
-        notices.push("metadata means nothing here".to_owned());
+        notices.push("metadata is ignored".to_owned());
     }
     if let Some(global) = table(file, "global")
         && global.remove("check_interval_seconds").is_some()
     {
-        let what = "global.check_interval_seconds means nothing here: rules are judged with \
-                    each sample of the daemon";
+        let what = "global.check_interval_seconds is ignored: rules are evaluated with each sample \
+                    of the daemon";
         notices.push(what.to_owned());
     }
     if let Some(enforcement) = table(file, "enforcement") {
-        notifications(enforcement, &mut notices);
+        remove_notifications(enforcement, &mut notices);
     }
     for (name, user) in policies(file, "user_policies") {
         let list = user.get_mut("time_overrides").and_then(Value::as_array_mut);
@@ -31,19 +31,19 @@ pub(super) fn translate(json: &mut Value) -> Vec<String> {
             if let Some(Value::Object(limits)) = over.remove("overrides") {
                 over.extend(limits);
             }
-            days(over);
+            translate_days(over);
         }
-        priority(&format!("user_policies.{name}"), user, &mut notices);
+        clamp_priority(&format!("user_policies.{name}"), user, &mut notices);
     }
     for (name, group) in policies(file, "group_policies") {
-        priority(&format!("group_policies.{name}"), group, &mut notices);
+        clamp_priority(&format!("group_policies.{name}"), group, &mut notices);
     }
     for (_, gpu) in policies(file, "gpu_policies") {
         let window = gpu
             .get_mut("maintenance_window")
             .and_then(Value::as_object_mut);
         let message = window.and_then(|window| {
-            days(window);
+            translate_days(window);
             window.remove("message")
         });
         let is_said = message
@@ -54,19 +54,20 @@ pub(super) fn translate(json: &mut Value) -> Vec<String> {
             gpu.entry("message").or_insert(message);
         }
     }
-    times(file, &mut notices);
-    percentages(json, &mut String::new(), &mut notices);
+    remove_multipliers(file, &mut notices);
+    round_percentages(json, &mut String::new(), &mut notices);
     if is_theirs {
-        let what = "hours are the box's own time here; gpu-kill counted them in UTC";
+        let what = "hours are local time of the host; gpu-kill used UTC";
         notices.push(what.to_owned());
-        let what = "utilization is what GPUs do here; gpu-kill compared memory with it";
+        let what = "utilization limits apply to GPU utilization; gpu-kill compared them with \
+                    memory";
         notices.push(what.to_owned());
     }
     notices
 }
 
-/// Whether gpu-kill wrote it: ours has none of these.
-fn is_theirs(file: &Map<String, Value>) -> bool {
+/// Whether gpu-kill wrote the file: our exports have none of these keys.
+fn is_from_gpu_kill(file: &Map<String, Value>) -> bool {
     let has = |table: &str, key: &str| file.get(table).and_then(|it| it.get(key)).is_some();
     file.contains_key("metadata")
         || has("global", "check_interval_seconds")
@@ -85,8 +86,8 @@ fn policies<'a>(
     entries.filter_map(|(name, policy)| Some((name, policy.as_object_mut()?)))
 }
 
-/// Which of them would have told somebody.
-fn notifications(enforcement: &mut Map<String, Value>, notices: &mut Vec<String>) {
+/// Removes the notification settings and reports the enabled ones.
+fn remove_notifications(enforcement: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let Some(notifications) = enforcement.remove("notifications") else {
         return;
     };
@@ -101,35 +102,35 @@ fn notifications(enforcement: &mut Map<String, Value>, notices: &mut Vec<String>
         false => format!(" ({})", on.join(", ")),
     };
     notices.push(format!(
-        "enforcement.notifications mean nothing here{on}: owners are told on their terminals, \
-         and all of it is in the journal"
+        "enforcement.notifications is ignored{on}: owners are warned on their terminals, and \
+        everything is in the journal"
     ));
 }
 
-/// A number from Sunday on, as the day's name.
-fn days(table: &mut Map<String, Value>) {
+/// Replaces day numbers, counted from Sunday, by names.
+fn translate_days(table: &mut Map<String, Value>) {
     let days = table.get_mut("days_of_week").and_then(Value::as_array_mut);
     for day in days.into_iter().flatten() {
         let number = day.as_u64().filter(|number| *number < 7);
         if let Some(number) = number.and_then(|number| usize::try_from(number).ok()) {
-            *day = json!(Day::ALL[(number + 6) % 7].name());
+            *day = json!(Weekday::ALL[(number + 6) % 7].name());
         }
     }
 }
 
-fn priority(path: &str, policy: &mut Map<String, Value>, notices: &mut Vec<String>) {
+fn clamp_priority(path: &str, policy: &mut Map<String, Value>, notices: &mut Vec<String>) {
     let given = policy.get("priority").and_then(Value::as_u64);
-    let highest = u64::from(HIGHEST_PRIORITY);
+    let highest = u64::from(MAX_PRIORITY);
     if let Some(given) = given.filter(|given| (highest + 1..=255).contains(given)) {
         notices.push(format!(
-            "{path}.priority: {given} becomes {highest}, the highest here"
+            "{path}.priority: {given} becomes {highest}, the highest priority"
         ));
         policy.insert("priority".to_owned(), json!(highest));
     }
 }
 
-/// Of factors for other limits nothing is left: here limits are written as they are.
-fn times(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
+/// Removes the multipliers of limits: here limits are written as they are.
+fn remove_multipliers(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     const FACTORS: [&str; 3] = [
         "memory_multiplier",
         "utilization_multiplier",
@@ -143,8 +144,11 @@ fn times(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
         let Some(policy) = policy.as_object_mut() else {
             return true;
         };
-        days(policy);
-        let removed = FACTORS.iter().filter(|factor| policy.remove(**factor).is_some()).count();
+        translate_days(policy);
+        let removed = FACTORS
+            .iter()
+            .filter(|factor| policy.remove(**factor).is_some())
+            .count();
         if removed == 0 {
             return true;
         }
@@ -152,11 +156,11 @@ fn times(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
         let is_empty = policy.keys().all(|key| WHEN.contains(&key.as_str()));
         notices.push(match is_empty {
             true => format!(
-                "time_policies.{name} is left out: it has only multipliers, and here limits are \
-                 written as they are"
+                "time_policies.{name} is left out: it has only multipliers, which are not \
+                supported; write the limits themselves"
             ),
             false => format!(
-                "time_policies.{name}: multipliers mean nothing here: limits are written as they are"
+                "time_policies.{name}: multipliers are ignored; write the limits themselves"
             ),
         });
         !is_empty
@@ -166,8 +170,8 @@ fn times(file: &mut Map<String, Value>, notices: &mut Vec<String>) {
     }
 }
 
-/// Whole percent, wherever they stand.
-fn percentages(json: &mut Value, path: &mut String, notices: &mut Vec<String>) {
+/// Rounds percentages to whole numbers, at any depth.
+fn round_percentages(json: &mut Value, path: &mut String, notices: &mut Vec<String>) {
     match json {
         Value::Object(table) => {
             for (key, value) in table {
@@ -176,24 +180,24 @@ fn percentages(json: &mut Value, path: &mut String, notices: &mut Vec<String>) {
                 path.push_str(key);
                 let given = value
                     .as_f64()
-                    // Nothing becomes 0, which allows nothing.
+                    // No value is rounded to 0, which would allow nothing.
                     .filter(|it| key.ends_with("_pct") && it.fract() != 0.0 && *it > 0.5);
                 match given {
                     Some(given) => {
                         let whole = given.round();
                         notices.push(format!(
-                            "{path}: {given} becomes {whole}: percent are whole here"
+                            "{path}: {given} becomes {whole}: percentages are whole numbers"
                         ));
                         *value = json!(whole);
                     }
-                    None => percentages(value, path, notices),
+                    None => round_percentages(value, path, notices),
                 }
                 path.truncate(before);
             }
         }
         Value::Array(list) => {
             for value in list {
-                percentages(value, path, notices);
+                round_percentages(value, path, notices);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

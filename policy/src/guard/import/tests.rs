@@ -1,27 +1,27 @@
-//! Rules from JSON and to it.
+//! Import and export of rules as JSON.
 
 use super::*;
-use crate::guard::check::warnings;
-use crate::guard::rules::Rules;
+use crate::guard::lint::lint;
+use crate::guard::rules::RuleSet;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-const EVERY_FIELD: &str = include_str!("../read/tests/every_field.toml");
+const EVERY_FIELD: &str = include_str!("../parse/tests/every_field.toml");
 
-fn rules(text: &str) -> Rules {
-    Rules {
-        places: BTreeMap::new(),
-        ..read::read(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{text}"))
+fn parse_rules(text: &str) -> RuleSet {
+    RuleSet {
+        positions: BTreeMap::new(),
+        ..parse::parse(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{text}"))
     }
 }
 
 #[test]
-fn what_is_exported_is_imported_as_it_was() {
+fn export_and_import_round_trip() {
     let json = to_json(EVERY_FIELD).unwrap();
     let imported = from_json(&json).unwrap();
     assert_eq!(imported.notices, Vec::<String>::new());
-    assert_eq!(rules(&imported.text), rules(EVERY_FIELD));
-    // And once more: what was imported is exported the same.
+    assert_eq!(parse_rules(&imported.text), parse_rules(EVERY_FIELD));
+    // The imported text exports to the same JSON.
     assert_eq!(to_json(&imported.text).unwrap(), json);
     let times = "[[time_policies]]\nname = 'a'\nstart_time = 09:00:00\nend_time = '17:00'\nmemory_limit_gb = 1.5\n";
     let json = to_json(times).unwrap();
@@ -29,12 +29,15 @@ fn what_is_exported_is_imported_as_it_was() {
         {"name": "a", "start_time": "09:00", "end_time": "17:00", "memory_limit_gb": 1.5}
     ]});
     assert_eq!(json, expected);
-    assert_eq!(rules(&from_json(&json).unwrap().text), rules(times));
+    assert_eq!(
+        parse_rules(&from_json(&json).unwrap().text),
+        parse_rules(times)
+    );
     assert!(to_json("[global]\nenabeld = true\n").is_err());
 }
 
-/// As gpu-kill writes it, with what its command line cannot set as well.
-fn theirs() -> Value {
+/// A file of gpu-kill, with keys that its command line cannot set.
+fn gpu_kill_export() -> Value {
     json!({
         "global": {
             "enabled": true, "default_memory_limit_gb": 16.0,
@@ -96,34 +99,38 @@ fn theirs() -> Value {
 }
 
 #[test]
-fn what_gpu_kill_exports_is_imported_with_what_means_nothing_here() {
-    let imported = from_json(&theirs()).unwrap();
+fn imports_gpu_kill_exports_with_notices() {
+    let imported = from_json(&gpu_kill_export()).unwrap();
     assert_eq!(imported.text, include_str!("tests/imported.toml"));
     assert_eq!(
         imported.notices,
         [
-            "metadata means nothing here",
-            "global.check_interval_seconds means nothing here: rules are judged with each sample of the daemon",
-            "enforcement.notifications mean nothing here (console, log_file, webhook): owners are told on their terminals, and all of it is in the journal",
-            "user_policies.developer.priority: 200 becomes 100, the highest here",
-            "time_policies.night is left out: it has only multipliers, and here limits are written as they are",
-            "user_policies.developer.utilization_limit_pct: 72.5 becomes 73: percent are whole here",
-            "hours are the box's own time here; gpu-kill counted them in UTC",
-            "utilization is what GPUs do here; gpu-kill compared memory with it",
+            "metadata is ignored",
+            "global.check_interval_seconds is ignored: rules are evaluated with each sample of \
+            the daemon",
+            "enforcement.notifications is ignored (console, log_file, webhook): owners are warned \
+            on their terminals, and everything is in the journal",
+            "user_policies.developer.priority: 200 becomes 100, the highest priority",
+            "time_policies.night is left out: it has only multipliers, which are not supported; \
+            write the limits themselves",
+            "user_policies.developer.utilization_limit_pct: 72.5 becomes 73: percentages are whole \
+             numbers",
+            "hours are local time of the host; gpu-kill used UTC",
+            "utilization limits apply to GPU utilization; gpu-kill compared them with memory",
         ]
     );
-    assert_eq!(warnings(&read::read(&imported.text).unwrap()), []);
+    assert_eq!(lint(&parse::parse(&imported.text).unwrap()), []);
 }
 
 #[test]
-fn lists_without_anything_belong_to_no_table_before_them() {
+fn writes_empty_lists_before_tables() {
     let json = json!({"user_policies": {"a": {"priority": 1}}, "time_policies": [], "rules": []});
     let text = from_json(&json).unwrap().text;
     assert_eq!(text, "rules = []\n\n[user_policies.a]\npriority = 1\n");
 }
 
 #[test]
-fn a_null_in_a_list_is_a_mistake_and_not_everybody() {
+fn rejects_null_in_a_list() {
     let json = json!({"gpu_policies": {"0": {"allowed_users": [null]}}});
     let mistakes: Vec<String> = from_json(&json)
         .unwrap_err()
@@ -134,14 +141,14 @@ fn a_null_in_a_list_is_a_mistake_and_not_everybody() {
         mistakes,
         ["gpu_policies.0.allowed_users: item 1 of the list is null; leave it out"]
     );
-    // A key that is null is none: so gpu-kill writes them.
+    // A key that is null counts as absent: gpu-kill writes such keys.
     let json = json!({"user_policies": {"a": {"priority": 1, "allowed_gpus": null}}});
     let text = from_json(&json).unwrap().text;
     assert_eq!(text, "[user_policies.a]\npriority = 1\n");
 }
 
 #[test]
-fn what_is_no_rules_is_refused() {
+fn rejects_other_json() {
     for json in [
         json!(null),
         json!([]),
@@ -162,7 +169,7 @@ fn what_is_no_rules_is_refused() {
 }
 
 #[test]
-fn a_mistake_is_told_by_its_keys_and_never_by_a_line_that_nobody_wrote() {
+fn mistakes_have_a_path_and_no_line() {
     let json = json!({
         "global": {"enabled": "yes", "enabeld": true},
         "user_policies": {"alice": {"allowed_gpus": [0, 1.5], "memory_limit_gb": -1}},
@@ -180,9 +187,10 @@ fn a_mistake_is_told_by_its_keys_and_never_by_a_line_that_nobody_wrote() {
             "global.enabeld: unknown key; did you mean enabled?",
             "global.enabled: \"yes\" is neither true nor false",
             "user_policies.alice.allowed_gpus[1]: 1.5 is not a text in quotes",
-            "user_policies.alice.memory_limit_gb: -1 is not a number of GiB from 0 to 1048576, nor a text like \"512MiB\"",
-            "time_policies.a.start_time: \"9\" is no time of the day, \"00:00\" to \"24:00\"",
-            "time_policies.b: is the name of two",
+            "user_policies.alice.memory_limit_gb: -1 is not a number of GiB from 0 to 1048576, \
+            nor a text like \"512MiB\"",
+            "time_policies.a.start_time: \"9\" is not a time of day, \"00:00\" to \"24:00\"",
+            "time_policies.b: is a duplicate name",
         ]
     );
 }

@@ -1,69 +1,80 @@
-//! What would hold for somebody if what does were not said.
+//! The limits that would apply if others did not replace them.
 
-use super::{Limit, PERSONAL, Profile, value};
-use crate::guard::bucket::About;
-use crate::guard::judge::{Policy, Rulebook, Selected};
-use crate::guard::rules::Rules;
-use crate::guard::schedule::Civil;
+use super::{EffectiveLimit, PERSON_LIMIT_KINDS, PolicyProfile, limit_value};
+use crate::guard::evaluate::{CompiledRules, PolicyIndex, PolicyMatch};
+use crate::guard::rules::RuleSet;
+use crate::guard::sample::ProcessFacts;
+use crate::guard::schedule::LocalTime;
 use gpukill_proto::guard::RuleKind;
 
-/// The limits that do not hold for a process's owner, because another does: by kind,
-/// and of each kind the one that would be next first. Where it is not known which one
-/// holds, none is replaced.
+/// The limits that do not apply to the owner of a process because another does: by kind,
+/// and within a kind the one that would apply next first. If it is unknown which limit
+/// applies, none is replaced.
 #[must_use]
-pub fn replaced(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
+pub fn replaced_limits(
+    book: &CompiledRules,
+    about: &ProcessFacts,
+    civil: LocalTime,
+) -> Vec<EffectiveLimit> {
     let rules = book.rules();
-    let profile = Selected::of(rules, &about.by(rules.person), None).profile;
-    let kinds = PERSONAL.into_iter().flat_map(|kind| {
-        let replaced = below(rules, &profile, civil, kind).into_iter();
-        replaced.map(move |(policy, limit)| Limit {
-            rule: book.name(policy, kind),
+    let profile = PolicyMatch::new(rules, &about.attributed_to(rules.person), None).profile;
+    let kinds = PERSON_LIMIT_KINDS.into_iter().flat_map(|kind| {
+        let replaced = lower_ranked(rules, &profile, civil, kind).into_iter();
+        replaced.map(move |(policy, limit)| EffectiveLimit {
+            rule: book.rule_name(policy, kind),
             limit: Some(limit),
         })
     });
     kinds.collect()
 }
 
-/// All that is said of one kind, but for the first, which holds.
-fn below(rules: &Rules, profile: &Profile, civil: Civil, kind: RuleKind) -> Vec<(Policy, u64)> {
-    let mut said: Vec<(Policy, u64)> = Vec::new();
+/// All limits of one kind but the first, which applies.
+fn lower_ranked(
+    rules: &RuleSet,
+    profile: &PolicyProfile,
+    civil: LocalTime,
+    kind: RuleKind,
+) -> Vec<(PolicyIndex, u64)> {
+    let mut said: Vec<(PolicyIndex, u64)> = Vec::new();
     if let Some(user) = profile.user {
         let policy = &rules.users[user];
         let in_force = policy.overrides.iter();
         let in_force = in_force.filter(|it| it.hours.contains(civil));
-        let of_now = in_force.filter_map(|it| value(&it.limits, kind)).min();
-        let of_always = value(&policy.limits, kind);
+        let of_now = in_force
+            .filter_map(|it| limit_value(&it.limits, kind))
+            .min();
+        let of_always = limit_value(&policy.limits, kind);
         let both = of_now.into_iter().chain(of_always);
-        said.extend(both.map(|limit| (Policy::User(user), limit)));
+        said.extend(both.map(|limit| (PolicyIndex::User(user), limit)));
     }
-    // What a label makes hold is replaced by nothing.
+    // A limit that a label adds is replaced by nothing.
     let of_group = |group: &usize| {
-        let limit = value(&rules.groups[*group].limits, kind)?;
+        let limit = limit_value(&rules.groups[*group].limits, kind)?;
         (!profile.is_only_labelled(group)).then_some((limit, *group))
     };
     let is_in_doubt = profile.doubtful.iter().find_map(of_group).is_some();
     let may_be_theirs = profile.doubtful_users.iter().any(|at| {
         let limits = &rules.users[*at];
-        value(&limits.limits, kind).is_some() || !limits.overrides.is_empty()
+        limit_value(&limits.limits, kind).is_some() || !limits.overrides.is_empty()
     });
     if may_be_theirs || is_in_doubt && said.is_empty() {
         return Vec::new();
     }
-    // What may be theirs is not known to be replaced; what is certain is.
+    // Limits of groups that may apply are not known to be replaced; certain ones are.
     let mut groups: Vec<(u64, usize)> = profile.groups.iter().filter_map(of_group).collect();
     groups.sort_unstable();
     let groups = groups.into_iter();
-    said.extend(groups.map(|(limit, group)| (Policy::Group(group), limit)));
-    said.extend(value(&rules.defaults, kind).map(|limit| (Policy::Default, limit)));
+    said.extend(groups.map(|(limit, group)| (PolicyIndex::Group(group), limit)));
+    said.extend(limit_value(&rules.defaults, kind).map(|limit| (PolicyIndex::Default, limit)));
     said.into_iter().skip(1).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::of;
+    use super::super::effective_limits;
     use super::*;
-    use crate::guard::rules::{GroupPolicy, Limits, Members, Override, UserPolicy};
-    use crate::guard::schedule::{Day, Hours};
+    use crate::guard::rules::{GroupPolicy, Limits, Members, TimeOverride, UserPolicy};
+    use crate::guard::schedule::{Hours, Weekday};
     use gpukill_proto::guard::Person;
     use gpukill_proto::units::Bytes;
 
@@ -86,8 +97,8 @@ mod tests {
         }
     }
 
-    fn rules() -> Rules {
-        Rules {
+    fn rules() -> RuleSet {
+        RuleSet {
             defaults: Limits {
                 processes: Some(9),
                 ..memory(1)
@@ -96,7 +107,7 @@ mod tests {
             users: vec![UserPolicy {
                 name: "alice".into(),
                 limits: memory(20),
-                overrides: vec![Override {
+                overrides: vec![TimeOverride {
                     hours: Hours {
                         from: 9 * 60,
                         to: 17 * 60,
@@ -106,12 +117,12 @@ mod tests {
                 }],
                 ..UserPolicy::default()
             }],
-            ..Rules::default()
+            ..RuleSet::default()
         }
     }
 
-    fn about(owner: &str, groups: Option<&[&str]>) -> About {
-        About {
+    fn about(owner: &str, groups: Option<&[&str]>) -> ProcessFacts {
+        ProcessFacts {
             owner: Some(Person {
                 name: owner.into(),
                 uid: Some(1000),
@@ -120,12 +131,12 @@ mod tests {
             pod: Some(None),
             account: Some(None),
             image: Some(None),
-            ..About::default()
+            ..ProcessFacts::default()
         }
     }
 
-    fn said(limits: Vec<Limit>) -> Vec<String> {
-        let line = |Limit { rule, limit, .. }: Limit| match limit {
+    fn format_limits(limits: Vec<EffectiveLimit>) -> Vec<String> {
+        let line = |EffectiveLimit { rule, limit, .. }: EffectiveLimit| match limit {
             Some(limit) => format!("{rule} {limit}"),
             None => format!("{rule} ?"),
         };
@@ -133,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_stands_in_the_order_in_which_it_would_hold() {
-        let book = Rulebook::of(rules());
-        let at = |hour: u16| Civil {
-            day: Day::Monday,
+    fn lists_replaced_limits_in_rank_order() {
+        let book = CompiledRules::new(rules());
+        let at = |hour: u16| LocalTime {
+            day: Weekday::Monday,
             minute: hour * 60,
         };
         let staff: &[&str] = &["staff", "students"];
@@ -168,8 +179,15 @@ mod tests {
             (about("bob", None), 12, "group students: memory ?", vec![]),
         ];
         for (about, hour, holds, replaces) in cases {
-            assert_eq!(said(of(&book, &about, at(hour)))[0], holds);
-            assert_eq!(said(replaced(&book, &about, at(hour))), replaces, "{holds}");
+            assert_eq!(
+                format_limits(effective_limits(&book, &about, at(hour)))[0],
+                holds
+            );
+            assert_eq!(
+                format_limits(replaced_limits(&book, &about, at(hour))),
+                replaces,
+                "{holds}"
+            );
         }
     }
 }

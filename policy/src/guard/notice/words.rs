@@ -1,86 +1,85 @@
-//! Rules, amounts and processes, in as few words as a line of a terminal has room for.
+//! The wording of rules, amounts and processes, short enough for a line of a terminal.
 
-use super::cut;
+use super::truncate;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::guard::{Evidence, Measured, RuleKind, Told};
+use gpukill_proto::guard::{Evidence, EvidenceProcess, Measurement, RuleKind};
 use gpukill_proto::rogue::Risk;
-use gpukill_proto::text::near_duration;
+use gpukill_proto::text::format_duration_with_seconds;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a rule says: that so much is allowed, or that something is not at all, or what
-/// somebody is taken for.
-enum Terms {
+/// What a rule states: a limit, a prohibition, or the verdict that it acts on.
+enum RuleTerms {
     /// The words before and after the limit.
-    Limit(&'static str, Unit, &'static str),
+    Limit(&'static str, QuantityUnit, &'static str),
     Forbidden(&'static str),
-    Taken,
+    Verdict,
 }
 
 #[derive(Clone, Copy)]
-enum Unit {
+enum QuantityUnit {
     Bytes,
     Percent,
     Milliseconds,
     Processes,
 }
 
-impl Unit {
-    fn of(self, number: u64) -> String {
+impl QuantityUnit {
+    fn format(self, number: u64) -> String {
         match self {
-            Self::Bytes => size(number),
+            Self::Bytes => format_size(number),
             Self::Percent => format!("{number} %"),
-            Self::Milliseconds => near_duration(Duration::from_millis(number)),
+            Self::Milliseconds => format_duration_with_seconds(Duration::from_millis(number)),
             Self::Processes if number == 1 => "1 process".to_owned(),
             Self::Processes => format!("{number} processes"),
         }
     }
 }
 
-const fn terms(kind: RuleKind) -> Terms {
-    use Unit::{Bytes, Milliseconds, Percent, Processes};
+const fn rule_terms(kind: RuleKind) -> RuleTerms {
+    use QuantityUnit::{Bytes, Milliseconds, Percent, Processes};
     match kind {
-        RuleKind::Memory => Terms::Limit("at most ", Bytes, " of memory in all"),
-        RuleKind::Utilization => Terms::Limit("at most ", Percent, " of a GPU"),
-        RuleKind::Duration => Terms::Limit("a process for at most ", Milliseconds, ""),
-        RuleKind::Processes => Terms::Limit("at most ", Processes, ""),
-        RuleKind::TotalMemory => Terms::Limit("at most ", Bytes, " of memory together"),
-        RuleKind::TotalUtilization => Terms::Limit("at most ", Percent, " of a GPU together"),
-        RuleKind::TotalProcesses => Terms::Limit("at most ", Processes, " together"),
-        RuleKind::ProcessMemory => Terms::Limit("at most ", Bytes, " of memory a process"),
-        RuleKind::GpuUtilization => Terms::Limit("this GPU at most ", Percent, " busy"),
-        RuleKind::ReservedMemory => Terms::Limit("", Bytes, " of this GPU stay free"),
-        RuleKind::Gpu | RuleKind::User => Terms::Forbidden("you may not use this GPU"),
-        RuleKind::Process => Terms::Forbidden("this may not run on this GPU"),
-        RuleKind::Maintenance => Terms::Forbidden("this GPU is in maintenance"),
-        RuleKind::Hours => Terms::Forbidden("you may not use this GPU at this hour"),
-        RuleKind::Idle => Terms::Limit("idle for at most ", Milliseconds, ""),
-        RuleKind::Waste => Terms::Limit("at least ", Percent, " busy"),
-        RuleKind::Runaway => Terms::Limit("at work for at most ", Milliseconds, ""),
-        RuleKind::Growth => Terms::Limit("memory grows by at most ", Bytes, ""),
-        RuleKind::Rogue => Terms::Taken,
+        RuleKind::Memory => RuleTerms::Limit("at most ", Bytes, " of memory in all"),
+        RuleKind::Utilization => RuleTerms::Limit("at most ", Percent, " of a GPU"),
+        RuleKind::Duration => RuleTerms::Limit("a process for at most ", Milliseconds, ""),
+        RuleKind::Processes => RuleTerms::Limit("at most ", Processes, ""),
+        RuleKind::TotalMemory => RuleTerms::Limit("at most ", Bytes, " of memory together"),
+        RuleKind::TotalUtilization => RuleTerms::Limit("at most ", Percent, " of a GPU together"),
+        RuleKind::TotalProcesses => RuleTerms::Limit("at most ", Processes, " together"),
+        RuleKind::ProcessMemory => RuleTerms::Limit("at most ", Bytes, " of memory per process"),
+        RuleKind::GpuUtilization => RuleTerms::Limit("this GPU at most ", Percent, " busy"),
+        RuleKind::ReservedMemory => RuleTerms::Limit("", Bytes, " of this GPU must stay free"),
+        RuleKind::Gpu | RuleKind::User => RuleTerms::Forbidden("you may not use this GPU"),
+        RuleKind::Process => RuleTerms::Forbidden("this program may not use this GPU"),
+        RuleKind::Maintenance => RuleTerms::Forbidden("this GPU is in maintenance"),
+        RuleKind::Hours => RuleTerms::Forbidden("you may not use this GPU at this hour"),
+        RuleKind::Idle => RuleTerms::Limit("idle for at most ", Milliseconds, ""),
+        RuleKind::Waste => RuleTerms::Limit("at least ", Percent, " busy"),
+        RuleKind::Runaway => RuleTerms::Limit("at work for at most ", Milliseconds, ""),
+        RuleKind::Growth => RuleTerms::Limit("memory grows by at most ", Bytes, ""),
+        RuleKind::Rogue => RuleTerms::Verdict,
     }
 }
 
-/// `idle for at most 2h 0m, now 2h 5m`, `taken for a crypto miner, critical`
-pub(super) fn said(kind: RuleKind, evidence: &Evidence) -> String {
-    match (terms(kind), evidence.measured, evidence.threat) {
-        (Terms::Limit(before, unit, after), Some(Measured { value, limit }), _) => {
-            let (value, limit) = (unit.of(value), unit.of(limit));
+/// `idle for at most 2h 0m, now 2h 5m`, `suspected crypto miner, critical risk`
+pub(super) fn describe_measurement(kind: RuleKind, evidence: &Evidence) -> String {
+    match (rule_terms(kind), evidence.measured, evidence.threat) {
+        (RuleTerms::Limit(before, unit, after), Some(Measurement { value, limit }), _) => {
+            let (value, limit) = (unit.format(value), unit.format(limit));
             format!("{before}{limit}{after}, now {value}")
         }
-        (Terms::Taken, Some(Measured { value, .. }), Some(threat)) => {
-            let risk = Risk::of_level(value).map_or("?", Risk::name);
-            format!("taken for a {}, {risk}", threat.words())
+        (RuleTerms::Verdict, Some(Measurement { value, .. }), Some(threat)) => {
+            let risk = Risk::from_level(value).map_or("?", Risk::name);
+            format!("suspected {}, {risk} risk", threat.label())
         }
-        (Terms::Limit(..) | Terms::Taken, ..) => kind.name().to_owned(),
-        (Terms::Forbidden(said), ..) => said.to_owned(),
+        (RuleTerms::Limit(..) | RuleTerms::Verdict, ..) => kind.name().to_owned(),
+        (RuleTerms::Forbidden(said), ..) => said.to_owned(),
     }
 }
 
-/// What whoever breaks it can do.
-pub(super) const fn to_do(kind: RuleKind) -> &'static str {
+/// What the violator can do.
+pub(super) const fn advice(kind: RuleKind) -> &'static str {
     match kind {
         RuleKind::Idle => "use it or end it",
         RuleKind::Waste => "use more of it or end it",
@@ -89,7 +88,7 @@ pub(super) const fn to_do(kind: RuleKind) -> &'static str {
         | RuleKind::ProcessMemory
         | RuleKind::ReservedMemory => "free memory",
         RuleKind::Growth => "look for a leak or end it",
-        // Nothing that it does saves it, and the watch may be wrong.
+        // Nothing that the process does saves it, and the verdict may be wrong.
         RuleKind::Rogue => "end it, or ask an admin",
         RuleKind::Utilization | RuleKind::TotalUtilization | RuleKind::GpuUtilization => {
             "leave more to others"
@@ -105,28 +104,28 @@ pub(super) const fn to_do(kind: RuleKind) -> &'static str {
     }
 }
 
-/// `pid 51002 python on GPUs 0-3 (48.3 GiB), 3 more`: the first process, and how many
-/// others there are; where these are not all, at least. One that is on several GPUs is
-/// there once for each.
-pub(super) fn pids(runs: &[&Told], is_all: bool) -> String {
+/// `pid 51002 python on GPUs 0-3 (48.3 GiB), 3 more`: the first process and the number of
+/// others, or a lower bound of it if the list is not complete. A process on several GPUs
+/// occurs in `runs` once for each.
+pub(super) fn describe_processes(runs: &[&EvidenceProcess], is_all: bool) -> String {
     let Some(first) = runs.first() else {
         return String::new();
     };
-    let process = |told: &Told| (told.run.pid, told.run.start_ticks);
-    let of_first = || runs.iter().filter(|told| process(told) == process(first));
+    let process = |run: &EvidenceProcess| (run.run.pid, run.run.start_ticks);
+    let of_first = || runs.iter().filter(|run| process(run) == process(first));
     let mut text = format!("pid {}", first.run.pid);
     if let Some(name) = &first.name {
-        text.push_str(&format!(" {}", cut(name, NAME)));
+        text.push_str(&format!(" {}", truncate(name, NAME_BYTES)));
     }
     text.push_str(&format!(
         " on {}",
-        gpus(of_first().map(|told| told.gpu_index))
+        format_gpus(of_first().map(|run| run.gpu_index))
     ));
-    let memory = of_first().try_fold(0_u64, |sum, told| Some(sum.saturating_add(told.memory?)));
+    let memory = of_first().try_fold(0_u64, |sum, run| Some(sum.saturating_add(run.memory?)));
     if let Some(memory) = memory {
-        text.push_str(&format!(" ({})", size(memory)));
+        text.push_str(&format!(" ({})", format_size(memory)));
     }
-    let processes: BTreeSet<_> = runs.iter().map(|told| process(told)).into_set();
+    let processes: BTreeSet<_> = runs.iter().map(|run| process(run)).into_set();
     text.push_str(&match (processes.len(), is_all) {
         (0 | 1, true) => String::new(),
         (0 | 1, false) => ", perhaps more".to_owned(),
@@ -136,14 +135,14 @@ pub(super) fn pids(runs: &[&Told], is_all: bool) -> String {
     text
 }
 
-/// So much of a process's name is shown, in bytes: the kernel keeps 15.
-const NAME: usize = 15;
+/// How many bytes of a process name are shown: the kernel keeps 15.
+const NAME_BYTES: usize = 15;
 
-/// So much is said of a process's GPUs.
-const GPUS: usize = 14;
+/// How many bytes of the list of GPUs are shown.
+const GPUS_BYTES: usize = 14;
 
 /// `GPU 5`, `GPUs 0-3,5`
-fn gpus(indices: impl Iterator<Item = u32>) -> String {
+fn format_gpus(indices: impl Iterator<Item = u32>) -> String {
     let indices: BTreeSet<u32> = indices.into_set();
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for index in &indices {
@@ -158,11 +157,11 @@ fn gpus(indices: impl Iterator<Item = u32>) -> String {
     });
     let plural = if indices.len() == 1 { "" } else { "s" };
     let spans: Vec<String> = spans.collect();
-    format!("GPU{plural} {}", cut(&spans.join(","), GPUS))
+    format!("GPU{plural} {}", truncate(&spans.join(","), GPUS_BYTES))
 }
 
-/// `48.3 GiB`, `214 MiB`; what there is little of is never nothing.
-fn size(bytes: u64) -> String {
+/// `48.3 GiB`, `214 MiB`. A small size is never shown as 0.
+fn format_size(bytes: u64) -> String {
     let bytes = Bytes(bytes);
     match bytes.as_mib() {
         0 if bytes.0 > 0 => "under 1 MiB".to_owned(),

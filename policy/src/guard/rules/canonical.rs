@@ -1,8 +1,11 @@
-//! The canonical TOML of rules: what was read, written back with every key in one order and
-//! every value in its base unit. Equal rules have equal canonical TOML, whatever comments,
-//! order of keys and spelling of values their files have; it is digested and never shown.
+//! The canonical TOML of rules: every key in a fixed order, every value in its base unit. Rules
+//! that differ only in comments, order of keys or spelling of values have the same canonical
+//! TOML. It is the input of digests and is never shown.
 
-use super::{Behaviour, Enforcement, Limits, Members, PersonBy, Rehearsed, Rules};
+use super::{
+    BehaviourRule, EnforcementMode, EnforcementSettings, Limits, Members, PersonAttribution,
+    RuleSet,
+};
 use super::{Glob, GpuSelector, Pattern};
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::guard::{GuardMode, RuleKind};
@@ -20,19 +23,19 @@ pub(crate) fn policy_toml(table: &str, policy: &impl Serialize) -> String {
     canonical_toml(&BTreeMap::from([(table, policy)]))
 }
 
-/// The settings that decide what comes of every policy.
+/// The settings that decide the response to a violation of any policy.
 #[derive(Serialize)]
-struct Shared<'a> {
+struct SharedSettings<'a> {
     mode: GuardMode,
-    rehearsed: Rehearsed,
-    person: PersonBy,
-    enforcement: &'a Enforcement,
+    armed_mode: EnforcementMode,
+    person: PersonAttribution,
+    enforcement: &'a EnforcementSettings,
 }
 
-/// The keys of a rule on behaviour that decide what is measured, and of which processes.
+/// The keys of a behaviour rule that decide what is measured, and on which processes.
 #[derive(Serialize)]
-struct Measured<'a> {
-    person: PersonBy,
+struct MeasuredKeys<'a> {
+    person: PersonAttribution,
     members: &'a Members,
     except_users: &'a [String],
     gpus: &'a [GpuSelector],
@@ -43,14 +46,14 @@ struct Measured<'a> {
     threshold: Option<Percent>,
 }
 
-/// The rules on behaviour, without what else is said of the same people.
+/// The behaviour rules and idle limits, without other rules for the same people.
 #[derive(Serialize)]
-struct OnBehaviour<'a> {
+struct BehaviourRules<'a> {
     limits: Vec<IdleLimit<'a>>,
-    rules: Vec<&'a Behaviour>,
+    rules: Vec<&'a BehaviourRule>,
 }
 
-/// The limit on idle jobs in a policy.
+/// The idle limit of a policy.
 #[derive(Serialize)]
 struct IdleLimit<'a> {
     table: &'static str,
@@ -59,11 +62,11 @@ struct IdleLimit<'a> {
     idle_min_memory: Option<Bytes>,
 }
 
-impl Rules {
+impl RuleSet {
     pub(crate) fn shared_toml(&self) -> String {
-        canonical_toml(&Shared {
+        canonical_toml(&SharedSettings {
             mode: self.mode,
-            rehearsed: self.rehearsed,
+            armed_mode: self.armed_mode,
             person: self.person,
             enforcement: &self.enforcement,
         })
@@ -73,9 +76,9 @@ impl Rules {
         policy_toml("protect", &self.protect)
     }
 
-    pub(crate) fn measured_toml(&self, behaviour: &Behaviour) -> String {
-        let (kind, window, threshold) = behaviour.conduct.window();
-        canonical_toml(&Measured {
+    pub(crate) fn measured_toml(&self, behaviour: &BehaviourRule) -> String {
+        let (kind, window, threshold) = behaviour.behaviour.measurement_key();
+        canonical_toml(&MeasuredKeys {
             person: self.person,
             members: &behaviour.members,
             except_users: &behaviour.except_users,
@@ -88,7 +91,7 @@ impl Rules {
         })
     }
 
-    /// The part on behaviour, whatever the mode.
+    /// The behaviour rules, independent of the mode.
     pub(crate) fn behaviour_toml(&self) -> String {
         fn limit<'a>(table: &'static str, name: &'a str, limits: &Limits) -> IdleLimit<'a> {
             IdleLimit {
@@ -108,12 +111,12 @@ impl Rules {
             .chain(groups.map(|it| limit(group, &it.name, &it.limits)))
             .chain(times.map(|it| limit(time, &it.name, &it.limits)));
         let rules = self.behaviours.iter();
-        canonical_toml(&OnBehaviour {
+        canonical_toml(&BehaviourRules {
             limits: all
                 .filter(|it| (it.idle, it.idle_min_memory) != (None, None))
                 .collect(),
             rules: rules
-                .filter(|it| it.conduct.kind().is_of_behaviour())
+                .filter(|it| it.behaviour.kind().is_behaviour())
                 .collect(),
         })
     }

@@ -1,43 +1,43 @@
-//! Warnings and their clocks.
+//! Settings of warnings, grace period, snoozes and the circuit breaker.
 
 use gpukill_proto::units::Percent;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Warnings and their clocks.
+/// Settings of warnings, grace period, snoozes and the circuit breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Enforcement {
-    /// From the first warning to the end.
+pub struct EnforcementSettings {
+    /// Time from the first warning to the end.
     pub grace: Duration,
-    /// So many warnings within the grace, evenly spread.
+    /// Number of warnings within the grace period, evenly spread.
     pub max_warnings: u32,
-    /// Utilisation is judged by its mean over so long.
+    /// Utilisation is evaluated by its mean over this window.
     pub utilization_window: Duration,
-    /// A process below this does nothing.
+    /// A process with less utilisation than this is idle.
     pub idle_below: Percent,
-    /// A violation that was not seen for so long is over, and its clock with it.
+    /// A violation that was not observed for this long is over, and its state is dropped.
     pub settled_after: Duration,
-    /// How often whoever is warned may ask for more time.
+    /// How often a warned person may ask for more time.
     pub max_snoozes: u32,
-    /// How much more that gives them.
+    /// How much time a snooze adds.
     pub snooze: Duration,
-    /// For so long after somebody was ended for what is too much nobody else is for the
-    /// same, nor for what is too much of that device: what they held comes back first.
+    /// After ending a job for exceeding a limit, wait this long before ending another for
+    /// the same limit or for a limit of that device, so that its memory can be released.
     pub cooldown: Duration,
-    /// So many jobs are ended within [`Enforcement::TRIPS_WITHIN`]; before one more is,
-    /// the guard stops ending anybody.
+    /// The number of jobs that may be ended within [`EnforcementSettings::BREAKER_WINDOW`].
+    /// Before one more is ended, the guard stops ending jobs.
     pub max_ended: u32,
 }
 
-impl Enforcement {
+impl EnforcementSettings {
     /// The time in which ended jobs are counted.
-    pub const TRIPS_WITHIN: Duration = Duration::from_secs(600);
+    pub const BREAKER_WINDOW: Duration = Duration::from_secs(600);
 }
 
-impl Default for Enforcement {
+impl Default for EnforcementSettings {
     fn default() -> Self {
         Self {
-            // gpu-kill's own default, of which users of it may have heard.
+            // The default of gpu-kill, which its users may know.
             grace: Duration::from_secs(300),
             max_warnings: 3,
             utilization_window: Duration::from_secs(300),

@@ -1,81 +1,91 @@
-//! Rules multiply with processes: what is kept of that is bounded, and what there is no
-//! room for is told.
+//! Rules multiply with processes. What is kept is bounded, and what exceeds the bound is
+//! reported.
 
-use super::super::judge::{Beyond, Bounds, judge_within};
-use super::super::replay::{Replay, TooMuch};
+use super::super::evaluate::{EvaluationBounds, Overflow, evaluate_within};
+use super::super::replay::{Replay, ReplayError};
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};
 
-/// So many processes of as many jobs, each with 4 GiB.
-fn crowd(processes: u32) -> World {
-    let mut world = World::new(1);
+/// This many processes, each in a job of its own with 4 GiB.
+fn host_with(processes: u32) -> TestHost {
+    let mut world = TestHost::new(1);
     for pid in 1..=processes {
         world.start(pid, "alice").uses(0, 4, 0);
     }
     world
 }
 
-/// So many rules of one kind.
-fn many(rules: usize, conduct: &Conduct) -> Rules {
-    let one = |nth| behaviour(&format!("rule{nth}"), conduct.clone());
-    Rules {
+/// This many rules of one kind.
+fn rules_with(rules: usize, conduct: &ForbiddenBehaviour) -> RuleSet {
+    let one = |nth| behaviour_rule(&format!("rule{nth}"), conduct.clone());
+    RuleSet {
         behaviours: (0..rules).map(one).collect(),
-        ..Rules::default()
+        ..RuleSet::default()
     }
 }
 
-const AT_ONCE: Conduct = Conduct::Duration(Duration::ZERO);
+const AT_ONCE: ForbiddenBehaviour = ForbiddenBehaviour::Duration(Duration::ZERO);
 
-fn wasted() -> Conduct {
-    Conduct::Waste {
+fn waste() -> ForbiddenBehaviour {
+    ForbiddenBehaviour::Waste {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: minutes(60),
     }
 }
 
-/// What comes of so many buckets, and why the replay ended before.
-fn tried(rules: Rules, world: &mut World) -> Result<(usize, usize), TooMuch> {
+/// The numbers of processes and of violations after three samples, or why the replay ended
+/// early.
+fn replay_three_samples(
+    rules: RuleSet,
+    world: &mut TestHost,
+) -> Result<(usize, usize), ReplayError> {
     let mut replay = Replay::new(rules, Timestamp(0));
     for _ in 0..3 {
-        replay.add(&world.bucket(TEN_SECONDS))?;
+        replay.add(&world.next_sample(SAMPLE_MS))?;
     }
     let replayed = replay.finish();
     Ok((replayed.runs, replayed.open.len()))
 }
 
 #[test]
-fn a_replay_of_rules_that_tell_of_too_much_ends_and_says_what_to_do() {
-    // As many as there is room for.
-    assert_eq!(tried(many(10, &AT_ONCE), &mut crowd(100)), Ok((100, 1_000)));
-    let violations = tried(many(10, &AT_ONCE), &mut crowd(101));
-    assert_eq!(violations, Err(TooMuch::Violations));
+fn replay_ends_when_too_much_is_found() {
+    // As many as the bound allows.
     assert_eq!(
-        TooMuch::Violations.to_string(),
-        "these rules tell of more than 1000 violations at once: try fewer rules, or a shorter time"
+        replay_three_samples(rules_with(10, &AT_ONCE), &mut host_with(100)),
+        Ok((100, 1_000))
     );
-    assert_eq!(tried(many(30, &wasted()), &mut crowd(100)), Ok((100, 0)));
-    let looked_back = tried(many(31, &wasted()), &mut crowd(100));
-    assert_eq!(looked_back, Err(TooMuch::LookedBack));
-    let pairs = tried(many(10_000, &AT_ONCE), &mut crowd(101));
-    assert_eq!(pairs, Err(TooMuch::Pairs(10_000, 101)));
+    let violations = replay_three_samples(rules_with(10, &AT_ONCE), &mut host_with(101));
+    assert_eq!(violations, Err(ReplayError::Violations));
+    assert_eq!(
+        ReplayError::Violations.to_string(),
+        "these rules find more than 1000 violations at once: try fewer rules, or a shorter time"
+    );
+    assert_eq!(
+        replay_three_samples(rules_with(30, &waste()), &mut host_with(100)),
+        Ok((100, 0))
+    );
+    let looked_back = replay_three_samples(rules_with(31, &waste()), &mut host_with(100));
+    assert_eq!(looked_back, Err(ReplayError::LookedBack));
+    let pairs = replay_three_samples(rules_with(10_000, &AT_ONCE), &mut host_with(101));
+    assert_eq!(pairs, Err(ReplayError::Pairs(10_000, 101)));
 }
 
 #[test]
-fn violations_beyond_the_room_are_not_opened_and_told_of_and_others_go_on() {
-    let bounds = Bounds {
+fn excess_violations_are_reported_not_opened() {
+    let bounds = EvaluationBounds {
         violations: 5,
-        ..Bounds::LIVE
+        ..EvaluationBounds::LIVE
     };
-    let (mut world, mut memory) = (crowd(3), Memory::default());
-    let book = Rulebook::of(many(1, &AT_ONCE));
-    let mut beyond = |world: &mut World| {
-        let bucket = world.bucket(TEN_SECONDS);
-        let judgement = judge_within(&bounds, &book, &mut memory, &bucket);
-        (judgement.beyond, memory.violations().len())
+    let (mut world, mut memory) = (host_with(3), GuardState::default());
+    let book = CompiledRules::new(rules_with(1, &AT_ONCE));
+    let mut beyond = |world: &mut TestHost| {
+        let bucket = world.next_sample(SAMPLE_MS);
+        let judgement = evaluate_within(&bounds, &book, &mut memory, &bucket);
+        (judgement.overflow, memory.violations().len())
     };
-    let none = Beyond::default();
-    let two = Beyond {
+    let none = Overflow::default();
+    let two = Overflow {
         violations: 2,
         ..none
     };
@@ -86,7 +96,7 @@ fn violations_beyond_the_room_are_not_opened_and_told_of_and_others_go_on() {
     }
     assert_eq!(beyond(&mut world), (two, 3));
     assert_eq!(beyond(&mut world), (two, 5));
-    // Whoever goes leaves room to others.
+    // A process that ends makes room for others.
     world.processes.remove(&1);
     world.processes.remove(&2);
     assert_eq!(beyond(&mut world), (two, 3));
@@ -95,24 +105,24 @@ fn violations_beyond_the_room_are_not_opened_and_told_of_and_others_go_on() {
 }
 
 #[test]
-fn what_is_not_among_too_many_findings_is_not_over() {
-    let mut rules = many(1, &AT_ONCE);
-    // Who would be ended is found no more.
+fn excess_findings_do_not_end_violations() {
+    let mut rules = rules_with(1, &AT_ONCE);
+    // A job that a dry run counts as ended would no longer be found.
     rules.behaviours[0].measures.action = Some(GuardAction::Warn);
-    let book = Rulebook::of(rules);
-    let (mut world, mut memory) = (crowd(3), Memory::default());
+    let book = CompiledRules::new(rules);
+    let (mut world, mut memory) = (host_with(3), GuardState::default());
     for _ in 0..2 {
-        let bucket = world.bucket(TEN_SECONDS);
-        let _ = judge_within(&Bounds::LIVE, &book, &mut memory, &bucket);
+        let bucket = world.next_sample(SAMPLE_MS);
+        let _ = evaluate_within(&EvaluationBounds::LIVE, &book, &mut memory, &bucket);
     }
-    let few = Bounds {
+    let few = EvaluationBounds {
         findings: 1,
-        ..Bounds::LIVE
+        ..EvaluationBounds::LIVE
     };
     for _ in 0..100 {
-        let bucket = world.bucket(TEN_SECONDS);
-        let judgement = judge_within(&few, &book, &mut memory, &bucket);
-        assert_eq!(judgement.beyond.findings, 2);
+        let bucket = world.next_sample(SAMPLE_MS);
+        let judgement = evaluate_within(&few, &book, &mut memory, &bucket);
+        assert_eq!(judgement.overflow.findings, 2);
         let is_over = |record: &GuardRecord| record.step == GuardStep::Over;
         assert!(!judgement.records.iter().any(is_over));
     }
@@ -120,22 +130,22 @@ fn what_is_not_among_too_many_findings_is_not_over() {
 }
 
 #[test]
-fn the_first_rules_look_back_and_the_others_are_not_judged() {
-    let bounds = Bounds {
-        looked_back: 4,
-        ..Bounds::LIVE
+fn only_the_first_rules_get_windows() {
+    let bounds = EvaluationBounds {
+        lookback_windows: 4,
+        ..EvaluationBounds::LIVE
     };
-    let book = Rulebook::of(many(2, &wasted()));
-    let (mut world, mut memory) = (crowd(3), Memory::default());
-    let bucket = world.bucket(TEN_SECONDS);
-    let judgement = judge_within(&bounds, &book, &mut memory, &bucket);
-    assert_eq!(judgement.beyond.looked_back, 3);
+    let book = CompiledRules::new(rules_with(2, &waste()));
+    let (mut world, mut memory) = (host_with(3), GuardState::default());
+    let bucket = world.next_sample(SAMPLE_MS);
+    let judgement = evaluate_within(&bounds, &book, &mut memory, &bucket);
+    assert_eq!(judgement.overflow.lookback_windows, 3);
     let rules: Vec<String> = judgement
         .unjudged
         .iter()
         .map(|it| format!("{}: {}", it.rule, it.why))
         .collect();
-    let why = "rule rule1: waste: rules look back over more than there is room for";
+    let why = "rule rule1: waste: the rules look back over too many jobs and processes";
     assert_eq!(rules, [why; 3]);
     assert_eq!(memory.conduct.len(), 1);
 }

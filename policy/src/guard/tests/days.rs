@@ -1,17 +1,17 @@
-//! Whole days on a shared box, written down beforehand with the jobs that a careful admin
-//! would end: exactly those are ended.
+//! Whole days on a shared host, written beforehand together with the jobs that a careful
+//! admin would end. Exactly those must be ended.
 //!
-//! A day is a text: `rules:` in TOML, `day:` what happens when, and `ends:` between which
-//! times which job is ended. Whoever is chosen gets SIGTERM, has gone ten seconds later,
-//! and is recorded where the disk has room.
+//! A day is a text: `rules:` in TOML, `day:` with events and their times, and `ends:` with
+//! the ended jobs, each with the earliest and latest time. A chosen job gets SIGTERM and is
+//! gone ten seconds later; the violation is recorded if the disk has room.
 
 mod life;
 
 use super::*;
 use crate::golden::compare;
-use crate::guard::read::read;
+use crate::guard::parse::parse;
 use gpukill_proto::guard::GuardMode;
-use life::Box;
+use life::ScriptedDay;
 
 /// `HH:MM` in minutes.
 fn minutes_of(text: &str) -> i64 {
@@ -19,7 +19,7 @@ fn minutes_of(text: &str) -> i64 {
     hours.parse::<i64>().unwrap() * 60 + minutes.parse::<i64>().unwrap()
 }
 
-/// A part of a day's text, without comments.
+/// A part of the text of a day, without comments.
 fn part<'t>(text: &'t str, from: &str, until: Option<&str>) -> &'t str {
     let text = text.split_once(from).expect("it has this part").1;
     until.map_or(text, |until| text.split_once(until).expect("and that").0)
@@ -34,16 +34,17 @@ fn lines(part: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Plays a day, and compares whom it ends with who is to be ended. What was told of it.
+/// Plays a day and compares the ended jobs with the expected ones. Returns what was
+/// recorded.
 fn play(text: &str, devices: usize) -> String {
     let rules = part(text, "rules:\n", Some("\nday:\n"));
-    let mut it = Box::new(rules, devices);
-    assert!(it.guard.book.rules().mode > GuardMode::DryRun);
+    let mut it = ScriptedDay::new(rules, devices);
+    assert!(it.guard.compiled_rules.rules().mode > GuardMode::DryRun);
     for (time, what) in lines(part(text, "\nday:\n", Some("\nends:"))) {
-        it.until(minutes_of(time));
-        it.happens(what.trim());
+        it.run_until(minutes_of(time));
+        it.run_event(what.trim());
     }
-    it.until(24 * 60);
+    it.run_until(24 * 60);
     let mut wrong = Vec::new();
     let mut ended = it.ended.clone();
     for (window, job) in lines(part(text, "\nends:", None)) {
@@ -62,17 +63,17 @@ fn play(text: &str, devices: usize) -> String {
             .iter()
             .map(|(at, job)| format!("{job} is ended at {at}")),
     );
-    assert!(wrong.is_empty(), "{wrong:#?}\n{}", it.told);
-    it.told
+    assert!(wrong.is_empty(), "{wrong:#?}\n{}", it.log);
+    it.log
 }
 
 #[test]
-fn on_a_day_of_a_lab_exactly_those_are_ended_whom_its_admin_would_end() {
+fn lab_day_ends_the_expected_jobs() {
     compare("guard/day-lab", &play(include_str!("days/lab.txt"), 4));
 }
 
-/// Written by somebody who had seen neither the guard nor the other day.
+/// Written by an author who knew neither the guard nor the other day.
 #[test]
-fn on_a_strangers_day_exactly_those_are_ended_whom_they_would_end() {
+fn second_day_ends_the_expected_jobs() {
     play(include_str!("days/second.txt"), 8);
 }

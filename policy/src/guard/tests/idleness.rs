@@ -1,16 +1,16 @@
-//! How long a job is idle: what counts, what does not, and what begins it anew.
+//! How long a job is idle: what counts, what does not, and what restarts the idle time.
 
-use super::super::memory::streak::{SHARE, SHORT, Streak, Through};
 use super::super::replay::Replay;
+use super::super::state::streak::{MAX_UNKNOWN_DIVISOR, MAX_UNKNOWN_MS, Streak, StreakStatus};
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};
 use proptest::prelude::*;
 
-/// Idle for so many minutes, ended after a grace of two.
-fn idle_for(limit: u64) -> Rules {
-    let mut rules = Rules {
+/// Idle after this many minutes, ended after a grace period of two.
+fn rules_with_idle_limit(limit: u64) -> RuleSet {
+    let mut rules = RuleSet {
         mode: GuardMode::Soft,
-        ..rules()
+        ..dry_run_rules()
     };
     rules.defaults.idle = Some(minutes(limit));
     rules.enforcement.grace = minutes(2);
@@ -18,13 +18,13 @@ fn idle_for(limit: u64) -> Rules {
     rules
 }
 
-fn idle_job() -> World {
-    let mut world = World::new(1);
+fn idle_job() -> TestHost {
+    let mut world = TestHost::new(1);
     world.start(100, "bob").uses(0, 10, 0).job("notebook");
     world
 }
 
-/// The step and the minute and second of each record.
+/// The step, the minute and the second of each record.
 fn steps(records: &[GuardRecord]) -> Vec<String> {
     let told = |record: &GuardRecord| {
         let seconds = record.at.0 / 1_000;
@@ -35,42 +35,48 @@ fn steps(records: &[GuardRecord]) -> Vec<String> {
 }
 
 #[test]
-fn idleness_that_ends_ends_its_warning() {
-    let (mut guard, mut world) = (Guard::new(idle_for(1)), idle_job());
+fn end_of_idleness_ends_the_warning() {
+    let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(1)), idle_job());
     let warned = ["violated 01:00", "warned 01:00"];
-    assert_eq!(steps(&guard.watches(&mut world, 9)), warned);
-    world.process(100).connections(Told::Known(1));
-    assert_eq!(steps(&guard.watches(&mut world, 3)), ["over 01:40"]);
-    // The grace of the first warning is over long before that of the second.
-    world.process(100).connections(Told::Known(0));
+    assert_eq!(steps(&guard.evaluate_samples(&mut world, 9)), warned);
+    world.process(100).connections(TestReading::Known(1));
+    assert_eq!(
+        steps(&guard.evaluate_samples(&mut world, 3)),
+        ["over 01:40"]
+    );
+    // The grace period of the first warning ends long before that of the second.
+    world.process(100).connections(TestReading::Known(0));
     let anew = ["violated 03:00", "warned 03:00", "ended 05:00"];
-    assert_eq!(steps(&guard.watches(&mut world, 18)), anew);
+    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), anew);
 }
 
 #[test]
-fn whoever_is_idle_again_after_a_long_time_without_readings_is_warned_anew() {
-    let (mut guard, mut world) = (Guard::new(idle_for(1)), idle_job());
-    guard.watches(&mut world, 6);
-    world.process(100).utilization(0, Told::Failed);
-    assert_eq!(guard.watches(&mut world, 6), []);
-    world.process(100).utilization(0, Told::Known(0));
+fn idle_again_warns_again() {
+    let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(1)), idle_job());
+    guard.evaluate_samples(&mut world, 6);
+    world.process(100).utilization(0, TestReading::Failed);
+    assert_eq!(guard.evaluate_samples(&mut world, 6), []);
+    world.process(100).utilization(0, TestReading::Known(0));
     let anew = ["warned 03:00", "ended 05:00"];
-    assert_eq!(steps(&guard.watches(&mut world, 18)), anew);
+    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), anew);
 }
 
-/// What is decided of a job that is idle for five minutes, without a reading in these
-/// samples.
-fn decided(missing: &[usize], daemon: impl Fn(usize, &mut Guard)) -> Vec<String> {
-    let (mut guard, mut world) = (Guard::new(idle_for(5)), idle_job());
+/// The steps for a job that is idle, with a limit of five minutes, when these samples have
+/// no reading.
+fn steps_without_readings(
+    missing: &[usize],
+    daemon: impl Fn(usize, &mut TestGuard),
+) -> Vec<String> {
+    let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(5)), idle_job());
     let mut records = Vec::new();
     for nth in 0..80 {
         let told = match missing.contains(&nth) {
-            true => Told::Failed,
-            false => Told::Known(0),
+            true => TestReading::Failed,
+            false => TestReading::Known(0),
         };
         world.process(100).utilization(0, told);
         daemon(nth, &mut guard);
-        records.extend(guard.watches(&mut world, 1));
+        records.extend(guard.evaluate_samples(&mut world, 1));
     }
     let mut steps = steps(&records);
     steps.truncate(2);
@@ -78,42 +84,43 @@ fn decided(missing: &[usize], daemon: impl Fn(usize, &mut Guard)) -> Vec<String>
 }
 
 #[test]
-fn a_sample_without_readings_neither_counts_as_idle_nor_begins_idleness_anew() {
+fn missing_readings_neither_count_nor_restart() {
     let at = |time: &str| ["violated", "warned"].map(|step| format!("{step} {time}"));
-    let none = |_: usize, _: &mut Guard| ();
-    assert_eq!(decided(&[], none), at("05:00"));
-    assert_eq!(decided(&[20], none), at("05:10"));
-    assert_eq!(decided(&[10, 20, 21], none), at("05:30"));
-    // Four in a row, and four in five minutes, are too many: at 03:50 it begins anew.
-    assert_eq!(decided(&[19, 20, 21, 22], none), at("08:50"));
-    assert_eq!(decided(&[1, 8, 15, 22], none), at("08:50"));
+    let none = |_: usize, _: &mut TestGuard| ();
+    assert_eq!(steps_without_readings(&[], none), at("05:00"));
+    assert_eq!(steps_without_readings(&[20], none), at("05:10"));
+    assert_eq!(steps_without_readings(&[10, 20, 21], none), at("05:30"));
+    // Four missing samples in a row, or four in five minutes, are too many: the idle time
+    // restarts at 03:50.
+    assert_eq!(steps_without_readings(&[19, 20, 21, 22], none), at("08:50"));
+    assert_eq!(steps_without_readings(&[1, 8, 15, 22], none), at("08:50"));
 }
 
 #[test]
-fn idleness_is_told_since_it_began_and_for_as_long_as_is_known() {
-    let (mut guard, mut world) = (Guard::new(idle_for(5)), idle_job());
-    guard.watches(&mut world, 20);
-    world.process(100).utilization(0, Told::Failed);
-    guard.watches(&mut world, 1);
-    world.process(100).utilization(0, Told::Known(0));
-    let records = guard.watches(&mut world, 12);
+fn evidence_has_start_and_known_time() {
+    let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(5)), idle_job());
+    guard.evaluate_samples(&mut world, 20);
+    world.process(100).utilization(0, TestReading::Failed);
+    guard.evaluate_samples(&mut world, 1);
+    world.process(100).utilization(0, TestReading::Known(0));
+    let records = guard.evaluate_samples(&mut world, 12);
     let evidence = records.first().map(|record| &record.evidence);
     let told = evidence.map(|it| (it.since, it.measured.map(|it| it.value)));
     assert_eq!(told, Some((Timestamp(0), Some(300_000))));
 }
 
 #[test]
-fn a_daemon_that_is_back_soon_begins_no_idleness_anew() {
+fn quick_restart_keeps_idle_time() {
     let decided = |away_ms: u64| {
-        let (mut guard, mut world) = (Guard::new(idle_for(5)), idle_job());
-        let mut records = guard.watches(&mut world, 20);
-        world.bucket(away_ms);
-        // The first poll tells of a moment.
-        let mut first = world.bucket(0);
+        let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(5)), idle_job());
+        let mut records = guard.evaluate_samples(&mut world, 20);
+        world.next_sample(away_ms);
+        // The first poll reports a single moment.
+        let mut first = world.next_sample(0);
         first.from = first.until;
-        let judgement = super::super::judge(&guard.book, &mut guard.memory, &first);
+        let judgement = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &first);
         records.extend(judgement.records);
-        records.extend(guard.watches(&mut world, 40));
+        records.extend(guard.evaluate_samples(&mut world, 40));
         steps(&records).first().cloned()
     };
     assert_eq!(decided(20_000), Some("violated 05:20".to_owned()));
@@ -121,18 +128,18 @@ fn a_daemon_that_is_back_soon_begins_no_idleness_anew() {
 }
 
 #[test]
-fn a_replay_counts_idleness_as_it_was_counted_live() {
-    let (mut guard, mut world) = (Guard::new(idle_for(5)), idle_job());
-    let mut replay = Replay::new(idle_for(5), Timestamp(0));
+fn replay_counts_idleness_like_live() {
+    let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(5)), idle_job());
+    let mut replay = Replay::new(rules_with_idle_limit(5), Timestamp(0));
     let mut live = Vec::new();
     for nth in 0..60 {
         let told = match nth % 25 {
-            7 | 8 => Told::Failed,
-            _known => Told::Known(0),
+            7 | 8 => TestReading::Failed,
+            _known => TestReading::Known(0),
         };
         world.process(100).utilization(0, told);
-        let bucket = world.bucket(TEN_SECONDS);
-        let judgement = super::super::judge(&guard.book, &mut guard.memory, &bucket);
+        let bucket = world.next_sample(SAMPLE_MS);
+        let judgement = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &bucket);
         live.extend(
             judgement
                 .records
@@ -151,7 +158,7 @@ fn a_replay_counts_idleness_as_it_was_counted_live() {
     );
 }
 
-/// What a sample says: idle, at work, or nothing.
+/// What a sample reports: idle, at work, or nothing.
 fn samples() -> impl Strategy<Value = Vec<(Option<bool>, u64)>> {
     let said = prop_oneof![
         12 => Just(Some(false)),
@@ -163,38 +170,38 @@ fn samples() -> impl Strategy<Value = Vec<(Option<bool>, u64)>> {
 
 proptest! {
     #[test]
-    fn a_job_is_idle_where_it_was_for_the_whole_time_but_for_what_is_short(
+    fn idle_despite_short_gaps(
         samples in samples(),
         length in 1_000_u64..900_000,
     ) {
-        let mut streak = Streak::from(Timestamp(0));
+        let mut streak = Streak::starting_at(Timestamp(0));
         let mut past: Vec<(Option<bool>, Timestamp, u64)> = Vec::new();
         let mut now = 0;
         for (said, ms) in samples {
             now += i64::try_from(ms).unwrap();
             let until = Timestamp(now);
             match said {
-                Some(true) => streak.breaks(until),
-                Some(false) => streak.goes_on(),
-                None => streak.is_unknown(ms, until),
+                Some(true) => streak.record_broken(until),
+                Some(false) => streak.record_unbroken(),
+                None => streak.record_unknown(ms, until),
             }
             past.push((said, until, ms));
             let sum = |past: &[(Option<bool>, Timestamp, u64)], what: Option<bool>| -> u64 {
                 past.iter().filter(|it| it.0 == what).map(|it| it.2).sum()
             };
-            match streak.through(length, until, Timestamp(0)) {
-                Through::Since(since, known) => {
+            match streak.status(length, until, Timestamp(0)) {
+                StreakStatus::Since(since, known) => {
                     let after: Vec<_> = past.iter().copied().filter(|it| it.1 > since).collect();
                     prop_assert_eq!(sum(&after, Some(true)), 0);
                     prop_assert_eq!(sum(&after, Some(false)), known);
                     prop_assert!(known >= length);
                     let elapsed = u64::try_from(now - since.0).unwrap();
-                    prop_assert!(sum(&after, None) <= SHORT.max(elapsed / SHARE));
+                    prop_assert!(sum(&after, None) <= MAX_UNKNOWN_MS.max(elapsed / MAX_UNKNOWN_DIVISOR));
                     let in_a_row = after.split(|it| it.0.is_some()).map(|it| sum(it, None));
-                    prop_assert!(in_a_row.max().unwrap_or(0) <= SHORT);
+                    prop_assert!(in_a_row.max().unwrap_or(0) <= MAX_UNKNOWN_MS);
                 }
-                // Where nothing is missing, it is known.
-                Through::Not | Through::Unknown => {
+                // With no reading missing, the answer is known.
+                StreakStatus::Broken | StreakStatus::Unknown => {
                     let idle = past.rsplit(|it| it.0 != Some(false)).next().unwrap_or_default();
                     prop_assert!(sum(idle, Some(false)) < length);
                 }
@@ -203,29 +210,32 @@ proptest! {
     }
 }
 
-/// As docs/guard.md has it: what is known of jobs whatever the rules ask counts for a rule
-/// that is new; what is measured for a rule is measured from when that is there.
+/// As docs/guard.md states: job state that is kept for any rules counts for a new rule,
+/// too. What is measured for one rule only is measured from when the rule exists.
 #[test]
-fn a_rule_that_is_new_measures_with_what_is_known_already() {
-    let with = |conduct: Option<Conduct>, mode: GuardMode| Rules {
+fn new_rule_uses_kept_state() {
+    let with = |conduct: Option<ForbiddenBehaviour>, mode: GuardMode| RuleSet {
         mode,
-        behaviours: conduct.map(|it| behaviour("new", it)).into_iter().collect(),
-        ..rules()
+        behaviours: conduct
+            .map(|it| behaviour_rule("new", it))
+            .into_iter()
+            .collect(),
+        ..dry_run_rules()
     };
     let ten = minutes(10);
-    let idle = Conduct::Idle {
+    let idle = ForbiddenBehaviour::Idle {
         limit: ten,
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
     };
-    let waste = Conduct::Waste {
+    let waste = ForbiddenBehaviour::Waste {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: ten,
     };
     let kinds = [
-        (Conduct::Duration(ten), 1, 1),
+        (ForbiddenBehaviour::Duration(ten), 1, 1),
         (idle, 1, 59),
         (waste, 59, 59),
     ];
@@ -234,16 +244,17 @@ fn a_rule_that_is_new_measures_with_what_is_known_already() {
             (GuardMode::DryRun, of_new),
             (GuardMode::Disabled, of_disabled),
         ] {
-            let (mut guard, mut world) = (Guard::new(with(None, before)), idle_job());
-            guard.watches(&mut world, 90);
-            guard.book = Rulebook::of(with(Some(conduct.clone()), GuardMode::DryRun));
-            let is_broken = |guard: &Guard| !guard.memory.violations().is_empty();
+            let (mut guard, mut world) = (TestGuard::new(with(None, before)), idle_job());
+            guard.evaluate_samples(&mut world, 90);
+            guard.compiled_rules =
+                CompiledRules::new(with(Some(conduct.clone()), GuardMode::DryRun));
+            let is_broken = |guard: &TestGuard| !guard.state.violations().is_empty();
             let mut looks = 0;
             while !is_broken(&guard) && looks < 100 {
-                guard.watches(&mut world, 1);
+                guard.evaluate_samples(&mut world, 1);
                 looks += 1;
             }
-            // Limits of duration hold after two looks.
+            // A duration limit needs two samples.
             assert!(
                 (expected..expected + 3).contains(&looks),
                 "{conduct:?} after {before:?}: {looks}"

@@ -1,14 +1,14 @@
-//! What a label of a container says of whose it is. Whoever starts one writes it: it
-//! may make rules stricter, and loosens none.
+//! Container labels that name an owner. The person who starts a container writes its label,
+//! so a label may make rules stricter but never looser.
 
-use super::super::limits::{Limit, of, replaced};
-use super::super::schedule::Civil;
+use super::super::limits::{EffectiveLimit, effective_limits, replaced_limits};
+use super::super::schedule::LocalTime;
 use super::*;
 use gpukill_proto::guard::{GuardStep, Person};
 
-/// By its label it is hers: no user of the box.
-fn labelled(name: &str) -> super::super::bucket::About {
-    let mut about = about("bob");
+/// A container that belongs to this name by its label. The name is no user of the host.
+fn labelled_container(name: &str) -> super::super::sample::ProcessFacts {
+    let mut about = process_facts("bob");
     about.owner = Some(Person {
         name: name.into(),
         uid: None,
@@ -17,16 +17,16 @@ fn labelled(name: &str) -> super::super::bucket::About {
     about
 }
 
-/// Which rules end a container of this label that holds 20 GiB and works, and which are
-/// not judged.
-fn judged(rules: &Rules, label: &str) -> (Vec<String>, Vec<String>) {
-    let mut world = World::new(1);
+/// The rules that end a container with this label, which holds 20 GiB and works, and the
+/// rules that are not evaluated.
+fn evaluate_labelled(rules: &RuleSet, label: &str) -> (Vec<String>, Vec<String>) {
+    let mut world = TestHost::new(1);
     let process = world.start(1, "bob").uses(0, 20, 90);
-    process.about = labelled(label);
+    process.facts = labelled_container(label);
     process.job("docker 1");
-    let mut guard = Guard::new(rules.clone());
-    let first = guard.looks(&mut world);
-    let second = guard.looks(&mut world);
+    let mut guard = TestGuard::new(rules.clone());
+    let first = guard.evaluate_next(&mut world);
+    let second = guard.evaluate_next(&mut world);
     let broken = first.records.iter().chain(&second.records);
     let broken = broken.filter(|it| it.step == GuardStep::Violated);
     let unjudged = second.unjudged.iter();
@@ -36,8 +36,8 @@ fn judged(rules: &Rules, label: &str) -> (Vec<String>, Vec<String>) {
     )
 }
 
-fn of_gpu(allowed: &[&str], blocked: &[&str]) -> Rules {
-    Rules {
+fn gpu_rules(allowed: &[&str], blocked: &[&str]) -> RuleSet {
+    RuleSet {
         gpus: vec![GpuPolicy {
             name: "0".into(),
             gpus: gpus("0"),
@@ -45,12 +45,12 @@ fn of_gpu(allowed: &[&str], blocked: &[&str]) -> Rules {
             blocked_users: names(blocked),
             ..GpuPolicy::default()
         }],
-        ..enforcing()
+        ..enforce_rules()
     }
 }
 
-fn of_time(allowed: &[&str], blocked: &[&str]) -> Rules {
-    Rules {
+fn time_rules(allowed: &[&str], blocked: &[&str]) -> RuleSet {
+    RuleSet {
         times: vec![TimePolicy {
             name: "day".into(),
             hours: super::super::schedule::Hours {
@@ -62,29 +62,29 @@ fn of_time(allowed: &[&str], blocked: &[&str]) -> Rules {
             blocked_users: names(blocked),
             ..TimePolicy::default()
         }],
-        ..enforcing()
+        ..enforce_rules()
     }
 }
 
-fn long(members: &[&str], excepted: &[&str]) -> Rules {
-    let conduct = Conduct::Duration(Duration::from_secs(5));
-    Rules {
-        behaviours: vec![Behaviour {
+fn duration_rules(members: &[&str], excepted: &[&str]) -> RuleSet {
+    let conduct = ForbiddenBehaviour::Duration(Duration::from_secs(5));
+    RuleSet {
+        behaviours: vec![BehaviourRule {
             members: Members {
                 users: names(members),
                 ..Members::default()
             },
             except_users: names(excepted),
-            ..behaviour("long", conduct)
+            ..behaviour_rule("long", conduct)
         }],
-        ..enforcing()
+        ..enforce_rules()
     }
 }
 
-/// What the defaults say, alice's own policy, and that of a group that names her.
-fn limiting(default: Option<u64>, own: Option<u64>, of_group: Option<u64>) -> Rules {
-    let limits = |gib: Option<u64>| gib.map_or_else(Limits::default, memory);
-    Rules {
+/// The defaults, alice's own policy, and that of a group that names her.
+fn memory_rules(default: Option<u64>, own: Option<u64>, of_group: Option<u64>) -> RuleSet {
+    let limits = |gib: Option<u64>| gib.map_or_else(Limits::default, memory_limit);
+    RuleSet {
         defaults: limits(default),
         users: vec![UserPolicy {
             name: "alice".into(),
@@ -100,89 +100,108 @@ fn limiting(default: Option<u64>, own: Option<u64>, of_group: Option<u64>) -> Ru
             limits: limits(of_group),
             ..GroupPolicy::default()
         }],
-        ..enforcing()
+        ..enforce_rules()
     }
 }
 
 #[test]
-fn a_label_keeps_a_container_from_much_and_allows_it_nothing() {
-    let protecting = |rules: Rules| Rules {
-        protect: Protect {
+fn label_restricts_and_allows_nothing() {
+    let protecting = |rules: RuleSet| RuleSet {
+        protect: ProtectRules {
             users: names(&["alice"]),
-            ..Protect::default()
+            ..ProtectRules::default()
         },
         ..rules
     };
     for (rules, broken) in [
-        (of_gpu(&["alice"], &[]), &["gpu 0: user"][..]),
-        (of_gpu(&[], &["alice"]), &["gpu 0: user"]),
-        (of_gpu(&[], &["bob"]), &[]),
-        (of_time(&["alice"], &[]), &["time day: hours"]),
-        (of_time(&[], &["alice"]), &["time day: hours"]),
-        (long(&[], &["alice"]), &["rule long: duration"]),
-        (long(&["alice"], &[]), &["rule long: duration"]),
-        (long(&["bob"], &[]), &[]),
+        (gpu_rules(&["alice"], &[]), &["gpu 0: user"][..]),
+        (gpu_rules(&[], &["alice"]), &["gpu 0: user"]),
+        (gpu_rules(&[], &["bob"]), &[]),
+        (time_rules(&["alice"], &[]), &["time day: hours"]),
+        (time_rules(&[], &["alice"]), &["time day: hours"]),
+        (duration_rules(&[], &["alice"]), &["rule long: duration"]),
+        (duration_rules(&["alice"], &[]), &["rule long: duration"]),
+        (duration_rules(&["bob"], &[]), &[]),
         (
-            protecting(limiting(Some(10), None, None)),
+            protecting(memory_rules(Some(10), None, None)),
             &["default: memory"],
         ),
-        // It holds 20. What is said of her holds besides, and replaces nothing.
-        (limiting(Some(10), Some(40), Some(40)), &["default: memory"]),
-        (limiting(Some(40), Some(10), None), &["user alice: memory"]),
-        (limiting(Some(40), None, Some(10)), &["group ml: memory"]),
-        (limiting(None, Some(10), Some(40)), &["user alice: memory"]),
-        (limiting(None, Some(40), Some(10)), &["group ml: memory"]),
-        (limiting(Some(40), Some(40), Some(40)), &[]),
+        // The container holds 20 GiB. The policies of alice apply in addition and replace
+        // nothing.
+        (
+            memory_rules(Some(10), Some(40), Some(40)),
+            &["default: memory"],
+        ),
+        (
+            memory_rules(Some(40), Some(10), None),
+            &["user alice: memory"],
+        ),
+        (
+            memory_rules(Some(40), None, Some(10)),
+            &["group ml: memory"],
+        ),
+        (
+            memory_rules(None, Some(10), Some(40)),
+            &["user alice: memory"],
+        ),
+        (
+            memory_rules(None, Some(40), Some(10)),
+            &["group ml: memory"],
+        ),
+        (memory_rules(Some(40), Some(40), Some(40)), &[]),
     ] {
         let expected = (names(broken), Vec::new());
-        assert_eq!(judged(&rules, "alice"), expected, "{rules:?}");
+        assert_eq!(evaluate_labelled(&rules, "alice"), expected, "{rules:?}");
     }
-    // Nor is a number more than its digits.
-    let told = judged(&of_gpu(&["1000"], &[]), "1000");
+    // A number in a label is not a uid.
+    let told = evaluate_labelled(&gpu_rules(&["1000"], &[]), "1000");
     assert_eq!(told, (names(&["gpu 0: user"]), Vec::new()));
 }
 
 #[test]
-fn what_a_label_makes_hold_is_told_besides() {
-    let book = Rulebook::of(limiting(Some(10), Some(40), Some(30)));
-    let told = |limits: Vec<Limit>| -> Vec<String> {
-        let line = |it: Limit| format!("{} {:?}", it.rule, it.limit.map(|it| it / GIB));
+fn reports_limits_from_a_label() {
+    let book = CompiledRules::new(memory_rules(Some(10), Some(40), Some(30)));
+    let told = |limits: Vec<EffectiveLimit>| -> Vec<String> {
+        let line = |it: EffectiveLimit| format!("{} {:?}", it.rule, it.limit.map(|it| it / GIB));
         limits.into_iter().map(line).collect()
     };
-    let (label, civil) = (labelled("alice"), Civil::default());
+    let (label, civil) = (labelled_container("alice"), LocalTime::default());
     assert_eq!(
-        told(of(&book, &label, civil)),
+        told(effective_limits(&book, &label, civil)),
         [
             "default: memory Some(10)",
             "user alice: memory Some(40)",
             "group ml: memory Some(30)"
         ]
     );
-    assert_eq!(told(replaced(&book, &label, civil)), Vec::<String>::new());
-    let alice = about("alice");
     assert_eq!(
-        told(of(&book, &alice, civil)),
+        told(replaced_limits(&book, &label, civil)),
+        Vec::<String>::new()
+    );
+    let alice = process_facts("alice");
+    assert_eq!(
+        told(effective_limits(&book, &alice, civil)),
         ["user alice: memory Some(40)"]
     );
 }
 
 #[test]
-fn an_idle_container_is_so_by_each_rule_with_its_own_memory() {
+fn each_idle_rule_has_its_own_memory() {
     let idle = |minutes, gib: u64| Limits {
         idle: Some(super::minutes(minutes)),
         idle_min_memory: Some(Bytes(gib * GIB)),
         ..Limits::default()
     };
-    let mut rules = limiting(None, None, None);
+    let mut rules = memory_rules(None, None, None);
     rules.mode = GuardMode::DryRun;
     rules.defaults = idle(4, 1);
     rules.users[0].limits = idle(2, 8);
     let watch = |gib, buckets| {
-        let mut world = World::new(1);
-        world.start(1, "bob").uses(0, gib, 0).about = labelled("alice");
-        let mut guard = Guard::new(rules.clone());
-        guard.watches(&mut world, buckets);
-        let open = guard.memory.violations().into_iter();
+        let mut world = TestHost::new(1);
+        world.start(1, "bob").uses(0, gib, 0).facts = labelled_container("alice");
+        let mut guard = TestGuard::new(rules.clone());
+        guard.evaluate_samples(&mut world, buckets);
+        let open = guard.state.violations().into_iter();
         open.map(|it| it.rule.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(watch(9, 13), names(&["user alice: idle"]));
@@ -192,24 +211,24 @@ fn an_idle_container_is_so_by_each_rule_with_its_own_memory() {
 }
 
 #[test]
-fn a_label_keeps_off_devices_and_makes_nobody_important() {
-    let mut rules = limiting(None, None, None);
+fn label_blocks_devices_and_sets_no_priority() {
+    let mut rules = memory_rules(None, None, None);
     rules.users[0].allowed_gpus = gpus("1");
     let kept_off = (names(&["user alice: gpu"]), Vec::new());
-    assert_eq!(judged(&rules, "alice"), kept_off);
-    let mut rules = limiting(None, None, None);
+    assert_eq!(evaluate_labelled(&rules, "alice"), kept_off);
+    let mut rules = memory_rules(None, None, None);
     rules.users[0].allowed_gpus = gpus("0");
     rules.groups[0].allowed_gpus = gpus("1");
     let kept_off = (names(&["group ml: gpu"]), Vec::new());
-    assert_eq!(judged(&rules, "alice"), kept_off);
+    assert_eq!(evaluate_labelled(&rules, "alice"), kept_off);
 
     let priority = |own: Option<u8>, of_group: Option<u8>| {
-        let mut rules = limiting(Some(10), None, None);
+        let mut rules = memory_rules(Some(10), None, None);
         rules.users[0].priority = own;
         rules.groups[0].priority = of_group;
-        let mut world = World::new(1);
-        world.start(1, "bob").uses(0, 20, 90).about = labelled("alice");
-        let records = Guard::new(rules).watches(&mut world, 2);
+        let mut world = TestHost::new(1);
+        world.start(1, "bob").uses(0, 20, 90).facts = labelled_container("alice");
+        let records = TestGuard::new(rules).evaluate_samples(&mut world, 2);
         let ended = records.iter().find_map(|it| {
             let victim = it.step.victim()?;
             Some(victim.priority)

@@ -1,26 +1,29 @@
-//! Which limit holds for whom.
+//! The limits that apply to a person.
 
-use super::super::limits::{Limit, of};
-use super::super::schedule::{Civil, Day, Hours};
+use super::super::limits::{EffectiveLimit, effective_limits};
+use super::super::schedule::{Hours, LocalTime, Weekday};
 use super::*;
 
-/// Says of a person at an hour of a Monday what holds, one limit a line.
-fn said(rules: &Rules, change: impl FnOnce(&mut super::super::bucket::About)) -> Vec<String> {
-    let mut about = about("bob");
+/// The limits of a person at noon on a Monday, one a line.
+fn applicable_limits(
+    rules: &RuleSet,
+    change: impl FnOnce(&mut super::super::sample::ProcessFacts),
+) -> Vec<String> {
+    let mut about = process_facts("bob");
     change(&mut about);
-    let civil = Civil {
-        day: Day::Monday,
+    let civil = LocalTime {
+        day: Weekday::Monday,
         minute: 12 * 60,
     };
-    let limits = of(&Rulebook::of(rules.clone()), &about, civil);
-    let line = |Limit { rule, limit }: Limit| match limit {
+    let limits = effective_limits(&CompiledRules::new(rules.clone()), &about, civil);
+    let line = |EffectiveLimit { rule, limit }: EffectiveLimit| match limit {
         Some(limit) => format!("{rule} {limit}"),
         None => format!("{rule} ?"),
     };
     limits.into_iter().map(line).collect()
 }
 
-fn memory(gib: u64) -> Limits {
+fn memory_limit(gib: u64) -> Limits {
     Limits {
         memory: Some(Bytes(gib)),
         ..Limits::default()
@@ -34,7 +37,7 @@ fn group(name: &str, gib: u64) -> GroupPolicy {
             unix_groups: names(&[name]),
             ..Members::default()
         },
-        limits: memory(gib),
+        limits: memory_limit(gib),
         ..GroupPolicy::default()
     }
 }
@@ -48,52 +51,64 @@ fn hours(from: u16, to: u16) -> Hours {
 }
 
 #[test]
-fn the_first_that_says_anything_replaces_the_others() {
-    let mut rules = Rules {
+fn user_replaces_group_replaces_default() {
+    let mut rules = RuleSet {
         defaults: Limits {
             processes: Some(9),
-            ..memory(1)
+            ..memory_limit(1)
         },
-        ..rules()
+        ..dry_run_rules()
     };
-    let in_groups = |it: &mut super::super::bucket::About| {
+    let in_groups = |it: &mut super::super::sample::ProcessFacts| {
         it.groups = Some(names(&["staff", "students"]));
     };
     let processes = "default: processes 9";
-    assert_eq!(said(&rules, in_groups), ["default: memory 1", processes]);
+    assert_eq!(
+        applicable_limits(&rules, in_groups),
+        ["default: memory 1", processes]
+    );
     rules.groups = vec![group("students", 7), group("staff", 5), group("guests", 3)];
     assert_eq!(
-        said(&rules, in_groups),
+        applicable_limits(&rules, in_groups),
         ["group staff: memory 5", processes]
     );
-    assert_eq!(said(&rules, |_| ()), ["default: memory 1", processes]);
-    // Whether a group's limit is theirs is not known.
     assert_eq!(
-        said(&rules, |it| it.groups = None),
+        applicable_limits(&rules, |_| ()),
+        ["default: memory 1", processes]
+    );
+    // It is not known whether the limit of the group applies.
+    assert_eq!(
+        applicable_limits(&rules, |it| it.groups = None),
         ["group students: memory ?", processes]
     );
     rules.users = vec![UserPolicy {
         name: "1001".into(),
-        limits: memory(20),
+        limits: memory_limit(20),
         ..UserPolicy::default()
     }];
-    assert_eq!(said(&rules, in_groups), ["user 1001: memory 20", processes]);
     assert_eq!(
-        said(&rules, |it| it.groups = None),
+        applicable_limits(&rules, in_groups),
         ["user 1001: memory 20", processes]
     );
-    let over = |from, to, gib| Override {
+    assert_eq!(
+        applicable_limits(&rules, |it| it.groups = None),
+        ["user 1001: memory 20", processes]
+    );
+    let over = |from, to, gib| TimeOverride {
         hours: hours(from, to),
-        limits: memory(gib),
+        limits: memory_limit(gib),
     };
     rules.users[0].overrides = vec![over(0, 9, 1), over(9, 17, 50), over(11, 13, 40)];
-    assert_eq!(said(&rules, in_groups), ["user 1001: memory 40", processes]);
+    assert_eq!(
+        applicable_limits(&rules, in_groups),
+        ["user 1001: memory 40", processes]
+    );
 }
 
 #[test]
-fn totals_and_times_hold_besides() {
-    let mut rules = Rules {
-        defaults: memory(1),
+fn totals_and_times_apply_in_addition() {
+    let mut rules = RuleSet {
+        defaults: memory_limit(1),
         groups: vec![GroupPolicy {
             total_memory: Some(Bytes(70)),
             total_processes: Some(8),
@@ -107,22 +122,22 @@ fn totals_and_times_hold_besides() {
                 hours: hours(9, 17),
                 limits: Limits {
                     idle: Some(minutes(1)),
-                    ..memory(2)
+                    ..memory_limit(2)
                 },
                 ..TimePolicy::default()
             },
             TimePolicy {
                 name: "night".into(),
                 hours: hours(22, 6),
-                limits: memory(3),
+                limits: memory_limit(3),
                 ..TimePolicy::default()
             },
         ],
-        ..rules()
+        ..dry_run_rules()
     };
     rules.groups[0].limits = Limits::default();
     assert_eq!(
-        said(&rules, |it| it.groups = Some(names(&["staff"]))),
+        applicable_limits(&rules, |it| it.groups = Some(names(&["staff"]))),
         [
             "default: memory 1",
             "group staff: total memory 70",
@@ -135,93 +150,95 @@ fn totals_and_times_hold_besides() {
 }
 
 #[test]
-fn a_label_is_a_name_and_no_number() {
-    let rules = Rules {
+fn label_is_a_name_not_a_uid() {
+    let rules = RuleSet {
         users: vec![
             UserPolicy {
                 name: "1001".into(),
-                limits: memory(1),
+                limits: memory_limit(1),
                 ..UserPolicy::default()
             },
             UserPolicy {
                 name: "bob".into(),
-                limits: memory(2),
+                limits: memory_limit(2),
                 ..UserPolicy::default()
             },
         ],
-        ..rules()
+        ..dry_run_rules()
     };
-    assert_eq!(said(&rules, |_| ()), ["user 1001: memory 1"]);
-    let labelled = |it: &mut super::super::bucket::About| {
+    assert_eq!(applicable_limits(&rules, |_| ()), ["user 1001: memory 1"]);
+    let labelled = |it: &mut super::super::sample::ProcessFacts| {
         it.owner = Some(gpukill_proto::guard::Person {
             name: "bob".into(),
             uid: None,
         });
     };
-    assert_eq!(said(&rules, labelled), ["user bob: memory 2"]);
+    assert_eq!(applicable_limits(&rules, labelled), ["user bob: memory 2"]);
 }
 
 #[test]
-fn what_a_process_must_not_do_holds_besides() {
-    let idle = Conduct::Idle {
+fn behaviour_rules_apply_in_addition() {
+    let idle = ForbiddenBehaviour::Idle {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
     };
-    let notebooks = Behaviour {
+    let notebooks = BehaviourRule {
         processes: globs(&["jupyter*"]),
-        ..behaviour("notebooks", idle)
+        ..behaviour_rule("notebooks", idle)
     };
-    let waste = Conduct::Waste {
+    let waste = ForbiddenBehaviour::Waste {
         below: Percent(7),
         min_memory: Bytes(0),
         hours: minutes(60),
     };
-    let growth = Conduct::Growth {
+    let growth = ForbiddenBehaviour::Growth {
         by: Bytes(9),
         within: minutes(60),
     };
-    let rules = Rules {
-        defaults: memory(1),
+    let rules = RuleSet {
+        defaults: memory_limit(1),
         behaviours: vec![
             notebooks,
-            behaviour("waste", waste),
-            behaviour("growth", growth),
+            behaviour_rule("waste", waste),
+            behaviour_rule("growth", growth),
         ],
-        ..rules()
+        ..dry_run_rules()
     };
     let others = ["rule waste: waste 7", "rule growth: growth 9"];
     let expected = |notebooks: &[&'static str]| {
         let all = [&["default: memory 1"], notebooks, &others].concat();
         all.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(said(&rules, |_| ()), expected(&[]));
+    assert_eq!(applicable_limits(&rules, |_| ()), expected(&[]));
     let jupyter = |name: Option<&str>| {
         let name = name.map(str::to_owned);
-        said(&rules, |it| it.name = name)
+        applicable_limits(&rules, |it| it.name = name)
     };
     assert_eq!(
         jupyter(Some("jupyter-lab")),
         expected(&["rule notebooks: idle 60000"])
     );
-    // Not known, it comes after those that are.
+    // A rule that may apply comes after those that certainly do.
     let mut unknown = expected(&[]);
     unknown.push("rule notebooks: idle ?".into());
     assert_eq!(jupyter(None), unknown);
 }
 
 #[test]
-fn no_rule_is_about_what_is_protected_and_it_is_said_why() {
-    let mut rules = rules();
+fn protected_process_has_no_limits() {
+    let mut rules = dry_run_rules();
     rules.protect.users = names(&["bob"]);
     rules.protect.units = globs(&["ollama.service"]);
-    let book = Rulebook::of(rules);
-    let why = |about: &super::super::bucket::About| crate::guard::limits::protected(&book, about);
-    let mut alice = about("alice");
+    let book = CompiledRules::new(rules);
+    let why = |about: &super::super::sample::ProcessFacts| {
+        crate::guard::limits::protection_reason(&book, about)
+    };
+    let mut alice = process_facts("alice");
     assert_eq!(why(&alice), None);
     assert_eq!(
-        why(&about("bob")),
+        why(&process_facts("bob")),
         Some("protect.users names its owner".into())
     );
     alice.unit = Some(Some("ollama.service".into()));

@@ -1,13 +1,14 @@
-//! Who logged in is held to what they do, where rules go by that.
+//! Attribution by login: rules apply to the user who logged in, if the rules say so.
 
-use super::super::bucket::About;
-use super::words::line;
+use super::super::sample::ProcessFacts;
+use super::record_text::record_line;
 use super::*;
 use gpukill_proto::guard::Person;
-use gpukill_proto::snapshot::Scheduler;
+use gpukill_proto::model::Scheduler;
 
-/// Who logged in, what is known of their name and groups, and whose it is then.
-type Case = (
+/// The login uid, the known name, the uids without a name, and the expected owner and
+/// groups.
+type LoginCase = (
     Option<Option<u32>>,
     Option<&'static str>,
     &'static [u32],
@@ -16,7 +17,7 @@ type Case = (
 );
 
 #[test]
-fn it_is_of_whoever_logged_in_where_anybody_did() {
+fn owner_is_the_login_user() {
     let of = |name: &str, uid| {
         Some(Person {
             name: name.into(),
@@ -24,9 +25,9 @@ fn it_is_of_whoever_logged_in_where_anybody_did() {
         })
     };
     let ml = || Some(names(&["ml"]));
-    let cases: [Case; 6] = [
+    let cases: [LoginCase; 6] = [
         (Some(Some(1001)), Some("bob"), &[], of("bob", 1001), ml()),
-        // The name service has not told, or knows nobody.
+        // The name service has not answered yet, or knows no such user.
         (Some(Some(1001)), None, &[], of("1001", 1001), ml()),
         (Some(Some(1001)), None, &[1001], of("1001", 1001), ml()),
         (
@@ -40,45 +41,48 @@ fn it_is_of_whoever_logged_in_where_anybody_did() {
         (None, None, &[], None, None),
     ];
     for (login_uid, name, nameless, owner, groups) in cases {
-        let about = About {
+        let about = ProcessFacts {
             login_uid,
             login_name: name.map(str::to_owned),
             login_groups: ml(),
-            nameless: nameless.to_vec(),
-            ..about("alice")
+            nameless_uids: nameless.to_vec(),
+            ..process_facts("alice")
         };
-        let by = about.by(PersonBy::Login);
+        let by = about.attributed_to(PersonAttribution::Login);
         assert_eq!((&by.owner, &by.groups), (&owner, &groups), "{login_uid:?}");
-        assert_eq!(*about.by(PersonBy::Owner), about);
+        assert_eq!(*about.attributed_to(PersonAttribution::Owner), about);
     }
-    // What is of a container alone stays its own.
-    let contained = About {
+    // A container without a login keeps its owner.
+    let contained = ProcessFacts {
         login_uid: None,
-        ..about("container web")
+        ..process_facts("container web")
     };
-    assert_eq!(*contained.by(PersonBy::Login), contained);
+    assert_eq!(
+        *contained.attributed_to(PersonAttribution::Login),
+        contained
+    );
 }
 
 #[test]
-fn who_logged_in_is_believed_only_where_somebody_did() {
+fn login_uid_is_trusted_in_sessions_only() {
     let unit = |name: &str| Some(Some(name.to_owned()));
-    let carol = || About {
+    let carol = || ProcessFacts {
         login_uid: Some(Some(1001)),
         login_name: Some("bob".into()),
         login_groups: Some(Vec::new()),
-        ..about("carol")
+        ..process_facts("carol")
     };
     for (unit, expected) in [
         (Some(None), Some("bob")),
         (unit("session-3.scope"), Some("bob")),
         (unit("user@1001.service"), Some("bob")),
-        // The kernel lets each process there write who it was, once.
+        // In such units, the kernel lets each process set its login uid once.
         (unit("cron.service"), Some("carol")),
         (unit("slurmstepd.scope"), Some("carol")),
         (None, None),
     ] {
-        let about = About { unit, ..carol() };
-        let by = about.by(PersonBy::Login);
+        let about = ProcessFacts { unit, ..carol() };
+        let by = about.attributed_to(PersonAttribution::Login);
         let name = by.owner.as_ref().map(|it| it.name.as_str());
         assert_eq!(name, expected, "{:?}", about.unit);
     }
@@ -89,47 +93,48 @@ fn who_logged_in_is_believed_only_where_somebody_did() {
         ),
         (None, None),
     ] {
-        let about = About {
+        let about = ProcessFacts {
             scheduler,
             ..carol()
         };
-        let by = about.by(PersonBy::Login);
+        let by = about.attributed_to(PersonAttribution::Login);
         let name = by.owner.as_ref().map(|it| it.name.as_str());
         assert_eq!(name, expected, "{:?}", about.scheduler);
     }
 }
 
-/// Processes of 20 GiB of the service's user, that bob started, and that nobody did.
-fn world() -> World {
-    let mut world = World::new(1);
+/// Processes of 20 GiB that run as a service user: one that bob started, and one without a
+/// login.
+fn world() -> TestHost {
+    let mut world = TestHost::new(1);
     for (pid, login) in [(1, Some(1001)), (2, None)] {
         let process = world.start(pid, "carol").uses(0, 20, 90);
         let process = process.job(&format!("job {pid}"));
-        process.about.login_uid = Some(login);
-        process.about.login_name = login.map(|_| "bob".to_owned());
-        process.about.login_groups = login.map(|_| Vec::new());
+        process.facts.login_uid = Some(login);
+        process.facts.login_name = login.map(|_| "bob".to_owned());
+        process.facts.login_groups = login.map(|_| Vec::new());
     }
     world
 }
 
 #[test]
-fn limits_are_of_whoever_logged_in_and_so_are_the_ends() {
+fn limits_apply_to_the_login_user() {
     let told = |person| {
-        let rules = Rules {
+        let rules = RuleSet {
             person,
             users: vec![UserPolicy {
                 name: "bob".into(),
-                limits: memory(10),
+                limits: memory_limit(10),
                 ..UserPolicy::default()
             }],
-            ..enforcing()
+            ..enforce_rules()
         };
-        let records = Guard::new(rules).watches(&mut world(), 2);
-        records.iter().map(line).collect::<Vec<_>>()
+        let records = TestGuard::new(rules).evaluate_samples(&mut world(), 2);
+        records.iter().map(record_line).collect::<Vec<_>>()
     };
-    assert_eq!(told(PersonBy::Owner), Vec::<String>::new());
+    assert_eq!(told(PersonAttribution::Owner), Vec::<String>::new());
     assert_eq!(
-        told(PersonBy::Login),
+        told(PersonAttribution::Login),
         [
             "00:00:20 bob: user bob: memory: violated, 20.0 GiB of 10.0 GiB since 00:00:00 [enforce]",
             "00:00:20 bob: user bob: memory: ends job 1 of bob (priority 5, 1 on GPUs, which works) [enforce]",
@@ -138,8 +143,8 @@ fn limits_are_of_whoever_logged_in_and_so_are_the_ends() {
 }
 
 #[test]
-fn who_has_a_right_has_it_as_who_logged_in() {
-    let rules = |person| Rules {
+fn access_applies_to_the_login_user() {
+    let rules = |person| RuleSet {
         person,
         gpus: vec![GpuPolicy {
             name: "0".into(),
@@ -147,13 +152,15 @@ fn who_has_a_right_has_it_as_who_logged_in() {
             allowed_users: names(&["carol"]),
             ..GpuPolicy::default()
         }],
-        ..enforcing()
+        ..enforce_rules()
     };
     let broken = |person| {
-        let records = Guard::new(rules(person)).looks(&mut world()).records;
+        let records = TestGuard::new(rules(person))
+            .evaluate_next(&mut world())
+            .records;
         let pids = records.iter().flat_map(|it| &it.evidence.runs);
         pids.map(|told| told.run.pid).collect::<Vec<_>>()
     };
-    assert_eq!(broken(PersonBy::Owner), Vec::<u32>::new());
-    assert_eq!(broken(PersonBy::Login), [1, 1]);
+    assert_eq!(broken(PersonAttribution::Owner), Vec::<u32>::new());
+    assert_eq!(broken(PersonAttribution::Login), [1, 1]);
 }

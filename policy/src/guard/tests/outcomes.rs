@@ -1,23 +1,24 @@
-//! What came of ending a job, as the guard tells it.
+//! The outcome of ending a job, as the guard records it.
 
-use super::super::acting::Signals;
-use super::super::sentence::{acted, signals};
-use super::sentences::{judged, key, reaper, tree};
+use super::super::enforcement::{signals_sent, summarize_report};
+use super::super::order::SignalStatus;
+use super::kill_plan_check::{evaluated_job, key, reaper, tree};
 use super::*;
 use gpukill_proto::kill::{
-    Ending as End, KillOutcome, KillReport, KillSignal, MemoryReturn, Stage, Stuck,
+    KillReport, KillSignal, MemoryReclaim, Outcome as End, ProcessOutcome, Stage,
+    UninterruptibleWait,
 };
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::DeviceId;
 
 #[test]
-fn nothing_was_signalled_where_each_was_refused_at_the_second_look() {
+fn refused_targets_were_not_signalled() {
     let changed = || End::Changed("it is another".into());
     for (endings, expected) in [
-        (vec![], Signals::Unsent),
+        (vec![], SignalStatus::Unsent),
         (
             vec![changed(), End::Gone, End::Zombie(reaper())],
-            Signals::Unsent,
+            SignalStatus::Unsent,
         ),
         (
             vec![
@@ -25,33 +26,36 @@ fn nothing_was_signalled_where_each_was_refused_at_the_second_look() {
                 End::Denied("root".into()),
                 End::Unclear("unread".into()),
             ],
-            Signals::Unsent,
+            SignalStatus::Unsent,
         ),
         (
             vec![changed(), End::Ended(KillSignal::Terminate, 10)],
-            Signals::Sent,
+            SignalStatus::Sent,
         ),
         (
             vec![changed(), End::Survived(KillSignal::Kill, 10)],
-            Signals::Sent,
+            SignalStatus::Sent,
         ),
-        (vec![End::Uninterruptible(Stuck::default())], Signals::Sent),
-        // Whether it had one, nobody knows.
-        (vec![End::Failed("EIO".into())], Signals::Sent),
+        (
+            vec![End::Uninterruptible(UninterruptibleWait::default())],
+            SignalStatus::Sent,
+        ),
+        // It is not known whether the process was signalled.
+        (vec![End::Failed("EIO".into())], SignalStatus::Sent),
     ] {
-        let mut report = report(endings, Vec::new());
-        assert_eq!(signals(&report), expected, "{report:?}");
+        let mut report = kill_report(endings, Vec::new());
+        assert_eq!(signals_sent(&report), expected, "{report:?}");
         report.unrecorded = Some("the disk is full".into());
-        assert_eq!(signals(&report), Signals::Unsent);
+        assert_eq!(signals_sent(&report), SignalStatus::Unsent);
     }
 }
 
-fn report(endings: Vec<End>, memory: Vec<MemoryReturn>) -> KillReport {
-    let outcome = |(pid, ending)| KillOutcome {
+fn kill_report(endings: Vec<End>, memory: Vec<MemoryReclaim>) -> KillReport {
+    let outcome = |(pid, ending)| ProcessOutcome {
         key: key(pid),
         name: "python".into(),
         command: Reading::Unsupported,
-        ending,
+        outcome: ending,
     };
     KillReport {
         version: 1,
@@ -64,11 +68,11 @@ fn report(endings: Vec<End>, memory: Vec<MemoryReturn>) -> KillReport {
 }
 
 #[test]
-fn what_came_of_it_is_told_in_numbers_and_the_first_reason() {
+fn counts_and_first_reason() {
     let ended = || End::Ended(KillSignal::Terminate, 10);
-    let job = judged(&tree(100));
+    let job = evaluated_job(&tree(100));
     let of = |endings| {
-        let acted = acted(job.clone(), &report(endings, Vec::new()));
+        let acted = summarize_report(job.clone(), &kill_report(endings, Vec::new()));
         (acted.ended, acted.left, acted.why)
     };
     let said = |ended: u32, left: u32, why: &str| (ended, left, Some(why.to_owned()));
@@ -76,14 +80,14 @@ fn what_came_of_it_is_told_in_numbers_and_the_first_reason() {
     assert_eq!(of(vec![End::Gone, End::Zombie(reaper())]), (0, 0, None));
     let survived = || End::Survived(KillSignal::Kill, 40_000);
     for (ending, why) in [
-        (survived(), "process 101 goes on after SIGKILL"),
+        (survived(), "process 101 survived SIGKILL"),
         (
             End::Protected("it is Xorg".into()),
             "process 101 is protected: it is Xorg",
         ),
         (
             End::Denied("root".into()),
-            "process 101 is nobody's to end here",
+            "process 101 cannot be ended: not permitted",
         ),
         (
             End::Changed("it is another".into()),
@@ -95,12 +99,12 @@ fn what_came_of_it_is_told_in_numbers_and_the_first_reason() {
         assert_eq!(of(vec![ended(), ending]), said(1, 1, why));
     }
     let both = of(vec![survived(), End::Failed("no pidfd".into()), ended()]);
-    assert_eq!(both, said(1, 2, "process 100 goes on after SIGKILL"));
+    assert_eq!(both, said(1, 2, "process 100 survived SIGKILL"));
 }
 
 #[test]
-fn memory_that_did_not_come_back_is_told_where_nothing_worse_is() {
-    let memory = |after_ms| MemoryReturn {
+fn reports_unreleased_memory() {
+    let memory = |after_ms| MemoryReclaim {
         device: DeviceId("GPU-0".into()),
         index: 3,
         held: Reading::Value(Bytes(GIB)),
@@ -108,10 +112,12 @@ fn memory_that_did_not_come_back_is_told_where_nothing_worse_is() {
         after_ms,
         still_held_by: Vec::new(),
     };
-    let why = |endings, memory| acted(judged(&tree(100)), &report(endings, memory)).why;
+    let why = |endings, memory| {
+        summarize_report(evaluated_job(&tree(100)), &kill_report(endings, memory)).why
+    };
     let ended = || vec![End::Ended(KillSignal::Kill, 10)];
     assert_eq!(why(ended(), vec![memory(Some(10))]), None);
-    let said = "not all memory of GPU 3 came back".to_owned();
+    let said = "not all memory of GPU 3 was released".to_owned();
     assert_eq!(
         why(ended(), vec![memory(Some(10)), memory(None)]),
         Some(said)
@@ -122,37 +128,39 @@ fn memory_that_did_not_come_back_is_told_where_nothing_worse_is() {
 }
 
 #[test]
-fn a_snooze_of_a_rule_that_is_not_tried_is_no_outcome() {
-    let idle = Conduct::Idle {
+fn snooze_of_another_rule_is_no_outcome() {
+    let idle = ForbiddenBehaviour::Idle {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
     };
-    let live = Rules {
+    let live = RuleSet {
         mode: GuardMode::Soft,
-        behaviours: vec![behaviour("idle", idle)],
-        ..rules()
+        behaviours: vec![behaviour_rule("idle", idle)],
+        ..dry_run_rules()
     };
-    let mut world = World::new(1);
+    let mut world = TestHost::new(1);
     world.start(100, "bob").uses(0, 2, 0).job("tree 100");
-    let mut guard = Guard::new(live);
-    guard.watches(&mut world, 8);
-    let owner = guard.memory.violations()[0].readers[0].uid;
-    let snoozer = crate::guard::Snoozer {
-        by: owner,
+    let mut guard = TestGuard::new(live);
+    guard.evaluate_samples(&mut world, 8);
+    let owner = guard.state.violations()[0].readers[0].uid;
+    let snoozer = crate::guard::SnoozeRequest {
+        requester: owner,
         owner,
         process: (100, 1_000),
         job: None,
     };
-    let granted = guard.memory.snooze(&guard.book, snoozer, world.now);
+    let granted = guard
+        .state
+        .snooze(&guard.compiled_rules, snoozer, world.now);
     assert_eq!(granted.map(|it| it.len()), Ok(1));
-    let mut replay = crate::guard::replay::Replay::new(rules(), world.now);
-    for grant in guard.memory.snoozes() {
-        replay.snoozed(grant.clone());
+    let mut replay = crate::guard::replay::Replay::new(dry_run_rules(), world.now);
+    for grant in guard.state.snoozes() {
+        replay.add_snooze(grant.clone());
     }
     for _ in 0..3 {
-        replay.add(&world.bucket(TEN_SECONDS)).unwrap();
+        replay.add(&world.next_sample(SAMPLE_MS)).unwrap();
     }
     let replayed = replay.finish();
     assert_eq!((replayed.outcomes, replayed.records), (vec![], vec![]));

@@ -1,24 +1,24 @@
-//! A simulated end is a note on a violation, which goes on for all to see.
+//! A simulated end is a note on a violation; the violation stays visible.
 
 use super::super::SimulatedEnd;
 use super::*;
 use gpukill_proto::guard::{
-    Evidence, GuardRecord, JudgedJob, Measured, OpenViolation, RuleKind, RuleName, RuleSource,
-    Subject, Told,
+    Evidence, EvidenceProcess, GuardRecord, Measurement, OpenViolation, OwnedJob, RuleKind,
+    RuleName, RuleSource, ViolationSubject,
 };
 
-/// bob may hold 20 GiB, and is ended for more at once.
-fn at_most_20() -> Rules {
-    Rules {
-        rehearsed: Rehearsed::Enforce,
-        defaults: memory(20),
-        ..rules()
+/// bob may hold 20 GiB. For more, a job is ended at once.
+fn memory_rules() -> RuleSet {
+    RuleSet {
+        armed_mode: EnforcementMode::Enforce,
+        defaults: memory_limit(20),
+        ..dry_run_rules()
     }
 }
 
-/// An old job of bob's of 15 GiB, and a new one of two processes of 5 each.
-fn two_jobs() -> World {
-    let mut world = World::new(1);
+/// An old job of bob's of 15 GiB, and a new one of two processes of 5 GiB each.
+fn two_jobs() -> TestHost {
+    let mut world = TestHost::new(1);
     world.start(100, "bob").uses(0, 15, 50).job("old");
     world.now = world.now.plus_seconds(10);
     for pid in [101, 102] {
@@ -27,18 +27,18 @@ fn two_jobs() -> World {
     world
 }
 
-/// Of a end the job, the processes of the evidence, those that are there, and how many
-/// seconds after a moment it would have been ended.
-type Seen = (String, Vec<u32>, Vec<u32>, Option<i64>);
+/// A simulated end: the job, the processes of the evidence, the live processes, and after
+/// how many seconds it would have been ended.
+type ShownEnd = (String, Vec<u32>, Vec<u32>, Option<i64>);
 
-fn told(guard: &Guard, since: Timestamp) -> Vec<Seen> {
-    let ends = guard.memory.simulated_ends().into_iter();
+fn shown_ends(guard: &TestGuard, since: Timestamp) -> Vec<ShownEnd> {
+    let ends = guard.state.simulated_ends().into_iter();
     let told = ends.map(
         |SimulatedEnd {
              violation,
              processes,
          }| {
-            let Subject::Job(job) = violation.subject else {
+            let ViolationSubject::Job(job) = violation.subject else {
                 panic!("{:?}", violation.subject)
             };
             let ended_at = violation.ended_at.map(|at| (at.0 - since.0) / 1_000);
@@ -50,17 +50,17 @@ fn told(guard: &Guard, since: Timestamp) -> Vec<Seen> {
     told.collect()
 }
 
-fn read_again(guard: &mut Guard) {
-    let text = serde_json::to_string(&guard.memory).unwrap();
-    guard.memory = serde_json::from_str(&text).unwrap();
+fn reload_state(guard: &mut TestGuard) {
+    let text = serde_json::to_string(&guard.state).unwrap();
+    guard.state = serde_json::from_str(&text).unwrap();
 }
 
 #[test]
-fn a_end_is_shown_with_what_was_known_when_it_was_ended() {
-    let (mut guard, mut world) = (Guard::new(at_most_20()), two_jobs());
+fn shows_the_evidence_at_the_end() {
+    let (mut guard, mut world) = (TestGuard::new(memory_rules()), two_jobs());
     let began = world.now;
-    guard.watches(&mut world, 2);
-    let runs: Vec<Told> = guard.memory.violations()[0].evidence.runs.clone();
+    guard.evaluate_samples(&mut world, 2);
+    let runs: Vec<EvidenceProcess> = guard.state.violations()[0].evidence.runs.clone();
     let started = [101, 102].map(|pid| {
         let told = runs.iter().find(|told| told.run.pid == pid).unwrap();
         (pid, told.run.start_ticks)
@@ -73,7 +73,7 @@ fn a_end_is_shown_with_what_was_known_when_it_was_ended() {
                 source: RuleSource::Default,
                 kind: RuleKind::Memory,
             },
-            subject: Subject::Job(JudgedJob {
+            subject: ViolationSubject::Job(OwnedJob {
                 owner: person("bob"),
                 id: "new".into(),
                 shown: "new".into(),
@@ -90,7 +90,7 @@ fn a_end_is_shown_with_what_was_known_when_it_was_ended() {
             not_broken_since: None,
             ended_at: Some(at),
             evidence: Evidence {
-                measured: Some(Measured {
+                measured: Some(Measurement {
                     value: 25 * GIB,
                     limit: 20 * GIB,
                 }),
@@ -105,90 +105,90 @@ fn a_end_is_shown_with_what_was_known_when_it_was_ended() {
         },
         processes: started.into(),
     };
-    assert_eq!(guard.memory.simulated_ends(), [expected]);
+    assert_eq!(guard.state.simulated_ends(), [expected]);
 }
 
 #[test]
-fn a_end_is_shown_until_its_last_process_ends() {
-    let (mut guard, mut world) = (Guard::new(at_most_20()), two_jobs());
+fn shown_until_the_last_process_ends() {
+    let (mut guard, mut world) = (TestGuard::new(memory_rules()), two_jobs());
     let began = world.now;
-    guard.watches(&mut world, 1);
-    assert_eq!(told(&guard, began), []);
+    guard.evaluate_samples(&mut world, 1);
+    assert_eq!(shown_ends(&guard, began), []);
     let end = |there: &[u32]| vec![("new".to_owned(), vec![101, 102], there.to_vec(), Some(20))];
-    guard.watches(&mut world, 1);
-    assert_eq!(told(&guard, began), end(&[101, 102]));
-    guard.watches(&mut world, 30);
-    // It is broken still, and that is said.
-    let open = guard.memory.violations();
+    guard.evaluate_samples(&mut world, 1);
+    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    guard.evaluate_samples(&mut world, 30);
+    // The rule is still broken, and that is shown.
+    let open = guard.state.violations();
     let ended: Vec<_> = open.iter().map(|it| it.ended_at).collect();
     assert_eq!(ended, [Some(began.plus_seconds(20))]);
-    assert_eq!(told(&guard, began), end(&[101, 102]));
-    // Also by a daemon that was away for an hour, and of a time that it was away.
-    read_again(&mut guard);
+    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    // Also after the daemon was away for an hour, and for that time.
+    reload_state(&mut guard);
     world.now = world.now.plus_seconds(3_600);
-    guard.watches(&mut world, 2);
-    assert_eq!(told(&guard, began), end(&[101, 102]));
-    // Who joins it is gone too.
+    guard.evaluate_samples(&mut world, 2);
+    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    // A process that joins the job counts as ended too.
     world.processes.remove(&101);
     world.start(103, "bob").uses(0, 1, 50).job("new");
-    guard.watches(&mut world, 1);
-    assert_eq!(told(&guard, began), end(&[102, 103]));
+    guard.evaluate_samples(&mut world, 1);
+    assert_eq!(shown_ends(&guard, began), end(&[102, 103]));
     world.processes.remove(&102);
-    guard.watches(&mut world, 1);
-    assert_eq!(told(&guard, began), end(&[103]));
+    guard.evaluate_samples(&mut world, 1);
+    assert_eq!(shown_ends(&guard, began), end(&[103]));
     world.processes.remove(&103);
-    guard.watches(&mut world, 1);
-    assert_eq!(told(&guard, began), []);
+    guard.evaluate_samples(&mut world, 1);
+    assert_eq!(shown_ends(&guard, began), []);
 }
 
 #[test]
-fn what_rules_that_changed_would_have_ended_is_told_no_more() {
+fn dropped_when_the_rules_change() {
     for changed in [
-        Rules {
-            defaults: memory(40),
-            ..at_most_20()
+        RuleSet {
+            defaults: memory_limit(40),
+            ..memory_rules()
         },
-        Rules {
+        RuleSet {
             mode: GuardMode::Soft,
-            ..at_most_20()
+            ..memory_rules()
         },
-        Rules {
+        RuleSet {
             mode: GuardMode::Disabled,
-            ..at_most_20()
+            ..memory_rules()
         },
     ] {
-        let (mut guard, mut world) = (Guard::new(at_most_20()), two_jobs());
-        guard.watches(&mut world, 2);
-        assert_eq!(guard.memory.simulated_ends().len(), 1);
-        guard.book = Rulebook::of(changed);
-        guard.watches(&mut world, 1);
-        assert_eq!(guard.memory.simulated_ends(), []);
+        let (mut guard, mut world) = (TestGuard::new(memory_rules()), two_jobs());
+        guard.evaluate_samples(&mut world, 2);
+        assert_eq!(guard.state.simulated_ends().len(), 1);
+        guard.compiled_rules = CompiledRules::new(changed);
+        guard.evaluate_samples(&mut world, 1);
+        assert_eq!(guard.state.simulated_ends(), []);
     }
 }
 
 #[test]
-fn who_is_really_ended_is_no_end() {
-    let rules = Rules {
+fn real_end_is_no_simulated_end() {
+    let rules = RuleSet {
         mode: GuardMode::Enforce,
-        ..at_most_20()
+        ..memory_rules()
     };
-    let (mut guard, mut world) = (Guard::new(rules), two_jobs());
-    guard.watches(&mut world, 3);
-    assert_eq!(guard.memory.simulated_ends(), []);
+    let (mut guard, mut world) = (TestGuard::new(rules), two_jobs());
+    guard.evaluate_samples(&mut world, 3);
+    assert_eq!(guard.state.simulated_ends(), []);
 }
 
-/// Jobs that would have been ended, by the rule, end by end.
-fn ends(records: &[GuardRecord]) -> Vec<(RuleKind, String)> {
+/// Jobs that would have been ended, by kind of rule, in order.
+fn ended_jobs(records: &[GuardRecord]) -> Vec<(RuleKind, String)> {
     let ends = records.iter();
     let ends = ends.filter_map(|it| Some((it.rule.kind, it.step.victim()?.job.id.clone())));
     ends.collect()
 }
 
 #[test]
-fn other_rules_see_a_job_that_one_would_have_ended() {
-    // alice may not use the GPU, and is idle, holds too much, and has too many processes.
-    let rules = Rules {
-        rehearsed: Rehearsed::Enforce,
+fn other_rules_still_see_the_job() {
+    // alice may not use the GPU, is idle, holds too much, and has too many processes.
+    let rules = RuleSet {
+        armed_mode: EnforcementMode::Enforce,
         defaults: Limits {
             memory: gib(20),
             processes: Some(1),
@@ -202,16 +202,16 @@ fn other_rules_see_a_job_that_one_would_have_ended() {
             max_memory: gib(25),
             ..GpuPolicy::default()
         }],
-        ..rules()
+        ..dry_run_rules()
     };
-    let mut world = World::new(1);
+    let mut world = TestHost::new(1);
     for pid in [100, 101] {
         world.start(pid, "alice").uses(0, 15, 0).job("train");
     }
-    let mut guard = Guard::new(rules);
-    let records = guard.watches(&mut world, 150);
+    let mut guard = TestGuard::new(rules);
+    let records = guard.evaluate_samples(&mut world, 150);
     let of = |kind| (kind, "train".to_owned());
-    let found: std::collections::BTreeSet<_> = ends(&records).into_iter().collect();
+    let found: std::collections::BTreeSet<_> = ended_jobs(&records).into_iter().collect();
     let kinds = [
         RuleKind::User,
         RuleKind::Memory,
@@ -221,7 +221,7 @@ fn other_rules_see_a_job_that_one_would_have_ended() {
     for kind in kinds {
         assert!(found.contains(&of(kind)), "{kind:?} {found:?}");
     }
-    let open = guard.memory.violations();
+    let open = guard.state.violations();
     for kind in kinds {
         let is_noted = open
             .iter()

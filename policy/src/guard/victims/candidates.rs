@@ -1,46 +1,46 @@
-//! The jobs that may be ended for a violation, and which of them is.
+//! Selects among the jobs that may be ended for a violation.
 
-use super::super::ended::Part;
-use super::super::judge::{Excess, Job, Scene};
+use super::super::ended_jobs::ContainerUser;
+use super::super::evaluate::{EvaluatedJob, EvaluationContext, Excess};
 use super::super::limits::milliseconds;
-use super::super::memory::JobMemory;
-use super::super::memory::streak::{Streak, Through};
+use super::super::state::JobState;
+use super::super::state::streak::{Streak, StreakStatus};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
-/// A job that may be ended for a violation, with what it is compared by.
-pub(super) struct Candidate {
+/// A job that may be ended for a violation, with the values that it is compared by.
+pub(super) struct VictimCandidate {
     pub(super) job: usize,
     pub(super) person: usize,
-    pub(super) part: Option<Part>,
-    /// Its processes survived signals before.
+    pub(super) part: Option<ContainerUser>,
+    /// Whether its processes survived earlier signals.
     pub(super) is_repeated: bool,
     pub(super) priority: u8,
-    pub(super) claimed: Claimed,
-    /// In the unit of what is too much.
+    pub(super) claimed: ClaimOrder,
+    /// In the unit of the excess.
     pub(super) frees: u64,
-    /// It is known to have done nothing for as long as utilisation is judged by.
+    /// Whether it is known to have done nothing for the whole utilisation window.
     pub(super) is_idle: bool,
-    /// The younger the later.
-    pub(super) began: Began,
+    /// A newer job compares greater.
+    pub(super) began: StartOrder,
 }
 
-/// What goes on that may not be ended.
-pub(super) struct Kept {
-    /// `None` where that is not known.
+/// Usage that goes on because it may not be ended.
+pub(super) struct ExemptUsage {
+    /// `None` if unknown.
     pub(super) person: Option<usize>,
     pub(super) priority: u8,
-    pub(super) claimed: Claimed,
-    /// At most, in the unit of what is too much.
+    pub(super) claimed: ClaimOrder,
+    /// Upper bound, in the unit of the excess.
     pub(super) holds: u64,
 }
 
-/// Since when something is claimed, and by which process; the later the newer.
-pub(super) type Claimed = (Timestamp, Began);
+/// The time of a claim, and its first process; a newer claim compares greater.
+pub(super) type ClaimOrder = (Timestamp, StartOrder);
 
-/// When a process began to hold a device, and which.
-type Began = (Timestamp, u64, u32);
+/// When a process began to hold a device, with its start ticks and pid.
+type StartOrder = (Timestamp, u64, u32);
 
 fn needed(excess: Excess) -> u64 {
     match excess {
@@ -49,21 +49,24 @@ fn needed(excess: Excess) -> u64 {
     }
 }
 
-/// Whether some of what is too much is this one's: what others hold who came after it and may
-/// not be ended is not all of it.
-pub(super) fn is_newest(candidate: &Candidate, kept: &[Kept], excess: Excess) -> bool {
-    let is_after = |it: &&Kept| {
+/// Whether the job causes a part of the excess: what others claimed later and may not be
+/// ended does not make up all of it.
+pub(super) fn is_newest(candidate: &VictimCandidate, kept: &[ExemptUsage], excess: Excess) -> bool {
+    let is_after = |it: &&ExemptUsage| {
         it.person != Some(candidate.person)
             && it.priority <= candidate.priority
             && it.claimed > candidate.claimed
     };
     let after = kept.iter().filter(is_after);
-    total(after.map(|it| it.holds)) < needed(excess)
+    saturating_total(after.map(|it| it.holds)) < needed(excess)
 }
 
-/// The job to end: of the lowest priority, the newest claims of the person who claimed last;
-/// of these the one that suffices, else the one that frees most.
-pub(super) fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
+/// The job to end: of the lowest priority, the newest claims of the person who claimed
+/// last; among these the one that suffices, otherwise the one that frees most.
+pub(super) fn best_candidate(
+    candidates: &[VictimCandidate],
+    excess: Excess,
+) -> Option<&VictimCandidate> {
     let lowest = candidates.iter().map(|it| it.priority).min()?;
     let of_lowest = || candidates.iter().filter(|it| it.priority == lowest);
     let last = of_lowest().max_by_key(|it| it.claimed)?;
@@ -71,36 +74,36 @@ pub(super) fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidat
     let before = of_others.map(|it| it.claimed).max();
     let newest = || of_lowest().filter(|it| it.person == last.person && Some(it.claimed) > before);
     let suffices = newest().filter(|it| it.frees >= needed(excess));
-    // Of two that cost as much, the one that nobody misses: a pause of a moment does
-    // not make it that one, nor does a doubt.
+    // If several suffice, an idle job goes first: a short pause or unknown activity does
+    // not make a job idle.
     let best = suffices.max_by_key(|it| (it.is_idle, it.began));
     best.or_else(|| newest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
 }
 
-/// Since when a job claims what these of its processes hold: no earlier than its newest claim
-/// of any of their devices.
-pub(super) fn claimed(
-    scene: &Scene<'_>,
-    job: Option<&JobMemory>,
+/// Since when a job claims what these runs hold: no earlier than its newest claim on any of
+/// their devices.
+pub(super) fn claim_order(
+    context: &EvaluationContext<'_>,
+    job: Option<&JobState>,
     runs: &[usize],
     excess: Excess,
-) -> Claimed {
-    let devices = runs.iter().map(|run| &scene.runs[*run].key.device);
+) -> ClaimOrder {
+    let devices = runs.iter().map(|run| &context.runs[*run].key.device);
     let claims = devices.filter_map(|device| job?.claims.get(device));
     let since = claims.map(|claim| match excess {
         Excess::Processes(_) => claim.processes.since,
         Excess::Bytes(_) | Excess::Percent(_) | Excess::All => claim.memory.since,
     });
-    let began = began(scene, runs);
+    let began = start_order(context, runs);
     (since.max().unwrap_or(began.0), began)
 }
 
-/// How much less it would be without these.
-pub(super) fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
-    let runs = runs.iter().map(|run| &scene.runs[*run]);
+/// How much the excess shrinks without these runs.
+pub(super) fn freed_amount(context: &EvaluationContext<'_>, runs: &[usize], excess: Excess) -> u64 {
+    let runs = runs.iter().map(|run| &context.runs[*run]);
     match excess {
-        Excess::Bytes(_) => total(runs.map(|run| run.memory.value)),
-        Excess::Percent(_) => total(runs.map(|run| run.load.value)),
+        Excess::Bytes(_) => saturating_total(runs.map(|run| run.memory.value)),
+        Excess::Percent(_) => saturating_total(runs.map(|run| run.load.value)),
         Excess::Processes(_) => {
             let processes: BTreeSet<_> = runs
                 .map(|run| (run.key.pid, run.key.start_ticks))
@@ -111,9 +114,13 @@ pub(super) fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
     }
 }
 
-/// Whether it is known how much less it would be.
-pub(super) fn is_known(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> bool {
-    let mut runs = runs.iter().map(|run| &scene.runs[*run]);
+/// Whether it is known how much the excess shrinks.
+pub(super) fn is_freed_amount_known(
+    context: &EvaluationContext<'_>,
+    runs: &[usize],
+    excess: Excess,
+) -> bool {
+    let mut runs = runs.iter().map(|run| &context.runs[*run]);
     match excess {
         Excess::Bytes(_) => runs.all(|run| run.memory.is_known),
         Excess::Percent(_) => runs.all(|run| run.load.is_known),
@@ -121,33 +128,41 @@ pub(super) fn is_known(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> boo
     }
 }
 
-fn total(values: impl Iterator<Item = u64>) -> u64 {
+fn saturating_total(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }
 
-/// The highest of its processes': one that is to be spared spares the others.
-pub(super) fn priority(scene: &Scene<'_>, job: &Job) -> u8 {
+/// The highest priority of its processes counts for the whole job.
+pub(super) fn job_priority(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> u8 {
     let priorities = job.runs.iter().map(|run| {
-        let profile = &scene.profiles[scene.runs[*run].profile].0;
-        scene.book.priority(profile)
+        let profile = &context.profiles[context.runs[*run].profile].0;
+        context.compiled_rules.priority(profile)
     });
-    priorities.max().unwrap_or(super::super::rules::PRIORITY)
+    priorities
+        .max()
+        .unwrap_or(super::super::rules::DEFAULT_PRIORITY)
 }
 
-/// Whether a job is known to have done nothing for as long as utilization is judged by.
-pub(super) fn is_idle(scene: &Scene<'_>, job: &Job) -> bool {
-    let window = milliseconds(scene.book.rules().enforcement.utilization_window);
-    let (began, ..) = began(scene, &job.runs);
-    let through = |still: &Streak| still.through(window.max(1), scene.bucket.until, began);
+/// Whether a job is known to have done nothing for the whole utilisation window.
+pub(super) fn is_idle(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> bool {
+    let window = milliseconds(
+        context
+            .compiled_rules
+            .rules()
+            .enforcement
+            .utilization_window,
+    );
+    let (began, ..) = start_order(context, &job.runs);
+    let through = |still: &Streak| still.status(window.max(1), context.sample.until, began);
     let streaks = job.streaks.as_ref();
-    streaks.is_some_and(|(still, _)| matches!(through(still), Through::Since(..)))
+    streaks.is_some_and(|(still, _)| matches!(through(still), StreakStatus::Since(..)))
 }
 
-/// When the first of these began.
-pub(super) fn began(scene: &Scene<'_>, runs: &[usize]) -> Began {
+/// When the first of these runs began.
+pub(super) fn start_order(context: &EvaluationContext<'_>, runs: &[usize]) -> StartOrder {
     let began = runs.iter().map(|run| {
-        let run = &scene.runs[*run];
-        (run.judged.first_seen, run.key.start_ticks, run.key.pid)
+        let run = &context.runs[*run];
+        (run.sample.first_seen, run.key.start_ticks, run.key.pid)
     });
     began.min().unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Each cause but orphans: what says so, and what frees it.
+//! Tests of each cause except orphans, with its evidence and remedy.
 
 use super::*;
 
 #[test]
-fn containers_that_the_driver_does_not_list_are_named() {
+fn unlisted_containers_are_named() {
     let inner = Holder {
         container: Value(None),
         ..contained(9)
@@ -12,20 +12,21 @@ fn containers_that_the_driver_does_not_list_are_named() {
         Cause::OtherNamespace,
         &[7, 9],
         &[
-            "7 (python of carol) has it open, runs in docker train, and the driver does not list it",
-            "9 (python of carol) has it open, runs as 7 of another PID namespace, and the driver \
-             does not list it",
+            "7 (python of carol) has the device open, runs in docker train, and the driver does \
+             not list it",
+            "9 (python of carol) has the device open, runs as 7 of another PID namespace, and the \
+             driver does not list it",
         ],
         None,
     );
     assert_eq!(
-        findings(&device(vec![contained(7), inner]), NOW),
+        find_causes(&device(vec![contained(7), inner]), NOW),
         [expected]
     );
 }
 
 #[test]
-fn a_zombie_is_reaped_by_its_parent_whatever_that_is_and_no_parent_is_ended() {
+fn parent_of_a_zombie_is_never_ended() {
     let cases = [
         (zombie(7, 60, "torchrun"), Remedy::Reap(60)),
         (zombie(7, 1, "systemd"), Remedy::Wait),
@@ -41,26 +42,26 @@ fn a_zombie_is_reaped_by_its_parent_whatever_that_is_and_no_parent_is_ended() {
         let parent = holder.parent.known().copied().unwrap();
         let name = holder.parent_name.known().cloned().unwrap();
         let said = format!(
-            "7 (python of carol) has ended, and its parent {parent} ({name}) has not asked how"
+            "7 (python of carol) has ended, and its parent {parent} ({name}) has not reaped it"
         );
         let expected = finding(Cause::Zombie, &[7], &[&said], Some(remedy));
-        assert_eq!(findings(&device(vec![holder]), NOW), [expected]);
+        assert_eq!(find_causes(&device(vec![holder]), NOW), [expected]);
     }
     let unnamed = Holder {
         parent_name: Failed("x".into()),
         ..zombie(7, 60, "")
     };
-    let found = findings(&device(vec![unnamed]), NOW);
+    let found = find_causes(&device(vec![unnamed]), NOW);
     assert_eq!(found[0].remedy, Some(Remedy::Reap(60)));
-    // A parent outside of this PID namespace is 0.
+    // A parent outside of this PID namespace has pid 0.
     let both = device(vec![zombie(7, 0, ""), zombie(8, 60, "torchrun")]);
-    assert_eq!(findings(&both, NOW)[0].remedy, Some(Remedy::Reap(60)));
+    assert_eq!(find_causes(&both, NOW)[0].remedy, Some(Remedy::Reap(60)));
     let elsewhere = device(vec![zombie(7, 0, "")]);
-    assert_eq!(findings(&elsewhere, NOW)[0].remedy, None);
+    assert_eq!(find_causes(&elsewhere, NOW)[0].remedy, None);
 }
 
 #[test]
-fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
+fn listed_zombie_is_reported() {
     let listed_still = Holder {
         memory: Value(gib(356)),
         listed: true,
@@ -68,17 +69,17 @@ fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
     };
     let mut ended = device(vec![listed_still.clone()]);
     ended.memory_unattributed = Value(Bytes(0));
-    let said = "7 (python of carol) has ended, and its parent 60 (torchrun) has not asked how";
+    let said = "7 (python of carol) has ended, and its parent 60 (torchrun) has not reaped it";
     let expected = finding(Cause::Zombie, &[7], &[said], Some(Remedy::Reap(60)));
-    assert_eq!(findings(&ended, NOW), [expected]);
-    // Its first thread alone has ended: the others work, and hold what is listed.
+    assert_eq!(find_causes(&ended, NOW), [expected]);
+    // Only its first thread has ended: the others work and hold the listed memory.
     let goes_on = Holder {
         holds: vec!["nvidia6".into()],
         holds_this_device: true,
         ..listed_still
     };
     ended.holders = vec![goes_on.clone()];
-    assert_eq!(findings(&ended, NOW), []);
+    assert_eq!(find_causes(&ended, NOW), []);
     assert_eq!(role(&goes_on, &ended), Role::User);
     let unlisted = Holder {
         listed: false,
@@ -88,7 +89,7 @@ fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
 }
 
 #[test]
-fn what_is_stuck_in_the_kernel_at_one_sight_is_waited_for() {
+fn uninterruptible_process_is_waited_for() {
     let cases = [
         (Some("nvidia_close"), "in nvidia_close"),
         (Some("folio_wait_bit"), "in folio_wait_bit"),
@@ -100,22 +101,25 @@ fn what_is_stuck_in_the_kernel_at_one_sight_is_waited_for() {
         let expected = finding(
             Cause::Uninterruptible,
             &[7],
-            &[&said, "no signal reaches it there"],
+            &[&said, "no signal reaches it in this state"],
             Some(Remedy::Wait),
         );
-        assert_eq!(findings(&device(vec![in_state(7, state)]), NOW), [expected]);
+        assert_eq!(
+            find_causes(&device(vec![in_state(7, state)]), NOW),
+            [expected]
+        );
     }
 }
 
 #[test]
-fn an_mps_server_holds_for_its_clients_and_is_not_ended() {
+fn mps_server_is_not_ended() {
     let server = Holder {
         user: Value("root".into()),
         owner: Unsupported,
         ..named(50, "nvidia-cuda-mps")
     };
     let client = |pid| Holder {
-        used_for: Use {
+        used_for: GpuUse {
             mps: true,
             compute: true,
             graphics: false,
@@ -130,24 +134,27 @@ fn an_mps_server_holds_for_its_clients_and_is_not_ended() {
         &[holds, "51 and 52 are listed as such"],
         None,
     );
-    assert_eq!(findings(&served, NOW), [expected]);
-    let expected = finding(Cause::Mps, &[50], &[holds, "it has none now"], None);
-    assert_eq!(findings(&device(vec![server]), NOW), [expected]);
+    assert_eq!(find_causes(&served, NOW), [expected]);
+    let expected = finding(Cause::Mps, &[50], &[holds, "it has no clients now"], None);
+    assert_eq!(find_causes(&device(vec![server]), NOW), [expected]);
 }
 
 #[test]
-fn a_display_server_is_named_and_not_ended() {
+fn display_server_is_not_ended() {
     let expected = finding(
         Cause::Display,
         &[50],
         &["50 (Xorg of carol) draws on it"],
         None,
     );
-    assert_eq!(findings(&device(vec![named(50, "Xorg")]), NOW), [expected]);
+    assert_eq!(
+        find_causes(&device(vec![named(50, "Xorg")]), NOW),
+        [expected]
+    );
     let drawing = Holder {
-        used_for: Use {
+        used_for: GpuUse {
             graphics: true,
-            ..Use::default()
+            ..GpuUse::default()
         },
         name: Value("Xorg".into()),
         ..listed(50, Unsupported)
@@ -156,7 +163,7 @@ fn a_display_server_is_named_and_not_ended() {
 }
 
 #[test]
-fn monitors_and_those_with_shared_files_only_are_no_cause() {
+fn monitors_are_no_cause() {
     let shared = Holder {
         holds: vec!["nvidiactl".into(), "nvidia-uvm".into()],
         holds_this_device: false,
@@ -179,14 +186,14 @@ fn monitors_and_those_with_shared_files_only_are_no_cause() {
         Cause::Unknown,
         &[],
         &[
-            "35.6 GiB are used, and nothing explains them",
-            "the open files of every process were looked at",
-            "nvtop 10 of carol has it open, and is taken for a monitor by its name only",
+            "35.6 GiB are used, and no process explains them",
+            "all open files were scanned",
+            "nvtop 10 of carol has the device open, and counts as a monitor only by its name",
         ],
         None,
     );
-    assert_eq!(findings(&watched, NOW), [expected]);
-    // One that the driver lists with memory is what it is listed as.
+    assert_eq!(find_causes(&watched, NOW), [expected]);
+    // A process that the driver lists with memory has the role of its listing.
     let disguised = Holder {
         name: Value("dcgm-exporter".into()),
         ..listed(7, Value(gib(356)))
@@ -195,23 +202,23 @@ fn monitors_and_those_with_shared_files_only_are_no_cause() {
 }
 
 #[test]
-fn memory_of_what_has_just_ended_is_waited_for() {
+fn teardown_is_waited_for() {
     let after = |seconds, tenths| {
         let mut torn = device(vec![]);
         torn.ended = vec![ended(60_190, tenths, seconds)];
-        findings(&torn, NOW)
+        find_causes(&torn, NOW)
     };
     let expected = finding(
         Cause::TearingDown,
         &[60_190],
         &[
             "60190 (python of carol) ended 3s ago and held 35.6 GiB",
-            "35.6 GiB are not back yet",
+            "35.6 GiB are not released yet",
         ],
         Some(Remedy::Wait),
     );
     assert_eq!(after(3, 356), [expected]);
-    let cause = |found: Vec<Finding>| found[0].cause;
+    let cause = |found: Vec<HolderFinding>| found[0].cause;
     assert_eq!(cause(after(30, 500)), Cause::TearingDown);
     assert_eq!(cause(after(31, 356)), Cause::Unknown);
     assert_eq!(cause(after(3, 100)), Cause::Unknown);
@@ -219,16 +226,16 @@ fn memory_of_what_has_just_ended_is_waited_for() {
 }
 
 #[test]
-fn what_nobody_explained_before_it_ended_is_not_waited_for() {
+fn earlier_unattributed_memory_is_not_waited_for() {
     let torn = |holders, ended| {
         let mut torn = device(holders);
         torn.memory_used = Value(gib(100));
         torn.memory_unattributed = Value(gib(100));
         torn.ended = ended;
-        findings(&torn, NOW)
+        find_causes(&torn, NOW)
     };
     let before = |pid, tenths, seconds, before| EndedHolder {
-        unexplained_before: Value(gib(before)),
+        unattributed_before: Value(gib(before)),
         ..ended(pid, tenths, seconds)
     };
     let wait = finding(
@@ -236,8 +243,8 @@ fn what_nobody_explained_before_it_ended_is_not_waited_for() {
         &[600],
         &[
             "600 (python of carol) ended 3s ago and held 2.0 GiB",
-            "2.0 GiB are not back yet",
-            "8.0 GiB more were used before that, and nothing explained them",
+            "2.0 GiB are not released yet",
+            "8.0 GiB more were already unattributed before",
         ],
         Some(Remedy::Wait),
     );
@@ -245,73 +252,73 @@ fn what_nobody_explained_before_it_ended_is_not_waited_for() {
         Cause::Unknown,
         &[],
         &[
-            "8.0 GiB have been used for longer, and nothing explains them",
-            "the open files of every process were looked at, and none that could hold them has \
-             it open",
+            "8.0 GiB have been unattributed for longer",
+            "all open files were scanned, and no process that could hold the memory has the device \
+             open",
         ],
         None,
     );
     let one = || vec![before(600, 20, 3, 80)];
     assert_eq!(torn(vec![], one()), [wait.clone(), rest]);
-    // Where somebody may hold the rest, that is said of it.
+    // Where another process may hold the rest, that cause is reported for it.
     let found = torn(vec![holder(7)], one());
     assert_eq!(found[0], wait);
     let causes: Vec<Cause> = found.iter().map(|found| found.cause).collect();
     assert_eq!(causes, [Cause::TearingDown, Cause::Unlisted]);
-    // What the second finds unexplained is what the first has just left.
+    // The second process sees as unattributed what the first has just released.
     let both = torn(vec![], vec![before(601, 20, 3, 80), before(600, 80, 9, 0)]);
     assert_eq!(both.len(), 1);
-    assert_eq!(both[0].evidence[2], "10.0 GiB are not back yet");
+    assert_eq!(both[0].evidence[2], "10.0 GiB are not released yet");
     let both = torn(vec![], vec![before(601, 20, 3, 80), before(600, 50, 9, 0)]);
-    assert_eq!(both[0].evidence[2], "7.0 GiB are not back yet");
+    assert_eq!(both[0].evidence[2], "7.0 GiB are not released yet");
     assert_eq!(both[1].cause, Cause::Unknown);
 }
 
 #[test]
-fn those_that_are_listed_are_not_denied_to_have_it_open() {
+fn listed_processes_may_have_it_open() {
     let mut used = device(vec![listed(7, Value(gib(20)))]);
     used.memory_unattributed = Value(gib(336));
-    let said = "the open files of every process were looked at, and none that could hold them \
-                has it open but those that are listed";
-    assert_eq!(findings(&used, NOW)[0].evidence[1], said);
+    let said = "all open files were scanned, and only listed processes that could hold the memory \
+                have the device open";
+    assert_eq!(find_causes(&used, NOW)[0].evidence[1], said);
 }
 
 #[test]
-fn a_device_that_is_busy_with_nobody_needs_a_reset() {
+fn busy_device_without_holder_needs_reset() {
     let busy = |percent, seconds: i64| {
         let mut alone = device(vec![]);
         alone.memory_unattributed = Value(Bytes(0));
         alone.utilization = Value(Percent(percent));
-        alone.busy_alone_since = Some(NOW.plus_seconds(-seconds));
+        alone.busy_without_holder_since = Some(NOW.plus_seconds(-seconds));
         alone
     };
     let expected = finding(
-        Cause::BusyAlone,
+        Cause::BusyWithoutHolder,
         &[],
         &[
-            "it has worked at 100 % for 5m, without a pause",
-            "the open files of every process were looked at, and it is not among them",
+            "its utilization has stayed at 100 % for 5m",
+            "all open files were scanned, and no process has the device open",
         ],
         Some(Remedy::Reset),
     );
-    assert_eq!(findings(&busy(100, 300), NOW), [expected]);
-    assert_eq!(findings(&busy(89, 300), NOW), []);
-    assert_eq!(findings(&busy(100, 29), NOW), []);
+    assert_eq!(find_causes(&busy(100, 300), NOW), [expected]);
+    assert_eq!(find_causes(&busy(89, 300), NOW), []);
+    assert_eq!(find_causes(&busy(100, 29), NOW), []);
     let mut held = busy(100, 300);
     held.holders = vec![holder(7)];
-    assert_eq!(findings(&held, NOW), []);
+    assert_eq!(find_causes(&held, NOW), []);
     let mut unseen = busy(100, 300);
-    unseen.unseen = Some("x".into());
-    assert_eq!(findings(&unseen, NOW), []);
+    unseen.incomplete_reason = Some("x".into());
+    assert_eq!(find_causes(&unseen, NOW), []);
 }
 
 #[test]
-fn who_has_it_open_is_named_where_nothing_else_is_known() {
+fn unlisted_holder_is_named() {
     let expected = finding(
         Cause::Unlisted,
         &[7],
-        &["7 (python of carol) has it open, and the driver does not list it"],
+        &["7 (python of carol) has the device open, and the driver does not list it"],
         None,
     );
-    assert_eq!(findings(&device(vec![holder(7)]), NOW), [expected]);
+    assert_eq!(find_causes(&device(vec![holder(7)]), NOW), [expected]);
 }

@@ -1,10 +1,10 @@
-//! Whom a command names, and whom it never names.
+//! Tests of which processes a suggested command names.
 
 use super::*;
 
-/// What the findings of this device say to end.
-fn to_be_ended(device: &HeldDevice) -> Vec<u32> {
-    let found = findings(device, NOW);
+/// The pids that the findings of this device suggest to end.
+fn suggested_pids(device: &DeviceHolders) -> Vec<u32> {
+    let found = find_causes(device, NOW);
     let remedies = found.into_iter().filter_map(|found| found.remedy);
     let ends = remedies.filter_map(|remedy| match remedy {
         Remedy::End(pids) => Some(pids),
@@ -14,7 +14,7 @@ fn to_be_ended(device: &HeldDevice) -> Vec<u32> {
 }
 
 #[test]
-fn an_orphan_that_may_be_more_than_that_is_named_in_no_command() {
+fn doubtful_orphan_is_in_no_command() {
     let called = |name: &str| Holder {
         name: Value(name.into()),
         ..worker(7)
@@ -85,43 +85,43 @@ fn an_orphan_that_may_be_more_than_that_is_named_in_no_command() {
     for (what, holder, is_named) in cases {
         let pid = holder.pid;
         let listed = listed(70_000, Value(gib(1)));
-        let pids = to_be_ended(&device(vec![holder, listed]));
+        let pids = suggested_pids(&device(vec![holder, listed]));
         assert_eq!(pids, if is_named { vec![pid] } else { vec![] }, "{what}");
     }
 }
 
 #[test]
-fn only_the_orphans_of_a_finding_that_may_be_named_are_in_its_command() {
+fn command_names_endable_orphans_only() {
     let shell = Holder {
         name: Value("bash".into()),
         ..worker(9)
     };
     let both = device(vec![worker(7), shell]);
-    let found = &findings(&both, NOW)[0];
+    let found = &find_causes(&both, NOW)[0];
     assert_eq!(found.pids, [7, 9]);
     assert_eq!(found.remedy, Some(Remedy::End(vec![7])));
 }
 
 #[test]
-fn a_command_names_a_thousand_at_most() {
+fn command_names_at_most_1000() {
     for (number, expected) in [(999, 999), (1000, 1000), (1001, 1000)] {
         let many = device((2..2 + number).map(worker).collect());
         let pids: Vec<u32> = (2..2 + expected).collect();
-        assert_eq!(to_be_ended(&many), pids);
+        assert_eq!(suggested_pids(&many), pids);
     }
 }
 
 #[test]
-fn after_a_search_that_was_not_complete_nothing_is_ended_or_reset() {
+fn incomplete_scan_suggests_no_end() {
     let mut unseen = device(vec![worker(7)]);
-    assert_eq!(to_be_ended(&unseen), [7]);
-    unseen.unseen = Some("x".into());
-    let found = findings(&unseen, NOW);
+    assert_eq!(suggested_pids(&unseen), [7]);
+    unseen.incomplete_reason = Some("x".into());
+    let found = find_causes(&unseen, NOW);
     assert_eq!((found[0].cause, &found[0].remedy), (Cause::Orphans, &None));
 }
 
 #[test]
-fn a_parent_with_the_pid_of_one_that_has_ended_makes_no_orphan() {
+fn reused_parent_pid_makes_no_orphan() {
     let child = Holder {
         parent: Value(60_190),
         ..holder(7)
@@ -136,26 +136,26 @@ fn a_parent_with_the_pid_of_one_that_has_ended_makes_no_orphan() {
         let mut again = device(vec![child]);
         again.ended = vec![ended(60_190, 356, 7_800)];
         assert_eq!(role(&again.holders[0], &again), Role::Unlisted);
-        assert_eq!(to_be_ended(&again), [0; 0]);
+        assert_eq!(suggested_pids(&again), [0; 0]);
     }
 }
 
 #[test]
-fn a_leader_that_has_ended_is_known_though_nobody_asked_whether_it_is_here() {
+fn ended_leader_is_known_from_history() {
     let unasked = Holder {
         group_leader_is_here: Failed("x".into()),
         ..worker(7)
     };
     let mut left = device(vec![unasked]);
     left.ended = vec![ended(60_190, 356, 7_800)];
-    assert_eq!(to_be_ended(&left), [7]);
-    // It let go of the device, and goes on.
+    assert_eq!(suggested_pids(&left), [7]);
+    // The leader released the device and is still running.
     left.holders[0].group_leader_is_here = Value(true);
     assert_eq!(role(&left.holders[0], &left), Role::Unlisted);
 }
 
 #[test]
-fn a_process_that_shares_a_client_is_no_candidate_whatever_else_it_is() {
+fn sharer_is_never_ended() {
     let shares = |holder: Holder| Holder {
         shares_with: Some(70_000),
         ..holder
@@ -171,7 +171,7 @@ fn a_process_that_shares_a_client_is_no_candidate_whatever_else_it_is() {
     ] {
         let shared = device(vec![shares(holder), listed(70_000, Value(gib(1)))]);
         assert_eq!(role(&shared.holders[0], &shared), Role::Sharer);
-        let found = findings(&shared, NOW);
+        let found = find_causes(&shared, NOW);
         assert_eq!((found.len(), found[0].cause), (1, Cause::Unknown));
     }
     let with_itself = Holder {
@@ -182,7 +182,7 @@ fn a_process_that_shares_a_client_is_no_candidate_whatever_else_it_is() {
 }
 
 #[test]
-fn a_monitor_by_name_only_is_told_of_in_every_finding_and_nothing_is_ended() {
+fn monitor_by_name_prevents_end() {
     let nvtop = |uid| Holder {
         uid,
         ..named(4711, "nvtop")
@@ -197,22 +197,23 @@ fn a_monitor_by_name_only_is_told_of_in_every_finding_and_nothing_is_ended() {
         (nvtop(Value(999)), false),
         (shared_only, false),
     ];
-    let said = "nvtop 4711 of carol has it open too, and is taken for a monitor by its name only";
+    let said =
+        "nvtop 4711 of carol has the device open too, and counts as a monitor only by its name";
     for (monitor, is_told) in cases {
         let watched = device(vec![worker(7), holder(8), monitor]);
-        let found = findings(&watched, NOW);
+        let found = find_causes(&watched, NOW);
         let causes: Vec<Cause> = found.iter().map(|found| found.cause).collect();
         assert_eq!(causes, [Cause::Orphans, Cause::Unlisted]);
         for found in &found {
             assert_eq!(found.evidence.iter().any(|text| text == said), is_told);
         }
         let ends = if is_told { vec![] } else { vec![7] };
-        assert_eq!(to_be_ended(&watched), ends);
+        assert_eq!(suggested_pids(&watched), ends);
     }
 }
 
 #[test]
-fn whoever_holds_a_passed_descriptor_is_named_and_no_command_ends_it() {
+fn passed_descriptor_holder_is_not_ended() {
     let passed = |holder: Holder| Holder {
         passed_from: Some(FirstHolder {
             pid: 70_000,
@@ -220,19 +221,19 @@ fn whoever_holds_a_passed_descriptor_is_named_and_no_command_ends_it() {
         }),
         ..holder
     };
-    // Its leader has ended: by itself it would be an orphan.
+    // Its leader has ended: without the descriptor it would be an orphan.
     let held = device(vec![passed(worker(7))]);
     assert_eq!(role(&held.holders[0], &held), Role::Passed);
-    let found = findings(&held, NOW);
+    let found = find_causes(&held, NOW);
     assert_eq!((found.len(), found[0].cause), (1, Cause::Unlisted));
     assert_eq!(
         (found[0].pids.as_slice(), &found[0].remedy),
         (&[7][..], &None)
     );
     let says = "7 holds a descriptor that was passed between processes of several users: its \
-        memory is counted for nobody";
+                memory is attributed to no process";
     assert_eq!(found[0].evidence.last().map(String::as_str), Some(says));
-    // By what it opened itself it is a user.
+    // Listed memory makes it a user of the device.
     let user = passed(listed(7, Value(gib(1))));
     assert_eq!(role(&user, &device(vec![])), Role::User);
 }

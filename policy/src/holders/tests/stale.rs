@@ -1,19 +1,19 @@
-//! What was read a while ago decides nothing; and what the rows sum up to.
+//! Tests of stale readings, and of the sum of listed memory.
 
 use super::*;
 use gpukill_proto::reading::Reading::Stale;
 
 #[test]
-fn of_readings_that_are_old_nothing_is_said_but_their_age() {
-    let used = |mut device: HeldDevice| {
+fn stale_readings_report_age_only() {
+    let used = |mut device: DeviceHolders| {
         device.memory_used = Stale(gib(356), 9);
         device
     };
-    let unattributed = |mut device: HeldDevice| {
+    let unattributed = |mut device: DeviceHolders| {
         device.memory_unattributed = Stale(gib(356), 9);
         device
     };
-    let of_a_holder = |mut device: HeldDevice| {
+    let of_a_holder = |mut device: DeviceHolders| {
         device.holders.push(listed(70_000, Stale(gib(1), 9)));
         device
     };
@@ -22,7 +22,8 @@ fn of_readings_that_are_old_nothing_is_said_but_their_age() {
         device.memory_used = Stale(gib(356), 8);
         device
     };
-    let ways: [&dyn Fn(HeldDevice) -> HeldDevice; 4] = [&used, &unattributed, &of_a_holder, &all];
+    let ways: [&dyn Fn(DeviceHolders) -> DeviceHolders; 4] =
+        [&used, &unattributed, &of_a_holder, &all];
     for way in ways {
         let mut old = way(device(vec![
             worker(7),
@@ -32,20 +33,20 @@ fn of_readings_that_are_old_nothing_is_said_but_their_age() {
         old.ended = vec![ended(60_190, 356, 3)];
         let said = "the readings are 9 s old";
         let expected = finding(Cause::Unknown, &[], &[said], None);
-        assert_eq!(findings(&old, NOW), [expected]);
+        assert_eq!(find_causes(&old, NOW), [expected]);
         old.memory_unattributed = Stale(Bytes(0), 9);
-        assert_eq!(findings(&old, NOW), []);
+        assert_eq!(find_causes(&old, NOW), []);
     }
 }
 
 #[test]
-fn an_old_state_or_utilization_makes_no_cause() {
+fn stale_state_makes_no_cause() {
     let cause = |state| {
         let holder = Holder {
             state,
             ..zombie(7, 60, "torchrun")
         };
-        findings(&device(vec![holder]), NOW)[0].cause
+        find_causes(&device(vec![holder]), NOW)[0].cause
     };
     assert_eq!(cause(Value(ProcessState::Zombie)), Cause::Zombie);
     assert_eq!(cause(Stale(ProcessState::Zombie, 9)), Cause::Unknown);
@@ -54,24 +55,24 @@ fn an_old_state_or_utilization_makes_no_cause() {
     assert_eq!(cause(Stale(stuck, 9)), Cause::Unknown);
     let mut busy = device(vec![]);
     busy.memory_unattributed = Value(Bytes(0));
-    busy.busy_alone_since = Some(NOW.plus_seconds(-300));
+    busy.busy_without_holder_since = Some(NOW.plus_seconds(-300));
     busy.utilization = Stale(Percent(100), 9);
-    assert_eq!(findings(&busy, NOW), []);
+    assert_eq!(find_causes(&busy, NOW), []);
 }
 
 #[test]
-fn memory_of_one_that_ended_is_not_waited_for_where_it_is_not_known_what_was_there_before() {
+fn teardown_needs_known_earlier_memory() {
     let mut torn = device(vec![]);
     torn.ended = vec![ended(60_190, 356, 3)];
-    assert_eq!(findings(&torn, NOW)[0].cause, Cause::TearingDown);
+    assert_eq!(find_causes(&torn, NOW)[0].cause, Cause::TearingDown);
     for unknown in [Failed("x".into()), Unsupported, Stale(Bytes(0), 9)] {
-        torn.ended[0].unexplained_before = unknown;
-        assert_eq!(findings(&torn, NOW)[0].cause, Cause::Unknown);
+        torn.ended[0].unattributed_before = unknown;
+        assert_eq!(find_causes(&torn, NOW)[0].cause, Cause::Unknown);
     }
 }
 
 #[test]
-fn what_rows_of_no_process_here_hold_is_added_up_within_what_is_used() {
+fn missing_pids_add_up_within_used_memory() {
     let gone = |pid, tenths| Holder {
         start_ticks: Failed("no such process".into()),
         ..listed(pid, Value(gib(tenths)))
@@ -85,10 +86,10 @@ fn what_rows_of_no_process_here_hold_is_added_up_within_what_is_used() {
         let mut summed = device(holders);
         summed.memory_used = used;
         summed.memory_unattributed = unattributed;
-        unexplained(&summed, Reading::known)
+        unattributed_bytes(&summed, Reading::known)
     };
     let cases = [
-        // Used, unattributed, rows, and what is unexplained.
+        // Used memory, unattributed memory, listed memory, and the expected sum.
         (Value(gib(356)), Value(gib(10)), vec![], Some(gib(10))),
         (Value(gib(356)), Unsupported, vec![], None),
         (
@@ -103,7 +104,7 @@ fn what_rows_of_no_process_here_hold_is_added_up_within_what_is_used() {
             vec![gone(7, 100), gone(8, 50)],
             Some(Bytes(gib(100).0 + gib(50).0)),
         ),
-        // The others leave no more than this of what is used.
+        // The other processes leave no more than this of the used memory.
         (
             Value(gib(200)),
             Value(Bytes(0)),

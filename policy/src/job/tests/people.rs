@@ -1,24 +1,24 @@
-//! Whose a tree is: a person's, whatever the numbers of its users.
+//! Tests of the person that owns a tree, for any uids of its processes.
 
 use super::*;
 
 #[test]
-fn a_tree_has_one_person_whatever_numbers_they_use_in_their_namespaces() {
-    let inside = |pid, uid, maker| Kin {
+fn tree_has_one_person_across_uids() {
+    let inside = |pid, uid, maker| ProcessLineage {
         uid: Some(uid),
-        maker,
-        ..kin(pid, "python")
+        namespace_creator: maker,
+        ..lineage(pid, "python")
     };
-    let line = |parent: Kin| [parent, kin(8, "python"), kin(7, "bash")];
+    let line = |parent: ProcessLineage| [parent, lineage(8, "python"), lineage(7, "bash")];
     let own = Some(ALICE);
     for (process, parent, expected) in [
         (inside(100, 60_006, own), inside(9, 60_005, own), 8),
         (inside(100, 60_006, own), inside(9, ALICE, None), 8),
-        (kin(100, "python"), inside(9, 60_005, own), 8),
-        // Somebody else's, whatever their numbers there.
+        (lineage(100, "python"), inside(9, 60_005, own), 8),
+        // Another person, with any uids.
         (inside(100, 60_006, own), inside(9, 60_006, Some(1001)), 100),
         (inside(100, 60_006, own), inside(9, 60_006, None), 100),
-        // Root that came in.
+        // A process that root started in the namespace.
         (inside(100, 60_006, own), inside(9, 0, own), 100),
         (inside(100, 0, own), inside(9, ALICE, None), 100),
     ] {
@@ -28,8 +28,8 @@ fn a_tree_has_one_person_whatever_numbers_they_use_in_their_namespaces() {
             "{parent:?}"
         );
     }
-    // A unit's part is theirs, too.
+    // Part of a unit of the same person.
     let unit = unit("train.service", None);
-    let found = job_in(Some(&unit), &inside(100, 60_006, own), &whole(&[]));
+    let found = job_in(Some(&unit), &inside(100, 60_006, own), &all_ancestors(&[]));
     assert_eq!(found, Reading::Value(Job::Unit { unit, uid: ALICE }));
 }

@@ -1,17 +1,17 @@
-//! What a person has to agree to.
+//! Tests of the consent that a plan needs.
 
-use super::super::consent::{Consent, Said, consent};
-use super::scene::*;
+use super::super::consent::{Consent, ConsentContext, required_consent};
+use super::fixture::*;
 use gpukill_proto::kill::{
-    Fate, KillHold, KillPlan, KillScope, KillSelector, KillSignal, KillTarget,
+    KillPlan, KillScope, KillSelector, KillSignal, KillTarget, PlannedAction, TargetMemory,
 };
+use gpukill_proto::model::{DeviceId, ProcessKey};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use proptest::prelude::*;
 
 const ME: u32 = 1000;
 
-fn target(pid: u32, named: bool, fate: Fate) -> KillTarget {
+fn target(pid: u32, named: bool, fate: PlannedAction) -> KillTarget {
     KillTarget {
         key: ProcessKey {
             pid,
@@ -21,25 +21,26 @@ fn target(pid: u32, named: bool, fate: Fate) -> KillTarget {
         command: Reading::Unsupported,
         uid: Reading::Value(ME),
         owner: Reading::Value("alice".into()),
-        holds: vec![KillHold {
+        holds: vec![TargetMemory {
             device: DeviceId("GPU-0".into()),
             index: 0,
             memory: Reading::Unsupported,
         }],
         named,
         job: Reading::Unsupported,
-        fate,
+        action: fate,
         overridden: None,
     }
 }
 
-/// A plan that ends so many that are named, so many that are reached, and spares
-/// so many that are named.
+/// A plan that ends `named` named and `reached` reached processes, and may not end
+/// `denied` named ones.
 fn plan(selector: &KillSelector, named: u32, reached: u32, denied: u32) -> KillPlan {
-    let end = || Fate::End(vec![KillSignal::Terminate]);
+    let end = || PlannedAction::End(vec![KillSignal::Terminate]);
     let named_ones = (0..named).map(|pid| target(pid, true, end()));
     let reached = (0..reached).map(|pid| target(100 + pid, false, end()));
-    let denied = (0..denied).map(|pid| target(200 + pid, true, Fate::Denied("bob".into())));
+    let denied =
+        (0..denied).map(|pid| target(200 + pid, true, PlannedAction::Denied("bob".into())));
     KillPlan {
         request: request(selector.clone(), KillScope::Job),
         targets: named_ones.chain(reached).chain(denied).collect(),
@@ -48,7 +49,7 @@ fn plan(selector: &KillSelector, named: u32, reached: u32, denied: u32) -> KillP
 }
 
 #[test]
-fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_about() {
+fn several_matches_need_batch() {
     use Consent::{Ask, Given, NeedsBatch, NeedsYes};
     let by_pid = pids(&[1, 2]);
     let by_user = KillSelector {
@@ -59,14 +60,14 @@ fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_abou
         pids: vec![1, 2],
         ..by_user.clone()
     };
-    let said = |typed: &str, can_ask| Said {
+    let said = |typed: &str, can_ask| ConsentContext {
         batch: typed.contains("batch"),
         yes: typed.contains("yes"),
         can_ask,
         uid: ME,
         name: Some("alice"),
     };
-    // What is said, on a terminal, and off one.
+    // The flags, the answer on a terminal, and the answer off a terminal.
     let cases = [
         ("one pid", plan(&by_pid, 1, 0, 0), "", Given, Given),
         ("two pids", plan(&by_pid, 2, 0, 0), "", Ask, NeedsYes),
@@ -116,45 +117,46 @@ fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_abou
         ("nobody", plan(&by_pid, 0, 0, 1), "", Given, Given),
     ];
     let mut beside_xorg = plan(&by_user, 1, 0, 1);
-    beside_xorg.targets[1].fate = Fate::Protected(gpukill_proto::kill::Protected::always("x"));
-    assert_eq!(consent(&beside_xorg, said("", false)), Given);
+    beside_xorg.targets[1].action =
+        PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always("x"));
+    assert_eq!(required_consent(&beside_xorg, said("", false)), Given);
     for (what, plan, typed, on_terminal, off) in cases {
         assert_eq!(
-            consent(&plan, said(typed, true)),
+            required_consent(&plan, said(typed, true)),
             on_terminal,
             "{what}: {typed}"
         );
         assert_eq!(
-            consent(&plan, said(typed, false)),
+            required_consent(&plan, said(typed, false)),
             off,
             "{what}: {typed}, no terminal"
         );
     }
 }
 
-/// A plan of one pid, with this said of it, on a terminal and off one.
-fn of_one(change: impl FnOnce(&mut KillTarget), name: Option<&str>) -> [Consent; 2] {
+/// The consent for a plan of one pid after this change, on a terminal and off it.
+fn consent_for_one(change: impl FnOnce(&mut KillTarget), name: Option<&str>) -> [Consent; 2] {
     let mut plan = plan(&pids(&[1]), 1, 0, 0);
     change(&mut plan.targets[0]);
     [true, false].map(|can_ask| {
-        let said = Said {
+        let said = ConsentContext {
             batch: false,
             yes: false,
             can_ask,
             uid: ME,
             name,
         };
-        consent(&plan, said)
+        required_consent(&plan, said)
     })
 }
 
 #[test]
-fn one_of_somebody_else_or_without_a_gpu_is_asked_about_on_a_terminal() {
+fn surprising_single_process_is_asked_about() {
     let given = [Consent::Given; 2];
     let asked = [Consent::Ask, Consent::Given];
     let of = |owner: Reading<String>, uid: Reading<u32>, name| {
         let change = |target: &mut KillTarget| (target.owner, target.uid) = (owner, uid);
-        of_one(change, name)
+        consent_for_one(change, name)
     };
     let called = |name: &str| Reading::Value(name.to_owned());
     let (mine, bobs) = (Reading::Value(ME), Reading::Value(1001));
@@ -162,24 +164,26 @@ fn one_of_somebody_else_or_without_a_gpu_is_asked_about_on_a_terminal() {
     let alice = Some("alice");
     assert_eq!(of(called("alice"), mine.clone(), alice), given);
     assert_eq!(of(called("bob"), bobs.clone(), alice), asked);
-    // In their own container it runs as nobody they know, and in another's as them.
+    // In their own container a process runs as an unknown uid, and in another person's
+    // container as their uid.
     assert_eq!(of(called("alice"), Reading::Value(100_999), alice), given);
     assert_eq!(of(called("container train"), mine.clone(), alice), asked);
-    // Where a name is missing the number counts; where both are, nobody knows.
+    // Where one name is missing the uid decides; where both are missing, ownership is
+    // unknown.
     assert_eq!(of(unknown(), mine.clone(), alice), given);
     assert_eq!(of(called("alice"), mine, None), given);
     assert_eq!(of(called("bob"), bobs, None), asked);
     assert_eq!(of(unknown(), Reading::Unsupported, alice), asked);
-    assert_eq!(of_one(|target| target.holds.clear(), alice), asked);
+    assert_eq!(consent_for_one(|target| target.holds.clear(), alice), asked);
 }
 
 fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
     let one = (any::<bool>(), 0..3u8, any::<bool>(), any::<bool>());
     let made = |(named, fate, own, holds): (bool, u8, bool, bool)| {
         let fate = match fate {
-            0 => Fate::End(vec![KillSignal::Terminate]),
-            1 => Fate::Protected(gpukill_proto::kill::Protected::always("x")),
-            _ => Fate::Denied("bob".into()),
+            0 => PlannedAction::End(vec![KillSignal::Terminate]),
+            1 => PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always("x")),
+            _ => PlannedAction::Denied("bob".into()),
         };
         let mut target = target(1, named, fate);
         if !own {
@@ -194,10 +198,11 @@ fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
 }
 
 proptest! {
-    /// Whatever is planned and said: on a terminal nothing is ended unasked but one
-    /// process of one's own on a GPU; `--yes` is never asked; off a terminal nobody is.
+    /// On a terminal, only a single process of the caller's own on a GPU is ended
+    /// without a question. `--yes` is never asked, and off a terminal no question is
+    /// asked.
     #[test]
-    fn nothing_surprising_is_ended_unasked(
+    fn nothing_surprising_ends_unasked(
         targets in targets(),
         by_pid in any::<bool>(),
         [batch, yes, can_ask] in any::<[bool; 3]>(),
@@ -208,16 +213,16 @@ proptest! {
         };
         let mut plan = plan(&selector, 0, 0, 0);
         plan.targets = targets;
-        let said = Said { batch, yes, can_ask, uid: ME, name: Some("alice") };
+        let said = ConsentContext { batch, yes, can_ask, uid: ME, name: Some("alice") };
         let ended: Vec<&KillTarget> = plan
             .targets
             .iter()
-            .filter(|it| matches!(it.fate, Fate::End(_)))
+            .filter(|it| matches!(it.action, PlannedAction::End(_)))
             .collect();
         let is_plain = ended.iter().all(|it| {
             it.owner == Reading::Value("alice".into()) && !it.holds.is_empty()
         });
-        match consent(&plan, said) {
+        match required_consent(&plan, said) {
             Consent::Given if can_ask => prop_assert!(yes || (is_plain && ended.len() <= 1)),
             Consent::Given => prop_assert!(yes || batch || ended.len() <= 1),
             Consent::Ask => prop_assert!(can_ask && !yes && !ended.is_empty()),

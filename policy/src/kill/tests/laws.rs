@@ -1,14 +1,14 @@
-//! What holds for every box and every request.
+//! Properties of every plan, on any host and for any request.
 
-use super::super::belongs::{keeps_work, reach};
-use super::super::newcomers::newborn;
-use super::super::protected::protection;
-use super::super::returned::returned;
+use super::super::late_members::find_forked;
+use super::super::protection::protection_of;
+use super::super::reclaimed::reclaimed_memory;
+use super::super::scope::{hosts_sessions, resolve_scope};
 use super::super::*;
-use super::scene::*;
+use super::fixture::*;
 use crate::access::{Operation, Ruling, check};
-use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillScope, KillSelector};
-use gpukill_proto::snapshot::{ProcessKey, Vendor};
+use gpukill_proto::kill::{KillPlan, KillRequest, KillScope, KillSelector, PlannedAction};
+use gpukill_proto::model::{ProcessKey, Vendor};
 use gpukill_proto::units::Bytes;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +28,10 @@ const NAMES: [&str; 12] = [
     "train",
 ];
 
-/// One process, by numbers of which each chooses something.
-type Choice = (u32, [u8; 8], Option<(usize, u64)>);
+/// One process, as numbers that each choose one of its properties.
+type ProcessChoice = (u32, [u8; 8], Option<(usize, u64)>);
 
-fn choice() -> impl Strategy<Value = Choice> {
+fn choice() -> impl Strategy<Value = ProcessChoice> {
     (
         0..40u32,
         any::<[u8; 8]>(),
@@ -39,18 +39,18 @@ fn choice() -> impl Strategy<Value = Choice> {
     )
 }
 
-fn add(scene: &mut Scene, pid: u32, choice: &Choice) {
+fn add(scene: &mut KillTestHost, pid: u32, choice: &ProcessChoice) {
     let (parent, chosen, uses) = choice;
     let pick = |at: usize, among: u8| chosen[at] % among;
     let uid = [0, ALICE, ALICE, ALICE, BOB, 100_999][usize::from(pick(0, 6))];
     let name = NAMES[usize::from(chosen[1]) % NAMES.len()];
-    // A parent was there before.
+    // The parent existed before.
     let parent = 100 + parent % (pid - 99);
     let parent = if parent == pid { 1 } else { parent };
     let process = scene.add(process(pid, parent, uid, name));
-    process.kin.group = 100 + u32::from(pick(2, 40));
-    process.kin.session = 100 + u32::from(pick(3, 40));
-    process.kin.on_terminal = pick(3, 2) == 0;
+    process.lineage.group = 100 + u32::from(pick(2, 40));
+    process.lineage.session = 100 + u32::from(pick(3, 40));
+    process.lineage.on_terminal = pick(3, 2) == 0;
     if pick(4, 4) == 0 {
         process.uids = Reading::Value(Uids {
             real: uid,
@@ -63,28 +63,28 @@ fn add(scene: &mut Scene, pid: u32, choice: &Choice) {
         2 => {
             process.container = Reading::Value(Some(container('c', "mine", Some(ALICE))));
             process.namespace_owner = Reading::Value(Some(ALICE));
-            process.kin.maker = Some(ALICE);
+            process.lineage.namespace_creator = Some(ALICE);
         }
-        3 => process.kin.unit = Some(unit("train.service", None)),
+        3 => process.lineage.unit = Some(unit("train.service", None)),
         4 => process.container = Reading::Failed("x".into()),
         5 => process.uids = Reading::Failed("x".into()),
         _ => {}
     }
     match pick(6, 16) {
         0 => process.state = ProcessState::Zombie,
-        1 => process.kin.executable = Some("/home/eve/x".into()),
-        2 => process.kin.executable = None,
+        1 => process.lineage.executable = Some("/home/eve/x".into()),
+        2 => process.lineage.executable = None,
         3 => process.is_kernel_thread = true,
         4 => process.command = Reading::Failed("x".into()),
         _ => {}
     }
     if let Some((gpu, gib)) = uses {
-        scene.uses(pid, *gpu, *gib);
+        scene.list_process(pid, *gpu, *gib);
     }
 }
 
-fn scene_of(choices: &[Choice]) -> Scene {
-    let mut scene = Scene::new();
+fn host_of(choices: &[ProcessChoice]) -> KillTestHost {
+    let mut scene = KillTestHost::new();
     scene.protection.users = vec!["4242".into()];
     scene.protection.containers = vec!["prod".into()];
     for (at, choice) in choices.iter().enumerate() {
@@ -93,11 +93,11 @@ fn scene_of(choices: &[Choice]) -> Scene {
     scene.with_jobs()
 }
 
-fn boxes() -> impl Strategy<Value = Vec<Choice>> {
+fn any_host() -> impl Strategy<Value = Vec<ProcessChoice>> {
     proptest::collection::vec(choice(), 1..40)
 }
 
-fn scopes() -> impl Strategy<Value = KillScope> {
+fn any_scope() -> impl Strategy<Value = KillScope> {
     prop_oneof![
         Just(KillScope::Process),
         Just(KillScope::Tree),
@@ -106,7 +106,7 @@ fn scopes() -> impl Strategy<Value = KillScope> {
     ]
 }
 
-fn selectors() -> impl Strategy<Value = KillSelector> {
+fn any_selector() -> impl Strategy<Value = KillSelector> {
     let maybe = |texts: &'static [&'static str]| {
         proptest::option::weighted(0.3, proptest::sample::select(texts).prop_map(str::to_owned))
     };
@@ -139,7 +139,7 @@ fn selectors() -> impl Strategy<Value = KillSelector> {
         )
 }
 
-fn callers() -> impl Strategy<Value = Caller> {
+fn any_caller() -> impl Strategy<Value = Caller> {
     prop_oneof![
         Just(caller(ALICE, &[ALICE])),
         Just(caller(BOB, &[])),
@@ -158,7 +158,7 @@ fn callers() -> impl Strategy<Value = Caller> {
 
 fn ended(plan: &KillPlan) -> BTreeSet<ProcessKey> {
     let targets = plan.targets.iter();
-    let ended = targets.filter(|target| matches!(target.fate, Fate::End(_)));
+    let ended = targets.filter(|target| matches!(target.action, PlannedAction::End(_)));
     ended.map(|target| target.key).collect()
 }
 
@@ -166,7 +166,7 @@ fn all(plan: &KillPlan) -> BTreeSet<ProcessKey> {
     plan.targets.iter().map(|target| target.key).collect()
 }
 
-/// With the conditions of another besides, where it has none of the kind.
+/// Adds the conditions of `by` that `selector` lacks.
 fn narrowed(selector: &KillSelector, by: &KillSelector) -> KillSelector {
     let or = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
     KillSelector {
@@ -195,92 +195,92 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn nobody_is_ended_who_is_protected_or_anothers_or_only_keeps_work(
-        choices in boxes(),
-        selector in selectors(),
-        scope in scopes(),
-        caller in callers(),
+    fn protected_foreign_and_session_hosts_survive(
+        choices in any_host(),
+        selector in any_selector(),
+        scope in any_scope(),
+        caller in any_caller(),
         force: bool,
     ) {
-        let scene = scene_of(&choices);
+        let scene = host_of(&choices);
         let request = KillRequest { force, ..request(selector, scope) };
         let Ok(plan) = scene.plan(&caller, &request) else { return Ok(()) };
         let plain = caller.uid != 0 && (caller.contained || caller.groups.is_empty() || caller.uid == ALICE);
         for key in ended(&plan) {
             let process = &scene.crowd[&key.pid];
-            prop_assert_eq!(protection(process, &scene.crowd, &scene.protection), None);
+            prop_assert_eq!(protection_of(process, &scene.crowd, &scene.protection), None);
             let namespace_owner = process.namespace_owner.known().copied().flatten();
             let operation = Operation::End { uids: process.uids.known().copied(), namespace_owner };
             prop_assert_eq!(check(&caller, operation, &scene.roles), Ruling::Allow);
             if plain {
-                let is_all = process.uids == Reading::Value(Uids::all(caller.uid));
+                let is_all = process.uids == Reading::Value(Uids::from_single(caller.uid));
                 prop_assert!(is_all || namespace_owner == Some(caller.uid));
             }
-            prop_assert!(!keeps_work(process) || request.selector.pids.contains(&key.pid));
+            prop_assert!(!hosts_sessions(process) || request.selector.pids.contains(&key.pid));
             prop_assert!(process.state != ProcessState::Zombie);
         }
         for target in &plan.targets {
-            if let Fate::End(signals) = &target.fate {
+            if let PlannedAction::End(signals) = &target.action {
                 prop_assert!(!signals.is_empty());
                 prop_assert_eq!(signals.contains(&gpukill_proto::kill::KillSignal::Kill), force);
             }
         }
-        // By pid, and each once.
+        // The targets are sorted by pid, without duplicates.
         prop_assert!(plan.targets.windows(2).all(|two| two[0].key.pid < two[1].key.pid));
         for rest in &plan.rest {
             prop_assert!(rest.others > 0);
             let named = scene.crowd.get(&rest.pid).unwrap();
             prop_assert_eq!(named.job.known(), Some(&rest.job));
-            let is_ended = ended(&plan).contains(&named.kin.key);
-            let users = usage::users(&scene.snapshot, &scene.holders);
-            prop_assert!(is_ended || users.contains(&named.kin.key));
+            let is_ended = ended(&plan).contains(&named.lineage.key);
+            let users = device_use::device_users(&scene.snapshot, &scene.holders);
+            prop_assert!(is_ended || users.contains(&named.lineage.key));
         }
     }
 
     #[test]
-    fn in_scopes_tree_and_job_nobody_is_reached_who_is_another_persons(
-        choices in boxes(),
+    fn tree_and_job_stay_within_a_person(
+        choices in any_host(),
         at in 0..40usize,
-        scope in scopes(),
+        scope in any_scope(),
     ) {
-        let scene = scene_of(&choices);
+        let scene = host_of(&choices);
         let pid = 100 + u32::try_from(at % choices.len()).unwrap();
         let process = &scene.crowd[&pid];
-        let Ok(keys) = reach(process, scope, &scene.crowd) else { return Ok(()) };
-        let alone = reach(process, KillScope::Process, &scene.crowd).unwrap();
-        // The process is part of whatever is reached from it.
+        let Ok(keys) = resolve_scope(process, scope, &scene.crowd) else { return Ok(()) };
+        let alone = resolve_scope(process, KillScope::Process, &scene.crowd).unwrap();
+        // Every scope includes the process itself.
         prop_assert!(alone.is_subset(&keys));
         let of_container = matches!(process.job.known(), Some(Job::Container { .. }));
-        for key in keys.iter().filter(|key| **key != process.kin.key) {
+        for key in keys.iter().filter(|key| **key != process.lineage.key) {
             let other = &scene.crowd[&key.pid];
-            prop_assert!(!keeps_work(other), "{}", other.kin.name);
+            prop_assert!(!hosts_sessions(other), "{}", other.lineage.name);
             let one_person = match scope {
                 KillScope::Process | KillScope::Tree => true,
                 KillScope::Job => !of_container,
                 KillScope::Container => false,
             };
-            prop_assert!(!one_person || other.kin.person() == process.kin.person());
+            prop_assert!(!one_person || other.lineage.person() == process.lineage.person());
         }
     }
 
     #[test]
-    fn whoever_asks_for_less_ends_nobody_else(
-        choices in boxes(),
-        selector in selectors(),
-        by in selectors(),
-        scope in scopes(),
-        caller in callers(),
+    fn narrower_request_ends_no_other(
+        choices in any_host(),
+        selector in any_selector(),
+        by in any_selector(),
+        scope in any_scope(),
+        caller in any_caller(),
     ) {
-        let scene = scene_of(&choices);
+        let scene = host_of(&choices);
         prop_assume!(selector != KillSelector::default());
         let less = narrowed(&selector, &by);
         let Ok(less_plan) = scene.plan(&caller, &request(less.clone(), scope)) else { return Ok(()) };
         let plan = scene.plan(&caller, &request(selector.clone(), scope));
         prop_assert!(plan.is_ok(), "{plan:?}");
         let plan = plan.unwrap();
-        // What keeps people's work is ended, with what belongs to it, where its pid
-        // names it, and not where another condition happens to hold of it.
-        let keeps = |pid: &u32| scene.crowd.get(pid).is_some_and(keeps_work);
+        // A session host is ended, with its job, where its pid names it, and not where
+        // another condition holds for it.
+        let keeps = |pid: &u32| scene.crowd.get(pid).is_some_and(hosts_sessions);
         if less.pids == selector.pids || !less.pids.iter().any(keeps) {
             prop_assert!(all(&less_plan).is_subset(&all(&plan)));
             prop_assert!(ended(&less_plan).is_subset(&ended(&plan)));
@@ -288,69 +288,69 @@ proptest! {
     }
 
     #[test]
-    fn what_is_born_is_found_in_rounds_that_end_and_is_nobody_elses(
-        choices in boxes(),
-        later in boxes(),
+    fn late_member_rounds_terminate(
+        choices in any_host(),
+        later in any_host(),
         parents in proptest::collection::vec(100..160u32, 60),
         members in proptest::collection::btree_set(100..140u32, 1..5),
-        scope in scopes(),
+        scope in any_scope(),
     ) {
-        let first = scene_of(&choices);
-        let mut now = scene_of(&choices);
+        let first = host_of(&choices);
+        let mut now = host_of(&choices);
         for (at, choice) in later.iter().enumerate() {
             add(&mut now, 140 + u32::try_from(at).unwrap(), choice);
         }
         let mut now = now.with_jobs();
-        // As it may be read while all of it changes, circles included.
+        // Parents as they may be read while the process table changes, cycles included.
         for (process, parent) in now.crowd.values_mut().zip(parents) {
-            if process.kin.key.pid >= 100 {
+            if process.lineage.key.pid >= 100 {
                 process.parent = parent;
             }
         }
-        let member = |process: &Candidate| (process.kin.key, process.clone());
+        let member = |process: &ProcessInfo| (process.lineage.key, process.clone());
         let members = members.iter().filter_map(|pid| first.crowd.get(pid));
-        let mut members: BTreeMap<ProcessKey, Candidate> = members.map(member).collect();
-        let people: BTreeSet<Option<u32>> = members.values().map(|it| it.kin.person()).collect();
+        let mut members: BTreeMap<ProcessKey, ProcessInfo> = members.map(member).collect();
+        let people: BTreeSet<Option<u32>> = members.values().map(|it| it.lineage.person()).collect();
         for round in 0.. {
             prop_assert!(round <= now.crowd.len());
-            let born = newborn(&members, scope, &first.crowd, &now.crowd);
+            let born = find_forked(&members, scope, &first.crowd, &now.crowd);
             if born.is_empty() {
                 break;
             }
             prop_assert!(scope != KillScope::Process);
             for key in &born {
                 let process = &now.crowd[&key.pid];
-                prop_assert!(people.contains(&process.kin.person()) && process.kin.uid.is_some());
+                prop_assert!(people.contains(&process.lineage.person()) && process.lineage.uid.is_some());
                 prop_assert!(!members.contains_key(key) && !first.crowd.contains_key(&key.pid));
-                prop_assert!(!keeps_work(process));
+                prop_assert!(!hosts_sessions(process));
             }
             members.extend(born.iter().map(|key| member(&now.crowd[&key.pid])));
         }
     }
 
     #[test]
-    fn what_comes_back_is_never_more_than_was_held_and_is_of_devices_that_were_held(
-        choices in boxes(),
-        later in boxes(),
+    fn reclaimed_memory_is_bounded_by_held(
+        choices in any_host(),
+        later in any_host(),
         gone in any::<u64>(),
         before_gib in 0..9u64,
         after_gib in 0..9u64,
     ) {
-        let mut before = scene_of(&choices);
-        let mut now = scene_of(&later);
+        let mut before = host_of(&choices);
+        let mut now = host_of(&later);
         for (scene, gib) in [(&mut before, before_gib), (&mut now, after_gib)] {
             for device in &mut scene.snapshot.devices {
                 device.memory_unattributed = Reading::Value(Bytes(gib * GIB));
             }
         }
         let keys = before.crowd.keys().filter(|pid| gone >> (*pid % 64) & 1 == 1);
-        let ended: BTreeSet<ProcessKey> = keys.map(|pid| before.crowd[pid].kin.key).collect();
-        let sum = |scene: &Scene, device: &gpukill_proto::snapshot::DeviceId| -> u64 {
+        let ended: BTreeSet<ProcessKey> = keys.map(|pid| before.crowd[pid].lineage.key).collect();
+        let sum = |scene: &KillTestHost, device: &gpukill_proto::model::DeviceId| -> u64 {
             let of = scene.snapshot.processes.iter();
             let theirs = of.filter(|p| p.device == *device && ended.contains(&p.key().unwrap()));
             theirs.map(|p| p.memory.known().unwrap().0).sum()
         };
-        for part in returned(&ended, &BTreeSet::new(), &before.snapshot, &[], &now.snapshot) {
+        for part in reclaimed_memory(&ended, &BTreeSet::new(), &before.snapshot, &[], &now.snapshot) {
             let held = sum(&before, &part.device);
             prop_assert_eq!(part.held.known(), Some(&Bytes(held)));
             let returned = part.returned.known().unwrap().0;
@@ -359,8 +359,8 @@ proptest! {
             let new = (after_gib * GIB).saturating_sub(before_gib * GIB);
             prop_assert!(returned <= held.saturating_sub(new));
         }
-        // As long as nothing happens, nothing has come back.
-        for part in returned(&ended, &BTreeSet::new(), &before.snapshot, &[], &before.snapshot) {
+        // Without a change, no memory is reclaimed.
+        for part in reclaimed_memory(&ended, &BTreeSet::new(), &before.snapshot, &[], &before.snapshot) {
             prop_assert_eq!(part.returned, Reading::Value(Bytes(0)));
         }
     }

@@ -1,31 +1,34 @@
-//! Who came in the place of ended ones.
+//! Tests of processes that replaced ended ones.
 
-use super::super::respawned::respawned;
+use super::super::respawned::find_respawned;
 use super::super::*;
-use super::scene::*;
+use super::fixture::*;
 use gpukill_proto::kill::{Reaper, Respawn};
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::model::ProcessKey;
 use std::collections::BTreeSet;
 
 /// A launcher of alice's with a worker, in a service.
-fn before() -> Scene {
-    let mut scene = Scene::new();
+fn before() -> KillTestHost {
+    let mut scene = KillTestHost::new();
     let launcher = scene.add(process(300, 1, ALICE, "torchrun"));
-    launcher.kin.unit = Some(unit("train.service", None));
+    launcher.lineage.unit = Some(unit("train.service", None));
     scene.fork(310, 300, "python");
     scene
 }
 
-/// Who is said to have come in the place of 310, where this came: by pid, unit and
-/// parent. `members` were ended, or tried.
-fn came(members: &[u32], change: impl FnOnce(&mut Scene)) -> Vec<(u32, bool, Option<u32>)> {
-    came_instead(&before(), members, change)
+/// The processes that replaced 310 after this change: pid, unit and parent. `members`
+/// were ended, or an attempt was made.
+fn respawned_after(
+    members: &[u32],
+    change: impl FnOnce(&mut KillTestHost),
+) -> Vec<(u32, bool, Option<u32>)> {
+    respawned_after_both(&before(), members, change)
 }
 
-fn came_instead(
-    first: &Scene,
+fn respawned_after_both(
+    first: &KillTestHost,
     members: &[u32],
-    change: impl FnOnce(&mut Scene),
+    change: impl FnOnce(&mut KillTestHost),
 ) -> Vec<(u32, bool, Option<u32>)> {
     let mut now = before();
     now.crowd.remove(&310);
@@ -36,7 +39,7 @@ fn came_instead(
     };
     let members: BTreeSet<ProcessKey> = members.iter().map(key).collect();
     let ended = [key(&310)].into();
-    let found = respawned(&ended, &members, &first.crowd, &now.crowd);
+    let found = find_respawned(&ended, &members, &first.crowd, &now.crowd);
     let told = found.into_iter().map(|it| {
         let parent = it.parent.map(|parent| parent.pid);
         (it.key.pid, it.unit.is_some(), parent)
@@ -44,20 +47,20 @@ fn came_instead(
     told.collect()
 }
 
-/// As 310 was.
-fn anew(now: &mut Scene) -> &mut Candidate {
+/// A process with the facts of 310.
+fn replacement(now: &mut KillTestHost) -> &mut ProcessInfo {
     now.fork(320, 300, "python")
 }
 
 #[test]
-fn whoever_started_the_ended_one_and_starts_it_again_is_named() {
+fn restarting_unit_and_parent_are_named() {
     let mut now = before();
     now.crowd.remove(&310);
-    anew(&mut now);
-    let ended: BTreeSet<ProcessKey> = [before().crowd[&310].kin.key].into();
-    let found = respawned(&ended, &ended, &before().crowd, &now.crowd);
+    replacement(&mut now);
+    let ended: BTreeSet<ProcessKey> = [before().crowd[&310].lineage.key].into();
+    let found = find_respawned(&ended, &ended, &before().crowd, &now.crowd);
     let expected = Respawn {
-        key: now.crowd[&320].kin.key,
+        key: now.crowd[&320].lineage.key,
         name: "python".into(),
         unit: Some(unit("train.service", None)),
         parent: Some(Reaper {
@@ -69,85 +72,91 @@ fn whoever_started_the_ended_one_and_starts_it_again_is_named() {
 }
 
 #[test]
-fn the_unit_or_the_parent_alone_is_enough() {
-    let elsewhere = came(&[310], |now| {
-        anew(now).kin.unit = Some(unit("other.service", None));
+fn unit_or_parent_is_enough() {
+    let elsewhere = respawned_after(&[310], |now| {
+        replacement(now).lineage.unit = Some(unit("other.service", None));
     });
     assert_eq!(elsewhere, [(320, false, Some(300))]);
-    let of_systemd = came(&[310], |now| anew(now).parent = 1);
+    let of_systemd = respawned_after(&[310], |now| replacement(now).parent = 1);
     assert_eq!(of_systemd, [(320, true, None)]);
-    // What was ended too starts nobody, and no more does another with its pid.
+    // An ended parent does not count, nor does another process with its pid.
     assert_eq!(
-        came(&[300, 310], |now| {
-            anew(now);
+        respawned_after(&[300, 310], |now| {
+            replacement(now);
         }),
         [(320, true, None)]
     );
-    let replaced = came(&[310], |now| {
-        anew(now);
-        now.at(300).kin.key.start_ticks = 9_000;
+    let replaced = respawned_after(&[310], |now| {
+        replacement(now);
+        now.process_mut(300).lineage.key.start_ticks = 9_000;
     });
     assert_eq!(replaced, [(320, true, None)]);
 }
 
 #[test]
-fn neither_a_scope_nor_process_1_starts_anybody() {
+fn scope_and_process_1_start_nothing() {
     let mut first = before();
-    let of_scope = |scene: &mut Scene, pid: u32| {
-        scene.at(pid).kin.unit = Some(unit("session-3.scope", None));
+    let of_scope = |scene: &mut KillTestHost, pid: u32| {
+        scene.process_mut(pid).lineage.unit = Some(unit("session-3.scope", None));
     };
     of_scope(&mut first, 310);
-    first.at(310).parent = 1;
-    let found = came_instead(&first, &[310], |now| {
-        anew(now).parent = 1;
+    first.process_mut(310).parent = 1;
+    let found = respawned_after_both(&first, &[310], |now| {
+        replacement(now).parent = 1;
         of_scope(now, 320);
     });
     assert_eq!(found, []);
 }
 
 #[test]
-fn who_does_something_else_or_was_there_or_is_ended_with_them_came_in_nobodys_place() {
-    type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 6] = [
+fn other_processes_are_no_replacement() {
+    type RespawnChange = fn(&mut KillTestHost);
+    let cases: [(&str, RespawnChange); 6] = [
         ("another program", |now| {
-            anew(now).kin.executable = Some("/usr/bin/tee".into());
+            replacement(now).lineage.executable = Some("/usr/bin/tee".into());
         }),
-        ("another user", |now| anew(now).kin.uid = Some(BOB)),
+        ("another user", |now| {
+            replacement(now).lineage.uid = Some(BOB)
+        }),
         ("another command", |now| {
-            anew(now).command = Reading::Value("python eval.py".into());
+            replacement(now).command = Reading::Value("python eval.py".into());
         }),
         ("a program that is not known", |now| {
-            anew(now).kin.executable = None;
+            replacement(now).lineage.executable = None;
         }),
-        ("a user who is not known", |now| anew(now).kin.uid = None),
+        ("a user who is not known", |now| {
+            replacement(now).lineage.uid = None
+        }),
         ("nobody", |_| {}),
     ];
     for (what, change) in cases {
-        assert_eq!(came(&[310], change), [], "{what}");
+        assert_eq!(respawned_after(&[310], change), [], "{what}");
     }
     assert_eq!(
-        came(&[310, 320], |now| {
-            anew(now);
+        respawned_after(&[310, 320], |now| {
+            replacement(now);
         }),
         []
     );
     let mut first = before();
-    anew(&mut first);
+    replacement(&mut first);
     assert_eq!(
-        came_instead(&first, &[310], |now| {
-            anew(now);
+        respawned_after_both(&first, &[310], |now| {
+            replacement(now);
         }),
         []
     );
-    // What is not known of the ended one is no reason to take another for it.
+    // Unknown facts of the ended process never match.
     let mut first = before();
-    first.at(310).kin.executable = None;
-    let found = came_instead(&first, &[310], |now| anew(now).kin.executable = None);
+    first.process_mut(310).lineage.executable = None;
+    let found = respawned_after_both(&first, &[310], |now| {
+        replacement(now).lineage.executable = None
+    });
     assert_eq!(found, []);
     let mut first = before();
-    first.at(310).command = Reading::Failed("x".into());
-    let found = came_instead(&first, &[310], |now| {
-        anew(now);
+    first.process_mut(310).command = Reading::Failed("x".into());
+    let found = respawned_after_both(&first, &[310], |now| {
+        replacement(now);
     });
     assert_eq!(found, [(320, true, Some(300))]);
 }

@@ -1,28 +1,28 @@
-//! What is advised of whom, and that what can be copied does no more than it says.
+//! Tests of the suggestions, and that a command to copy does no more than it says.
 
 use super::*;
-use crate::rogue::judge;
-use crate::rogue::rules::Rules;
+use crate::rogue::evaluate;
+use crate::rogue::rules::RogueRules;
 use crate::rogue::suspect::Suspect;
 use gpukill_proto::guard::Person;
+use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::Share;
-use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
 
-fn sign(kind: &str, family: Family, read: &str) -> Sign {
-    Sign {
+fn sign(kind: &str, family: Family, read: &str) -> Indicator {
+    Indicator {
         kind: kind.into(),
         family,
-        weight: Share::thousandths(600),
+        weight: Share::from_thousandths(600),
         read: read.into(),
     }
 }
 
-fn pool() -> Sign {
+fn pool() -> Indicator {
     sign("pool_on_command_line", Family::A, "names a pool")
 }
 
-fn verdict(threat: Threat, risk: Risk, signs: Vec<Sign>) -> Verdict {
+fn verdict(threat: Threat, risk: Risk, signs: Vec<Indicator>) -> Verdict {
     Verdict {
         threat,
         confidence: Share::ONE,
@@ -32,8 +32,8 @@ fn verdict(threat: Threat, risk: Risk, signs: Vec<Sign>) -> Verdict {
     }
 }
 
-fn finding(verdicts: Vec<Verdict>) -> Finding {
-    Finding {
+fn finding(verdicts: Vec<Verdict>) -> RogueFinding {
+    RogueFinding {
         process: ProcessKey {
             pid: 60_990,
             start_ticks: 300,
@@ -53,21 +53,21 @@ fn finding(verdicts: Vec<Verdict>) -> Finding {
     }
 }
 
-/// What is advised, as a person sees it: what can be copied, and else the words.
-fn told(finding: &Finding) -> Vec<String> {
+/// The suggestions as a person sees them: the command, or else the text.
+fn texts(finding: &RogueFinding) -> Vec<String> {
     let all = advice(finding).into_iter();
     all.map(|it| it.command.unwrap_or(it.text)).collect()
 }
 
 const KILL: &str = "gpukillctl kill 60990 --scope job";
 const EXPLAIN: &str = "gpukillctl explain 60990";
-const ASK: &str = "ask eve what it is for";
+const ASK: &str = "ask eve about its purpose";
 const ALLOW_NAME: &str = "gpukillctl rogue allow process python3@eve";
 const ALLOW_ANY_PATH: &str = "gpukillctl rogue allow executable PATH@eve";
 const LIMIT: &str = "gpukillctl guard user set eve --idle-limit MINUTES";
 
 #[test]
-fn only_what_is_as_good_as_proved_is_to_be_ended() {
+fn only_near_proof_suggests_an_end() {
     use Family::{B, C};
     use Risk::{Critical, High, Low, Medium};
     use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
@@ -80,7 +80,7 @@ fn only_what_is_as_good_as_proved_is_to_be_ended() {
         (CryptoMiner, Critical, vec![pool(), port()], end.clone()),
         (CryptoMiner, High, vec![pool()], end.clone()),
         (SuspiciousProcess, High, vec![pool()], end),
-        // A name does not excuse what is nearly a proof.
+        // A name does not excuse near-proof.
         (
             CryptoMiner,
             Medium,
@@ -100,43 +100,45 @@ fn only_what_is_as_good_as_proved_is_to_be_ended() {
     ];
     for (threat, risk, signs, expected) in cases {
         let finding = finding(vec![verdict(threat, risk, signs)]);
-        assert_eq!(told(&finding), expected, "{threat:?} {risk:?}");
+        assert_eq!(texts(&finding), expected, "{threat:?} {risk:?}");
     }
 }
 
 #[test]
-fn any_of_several_verdicts_may_call_for_its_end() {
+fn any_verdict_may_suggest_an_end() {
     let odd = verdict(Threat::SuspiciousProcess, Risk::Critical, vec![]);
     let miner = verdict(Threat::CryptoMiner, Risk::High, vec![pool()]);
     assert_eq!(
-        told(&finding(vec![odd, miner])).first().map(String::as_str),
+        texts(&finding(vec![odd, miner]))
+            .first()
+            .map(String::as_str),
         Some(KILL)
     );
 }
 
 #[test]
-fn what_has_ended_is_neither_ended_nor_explained() {
+fn ended_process_has_no_commands() {
     let miner = verdict(Threat::CryptoMiner, Risk::Critical, vec![pool()]);
-    let gone = Finding {
+    let gone = RogueFinding {
         is_present: false,
         ..finding(vec![miner])
     };
-    assert_eq!(told(&gone), [ASK, ALLOW_ANY_PATH]);
-    let whats: Vec<&str> = advice(&gone).iter().map(|it| it.what.name()).collect();
+    assert_eq!(texts(&gone), [ASK, ALLOW_ANY_PATH]);
+    let whats: Vec<&str> = advice(&gone).iter().map(|it| it.kind.name()).collect();
     assert_eq!(whats, ["ask", "allow"]);
     let idle = sign("held_for_nothing", Family::B, "x");
     let idle = verdict(Threat::ResourceAbuser, Risk::Low, vec![idle]);
-    let nobodys = Finding {
+    let nobodys = RogueFinding {
         owner: None,
         is_present: false,
         ..finding(vec![idle])
     };
     let of_whom = "gpukillctl rogue allow process python3@USER";
-    assert_eq!(told(&nobodys), [of_whom]);
+    assert_eq!(texts(&nobodys), [of_whom]);
 }
 
 #[test]
-fn the_path_that_is_allowed_is_the_one_that_was_judged() {
+fn allowed_path_is_the_evaluated_one() {
     for executable in [
         "/dev/shm/.x/python3-miner",
         "/dev/shm/m (deleted)",
@@ -149,20 +151,20 @@ fn the_path_that_is_allowed_is_the_one_that_was_judged() {
             name: Some("kworker/0:1".into()),
             ..Suspect::default()
         };
-        let allowed = Finding {
+        let allowed = RogueFinding {
             executable: suspect.executable.clone(),
-            ..finding(judge(&suspect, &Rules::default()))
+            ..finding(evaluate(&suspect, &RogueRules::default()))
         };
-        let last = told(&allowed).pop().expect("it is always there");
-        let word = shell_word(&format!("{executable}@eve")).expect("it can be shown");
+        let last = texts(&allowed).pop().expect("it is always there");
+        let word = quote_for_shell(&format!("{executable}@eve")).expect("it can be shown");
         assert_eq!(last, format!("gpukillctl rogue allow executable {word}"));
     }
 }
 
 #[test]
-fn an_interpreter_is_not_allowed_by_a_command_to_copy() {
-    let of = |executable: &str, signs: Vec<Sign>| {
-        let finding = Finding {
+fn interpreter_has_no_allow_command() {
+    let of = |executable: &str, signs: Vec<Indicator>| {
+        let finding = RogueFinding {
             executable: Some(executable.into()),
             ..finding(vec![verdict(Threat::CryptoMiner, Risk::Medium, signs)])
         };
@@ -183,27 +185,28 @@ fn an_interpreter_is_not_allowed_by_a_command_to_copy() {
         "/usr/lib/R/bin/exec/R",
     ];
     for path in interpreters {
-        let expected =
-            format!("gpukillctl rogue allow executable {path}@eve hides all that eve runs with it");
+        let expected = format!(
+            "gpukillctl rogue allow executable {path}@eve hides everything that eve runs with it"
+        );
         assert_eq!(of(path, vec![pool()]), (expected, false));
     }
-    // By its name, what is nearly a proof is told all the same.
+    // Near-proof is still reported for an entry by name.
     let by_name = (ALLOW_NAME.to_owned(), true);
     assert_eq!(of("/usr/bin/python3.11", vec![]), by_name);
-    let nobodys = Finding {
+    let nobodys = RogueFinding {
         owner: None,
         executable: Some("/usr/bin/python3".into()),
         ..finding(vec![verdict(Threat::CryptoMiner, Risk::High, vec![pool()])])
     };
     let allow = advice(&nobodys).pop().expect("it is always there");
-    let expected =
-        "gpukillctl rogue allow executable /usr/bin/python3@USER hides all that USER runs with it";
+    let expected = "gpukillctl rogue allow executable /usr/bin/python3@USER hides everything that \
+                    USER runs with it";
     assert_eq!((allow.text.as_str(), allow.command), (expected, None));
 }
 
 #[test]
-fn no_command_is_made_of_what_is_not_whole_or_nobodys() {
-    let of = |executable: &str, change: fn(&mut Finding)| {
+fn unsafe_names_make_no_command() {
+    let of = |executable: &str, change: fn(&mut RogueFinding)| {
         let signs = vec![sign("executable_place", Family::B, "x")];
         let mut finding = finding(vec![verdict(Threat::SuspiciousProcess, Risk::Low, signs)]);
         finding.executable = Some(executable.into());
@@ -223,9 +226,9 @@ fn no_command_is_made_of_what_is_not_whole_or_nobodys() {
     ] {
         assert_eq!(of(read, |_| {}), to_fill_in, "{read}");
     }
-    let strangers: [fn(&mut Finding); 5] = [
+    let strangers: [fn(&mut RogueFinding); 5] = [
         |it| it.owner = None,
-        // Whose it is, and as whom it runs, are not the same.
+        // The owner and the user it runs as differ.
         |it| it.uid = Some(0),
         |it| it.uid = None,
         |it| {
@@ -245,13 +248,13 @@ fn no_command_is_made_of_what_is_not_whole_or_nobodys() {
         let of_whom = "gpukillctl rogue allow executable /dev/shm/x@USER";
         assert_eq!(of(read, stranger), (of_whom.to_owned(), false));
     }
-    // Anybody can be called so.
+    // Anyone can use this name.
     let name = "gpukillctl rogue allow process python3@eve".to_owned();
     assert_eq!(of("/memfd:x", |_| {}), (name, true));
 }
 
 #[test]
-fn a_name_stays_one_word_and_does_nothing_in_a_shell() {
+fn names_are_quoted_for_the_shell() {
     let of = |name: &str| {
         let mut finding = finding(vec![verdict(Threat::ResourceAbuser, Risk::Low, vec![])]);
         finding.name = Some(name.into());

@@ -1,10 +1,9 @@
-//! Changes of the rules on rogues: what becomes of the text, and what is refused.
+//! Tests of edits of the rogue rules: the resulting text, and what is refused.
 
-mod any;
+mod properties;
 
 use super::*;
 
-/// 2026-11-22T17:40:00Z
 const NOW: Timestamp = Timestamp(1_795_369_200_000);
 
 const BEFORE: &str = include_str!("tests/before.toml");
@@ -16,21 +15,21 @@ fn set(path: &str, value: &str) -> RogueEdit {
     }
 }
 
-fn allow(by: AllowBy, what: &str) -> RogueEdit {
+fn allow(by: AllowKind, what: &str) -> RogueEdit {
     RogueEdit::Allow(by, what.to_owned())
 }
 
-fn disallow(by: AllowBy, what: &str) -> RogueEdit {
+fn disallow(by: AllowKind, what: &str) -> RogueEdit {
     RogueEdit::Disallow(by, what.to_owned())
 }
 
-fn done(text: &str, change: &RogueEdit) -> String {
+fn edited(text: &str, change: &RogueEdit) -> String {
     edit(text, change, NOW).unwrap_or_else(|error| panic!("{change:?}: {error}"))
 }
 
-/// The lines that a change takes and adds, but for the moment of it.
-fn changed(text: &str, change: &RogueEdit) -> Vec<String> {
-    let after = done(text, change);
+/// The lines that an edit removes and adds, without the time of the change.
+fn changed_lines(text: &str, change: &RogueEdit) -> Vec<String> {
+    let after = edited(text, change);
     let moment = "last_modified = \"2026-11-22T17:40:00.000Z\"";
     assert!(
         after.lines().any(|line| line.starts_with(moment)),
@@ -54,7 +53,7 @@ fn changed(text: &str, change: &RogueEdit) -> Vec<String> {
         .collect()
 }
 
-fn refused(text: &str, change: &RogueEdit) -> String {
+fn refusal(text: &str, change: &RogueEdit) -> String {
     match edit(text, change, NOW) {
         Ok(text) => panic!("{change:?} makes\n{text}"),
         Err(error) => error.to_string(),
@@ -62,8 +61,8 @@ fn refused(text: &str, change: &RogueEdit) -> String {
 }
 
 #[test]
-fn a_change_leaves_all_else_as_it_is_written() {
-    use AllowBy::{Executable, Image, Process, User};
+fn edit_keeps_all_other_text() {
+    use AllowKind::{Executable, Image, Process, User};
     let cases: &[(RogueEdit, &[&str])] = &[
         (
             set("detection.max_memory_usage_gb", "20"),
@@ -139,87 +138,87 @@ fn a_change_leaves_all_else_as_it_is_written() {
         ),
     ];
     for (change, expected) in cases {
-        assert_eq!(changed(BEFORE, change), *expected, "{change:?}");
+        assert_eq!(changed_lines(BEFORE, change), *expected, "{change:?}");
     }
 }
 
 #[test]
-fn comments_in_a_list_stay_with_what_they_are_about() {
+fn list_comments_stay_with_their_items() {
     let list = |items: &str| format!("[patterns]\nuser_whitelist = [{items}]\n");
     let users = |text: &str| {
         let from = text.find('=').unwrap() + 2;
         text[from..text.find("\n\n[metadata]").unwrap()].to_owned()
     };
     for (before, change, after) in [
-        ("'a'", allow(AllowBy::User, "b"), "['a', \"b\"]"),
+        ("'a'", allow(AllowKind::User, "b"), "['a', \"b\"]"),
         (
             "'a', # of a\n",
-            allow(AllowBy::User, "b"),
+            allow(AllowKind::User, "b"),
             "['a', # of a\n\"b\",\n]",
         ),
         (
             "\n  'a' # of a\n",
-            allow(AllowBy::User, "b"),
+            allow(AllowKind::User, "b"),
             "[\n  'a', # of a\n  \"b\"\n]",
         ),
         (
             "\n  # x\n  'a',\n  # end\n",
-            allow(AllowBy::User, "b"),
+            allow(AllowKind::User, "b"),
             "[\n  # x\n  'a',\n  \"b\",\n  # end\n]",
         ),
-        ("'a', 'b'", disallow(AllowBy::User, "a"), "['b']"),
-        ("'a', 'b'", disallow(AllowBy::User, "b"), "['a']"),
-        ("'a', 'b', 'a'", disallow(AllowBy::User, "a"), "['b']"),
+        ("'a', 'b'", disallow(AllowKind::User, "a"), "['b']"),
+        ("'a', 'b'", disallow(AllowKind::User, "b"), "['a']"),
+        ("'a', 'b', 'a'", disallow(AllowKind::User, "a"), "['b']"),
         (
             "\n 'a', # of a\n 'b', # of b\n",
-            disallow(AllowBy::User, "a"),
+            disallow(AllowKind::User, "a"),
             "[\n 'b', # of b\n]",
         ),
         (
             "\n 'a', # of a\n 'b', # of b\n",
-            disallow(AllowBy::User, "b"),
+            disallow(AllowKind::User, "b"),
             "[\n 'a', # of a\n]",
         ),
         (
             "\n 'a', # of a\n 'b' # of b\n",
-            disallow(AllowBy::User, "b"),
+            disallow(AllowKind::User, "b"),
             "[\n 'a' # of a\n]",
         ),
         (
             "\n 'a', # of a\n 'b']#",
-            disallow(AllowBy::User, "b"),
+            disallow(AllowKind::User, "b"),
             "[\n 'a' # of a\n]#]",
         ),
         (
             "\n 'a', 'b',\n 'c'\n",
-            disallow(AllowBy::User, "a"),
+            disallow(AllowKind::User, "a"),
             "[\n 'b',\n 'c'\n]",
         ),
         (
             "\n 'a', 'b',\n 'c'\n",
-            disallow(AllowBy::User, "b"),
+            disallow(AllowKind::User, "b"),
             "[\n 'a',\n 'c'\n]",
         ),
-        ("\n 'a',\n", disallow(AllowBy::User, "a"), "[\n]"),
+        ("\n 'a',\n", disallow(AllowKind::User, "a"), "[\n]"),
         (
             " # none yet\n",
-            allow(AllowBy::User, "a"),
+            allow(AllowKind::User, "a"),
             "[ # none yet\n\"a\"\n]",
         ),
         (
             " # none yet\n'a'\n",
-            disallow(AllowBy::User, "a"),
+            disallow(AllowKind::User, "a"),
             "[ # none yet\n]",
         ),
     ] {
-        let text = done(&list(before), &change);
+        let text = edited(&list(before), &change);
         assert_eq!(users(&text), after, "{before:?}, {change:?}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_there_is_made_and_says_when() {
-    let after = done("", &allow(AllowBy::Process, "hashcat@bob"));
+fn missing_file_is_created_with_time() {
+    let after = edited("", &allow(AllowKind::Process, "hashcat@bob"));
     let expected = format!(
         "{HEADER}[patterns]\nprocess_whitelist = [\"hashcat@bob\"]\n\n\
          [metadata]\nversion = \"1\"\nlast_modified = \"2026-11-22T17:40:00.000Z\"\n"
@@ -233,13 +232,13 @@ fn a_file_that_is_not_there_is_made_and_says_when() {
 }
 
 #[test]
-fn what_changes_nothing_leaves_the_moment_of_the_last_change() {
-    let before = done("", &set("detection.max_sent_gb", "5"));
+fn no_change_keeps_last_modified() {
+    let before = edited("", &set("detection.max_sent_gb", "5"));
     let later = Timestamp(NOW.0 + 1_000);
     let same = |change: &RogueEdit| edit(&before, change, later).unwrap();
     assert_eq!(same(&set("detection.max_sent_gb", "5")), before);
     assert_eq!(same(&RogueEdit::Replace(before.clone())), before);
-    // What was exported before, or is written without a moment, is the same too.
+    // An exported text, or one without a time, counts as the same.
     let elsewhere = before.replace("17:40", "10:20");
     assert_eq!(same(&RogueEdit::Replace(elsewhere)), before);
     let bare = before.split("\n[metadata]").next().unwrap();
@@ -248,9 +247,9 @@ fn what_changes_nothing_leaves_the_moment_of_the_last_change() {
 }
 
 #[test]
-fn lines_and_a_mark_of_an_editor_stay() {
+fn line_endings_and_bom_stay() {
     let text = "\u{feff}# a\r\n[patterns]\r\nuser_whitelist = [\r\n  'a', # of a\r\n]\r\n";
-    let after = done(text, &allow(AllowBy::User, "b"));
+    let after = edited(text, &allow(AllowKind::User, "b"));
     assert_eq!(
         after,
         "\u{feff}# a\r\n[patterns]\r\nuser_whitelist = [\r\n  'a', # of a\r\n  \"b\",\r\n]\r\n\r\n\
@@ -259,12 +258,12 @@ fn lines_and_a_mark_of_an_editor_stay() {
 }
 
 #[test]
-fn tables_in_lines_are_changed_as_well() {
+fn inline_tables_are_edited() {
     let text =
         "scoring = { threat_weights = { crypto_miner = 0.9 } }\npatterns.user_whitelist = ['a']\n";
-    let after = done(text, &set("scoring.threat_weights.data_exfiltrator", "0.5"));
-    let after = done(&after, &set("scoring.risk_thresholds.low", "0.2"));
-    let after = done(&after, &allow(AllowBy::Image, "img"));
+    let after = edited(text, &set("scoring.threat_weights.data_exfiltrator", "0.5"));
+    let after = edited(&after, &set("scoring.risk_thresholds.low", "0.2"));
+    let after = edited(&after, &allow(AllowKind::Image, "img"));
     let rules = read::read(&after).unwrap();
     assert_eq!(
         rules.weights.map(gpukill_proto::rogue::Share::get),
@@ -274,18 +273,19 @@ fn tables_in_lines_are_changed_as_well() {
 }
 
 #[test]
-fn what_would_be_wrong_is_refused() {
-    use AllowBy::{Executable, Process, User};
+fn invalid_results_are_refused() {
+    use AllowKind::{Executable, Process, User};
     for (change, expected) in [
         (
             set("detection.max_utilization_pct", "101"),
-            "the rules would have mistakes\nline 6: detection.max_utilization_pct: 101 is not a \
+            "the new rules would have mistakes\nline 6: detection.max_utilization_pct: 101 is not \
+            a \
              number from 0 to 100",
         ),
         (
             set("scoring.risk_thresholds.low", "0.8"),
-            "the rules would have mistakes\nscoring.risk_thresholds: low, medium, high and \
-             critical rise in this order",
+            "the new rules would have mistakes\nscoring.risk_thresholds: low, medium, high and \
+            critical must rise in this order",
         ),
         (
             set("detection.max_utilisation_pct", "90"),
@@ -307,12 +307,13 @@ fn what_would_be_wrong_is_refused() {
         ),
         (
             allow(Executable, "hashcat"),
-            "the rules would have mistakes\nline 18: patterns.executable_whitelist: \"hashcat\" \
-             is no path: it begins with /",
+            "the new rules would have mistakes\nline 18: patterns.executable_whitelist: \
+            \"hashcat\" \
+             is not an absolute path: it must begin with /",
         ),
         (
             allow(User, ""),
-            "the rules would have mistakes\nline 12: patterns.user_whitelist: is empty",
+            "the new rules would have mistakes\nline 12: patterns.user_whitelist: is empty",
         ),
         (
             disallow(Process, "hashcta"),
@@ -324,24 +325,24 @@ fn what_would_be_wrong_is_refused() {
         ),
         (
             RogueEdit::Replace("[detection]\nmax = 1\n".into()),
-            "the rules would have mistakes\nline 2: unknown key detection.max",
+            "the new rules would have mistakes\nline 2: unknown key detection.max",
         ),
     ] {
-        assert_eq!(refused(BEFORE, &change), expected, "{change:?}");
+        assert_eq!(refusal(BEFORE, &change), expected, "{change:?}");
     }
     assert_eq!(
-        refused("[detection]\nmax = 1\n", &allow(User, "a")),
-        "the rules have mistakes as they are\nline 2: unknown key detection.max"
+        refusal("[detection]\nmax = 1\n", &allow(User, "a")),
+        "the current rules have mistakes\nline 2: unknown key detection.max"
     );
-    // Broken rules are mended by whole ones.
-    let mended = done("max =", &RogueEdit::Replace(BEFORE.into()));
+    // Complete rules replace broken ones.
+    let mended = edited("max =", &RogueEdit::Replace(BEFORE.into()));
     assert_eq!(read::read(&mended), read::read(BEFORE));
 }
 
 #[test]
-fn of_a_list_the_item_that_is_wrong_is_told_as_a_file_of_it_is_told() {
+fn invalid_item_reads_as_in_a_file() {
     let wrong = |path: &str, typed: &str| {
-        let told = refused("", &set(path, typed));
+        let told = refusal("", &set(path, typed));
         let (_, mistake) = told.rsplit_once(&format!("{path}: ")).unwrap();
         mistake.to_owned()
     };
@@ -358,7 +359,7 @@ fn of_a_list_the_item_that_is_wrong_is_told_as_a_file_of_it_is_told() {
         assert_eq!(wrong("patterns.pool_ports", typed), port(item), "{typed}");
     }
     let right = "ab".repeat(32);
-    let hash = |what: &str| format!("\"{what}\" is no SHA-256: 64 hexadecimal digits");
+    let hash = |what: &str| format!("\"{what}\" is not a SHA-256: it needs 64 hexadecimal digits");
     for (typed, item) in [
         ("deadbeef", "deadbeef"),
         ("1234", "1234"),
@@ -368,14 +369,17 @@ fn of_a_list_the_item_that_is_wrong_is_told_as_a_file_of_it_is_told() {
         assert_eq!(wrong("patterns.miner_sha256", typed), hash(item), "{typed}");
     }
     let path = wrong("patterns.executable_whitelist", "hashcat");
-    assert_eq!(path, "\"hashcat\" is no path: it begins with /");
-    // What has no list is not made one.
+    assert_eq!(
+        path,
+        "\"hashcat\" is not an absolute path: it must begin with /"
+    );
+    // A key without a list does not get one.
     let number = wrong("detection.max_sent_gb", "much");
     assert_eq!(number, "\"much\" is not a number from 0 to 1000000000");
 }
 
 #[test]
-fn an_unknown_key_is_told_as_a_file_that_has_it_is_told() {
+fn unknown_key_reads_as_in_a_file() {
     for (section, name) in [
         ("patterns", "pool_port"),
         ("detection", "pool_ports"),
@@ -387,7 +391,7 @@ fn an_unknown_key_is_told_as_a_file_that_has_it_is_told() {
         let typed = format!("{section}.{name}");
         let mistakes = read::read(&format!("[{section}]\n{name} = 1\n")).unwrap_err();
         let meant = |text: &str| text.split_once("did you mean").map(|(_, it)| it.to_owned());
-        let asked = meant(&refused("", &set(&typed, "1")));
+        let asked = meant(&refusal("", &set(&typed, "1")));
         assert_eq!(asked, meant(&mistakes[0].to_string()), "{typed}");
         assert_eq!(asked.is_none(), name == "quite_another", "{typed}");
     }

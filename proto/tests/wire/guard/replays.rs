@@ -1,22 +1,22 @@
-//! Rules tried on the past: what is asked, and the answer.
+//! Samples of replays.
 
 use super::{AT, records};
 use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::{
-    NotJudged, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, RulesFrom,
-    Subject,
+    ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSetSource, RuleSource,
+    UnevaluatedTime, ViolationSubject,
 };
 use gpukill_proto::units::Timestamp;
 
 pub(crate) fn requests() -> [ReplayRequest; 2] {
-    [RulesFrom::Force, RulesFrom::Offered].map(|rules| ReplayRequest {
+    [RuleSetSource::InForce, RuleSetSource::Offered].map(|rules| ReplayRequest {
         rules,
         since: Timestamp(-1),
         until: AT,
     })
 }
 
-pub(crate) fn replayed() -> ReplayReport {
+pub(crate) fn replay_report() -> ReplayReport {
     let rule = RuleName {
         source: RuleSource::Default,
         kind: RuleKind::Idle,
@@ -46,10 +46,10 @@ pub(crate) fn replayed() -> ReplayReport {
             from: Timestamp(1),
             until: AT,
         }],
-        not_judged: vec![NotJudged {
+        not_judged: vec![UnevaluatedTime {
             rule: Some(rule),
             why: "its memory is not known".into(),
-            subject: Subject::Group("ml".into()),
+            subject: ViolationSubject::Group("ml".into()),
             subjects: 1,
             for_ms: 300,
         }],

@@ -1,13 +1,13 @@
-//! What each key alone does not show: whether the state as a whole can be played.
+//! Checks that concern several keys: whether the whole state can be simulated.
 
 use std::collections::BTreeSet;
 
 use super::{Gpu, State};
 
-/// What NVML numbers the MIG devices of one GPU up to, on every part so far.
+/// The maximum number of MIG devices of one GPU, on every product so far.
 pub(crate) const MAX_INSTANCES: u32 = 7;
 
-/// Refuses a state that could not be played.
+/// Refuses a state that cannot be simulated.
 pub(super) fn check(state: &State) -> Result<(), String> {
     uuids_differ(state)?;
     errors_are_errors(state)?;
@@ -28,7 +28,7 @@ fn uuids_differ(state: &State) -> Result<(), String> {
     }
 }
 
-/// The caller would take 0 for success and read an answer that nobody wrote.
+/// The caller would take 0 for success and read an answer that was never written.
 fn errors_are_errors(state: &State) -> Result<(), String> {
     let of_gpus = state.gpus.iter().map(|gpu| &gpu.errors);
     let instances = state.gpus.iter().flat_map(|gpu| &gpu.instances);

@@ -1,4 +1,4 @@
-//! What a state file need not say: an idle H100 SXM under driver 580.
+//! The defaults of a state file: an idle H100 SXM under driver 580.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -114,7 +114,7 @@ impl Default for Clocks {
     }
 }
 
-/// What the card and the slot of an HGX board do at best.
+/// The maximum of the card and the slot of an HGX board.
 impl Default for Pcie {
     fn default() -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Default for Pcie {
     }
 }
 
-/// As `nvidia-smi -q` of driver 590 tells it of 1g.10gb.
+/// As reported for 1g.10gb by `nvidia-smi -q` of driver 590.
 impl Default for Attributes {
     fn default() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What follows from the keys of a GPU and its instances, and what is made up where one is left out.
+//! Values derived from the keys of a GPU and its instances, and generated values for omitted keys.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::{Gpu, Instance, Memory, Process};
 use crate::code::Code;
 use crate::pci::PciAddress;
 
-/// The profile 1g.10gb of an H100 80GB, as `nvidia-smi -q` of driver 590 tells it.
+/// The profile 1g.10gb of an H100 80GB, as reported by `nvidia-smi -q` of driver 590.
 static SMALLEST_INSTANCE: Memory = Memory {
     total: 9984 << 20,
     reserved: 0,
@@ -40,7 +40,7 @@ impl Gpu {
         self.mig == Some(true)
     }
 
-    /// Refuses what NVML does not tell of a GPU while MIG is on.
+    /// Refuses values that NVML does not report for a GPU while MIG is on.
     pub(crate) fn undivided(&self) -> Result<&Self, Code> {
         if self.is_divided() {
             Err(Code::NOT_SUPPORTED)
@@ -49,7 +49,7 @@ impl Gpu {
         }
     }
 
-    /// The instance at an index, which is not always its place.
+    /// The instance at an index, which is not always its position.
     pub(crate) fn instance_at(&self, index: u32) -> Option<&Instance> {
         self.indexed_instances()
             .find(|(at, _)| *at == index)
@@ -63,7 +63,7 @@ impl Gpu {
             .map(|(place, instance)| (instance.index.unwrap_or(place), instance))
     }
 
-    /// The memory of a GPU instance, told by any of its compute instances.
+    /// The memory of a GPU instance, as specified by any of its compute instances.
     pub(crate) fn memory_of_instance(&self, gpu_instance: u32) -> &Memory {
         self.instances
             .iter()
@@ -72,7 +72,7 @@ impl Gpu {
             .unwrap_or(&SMALLEST_INSTANCE)
     }
 
-    /// Whether a list that the caller has room for is to have grown meanwhile; counts the call.
+    /// Whether a list for which the caller has room has grown meanwhile; counts the call.
     pub(crate) fn grows(&self) -> bool {
         let before = self.grown.fetch_add(1, Ordering::Relaxed);
         u64::try_from(self.grow).map_or(true, |limit| before < limit)
@@ -105,7 +105,7 @@ impl Instance {
 }
 
 impl Memory {
-    /// Bytes in use besides the driver's own, with these processes on it.
+    /// Bytes in use, without the driver's own, with these processes.
     pub(crate) fn used_by<'a>(&self, processes: impl Iterator<Item = &'a Process>) -> u64 {
         let by_processes = || {
             processes
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_grows_as_often_as_told_and_with_minus_one_for_ever() {
+    fn list_grows_a_given_number_of_times() {
         for (grow, expected) in [
             (0, [false, false, false]),
             (2, [true, true, false]),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_the_index_told_or_its_place() {
+    fn instance_index_defaults_to_its_position() {
         let gpu = gpu(r#"{"mig": true, "instances": [
                 {"gpu_instance": 9, "compute_instance": 0, "index": 4},
                 {"gpu_instance": 10, "compute_instance": 0}]}"#);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compute_instances_of_a_gpu_instance_share_the_memory_that_one_of_them_tells() {
+    fn compute_instances_share_memory() {
         let gpu = gpu(r#"{"mig": true, "instances": [
                 {"gpu_instance": 2, "compute_instance": 0},
                 {"gpu_instance": 2, "compute_instance": 1, "memory": {"total": 7}},
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_in_use_is_by_default_what_the_processes_use() {
+    fn used_memory_defaults_to_processes() {
         let gpu =
             gpu(r#"{"processes": [{"pid": 1, "memory": 5}, {"pid": 2}, {"pid": 3, "memory": 7}]}"#);
         assert_eq!(Memory::default().used_by(gpu.processes.iter()), 12);
     }
 
     #[test]
-    fn an_instance_holds_only_the_processes_that_name_both_its_numbers() {
+    fn instance_holds_matching_processes() {
         let instance: Instance =
             serde_json::from_str(r#"{"gpu_instance": 2, "compute_instance": 1}"#).expect("one");
         for (process, holds) in [

@@ -1,9 +1,9 @@
-//! From a state file's text to a state that can be played, or the reason why not.
+//! Parses the text of a state file into a state, or the reason why it is refused.
 
 use super::{State, checks};
 
 impl State {
-    /// Reads a state file's text, and refuses one that could not be played.
+    /// Parses the text of a state file, and refuses a state that cannot be simulated.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let mut state: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         for (index, gpu) in (0..).zip(&mut state.gpus) {
@@ -24,7 +24,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_gpu_is_an_idle_one_with_an_identity_of_its_own() {
+    fn empty_gpu_is_idle_with_its_identity() {
         let state = State::parse(br#"{"gpus": [{}, {}]}"#).expect("a minimal state");
         let identity = |gpu: &Gpu| (gpu.uuid(), gpu.pci().to_string(), gpu.minor());
         assert_eq!(
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_a_sensor_away_and_leaving_it_out_does_not() {
+    fn null_removes_a_sensor() {
         let state = State::parse(br#"{"gpus": [{"temperature": null}]}"#).expect("a valid state");
         assert_eq!(
             (state.gpus[0].temperature, state.gpus[0].power_mw),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_no_gpu_has_can_be_played() {
+    fn impossible_values_are_allowed() {
         let text = br#"{"gpus": [{"encoder": 4000, "fan": 300, "throttle": 18446744073709551615,
             "recovery_action": 77, "memory": {"total": 1, "used": 9}, "utilization": {"gpu": 4000},
             "samples": [{"pid": 4294967295, "sm": 4000, "age_us": -1}], "mig_mode_raw": 7}]}"#;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_cannot_be_played_is_refused() {
+    fn invalid_state_is_refused() {
         for (text, reason) in [
             (r#"{"gpu": []}"#, "unknown field `gpu`"),
             (r#"{"gpus": [{"fans": 1}]}"#, "unknown field `fans`"),

@@ -1,11 +1,11 @@
-//! Events, told by the state file while a set is waited on.
+//! Tests of events that appear in the state file while a set is waited on.
 
 use std::ptr;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlEventData_t, nvmlEventSet_t};
 
-use crate::played::Played;
+use crate::loaded_library::LoadedLibrary;
 
 const BEFORE: &str =
     r#"{"gpus": [{}, {}], "events": [{"id": 3, "gpu": 0, "type": 8, "data": 13}]}"#;
@@ -17,7 +17,7 @@ const AFTER: &str = r#"{"gpus": [{}, {}], "events": [
     {"id": 7, "gpu": 0, "type": 256}]}"#;
 
 /// A set that watches GPU 0 for XIDs and changes of MIG.
-fn set(played: &Played) -> nvmlEventSet_t {
+fn set(played: &LoadedLibrary) -> nvmlEventSet_t {
     let mut set = ptr::null_mut();
     let nvml = &played.nvml;
     assert_eq!(unsafe { nvml.nvmlEventSetCreate(&raw mut set) }, 0);
@@ -26,7 +26,7 @@ fn set(played: &Played) -> nvmlEventSet_t {
     set
 }
 
-fn wait(played: &Played, set: nvmlEventSet_t, ms: u32) -> Result<nvmlEventData_t, u32> {
+fn wait(played: &LoadedLibrary, set: nvmlEventSet_t, ms: u32) -> Result<nvmlEventData_t, u32> {
     let mut data = unsafe { std::mem::zeroed() };
     match unsafe { played.nvml.nvmlEventSetWait_v2(set, &raw mut data, ms) } {
         0 => Ok(data),
@@ -34,7 +34,7 @@ fn wait(played: &Played, set: nvmlEventSet_t, ms: u32) -> Result<nvmlEventData_t
     }
 }
 
-fn told(played: &Played, set: nvmlEventSet_t) -> Result<(u64, u64, u32, u32), u32> {
+fn next_event(played: &LoadedLibrary, set: nvmlEventSet_t) -> Result<(u64, u64, u32, u32), u32> {
     let data = wait(played, set, 0)?;
     assert_eq!(data.device, played.gpu(0));
     Ok((
@@ -46,28 +46,28 @@ fn told(played: &Played, set: nvmlEventSet_t) -> Result<(u64, u64, u32, u32), u3
 }
 
 #[test]
-fn a_set_is_told_of_what_it_asked_for_once_and_from_then_on() {
-    let played = Played::new(BEFORE);
+fn set_returns_new_registered_events_once() {
+    let played = LoadedLibrary::new(BEFORE);
     let set = set(&played);
-    assert_eq!(told(&played, set), Err(10));
-    played.play(AFTER);
-    assert_eq!(told(&played, set), Ok((8, 79, 2, 1)));
-    assert_eq!(told(&played, set), Ok((256, 0, u32::MAX, u32::MAX)));
-    assert_eq!(told(&played, set), Err(10));
+    assert_eq!(next_event(&played, set), Err(10));
+    played.set_state(AFTER);
+    assert_eq!(next_event(&played, set), Ok((8, 79, 2, 1)));
+    assert_eq!(next_event(&played, set), Ok((256, 0, u32::MAX, u32::MAX)));
+    assert_eq!(next_event(&played, set), Err(10));
 }
 
 #[test]
-fn an_event_ends_a_wait_that_began_before_it() {
-    let played = Played::new(BEFORE);
+fn event_ends_an_earlier_wait() {
+    let played = LoadedLibrary::new(BEFORE);
     let set = set(&played);
     let began = Instant::now();
     let played = &played;
     let waited = std::thread::scope(|scope| {
-        // A raw pointer may not cross threads, its number may.
+        // A raw pointer cannot be sent to another thread, but its number can.
         let set = set as usize;
         let waiting = scope
             .spawn(move || wait(played, set as nvmlEventSet_t, 60_000).map(|data| data.eventData));
-        played.play(AFTER);
+        played.set_state(AFTER);
         waiting.join().expect("a thread that ends")
     });
     assert_eq!(waited, Ok(79));
@@ -79,12 +79,12 @@ fn an_event_ends_a_wait_that_began_before_it() {
 }
 
 #[test]
-fn the_first_wait_writes_24_bytes_and_no_more() {
-    let played = Played::new(BEFORE);
+fn first_wait_writes_24_bytes() {
+    let played = LoadedLibrary::new(BEFORE);
     let set = set(&played);
-    played.play(AFTER);
+    played.set_state(AFTER);
     let mut words = [0xAAAA_AAAA_AAAA_AAAA_u64; 4];
-    // SAFETY: the symbol has the signature of `_v2`, and the room is that of its struct.
+    // SAFETY: the symbol has the signature of `_v2`, and there is room for its struct.
     let code = unsafe {
         let wait: unsafe extern "C" fn(nvmlEventSet_t, *mut u64, u32) -> u32 = *played
             .nvml
@@ -100,14 +100,14 @@ fn the_first_wait_writes_24_bytes_and_no_more() {
 }
 
 #[test]
-fn a_wait_fails_when_told_to_and_all_sets_die_at_shutdown() {
-    let played = Played::new(BEFORE);
+fn wait_error_and_shutdown() {
+    let played = LoadedLibrary::new(BEFORE);
     let set = set(&played);
-    played.play(&AFTER.replacen('{', r#"{"event_wait_error": 15, "#, 1));
-    assert_eq!(told(&played, set), Err(15));
-    played.play(AFTER);
+    played.set_state(&AFTER.replacen('{', r#"{"event_wait_error": 15, "#, 1));
+    assert_eq!(next_event(&played, set), Err(15));
+    played.set_state(AFTER);
     assert_eq!(
-        told(&played, set),
+        next_event(&played, set),
         Ok((8, 79, 2, 1)),
         "the failure used nothing up"
     );
@@ -118,8 +118,9 @@ fn a_wait_fails_when_told_to_and_all_sets_die_at_shutdown() {
 }
 
 #[test]
-fn a_type_that_the_gpu_cannot_tell_of_registers_none() {
-    let played = Played::new(r#"{"gpus": [{"supported_events": 9}, {"supported_events": null}]}"#);
+fn unsupported_type_registers_nothing() {
+    let played =
+        LoadedLibrary::new(r#"{"gpus": [{"supported_events": 9}, {"supported_events": null}]}"#);
     let nvml = &played.nvml;
     let set = {
         let mut set = ptr::null_mut();
@@ -139,7 +140,7 @@ fn a_type_that_the_gpu_cannot_tell_of_registers_none() {
         0
     );
     assert_eq!(types, 9);
-    played.play(r#"{"gpus": [{}, {}], "events": [{"id": 1, "gpu": 0, "type": 2}, {"id": 2, "gpu": 0, "type": 8}]}"#);
+    played.set_state(r#"{"gpus": [{}, {}], "events": [{"id": 1, "gpu": 0, "type": 2}, {"id": 2, "gpu": 0, "type": 8}]}"#);
     let data = wait(&played, set, 0).map(|data| data.eventType);
     assert_eq!(data, Ok(8), "what was refused is not told");
 }

@@ -1,16 +1,16 @@
-//! Faults of one GPU that leave the others alone.
+//! Tests of faults of one GPU that do not affect the others.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::played::{Played, number};
+use crate::loaded_library::{LoadedLibrary, number};
 
 #[test]
-fn a_function_that_hangs_for_one_gpu_answers_for_another_meanwhile() {
+fn hang_affects_only_its_gpu() {
     let state = r#"{"gpus": [{"hang": ["nvmlDeviceGetTemperature"]}, {"temperature": 51}]}"#;
-    // For ever, because a thread stays in it for ever.
-    let played: &Played = Box::leak(Box::new(Played::new(state)));
+    // Leaked, because a thread never returns from it.
+    let played: &LoadedLibrary = Box::leak(Box::new(LoadedLibrary::new(state)));
     let (stuck, other) = (played.gpu(0) as usize, played.gpu(1));
     let temperature = |gpu: usize| {
         number(|to| unsafe { played.nvml.nvmlDeviceGetTemperature(gpu as *mut _, 0, to) })
@@ -20,7 +20,7 @@ fn a_function_that_hangs_for_one_gpu_answers_for_another_meanwhile() {
     let answer = told.recv_timeout(Duration::from_millis(100));
     assert_eq!(answer, Err(RecvTimeoutError::Timeout));
     assert_eq!(temperature(other as usize), Ok(51));
-    // What it is not told to hang in answers, for the same GPU too.
+    // A function without a fault answers, for the same GPU too.
     let index = number(|to| unsafe { played.nvml.nvmlDeviceGetIndex(stuck as *mut _, to) });
     assert_eq!(index, Ok(0));
 }

@@ -1,12 +1,12 @@
-//! Field values, and the other numbers of health that have a function of their own.
+//! Tests of field values, and of other health values that have a function of their own.
 
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use crate::played::{Played, number};
+use crate::loaded_library::{LoadedLibrary, number};
 
 #[test]
-fn each_field_comes_with_its_own_type_and_code() {
-    let played = Played::new(
+fn each_field_has_its_type_and_code() {
+    let played = LoadedLibrary::new(
         r#"{"gpus": [{"ecc": {"volatile_uncorrected": 5000000000}, "memory_temperature": 71,
             "remapped_rows": {"correctable": 1, "uncorrectable": 2, "failure": true},
             "recovery_action": 77, "field_errors": {"143": 999}}]}"#,
@@ -14,7 +14,7 @@ fn each_field_comes_with_its_own_type_and_code() {
     let mut fields = [4, 82, 142, 143, 144, 145, 230, 9999].map(|id| {
         let mut field = unsafe { std::mem::zeroed::<nvmlFieldValue_t>() };
         field.fieldId = id;
-        // What a careless caller would read where nothing is written.
+        // A careless caller would read this where no value is written.
         field.value.ullVal = u64::MAX;
         field
     });
@@ -50,9 +50,9 @@ fn each_field_comes_with_its_own_type_and_code() {
 }
 
 #[test]
-fn the_reasons_for_slow_clocks_are_told_under_both_names() {
+fn throttle_reasons_under_both_names() {
     let played =
-        Played::new(r#"{"gpus": [{"throttle": 9223372036854775880}, {"throttle": null}]}"#);
+        LoadedLibrary::new(r#"{"gpus": [{"throttle": 9223372036854775880}, {"throttle": null}]}"#);
     let nvml = &played.nvml;
     let (told, silent) = (played.gpu(0), played.gpu(1));
     for ask in [
@@ -73,8 +73,8 @@ fn the_reasons_for_slow_clocks_are_told_under_both_names() {
 }
 
 #[test]
-fn the_pcie_link_is_told_now_and_at_best() {
-    let played = Played::new(
+fn current_and_maximum_pcie_link() {
+    let played = LoadedLibrary::new(
         r#"{"gpus": [{"pcie": {"generation": 1, "width": 8, "max_generation": 4}}, {"pcie": null}]}"#,
     );
     let nvml = &played.nvml;

@@ -1,4 +1,4 @@
-//! Process lists of another layout, and lists that grow while they are read.
+//! Tests of process lists with another layout, and of lists that grow while they are read.
 
 use std::ffi::c_uint;
 
@@ -6,10 +6,10 @@ use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessUtilizationSample_t,
 };
 
-use crate::played::Played;
+use crate::loaded_library::LoadedLibrary;
 
-/// Asks for the compute processes with room for so many, and tells the code and the count.
-fn ask(played: &Played, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
+/// Requests the compute processes with this much room, and returns the code and the count.
+fn ask(played: &LoadedLibrary, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
     let mut list = [0u64; 3 * 16];
     let mut count = room;
     let to = list.as_mut_ptr().cast();
@@ -19,8 +19,8 @@ fn ask(played: &Played, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
 }
 
 #[test]
-fn r535_writes_records_of_32_bytes_into_every_list_named_v3() {
-    let played = Played::new(
+fn r535_v3_lists_have_32_byte_records() {
+    let played = LoadedLibrary::new(
         r#"{"process_record": 32, "gpus": [{"processes": [
             {"pid": 1, "memory": 10}, {"pid": 2, "memory": 20, "protected_memory": 5},
             {"pid": 3, "kind": "graphics"}, {"pid": 4, "kind": "mps"}]}]}"#,
@@ -39,7 +39,7 @@ fn r535_writes_records_of_32_bytes_into_every_list_named_v3() {
             unsafe { ask(gpu, &raw mut count, list.as_mut_ptr().cast()) },
             0
         );
-        // SAFETY: as many records of that size were written, and fit.
+        // SAFETY: this many records of that size were written, and fit.
         let told: &[nvmlProcessDetail_v1_t] =
             unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), count as usize) };
         assert_eq!(told.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
@@ -60,10 +60,10 @@ fn r535_writes_records_of_32_bytes_into_every_list_named_v3() {
 }
 
 #[test]
-fn a_list_grows_as_often_as_told_for_those_who_bring_room_enough() {
+fn list_grows_for_callers_with_room() {
     let growing =
         r#"{"gpus": [{"grow": 2, "processes": [{"pid": 1, "sm": 1}, {"pid": 2, "sm": 1}]}]}"#;
-    let played = Played::new(growing);
+    let played = LoadedLibrary::new(growing);
     let gpu = played.gpu(0);
     assert_eq!(
         ask(&played, gpu, 1),
@@ -74,7 +74,7 @@ fn a_list_grows_as_often_as_told_for_those_who_bring_room_enough() {
     assert_eq!(ask(&played, gpu, 9), (7, 10));
     assert_eq!(ask(&played, gpu, 2), (0, 2));
 
-    played.play(&growing.replace("\"grow\": 2", "\"grow\": 1"));
+    played.set_state(&growing.replace("\"grow\": 2", "\"grow\": 1"));
     let mut room = [unsafe { std::mem::zeroed::<nvmlProcessUtilizationSample_t>() }; 4];
     let mut samples = || {
         let mut count = 4;
@@ -91,8 +91,8 @@ fn a_list_grows_as_often_as_told_for_those_who_bring_room_enough() {
 }
 
 #[test]
-fn a_list_that_never_stops_to_grow_is_never_read() {
-    let played = Played::new(r#"{"gpus": [{"grow": -1}]}"#);
+fn endlessly_growing_list_is_never_read() {
+    let played = LoadedLibrary::new(r#"{"gpus": [{"grow": -1}]}"#);
     let gpu = played.gpu(0);
     assert_eq!(
         [0, 5, 16].map(|room| ask(&played, gpu, room)),

@@ -1,31 +1,31 @@
-//! The driver reloaded under a process that speaks to it.
+//! Tests of a driver that is reloaded while a process uses it.
 
-use crate::played::Played;
+use crate::loaded_library::LoadedLibrary;
 
 #[test]
-fn a_driver_loaded_anew_answers_only_a_library_mapped_anew() {
-    let played = Played::new(r#"{"gpus": [{}]}"#);
+fn reloaded_driver_needs_a_new_mapping() {
+    let played = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
     let mut count = 0;
     let mut ask = || unsafe { played.nvml.nvmlDeviceGetCount_v2(&raw mut count) };
     assert_eq!(ask(), 0);
 
-    played.play(r#"{"gpus": [{}], "load": 1}"#);
+    played.set_state(r#"{"gpus": [{}], "load": 1}"#);
     assert_eq!(ask(), 18);
     assert_eq!(played.init(), 18);
-    assert_eq!(played.mapped_anew().init(), 0);
+    assert_eq!(played.new_mapping().init(), 0);
 
-    played.play(r#"{"gpus": [{}], "load": 1, "load_error": 999}"#);
+    played.set_state(r#"{"gpus": [{}], "load": 1, "load_error": 999}"#);
     assert_eq!(ask(), 999);
     assert_eq!(played.init(), 999);
 
-    played.play(r#"{"gpus": [{}]}"#);
+    played.set_state(r#"{"gpus": [{}]}"#);
     assert_eq!(ask(), 0);
 }
 
 #[test]
-fn a_shutdown_does_not_make_the_library_forget_its_load() {
-    let played = Played::new(r#"{"gpus": [{}]}"#);
+fn shutdown_keeps_the_driver_load() {
+    let played = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
     assert_eq!(unsafe { played.nvml.nvmlShutdown() }, 0);
-    played.play(r#"{"gpus": [{}], "load": 1}"#);
+    played.set_state(r#"{"gpus": [{}], "load": 1}"#);
     assert_eq!(played.init(), 18);
 }

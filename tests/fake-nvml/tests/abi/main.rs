@@ -1,11 +1,11 @@
-//! The stand-in as a C program meets it: the built library, loaded, and called through bindings that
-//! were generated from `nvml.h`. Layouts and symbols are held against those here.
+//! Tests the stand-in as a C program uses it: the built library is loaded and called through
+//! bindings generated from `nvml.h`, which verify its layouts and symbols.
 #![allow(
     unsafe_code,
     reason = "a C library is called; each test passes what nvml.h asks for"
 )]
 
-mod played;
+mod loaded_library;
 
 mod events;
 mod faults;

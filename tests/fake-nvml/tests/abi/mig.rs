@@ -1,11 +1,11 @@
-//! A GPU divided into MIG devices, after the shape of `fixtures/nvidia/h100-mig`.
+//! Tests of a GPU divided into MIG devices, modelled on `fixtures/nvidia/h100-mig`.
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
     nvmlUtilization_t,
 };
 
-use crate::played::{Played, number, text};
+use crate::loaded_library::{LoadedLibrary, number, text};
 
 /// Two compute instances of one GPU instance, and at index 5 a whole GPU instance.
 const DIVIDED: &str = r#"{"gpus": [{"mig": true,
@@ -23,7 +23,7 @@ const DIVIDED: &str = r#"{"gpus": [{"mig": true,
         {"pid": 12, "memory": 200, "gpu_instance": 2, "compute_instance": 1},
         {"pid": 13, "memory": 30, "gpu_instance": 9, "compute_instance": 0, "kind": "graphics"}]}]}"#;
 
-fn listed(played: &Played, device: nvmlDevice_t) -> Result<Vec<(u32, u32, u32)>, u32> {
+fn listed(played: &LoadedLibrary, device: nvmlDevice_t) -> Result<Vec<(u32, u32, u32)>, u32> {
     let empty = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -45,8 +45,8 @@ fn listed(played: &Played, device: nvmlDevice_t) -> Result<Vec<(u32, u32, u32)>,
 }
 
 #[test]
-fn the_instances_are_found_by_index_with_holes_and_by_uuid() {
-    let played = Played::new(DIVIDED);
+fn instances_by_index_and_uuid() {
+    let played = LoadedLibrary::new(DIVIDED);
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     assert_eq!(
@@ -78,8 +78,8 @@ fn the_instances_are_found_by_index_with_holes_and_by_uuid() {
 }
 
 #[test]
-fn an_instance_tells_who_it_is_and_nothing_that_is_the_gpus() {
-    let played = Played::new(DIVIDED);
+fn instance_reports_only_its_own_values() {
+    let played = LoadedLibrary::new(DIVIDED);
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     let mig = played.instance(gpu, 0).expect("an instance");
@@ -149,8 +149,8 @@ fn an_instance_tells_who_it_is_and_nothing_that_is_the_gpus() {
 }
 
 #[test]
-fn the_memory_of_an_instance_is_that_of_its_gpu_instance() {
-    let played = Played::new(DIVIDED);
+fn instance_has_its_gpu_instances_memory() {
+    let played = LoadedLibrary::new(DIVIDED);
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     for index in [0, 1] {
@@ -173,8 +173,8 @@ fn the_memory_of_an_instance_is_that_of_its_gpu_instance() {
 }
 
 #[test]
-fn the_gpu_lists_all_processes_unless_it_may_not_and_an_instance_its_own() {
-    let played = Played::new(DIVIDED);
+fn process_lists_of_gpu_and_instances() {
+    let played = LoadedLibrary::new(DIVIDED);
     let gpu = played.gpu(0);
     let second = played.instance(gpu, 1).expect("an instance");
     let third = played.instance(gpu, 5).expect("an instance");
@@ -182,18 +182,18 @@ fn the_gpu_lists_all_processes_unless_it_may_not_and_an_instance_its_own() {
     assert_eq!(listed(&played, second), Ok(vec![(12, 2, 1)]));
     assert_eq!(listed(&played, third), Ok(vec![]), "it only draws");
 
-    played.play(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_parent_lists": 4"#));
+    played.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_parent_lists": 4"#));
     assert_eq!(listed(&played, gpu), Err(4));
     assert_eq!(listed(&played, second), Ok(vec![(12, 2, 1)]));
 
-    played.play(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
+    played.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
     assert_eq!(listed(&played, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
     assert_eq!(listed(&played, second), Err(4));
 }
 
 #[test]
-fn a_divided_gpu_does_not_tell_what_its_parts_share() {
-    let played = Played::new(DIVIDED);
+fn divided_gpu_hides_shared_values() {
+    let played = LoadedLibrary::new(DIVIDED);
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
@@ -227,8 +227,8 @@ fn a_divided_gpu_does_not_tell_what_its_parts_share() {
 }
 
 #[test]
-fn a_handle_is_refused_once_its_instance_is_gone_and_an_unknown_mode_is_told() {
-    let played = Played::new(DIVIDED);
+fn removed_instance_and_unknown_mode() {
+    let played = LoadedLibrary::new(DIVIDED);
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     let mig = played.instance(gpu, 0).expect("an instance");
@@ -238,11 +238,11 @@ fn a_handle_is_refused_once_its_instance_is_gone_and_an_unknown_mode_is_told() {
         (code, current, pending)
     };
     assert_eq!(mode(), (0, 1, 1));
-    played.play(r#"{"gpus": [{"mig": true, "mig_mode_raw": 7}]}"#);
+    played.set_state(r#"{"gpus": [{"mig": true, "mig_mode_raw": 7}]}"#);
     assert_eq!(mode(), (0, 7, 7));
     assert_eq!(listed(&played, mig), Err(2));
     assert_eq!(listed(&played, gpu), Ok(vec![]));
-    played.play(r#"{"gpus": []}"#);
+    played.set_state(r#"{"gpus": []}"#);
     assert_eq!(
         (listed(&played, mig), listed(&played, gpu)),
         (Err(2), Err(15))

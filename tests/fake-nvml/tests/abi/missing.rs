@@ -1,15 +1,15 @@
-//! A driver without some functions.
+//! Tests of a driver without some functions.
 
 #[path = "../../older.rs"]
 mod older;
 
-use crate::played::{Played, built};
+use crate::loaded_library::{LoadedLibrary, built_library};
 
 #[test]
-fn a_function_taken_out_is_no_symbol_any_more_and_all_others_are() {
+fn removed_function_has_no_symbol() {
     let gone = ["nvmlDeviceGetMemoryInfo_v2", "nvmlShutdown"];
-    let library = older::without(&built(), &gone);
-    let played = Played::loaded(&library, r#"{"gpus": [{}]}"#);
+    let library = older::without(&built_library(), &gone);
+    let played = LoadedLibrary::loaded(&library, r#"{"gpus": [{}]}"#);
     assert_eq!(played.init(), 0);
     let missing = |name: &str| {
         let symbol = [name.as_bytes(), b"\0"].concat();
@@ -31,6 +31,6 @@ fn a_function_taken_out_is_no_symbol_any_more_and_all_others_are() {
 
 #[test]
 #[should_panic(expected = "the library has no nvmlDeviceGetCoffee")]
-fn a_function_that_was_never_there_cannot_be_taken_out() {
-    let _ = older::without(&built(), &["nvmlDeviceGetCoffee"]);
+fn removing_an_unknown_function_panics() {
+    let _ = older::without(&built_library(), &["nvmlDeviceGetCoffee"]);
 }

@@ -1,10 +1,10 @@
-//! Memory taken out of use.
+//! Tests of memory taken out of use.
 
-use crate::played::{Played, number};
+use crate::loaded_library::{LoadedLibrary, number};
 
 #[test]
-fn remapped_rows_are_told_in_the_order_of_the_header() {
-    let played = Played::new(
+fn remapped_rows_use_the_headers_order() {
+    let played = LoadedLibrary::new(
         r#"{"gpus": [{"remapped_rows": {"correctable": 5, "uncorrectable": 6, "pending": true}},
             {}, {"remapped_rows": null}]}"#,
     );
@@ -23,9 +23,10 @@ fn remapped_rows_are_told_in_the_order_of_the_header() {
 }
 
 #[test]
-fn retired_pages_are_asked_for_by_length_and_then_by_address() {
-    let played =
-        Played::new(r#"{"gpus": [{"retired_pages": {"single_bit": 2, "pending": true}}, {}]}"#);
+fn retired_pages_by_count_then_address() {
+    let played = LoadedLibrary::new(
+        r#"{"gpus": [{"retired_pages": {"single_bit": 2, "pending": true}}, {}]}"#,
+    );
     let nvml = &played.nvml;
     let gpu = played.gpu(0);
     let none = std::ptr::null_mut();

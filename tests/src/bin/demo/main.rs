@@ -1,5 +1,5 @@
-//! `cargo demo`: a gpukilld of one's own, over the machine's GPUs where it has
-//! any and over a simulated box of eight where it has none.
+//! `cargo demo`: a private gpukilld over the machine's NVIDIA GPUs, or over a simulated box of
+//! eight if the machine has no NVIDIA driver.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -7,27 +7,27 @@
     reason = "it talks to a person"
 )]
 
-mod role;
+mod child;
 
 mod shell;
 
-mod story;
+mod simulated_box;
 
-use gpukill_tests::harness::{build, built, eventually};
+use gpukill_tests::harness::{binaries, build_binaries, eventually};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use simulated_box::SimulatedBox;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use story::Story;
 
 fn main() -> ExitCode {
-    if let Some(role) = role::asked_for() {
-        return role::play(&role);
+    if let Some(role) = child::requested_name() {
+        return child::run_as_child(&role);
     }
-    match demo() {
+    match run_demo() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("demo: {error}");
@@ -36,14 +36,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn demo() -> io::Result<()> {
-    // From here on Ctrl-C ends the demo in order, so that nothing is left.
+fn run_demo() -> io::Result<()> {
+    // From here on Ctrl-C stops the demo in order, so that it leaves nothing behind.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     println!("Building gpukilld and gpukillctl …");
-    if let Err(error) = build() {
+    if let Err(error) = build_binaries() {
         let interrupted = stop.load(Ordering::Relaxed);
         return Err(io::Error::other(if interrupted {
             "interrupted"
@@ -60,19 +60,19 @@ fn demo() -> io::Result<()> {
             "This machine has no NVIDIA driver: what follows is SIMULATED, a box of eight H100s."
         );
         println!("The processes are real children of this demo; their GPUs are not.\n");
-        Some(Story::begin(directory.path())?)
+        Some(SimulatedBox::start(directory.path())?)
     };
-    let daemon = Daemon::start(directory.path(), story.as_ref())?;
-    let result = show(&daemon, &stop).and_then(|()| stay(&daemon, &stop));
-    // In this order: the daemon first, so that it does not see the story end.
+    let daemon = DemoDaemon::start(directory.path(), story.as_ref())?;
+    let result = show_examples(&daemon, &stop).and_then(|()| run_shell(&daemon, &stop));
+    // The daemon stops first, so that it does not see the simulated processes end.
     drop(daemon);
     drop(story);
     drop(directory);
     result
 }
 
-fn show(daemon: &Daemon, stop: &AtomicBool) -> io::Result<()> {
-    // Two polls: utilisation and names of users are known by then.
+fn show_examples(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
+    // After two polls utilisation and user names are known.
     let until = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
@@ -82,7 +82,7 @@ fn show(daemon: &Daemon, stop: &AtomicBool) -> io::Result<()> {
             return Ok(());
         }
         println!("$ gpukillctl {}", arguments.join(" "));
-        let mut client = Command::new(&built().gpukillctl);
+        let mut client = Command::new(&binaries().gpukillctl);
         let status = client
             .args(arguments)
             .env("GPUKILL_SOCKET", &daemon.socket)
@@ -95,10 +95,10 @@ fn show(daemon: &Daemon, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-fn stay(daemon: &Daemon, stop: &AtomicBool) -> io::Result<()> {
+fn run_shell(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
     let on_a_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if on_a_terminal && !stop.load(Ordering::Relaxed) {
-        shell::run(&daemon.socket, &built().gpukillctl)?;
+        shell::run(&daemon.socket, &binaries().gpukillctl)?;
     }
     Ok(())
 }
@@ -108,22 +108,22 @@ fn has_nvidia_driver() -> bool {
 }
 
 /// The daemon of the demo. Stopped when dropped.
-struct Daemon {
+struct DemoDaemon {
     child: Child,
     socket: PathBuf,
 }
 
-impl Daemon {
-    fn start(directory: &Path, story: Option<&Story>) -> io::Result<Self> {
+impl DemoDaemon {
+    fn start(directory: &Path, story: Option<&SimulatedBox>) -> io::Result<Self> {
         let socket = directory.join("run/gpukill/gpukilld.sock");
         std::fs::create_dir(directory.join("run"))?;
-        // A person has one; in it the first edit of rules makes gpukill's own.
+        // Every user has this directory. The first edit of rules creates gpukill's own in it.
         std::fs::create_dir(directory.join("config"))?;
         let log = std::fs::File::create(directory.join("gpukilld.log"))?;
-        let mut command = Command::new(&built().gpukilld);
+        let mut command = Command::new(&binaries().gpukilld);
         command
             .args(["--user", "--log-level", "warn"])
-            // Nothing of the person's own settings and state is touched.
+            // The user's own settings and state stay untouched.
             .env("XDG_RUNTIME_DIR", directory.join("run"))
             .env("XDG_STATE_HOME", directory.join("state"))
             .env("XDG_CONFIG_HOME", directory.join("config"))
@@ -135,8 +135,8 @@ impl Daemon {
             command.env("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", &story.library);
             command.env("FAKE_NVML_STATE", &story.state);
         }
-        // Not in the terminal's group: Ctrl-C is for the demo, which stops the
-        // daemon itself.
+        // Outside the terminal's process group: Ctrl-C reaches only the demo, which stops the
+        // daemon.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut daemon = Self {
             child: command.spawn()?,
@@ -153,7 +153,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DemoDaemon {
     fn drop(&mut self) {
         let pid = i32::try_from(self.child.id())
             .ok()

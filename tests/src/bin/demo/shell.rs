@@ -1,10 +1,10 @@
-//! A shell in which `gpukillctl` speaks to the demo's daemon.
+//! A shell whose `gpukillctl` connects to the demo's daemon.
 
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the person's shell until they leave it.
+/// Runs the user's shell until the user leaves it.
 pub(crate) fn run(socket: &Path, gpukillctl: &Path) -> io::Result<()> {
     println!("This shell's gpukillctl speaks to the demo. Try:");
     println!("    gpukillctl list --watch");
@@ -18,7 +18,7 @@ pub(crate) fn run(socket: &Path, gpukillctl: &Path) -> io::Result<()> {
         path.push(":");
         path.push(rest);
     }
-    // How the shell ends is the person's business.
+    // The exit status of the shell does not matter to the demo.
     Command::new(shell)
         .env("PATH", path)
         .env("GPUKILL_SOCKET", socket)

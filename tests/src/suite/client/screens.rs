@@ -1,16 +1,16 @@
-//! Whole screens, compared letter by letter but for times and the host.
+//! Whole screens, compared letter by letter except for times and the host.
 
-use super::box_of_five;
-use gpukill_tests::harness::{Stage, Terminal, becomes, skip};
+use super::five_gpu_box;
+use gpukill_tests::harness::{Terminal, TestBox, eventually_equals, skip};
 
-/// A screen with its times and its host as letters.
-fn still(stage: &Stage, arguments: &[&str]) -> String {
+/// A screen with letters in place of its times and its host.
+fn normalized_screen(stage: &TestBox, arguments: &[&str]) -> String {
     let ran = stage.ctl(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let host = stage.list()["host"].as_str().unwrap().to_owned();
     let mut text = ran.stdout.replace(&host, "HOST");
     for second in 0..60 {
-        // As wide as its column.
+        // The replacement is as wide as the column.
         let on_gpu = format!("{:>6}  ", format!("{second}s"));
         text = text.replace(&on_gpu, "    Ns  ");
     }
@@ -23,8 +23,8 @@ fn still(stage: &Stage, arguments: &[&str]) -> String {
     })
 }
 
-/// A screen below its heading.
-fn below(rows: &[&str]) -> String {
+/// A screen with these rows below its heading.
+fn expected_screen(rows: &[&str]) -> String {
     let whole = [
         &["HOST · 5 GPUs · hh:mm:ss", ""],
         rows,
@@ -38,29 +38,36 @@ fn below(rows: &[&str]) -> String {
 }
 
 #[test]
-fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narrow() {
-    let (stage, daemon) = box_of_five::start();
+fn list_drops_columns_when_narrow() {
+    let (stage, daemon) = five_gpu_box::start();
     let cases: [(&str, &[&str]); 3] = [
         (
             "120",
             &[
-                " GPU  NAME                                    MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP PROCESS",
+                " GPU  NAME                                    MEMORY  UTIL  TEMP     POWER  ECC  \
+                PROCS  TOP PROCESS",
                 "   0  H100 80GB HBM3          ████████░░  64.0/80.0G   98%   71°  688/700W    0      3  root python 40.0G",
                 "   1  H100 80GB HBM3          ██████▏░░░  49.0/80.0G    0%   41°  120/700W    3      1  container 0123456789ab jupyter-…",
                 "   2  H100 80GB HBM3          ████▍░░░░░  35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
                 "   3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
+                or a reboot",
             ],
         ),
         (
             "100",
             &[
-                " GPU  NAME                        MEMORY  UTIL  TEMP     POWER  PROCS  TOP PROCESS",
-                "   0  H100 80GB HBM3          64.0/80.0G   98%   71°  688/700W      3  root python 40.0G",
-                "   1  H100 80GB HBM3          49.0/80.0G    0%   41°  120/700W      1  container 0123456789ab jupyt…",
-                "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W      0  35.0G unattributed",
+                " GPU  NAME                        MEMORY  UTIL  TEMP     POWER  PROCS  TOP \
+                PROCESS",
+                "   0  H100 80GB HBM3          64.0/80.0G   98%   71°  688/700W      3  root \
+                python 40.0G",
+                "   1  H100 80GB HBM3          49.0/80.0G    0%   41°  120/700W      1  container \
+                0123456789ab jupyt…",
+                "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W      0  35.0G \
+                unattributed",
                 "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset \
+                or a reboot",
             ],
         ),
         (
@@ -76,39 +83,53 @@ fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narr
         ),
     ];
     for (width, rows) in cases {
-        becomes(&below(rows), || still(&stage, &["list", "--width", width]));
+        eventually_equals(&expected_screen(rows), || {
+            normalized_screen(&stage, &["list", "--width", width])
+        });
     }
-    // A pipe has no width: whoever reads it cuts what they like.
-    let whole = still(&stage, &["list"]);
+    // A pipe has no width: its reader cuts lines as needed.
+    let whole = normalized_screen(&stage, &["list"]);
     assert!(!whole.contains('…'), "{whole}");
     daemon.stop();
 }
 
 #[test]
-fn list_details_shows_each_process_and_what_no_process_explains() {
-    let (stage, daemon) = box_of_five::start();
+fn list_details_shows_processes_and_unattributed_memory() {
+    let (stage, daemon) = five_gpu_box::start();
     let cases: [(&str, &[&str]); 3] = [
         (
             "120",
             &[
-                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE                COMMAND",
-                "   0  48213  root                     40.0G  50%      Ns  session 3            python train.py --model llama-70b --rank…",
-                "   0  48214  root                     23.0G  48%      Ns  session 3            python train.py --model llama-70b --rank…",
-                "   0  50001  root                      512M   0%      Ns  session 3            tensorboard --logdir runs",
-                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
-                "   2      –  –                        35.0G    –       –  unattributed         holders --gpu 2",
+                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE                \
+                COMMAND",
+                "   0  48213  root                     40.0G  50%      Ns  session 3            \
+                python train.py --model llama-70b --rank…",
+                "   0  48214  root                     23.0G  48%      Ns  session 3            \
+                python train.py --model llama-70b --rank…",
+                "   0  50001  root                      512M   0%      Ns  session 3            \
+                tensorboard --logdir runs",
+                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  \
+                jupyter-lab --no-browser",
+                "   2      –  –                        35.0G    –       –  unattributed         \
+                holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
             "100",
             &[
-                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE                COMMAND",
-                "   0  48213  root                     40.0G  50%      Ns  session 3            python train.py --mo…",
-                "   0  48214  root                     23.0G  48%      Ns  session 3            python train.py --mo…",
-                "   0  50001  root                      512M   0%      Ns  session 3            tensorboard --logdir…",
-                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-bro…",
-                "   2      –  –                        35.0G    –       –  unattributed         holders --gpu 2",
+                " GPU    PID  USER                    MEMORY   SM  ON GPU  WHERE                \
+                COMMAND",
+                "   0  48213  root                     40.0G  50%      Ns  session 3            \
+                python train.py --mo…",
+                "   0  48214  root                     23.0G  48%      Ns  session 3            \
+                python train.py --mo…",
+                "   0  50001  root                      512M   0%      Ns  session 3            \
+                tensorboard --logdir…",
+                "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  \
+                jupyter-lab --no-bro…",
+                "   2      –  –                        35.0G    –       –  unattributed         \
+                holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
@@ -126,16 +147,16 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
         ),
     ];
     for (width, rows) in cases {
-        becomes(&below(rows), || {
-            still(&stage, &["list", "--details", "--width", width])
+        eventually_equals(&expected_screen(rows), || {
+            normalized_screen(&stage, &["list", "--details", "--width", width])
         });
     }
     daemon.stop();
 }
 
 #[test]
-fn status_tells_how_each_part_stands() {
-    let (stage, daemon) = box_of_five::start();
+fn status_shows_every_component() {
+    let (stage, daemon) = five_gpu_box::start();
     if !stage.json(&["status", "-o", "json"])["will_not_act"].is_null() {
         skip("in a PID namespace of its own the status has one line more");
         return;
@@ -143,7 +164,7 @@ fn status_tells_how_each_part_stands() {
     let directory = stage.path("state");
     let caller = stage.json(&["status", "-o", "json"])["user"].clone();
     let rights = if rustix::process::getuid().is_root() {
-        "may look, may end anybody's processes, may change the rules"
+        "may look, may end any user's processes, may change the rules"
     } else {
         "may look, may end your own processes"
     };
@@ -155,8 +176,8 @@ fn status_tells_how_each_part_stands() {
         " GPU N    fault since N:N:N: utilization and others: NVML reports an unknown error (N)",
         " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",
-        " guard    dry-run: records what soft would do, and warns and ends nobody; no rules, so that \
-          nobody is limited, N open violations; would have warned of N violations and ended N \
+        " guard    dry-run: records what soft would do, and warns and ends nobody; no rules, so \
+        nobody is limited, N open violations; would have warned of N violations and ended N \
           jobs today",
         " rogue    watching, no findings",
         " store    SIZE samples, N KiB audit, written N.N s ago, in DIRECTORY",
@@ -169,12 +190,12 @@ fn status_tells_how_each_part_stands() {
         let text = text.replace(caller.as_str().unwrap_or("-"), "CALLER");
         let text = text.replace(rights, "RIGHTS");
         let text = without_numbers(&text.replace(env!("CARGO_PKG_VERSION"), "V"));
-        // A file of a few pages is about a MiB.
+        // A database file of a few pages is about a MiB.
         ["N KiB samples", "N.N MiB samples"]
             .iter()
             .fold(text, |text, size| text.replace(size, "SIZE samples"))
     };
-    becomes(&expected, || now(&["status"]));
+    eventually_equals(&expected, || now(&["status"]));
     for width in [40, 80, 100, 120] {
         let narrow = stage.ctl(&["status", "--width", &width.to_string()]).stdout;
         let widest = narrow.lines().map(|line| line.chars().count()).max();
@@ -183,7 +204,7 @@ fn status_tells_how_each_part_stands() {
     daemon.stop();
 }
 
-/// A text with each number as `N`.
+/// A text with `N` in place of each number.
 fn without_numbers(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars() {
@@ -197,10 +218,13 @@ fn without_numbers(text: &str) -> String {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_ask() {
-    let (stage, daemon) = box_of_five::start();
+fn colour_only_on_terminals_or_on_request() {
+    let (stage, daemon) = five_gpu_box::start();
     let colored = |arguments: &[&str], variable: (&str, &str)| {
-        let output = stage.client(arguments).env(variable.0, variable.1).output();
+        let output = stage
+            .client_command(arguments)
+            .env(variable.0, variable.1)
+            .output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(0));
         output.stdout.contains(&0x1b)
@@ -210,7 +234,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
         for (arguments, variable, expected) in [
             (&[command][..], ("TERM", "xterm"), false),
             (&always, ("TERM", "xterm"), true),
-            // A flag is more than a wish of the surroundings.
+            // A flag has precedence over an environment variable.
             (&always, ("NO_COLOR", "1"), true),
             (&[command, "--color", "never"], ("TERM", "xterm"), false),
             (&[command], ("NO_COLOR", "1"), false),
@@ -223,10 +247,10 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
             );
         }
     }
-    // Colour adds nothing that letters do not say.
-    let plain = still(&stage, &["list", "--color", "never"]);
-    becomes(&plain, || {
-        without_colors(&still(&stage, &["list", "--color", "always"]))
+    // Colour adds nothing that the letters do not say.
+    let plain = normalized_screen(&stage, &["list", "--color", "never"]);
+    eventually_equals(&plain, || {
+        without_colors(&normalized_screen(&stage, &["list", "--color", "always"]))
     });
     daemon.stop();
 }
@@ -241,12 +265,12 @@ fn without_colors(text: &str) -> String {
 }
 
 #[test]
-fn a_terminal_gets_colours_and_its_own_width() {
-    let (stage, daemon) = box_of_five::start();
+fn terminal_gets_colours_and_its_width() {
+    let (stage, daemon) = five_gpu_box::start();
     let on_terminal = |variables: &[(&str, &str)]| {
-        let mut client = stage.client(&["list"]);
+        let mut client = stage.client_command(&["list"]);
         client.envs(variables.iter().copied());
-        let ran = Terminal::start(&client, 90, 40)?.end();
+        let ran = Terminal::start(&client, 90, 40)?.wait();
         assert_eq!(ran.code, 0);
         Some(ran.stdout.replace("\r\n", "\n"))
     };

@@ -1,41 +1,41 @@
 //! Settings from the flag, the environment and the file, end to end.
 
-use super::box_of_five;
-use gpukill_tests::harness::{Ran, Stage};
+use super::five_gpu_box;
+use gpukill_tests::harness::{CommandOutput, TestBox};
 
-/// What runs a client with these flags, variables and this settings file.
-fn run(stage: &Stage, flags: &[&str], variables: &[(&str, &str)], file: &str) -> Ran {
-    write(stage, file);
-    let mut client = stage.client(&[&["list"], flags].concat());
-    Ran::of(client.envs(variables.iter().copied()))
+/// Runs the client with these flags, variables and this settings file.
+fn run(stage: &TestBox, flags: &[&str], variables: &[(&str, &str)], file: &str) -> CommandOutput {
+    write_settings(stage, file);
+    let mut client = stage.client_command(&[&["list"], flags].concat());
+    CommandOutput::run(client.envs(variables.iter().copied()))
 }
 
-fn write(stage: &Stage, file: &str) {
+fn write_settings(stage: &TestBox, file: &str) {
     let directory = stage.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("config.toml"), file).unwrap();
 }
 
-/// A setting: its flag, its variable and its line in the file, each for a value
-/// of its own, and what a screen shows of the value.
+/// A setting: its flag, its variable and its line in the file, each with a different value,
+/// and what a screen shows for each value.
 struct Setting {
     flag: &'static [&'static str],
     variable: (&'static str, &'static str),
     file: &'static str,
-    shown: fn(&Ran) -> String,
+    shown: fn(&CommandOutput) -> String,
     expected: [&'static str; 4],
 }
 
 #[test]
-fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
-    let (stage, daemon) = box_of_five::start();
-    let form = |ran: &Ran| ran.stdout.chars().take(2).collect();
-    let width = |ran: &Ran| {
+fn flag_beats_environment_beats_file() {
+    let (stage, daemon) = five_gpu_box::start();
+    let form = |ran: &CommandOutput| ran.stdout.chars().take(2).collect();
+    let width = |ran: &CommandOutput| {
         let widest = ran.stdout.lines().map(|line| line.chars().count()).max();
         widest.unwrap_or(0).to_string()
     };
-    let details = |ran: &Ran| ran.stdout.contains("  PID  ").to_string();
-    let processes = |ran: &Ran| {
+    let details = |ran: &CommandOutput| ran.stdout.contains("  PID  ").to_string();
+    let processes = |ran: &CommandOutput| {
         let rows = ran.stdout.lines().filter(|line| line.starts_with("   0  "));
         rows.count().to_string()
     };
@@ -83,7 +83,7 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
         assert_eq!(shown(&without_flag), by_variable, "{variable:?}");
         let only_file = run(&stage, &[], &[], file);
         assert_eq!(shown(&only_file), by_file, "{file}");
-        // An empty variable is as good as none.
+        // An empty variable counts as unset.
         let empty = run(&stage, &[], &[(variable.0, "")], file);
         assert_eq!(shown(&empty), by_file, "{variable:?}");
         if !by_default.is_empty() {
@@ -94,19 +94,19 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
 }
 
 #[test]
-fn the_socket_is_the_flags_then_the_environments_then_the_files() {
-    let (stage, daemon) = box_of_five::start();
+fn socket_from_flag_environment_file() {
+    let (stage, daemon) = five_gpu_box::start();
     let socket = stage.socket();
     let socket = socket.to_str().unwrap();
     let in_file = format!("socket = {socket:?}\n");
     let code = |flags: &[&str], variable: Option<&str>, file: &str| {
-        write(&stage, file);
-        let mut client = stage.client(&[&["list"], flags].concat());
+        write_settings(&stage, file);
+        let mut client = stage.client_command(&[&["list"], flags].concat());
         match variable {
             Some(socket) => client.env("GPUKILL_SOCKET", socket),
             None => client.env_remove("GPUKILL_SOCKET"),
         };
-        Ran::of(&mut client).code
+        CommandOutput::run(&mut client).code
     };
     let nowhere = "/nonexistent/x.sock";
     let nowhere_in_file = format!("socket = {nowhere:?}\n");
@@ -119,18 +119,21 @@ fn the_socket_is_the_flags_then_the_environments_then_the_files() {
     assert_eq!(code(&["--socket", nowhere], Some(socket), &in_file), 6);
     assert_eq!(code(&[], Some(nowhere), &in_file), 6);
     assert_eq!(code(&[], None, &nowhere_in_file), 6);
-    // A file that is named is read instead of the usual one.
-    write(&stage, &nowhere_in_file);
+    // A file given with `--config` is read instead of the default one.
+    write_settings(&stage, &nowhere_in_file);
     let named = stage.path("named.toml");
     std::fs::write(&named, in_file).unwrap();
-    let mut client = stage.client(&["--config", named.to_str().unwrap(), "list"]);
-    assert_eq!(Ran::of(client.env_remove("GPUKILL_SOCKET")).code, 0);
+    let mut client = stage.client_command(&["--config", named.to_str().unwrap(), "list"]);
+    assert_eq!(
+        CommandOutput::run(client.env_remove("GPUKILL_SOCKET")).code,
+        0
+    );
     daemon.stop();
 }
 
 #[test]
-fn every_mistake_is_told_at_once_with_its_line() {
-    let stage = Stage::new();
+fn all_mistakes_are_reported_with_lines() {
+    let stage = TestBox::new();
     let file = "table_width = \"wide\"\noutput_fromat = \"json\"\n\nuse_colors = 1\n";
     let ran = run(&stage, &[], &[("GPUKILL_WATCH_INTERVAL", "0")], file);
     let path = stage.path("home/.config/gpukill/config.toml");
@@ -144,13 +147,13 @@ fn every_mistake_is_told_at_once_with_its_line() {
     );
     assert_eq!(
         ran,
-        Ran {
+        CommandOutput {
             code: 3,
             stdout: String::new(),
             stderr: expected
         }
     );
-    // What needs no settings is not stopped by them.
+    // Commands that need no settings work nevertheless.
     assert_eq!(stage.ctl(&["completions", "bash"]).code, 0);
     assert_eq!(stage.ctl(&["--help"]).code, 0);
 }

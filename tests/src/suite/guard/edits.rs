@@ -1,29 +1,31 @@
-//! Rules are changed by admins, whole or not at all, and nobody's change is lost.
+//! Rule edits: by admins only, atomic, and without lost changes.
 
-use super::has_rules;
-use gpukill_tests::harness::{NOBODY, Stage, acting_as, can_act_as_others, eventually};
+use super::write_rules;
+use gpukill_tests::harness::{
+    NOBODY_UID, TestBox, can_run_as_other_users, eventually, run_as_user,
+};
 use rustix::process::Signal;
 use serde_json::json;
 
-fn rules(stage: &Stage) -> String {
+fn read_rules(stage: &TestBox) -> String {
     std::fs::read_to_string(stage.path("guard.toml")).unwrap()
 }
 
 #[test]
-fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
-    let stage = Stage::new();
-    has_rules(&stage, "# Ours.\n[global]\nenabled = true # always\n");
+fn edit_applies_at_once_and_keeps_comments() {
+    let stage = TestBox::new();
+    write_rules(&stage, "# Ours.\n[global]\nenabled = true # always\n");
     let daemon = stage.start();
     let set = ["guard", "user", "set", "root", "--memory-limit", "8"];
     let ran = stage.ctl(&[&set[..], &["--dry-run"]].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     assert!(ran.stdout.contains("+[user_policies.root]\n"), "{ran:?}");
     assert_eq!(
-        rules(&stage),
+        read_rules(&stage),
         "# Ours.\n[global]\nenabled = true # always\n"
     );
     assert_eq!(stage.ctl(&set).code, 0);
-    let text = rules(&stage);
+    let text = read_rules(&stage);
     assert!(
         text.starts_with("# Ours.\n[global]\nenabled = true # always\n"),
         "{text}"
@@ -31,9 +33,9 @@ fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
     assert!(text.contains("memory_limit_gb = 8"), "{text}");
     let status = stage.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
-    // Nothing wrong is written.
+    // An invalid edit writes nothing.
     let ran = stage.ctl(&["guard", "user", "set", "root", "--memory-limit", "much"]);
-    assert_eq!((ran.code, rules(&stage)), (3, text), "{ran:?}");
+    assert_eq!((ran.code, read_rules(&stage)), (3, text), "{ran:?}");
     assert_eq!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
     assert_ne!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
     let acts = eventually("the edits are recorded", || {
@@ -54,8 +56,8 @@ fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
 }
 
 #[test]
-fn edits_at_once_are_all_made() {
-    let stage = Stage::new();
+fn concurrent_edits_are_all_applied() {
+    let stage = TestBox::new();
     let daemon = stage.start();
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -74,11 +76,11 @@ fn edits_at_once_are_all_made() {
 }
 
 #[test]
-fn a_file_with_mistakes_keeps_the_old_rules_and_says_so() {
-    let stage = Stage::new();
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+fn invalid_file_keeps_the_old_rules() {
+    let stage = TestBox::new();
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
     let daemon = stage.start();
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit = 8\n");
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit = 8\n");
     daemon.signal(Signal::HUP);
     let faults = eventually("it is said", || {
         let faults = stage.faults();
@@ -88,38 +90,38 @@ fn a_file_with_mistakes_keeps_the_old_rules_and_says_so() {
     assert!(faults[0].1.contains("line 2"), "{faults:?}");
     let status = stage.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
-    // An edit would lose what somebody is writing.
+    // An edit would overwrite the changes in the invalid file.
     let ran = stage.ctl(&["guard", "user", "set", "bob", "--memory-limit", "8"]);
     assert_eq!(ran.code, 3, "{ran:?}");
-    // They hold after a restart too.
+    // The old rules stay in force after a restart.
     daemon.stop();
     let daemon = stage.start();
     let status = stage.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 9\n");
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 9\n");
     daemon.signal(Signal::HUP);
     eventually("it is over", || stage.faults().is_empty().then_some(()));
     daemon.stop();
 }
 
 #[test]
-fn whoever_is_no_admin_may_read_rules_and_not_change_them() {
-    if !can_act_as_others() {
+fn only_admins_change_rules() {
+    if !can_run_as_other_users() {
         return;
     }
-    let stage = Stage::new();
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let stage = TestBox::new();
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
     let daemon = stage.start();
-    stage.open_to_all();
-    let before = rules(&stage);
-    let ran = acting_as(NOBODY, &[], || {
+    stage.make_world_accessible();
+    let before = read_rules(&stage);
+    let ran = run_as_user(NOBODY_UID, &[], || {
         stage.ctl(&["guard", "user", "set", "nobody", "--memory-limit", "80"])
     });
     let expected = "gpukillctl: cannot change the guard's rules\n\
          hint: ask root, or someone in group suite:admins\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
     let rogue = ["rogue", "allow", "user", "nobody"];
-    assert_eq!(acting_as(NOBODY, &[], || stage.ctl(&rogue)).code, 4);
+    assert_eq!(run_as_user(NOBODY_UID, &[], || stage.ctl(&rogue)).code, 4);
     eventually("both are recorded as refused", || {
         let acts = stage.json(&["audit", "actions", "-o", "json"]);
         let refused = acts["actions"].as_array()?.iter();
@@ -132,15 +134,15 @@ fn whoever_is_no_admin_may_read_rules_and_not_change_them() {
         assert!(rogue.starts_with("rogue: "), "{rogue}");
         Some(())
     });
-    let ran = acting_as(NOBODY, &[], || stage.ctl(&["guard", "config"]));
+    let ran = run_as_user(NOBODY_UID, &[], || stage.ctl(&["guard", "config"]));
     assert_eq!((ran.code, ran.stdout.as_str()), (0, before.as_str()));
-    assert_eq!(rules(&stage), before);
+    assert_eq!(read_rules(&stage), before);
     daemon.stop();
 }
 
 #[test]
-fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
-    let stage = Stage::new();
+fn check_locates_every_mistake_without_daemon() {
+    let stage = TestBox::new();
     let file = stage.path("draft.toml");
     std::fs::write(
         &file,
@@ -161,8 +163,10 @@ fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
         "{ran:?}"
     );
     let presets = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/guard");
-    let interns = "line 30: group_policies.interns.unix_groups: this box knows no group interns";
-    let students = "line 42: group_policies.students.unix_groups: this box knows no group students";
+    let interns =
+        "line 30: group_policies.interns.unix_groups: unknown group on this host: interns";
+    let students =
+        "line 42: group_policies.students.unix_groups: unknown group on this host: students";
     for (preset, odd) in [
         ("lab", None),
         ("team", Some(interns)),
@@ -172,7 +176,7 @@ fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         let mut lines: Vec<&str> = ran.stdout.lines().collect();
         let verdict = lines.pop().unwrap();
-        // A box may have these groups.
+        // The test machine may have these groups.
         let expected = match odd.filter(|_| !lines.is_empty()) {
             Some(odd) => (vec![odd], "no mistake, 1 warning"),
             None => (vec![], "no mistake"),
@@ -183,9 +187,9 @@ fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
 }
 
 #[test]
-fn rules_go_out_and_come_in_in_every_form() {
-    let stage = Stage::new();
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+fn export_and_import_in_all_formats() {
+    let stage = TestBox::new();
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
     let daemon = stage.start();
     for form in ["toml", "json", "yaml"] {
         let file = stage.path(&format!("rules.{form}"));
@@ -203,18 +207,18 @@ fn rules_go_out_and_come_in_in_every_form() {
         let ran = stage.ctl(&["guard", "import", name, "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(
-            rules(&stage).contains("memory_limit_gb = 8"),
+            read_rules(&stage).contains("memory_limit_gb = 8"),
             "{}",
-            rules(&stage)
+            read_rules(&stage)
         );
     }
     daemon.stop();
 }
 
 #[test]
-fn an_empty_file_is_the_built_in_defaults_to_check_and_import_alike() {
-    let stage = Stage::new();
-    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+fn empty_file_is_the_defaults() {
+    let stage = TestBox::new();
+    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
     let daemon = stage.start();
     let file = stage.path("empty.toml");
     std::fs::write(&file, "").unwrap();
@@ -222,11 +226,11 @@ fn an_empty_file_is_the_built_in_defaults_to_check_and_import_alike() {
     let ran = stage.ctl(&["guard", "check", name]);
     let checked = format!("{name}: 0 rules, dry-run; no mistake\n");
     assert_eq!((ran.code, ran.stdout), (0, checked));
-    let warned = "gpukillctl: the only rule goes: nobody is limited any more\n";
+    let warned = "gpukillctl: the only rule is removed: there are no more limits\n";
     for how in ["--dry-run", "--yes"] {
         let ran = stage.ctl(&["guard", "import", name, how]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, warned), "{how}");
-        let is_gone = rules(&stage).is_empty();
+        let is_gone = read_rules(&stage).is_empty();
         assert_eq!(is_gone, how == "--yes");
     }
     let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);

@@ -1,10 +1,10 @@
-//! Rules that cost their reader as much as rules can.
+//! Rule files that are as expensive to read as possible.
 
-use gpukill_tests::harness::{Daemon, Stage, eventually};
+use gpukill_tests::harness::{Daemon, TestBox, eventually};
 use rustix::process::Signal;
 use std::path::Path;
 
-/// So many rules with a pattern each that takes about as much memory as one may.
+/// This many rules, each with a pattern of about the maximum compiled size.
 pub(crate) fn large_patterns(rules: usize) -> String {
     let one = |nth| {
         format!(
@@ -15,15 +15,15 @@ pub(crate) fn large_patterns(rules: usize) -> String {
     (0..rules).map(one).collect()
 }
 
-/// Files of rules that take much to read, or have nothing but mistakes.
+/// Rule files that are expensive to read, or consist of mistakes only.
 fn hostile_files() -> [String; 3] {
     let mistakes = "user_policies = 7 [\n".repeat(50_000);
     let tables = "[a.a.a.a.a.a.a.a]\n".repeat(50_000);
     [large_patterns(1_000), mistakes, tables]
 }
 
-/// Makes each of these the rules in turn; the daemon refuses each with its first mistakes.
-pub(crate) fn refuses_hostile_files(stage: &Stage, daemon: &Daemon, rules: &Path) {
+/// Loads each hostile file; the daemon refuses it and reports the first mistakes.
+pub(crate) fn refuses_hostile_files(stage: &TestBox, daemon: &Daemon, rules: &Path) {
     for file in hostile_files() {
         std::fs::write(rules, &file).unwrap();
         daemon.signal(Signal::HUP);

@@ -1,41 +1,41 @@
-//! What each rule is told of, and what it is not: over, at the limit, under it, and
-//! not known. Real processes of many people break rules together, each a case, and
-//! whatever is told of is compared as a whole.
+//! One scenario for each kind of rule: usage over the limit, at the limit, under it, and
+//! unknown. Real processes of many persons violate rules at the same time, and all records are
+//! compared as a whole.
 
 mod access;
 
-mod cast;
+mod scenario;
 
-mod conduct;
+mod waste_and_runaway;
 
 mod counts;
 
 mod growth;
 
-mod hours;
+mod time_windows;
 
 mod idle;
 
 mod logins;
 
-mod measures;
+mod enforcement_steps;
 
 mod memory;
 
-mod part;
+mod simulated_process;
 
 mod protect;
 
 mod selectors;
 
-mod told;
+mod expected_violation;
 
 mod utilization;
 
 mod victims;
 
-mod waits;
+mod assertions;
 
-use cast::Cast;
-use part::{Hold, Part, holds, holds_unknown};
-use told::Told;
+use expected_violation::ExpectedViolation;
+use scenario::Scenario;
+use simulated_process::{GpuUsage, SimulatedProcess, memory_on, unknown_memory_on};

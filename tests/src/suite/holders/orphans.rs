@@ -1,38 +1,38 @@
-//! Workers that kept the descriptors of a training that has ended: the command
-//! on the screen ends them.
+//! Workers that kept the descriptors of a training that has ended: the command on the
+//! screen ends them.
 
-use super::{Box, GIB, user_called};
-use gpukill_tests::harness::{Daemon, NOBODY, becomes, eventually};
+use super::{GIB, HoldersBox, user_name};
+use gpukill_tests::harness::{Daemon, NOBODY_UID, eventually, eventually_equals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// The name of whoever has the workers: where the test is root somebody else, as
-/// what a system's user left behind is in no command.
-fn us() -> String {
+/// The name of the user who owns the workers. Where the test runs as root they belong to
+/// another user, because no command names the orphans of a system user.
+fn workers_user_name() -> String {
     match rustix::process::geteuid() {
-        root if root.is_root() => user_called(NOBODY),
-        user => user_called(user.as_raw()),
+        root if root.is_root() => user_name(NOBODY_UID),
+        user => user_name(user.as_raw()),
     }
 }
 
-/// A shell that leads a group, and a worker that it left behind.
-struct Family {
+/// A shell that leads a process group, and a worker that it started.
+struct ShellAndWorker {
     shell: u32,
     worker: u32,
 }
 
-impl Family {
-    /// A shell opens `/dev/full` and starts a worker, which has it too. The
-    /// shell stays until its input is closed.
+impl ShellAndWorker {
+    /// Starts a shell that opens `/dev/full` and starts a worker, which inherits the
+    /// descriptor. The shell stays until its input is closed.
     fn start() -> (Self, std::process::Child) {
         let mut command = Command::new("sh");
-        // The worker says its pid, and keeps nothing else of the shell.
+        // The worker prints its pid, and keeps nothing else of the shell.
         let script = "exec 5</dev/full; sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; read _";
         command.args(["-c", script]).process_group(0);
         if rustix::process::geteuid().is_root() {
-            command.uid(NOBODY);
+            command.uid(NOBODY_UID);
         }
         let mut child = command
             .stdin(Stdio::piped())
@@ -47,7 +47,7 @@ impl Family {
             shell: child.id(),
             worker: line.trim().parse().unwrap(),
         };
-        // The shell's child is a shell until it has become a worker.
+        // The child is a shell until it has executed the worker.
         eventually("the worker", || {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", family.worker));
             (name.ok()?.trim() == "sleep").then_some(())
@@ -55,54 +55,52 @@ impl Family {
         (family, child)
     }
 
-    /// Lets the shell end, as a training does that is killed; who takes in its
+    /// Ends the shell, as if a training was killed, and returns the process that adopts its
     /// worker.
     fn end_shell(&self, mut child: std::process::Child) -> u32 {
         drop(child.stdin.take());
         let _ = child.wait();
         eventually("the worker has another parent", || {
-            let parent = parent(self.worker)?;
+            let parent = parent_pid(self.worker)?;
             (parent != self.shell).then_some(parent)
         })
     }
 }
 
-impl Drop for Family {
+impl Drop for ShellAndWorker {
     fn drop(&mut self) {
         let worker = Pid::from_raw(i32::try_from(self.worker).unwrap());
-        // The test may have ended it.
+        // The test may have ended it already.
         let _ = kill_process(worker.unwrap(), Signal::KILL);
     }
 }
 
-fn stat(pid: u32) -> Option<Vec<String>> {
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     Some(fields.split(' ').map(str::to_owned).collect())
 }
 
-fn parent(pid: u32) -> Option<u32> {
-    stat(pid)?.get(1)?.parse().ok()
+fn parent_pid(pid: u32) -> Option<u32> {
+    stat_fields(pid)?.get(1)?.parse().ok()
 }
 
-/// Whether nothing runs under this pid any more.
-fn is_over(pid: u32) -> bool {
-    stat(pid).is_none_or(|fields| fields[0] == "Z")
+fn has_ended(pid: u32) -> bool {
+    stat_fields(pid).is_none_or(|fields| fields[0] == "Z")
 }
 
-/// Does what the screen says, as whoever reads it would, while the driver frees the
-/// memory of the worker when that has ended; what the client says then, without how
-/// long it took.
-fn follow(it: &Box, worker: u32) -> Vec<String> {
-    let verdict = it.verdict();
+/// Runs the command that the screen prints, while the driver frees the memory of the worker
+/// as soon as it has ended. Returns the lines that the client prints, without durations.
+fn run_printed_command(it: &HoldersBox, worker: u32) -> Vec<String> {
+    let verdict = it.text_below_table();
     let last = verdict.lines().last().unwrap();
     let command = last.strip_prefix("To free it: gpukillctl ");
     let arguments: Vec<&str> = command.expect("a command").split(' ').collect();
     assert_eq!(arguments, ["kill", &worker.to_string()]);
     let ran = std::thread::scope(|scope| {
         scope.spawn(|| {
-            eventually("the worker is gone", || is_over(worker).then_some(()));
-            it.play(0, &json!([]));
+            eventually("the worker is gone", || has_ended(worker).then_some(()));
+            it.set_driver_state(0, &json!([]));
         });
         it.stage.ctl(&arguments)
     });
@@ -117,33 +115,32 @@ fn follow(it: &Box, worker: u32) -> Vec<String> {
     ran.stdout.lines().map(untimed).collect()
 }
 
-fn is_free(it: &Box, daemon: Daemon) {
-    it.play(0, &json!([]));
-    becomes(&json!([]), || it.roles());
-    becomes(&json!([]), || it.findings());
-    becomes(&" nobody has it open\n".to_owned(), || it.screen());
+fn assert_gpu_becomes_free(it: &HoldersBox, daemon: Daemon) {
+    it.set_driver_state(0, &json!([]));
+    eventually_equals(&json!([]), || it.roles());
+    eventually_equals(&json!([]), || it.findings());
+    eventually_equals(&" nobody has it open\n".to_owned(), || it.screen());
     daemon.stop();
 }
 
-/// The roles of two, whichever pid is smaller.
-fn by_pid(mut roles: [(u32, &str); 2]) -> Value {
+fn ordered_roles(mut roles: [(u32, &str); 2]) -> Value {
     roles.sort_unstable();
     json!(roles)
 }
 
 #[test]
-fn the_printed_command_ends_the_worker_that_a_killed_training_left() {
-    let it = Box::new();
-    let (family, shell) = Family::start();
-    let Family { worker, shell: of } = family;
+fn printed_command_ends_orphaned_worker() {
+    let it = HoldersBox::new();
+    let (family, shell) = ShellAndWorker::start();
+    let ShellAndWorker { worker, shell: of } = family;
     let adopter = family.end_shell(shell);
-    it.procfs.link(worker);
-    it.play(35 * GIB, &json!([]));
+    it.procfs.link_real_process(worker);
+    it.set_driver_state(35 * GIB, &json!([]));
     let daemon = it.start();
 
     let expected = json!([["orphans", [worker], "end", [worker]]]);
-    becomes(&expected, || it.findings());
-    let held = it.held();
+    eventually_equals(&expected, || it.findings());
+    let held = it.first_gpu_document();
     let fields = [
         "pid",
         "role",
@@ -168,90 +165,95 @@ fn the_printed_command_ends_the_worker_that_a_killed_training_left() {
         adopter,
         "sleep"
     ]]);
-    assert_eq!(super::pick(&held["holders"], &fields), row);
+    assert_eq!(super::select_fields(&held["holders"], &fields), row);
     assert_eq!(held["mem_unattributed_bytes"], 35 * GIB);
     assert_eq!(held["unseen"], json!(null));
 
-    let us = us();
+    let us = workers_user_name();
     let mut verdict = format!(
         "Most likely 1 orphaned worker of {us} keeps its memory.\n  \
-           - {worker} (sleep of {us}) has it open, and the driver does not list it\n  \
+           - {worker} (sleep of {us}) has the device open, and the driver does not list it\n  \
            - its process group's leader {of} is gone\n"
     );
     if adopter == 1 {
-        verdict += "  - its parent is 1, which takes in the children of those that end\n";
+        verdict += "  - its parent is 1, which adopts orphaned processes\n";
     }
     verdict += &format!("To free it: gpukillctl kill {worker}\n");
-    becomes(&verdict, || it.verdict());
-    let said = follow(&it, worker);
+    eventually_equals(&verdict, || it.text_below_table());
+    let said = run_printed_command(&it, worker);
     assert_eq!(
         said.last().unwrap(),
         "memory: GPU 0 gave back 35.0 of 35.0 GiB"
     );
-    is_free(&it, daemon);
+    assert_gpu_becomes_free(&it, daemon);
 }
 
 #[test]
-fn a_worker_is_told_of_which_training_it_was_where_that_was_listed() {
-    let it = Box::new();
-    let (family, shell) = Family::start();
-    let Family { worker, shell: of } = family;
-    it.procfs.link(worker);
-    it.procfs.link(of);
-    it.play(35 * GIB, &json!([{"pid": of, "memory": 35 * GIB}]));
+fn orphan_is_linked_to_listed_parent() {
+    let it = HoldersBox::new();
+    let (family, shell) = ShellAndWorker::start();
+    let ShellAndWorker { worker, shell: of } = family;
+    it.procfs.link_real_process(worker);
+    it.procfs.link_real_process(of);
+    it.set_driver_state(35 * GIB, &json!([{"pid": of, "memory": 35 * GIB}]));
     let daemon = it.start();
-    // While the training runs nothing is unexplained, whoever has it open.
-    becomes(&by_pid([(of, "user"), (worker, "unlisted")]), || it.roles());
+    // While the training runs, its listed memory explains all of it, even though two
+    // processes have the GPU open.
+    eventually_equals(&ordered_roles([(of, "user"), (worker, "unlisted")]), || {
+        it.roles()
+    });
     assert_eq!(it.findings(), json!([]));
 
     family.end_shell(shell);
-    it.play(35 * GIB, &json!([]));
-    // Whose memory it is can be known only when the driver's own time is over.
+    it.set_driver_state(35 * GIB, &json!([]));
+    // The owner of the memory is unknown until the driver has had its time to release it.
     let expected = json!([
         ["orphans", [worker], "end", [worker]],
         ["tearing_down", [of], "wait", []],
     ]);
-    becomes(&expected, || it.findings());
-    let held = it.held();
+    eventually_equals(&expected, || it.findings());
+    let held = it.first_gpu_document();
     assert_eq!(held["holders"][0]["orphan_of"], of);
     assert_eq!(
         held["holders"][0]["orphaned_at"],
         held["ended"][0]["ended_at"]
     );
-    let ended = super::pick(&held["ended"], &["pid", "proc_name", "used_mem_bytes"]);
+    let ended = super::select_fields(&held["ended"], &["pid", "proc_name", "used_mem_bytes"]);
     assert_eq!(ended, json!([[of, "sh", 35 * GIB]]));
     let said = held["findings"][0]["evidence"].as_array().unwrap();
     assert_eq!(said[1], format!("its process group's leader {of} is gone"));
-    let ended = format!("{of} (sh of {}) ended ", us());
+    let ended = format!("{of} (sh of {}) ended ", workers_user_name());
     assert!(said[2].as_str().unwrap().starts_with(&ended), "{said:?}");
     drop(family);
-    eventually("the worker is gone", || is_over(worker).then_some(()));
-    is_free(&it, daemon);
+    eventually("the worker is gone", || has_ended(worker).then_some(()));
+    assert_gpu_becomes_free(&it, daemon);
 }
 
 #[test]
-fn a_worker_of_a_training_that_only_let_go_of_the_gpu_is_no_orphan() {
-    let it = Box::new();
-    let (family, shell) = Family::start();
-    let Family { worker, shell: of } = family;
-    it.procfs.link(worker);
-    it.procfs.link(of);
-    it.play(35 * GIB, &json!([{"pid": of, "memory": 35 * GIB}]));
+fn worker_of_running_parent_is_no_orphan() {
+    let it = HoldersBox::new();
+    let (family, shell) = ShellAndWorker::start();
+    let ShellAndWorker { worker, shell: of } = family;
+    it.procfs.link_real_process(worker);
+    it.procfs.link_real_process(of);
+    it.set_driver_state(35 * GIB, &json!([{"pid": of, "memory": 35 * GIB}]));
     let daemon = it.start();
-    becomes(&by_pid([(of, "user"), (worker, "unlisted")]), || it.roles());
-    // The driver lists it no more, and it runs on.
-    it.play(35 * GIB, &json!([]));
-    becomes(&json!([[of, "unlisted"], [worker, "unlisted"]]), || {
+    eventually_equals(&ordered_roles([(of, "user"), (worker, "unlisted")]), || {
+        it.roles()
+    });
+    // The driver does not list the training any more, but the process goes on.
+    it.set_driver_state(35 * GIB, &json!([]));
+    eventually_equals(&json!([[of, "unlisted"], [worker, "unlisted"]]), || {
         it.roles()
     });
     let mut both = [of, worker];
     both.sort_unstable();
     assert_eq!(it.findings(), json!([["unlisted", both, null, []]]));
-    assert_eq!(it.held()["ended"], json!([]));
-    // Then it does end.
+    assert_eq!(it.first_gpu_document()["ended"], json!([]));
+    // Then the training ends.
     family.end_shell(shell);
-    becomes(&json!([[worker, "orphan"]]), || it.roles());
-    let ended = super::pick(&it.held()["ended"], &["pid", "proc_name"]);
+    eventually_equals(&json!([[worker, "orphan"]]), || it.roles());
+    let ended = super::select_fields(&it.first_gpu_document()["ended"], &["pid", "proc_name"]);
     assert_eq!(ended, json!([[of, "sh"]]));
     daemon.stop();
 }

@@ -1,84 +1,88 @@
-//! Buffers that several clients of a card have: they count for each, and neither
-//! does the end of one give them back, nor are they used twice.
+//! Buffers that several clients of a card share: each client counts them, the end of one
+//! client does not free them, and they use the memory only once.
 
-use super::shared_clients::{CARD, client, use_memory};
-use super::{Box, GIB, pick};
-use gpukill_tests::harness::becomes;
+use super::shared_clients::{CARD, client_fdinfo, set_used_memory};
+use super::{GIB, HoldersBox, select_fields};
+use gpukill_tests::harness::eventually_equals;
 use serde_json::{Value, json};
 
-/// What amdgpu tells of a client with so much memory that shares so much.
-fn sharing(id: u64, resident: u64, shared: Option<u64>) -> String {
+/// The amdgpu fdinfo text of a client with `resident` bytes, of which `shared` are shared.
+fn shared_client_fdinfo(id: u64, resident: u64, shared: Option<u64>) -> String {
     let resident = resident >> 20;
     let shared = shared.map(|bytes| format!("\ndrm-shared-vram:\t{} MiB", bytes >> 20));
     let shared = shared.unwrap_or_default();
-    client(id, &format!("drm-resident-vram:\t{resident} MiB{shared}"))
+    client_fdinfo(id, &format!("drm-resident-vram:\t{resident} MiB{shared}"))
 }
 
 /// A game and the desktop that shows it, both with the same 2 GiB.
-fn two(it: &Box, shared: Option<u64>) {
-    it.invent(1, "systemd", &[]);
-    it.invent(4711, "game", &[]);
-    it.invent(4712, "viewer", &[]);
+fn add_two_sharing_clients(it: &HoldersBox, shared: Option<u64>) {
+    it.add_process(1, "systemd", &[]);
+    it.add_process(4711, "game", &[]);
+    it.add_process(4712, "viewer", &[]);
     for (pid, id, resident) in [(4711, 1, 6 * GIB), (4712, 2, 5 * GIB)] {
-        it.procfs
-            .open(pid, 5, "/dev/full", &sharing(id, resident, shared));
+        it.procfs.add_descriptor(
+            pid,
+            5,
+            "/dev/full",
+            &shared_client_fdinfo(id, resident, shared),
+        );
     }
-    it.stage.sysfs().plug(CARD);
+    it.stage.sysfs().add_card(CARD);
 }
 
-/// What nobody explains, and why that is not known.
-fn remainder(it: &Box) -> Value {
+/// The unattributed memory, and why it is not known.
+fn unattributed_memory(it: &HoldersBox) -> Value {
     let gpu = it.stage.list()["gpus"][0].clone();
     let reason = &gpu["reasons"]["mem_unattributed_bytes"];
     json!([gpu["mem_unattributed_bytes"], reason])
 }
 
-/// What the end of this process gives back, and why that is not known.
-fn frees(it: &Box, pid: u32) -> Value {
+/// The memory that the end of this process frees, and why it is not known.
+fn freed_memory(it: &HoldersBox, pid: u32) -> Value {
     let told = it.stage.json(&["explain", &pid.to_string(), "-o", "json"]);
     json!([told["frees_bytes"], told["reasons"]["frees_bytes"]])
 }
 
 #[test]
-fn what_two_share_is_no_memory_of_nobody_s_and_its_end_does_not_free_it() {
-    let it = Box::new();
-    two(&it, Some(2 * GIB));
-    use_memory(&it, 9 * GIB);
+fn shared_memory_is_not_unattributed_nor_freed() {
+    let it = HoldersBox::new();
+    add_two_sharing_clients(&it, Some(2 * GIB));
+    set_used_memory(&it, 9 * GIB);
     let daemon = it.start();
     let rows = json!([[4711, 6 * GIB], [4712, 5 * GIB]]);
-    becomes(&rows, || {
-        pick(&it.stage.list()["procs"], &["pid", "used_mem_bytes"])
+    eventually_equals(&rows, || {
+        select_fields(&it.stage.list()["procs"], &["pid", "used_mem_bytes"])
     });
-    becomes(&json!([0, null]), || remainder(&it));
-    becomes(&json!([4 * GIB, null]), || frees(&it, 4711));
-    assert_eq!(frees(&it, 4712), json!([3 * GIB, null]));
+    eventually_equals(&json!([0, null]), || unattributed_memory(&it));
+    eventually_equals(&json!([4 * GIB, null]), || freed_memory(&it, 4711));
+    assert_eq!(freed_memory(&it, 4712), json!([3 * GIB, null]));
     let explained = it.stage.ctl(&["explain", "4711"]).stdout;
     let line = explained.lines().find(|line| line.starts_with(" frees"));
     assert_eq!(line, Some(" frees    at least 4.0G, when it ends"));
-    // They hold 9 to 11 together: whether there is more is not known.
-    use_memory(&it, 10 * GIB);
-    let unknown = "failed: how much the processes share is not known";
-    becomes(&json!([null, unknown]), || remainder(&it));
+    // Together they hold 9 to 11 GiB: whether anything is unattributed is unknown.
+    set_used_memory(&it, 10 * GIB);
+    let unknown = "failed: the memory shared by processes is not known";
+    eventually_equals(&json!([null, unknown]), || unattributed_memory(&it));
     assert_eq!(it.findings(), json!([]));
-    // Nobody can hold the last 2.
-    use_memory(&it, 13 * GIB);
-    becomes(&json!([2 * GIB, null]), || remainder(&it));
+    // Neither of the two can hold the last 2 GiB.
+    set_used_memory(&it, 13 * GIB);
+    eventually_equals(&json!([2 * GIB, null]), || unattributed_memory(&it));
     daemon.stop();
 }
 
 #[test]
-fn where_a_driver_does_not_tell_what_is_shared_nobody_says_what_an_end_frees() {
-    let it = Box::new();
-    two(&it, None);
-    use_memory(&it, 11 * GIB);
+fn unreported_sharing_leaves_freed_memory_unknown() {
+    let it = HoldersBox::new();
+    add_two_sharing_clients(&it, None);
+    set_used_memory(&it, 11 * GIB);
     let daemon = it.start();
-    let untold = "failed: its driver does not tell what it shares";
-    becomes(&json!([2, [null, untold]]), || {
+    let untold = "failed: its driver does not report shared memory";
+    eventually_equals(&json!([2, [null, untold]]), || {
         let count = it.stage.list()["procs"].as_array().unwrap().len();
         json!([
             count,
             if count == 2 {
-                frees(&it, 4711)
+                freed_memory(&it, 4711)
             } else {
                 json!(null)
             }
@@ -87,23 +91,24 @@ fn where_a_driver_does_not_tell_what_is_shared_nobody_says_what_an_end_frees() {
     let explained = it.stage.ctl(&["explain", "4711"]).stdout;
     let line = explained.lines().find(|line| line.starts_with(" frees"));
     assert_eq!(line, Some(" frees    how much is not known, when it ends"));
-    // Both may hold the same 5.
-    let unknown = "failed: how much the processes share is not known";
-    becomes(&json!([null, unknown]), || remainder(&it));
+    // Both may hold the same 5 GiB.
+    let unknown = "failed: the memory shared by processes is not known";
+    eventually_equals(&json!([null, unknown]), || unattributed_memory(&it));
     daemon.stop();
 }
 
 #[test]
-fn a_client_of_which_too_much_is_told_is_listed_with_what_is_not_known() {
-    let it = Box::new();
-    it.invent(1, "systemd", &[]);
-    it.invent(4711, "python", &[]);
+fn client_with_too_many_engines_is_listed() {
+    let it = HoldersBox::new();
+    it.add_process(1, "systemd", &[]);
+    it.add_process(4711, "python", &[]);
     let engines: String = (0..65)
         .map(|n| format!("drm-engine-e{n}:\t0 ns\n"))
         .collect();
-    it.procfs.open(4711, 5, "/dev/full", &client(1, &engines));
-    it.stage.sysfs().plug(CARD);
-    use_memory(&it, 9 * GIB);
+    it.procfs
+        .add_descriptor(4711, 5, "/dev/full", &client_fdinfo(1, &engines));
+    it.stage.sysfs().add_card(CARD);
+    set_used_memory(&it, 9 * GIB);
     let daemon = it.start();
     let row = || {
         let row = it.stage.list()["procs"][0].clone();
@@ -116,9 +121,9 @@ fn a_client_of_which_too_much_is_told_is_listed_with_what_is_not_known() {
             why["util_pct"],
         ])
     };
-    let why = "failed: more than 64 engines are told of it";
-    becomes(&json!([4711, null, why, null, why]), row);
-    let unknown = "failed: a process's memory is not known";
-    becomes(&json!([null, unknown]), || remainder(&it));
+    let why = "failed: its driver reports more than 64 engines";
+    eventually_equals(&json!([4711, null, why, null, why]), row);
+    let unknown = "failed: the memory of a process is not known";
+    eventually_equals(&json!([null, unknown]), || unattributed_memory(&it));
     daemon.stop();
 }

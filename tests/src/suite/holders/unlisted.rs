@@ -1,86 +1,89 @@
-//! Processes that have a GPU open and are not listed, and memory that nobody is
-//! seen to hold.
+//! Processes that have a GPU open and are not listed by the driver, and memory without a
+//! known holder.
 
-use super::{Box, GIB, gpu, pick, us};
-use gpukill_tests::harness::{Actor, becomes};
+use super::{GIB, HoldersBox, gpu_state, own_user_name, select_fields};
+use gpukill_tests::harness::{TestProcess, eventually_equals};
 use serde_json::json;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 #[test]
-fn a_process_that_is_not_listed_and_no_orphan_is_named_with_a_perhaps() {
-    let it = Box::new();
+fn unlisted_process_is_a_possible_cause() {
+    let it = HoldersBox::new();
     let script = "exec 5</dev/full; exec sleep 1000";
-    let actor = Actor::of(Command::new("sh").args(["-c", script]).process_group(0));
+    let actor = TestProcess::spawn(Command::new("sh").args(["-c", script]).process_group(0));
     let pid = actor.pid();
-    it.procfs.link(pid);
-    it.procfs.link(std::process::id());
-    it.play(35 * GIB, &json!([]));
+    it.procfs.link_real_process(pid);
+    it.procfs.link_real_process(std::process::id());
+    it.set_driver_state(35 * GIB, &json!([]));
     let daemon = it.start();
-    becomes(&json!([["unlisted", [pid], null, []]]), || it.findings());
-    let us = us();
+    eventually_equals(&json!([["unlisted", [pid], null, []]]), || it.findings());
+    let us = own_user_name();
     let verdict = format!(
         "Perhaps 1 process of {us} that the driver does not list keeps its memory.\n  \
-           - {pid} (sleep of {us}) has it open, and the driver does not list it\n\
-         If it is nobody's any more, its owner can end it\n"
+           - {pid} (sleep of {us}) has the device open, and the driver does not list it\n\
+         If it is no longer needed, its owner can end it\n"
     );
-    becomes(&verdict, || it.verdict());
-    // Nothing is unexplained any more: to have it open is no fault.
-    it.play(0, &json!([]));
-    becomes(&json!([]), || it.findings());
+    eventually_equals(&verdict, || it.text_below_table());
+    // Nothing is unattributed any more: an open file alone is no finding.
+    it.set_driver_state(0, &json!([]));
+    eventually_equals(&json!([]), || it.findings());
     assert_eq!(it.roles(), json!([[pid, "unlisted"]]));
     drop(actor);
-    becomes(&json!([]), || it.roles());
+    eventually_equals(&json!([]), || it.roles());
     daemon.stop();
 }
 
 #[test]
-fn memory_that_nobody_has_open_is_called_unknown_after_a_look_at_everybody() {
-    let it = Box::new();
-    it.invent(1, "systemd", &[]);
-    // It has another GPU open, and so the files that all share.
-    it.invent(4711, "python", &["/dev/random", "/dev/tty"]);
-    let gpus = [gpu(7, 35 * GIB, &json!([])), gpu(8, 0, &json!([]))];
-    it.stage.play(&json!({"gpus": gpus}));
+fn memory_without_holder_is_unknown_after_full_scan() {
+    let it = HoldersBox::new();
+    it.add_process(1, "systemd", &[]);
+    // The process has another GPU open, and thus the files that all GPUs share.
+    it.add_process(4711, "python", &["/dev/random", "/dev/tty"]);
+    let gpus = [
+        gpu_state(7, 35 * GIB, &json!([])),
+        gpu_state(8, 0, &json!([])),
+    ];
+    it.stage.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
-    becomes(&json!([["unknown", [], null, []]]), || it.findings());
+    eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     let screen = " nobody has it open\n\n\
                   Who keeps its memory is not known.\n  \
-                    - 35.0 GiB are used, and nothing explains them\n  \
-                    - the open files of every process were looked at, and none that could hold them has it open\n";
-    becomes(&screen.to_owned(), || it.screen());
-    // Which GPU it has open is known by the number of its file.
+                    - 35.0 GiB are used, and no process explains them\n  \
+                    - all open files were scanned, and no process that could hold the memory has the device open\n";
+    eventually_equals(&screen.to_owned(), || it.screen());
+    // The number of its device file says which GPU the process has open.
     let other = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);
     let other = &other["held_gpus"][0];
-    let row = pick(&other["holders"], &["pid", "role", "holds"]);
+    let row = select_fields(&other["holders"], &["pid", "role", "holds"]);
     assert_eq!(row, json!([[4711, "unlisted", ["nvidia8", "nvidia-uvm"]]]));
     assert_eq!(other["findings"], json!([]));
     daemon.stop();
 }
 
 #[test]
-fn memory_under_a_pid_that_is_no_process_here_is_told_so() {
-    let it = Box::new();
-    it.play(35 * GIB, &json!([{"pid": 4711, "memory": 35 * GIB}]));
+fn listed_pid_without_process_is_reported() {
+    let it = HoldersBox::new();
+    it.set_driver_state(35 * GIB, &json!([{"pid": 4711, "memory": 35 * GIB}]));
     let daemon = it.start();
-    becomes(&json!([[4711, "gone"]]), || it.roles());
-    becomes(&json!([["unknown", [], null, []]]), || it.findings());
-    let evidence = it.held()["findings"][0]["evidence"].clone();
-    let said = "the driver lists 35.0 GiB under 4711, which is no process here";
+    eventually_equals(&json!([[4711, "gone"]]), || it.roles());
+    eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
+    let evidence = it.first_gpu_document()["findings"][0]["evidence"].clone();
+    let said = "the driver lists 35.0 GiB under 4711, which does not exist on this host";
     assert_eq!(evidence.as_array().unwrap().last().unwrap(), said);
     daemon.stop();
 }
 
 #[test]
-fn a_whole_box_is_told_in_one_screen_and_free_gpus_in_one_line() {
-    let it = Box::new();
-    it.invent(1, "systemd", &[]);
-    it.invent(4711, "python", &["/dev/full", "/dev/tty"]);
-    it.invent(600, "nvidia-persiste", &["/dev/tty"]);
+fn whole_box_fits_one_screen() {
+    let it = HoldersBox::new();
+    it.add_process(1, "systemd", &[]);
+    it.add_process(4711, "python", &["/dev/full", "/dev/tty"]);
+    it.add_process(600, "nvidia-persiste", &["/dev/tty"]);
     let listed = json!([{"pid": 4711, "memory": 35 * GIB}]);
-    let mut gpus = vec![gpu(7, 35 * GIB, &listed)];
-    gpus.extend([8, 9, 10].map(|minor| gpu(minor, 0, &json!([]))));
-    it.stage.play(&json!({"gpus": gpus}));
+    let mut gpus = vec![gpu_state(7, 35 * GIB, &listed)];
+    gpus.extend([8, 9, 10].map(|minor| gpu_state(minor, 0, &json!([]))));
+    it.stage.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     let screen = "\
 GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
@@ -91,6 +94,6 @@ GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
 
 GPUs 1-3: nobody holds memory
 ";
-    becomes(&screen.to_owned(), || it.stage.ctl(&["holders"]).stdout);
+    eventually_equals(&screen.to_owned(), || it.stage.ctl(&["holders"]).stdout);
     daemon.stop();
 }

@@ -1,76 +1,80 @@
 //! The last step of a reset, over the real socket unit.
 
-use super::{Installed, STAND_IN};
-use gpukill_tests::harness::{Invented, Procfs, becomes, eventually};
+use super::{InstalledBox, STAND_IN};
+use gpukill_tests::harness::{FakeProcess, FakeProcfs, eventually, eventually_equals};
 use serde_json::json;
 
 const ADDRESS: &str = "0000:1b:00.0";
 const SOCKET: &str = "/run/gpukill-reset.sock";
 
-/// What the stand-in of `nvidia-smi` was called with is noted here: of `/usr` the helper
-/// can write nothing.
-const CALLED: &str = "/var/lib/stand-in/called";
+/// The stand-in for `nvidia-smi` writes its arguments here, because the helper cannot write
+/// to `/usr`.
+const CALLS_FILE: &str = "/var/lib/stand-in/called";
 
-/// Sends its second argument to the socket of its first, and prints the answer. A helper that
-/// refuses its caller closes the socket without reading.
-const ASKS: &str = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE';
+/// A Perl program that sends its second argument to the socket of its first, and prints the
+/// answer. A helper that refuses its caller closes the socket without reading.
+const SEND_REQUEST_SCRIPT: &str = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE';
     my $helper = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die \"$!\\n\";
     print $helper $ARGV[1]; shutdown $helper, 1; print <$helper>;";
 
 #[test]
-fn root_and_the_daemon_alone_have_a_gpu_reset_over_the_socket_unit() {
-    let Some(it) = Installed::with("") else {
+fn only_root_and_daemon_reset_over_the_socket() {
+    let Some(it) = InstalledBox::with_settings("") else {
         return;
     };
-    plug(&it);
-    it.does(&["systemctl", "restart", "gpukilld"]);
+    add_resettable_gpu(&it);
+    it.run_as_root(&["systemctl", "restart", "gpukilld"]);
     let request = format!("gpukill-reset 2 reset nvidia {ADDRESS}\n");
-    let ask = ["perl", "-e", ASKS, SOCKET, &request];
+    let ask = ["perl", "-e", SEND_REQUEST_SCRIPT, SOCKET, &request];
     for user in ["alice", "olga", "ada"] {
         let ran = it.run(user, &ask);
         assert_eq!(ran.stderr, "Permission denied\n", "{ran:?}");
     }
-    assert!(!it.path(CALLED).exists());
+    assert!(!it.path(CALLS_FILE).exists());
     let ran = it.run("root", &ask);
     assert_eq!(ran.stdout, "ok\n", "{ran:?}");
-    // As the sensor is: of that user, without a capability.
+    // Like the sensor: the daemon's user without capabilities.
     let ran = it.run("gpukill", &ask);
-    let only = "failed of the daemon's user only the daemon may ask for a reset\n";
+    let only = "failed of the processes of the daemon's user, only the daemon itself may request \
+    a reset\n";
     assert_eq!(ran.stdout, only, "{ran:?}");
-    // With every capability, of a user namespace of its own.
+    // The daemon's user with every capability in its own user namespace.
     let as_root = ["unshare", "--user", "--map-root-user"];
     let ran = it.run("gpukill", &[&as_root[..], &ask].concat());
     assert_eq!(ran.stdout, only, "{ran:?}");
-    let ran = it.run("root", &["perl", "-e", ASKS, SOCKET, "reboot\n"]);
-    assert_eq!(ran.stdout, "failed it is no request of gpukilld\n");
+    let ran = it.run(
+        "root",
+        &["perl", "-e", SEND_REQUEST_SCRIPT, SOCKET, "reboot\n"],
+    );
+    assert_eq!(ran.stdout, "failed it is not a request of gpukilld\n");
     let reset = ["gpukillctl", "reset", "--gpu", "0", "--yes"];
     let ran = it.run("alice", &reset);
     assert_eq!(ran.code, 4, "{ran:?}");
     let one = format!("--gpu-reset -i {ADDRESS}\n");
-    assert_eq!(called(&it), one);
+    assert_eq!(recorded_calls(&it), one);
     eventually("the GPU is there", || {
         let list = it.json("root", &["list", "-o", "json"]);
         (list["gpus"].as_array()?.len() == 1).then_some(())
     });
     let ran = it.run("olga", &reset);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(called(&it), one.repeat(2));
-    // Nothing stays of those that are over, however they ended.
+    assert_eq!(recorded_calls(&it), one.repeat(2));
+    // No unit of a finished reset stays, whatever its result was.
     let units = ["systemctl", "list-units", "--no-legend", "gpukill-reset@*"];
-    becomes(&String::new(), || it.does(&units));
+    eventually_equals(&String::new(), || it.run_as_root(&units));
 }
 
-fn called(it: &Installed) -> String {
-    let called = std::fs::read_to_string(it.path(CALLED)).unwrap();
+fn recorded_calls(it: &InstalledBox) -> String {
+    let called = std::fs::read_to_string(it.path(CALLS_FILE)).unwrap();
     let calls = called.lines().filter(|call| !call.starts_with("--query"));
     calls.map(|call| format!("{call}\n")).collect()
 }
 
-/// A GPU that can be reset, and what is needed for it.
-fn plug(it: &Installed) {
+/// Adds a GPU that can be reset, and the files that a reset needs.
+fn add_resettable_gpu(it: &InstalledBox) {
     let proc = format!("{STAND_IN}/proc");
-    let procfs = Procfs::at(it.path(&proc));
-    procfs.invent(Invented {
+    let procfs = FakeProcfs::new(it.path(&proc));
+    procfs.add_process(FakeProcess {
         pid: 1,
         name: "systemd",
         uid: 0,
@@ -93,11 +97,11 @@ fn plug(it: &Installed) {
     it.write(&format!("{device}/class"), "0x030200\n");
     let tool = format!("{STAND_IN}/nvidia-smi");
     let notes = format!(
-        "#!/bin/sh\necho \"$*\" >> {CALLED}\ncase \"$*\" in --query*) echo Disabled;; esac\n"
+        "#!/bin/sh\necho \"$*\" >> {CALLS_FILE}\ncase \"$*\" in --query*) echo Disabled;; esac\n"
     );
     it.write(&tool, &notes);
-    it.does(&["chmod", "755", &tool]);
-    it.does(&["mkdir", "/var/lib/stand-in"]);
+    it.run_as_root(&["chmod", "755", &tool]);
+    it.run_as_root(&["mkdir", "/var/lib/stand-in"]);
     it.write(
         "/etc/systemd/system/gpukill-reset@.service.d/stand-in.conf",
         &format!(
@@ -109,8 +113,8 @@ fn plug(it: &Installed) {
         "/etc/systemd/system/gpukilld.service.d/roots.conf",
         &format!("[Service]\nEnvironment=GPUKILLD_BACKENDS_PROCFS_ROOT={proc}\n"),
     );
-    it.does(&["systemctl", "daemon-reload"]);
-    it.play(
+    it.run_as_root(&["systemctl", "daemon-reload"]);
+    it.set_driver_state(
         &json!({"gpus": [{"pci": format!("0000{ADDRESS}"), "minor": 7, "persistence": false}]}),
     );
 }

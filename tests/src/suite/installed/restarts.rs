@@ -1,15 +1,16 @@
-//! Restarts that come ever more seldom, where systemd knows how.
+//! Increasing pauses between restarts, where systemd supports them.
 
-use super::Installed;
+use super::InstalledBox;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What systemd runs at each boot and reload.
+/// systemd runs this generator at each boot and reload.
 const GENERATOR: &str = "/usr/lib/systemd/system-generators/gpukill-backoff-generator";
 
-/// A `systemctl` of that version, which does all else as the box's own.
-fn of_version(said: &str) -> String {
+/// A `systemctl` script that prints this version and passes all other calls to the real
+/// one.
+fn systemctl_with_version(said: &str) -> String {
     format!(
         "#!/bin/sh\n[ \"$*\" = --version ] || exec /usr/bin/systemctl \"$@\"\n\
          printf '%s\\n' '{said}' '+PAM +AUDIT 999'\n"
@@ -17,7 +18,7 @@ fn of_version(said: &str) -> String {
 }
 
 #[test]
-fn only_a_systemd_of_254_or_newer_is_asked_to_restart_ever_more_seldom() {
+fn backoff_needs_systemd_254() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (said, asked) in [
         ("systemd 249 (249.11-0ubuntu3.16)", false),
@@ -32,7 +33,7 @@ fn only_a_systemd_of_254_or_newer_is_asked_to_restart_ever_more_seldom() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let tool = directory.path().join("systemctl");
-        std::fs::write(&tool, of_version(said)).unwrap();
+        std::fs::write(&tool, systemctl_with_version(said)).unwrap();
         std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
         let units = directory.path().join("units");
         let ran = Command::new(workspace.join("packaging/backoff"))
@@ -54,21 +55,23 @@ fn only_a_systemd_of_254_or_newer_is_asked_to_restart_ever_more_seldom() {
 }
 
 #[test]
-fn the_package_asks_systemd_by_its_version_and_takes_it_back_when_removed() {
-    let Some(it) = Installed::bare() else { return };
+fn package_adds_and_removes_backoff() {
+    let Some(it) = InstalledBox::without_package() else {
+        return;
+    };
     it.install(&it.package.first);
-    let said = it.does(&["systemctl", "--version"]);
+    let said = it.run_as_root(&["systemctl", "--version"]);
     let version = said.split_whitespace().nth(1).unwrap();
     let newer = version.parse::<u32>().unwrap() >= 254;
-    assert_eq!(is_asked(&it), newer, "{said}");
+    assert_eq!(has_backoff(&it), newer, "{said}");
 
-    // The box's systemd becomes a newer one, as by an upgrade.
+    // An upgrade makes the systemd of the box a newer one.
     let tool = "/usr/local/sbin/systemctl";
-    it.write(tool, &of_version("systemd 254 (254.1)"));
-    it.does(&["chmod", "755", tool]);
-    it.does(&["systemctl", "daemon-reload"]);
-    assert!(is_asked(&it));
-    it.does(&["systemctl", "restart", "gpukilld"]);
+    it.write(tool, &systemctl_with_version("systemd 254 (254.1)"));
+    it.run_as_root(&["chmod", "755", tool]);
+    it.run_as_root(&["systemctl", "daemon-reload"]);
+    assert!(has_backoff(&it));
+    it.run_as_root(&["systemctl", "restart", "gpukilld"]);
 
     it.dpkg(&["--remove", "gpukill"]);
     assert!(!it.path(GENERATOR).exists());
@@ -78,9 +81,9 @@ fn the_package_asks_systemd_by_its_version_and_takes_it_back_when_removed() {
     );
 }
 
-/// Whether systemd has read the lines.
-fn is_asked(it: &Installed) -> bool {
-    let read = it.property("gpukilld", "DropInPaths");
+/// Whether systemd has read the drop-in file.
+fn has_backoff(it: &InstalledBox) -> bool {
+    let read = it.unit_property("gpukilld", "DropInPaths");
     let file = "/run/systemd/generator/gpukilld.service.d/10-backoff.conf";
     read.split(' ').any(|path| path == file)
 }

@@ -1,29 +1,29 @@
-//! Settings of an installed daemon: read again on request, and never guessed.
+//! Settings of an installed daemon: a reload reads them again, and a mistake is never
+//! replaced by a guess.
 
-use super::Installed;
-use gpukill_tests::harness::{becomes, eventually};
+use super::InstalledBox;
+use gpukill_tests::harness::{eventually, eventually_equals};
 
 const SETTINGS: &str = "/etc/gpukill/gpukilld.toml";
 
-/// How often it polls, in milliseconds.
-fn interval(it: &Installed) -> u64 {
+fn poll_interval_ms(it: &InstalledBox) -> u64 {
     let status = it.json("alice", &["status", "-o", "json"]);
     status["poll_interval_ms"].as_u64().unwrap()
 }
 
 #[test]
-fn a_reload_takes_changed_settings_and_keeps_the_old_ones_where_they_are_wrong() {
-    let Some(it) = Installed::with("") else {
+fn reload_applies_valid_and_refuses_invalid_settings() {
+    let Some(it) = InstalledBox::with_settings("") else {
         return;
     };
     let daemon = it.main_pid();
-    assert_eq!(interval(&it), 100);
+    assert_eq!(poll_interval_ms(&it), 100);
     let text = std::fs::read_to_string(it.path(SETTINGS)).unwrap();
     let changed = text.replace("\"100ms\"", "\"250ms\"");
     it.write(SETTINGS, &changed);
-    it.does(&["systemctl", "reload", "gpukilld"]);
-    becomes(&250, || interval(&it));
-    it.told("settings-reloaded", &[]);
+    it.run_as_root(&["systemctl", "reload", "gpukilld"]);
+    eventually_equals(&250, || poll_interval_ms(&it));
+    it.wait_for_entry("settings-reloaded", &[]);
 
     it.write(
         SETTINGS,
@@ -31,25 +31,25 @@ fn a_reload_takes_changed_settings_and_keeps_the_old_ones_where_they_are_wrong()
     );
     let ran = it.run("root", &["systemctl", "reload", "gpukilld"]);
     assert_ne!(ran.code, 0, "{ran:?}");
-    let refused = it.told("settings-refused", &[]);
+    let refused = it.wait_for_entry("settings-refused", &[]);
     let mistake = refused["GPUKILL_MISTAKE"].as_str().unwrap();
     assert!(mistake.contains("hide_other_user"), "{mistake}");
-    assert_eq!(interval(&it), 250);
+    assert_eq!(poll_interval_ms(&it), 250);
     assert_eq!(it.main_pid(), daemon);
 
-    stops_for_good(&it, mistake);
+    assert_stays_failed(&it, mistake);
     it.write(SETTINGS, &changed);
-    it.does(&["systemctl", "start", "gpukilld"]);
-    assert_eq!(interval(&it), 250);
+    it.run_as_root(&["systemctl", "start", "gpukilld"]);
+    assert_eq!(poll_interval_ms(&it), 250);
 }
 
-/// With these settings it does not start, and nobody tries again.
-fn stops_for_good(it: &Installed, mistake: &str) {
+/// With these settings the daemon does not start, and systemd does not restart it.
+fn assert_stays_failed(it: &InstalledBox, mistake: &str) {
     let ran = it.run("root", &["systemctl", "restart", "gpukilld"]);
     assert_ne!(ran.code, 0, "{ran:?}");
-    // One that is to be started again would be "activating" by now.
+    // A unit that is going to be restarted would be "activating" by now.
     let states = ["ActiveState", "Result", "ExecMainStatus", "NRestarts"];
-    let states = states.map(|name| it.property("gpukilld", name));
+    let states = states.map(|name| it.unit_property("gpukilld", name));
     assert_eq!(states, ["failed", "exit-code", "3", "0"]);
     let ran = it.run("alice", &["gpukillctl", "list"]);
     assert_eq!(ran.code, 6, "{ran:?}");

@@ -1,36 +1,38 @@
-//! A thousand clients at once, and thousands one after the other: each of them
-//! is answered, and nothing of them remains.
+//! A thousand clients at once, and thousands one after the other: each client gets its
+//! answer, and the daemon releases the resources of all of them.
 
-use super::{assert_given_back, holds_at_rest, stage_with};
-use crate::raw::Raw;
+use super::{assert_resources_released, box_with_processes, measure_resources_at_rest};
+use crate::raw::RawConnection;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_proto::transport::preface::Status;
+use gpukill_proto::transport::preface::PrefaceStatus;
 use gpukill_tests::harness::eventually;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-const AT_ONCE: usize = 1_000;
+const SIMULTANEOUS_CLIENTS: usize = 1_000;
 
-const IN_SEQUENCE: usize = 3_000;
+const SEQUENTIAL_CLIENTS: usize = 3_000;
 
-/// What so many clients may leave behind: buffers that the allocator keeps. A
-/// page of an answer that is never freed would be a hundred times as much.
-const LEFT_BEHIND: u64 = 8 << 20;
+/// The growth that this many clients may cause: buffers that the allocator keeps. One
+/// leaked page per answer would be a hundred times as much.
+const MAX_GROWTH: u64 = 8 << 20;
 
 #[test]
-fn a_thousand_clients_at_once_are_all_answered() {
-    let stage = stage_with(16);
-    let mut command = stage.daemon();
-    // The usual interval: the shortest one leaves a sensor little time.
+fn thousand_simultaneous_clients_are_answered() {
+    let stage = box_with_processes(16);
+    let mut command = stage.daemon_command();
+    // The default interval: with the shortest interval the sensor would have little time.
     let daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
-    let before = holds_at_rest(&stage, &daemon);
-    // Into files: a thousand pipes are more than most systems let one program have.
+    let before = measure_resources_at_rest(&stage, &daemon);
+    // Files instead of pipes: a thousand pipes exceed what most systems let one program
+    // have.
     let file = |n: usize, what: &str| stage.path(&format!("client-{n}.{what}"));
-    let clients: Vec<_> = (0..AT_ONCE)
+    let clients: Vec<_> = (0..SIMULTANEOUS_CLIENTS)
         .map(|n| {
-            let mut client = stage.client(&["list", "-o", "json", "--request-timeout", "100"]);
+            let mut client =
+                stage.client_command(&["list", "-o", "json", "--request-timeout", "100"]);
             client.stdout(File::create(file(n, "out")).unwrap());
             client.stderr(File::create(file(n, "err")).unwrap());
             client.spawn().unwrap()
@@ -42,22 +44,23 @@ fn a_thousand_clients_at_once_are_all_answered() {
         assert_eq!((status.code(), complaint.as_str()), (Some(0), ""), "{n}");
         let list = std::fs::read_to_string(file(n, "out")).unwrap();
         let list: Value = serde_json::from_str(&list).unwrap();
-        // On a machine this busy the readings may be old, and then say so.
+        // On a machine this busy the readings may be stale, and then a fault says so.
         let is_old = list["faults"][0]["what"] == "does not answer in time: readings are old";
         let processes = list["procs"].as_array().unwrap().len();
         assert!(processes == 16 || is_old, "{n}: {list}");
     }
-    assert_given_back(&daemon, before);
+    assert_resources_released(&daemon, before);
     daemon.stop();
 }
 
 #[test]
-fn thousands_of_clients_in_sequence_leave_nothing_behind() {
-    let stage = stage_with(50);
-    let mut command = stage.daemon();
+fn sequential_clients_leave_nothing_behind() {
+    let stage = box_with_processes(50);
+    let mut command = stage.daemon_command();
     let daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
     let ask = || {
-        let answer = let_in(&stage.socket()).call(&GpukillRequest::Snapshot { after: None });
+        let answer =
+            connect_when_admitted(&stage.socket()).call(&GpukillRequest::Snapshot { after: None });
         let GpukillResponse::Snapshot(Ok(page)) = answer else {
             panic!("{answer:?}");
         };
@@ -65,20 +68,23 @@ fn thousands_of_clients_in_sequence_leave_nothing_behind() {
         assert!(whole || !page.snapshot.faults.is_empty(), "{page:?}");
     };
     (0..200).for_each(|_| ask());
-    let (before, resident) = (holds_at_rest(&stage, &daemon), daemon.anonymous());
-    (0..IN_SEQUENCE).for_each(|_| ask());
-    assert_given_back(&daemon, before);
-    let grown = daemon.anonymous().saturating_sub(resident);
-    assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
+    let (before, resident) = (
+        measure_resources_at_rest(&stage, &daemon),
+        daemon.anonymous_bytes(),
+    );
+    (0..SEQUENTIAL_CLIENTS).for_each(|_| ask());
+    assert_resources_released(&daemon, before);
+    let grown = daemon.anonymous_bytes().saturating_sub(resident);
+    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
     daemon.stop();
 }
 
-/// Connects until there is a place: the daemon may not have seen the last client
-/// go.
-fn let_in(socket: &Path) -> Raw {
+/// Connects until the daemon admits the connection: it may not have noticed yet that the
+/// last client disconnected.
+fn connect_when_admitted(socket: &Path) -> RawConnection {
     eventually("there is a place", || {
-        let (raw, theirs) = Raw::enter(socket);
-        if theirs.status == Status::Busy {
+        let (raw, theirs) = RawConnection::connect_and_send_preface(socket);
+        if theirs.status == PrefaceStatus::Busy {
             std::thread::sleep(Duration::from_millis(1));
             return None;
         }

@@ -1,17 +1,19 @@
-//! Five thousand processes, most of them with names made to deceive: all are
-//! listed, in every form, and nothing of them steers the terminal.
+//! Five thousand processes, most of them with names made to deceive: every output format
+//! lists all of them, and none of them controls the terminal.
 
-use super::polls;
-use gpukill_tests::harness::{Daemon, Procfs, Ran, Stage, becomes, eventually};
+use super::poll_counts;
+use gpukill_tests::harness::{
+    CommandOutput, Daemon, FakeProcfs, TestBox, eventually, eventually_equals,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const MANY: u32 = 5_000;
+const PROCESSES: u32 = 5_000;
 const GPUS: u32 = 8;
-const FIRST: u32 = 100_000;
+const FIRST_PID: u32 = 100_000;
 
-/// What processes call themselves: the kernel's name, and the arguments.
+/// Names and arguments that processes choose for themselves.
 const DISGUISES: [(&[u8], &[u8]); 6] = [
     (b"python", b"python\0train.py\0"),
     (
@@ -27,11 +29,11 @@ const DISGUISES: [(&[u8], &[u8]); 6] = [
     (b"", b""),
 ];
 
-/// Every so many have a hundred thousand bytes of arguments.
-const LONG: u32 = 100;
+/// One process in this many has a hundred thousand bytes of arguments.
+const LONG_COMMAND_INTERVAL: u32 = 100;
 
-/// A process that calls itself so.
-fn invent(directory: &Path, name: &[u8], arguments: &[u8]) {
+/// Creates the files of a process with this name and these arguments.
+fn write_process(directory: &Path, name: &[u8], arguments: &[u8]) {
     std::fs::create_dir(directory).unwrap();
     let stat = [b"1 (", name, b") S ", &b"0 ".repeat(18)[..], b"4242 0 0 0"].concat();
     let status = [b"Name:\t", name, b"\nUid:\t4242\t0\t0\t0\n"].concat();
@@ -46,19 +48,20 @@ fn invent(directory: &Path, name: &[u8], arguments: &[u8]) {
     }
 }
 
-/// A `/proc` in which everybody is one of few: links are made sooner than files.
-fn everybody(procfs: &Procfs) {
+/// Fills a `/proc` with links to a few process directories: links are created faster than
+/// files.
+fn add_all_processes(procfs: &FakeProcfs) {
     let long = [b"\x1b[31m".repeat(20_000), b"\0".to_vec()].concat();
     let all = DISGUISES.into_iter().chain([(&b"long"[..], &long[..])]);
     for (n, (name, arguments)) in all.enumerate() {
-        invent(
+        write_process(
             &procfs.root().join(format!("disguise-{n}")),
             name,
             arguments,
         );
     }
-    for pid in FIRST..FIRST + MANY {
-        let n = match pid % LONG {
+    for pid in FIRST_PID..FIRST_PID + PROCESSES {
+        let n = match pid % LONG_COMMAND_INTERVAL {
             0 => DISGUISES.len(),
             _ => pid as usize % DISGUISES.len(),
         };
@@ -67,32 +70,32 @@ fn everybody(procfs: &Procfs) {
     }
 }
 
-fn start(stage: &Stage) -> Daemon {
-    let procfs = Procfs::at(stage.path("proc"));
-    everybody(&procfs);
+fn start(stage: &TestBox) -> Daemon {
+    let procfs = FakeProcfs::new(stage.path("proc"));
+    add_all_processes(&procfs);
     let of_gpu = |gpu: u32| -> Vec<Value> {
-        let pids = (FIRST..FIRST + MANY).filter(|pid| pid % GPUS == gpu);
+        let pids = (FIRST_PID..FIRST_PID + PROCESSES).filter(|pid| pid % GPUS == gpu);
         pids.map(|pid| json!({"pid": pid, "memory": 1 << 20, "sm": 1}))
             .collect()
     };
     let gpus: Vec<Value> = (0..GPUS)
         .map(|gpu| json!({"processes": of_gpu(gpu)}))
         .collect();
-    stage.play(&json!({"gpus": gpus}));
-    let mut daemon = stage.daemon();
+    stage.set_driver_state(&json!({"gpus": gpus}));
+    let mut daemon = stage.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s")
-        // Five thousand rows each: once is enough.
+        // Each sample has five thousand rows: one is enough.
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1h");
     stage.start_with(&mut daemon)
 }
 
-/// Runs a client that must answer, and answer harmlessly.
-fn answer(stage: &Stage, arguments: &str) -> String {
+/// Runs a client that must succeed and print only harmless characters.
+fn run_harmless(stage: &TestBox, arguments: &str) -> String {
     let arguments: Vec<&str> = arguments.split(' ').collect();
     let ran = stage.ctl(&[&arguments[..], &["--request-timeout", "30"]].concat());
-    let Ran {
+    let CommandOutput {
         code,
         stdout,
         stderr,
@@ -103,22 +106,22 @@ fn answer(stage: &Stage, arguments: &str) -> String {
     stdout
 }
 
-/// Whether a character steers a terminal, or changes how others look.
+/// Whether a character controls a terminal or changes how other characters are shown.
 fn is_harmful(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 #[test]
-fn five_thousand_hostile_processes_are_listed_whole_and_harmless_in_every_form() {
-    let stage = Stage::new();
+fn hostile_processes_are_listed_in_every_format() {
+    let stage = TestBox::new();
     let daemon = start(&stage);
-    let everybody: BTreeSet<u64> = (FIRST..FIRST + MANY).map(u64::from).collect();
+    let everybody: BTreeSet<u64> = (FIRST_PID..FIRST_PID + PROCESSES).map(u64::from).collect();
     let named = || {
-        let list = answer(&stage, "list -o json");
+        let list = run_harmless(&stage, "list -o json");
         let list: Value = serde_json::from_str(&list).unwrap();
         let procs = list["procs"].as_array().unwrap().iter();
-        // Names and command lines come within the first polls.
+        // Names and command lines arrive within the first polls.
         let read = procs.filter(|process| {
             !process["proc_name"].is_null()
                 && process["reasons"]["command"] != json!("failed: not read yet")
@@ -126,25 +129,25 @@ fn five_thousand_hostile_processes_are_listed_whole_and_harmless_in_every_form()
         read.map(|process| process["pid"].as_u64().unwrap())
             .collect::<BTreeSet<_>>()
     };
-    becomes(&everybody, named);
+    eventually_equals(&everybody, named);
 
-    answer(&stage, "list");
-    answer(&stage, "list --containers");
-    let details = answer(&stage, "list --details --max-processes 0");
-    assert!(details.lines().count() > MANY as usize);
-    let csv = answer(&stage, "list --details -o csv");
-    assert_eq!(csv.lines().count(), 1 + MANY as usize);
-    let lines = answer(&stage, "list --details -o ndjson");
+    run_harmless(&stage, "list");
+    run_harmless(&stage, "list --containers");
+    let details = run_harmless(&stage, "list --details --max-processes 0");
+    assert!(details.lines().count() > PROCESSES as usize);
+    let csv = run_harmless(&stage, "list --details -o csv");
+    assert_eq!(csv.lines().count(), 1 + PROCESSES as usize);
+    let lines = run_harmless(&stage, "list --details -o ndjson");
     for line in lines.lines() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     }
-    answer(&stage, "list -o ndjson");
-    answer(&stage, "status");
+    run_harmless(&stage, "list -o ndjson");
+    run_harmless(&stage, "status");
 
-    // No poll is stuck, and none takes longer than the pause to the next.
-    let (seen, _) = polls(&stage);
+    // No poll hangs or takes longer than the pause before the next.
+    let (seen, _) = poll_counts(&stage);
     eventually("the next polls", || {
-        (polls(&stage).0 >= seen + 3).then_some(())
+        (poll_counts(&stage).0 >= seen + 3).then_some(())
     });
     let log = daemon.log();
     assert!(!log.chars().any(is_harmful), "{log}");

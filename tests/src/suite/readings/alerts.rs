@@ -1,14 +1,15 @@
 //! Alerts: GPUs above a threshold that the admin has set.
 
-use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use gpukill_tests::harness::{Daemon, TestBox, eventually, eventually_equals};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
 
-/// The first with this temperature and so much of its 100 GiB in use, one that tells
-/// nothing of this, and one that shares the host's memory and holds more than that.
-fn box_of_three(temperature: &Value, used: u64) -> Value {
+/// Three GPUs: the first with this temperature and this much of its 100 GiB in use, one
+/// without these readings, and one that shares the memory of the host and uses more than it
+/// has.
+fn three_gpus(temperature: &Value, used: u64) -> Value {
     json!({"gpus": [
         {
             "uuid": "GPU-a", "temperature": temperature,
@@ -22,25 +23,25 @@ fn box_of_three(temperature: &Value, used: u64) -> Value {
     ]})
 }
 
-/// Plays this until some polls have seen it.
-fn plays(stage: &Stage, temperature: &Value, used: u64) {
-    stage.play(&box_of_three(temperature, used));
+/// Sets this state and waits until some polls have read it.
+fn set_state_and_poll(stage: &TestBox, temperature: &Value, used: u64) {
+    stage.set_driver_state(&three_gpus(temperature, used));
     let shown = || {
         let gpu = stage.list()["gpus"][0].clone();
         (gpu["temp_c"].clone(), gpu["mem_used_bytes"].clone())
     };
-    becomes(&(temperature.clone(), json!(used * GIB)), shown);
-    polls_go_on(stage);
+    eventually_equals(&(temperature.clone(), json!(used * GIB)), shown);
+    wait_for_polls(stage);
 }
 
-fn polls_go_on(stage: &Stage) {
+fn wait_for_polls(stage: &TestBox) {
     let polls = || stage.json(&["status", "-o", "json"])["polls"].as_u64();
     let before = polls().unwrap();
     eventually("polls go on", || (polls()? > before + 5).then_some(()));
 }
 
-/// What is told of alerts and faults, without the time.
-fn logged(daemon: &Daemon) -> Vec<String> {
+/// The log lines about alerts and faults, without their times.
+fn logged_alerts_and_faults(daemon: &Daemon) -> Vec<String> {
     let log = daemon.log();
     let lines = log.lines().filter_map(|line| line.split_once(' '));
     let told = lines.map(|(_, told)| told.trim_start().to_owned());
@@ -56,49 +57,49 @@ const TEMPERATURE: &str = "temperature at or above 85 °C";
 const MEMORY: &str = "memory in use at or above 90 %";
 
 #[test]
-fn a_gpu_above_a_threshold_is_one_alert_until_it_is_well_below() {
-    let stage = Stage::new();
+fn one_alert_until_well_below_threshold() {
+    let stage = TestBox::new();
     stage.configure("[alerts]\ntemp_threshold_celsius = 85.0");
-    stage.play(&box_of_three(&json!(84), 89));
-    let mut command = stage.daemon();
+    stage.set_driver_state(&three_gpus(&json!(84), 89));
+    let mut command = stage.daemon_command();
     command.env("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "90");
     let daemon = stage.start_with(&mut command);
-    plays(&stage, &json!(84), 89);
+    set_state_and_poll(&stage, &json!(84), 89);
     assert_eq!(stage.faults(), []);
 
-    stage.play(&box_of_three(&json!(91), 89));
+    stage.set_driver_state(&three_gpus(&json!(91), 89));
     let hot = vec![fault(TEMPERATURE)];
-    becomes(&hot, || stage.faults());
+    eventually_equals(&hot, || stage.faults());
     let table = stage.ctl(&["status"]).stdout;
     let now = format!("{TEMPERATURE}, now 91 °C");
     let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
     assert!(table.lines().any(is_told), "{table}");
-    stage.play(&box_of_three(&json!(91), 95));
+    stage.set_driver_state(&three_gpus(&json!(91), 95));
     let both = vec![fault(MEMORY), fault(TEMPERATURE)];
     let sorted = || {
         let mut faults = stage.faults();
         faults.sort();
         faults
     };
-    becomes(&both, sorted);
+    eventually_equals(&both, sorted);
     let since = |list: &Value| -> Vec<Value> {
         let faults = list["faults"].as_array().unwrap().iter();
         faults.map(|fault| fault["since"].clone()).collect()
     };
     let began = since(&stage.list());
-    // Not well below, and then not known.
-    plays(&stage, &json!(83), 88);
-    plays(&stage, &Value::Null, 88);
+    // Not far enough below the threshold, and then unknown.
+    set_state_and_poll(&stage, &json!(83), 88);
+    set_state_and_poll(&stage, &Value::Null, 88);
     assert_eq!((sorted(), since(&stage.list())), (both, began));
 
-    stage.play(&box_of_three(&json!(82), 88));
-    becomes(&vec![fault(MEMORY)], sorted);
-    stage.play(&box_of_three(&json!(82), 87));
-    becomes(&Vec::new(), || stage.faults());
+    stage.set_driver_state(&three_gpus(&json!(82), 88));
+    eventually_equals(&vec![fault(MEMORY)], sorted);
+    stage.set_driver_state(&three_gpus(&json!(82), 87));
+    eventually_equals(&Vec::new(), || stage.faults());
     for what in [TEMPERATURE, MEMORY] {
         eventually("its beginning is recorded", || {
             let entry = (json!("fault"), json!(format!("GPU 0: {what}")));
-            recorded(&stage).contains(&entry).then_some(())
+            recorded_events(&stage).contains(&entry).then_some(())
         });
     }
     let gpu = "gpu=0 gpu_uuid=GPU-a";
@@ -106,16 +107,17 @@ fn a_gpu_above_a_threshold_is_one_alert_until_it_is_well_below() {
         format!("WARN alert on GPU 0: {TEMPERATURE} {gpu} quantity=temperature value=91 limit=85"),
         format!("WARN alert on GPU 0: {MEMORY} {gpu} quantity=memory value=95 limit=90"),
         format!(
-            "INFO alert is over on GPU 0: {TEMPERATURE} {gpu} quantity=temperature value=82 limit=85"
+            "INFO alert is over on GPU 0: {TEMPERATURE} {gpu} quantity=temperature value=82 \
+            limit=85"
         ),
         format!("INFO alert is over on GPU 0: {MEMORY} {gpu} quantity=memory value=87 limit=90"),
     ];
-    becomes(&expected, || logged(&daemon));
+    eventually_equals(&expected, || logged_alerts_and_faults(&daemon));
     daemon.stop();
 }
 
-/// The kind of each entry of the record, and what it tells.
-fn recorded(stage: &Stage) -> Vec<(Value, Value)> {
+/// The kind and the text of each recorded event.
+fn recorded_events(stage: &TestBox) -> Vec<(Value, Value)> {
     let document = stage.json(&["audit", "actions", "-o", "json"]);
     let actions = document["actions"].as_array().unwrap().iter();
     let told = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
@@ -123,32 +125,32 @@ fn recorded(stage: &Stage) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn without_a_threshold_there_is_no_alert_and_a_reload_takes_up_another() {
-    let stage = Stage::new();
-    stage.play(&box_of_three(&json!(91), 99));
+fn reload_changes_thresholds() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&three_gpus(&json!(91), 99));
     let daemon = stage.start();
-    plays(&stage, &json!(91), 99);
+    set_state_and_poll(&stage, &json!(91), 99);
     assert_eq!(stage.faults(), []);
     let reload = |settings: &str, expected: &[&str]| {
         stage.configure(settings);
         daemon.signal(Signal::HUP);
         let expected: Vec<_> = expected.iter().map(|what| fault(what)).collect();
-        becomes(&expected, || stage.faults());
+        eventually_equals(&expected, || stage.faults());
     };
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
     let higher = "temperature at or above 90 °C";
     reload("[alerts]\ntemp_threshold_celsius = 90", &[higher]);
     reload("", &[]);
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
-    stage.play(&json!({"gpus": []}));
+    stage.set_driver_state(&json!({"gpus": []}));
     let gone = "all 3 GPUs are gone: its driver was unloaded";
     let gone = vec![("nvidia".to_owned(), gone.to_owned())];
-    becomes(&gone, || stage.faults());
+    eventually_equals(&gone, || stage.faults());
     let told =
         |what: &str, rest: &str| format!("{what} gpu=0 gpu_uuid=GPU-a quantity=temperature {rest}");
     let begins = |what: &str| format!("WARN alert on GPU 0: {what}");
     let over = |what: &str| format!("INFO alert is over on GPU 0: {what}");
-    let why = "why=\"this threshold holds no more\"";
+    let why = "why=\"this threshold no longer applies\"";
     let expected = vec![
         told(&begins(TEMPERATURE), "value=91 limit=85"),
         told(&over(TEMPERATURE), &format!("limit=85 {why}")),
@@ -158,6 +160,6 @@ fn without_a_threshold_there_is_no_alert_and_a_reload_takes_up_another() {
         "WARN fault part=nvidia what=\"all 3 GPUs are gone: its driver was unloaded\"".to_owned(),
         told(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
     ];
-    becomes(&expected, || logged(&daemon));
+    eventually_equals(&expected, || logged_alerts_and_faults(&daemon));
     daemon.stop();
 }

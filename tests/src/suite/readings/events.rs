@@ -1,11 +1,11 @@
-//! What happens to a GPU: in the list, in the log, in the store.
+//! Events of a GPU: in the list, in the log, in the store.
 
-use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use gpukill_tests::harness::{Daemon, TestBox, eventually, eventually_equals};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// An event as the stand-in plays it.
+/// An event in the state of the stand-in.
 fn event(id: u32, gpu: u32, kind: u64, data: u64) -> Value {
     json!({"id": id, "gpu": gpu, "type": kind, "data": data})
 }
@@ -14,16 +14,16 @@ fn state(events: &[Value]) -> Value {
     json!({"events": events, "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]})
 }
 
-/// Waits until the sensor listens: events of before do not count.
-fn listening(stage: &Stage) -> Daemon {
-    stage.play(&state(&[]));
+/// Starts the daemon and waits until its sensor listens: earlier events do not count.
+fn start_and_wait_for_listening(stage: &TestBox) -> Daemon {
+    stage.set_driver_state(&state(&[]));
     let daemon = stage.start();
-    becomes(&2, || stage.list()["gpus"].as_array().unwrap().len());
+    eventually_equals(&2, || stage.list()["gpus"].as_array().unwrap().len());
     daemon
 }
 
-/// Kind, device, number and words of each event of a device in the record.
-fn recorded(stage: &Stage) -> Vec<(String, String, Option<i64>, String)> {
+/// The kind, device, number and text of each recorded device event.
+fn recorded_events(stage: &TestBox) -> Vec<(String, String, Option<i64>, String)> {
     let database = Connection::open_with_flags(
         stage.path("state/audit.db"),
         OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -41,12 +41,12 @@ fn recorded(stage: &Stage) -> Vec<(String, String, Option<i64>, String)> {
 }
 
 #[test]
-fn an_xid_is_in_the_list_in_the_log_and_in_the_record_once() {
-    let stage = Stage::new();
-    let daemon = listening(&stage);
+fn xid_is_listed_logged_and_recorded_once() {
+    let stage = TestBox::new();
+    let daemon = start_and_wait_for_listening(&stage);
     let mut events = vec![event(1, 1, 8, 31), event(2, 1, 8, 79), event(3, 0, 2, 0)];
-    stage.play(&state(&events));
-    becomes(&json!(79), || {
+    stage.set_driver_state(&state(&events));
+    eventually_equals(&json!(79), || {
         stage.list()["gpus"][1]["last_xid"]["xid"].clone()
     });
     assert_eq!(stage.list()["gpus"][0]["last_xid"], Value::Null);
@@ -58,14 +58,14 @@ fn an_xid_is_in_the_list_in_the_log_and_in_the_record_once() {
         row("xid", "GPU-b", Some(79), "XID 79"),
         row("device", "GPU-a", None, "uncorrected memory error"),
     ];
-    becomes(&expected, || recorded(&stage));
+    eventually_equals(&expected, || recorded_events(&stage));
     let lines = || -> Vec<String> {
         let log = daemon.log();
         let about = log.lines().filter(|line| line.contains(" on GPU "));
         about.map(str::to_owned).collect()
     };
     let log = eventually("the log has them", || (lines().len() == 3).then(lines));
-    // A program's own fault is no warning.
+    // An XID that a program causes is no warning.
     assert!(log[0].contains(" INFO XID 31 on GPU 1"), "{log:?}");
     assert!(log[1].contains(" WARN XID 79 on GPU 1"), "{log:?}");
     assert!(log[1].contains("gpu_uuid=GPU-b"), "{log:?}");
@@ -78,34 +78,35 @@ fn an_xid_is_in_the_list_in_the_log_and_in_the_record_once() {
         "{log:?}"
     );
 
-    // A sensor that is replaced does not tell again what was told.
-    let sensor = daemon.sensor();
+    // A new sensor does not report the same events again.
+    let sensor = daemon.sensor_pid();
     daemon.kill_sensor();
     eventually("another sensor", || {
-        (daemon.sensor() != sensor).then_some(())
+        (daemon.sensor_pid() != sensor).then_some(())
     });
-    becomes(&json!("ready"), || {
+    eventually_equals(&json!("ready"), || {
         stage.list()["backends"][0]["state"].clone()
     });
-    // Where the readings are older than the sensor, an event comes before it listens.
+    // Readings older than the new sensor are still shown, so an event may come before the
+    // sensor listens.
     let heard = eventually("it listens", || {
         let id = u32::try_from(events.len()).unwrap() + 1;
         events.push(event(id, 0, 8, 999_999));
-        stage.play(&state(&events));
-        Some(recorded(&stage).split_off(expected.len())).filter(|later| !later.is_empty())
+        stage.set_driver_state(&state(&events));
+        Some(recorded_events(&stage).split_off(expected.len())).filter(|later| !later.is_empty())
     });
     let again = row("xid", "GPU-a", Some(999_999), "XID 999999");
     assert!(heard.iter().all(|later| *later == again), "{heard:?}");
     expected.extend(heard);
-    assert!(recorded(&stage).starts_with(&expected));
+    assert!(recorded_events(&stage).starts_with(&expected));
     daemon.stop();
 }
 
 #[test]
-fn a_gpu_that_is_lost_after_an_xid_says_which() {
-    let stage = Stage::new();
-    let daemon = listening(&stage);
-    stage.play(&json!({"events": [event(1, 1, 8, 79)], "gpus": [
+fn lost_gpu_names_its_xid() {
+    let stage = TestBox::new();
+    let daemon = start_and_wait_for_listening(&stage);
+    stage.set_driver_state(&json!({"events": [event(1, 1, 8, 79)], "gpus": [
         {"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": true},
     ]}));
     eventually("it is lost", || {
@@ -118,31 +119,31 @@ fn a_gpu_that_is_lost_after_an_xid_says_which() {
 }
 
 #[test]
-fn events_that_cannot_be_heard_are_a_fault_and_take_nothing_else_with_them() {
-    let stage = Stage::new();
+fn missing_event_support_is_a_fault() {
+    let stage = TestBox::new();
     let temperatures = || -> Vec<Value> {
         let list = stage.list();
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter().map(|gpu| gpu["temp_c"].clone()).collect()
     };
-    // Of one GPU, and then of all, as after a lost GPU.
+    // First for one GPU, and then for all, as after a lost GPU.
     let cases = [
         (
             json!({"gpus": [
                 {"temperature": 41, "errors": {"nvmlDeviceRegisterEvents": 999}},
                 {"temperature": 42},
             ]}),
-            "XIDs of a GPU are not heard: NVML reports an unknown error (999)",
+            "XIDs of a GPU are not received: NVML reports an unknown error (999)",
         ),
         (
             json!({"event_wait_error": 15, "gpus": [{"temperature": 41}, {"temperature": 42}]}),
-            "XIDs and other events are not heard: GPU_IS_LOST",
+            "XIDs and other events are not received: GPU_IS_LOST",
         ),
     ];
     for (state, fault) in cases {
-        stage.play(&state);
+        stage.set_driver_state(&state);
         let daemon = stage.start();
-        becomes(&vec![("nvidia".to_owned(), fault.to_owned())], || {
+        eventually_equals(&vec![("nvidia".to_owned(), fault.to_owned())], || {
             stage.faults()
         });
         assert_eq!(temperatures(), [json!(41), json!(42)]);
@@ -151,19 +152,19 @@ fn events_that_cannot_be_heard_are_a_fault_and_take_nothing_else_with_them() {
 }
 
 #[test]
-fn what_happened_before_a_crash_is_told() {
-    let stage = Stage::new();
-    let daemon = listening(&stage);
+fn event_before_crash_is_reported() {
+    let stage = TestBox::new();
+    let daemon = start_and_wait_for_listening(&stage);
     let is_ready = || {
-        stage.play(&state(&[]));
-        becomes(&json!("ready"), || {
+        stage.set_driver_state(&state(&[]));
+        eventually_equals(&json!("ready"), || {
             stage.list()["backends"][0]["state"].clone()
         });
     };
-    // A poll that is under way asked for events before this one, and crashes all the same.
+    // A poll in progress has read the events before this one, and crashes nevertheless.
     let heard = (1..=10).any(|id| {
         let crashes = daemon.log().matches("sensor failed").count();
-        stage.play(&json!({
+        stage.set_driver_state(&json!({
             "events": [event(id, 1, 8, 119)], "crash": ["nvmlDeviceGetUtilizationRates"],
             "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}],
         }));
@@ -174,20 +175,20 @@ fn what_happened_before_a_crash_is_told() {
         daemon.log().contains("XID 119 on GPU 1")
     });
     assert!(heard, "{}", daemon.log());
-    eventually("it is recorded", || {
-        (!recorded(&stage).is_empty()).then_some(())
+    eventually("the violation is recorded", || {
+        (!recorded_events(&stage).is_empty()).then_some(())
     });
     assert_eq!(stage.list()["gpus"][1]["last_xid"]["xid"], 119);
     daemon.stop();
 }
 
 #[test]
-fn a_storm_of_events_delays_nothing_and_does_not_fill_the_record() {
-    let stage = Stage::new();
-    let daemon = listening(&stage);
+fn event_storm_is_bounded() {
+    let stage = TestBox::new();
+    let daemon = start_and_wait_for_listening(&stage);
     let events: Vec<Value> = (1..=3_000).map(|id| event(id, 0, 8, 63)).collect();
-    stage.play(&state(&events));
-    becomes(&json!(63), || {
+    stage.set_driver_state(&state(&events));
+    eventually_equals(&json!(63), || {
         stage.list()["gpus"][0]["last_xid"]["xid"].clone()
     });
     let polls = || {
@@ -197,7 +198,7 @@ fn a_storm_of_events_delays_nothing_and_does_not_fill_the_record() {
     };
     let before = polls();
     eventually("polls go on", || (polls() > before + 10).then_some(()));
-    becomes(&json!(30), || stage.list()["gpus"][0]["temp_c"].clone());
+    eventually_equals(&json!(30), || stage.list()["gpus"][0]["temp_c"].clone());
     let times = || {
         let path = stage.path("state/audit.db");
         let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
@@ -205,24 +206,24 @@ fn a_storm_of_events_delays_nothing_and_does_not_fill_the_record() {
         let row = database.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?)));
         row.unwrap_or((0, 0))
     };
-    becomes(&3_000, || times().0);
+    eventually_equals(&3_000, || times().0);
     let rows: i64 = times().1;
     assert!(rows < 50, "{rows}");
     daemon.stop();
 }
 
 #[test]
-fn a_gpu_to_which_something_happened_is_asked_in_full_at_once() {
-    let stage = Stage::new();
-    let daemon = listening(&stage);
+fn event_triggers_a_full_reading() {
+    let stage = TestBox::new();
+    let daemon = start_and_wait_for_listening(&stage);
     let rows = || stage.list()["gpus"][1]["remapped_rows"]["uncorrectable"].clone();
-    becomes(&json!(0), rows);
-    stage.play(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
+    eventually_equals(&json!(0), rows);
+    stage.set_driver_state(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
         {"uuid": "GPU-a"}, {"uuid": "GPU-b", "remapped_rows": {"uncorrectable": 7}},
     ]}));
     let played = Instant::now();
-    becomes(&json!(7), rows);
-    // Without the event it is asked for after 16 s.
+    eventually_equals(&json!(7), rows);
+    // Without the event these readings would come after 16 s.
     let took = played.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
     daemon.stop();

@@ -1,21 +1,21 @@
-//! Each value of a GPU on its own: there, not supported, failed, absurd.
+//! Each reading of a GPU by itself: present, unsupported, failed, impossible.
 
-use gpukill_tests::harness::{Stage, becomes};
+use gpukill_tests::harness::{TestBox, eventually_equals};
 use serde_json::{Value, json};
 
-/// The fields of a GPU that a broken getter takes away, how the broken part is
-/// called in a fault, and what its reason is.
+/// The change to the GPU; the fields that it takes away; how a fault names the broken part;
+/// the reason of the missing fields.
 type Case = (Value, &'static [&'static str], &'static str, &'static str);
 
-const UNKNOWN: &str = "failed: NVML reports an unknown error (999)";
-const ECC: &[&str] = &[
+const UNKNOWN_ERROR: &str = "failed: NVML reports an unknown error (999)";
+const ECC_FIELDS: &[&str] = &[
     "ecc_aggregate",
     "ecc_aggregate_corrected",
     "ecc_volatile",
     "ecc_volatile_corrected",
 ];
-const PCIE: &[&str] = &["pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max"];
-const MEMORY: &[&str] = &[
+const PCIE_FIELDS: &[&str] = &["pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max"];
+const MEMORY_FIELDS: &[&str] = &[
     "mem_reserved_bytes",
     "mem_total_bytes",
     "mem_total_mb",
@@ -31,7 +31,7 @@ fn failing(function: &str, code: u32) -> Value {
 fn cases() -> Vec<Case> {
     let unsupported = |field: &str| json!({field: null});
     vec![
-        // What this GPU does not have is no fault.
+        // A reading that this GPU does not support is no fault.
         (
             unsupported("utilization"),
             &["mem_util_pct", "util_pct"],
@@ -46,7 +46,7 @@ fn cases() -> Vec<Case> {
             "",
             "unsupported",
         ),
-        (unsupported("ecc"), ECC, "", "unsupported"),
+        (unsupported("ecc"), ECC_FIELDS, "", "unsupported"),
         (
             unsupported("encoder"),
             &["encoder_util_pct"],
@@ -96,51 +96,51 @@ fn cases() -> Vec<Case> {
             "",
             "unsupported",
         ),
-        (unsupported("pcie"), PCIE, "", "unsupported"),
+        (unsupported("pcie"), PCIE_FIELDS, "", "unsupported"),
         (unsupported("serial"), &["serial"], "", "unsupported"),
-        // A function that an older driver does not have.
+        // A function that an older driver lacks.
         (
             failing("nvmlDeviceGetTemperature", 13),
             &["temp_c"],
             "",
             "unsupported",
         ),
-        // What it should have and does not tell is one.
+        // A supported reading that fails is a fault.
         (
             failing("nvmlDeviceGetTemperature", 999),
             &["temp_c"],
             "temperature",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetPowerUsage", 999),
             &["power_w"],
             "power",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetEnforcedPowerLimit", 999),
             &["power_limit_w"],
             "power limit",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetMemoryInfo_v2", 999),
-            MEMORY,
+            MEMORY_FIELDS,
             "memory",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetName", 999),
             &["name"],
             "name",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetPciInfo_v3", 999),
             &["pci"],
             "PCI address",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             failing("nvmlDeviceGetTemperature", 77),
@@ -172,7 +172,7 @@ fn cases() -> Vec<Case> {
             "ECC errors",
             "failed: the driver reports an impossible value: 18446744073709551615",
         ),
-        // A zero that says that there is none.
+        // A zero that means that there is none.
         (
             json!({"power_limit_mw": 0}),
             &["power_limit_w"],
@@ -181,19 +181,19 @@ fn cases() -> Vec<Case> {
         ),
         (
             json!({"pcie": {"generation": 0, "width": 0, "max_generation": 0, "max_width": 0}}),
-            PCIE,
+            PCIE_FIELDS,
             "",
             "unsupported",
         ),
-        // No memory, of a product that has its own.
-        (json!({"memory": null}), MEMORY, "", "unsupported"),
+        // No memory, on a product that has its own.
+        (json!({"memory": null}), MEMORY_FIELDS, "", "unsupported"),
         (
             json!({"name": "NVIDIA GeForce RTX 4090", "memory": {"total": 0}}),
-            MEMORY,
+            MEMORY_FIELDS,
             "",
             "unsupported",
         ),
-        // Numbers that cannot be are no values.
+        // Impossible numbers are no values.
         (
             json!({"encoder": 4000}),
             &["encoder_util_pct"],
@@ -216,13 +216,13 @@ fn cases() -> Vec<Case> {
             json!({"field_errors": {"230": 999}}),
             &["recovery_action"],
             "recovery action",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             json!({"field_errors": {"144": 999}}),
             &["remapped_rows"],
             "remapped rows",
-            UNKNOWN,
+            UNKNOWN_ERROR,
         ),
         (
             json!({"utilization": {"gpu": 255}}),
@@ -238,15 +238,15 @@ fn cases() -> Vec<Case> {
         ),
         (
             json!({"memory": {"total": 8u64 << 30, "used": 9u64 << 30}}),
-            MEMORY,
+            MEMORY_FIELDS,
             "memory",
             "failed: the driver reports an impossible value: 9216 MiB used and 0 MiB reserved of 8192 MiB",
         ),
     ]
 }
 
-/// A GPU that has all there is, but for this.
-fn whole(but: &Value) -> Value {
+/// A GPU with every reading, with these changes.
+fn gpu_with(but: &Value) -> Value {
     let mut gpu = json!({
         "fan": 30, "serial": "1652922000123",
         "retired_pages": {"single_bit": 0, "double_bit": 0, "pending": false},
@@ -257,11 +257,11 @@ fn whole(but: &Value) -> Value {
 }
 
 #[test]
-fn each_value_is_there_or_says_why_not_and_takes_no_other_with_it() {
+fn each_reading_has_value_or_reason() {
     let cases = cases();
-    let stage = Stage::new();
-    let gpus: Vec<Value> = cases.iter().map(|(gpu, ..)| whole(gpu)).collect();
-    stage.play(&json!({"gpus": gpus}));
+    let stage = TestBox::new();
+    let gpus: Vec<Value> = cases.iter().map(|(gpu, ..)| gpu_with(gpu)).collect();
+    stage.set_driver_state(&json!({"gpus": gpus}));
     let daemon = stage.start();
 
     let reasons = |list: &Value| -> Vec<Value> {
@@ -272,7 +272,7 @@ fn each_value_is_there_or_says_why_not_and_takes_no_other_with_it() {
         .iter()
         .map(|(_, fields, _, why)| fields.iter().map(|field| (*field, *why)).collect())
         .collect();
-    becomes(&expected, || reasons(&stage.list()));
+    eventually_equals(&expected, || reasons(&stage.list()));
 
     let list = stage.list();
     for (index, (gpu, fields, ..)) in cases.iter().enumerate() {
@@ -290,7 +290,7 @@ fn each_value_is_there_or_says_why_not_and_takes_no_other_with_it() {
             (format!("GPU {index}"), format!("{part}: {why}"))
         })
         .collect();
-    becomes(&sorted(broken.clone()), || stage.faults());
+    eventually_equals(&sorted(broken.clone()), || stage.faults());
 
     let status = stage.ctl(&["status"]).stdout;
     for (part, what) in broken {
@@ -309,9 +309,9 @@ fn sorted<T: Ord>(mut of: Vec<T>) -> Vec<T> {
 }
 
 #[test]
-fn a_table_shows_what_is_not_supported_what_failed_and_what_is_zero_apart() {
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [
+fn table_separates_unsupported_failed_and_zero() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [
         {"name": "there"},
         {
             "name": "not supported", "utilization": null, "temperature": null,
@@ -334,20 +334,20 @@ fn a_table_shows_what_is_not_supported_what_failed_and_what_is_zero_apart() {
         "",
     ]
     .join("\n");
-    becomes(&expected, || stage.table(&["list"]));
+    eventually_equals(&expected, || stage.table(&["list"]));
     daemon.stop();
 }
 
 #[test]
-fn a_fault_keeps_its_time_while_the_absurd_number_in_it_changes() {
-    let stage = Stage::new();
+fn fault_keeps_its_time_with_changing_number() {
+    let stage = TestBox::new();
     let absurd = |percent: u64, used: u64, mark: u64| {
         json!({"gpus": [{
             "utilization": {"gpu": percent}, "memory": {"total": 8u64 << 30, "used": used},
             "power_mw": mark * 1000,
         }]})
     };
-    stage.play(&absurd(200, 9 << 30, 1));
+    stage.set_driver_state(&absurd(200, 9 << 30, 1));
     let daemon = stage.start();
     let memory = || {
         let list = stage.list();
@@ -359,30 +359,30 @@ fn a_fault_keeps_its_time_while_the_absurd_number_in_it_changes() {
         });
         (list["gpus"][0]["power_w"].clone(), fault)
     };
-    becomes(&json!(1.0), || memory().0);
+    eventually_equals(&json!(1.0), || memory().0);
     let (_, first) = memory();
-    stage.play(&absurd(200, 10 << 30, 2));
-    becomes(&json!(2.0), || memory().0);
+    stage.set_driver_state(&absurd(200, 10 << 30, 2));
+    eventually_equals(&json!(2.0), || memory().0);
     assert!(first.is_some());
     assert_eq!(memory().1, first);
-    // The reading has the number of now.
+    // The reason has the current number.
     let why = stage.list()["gpus"][0]["reasons"]["mem_used_mb"].clone();
     assert!(why.as_str().unwrap().contains("10240 MiB used"), "{why}");
     daemon.stop();
 }
 
 #[test]
-fn where_the_enforced_limit_is_not_told_the_one_that_was_set_is() {
-    let stage = Stage::new();
+fn set_power_limit_is_the_fallback() {
+    let stage = TestBox::new();
     let limit = |code: u32| json!({"power_limit_mw": 450_000, "errors": {"nvmlDeviceGetEnforcedPowerLimit": code}});
-    stage.play(&json!({"gpus": [limit(3), limit(13), limit(999)]}));
+    stage.set_driver_state(&json!({"gpus": [limit(3), limit(13), limit(999)]}));
     let daemon = stage.start();
     let shown = || -> Vec<Value> {
         let list = stage.list();
         let gpus = list["gpus"].as_array().unwrap().iter();
         gpus.map(|gpu| gpu["power_limit_w"].clone()).collect()
     };
-    becomes(&vec![json!(450.0), json!(450.0), Value::Null], shown);
+    eventually_equals(&vec![json!(450.0), json!(450.0), Value::Null], shown);
     let table = stage.table(&["list"]);
     assert!(
         table.lines().nth(1).unwrap().contains(" 70/450W "),

@@ -1,37 +1,40 @@
-//! NVML that cannot be loaded, and that works again.
+//! An NVML library that cannot be loaded, and that works again.
 
-use gpukill_tests::harness::{Daemon, Ran, Stage, becomes, eventually, wrong};
+use gpukill_tests::harness::{
+    CommandOutput, Daemon, TestBox, eventually, eventually_equals, failed_readings,
+};
 use serde_json::{Value, json};
 
-/// NVML's code, what it means, and what to do about it.
+/// NVML's return code, its meaning, and the remedy.
 const FAILURES: [(u32, &str); 5] = [
     (9, "the NVIDIA driver is not loaded: modprobe nvidia"),
     (
         18,
-        "the NVIDIA library and the loaded driver are of different versions: reload the driver or reboot",
+        "the NVIDIA library and the loaded driver are of different versions: reload the driver or \
+        reboot",
     ),
     (
         4,
-        "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*",
+        "the NVIDIA driver denies access to gpukilld: check the modes of /dev/nvidia*",
     ),
-    (1, "NVML says that it was not started (1)"),
+    (1, "NVML reports that it is not initialized (1)"),
     (999, "NVML reports an unknown error (999)"),
 ];
 
-fn failed(why: &str) -> Ran {
-    Ran {
+fn expected_failure(why: &str) -> CommandOutput {
+    CommandOutput {
         code: 2,
         stdout: String::new(),
         stderr: format!("gpukillctl: nvidia failed: {why}\nhint: see gpukillctl status\n"),
     }
 }
 
-/// A box whose driver cannot be used, and what it says.
-fn box_with_failure(code: u32, why: &str) -> (Stage, Daemon) {
-    let stage = Stage::new();
-    stage.play(&json!({"init_error": code, "gpus": [{}]}));
+/// Starts a box whose driver cannot be used, and checks its answer.
+fn start_with_failing_driver(code: u32, why: &str) -> (TestBox, Daemon) {
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"init_error": code, "gpus": [{}]}));
     let daemon = stage.start();
-    becomes(&failed(why), || stage.ctl(&["list"]));
+    eventually_equals(&expected_failure(why), || stage.ctl(&["list"]));
     let document = stage.ctl(&["list", "-o", "json"]);
     assert_eq!(document.code, 2);
     let list: Value = serde_json::from_str(&document.stdout).unwrap();
@@ -46,23 +49,23 @@ fn box_with_failure(code: u32, why: &str) -> (Stage, Daemon) {
 }
 
 #[test]
-fn a_driver_that_cannot_be_used_is_the_answer_and_is_used_as_soon_as_it_can_be() {
-    let mut boxes: Vec<(Stage, Daemon)> = FAILURES
+fn unusable_driver_is_explained_and_retried() {
+    let mut boxes: Vec<(TestBox, Daemon)> = FAILURES
         .iter()
-        .map(|(code, why)| box_with_failure(*code, why))
+        .map(|(code, why)| start_with_failing_driver(*code, why))
         .collect();
-    let without_library = Stage::new();
+    let without_library = TestBox::new();
     let not_installed = without_library.path("lib/not-installed");
     std::fs::rename(without_library.library(), &not_installed).unwrap();
     let daemon = without_library.start();
-    // Nobody does anything but repair the driver, or install it.
+    // The only change is that the driver is repaired or installed.
     std::fs::rename(not_installed, without_library.library()).unwrap();
     boxes.push((without_library, daemon));
     for (stage, _) in &boxes {
-        stage.play(&json!({"gpus": [{}]}));
+        stage.set_driver_state(&json!({"gpus": [{}]}));
     }
     for (stage, daemon) in boxes {
-        becomes(&1, || stage.list()["gpus"].as_array().unwrap().len());
+        eventually_equals(&1, || stage.list()["gpus"].as_array().unwrap().len());
         assert_eq!(stage.ctl(&["list"]).code, 0);
         assert_eq!(stage.faults(), []);
         daemon.stop();
@@ -70,23 +73,23 @@ fn a_driver_that_cannot_be_used_is_the_answer_and_is_used_as_soon_as_it_can_be()
 }
 
 #[test]
-fn a_library_that_misses_another_one_is_there_and_does_not_work() {
-    let stage = Stage::new();
+fn library_with_missing_dependency_is_a_fault() {
+    let stage = TestBox::new();
     let library = stage.library();
     let why = format!(
         "{} does not find a library that it needs: install the driver's libraries again",
         library.display()
     );
-    stage.play(&json!({"init_error": 12, "gpus": [{}]}));
+    stage.set_driver_state(&json!({"init_error": 12, "gpus": [{}]}));
     let daemon = stage.start();
-    becomes(&failed(&why), || stage.ctl(&["list"]));
+    eventually_equals(&expected_failure(&why), || stage.ctl(&["list"]));
     assert_eq!(stage.faults(), [("nvidia".to_owned(), why)]);
     daemon.stop();
 }
 
 #[test]
-fn a_box_without_the_library_has_no_gpu_and_says_what_to_install() {
-    let stage = Stage::new();
+fn missing_library_says_what_to_install() {
+    let stage = TestBox::new();
     std::fs::remove_file(stage.library()).unwrap();
     let daemon = stage.start();
     let library = stage.library();
@@ -94,7 +97,7 @@ fn a_box_without_the_library_has_no_gpu_and_says_what_to_install() {
         " nvidia  no library {}: for NVIDIA GPUs install the driver",
         library.display()
     );
-    becomes(&Some(why.clone()), || {
+    eventually_equals(&Some(why.clone()), || {
         stage.table(&["list"]).lines().next().map(str::to_owned)
     });
     let heading = stage.ctl(&["list"]).stdout;
@@ -116,21 +119,21 @@ fn a_box_without_the_library_has_no_gpu_and_says_what_to_install() {
 }
 
 #[test]
-fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
-    // Unloaded and of another version: the old library cannot speak to it, and
-    // may notice only when it is asked for a GPU.
+fn reloaded_driver_is_read_at_once() {
+    // The driver was unloaded and another version loaded: the old library cannot talk to
+    // it, and may notice that only when it reads a GPU.
     let count = [1, 9, 18, 28].map(|code| ("nvmlDeviceGetCount_v2", code));
     let handle = [18, 28].map(|code| ("nvmlDeviceGetHandleByIndex_v2", code));
     for (function, code) in count.into_iter().chain(handle) {
-        let stage = Stage::new();
-        stage.play(&json!({"driver": "580.65.06", "gpus": [{}]}));
+        let stage = TestBox::new();
+        stage.set_driver_state(&json!({"driver": "580.65.06", "gpus": [{}]}));
         let daemon = stage.start();
         let driver = || stage.json(&["status", "-o", "json"])["backends"][0]["driver"].clone();
-        becomes(&json!("580.65.06"), driver);
-        stage.play(&json!({
+        eventually_equals(&json!("580.65.06"), driver);
+        stage.set_driver_state(&json!({
             "driver": "590.48.01", "gpus": [{}], "errors": {function: code},
         }));
-        // What was read before remains, and says how old it is.
+        // The readings from before remain, with their age.
         let old = eventually("readings grow old", || {
             let list = stage.list();
             list["gpus"][0]["reasons"]["util_pct"]
@@ -142,16 +145,16 @@ fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
         assert_eq!(old["gpus"][0]["util_pct"], json!(null));
         assert_eq!(old["gpus"][0]["state"], "unknown");
         assert_eq!(old["backends"][0]["state"], "failed");
-        stage.play(&json!({"driver": "590.48.01", "gpus": [{}]}));
-        becomes(&json!("590.48.01"), driver);
-        becomes(&json!({}), || wrong(&stage.list()["gpus"][0]));
+        stage.set_driver_state(&json!({"driver": "590.48.01", "gpus": [{}]}));
+        eventually_equals(&json!("590.48.01"), driver);
+        eventually_equals(&json!({}), || failed_readings(&stage.list()["gpus"][0]));
         daemon.stop();
     }
 }
 
 #[test]
-fn a_library_that_is_none_is_a_fault_and_not_a_box_without_gpus() {
-    let stage = Stage::new();
+fn invalid_library_is_a_fault() {
+    let stage = TestBox::new();
     std::fs::remove_file(stage.library()).unwrap();
     std::fs::write(stage.library(), "not a library").unwrap();
     let daemon = stage.start();

@@ -1,12 +1,12 @@
-//! The ways in which drivers tell a GPU's memory.
+//! The different ways in which drivers report the memory of a GPU.
 
-use gpukill_tests::harness::{Stage, becomes};
+use gpukill_tests::harness::{TestBox, eventually_equals};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
 
-/// Total, used, reserved and unattributed bytes, and whether it is the host's.
-fn memory(stage: &Stage) -> Vec<Value> {
+/// Total, used, reserved and unattributed bytes, and whether the memory is the host's.
+fn memory(stage: &TestBox) -> Vec<Value> {
     let gpu = stage.list()["gpus"][0].clone();
     let names = [
         "mem_total_bytes",
@@ -18,7 +18,7 @@ fn memory(stage: &Stage) -> Vec<Value> {
     names.map(|name| gpu[name].clone()).to_vec()
 }
 
-fn host_memory() -> u64 {
+fn host_memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
@@ -26,43 +26,43 @@ fn host_memory() -> u64 {
 }
 
 #[test]
-fn what_the_driver_reserves_is_no_bodys_memory_and_an_older_driver_cannot_tell_it() {
+fn reserved_memory_is_not_unattributed() {
     let gpu = |v1_only: bool| {
         json!({"gpus": [{
             "memory": {"total": 80 * GIB, "reserved": GIB, "used": 20 * GIB, "v1_only": v1_only},
             "processes": [{"pid": 5_000_000, "memory": 20 * GIB}],
         }]})
     };
-    let stage = Stage::new();
-    stage.play(&gpu(false));
+    let stage = TestBox::new();
+    stage.set_driver_state(&gpu(false));
     let daemon = stage.start();
     let newer = json!([80 * GIB, 20 * GIB, GIB, 0, false]);
-    becomes(newer.as_array().unwrap(), || memory(&stage));
-    // Before R510, what is used has the reserved in it: nothing can be said of a
-    // rest, and nobody is blamed for it.
-    stage.play(&gpu(true));
+    eventually_equals(newer.as_array().unwrap(), || memory(&stage));
+    // Before R510 the used memory includes the reserved memory: the unattributed memory is
+    // unknown, and no process is blamed for it.
+    stage.set_driver_state(&gpu(true));
     let older = json!([80 * GIB, 21 * GIB, null, null, false]);
-    becomes(older.as_array().unwrap(), || memory(&stage));
+    eventually_equals(older.as_array().unwrap(), || memory(&stage));
     let reasons = &stage.list()["gpus"][0]["reasons"];
     assert_eq!(reasons["mem_reserved_bytes"], "unsupported");
     assert_eq!(reasons["mem_unattributed_bytes"], "unsupported");
     assert_eq!(stage.faults(), []);
     daemon.stop();
 
-    // The same where the newer call does not exist at all.
-    let stage = Stage::new();
+    // The same where the newer call does not exist.
+    let stage = TestBox::new();
     stage.older_library(&["nvmlDeviceGetMemoryInfo_v2"]);
-    stage.play(&gpu(true));
+    stage.set_driver_state(&gpu(true));
     let daemon = stage.start();
-    becomes(older.as_array().unwrap(), || memory(&stage));
+    eventually_equals(older.as_array().unwrap(), || memory(&stage));
     daemon.stop();
 }
 
 #[test]
-fn a_gpu_that_shares_the_hosts_memory_has_its_size_and_holds_what_its_processes_hold() {
-    // Some driver builds say "not supported" and some "0 bytes".
+fn unified_memory_is_that_of_its_processes() {
+    // Some driver builds report "not supported" and some 0 bytes.
     for memory_of_gpu in [Value::Null, json!({"total": 0})] {
-        let stage = Stage::new();
+        let stage = TestBox::new();
         let gpu = |second: Option<u64>| {
             json!({"gpus": [{
                 "name": "NVIDIA GB10", "memory": memory_of_gpu,
@@ -71,23 +71,23 @@ fn a_gpu_that_shares_the_hosts_memory_has_its_size_and_holds_what_its_processes_
                 ],
             }]})
         };
-        stage.play(&gpu(Some(GIB)));
+        stage.set_driver_state(&gpu(Some(GIB)));
         let daemon = stage.start();
-        let shared = json!([host_memory(), 4 * GIB, null, null, true]);
-        becomes(shared.as_array().unwrap(), || memory(&stage));
+        let shared = json!([host_memory_bytes(), 4 * GIB, null, null, true]);
+        eventually_equals(shared.as_array().unwrap(), || memory(&stage));
         assert!(stage.table(&["list"]).contains("GB10 (unified)"));
-        // With a part unknown, so is the sum.
-        stage.play(&gpu(None));
-        let unknown = json!([host_memory(), null, null, null, true]);
-        becomes(unknown.as_array().unwrap(), || memory(&stage));
+        // If one part is unknown, the sum is unknown.
+        stage.set_driver_state(&gpu(None));
+        let unknown = json!([host_memory_bytes(), null, null, null, true]);
+        eventually_equals(unknown.as_array().unwrap(), || memory(&stage));
         assert_eq!(stage.faults(), []);
         daemon.stop();
     }
 }
 
 #[test]
-fn a_gpu_whose_memory_is_not_told_has_the_hosts_only_where_its_product_shares_it() {
-    let stage = Stage::new();
+fn unified_memory_depends_on_the_product() {
+    let stage = TestBox::new();
     let gpu = |name: &str, errors: &Value| {
         json!({
             "name": name, "memory": null, "errors": errors,
@@ -95,11 +95,11 @@ fn a_gpu_whose_memory_is_not_told_has_the_hosts_only_where_its_product_shares_it
         })
     };
     let not_supported = json!({});
-    stage.play(&json!({"gpus": [
+    stage.set_driver_state(&json!({"gpus": [
         gpu("NVIDIA GeForce RTX 4090", &not_supported),
         gpu("NVIDIA GB10", &not_supported),
         gpu("Orin (nvgpu)", &not_supported),
-        // A product that shares it, and a driver that fails.
+        // A product with unified memory, and a driver that fails.
         gpu("NVIDIA GB10", &json!({"nvmlDeviceGetMemoryInfo_v2": 999})),
     ]}));
     let daemon = stage.start();
@@ -117,11 +117,11 @@ fn a_gpu_whose_memory_is_not_told_has_the_hosts_only_where_its_product_shares_it
     };
     let expected = vec![
         json!([null, null, false]),
-        json!([host_memory(), 4 * GIB, true]),
-        json!([host_memory(), 4 * GIB, true]),
+        json!([host_memory_bytes(), 4 * GIB, true]),
+        json!([host_memory_bytes(), 4 * GIB, true]),
         json!([null, null, true]),
     ];
-    becomes(&expected, shown);
+    eventually_equals(&expected, shown);
     let table = stage.table(&["list"]);
     let row = table.lines().nth(1).unwrap();
     assert!(row.contains(" n/a ") && !row.contains("unified"), "{row}");
@@ -130,14 +130,14 @@ fn a_gpu_whose_memory_is_not_told_has_the_hosts_only_where_its_product_shares_it
 }
 
 #[test]
-fn a_gpu_that_does_not_answer_is_not_taken_for_one_without_memory() {
-    let stage = Stage::new();
+fn silent_gpu_is_not_without_memory() {
+    let stage = TestBox::new();
     for (newer, older) in [(15, 15), (999, 999), (3, 999), (25, 999)] {
-        stage.play(&json!({"gpus": [{"errors": {
+        stage.set_driver_state(&json!({"gpus": [{"errors": {
             "nvmlDeviceGetMemoryInfo_v2": newer, "nvmlDeviceGetMemoryInfo": older,
         }}]}));
         let daemon = stage.start();
-        becomes(&json!([null, null, null, null, false]), || {
+        eventually_equals(&json!([null, null, null, null, false]), || {
             memory(&stage).into()
         });
         daemon.stop();
@@ -145,8 +145,8 @@ fn a_gpu_that_does_not_answer_is_not_taken_for_one_without_memory() {
 }
 
 #[test]
-fn no_process_is_believed_to_hold_more_than_its_gpu_has_though_the_rest_is_not_known() {
-    let stage = Stage::new();
+fn process_memory_is_bounded_by_gpu_memory() {
+    let stage = TestBox::new();
     let gpu = |used: u64, held: u64, errors: Value| {
         json!({"gpus": [{
             "memory": {"total": 80 * GIB, "used": used}, "errors": errors,
@@ -169,21 +169,21 @@ fn no_process_is_believed_to_hold_more_than_its_gpu_has_though_the_rest_is_not_k
         let mut faults = stage.faults().into_iter();
         faults.any(|(part, what)| part == "GPU 0" && what.starts_with("memory of a process: "))
     };
-    // What is used cannot be either.
-    stage.play(&gpu(88 * GIB, 88 * GIB, json!({})));
+    // The used memory is impossible too.
+    stage.set_driver_state(&gpu(88 * GIB, 88 * GIB, json!({})));
     let daemon = stage.start();
-    becomes(&unknown, shown);
-    becomes(&true, is_told);
-    stage.play(&gpu(20 * GIB, 20 * GIB, json!({})));
-    becomes(&json!([20 * GIB, 20 * GIB, null]), shown);
-    becomes(&false, is_told);
-    // Nothing is told of the memory any more: it is as large as it was.
-    stage.play(&gpu(
+    eventually_equals(&unknown, shown);
+    eventually_equals(&true, is_told);
+    stage.set_driver_state(&gpu(20 * GIB, 20 * GIB, json!({})));
+    eventually_equals(&json!([20 * GIB, 20 * GIB, null]), shown);
+    eventually_equals(&false, is_told);
+    // The memory is not reported any more: its total stays the last known one.
+    stage.set_driver_state(&gpu(
         88 * GIB,
         88 * GIB,
         json!({"nvmlDeviceGetMemoryInfo_v2": 999}),
     ));
-    becomes(&unknown, shown);
-    becomes(&true, is_told);
+    eventually_equals(&unknown, shown);
+    eventually_equals(&true, is_told);
     daemon.stop();
 }

@@ -1,6 +1,6 @@
-//! What the driver says of the processes on a GPU.
+//! Readings of the processes on a GPU.
 
-use gpukill_tests::harness::{Actor, Stage, becomes, wrong};
+use gpukill_tests::harness::{TestBox, TestProcess, eventually_equals, failed_readings};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -14,46 +14,46 @@ fn procs(list: &Value, fields: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn memory_that_the_driver_cannot_tell_is_unknown_and_so_is_what_nobody_explains() {
-    let stage = Stage::new();
-    let actor = Actor::start("python");
+fn unknown_process_memory_makes_remainder_unknown() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python");
     let gpu = |memory: Option<u64>| {
         json!({"gpus": [{
             "memory": {"used": 30 * GIB}, "processes": [{"pid": actor.pid(), "memory": memory}],
         }]})
     };
-    stage.play(&gpu(None));
+    stage.set_driver_state(&gpu(None));
     let daemon = stage.start();
     let memory = || {
         let process = &stage.list()["procs"][0];
         let why = process["reasons"]["used_mem_bytes"].clone();
         (process["used_mem_bytes"].clone(), why)
     };
-    becomes(&(Value::Null, json!("unsupported")), memory);
+    eventually_equals(&(Value::Null, json!("unsupported")), memory);
     let gpu_of = |list: Value| {
         let gpu = &list["gpus"][0];
         (
             gpu["mem_used_bytes"].clone(),
             gpu["mem_unattributed_bytes"].clone(),
-            wrong(gpu),
+            failed_readings(gpu),
         )
     };
-    let why = json!({"mem_unattributed_bytes": "failed: a process's memory is not known"});
-    becomes(&(json!(30 * GIB), Value::Null, why), || {
+    let why = json!({"mem_unattributed_bytes": "failed: the memory of a process is not known"});
+    eventually_equals(&(json!(30 * GIB), Value::Null, why), || {
         gpu_of(stage.list())
     });
-    // It is no fault: nothing is broken.
+    // That is no fault, because nothing is broken.
     assert_eq!(stage.faults(), []);
-    assert_eq!(columns(&stage, 3), ["MEMORY", "n/a"]);
+    assert_eq!(table_column(&stage, 3), ["MEMORY", "n/a"]);
 
-    stage.play(&gpu(Some(10 * GIB)));
+    stage.set_driver_state(&gpu(Some(10 * GIB)));
     let known = (json!(30 * GIB), json!(20 * GIB), json!({}));
-    becomes(&known, || gpu_of(stage.list()));
+    eventually_equals(&known, || gpu_of(stage.list()));
     daemon.stop();
 }
 
-/// One column of the table of processes, its title first.
-fn columns(stage: &Stage, column: usize) -> Vec<String> {
+/// One column of the process table, its title first.
+fn table_column(stage: &TestBox, column: usize) -> Vec<String> {
     let table = stage.table(&["list", "--details"]);
     table
         .lines()
@@ -65,13 +65,13 @@ fn columns(stage: &Stage, column: usize) -> Vec<String> {
 }
 
 #[test]
-fn memory_that_no_process_explains_has_a_row_and_a_field() {
-    let stage = Stage::new();
-    let actor = Actor::start("python");
-    stage.play(&json!({"gpus": [
+fn unattributed_memory_has_row_and_field() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python");
+    stage.set_driver_state(&json!({"gpus": [
         {"memory": {"used": 35 * GIB}},
         {"memory": {"used": 35 * GIB}, "processes": [{"pid": actor.pid(), "memory": 30 * GIB}]},
-        // The driver's own: no more than an idle GPU shows.
+        // Memory of the driver itself: no more than an idle GPU shows.
         {"memory": {"used": GIB / 2}},
     ]}));
     let daemon = stage.start();
@@ -81,7 +81,7 @@ fn memory_that_no_process_explains_has_a_row_and_a_field() {
             .map(|gpu| gpu["mem_unattributed_bytes"].clone())
             .collect()
     };
-    becomes(&vec![json!(35 * GIB), json!(5 * GIB), json!(0)], || {
+    eventually_equals(&vec![json!(35 * GIB), json!(5 * GIB), json!(0)], || {
         unattributed(stage.list())
     });
     let table = stage.table(&["list", "--details"]);
@@ -101,16 +101,16 @@ fn memory_that_no_process_explains_has_a_row_and_a_field() {
 }
 
 #[test]
-fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown() {
-    let stage = Stage::new();
-    let actor = Actor::start("python");
+fn process_without_sample_is_idle() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python");
     let on = |sm: Option<u32>| json!([{"pid": actor.pid(), "memory": GIB, "sm": sm}]);
-    stage.play(&json!({"gpus": [
+    stage.set_driver_state(&json!({"gpus": [
         {"processes": on(Some(97))},
         {"processes": on(None)},
         {"processes": on(None), "process_utilization": false},
         {"processes": on(Some(97)), "errors": {"nvmlDeviceGetProcessUtilization": 999}},
-        // Garbage that some drivers give.
+        // Garbage that some drivers report.
         {"processes": on(Some(101))},
     ]}));
     let daemon = stage.start();
@@ -127,7 +127,7 @@ fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown()
             json!("failed: the driver reports an impossible value: 101 %"),
         ),
     ];
-    becomes(&expected, || {
+    eventually_equals(&expected, || {
         let list = stage.list();
         let processes = list["procs"].as_array().unwrap();
         let shown = |process: &Value| {
@@ -136,15 +136,18 @@ fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown()
         };
         processes.iter().map(shown).collect()
     });
-    assert_eq!(columns(&stage, 4), ["SM", "97%", "0%", "n/a", "?", "?"]);
+    assert_eq!(
+        table_column(&stage, 4),
+        ["SM", "97%", "0%", "n/a", "?", "?"]
+    );
     daemon.stop();
 }
 
 #[test]
-fn a_process_in_several_lists_of_a_gpu_is_one_and_holds_its_memory_once() {
-    let stage = Stage::new();
-    let [both, graphics, mps] = ["both", "graphics", "mps"].map(Actor::start);
-    stage.play(
+fn process_in_several_lists_counts_once() {
+    let stage = TestBox::new();
+    let [both, graphics, mps] = ["both", "graphics", "mps"].map(TestProcess::start);
+    stage.set_driver_state(
         &json!({"gpus": [{"memory": {"used": 6 * GIB}, "processes": [
             {"pid": both.pid(), "memory": 3 * GIB, "kind": "both"},
             {"pid": graphics.pid(), "memory": 2 * GIB, "kind": "graphics"},
@@ -159,7 +162,7 @@ fn a_process_in_several_lists_of_a_gpu_is_one_and_holds_its_memory_once() {
     ];
     // Pids may have wrapped around.
     expected.sort_by_key(|row| row[0].as_u64());
-    becomes(&expected, || {
+    eventually_equals(&expected, || {
         procs(&stage.list(), &["pid", "used_mem_bytes", "used_for"])
     });
     let gpu = &stage.list()["gpus"][0];
@@ -169,14 +172,14 @@ fn a_process_in_several_lists_of_a_gpu_is_one_and_holds_its_memory_once() {
 }
 
 #[test]
-fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
-    let stage = Stage::new();
-    let actor = Actor::start("python");
+fn failed_process_list_is_a_fault() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python");
     let processes = json!([{"pid": actor.pid(), "memory": GIB}]);
-    stage.play(&json!({"gpus": [
+    stage.set_driver_state(&json!({"gpus": [
         {"processes": processes},
         {"processes": processes, "errors": {"nvmlDeviceGetGraphicsRunningProcesses_v3": 999}},
-        // No MPS on this one: the other lists are whole.
+        // This GPU has no MPS: the other lists are complete.
         {"processes": processes, "errors": {"nvmlDeviceGetMPSComputeRunningProcesses_v3": 3}},
     ]}));
     let daemon = stage.start();
@@ -184,12 +187,12 @@ fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
         "GPU 1".to_owned(),
         "processes: NVML reports an unknown error (999)".to_owned(),
     )];
-    becomes(&broken, || stage.faults());
+    eventually_equals(&broken, || stage.faults());
     let expected = vec![json!([0]), json!([2])];
-    becomes(&expected, || procs(&stage.list(), &["gpu_index"]));
+    eventually_equals(&expected, || procs(&stage.list(), &["gpu_index"]));
     let gpu = &stage.list()["gpus"][1];
     assert_eq!(
-        wrong(gpu),
+        failed_readings(gpu),
         json!({
             "mem_unattributed_bytes": "failed: the list of processes failed",
             "pids": "failed: NVML reports an unknown error (999)",
@@ -200,8 +203,8 @@ fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
     daemon.stop();
 }
 
-/// Each process's pid, its memory in MiB and why that is not known.
-fn held(stage: &Stage) -> Vec<Value> {
+/// The pid of each process, its memory in MiB and the reason where that is unknown.
+fn process_memory(stage: &TestBox) -> Vec<Value> {
     let list = stage.list();
     let processes = list["procs"].as_array().unwrap().iter();
     processes
@@ -210,8 +213,8 @@ fn held(stage: &Stage) -> Vec<Value> {
 }
 
 #[test]
-fn memory_beyond_the_gpu_is_not_believed_and_pid_0_is_nobody() {
-    let stage = Stage::new();
+fn impossible_memory_and_pid_0_are_rejected() {
+    let stage = TestBox::new();
     let memory = json!({"total": 80 * GIB, "used": 70 * GIB});
     let state = |more: u64| {
         json!({"gpus": [
@@ -225,7 +228,7 @@ fn memory_beyond_the_gpu_is_not_believed_and_pid_0_is_nobody() {
             ]},
         ]})
     };
-    stage.play(&state(0));
+    stage.set_driver_state(&state(0));
     let daemon = stage.start();
     let why =
         |held: u64| format!("the driver reports an impossible value: {held} MiB of 81920 MiB");
@@ -238,7 +241,7 @@ fn memory_beyond_the_gpu_is_not_believed_and_pid_0_is_nobody() {
             failed(5_000_002, 90 * 1024),
         ]
     };
-    becomes(&expected(88 * 1024), || held(&stage));
+    eventually_equals(&expected(88 * 1024), || process_memory(&stage));
     let gpus = stage.list()["gpus"].clone();
     assert_eq!(gpus[0]["pids"], 2);
     assert_eq!(gpus[0]["mem_unattributed_bytes"], Value::Null);
@@ -253,10 +256,10 @@ fn memory_beyond_the_gpu_is_not_believed_and_pid_0_is_nobody() {
         status.lines().any(|line| line.ends_with(&faults[0].1)),
         "{status}"
     );
-    assert_eq!(columns(&stage, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
+    assert_eq!(table_column(&stage, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
     // Another impossible value is the same fault.
-    stage.play(&state(GIB));
-    becomes(&expected(89 * 1024), || held(&stage));
+    stage.set_driver_state(&state(GIB));
+    eventually_equals(&expected(89 * 1024), || process_memory(&stage));
     assert_eq!(stage.faults(), faults);
     daemon.stop();
 }

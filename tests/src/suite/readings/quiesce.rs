@@ -1,19 +1,20 @@
-//! Letting go of the driver, so that it can be unloaded, updated or reset.
+//! Releasing the driver, so that it can be unloaded, updated or reset.
 
 use gpukill_tests::harness::{
-    Daemon, NOBODY, Ran, Stage, acting_as, becomes, can_act_as_others, eventually,
+    CommandOutput, Daemon, NOBODY_UID, TestBox, can_run_as_other_users, eventually,
+    eventually_equals, run_as_user,
 };
 use serde_json::{Value, json};
 
-fn reading(stage: &Stage) -> (Value, Value) {
+fn backend_state_and_temperature(stage: &TestBox) -> (Value, Value) {
     let list = stage.list();
     let state = list["backends"][0]["state"].clone();
     (state, list["gpus"][0]["temp_c"].clone())
 }
 
-/// A box whose operators are whoever runs this test.
-fn operated() -> Stage {
-    let stage = Stage::new();
+/// A box whose operators are the group of the user who runs this test.
+fn box_with_operator_group() -> TestBox {
+    let stage = TestBox::new();
     let group = std::process::Command::new("id")
         .arg("-gn")
         .output()
@@ -23,9 +24,9 @@ fn operated() -> Stage {
     stage
 }
 
-/// Whether any process that belongs to the daemon holds the stand-in's library,
-/// as it would hold the driver's devices.
-fn holds_the_driver(daemon: &Daemon, stage: &Stage) -> bool {
+/// Whether any process of the daemon maps the stand-in library, as it would hold the device
+/// files of the driver.
+fn maps_driver_library(daemon: &Daemon, stage: &TestBox) -> bool {
     let library = std::fs::canonicalize(stage.library()).unwrap();
     let library = library.to_str().unwrap();
     let maps = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -41,24 +42,28 @@ fn holds_the_driver(daemon: &Daemon, stage: &Stage) -> bool {
 }
 
 #[test]
-fn nothing_holds_the_driver_until_it_is_taken_again() {
-    let stage = operated();
-    stage.play(&json!({"gpus": [{"temperature": 41}]}));
+fn driver_is_released_until_resume() {
+    let stage = box_with_operator_group();
+    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
     let daemon = stage.start();
-    becomes(&(json!("ready"), json!(41)), || reading(&stage));
-    assert!(holds_the_driver(&daemon, &stage));
+    eventually_equals(&(json!("ready"), json!(41)), || {
+        backend_state_and_temperature(&stage)
+    });
+    assert!(maps_driver_library(&daemon, &stage));
 
     let quiesce = stage.ctl(&["quiesce", "--minutes", "30"]);
     assert_eq!(quiesce.code, 0, "{quiesce:?}");
     assert!(
         quiesce
             .stdout
-            .starts_with("the NVIDIA driver is let go until "),
+            .starts_with("the NVIDIA driver is released until "),
         "{quiesce:?}"
     );
-    // It says so only when it is so.
-    assert!(!holds_the_driver(&daemon, &stage));
-    becomes(&json!("quiesced"), || reading(&stage).0);
+    // The command reports success only after the release.
+    assert!(!maps_driver_library(&daemon, &stage));
+    eventually_equals(&json!("quiesced"), || {
+        backend_state_and_temperature(&stage).0
+    });
     let gpu = stage.list()["gpus"][0].clone();
     assert_eq!(gpu["temp_c"], Value::Null);
     assert!(
@@ -67,7 +72,7 @@ fn nothing_holds_the_driver_until_it_is_taken_again() {
             .unwrap()
             .starts_with("stale: ")
     );
-    // It is a wish, and no fault: told once.
+    // Quiescing is a request and no fault: `status` shows it in one line.
     assert_eq!(stage.faults(), []);
     let status = stage.ctl(&["status", "--width", "200"]).stdout;
     let told: Vec<&str> = status
@@ -82,13 +87,15 @@ fn nothing_holds_the_driver_until_it_is_taken_again() {
     );
     // Polls and answers go on.
     assert_eq!(stage.ctl(&["list"]).code, 0);
-    stage.play(&json!({"gpus": [{"temperature": 42}]}));
+    stage.set_driver_state(&json!({"gpus": [{"temperature": 42}]}));
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(!holds_the_driver(&daemon, &stage));
+    assert!(!maps_driver_library(&daemon, &stage));
 
     let resume = stage.ctl(&["resume"]);
     assert_eq!(resume.code, 0, "{resume:?}");
-    becomes(&(json!("ready"), json!(42)), || reading(&stage));
+    eventually_equals(&(json!("ready"), json!(42)), || {
+        backend_state_and_temperature(&stage)
+    });
     assert_eq!(stage.faults(), []);
     daemon.stop();
     let kinds = eventually("both are recorded", || {
@@ -111,34 +118,39 @@ fn nothing_holds_the_driver_until_it_is_taken_again() {
 }
 
 #[test]
-fn whoever_may_not_end_others_processes_may_not_take_the_driver_away_either() {
-    if !can_act_as_others() {
+fn quiesce_needs_the_right_to_end_any() {
+    if !can_run_as_other_users() {
         return;
     }
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [{"temperature": 41}]}));
-    stage.open_to_all();
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
+    stage.make_world_accessible();
     let daemon = stage.start();
-    becomes(&(json!("ready"), json!(41)), || reading(&stage));
+    eventually_equals(&(json!("ready"), json!(41)), || {
+        backend_state_and_temperature(&stage)
+    });
     for command in ["quiesce", "resume"] {
-        let Ran { code, stderr, .. } = acting_as(NOBODY, &[], || stage.ctl(&[command]));
+        let CommandOutput { code, stderr, .. } =
+            run_as_user(NOBODY_UID, &[], || stage.ctl(&[command]));
         assert_eq!(code, 4, "{stderr}");
         assert!(stderr.contains("hint: ask root, or someone in group suite:operators"));
     }
-    assert_eq!(reading(&stage).0, "ready");
+    assert_eq!(backend_state_and_temperature(&stage).0, "ready");
     daemon.stop();
 }
 
 #[test]
-fn a_driver_that_hangs_is_let_go_too() {
-    let stage = operated();
-    stage.play(&json!({"gpus": [{"temperature": 41}]}));
+fn hanging_driver_is_released() {
+    let stage = box_with_operator_group();
+    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
     let daemon = stage.start();
-    becomes(&(json!("ready"), json!(41)), || reading(&stage));
-    stage.play(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetUtilizationRates"]}));
+    eventually_equals(&(json!("ready"), json!(41)), || {
+        backend_state_and_temperature(&stage)
+    });
+    stage.set_driver_state(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetUtilizationRates"]}));
     eventually("it hangs", || stage.faults().pop());
     let quiesce = stage.ctl(&["quiesce"]);
     assert_eq!(quiesce.code, 0, "{quiesce:?}");
-    assert!(!holds_the_driver(&daemon, &stage));
+    assert!(!maps_driver_library(&daemon, &stage));
     daemon.stop();
 }

@@ -1,10 +1,10 @@
-//! Everything a GPU tells about itself, and what it complains of.
+//! All readings of a GPU, and the repairs that its driver advises.
 
-use gpukill_tests::harness::{Stage, becomes, wrong};
+use gpukill_tests::harness::{TestBox, eventually_equals, failed_readings};
 use serde_json::{Value, json};
 
-/// The fields of the one GPU that has all there is.
-fn fields(stage: &Stage, names: &[&str]) -> Value {
+/// These fields of the one GPU, which has every reading.
+fn fields(stage: &TestBox, names: &[&str]) -> Value {
     let gpu = stage.list()["gpus"][0].clone();
     names
         .iter()
@@ -13,9 +13,9 @@ fn fields(stage: &Stage, names: &[&str]) -> Value {
 }
 
 #[test]
-fn every_reading_of_a_gpu_arrives_as_the_driver_gave_it() {
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [{
+fn every_reading_arrives_unchanged() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [{
         "serial": "1652922000123", "minor": 5,
         "utilization": {"gpu": 98, "memory": 41}, "encoder": 7, "decoder": 8,
         "temperature": 71, "memory_temperature": 84, "fan": 130,
@@ -55,16 +55,16 @@ fn every_reading_of_a_gpu_arrives_as_the_driver_gave_it() {
         .keys()
         .map(String::as_str)
         .collect();
-    becomes(&expected, || fields(&stage, &names));
+    eventually_equals(&expected, || fields(&stage, &names));
     assert_eq!(super::reasons(&stage.list()["gpus"][0]), json!({}));
     assert_eq!(stage.faults(), []);
     daemon.stop();
 }
 
 #[test]
-fn what_the_driver_advises_is_a_fault_that_says_what_to_do_and_goes_when_it_is_done() {
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [
+fn advised_repair_is_a_fault_until_done() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [
         {
             "recovery_action": 1,
             "remapped_rows": {"correctable": 0, "uncorrectable": 1, "pending": true, "failure": true},
@@ -87,7 +87,7 @@ fn what_the_driver_advises_is_a_fault_that_says_what_to_do_and_goes_when_it_is_d
         ),
         fault(2, "broken memory pages wait to be retired: reset the GPU"),
     ];
-    becomes(&expected, || stage.faults());
+    eventually_equals(&expected, || stage.faults());
     assert_eq!(
         fields(&stage, &["recovery_action"])["recovery_action"],
         "reset"
@@ -97,14 +97,14 @@ fn what_the_driver_advises_is_a_fault_that_says_what_to_do_and_goes_when_it_is_d
         faults.iter().all(|fault| fault["since"].is_string()),
         "{faults:?}"
     );
-    stage.play(&json!({"gpus": [{}, {}, {}]}));
-    becomes(&Vec::new(), || stage.faults());
+    stage.set_driver_state(&json!({"gpus": [{}, {}, {}]}));
+    eventually_equals(&Vec::new(), || stage.faults());
     daemon.stop();
 }
 
 #[test]
-fn functions_that_an_older_driver_lacks_are_not_supported_and_harm_nothing() {
-    let stage = Stage::new();
+fn functions_an_older_driver_lacks_are_unsupported() {
+    let stage = TestBox::new();
     stage.older_library(&[
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetEncoderUtilization",
@@ -117,7 +117,7 @@ fn functions_that_an_older_driver_lacks_are_not_supported_and_harm_nothing() {
         "nvmlEventSetCreate",
         "nvmlEventSetWait_v2",
     ]);
-    stage.play(&json!({"gpus": [{
+    stage.set_driver_state(&json!({"gpus": [{
         "temperature": 44, "throttle": 8, "processes": [{"pid": 5_000_000, "memory": 1}],
     }]}));
     let daemon = stage.start();
@@ -131,9 +131,9 @@ fn functions_that_an_older_driver_lacks_are_not_supported_and_harm_nothing() {
         .keys()
         .map(String::as_str)
         .collect();
-    becomes(&expected, || fields(&stage, &names));
+    eventually_equals(&expected, || fields(&stage, &names));
     let gpu = &stage.list()["gpus"][0];
-    assert_eq!(wrong(gpu), json!({}));
+    assert_eq!(failed_readings(gpu), json!({}));
     assert_eq!(gpu["reasons"]["mem_temp_c"], "unsupported");
     assert_eq!(
         stage.list()["procs"][0]["reasons"]["util_pct"],

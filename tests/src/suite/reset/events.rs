@@ -1,15 +1,16 @@
-//! The log has one event for what became of each GPU, and none that says more.
+//! The log has one event for the outcome of each GPU, and none that claims more.
 
-use super::{Box, SECOND, Systemd, gpus};
-use gpukill_tests::harness::{Daemon, becomes};
+use super::{FakeSystemd, ResetBox, SECOND_GPU, gpu_states};
+use gpukill_tests::harness::{Daemon, eventually_equals};
 use serde_json::json;
 
-/// The events of resets so far: level, words, and the number of the GPU.
-fn events(daemon: &Daemon) -> Vec<String> {
+/// The reset events so far: level, message, the index of the GPU, and whether there is a
+/// reason.
+fn reset_events(daemon: &Daemon) -> Vec<String> {
     let log = daemon.log();
     let lines = log.lines().filter_map(|line| {
         let words = [
-            "a reset of a GPU begins",
+            "a reset of a GPU starts",
             "a GPU was reset, and answers again",
             "a GPU was not reset",
             "a reset of a GPU failed",
@@ -33,45 +34,45 @@ fn events(daemon: &Daemon) -> Vec<String> {
     lines.collect()
 }
 
-fn is_up(it: &Box) {
-    becomes(&json!(2), || {
+fn wait_until_up(it: &ResetBox) {
+    eventually_equals(&json!(2), || {
         it.stage.list()["gpus"].as_array().map(Vec::len).into()
     });
 }
 
 #[test]
-fn a_reset_that_failed_is_never_logged_as_one_that_was_done() {
-    let it = Box::new();
-    it.tool(&format!(
-        "case \"$*\" in *{SECOND}) echo no; exit 3;; esac; echo done"
+fn failed_reset_is_not_logged_as_done() {
+    let it = ResetBox::new();
+    it.install_tool(&format!(
+        "case \"$*\" in *{SECOND_GPU}) echo no; exit 3;; esac; echo done"
     ));
-    it.play(&json!({}), &json!({}));
-    let _systemd = Systemd::of(&it);
+    it.set_driver_state(&json!({}), &json!({}));
+    let _systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    is_up(&it);
+    wait_until_up(&it);
     assert_eq!(it.reset(&["--all", "--yes"]).code, 7);
     let mut expected = vec![
-        "INFO a reset of a GPU begins 0",
+        "INFO a reset of a GPU starts 0",
         "INFO a GPU was reset, and answers again 0",
-        "INFO a reset of a GPU begins 1",
+        "INFO a reset of a GPU starts 1",
         "ERROR a reset of a GPU failed 1 why",
     ];
-    assert_eq!(events(&daemon), expected);
-    // One that somebody holds, beside one that does not come back.
-    let lost = gpus(&json!({"lost": true}), &json!({}));
-    it.write("lost.json", &lost.to_string());
-    it.tool("command -p cp lost.json state.json");
-    it.invent(4711, "python", &["/dev/random"]);
-    becomes(&json!(4711), || {
+    assert_eq!(reset_events(&daemon), expected);
+    // A GPU with a holder, and one that does not come back.
+    let lost = gpu_states(&json!({"lost": true}), &json!({}));
+    it.write_file("lost.json", &lost.to_string());
+    it.install_tool("command -p cp lost.json state.json");
+    it.add_process(4711, "python", &["/dev/random"]);
+    eventually_equals(&json!(4711), || {
         let held = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);
         held["held_gpus"][0]["holders"][0]["pid"].clone()
     });
     assert_eq!(it.reset(&["--all", "--yes"]).code, 1);
     expected.extend([
-        "INFO a reset of a GPU begins 0",
+        "INFO a reset of a GPU starts 0",
         "ERROR a GPU does not answer after a reset 0 why",
         "WARN a GPU was not reset 1 why",
     ]);
-    assert_eq!(events(&daemon), expected);
+    assert_eq!(reset_events(&daemon), expected);
     daemon.stop();
 }

@@ -1,36 +1,36 @@
-//! The helper by itself believes nothing that it is told.
+//! The helper alone trusts no part of a request.
 
-use super::{Box, FIRST, SECOND, asked};
-use gpukill_tests::harness::{NOBODY, acting_as, can_act_as_others};
+use super::{FIRST_GPU, ResetBox, SECOND_GPU, request_helper_over};
+use gpukill_tests::harness::{NOBODY_UID, can_run_as_other_users, run_as_user};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-fn nvidia(address: &str) -> Vec<u8> {
+fn nvidia_request(address: &str) -> Vec<u8> {
     format!("gpukill-reset 2 reset nvidia {address}\n").into_bytes()
 }
 
-fn amd(address: &str) -> Vec<u8> {
+fn amd_request(address: &str) -> Vec<u8> {
     format!("gpukill-reset 2 reset amd {address}\n").into_bytes()
 }
 
 #[test]
-fn one_request_runs_one_command_with_nothing_of_the_environment() {
-    let it = Box::new();
-    assert_eq!(it.asked(&nvidia(FIRST)), "ok\n");
-    assert_eq!(it.called(), [format!("--gpu-reset -i {FIRST}")]);
+fn request_runs_one_command_with_clean_environment() {
+    let it = ResetBox::new();
+    assert_eq!(it.request_helper(&nvidia_request(FIRST_GPU)), "ok\n");
+    assert_eq!(it.recorded_calls(), [format!("--gpu-reset -i {FIRST_GPU}")]);
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_nothing_is_run() {
-    let it = Box::new();
+fn invalid_requests_are_refused() {
+    let it = ResetBox::new();
     let refused = |request: &[u8], why: &str| {
-        let answer = it.asked(request);
+        let answer = it.request_helper(request);
         assert_eq!(answer, format!("failed {why}\n"), "{request:?}");
     };
     refused(b"", "the request is not one line");
-    refused(b"\n", "it is no request of gpukilld");
+    refused(b"\n", "it is not a request of gpukilld");
     refused(
         b"gpukill-reset 2 reset nvidia 0000:1b:00.0",
         "the request is not one line",
@@ -49,7 +49,7 @@ fn what_is_no_request_is_refused_and_nothing_is_run() {
     );
     refused(
         b"gpukill-reset 2 reset nvidia 0000:1b:00.0 --id=0\n",
-        "it is no request of gpukilld",
+        "it is not a request of gpukilld",
     );
     refused(
         b"gpukill-reset 2 reset intel 0000:1b:00.0\n",
@@ -57,153 +57,163 @@ fn what_is_no_request_is_refused_and_nothing_is_run() {
     );
     refused(
         b"gpukill-reset 1 nvidia 0000:1b:00.0\n",
-        "the request is of another version: install gpukilld and gpukill-reset from the same release",
+        "the request is of another version: install gpukilld and gpukill-reset from the same \
+        release",
     );
     refused(&[b'x'; 1 << 20], "the request is too long");
     refused(&[0xff; 8], "the request is not one line");
-    assert_eq!(it.called(), [""; 0]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
 #[test]
-fn a_device_that_is_not_what_it_is_said_to_be_is_not_touched() {
-    let it = Box::new();
-    it.plug("0000:00:1f.3", "0x8086", "0x040300");
-    it.plug("0000:1b:00.1", "0x10de", "0x040300");
+fn only_matching_devices_are_reset() {
+    let it = ResetBox::new();
+    it.add_pci_device("0000:00:1f.3", "0x8086", "0x040300");
+    it.add_pci_device("0000:1b:00.1", "0x10de", "0x040300");
     for (request, why) in [
         (
-            nvidia("0000:ff:00.0"),
+            nvidia_request("0000:ff:00.0"),
             "there is no PCI device 0000:ff:00.0",
         ),
         (
-            nvidia("0000:00:1f.3"),
-            "0000:00:1f.3 is no device of NVIDIA",
+            nvidia_request("0000:00:1f.3"),
+            "0000:00:1f.3 is not a device of NVIDIA",
         ),
-        (nvidia("0000:1b:00.1"), "0000:1b:00.1 is no GPU"),
-        (amd(FIRST), "0000:1b:00.0 is no device of AMD"),
+        (nvidia_request("0000:1b:00.1"), "0000:1b:00.1 is not a GPU"),
+        (
+            amd_request(FIRST_GPU),
+            "0000:1b:00.0 is not a device of AMD",
+        ),
     ] {
-        assert_eq!(it.asked(&request), format!("failed {why}\n"));
+        assert_eq!(it.request_helper(&request), format!("failed {why}\n"));
     }
-    assert_eq!(it.called(), [""; 0]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
 #[test]
-fn a_gpu_that_somebody_has_open_is_not_reset() {
-    let it = Box::new();
-    it.invent(4711, "python", &["/dev/full"]);
-    it.invent(4712, "python", &["/dev/full", "/dev/null"]);
+fn gpu_in_use_is_not_reset() {
+    let it = ResetBox::new();
+    it.add_process(4711, "python", &["/dev/full"]);
+    it.add_process(4712, "python", &["/dev/full", "/dev/null"]);
     assert_eq!(
-        it.asked(&nvidia(FIRST)),
+        it.request_helper(&nvidia_request(FIRST_GPU)),
         "failed it is in use by 4711, 4712\n"
     );
-    assert_eq!(it.called(), [""; 0]);
-    // The other one is free.
-    assert_eq!(it.asked(&nvidia(SECOND)), "ok\n");
-    assert_eq!(it.called(), [format!("--gpu-reset -i {SECOND}")]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
+    // The other GPU is free.
+    assert_eq!(it.request_helper(&nvidia_request(SECOND_GPU)), "ok\n");
+    assert_eq!(
+        it.recorded_calls(),
+        [format!("--gpu-reset -i {SECOND_GPU}")]
+    );
 }
 
 #[test]
-fn where_not_everybody_can_be_seen_nothing_is_reset() {
-    let it = Box::new();
-    it.invent(4711, "python", &[]);
-    it.write("proc/4711/fd", "no directory");
-    let answer = it.asked(&nvidia(FIRST));
+fn incomplete_scan_prevents_a_reset() {
+    let it = ResetBox::new();
+    it.add_process(4711, "python", &[]);
+    it.write_file("proc/4711/fd", "no directory");
+    let answer = it.request_helper(&nvidia_request(FIRST_GPU));
     assert!(
-        answer.starts_with("failed processes cannot be looked at: "),
+        answer.starts_with("failed cannot scan processes: "),
         "{answer}"
     );
-    assert_eq!(it.called(), [""; 0]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
 #[test]
-fn whoever_is_neither_root_nor_the_daemon_is_refused() {
-    let it = Box::new();
+fn only_root_and_the_daemon_may_request() {
+    let it = ResetBox::new();
     let us = rustix::process::getuid().as_raw();
-    let mut helper = it.helper();
-    // The last one counts.
+    let mut helper = it.helper_command();
+    // The last option takes precedence.
     helper.args(["--allow-uid", "7777777"]);
     let (peer, (ours, theirs)) = if us == 0 {
-        if !can_act_as_others() {
+        if !can_run_as_other_users() {
             return;
         }
         let pair = || UnixStream::pair().unwrap();
-        (NOBODY, acting_as(NOBODY, &[], pair))
+        (NOBODY_UID, run_as_user(NOBODY_UID, &[], pair))
     } else {
         (us, UnixStream::pair().unwrap())
     };
-    let answer = asked(&mut helper, &nvidia(FIRST), ours, theirs);
+    let answer = request_helper_over(&mut helper, &nvidia_request(FIRST_GPU), ours, theirs);
     assert_eq!(
         answer,
-        format!("failed uid {peer} may not ask for a reset\n")
+        format!("failed uid {peer} may not request a reset\n")
     );
-    assert_eq!(it.called(), [""; 0]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
 #[test]
-fn whoever_connects_and_says_nothing_is_not_waited_for() {
-    let it = Box::new();
+fn silent_client_times_out() {
+    let it = ResetBox::new();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let began = Instant::now();
-    let mut child = super::serve(&mut it.helper(), theirs);
+    let mut child = super::start_helper(&mut it.helper_command(), theirs);
     let mut answer = String::new();
     ours.read_to_string(&mut answer).unwrap();
     child.wait().unwrap();
     assert_eq!(answer, "failed no request came within 5 s\n");
     assert!(began.elapsed() < Duration::from_secs(25));
-    assert_eq!(it.called(), [""; 0]);
+    assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
 #[test]
-fn amds_step_is_to_read_one_file_and_the_driver_says_how_it_went() {
-    let it = Box::new();
+fn amd_reset_reads_one_debugfs_file() {
+    let it = ResetBox::new();
     let address = "0000:c1:00.0";
-    it.plug(address, "0x1002", "0x038000");
+    it.add_pci_device(address, "0x1002", "0x038000");
     let drm = format!("sys/bus/pci/devices/{address}/drm");
-    it.write(&format!("{drm}/card3/dev"), "1:5\n");
+    it.write_file(&format!("{drm}/card3/dev"), "1:5\n");
     assert_eq!(
-        it.asked(&amd(address)),
+        it.request_helper(&amd_request(address)),
         "failed the kernel shows no reset file: debugfs is not mounted, or it is locked down\n"
     );
-    // Older kernels know it by its minor, newer ones by its address too.
-    it.write("debug/dri/3/amdgpu_gpu_recover", "-62\n");
+    // Older kernels name the directory by the minor number, newer ones by the address too.
+    it.write_file("debug/dri/3/amdgpu_gpu_recover", "-62\n");
     assert_eq!(
-        it.asked(&amd(address)),
-        "failed the driver says that the reset failed: Timer expired (os error 62)\n"
+        it.request_helper(&amd_request(address)),
+        "failed the driver reports that the reset failed: Timer expired (os error 62)\n"
     );
-    it.write(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
-    assert_eq!(it.asked(&amd(address)), "ok\n");
-    it.invent(4711, "python", &["/dev/zero"]);
-    assert_eq!(it.asked(&amd(address)), "failed it is in use by 4711\n");
+    it.write_file(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
+    assert_eq!(it.request_helper(&amd_request(address)), "ok\n");
+    it.add_process(4711, "python", &["/dev/zero"]);
+    assert_eq!(
+        it.request_helper(&amd_request(address)),
+        "failed it is in use by 4711\n"
+    );
 }
 
 #[test]
-fn nothing_else_of_debugfs_is_ever_opened() {
-    let it = Box::new();
+fn no_other_debugfs_file_is_opened() {
+    let it = ResetBox::new();
     let address = "0000:c1:00.0";
-    it.plug(address, "0x1002", "0x038000");
+    it.add_pci_device(address, "0x1002", "0x038000");
     let drm = format!("sys/bus/pci/devices/{address}/drm");
-    it.write(&format!("{drm}/card3/dev"), "1:5\n");
-    // Whoever opened one of these would wait for ever.
+    it.write_file(&format!("{drm}/card3/dev"), "1:5\n");
+    // Opening one of these would block for ever.
     for other in ["3/amdgpu_gpu_recover", "0/amdgpu_gpu_recover"] {
         let path = it.stage.path(&format!("debug/dri/{other}"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let made = std::process::Command::new("mkfifo").arg(path).status();
         assert!(made.unwrap().success());
     }
-    it.write(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
-    assert_eq!(it.asked(&amd(address)), "ok\n");
+    it.write_file(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
+    assert_eq!(it.request_helper(&amd_request(address)), "ok\n");
 }
 
 #[test]
-fn a_check_says_what_a_reset_would_fail_at_and_changes_nothing() {
-    let it = Box::new();
-    it.write("persistent", "Enabled\n");
+fn check_reports_reset_errors_and_changes_nothing() {
+    let it = ResetBox::new();
+    it.write_file("persistent", "Enabled\n");
     let check = |address: &str| {
         let request = format!("gpukill-reset 2 check nvidia {address}\n");
-        it.asked(request.as_bytes())
+        it.request_helper(request.as_bytes())
     };
-    // Who has it open is ended between the check and the reset.
-    it.invent(4711, "python", &["/dev/full"]);
-    assert_eq!(check(FIRST), "ok\n");
+    // A holder is no error of the check: it is ended between the check and the reset.
+    it.add_process(4711, "python", &["/dev/full"]);
+    assert_eq!(check(FIRST_GPU), "ok\n");
     assert_eq!(
         check("0000:ff:00.0"),
         "failed there is no PCI device 0000:ff:00.0\n"
@@ -212,27 +222,27 @@ fn a_check_says_what_a_reset_would_fail_at_and_changes_nothing() {
     std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o644)).unwrap();
     let cannot = |why: &str| format!("failed {} {why}\n", tool.display());
     let permission = "cannot be run: Permission denied (os error 13)";
-    assert_eq!(check(FIRST), cannot(permission));
+    assert_eq!(check(FIRST_GPU), cannot(permission));
     std::fs::remove_file(&tool).unwrap();
     let missing = "cannot be run: No such file or directory (os error 2)";
-    assert_eq!(check(FIRST), cannot(missing));
+    assert_eq!(check(FIRST_GPU), cannot(missing));
     std::fs::create_dir(&tool).unwrap();
-    assert_eq!(check(FIRST), cannot("is no file"));
+    assert_eq!(check(FIRST_GPU), cannot("is not a file"));
     assert!(!it.stage.path("called").exists());
 }
 
 #[test]
-fn a_check_of_amds_reset_file_does_not_read_it() {
-    let it = Box::new();
+fn check_does_not_read_amds_reset_file() {
+    let it = ResetBox::new();
     let address = "0000:c1:00.0";
-    it.plug(address, "0x1002", "0x038000");
+    it.add_pci_device(address, "0x1002", "0x038000");
     let drm = format!("sys/bus/pci/devices/{address}/drm");
-    it.write(&format!("{drm}/card3/dev"), "1:5\n");
+    it.write_file(&format!("{drm}/card3/dev"), "1:5\n");
     let request = format!("gpukill-reset 2 check amd {address}\n");
     let missing =
         "failed the kernel shows no reset file: debugfs is not mounted, or it is locked down\n";
-    assert_eq!(it.asked(request.as_bytes()), missing);
-    // What is in a pipe is gone when it was read.
+    assert_eq!(it.request_helper(request.as_bytes()), missing);
+    // Reading a pipe would remove its contents.
     let path = it.stage.path("debug/dri/3/amdgpu_gpu_recover");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status();
@@ -243,7 +253,7 @@ fn a_check_of_amds_reset_file_does_not_read_it() {
         .open(&path);
     let mut pipe = open.unwrap();
     pipe.write_all(b"0\n").unwrap();
-    assert_eq!(it.asked(request.as_bytes()), "ok\n");
+    assert_eq!(it.request_helper(request.as_bytes()), "ok\n");
     let mut left = [0; 2];
     pipe.read_exact(&mut left).unwrap();
     assert_eq!(&left, b"0\n");

@@ -1,15 +1,15 @@
-//! The record of what was done and what happened, as the daemon tells it.
+//! The record of actions and events, as the daemon returns it.
 
-use super::super::raw::Raw;
-use super::database;
+use super::super::raw::RawConnection;
+use super::open_database;
 use gpukill_proto::audit::{ActionPage, ActionQuery, ActionRecord};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{
-    Actor, Daemon, Driver, Stage, acting_as, becomes, can_act_as_others, eventually, group, skip,
-    user,
+    Daemon, FakeDriver, TestBox, TestProcess, can_run_as_other_users, eventually,
+    eventually_equals, group_id, run_as_user, skip, test_uid,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
-/// Users that no box has, and without any right.
-const ALICE: u32 = user(1);
-const BOB: u32 = user(2);
+/// Users that no box has, without rights.
+const ALICE_UID: u32 = test_uid(1);
+const BOB_UID: u32 = test_uid(2);
 
 const TEARDOWN: Duration = Duration::from_millis(50);
 
-fn everything() -> ActionQuery {
+fn query_for_all() -> ActionQuery {
     ActionQuery {
         since: Timestamp(0),
         until: Timestamp(i64::MAX),
@@ -35,42 +35,40 @@ fn everything() -> ActionQuery {
     }
 }
 
-fn ask(stage: &Stage, query: &ActionQuery) -> Result<ActionPage, Refusal> {
+fn query_actions(stage: &TestBox, query: &ActionQuery) -> Result<ActionPage, Refusal> {
     let call = GpukillRequest::AuditActions {
         query: query.clone(),
     };
-    match Raw::welcomed(&stage.socket()).call(&call) {
+    match RawConnection::connect_admitted(&stage.socket()).call(&call) {
         GpukillResponse::AuditActions(answer) => answer,
         other => panic!("{other:?}"),
     }
 }
 
-/// All entries that are asked for, the oldest first.
-fn told(stage: &Stage, query: &ActionQuery) -> Vec<ActionRecord> {
-    let page = ask(stage, query).unwrap();
+/// All entries that match the query, the oldest first.
+fn matching_records(stage: &TestBox, query: &ActionQuery) -> Vec<ActionRecord> {
+    let page = query_actions(stage, query).unwrap();
     assert_eq!(page.next, None);
     page.records.into_iter().rev().collect()
 }
 
-/// The kinds and words of these entries.
 fn kinds(records: &[ActionRecord]) -> Vec<(&str, Option<&str>)> {
     let records = records.iter();
-    let short = records.map(|it| (it.kind.as_str(), it.word.as_deref()));
+    let short = records.map(|it| (it.kind.as_str(), it.result.as_deref()));
     short.collect()
 }
 
-/// The kinds of all entries, the oldest first.
-fn all_kinds(stage: &Stage) -> Vec<String> {
-    let records = told(stage, &everything());
+fn all_kinds(stage: &TestBox) -> Vec<String> {
+    let records = matching_records(stage, &query_for_all());
     records.into_iter().map(|record| record.kind).collect()
 }
 
-fn document(reading: &Reading<String>) -> Value {
+fn parse_document(reading: &Reading<String>) -> Value {
     let text = reading.known().unwrap_or_else(|| panic!("{reading:?}"));
     serde_json::from_str(text).unwrap()
 }
 
-fn is_listed(stage: &Stage, pid: u32) {
+fn wait_until_listed(stage: &TestBox, pid: u32) {
     eventually("it is listed", || {
         let list = stage.list();
         let rows = list["procs"].as_array()?.iter();
@@ -78,68 +76,73 @@ fn is_listed(stage: &Stage, pid: u32) {
     });
 }
 
-/// How the run of a process ended, and by which act, once it is written.
-fn ending(stage: &Stage, pid: u32) -> Option<(Option<String>, Option<i64>)> {
+/// How the run of a process ended, and the id of the action that ended it, once it is
+/// stored.
+fn run_end(stage: &TestBox, pid: u32) -> Option<(Option<String>, Option<i64>)> {
     let select = "SELECT ending, action FROM run JOIN process ON process.id = run.process
         WHERE pid = ?1";
-    database(stage, "samples.db")
+    open_database(stage, "samples.db")
         .query_row(select, [pid], |row| Ok((row.get(0)?, row.get(1)?)))
         .ok()
 }
 
 #[test]
-fn a_kill_an_xid_a_fault_a_reload_and_a_restart_are_told_in_their_order() {
-    let stage = Stage::new();
-    let driver = Driver::start(&stage, TEARDOWN);
+fn actions_and_events_keep_their_order() {
+    let stage = TestBox::new();
+    let driver = FakeDriver::start(&stage, TEARDOWN);
     let daemon = stage.start();
-    let actor = Actor::start("python");
+    let actor = TestProcess::start("python");
     let pid = actor.pid();
-    driver.lists(&[pid]);
-    is_listed(&stage, pid);
+    driver.add_processes(&[pid]);
+    wait_until_listed(&stage, pid);
     let killed = stage.ctl(&["kill", &pid.to_string(), "--yes"]);
     assert_eq!(killed.code, 0, "{killed:?}");
-    // A dry run is no act.
+    // A dry run is no action.
     let dry = stage.ctl(&["reset", "--gpu", "0", "--dry-run"]);
     assert_eq!(
         all_kinds(&stage),
         ["started", "settings", "kill"],
         "{dry:?}"
     );
-    becomes(&Some((Some("killed".to_owned()), Some(1))), || {
-        ending(&stage, pid)
+    eventually_equals(&Some((Some("killed".to_owned()), Some(1))), || {
+        run_end(&stage, pid)
     });
 
     let uuid = stage.list()["gpus"][0]["id"].as_str().unwrap().to_owned();
     let xid = json!([{"id": 1, "gpu": 0, "type": 8, "data": 79}]);
-    stage.play(&json!({"events": xid, "gpus": [{}]}));
+    stage.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
     let of = |kind: &str| ActionQuery {
         kind: Some(kind.into()),
-        ..everything()
+        ..query_for_all()
     };
-    let found = eventually("the XID is recorded", || told(&stage, &of("xid")).pop());
+    let found = eventually("the XID is recorded", || {
+        matching_records(&stage, &of("xid")).pop()
+    });
     assert_eq!(found.device.map(|id| id.0), Some(uuid.clone()));
     assert_eq!(found.what.as_deref(), Some("XID 79"));
 
     let broken = json!({"nvmlDeviceGetComputeRunningProcesses_v3": 999});
-    stage.play(&json!({"events": xid, "gpus": [{"errors": broken}]}));
-    let fault = eventually("the fault is recorded", || told(&stage, &of("fault")).pop());
+    stage.set_driver_state(&json!({"events": xid, "gpus": [{"errors": broken}]}));
+    let fault = eventually("the fault is recorded", || {
+        matching_records(&stage, &of("fault")).pop()
+    });
     let (part, what) = stage.faults().remove(0);
     assert_eq!(fault.what, Some(format!("{part}: {what}")));
-    stage.play(&json!({"events": xid, "gpus": [{}]}));
-    becomes(&Vec::new(), || stage.faults());
+    stage.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
+    eventually_equals(&Vec::new(), || stage.faults());
 
     daemon.signal(Signal::HUP);
     eventually("the reload is recorded", || {
-        (told(&stage, &of("settings")).len() == 2).then_some(())
+        (matching_records(&stage, &of("settings")).len() == 2).then_some(())
     });
     daemon.stop();
     let daemon = stage.start();
     eventually("the second start is recorded", || {
-        (told(&stage, &of("settings")).len() == 3).then_some(())
+        (matching_records(&stage, &of("settings")).len() == 3).then_some(())
     });
-    let records = told(&stage, &everything());
+    let records = matching_records(&stage, &query_for_all());
     let event = |kind| (kind, None);
-    // The end of a short fault is told when it is clear that it stays away.
+    // The end of a short fault is recorded once the fault has stayed away.
     let mut seen = kinds(&records);
     seen.retain(|kind| *kind != event("fault_over"));
     let expected = [
@@ -154,33 +157,39 @@ fn a_kill_an_xid_a_fault_a_reload_and_a_restart_are_told_in_their_order() {
         event("settings"),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(told(&stage, &of("fault_over")).len(), 1);
-    assert_eq!(told(&stage, &of("fault_over"))[0].what, fault.what);
+    assert_eq!(matching_records(&stage, &of("fault_over")).len(), 1);
+    assert_eq!(
+        matching_records(&stage, &of("fault_over"))[0].what,
+        fault.what
+    );
 
-    let kill = &told(&stage, &of("kill"))[0];
+    let kill = &matching_records(&stage, &of("kill"))[0];
     let us = rustix::process::geteuid().as_raw();
     assert_eq!(
         (kill.uid, kill.what.clone()),
         (Some(us), Some(pid.to_string()))
     );
-    assert_eq!(document(&kill.plan)["targets"][0]["pid"], pid);
-    assert_eq!(document(&kill.outcome)["outcomes"][0]["ending"], "ended");
-    let started = document(&records[0].plan);
+    assert_eq!(parse_document(&kill.plan)["targets"][0]["pid"], pid);
+    assert_eq!(
+        parse_document(&kill.outcome)["outcomes"][0]["ending"],
+        "ended"
+    );
+    let started = parse_document(&records[0].plan);
     assert_eq!(started["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(started["audit_schema"], 1, "{started}");
-    // The same settings, and the same words of them.
-    let settings = told(&stage, &of("settings"));
+    // The settings are the same, and so is their text.
+    let settings = matching_records(&stage, &of("settings"));
     assert_eq!(settings[0].what, settings[1].what);
-    let first = document(&settings[0].plan);
+    let first = parse_document(&settings[0].plan);
     assert_eq!(first["daemon"]["poll_interval"], "100ms");
 
-    // By device, with an index and with the whole id.
+    // By device, with an index and with the full id.
     for gpu in ["0", &uuid] {
         let query = ActionQuery {
             gpu: Some(gpu.into()),
-            ..everything()
+            ..query_for_all()
         };
-        let records = told(&stage, &query);
+        let records = matching_records(&stage, &query);
         assert_eq!(
             kinds(&records),
             [("kill", Some("done")), event("xid")],
@@ -189,17 +198,20 @@ fn a_kill_an_xid_a_fault_a_reload_and_a_restart_are_told_in_their_order() {
     }
     let none = ActionQuery {
         gpu: Some("GPU-never".into()),
-        ..everything()
+        ..query_for_all()
     };
-    assert!(matches!(ask(&stage, &none), Err(Refusal::NoMatch(_))));
-    // One by one it is the same record.
+    assert!(matches!(
+        query_actions(&stage, &none),
+        Err(Refusal::NoMatch(_))
+    ));
+    // Pages of one entry give the same record.
     let mut query = ActionQuery {
         limit: 1,
-        ..everything()
+        ..query_for_all()
     };
     let mut one_by_one = Vec::new();
     loop {
-        let page = ask(&stage, &query).unwrap();
+        let page = query_actions(&stage, &query).unwrap();
         one_by_one.extend(page.records);
         query.before = page.next;
         if query.before.is_none() {
@@ -207,27 +219,27 @@ fn a_kill_an_xid_a_fault_a_reload_and_a_restart_are_told_in_their_order() {
         }
     }
     one_by_one.reverse();
-    assert_eq!(one_by_one, told(&stage, &everything()));
+    assert_eq!(one_by_one, matching_records(&stage, &query_for_all()));
     daemon.stop();
 }
 
-fn actor_of(uid: u32) -> Actor {
+fn start_process_of(uid: u32) -> TestProcess {
     let mut command = Command::new("sleep");
-    Actor::of(command.arg0("python").arg("1000").uid(uid))
+    TestProcess::spawn(command.arg0("python").arg("1000").uid(uid))
 }
 
-/// What is told of everybody's acts: who, how, and what, why and the plan as far
-/// as these may be seen.
-fn acts(stage: &Stage) -> Vec<Value> {
-    let records = told(stage, &everything());
-    let acts = records.iter().filter(|record| record.word.is_some());
+/// All recorded actions: kind, user and result; and the request, the reason and the plan as
+/// far as they are visible.
+fn visible_actions(stage: &TestBox) -> Vec<Value> {
+    let records = matching_records(stage, &query_for_all());
+    let acts = records.iter().filter(|record| record.result.is_some());
     acts.map(|it| {
         let plan = it.plan.known().is_some();
         let is_withheld = it.plan == Reading::Withheld;
         json!([
             it.kind,
             it.uid,
-            it.word,
+            it.result,
             it.what,
             it.why.is_some(),
             plan,
@@ -237,109 +249,112 @@ fn acts(stage: &Stage) -> Vec<Value> {
     .collect()
 }
 
-/// Whether others' acts are hidden, from now on.
-fn hide(stage: &Stage, daemon: &Daemon, is_hidden: bool) {
+/// Sets whether actions of other users are hidden, and waits until that is in force.
+fn set_hide_other_users(stage: &TestBox, daemon: &Daemon, is_hidden: bool) {
     let access = format!("[access]\noperator_group = \"daemon\"\nhide_other_users = {is_hidden}");
     stage.configure(&access);
     let settings = ActionQuery {
         kind: Some("settings".into()),
-        ..everything()
+        ..query_for_all()
     };
-    let before = told(stage, &settings).len();
+    let before = matching_records(stage, &settings).len();
     daemon.signal(Signal::HUP);
     eventually("the settings are in force", || {
-        let after = told(stage, &settings);
+        let after = matching_records(stage, &settings);
         let newest = after.last().filter(|_| after.len() > before)?;
-        let access = &document(&newest.plan)["access"];
+        let access = &parse_document(&newest.plan)["access"];
         (access["hide_other_users"] == is_hidden).then_some(())
     });
 }
 
 #[test]
-fn what_others_asked_for_is_hidden_from_plain_users_where_the_admin_says_so() {
-    if !can_act_as_others() {
+fn actions_of_other_users_can_be_hidden() {
+    if !can_run_as_other_users() {
         return;
     }
-    let Some(operators) = group("daemon") else {
+    let Some(operators) = group_id("daemon") else {
         return skip("this system has no group daemon");
     };
-    let stage = Stage::new();
-    stage.open_to_all();
+    let stage = TestBox::new();
+    stage.make_world_accessible();
     stage.configure("[access]\noperator_group = \"daemon\"");
-    let driver = Driver::start(&stage, TEARDOWN);
+    let driver = FakeDriver::start(&stage, TEARDOWN);
     let daemon = stage.start();
-    let [own, others] = [ALICE, BOB].map(actor_of);
+    let [own, others] = [ALICE_UID, BOB_UID].map(start_process_of);
     let (a, b) = (own.pid().to_string(), others.pid().to_string());
-    driver.lists(&[own.pid(), others.pid()]);
-    is_listed(&stage, own.pid());
-    is_listed(&stage, others.pid());
-    let kill = |uid, pid: &str| acting_as(uid, &[], || stage.ctl(&["kill", pid, "--yes"]).code);
-    assert_eq!(kill(ALICE, &a), 0);
-    assert_eq!(kill(ALICE, &b), 4);
-    assert_eq!(kill(BOB, &b), 0);
+    driver.add_processes(&[own.pid(), others.pid()]);
+    wait_until_listed(&stage, own.pid());
+    wait_until_listed(&stage, others.pid());
+    let kill = |uid, pid: &str| run_as_user(uid, &[], || stage.ctl(&["kill", pid, "--yes"]).code);
+    assert_eq!(kill(ALICE_UID, &a), 0);
+    assert_eq!(kill(ALICE_UID, &b), 4);
+    assert_eq!(kill(BOB_UID, &b), 0);
     eventually("all acts are recorded", || {
-        (acts(&stage).len() == 3).then_some(())
+        (visible_actions(&stage).len() == 3).then_some(())
     });
 
     let shown = |uid: u32, word: &str, what: &str, why: bool| {
         json!(["kill", uid, word, what, why, true, false])
     };
     let hidden = |uid: u32, word: &str| json!(["kill", uid, word, null, false, false, true]);
-    let ended = shown(ALICE, "done", &a, false);
-    let refused = shown(ALICE, "refused", &b, true);
+    let ended = shown(ALICE_UID, "done", &a, false);
+    let refused = shown(ALICE_UID, "refused", &b, true);
     let all = vec![
         ended.clone(),
         refused.clone(),
-        shown(BOB, "done", &b, false),
+        shown(BOB_UID, "done", &b, false),
     ];
-    let of_alice = vec![ended, refused, hidden(BOB, "done")];
+    let of_alice = vec![ended, refused, hidden(BOB_UID, "done")];
     let of_nobody = vec![
-        hidden(ALICE, "done"),
-        hidden(ALICE, "refused"),
-        hidden(BOB, "done"),
+        hidden(ALICE_UID, "done"),
+        hidden(ALICE_UID, "refused"),
+        hidden(BOB_UID, "done"),
     ];
-    const CAROL: u32 = user(3);
-    let seen_by = |uid, groups: &[u32]| acting_as(uid, groups, || acts(&stage));
+    const CAROL_UID: u32 = test_uid(3);
+    let seen_by = |uid, groups: &[u32]| run_as_user(uid, groups, || visible_actions(&stage));
     for (uid, groups) in [
-        (ALICE, vec![]),
-        (CAROL, vec![]),
-        (CAROL, vec![operators]),
+        (ALICE_UID, vec![]),
+        (CAROL_UID, vec![]),
+        (CAROL_UID, vec![operators]),
         (0, vec![]),
     ] {
         assert_eq!(seen_by(uid, &groups), all, "{uid} {groups:?}");
     }
-    hide(&stage, &daemon, true);
-    assert_eq!(seen_by(ALICE, &[]), of_alice);
-    assert_eq!(seen_by(CAROL, &[]), of_nobody);
-    assert_eq!(seen_by(CAROL, &[operators]), all);
+    set_hide_other_users(&stage, &daemon, true);
+    assert_eq!(seen_by(ALICE_UID, &[]), of_alice);
+    assert_eq!(seen_by(CAROL_UID, &[]), of_nobody);
+    assert_eq!(seen_by(CAROL_UID, &[operators]), all);
     assert_eq!(seen_by(0, &[]), all);
-    // Nor are settings for everybody then.
+    // Then the settings are not visible to every user either.
     let settings = ActionQuery {
         kind: Some("settings".into()),
-        ..everything()
+        ..query_for_all()
     };
-    let plans = acting_as(CAROL, &[], || told(&stage, &settings));
+    let plans = run_as_user(CAROL_UID, &[], || matching_records(&stage, &settings));
     assert!(
         plans.iter().all(|it| it.plan == Reading::Withheld),
         "{plans:?}"
     );
 
-    // By user: with a number, and with a name that the box knows.
+    // By user: with a uid, and with a name that the box knows.
     let of = |user: &str| ActionQuery {
         user: Some(user.into()),
-        ..everything()
+        ..query_for_all()
     };
-    let root = told(&stage, &of("0"));
+    let root = matching_records(&stage, &of("0"));
     assert_eq!(kinds(&root), []);
-    assert_eq!(told(&stage, &of(&ALICE.to_string())).len(), 2);
-    assert_eq!(told(&stage, &of("nobody-of-this-name")), []);
-    let roots = actor_of(0);
-    driver.lists(&[roots.pid()]);
-    is_listed(&stage, roots.pid());
+    assert_eq!(
+        matching_records(&stage, &of(&ALICE_UID.to_string())).len(),
+        2
+    );
+    assert_eq!(matching_records(&stage, &of("nobody-of-this-name")), []);
+    let roots = start_process_of(0);
+    driver.add_processes(&[roots.pid()]);
+    wait_until_listed(&stage, roots.pid());
     assert_eq!(kill(0, &roots.pid().to_string()), 0);
-    // What came of it is written a little later than it is told.
-    let root = eventually("what came of it is recorded", || {
-        let root = told(&stage, &of("root"));
+    // The outcome is stored a little later than it is printed.
+    let root = eventually("what came of the violation is recorded", || {
+        let root = matching_records(&stage, &of("root"));
         (kinds(&root) == [("kill", Some("done"))]).then_some(root)
     });
     assert_eq!(root[0].user.as_deref(), Some("root"));

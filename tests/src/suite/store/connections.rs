@@ -1,7 +1,7 @@
-//! How many clients a server on a GPU has is told by the list, and remembered.
+//! The number of clients of a server on a GPU is listed and stored.
 
 use super::records;
-use gpukill_tests::harness::{Actor, Stage, child_of, eventually};
+use gpukill_tests::harness::{TestBox, TestProcess, eventually, first_child};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::{TcpListener, TcpStream};
@@ -10,22 +10,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
-fn clients_of_a_server_are_counted_and_remembered() {
+fn clients_of_a_server_are_counted_and_stored() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut clients: Vec<TcpStream> = (0..3)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
-    // Shells keep the server and the other, which listens on nothing, apart from the clients,
-    // which are in this process.
+    // Each shell makes its child a job apart from the clients, which are connections of
+    // this test process. The second child listens on nothing.
     let mut command = Command::new("bash");
     command.args(["-c", "sleep 1000 <&0 & wait"]);
-    let shell = Actor::with(&mut command, OwnedFd::from(listener));
-    let other = Actor::of(Command::new("bash").args(["-c", "sleep 1000 & wait"]));
+    let shell = TestProcess::spawn_with_input(&mut command, OwnedFd::from(listener));
+    let other = TestProcess::spawn(Command::new("bash").args(["-c", "sleep 1000 & wait"]));
     let [own, others] =
-        [&shell, &other].map(|shell| eventually("a process", || child_of(shell.pid())));
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [{"processes": [
+        [&shell, &other].map(|shell| eventually("a process", || first_child(shell.pid())));
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": own, "memory": 5}, {"pid": others, "memory": 5},
     ]}]}));
     let daemon = stage.start();
@@ -41,7 +41,7 @@ fn clients_of_a_server_are_counted_and_remembered() {
         listed(others).filter(|row| row["reasons"]["connections"] == "unsupported")
     });
     assert_eq!(idle["connections"], Value::Null);
-    // A client counts for a minute after it went.
+    // A client counts for a minute after it has disconnected.
     clients.truncate(1);
     let went = Instant::now();
     while listed(own).is_none_or(|row| row["connections"] != 1) {

@@ -1,27 +1,27 @@
-//! What was sampled is what is told.
+//! Stored samples are returned unchanged.
 
 use super::{ids, number, records};
-use gpukill_tests::harness::{Actor, Stage, eventually};
+use gpukill_tests::harness::{TestBox, TestProcess, eventually};
 use serde_json::{Value, json};
 
-const FIRST: &str = "GPU-8f3c0000-0000-0000-0000-000000000001";
-const SECOND: &str = "GPU-9a4d0000-0000-0000-0000-000000000002";
+const FIRST_GPU: &str = "GPU-8f3c0000-0000-0000-0000-000000000001";
+const SECOND_GPU: &str = "GPU-9a4d0000-0000-0000-0000-000000000002";
 
-/// Two GPUs, the second of few words, and three processes.
-struct Box {
-    stage: Stage,
-    train: Actor,
-    render: Actor,
+/// Two GPUs, the second with few readings, and three processes.
+struct HistoryBox {
+    stage: TestBox,
+    train: TestProcess,
+    render: TestProcess,
 }
 
-impl Box {
+impl HistoryBox {
     fn new() -> Self {
-        let stage = Stage::new();
-        let train = Actor::start("python train.py");
-        let render = Actor::start("blender");
-        stage.play(&json!({"gpus": [
+        let stage = TestBox::new();
+        let train = TestProcess::start("python train.py");
+        let render = TestProcess::start("blender");
+        stage.set_driver_state(&json!({"gpus": [
             {
-                "uuid": FIRST, "name": "NVIDIA H100 80GB HBM3",
+                "uuid": FIRST_GPU, "name": "NVIDIA H100 80GB HBM3",
                 "utilization": {"gpu": 87, "memory": 3}, "temperature": 64, "power_mw": 512_345,
                 "memory": {"total": 80u64 << 30, "used": 12_345_678_901u64},
                 "processes": [
@@ -30,7 +30,7 @@ impl Box {
                 ],
             },
             {
-                "uuid": SECOND, "name": "NVIDIA A2", "utilization": null, "temperature": null,
+                "uuid": SECOND_GPU, "name": "NVIDIA A2", "utilization": null, "temperature": null,
                 "power_mw": null, "memory": {"total": 16u64 << 30, "used": 77},
                 "process_utilization": false,
                 "processes": [{"pid": render.pid(), "memory": null, "kind": "graphics"}],
@@ -43,8 +43,8 @@ impl Box {
         }
     }
 
-    /// The newest sample, when it has all that there is.
-    fn sample(&self) -> Vec<Value> {
+    /// Waits for a complete sample, and returns the newest.
+    fn newest_complete_sample(&self) -> Vec<Value> {
         eventually("a whole sample", || {
             let records = records(&self.stage, &[]);
             let newest = records.first()?["timestamp"].clone();
@@ -58,12 +58,12 @@ impl Box {
     }
 }
 
-/// What is the same in each sample. Connections are those of the whole job, to which all
-/// processes of these tests belong: whether one of them listens is another test's doing.
-fn lasting(mut record: Value) -> Value {
+/// The fields that are the same in each sample. Connections belong to the whole job, which
+/// contains the processes of all tests here, so other tests change them.
+fn constant_fields(mut record: Value) -> Value {
     let fields = record.as_object_mut().unwrap();
     let (covers, held) = (&fields["covers_secs"], &fields["held_secs"]);
-    // The first poll may have come before the driver's first answer.
+    // The first poll may precede the first answer of the driver.
     let is_part = held.as_f64() <= covers.as_f64();
     assert!(held.is_null() == fields["pid"].is_null() && is_part);
     fields["reasons"]
@@ -86,8 +86,8 @@ fn lasting(mut record: Value) -> Value {
 }
 
 #[test]
-fn since_is_inclusive_and_until_is_not() {
-    let this = Box::new();
+fn since_is_inclusive_until_is_exclusive() {
+    let this = HistoryBox::new();
     let daemon = this.stage.start();
     let between = |bound: &str, time: &str| {
         let records = records(&this.stage, &[bound, time]);
@@ -95,7 +95,10 @@ fn since_is_inclusive_and_until_is_not() {
         times.map(|it| it.unwrap().to_owned()).collect::<Vec<_>>()
     };
     let (newest, before) = eventually("there are several samples", || {
-        let newest = this.sample()[0]["timestamp"].as_str().unwrap().to_owned();
+        let newest = this.newest_complete_sample()[0]["timestamp"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let before = between("--until", &newest);
         (!before.is_empty()).then_some((newest, before))
     });
@@ -106,13 +109,17 @@ fn since_is_inclusive_and_until_is_not() {
 }
 
 #[test]
-fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
-    let this = Box::new();
+fn sample_has_exact_values_and_reasons() {
+    let this = HistoryBox::new();
     let daemon = this.stage.start();
-    let sample: Vec<Value> = this.sample().into_iter().map(lasting).collect();
+    let sample: Vec<Value> = this
+        .newest_complete_sample()
+        .into_iter()
+        .map(constant_fields)
+        .collect();
     let uid = rustix::process::getuid().as_raw();
-    let first = json!({"gpu_index": 0, "gpu_id": FIRST, "gpu_name": "NVIDIA H100 80GB HBM3"});
-    let second = json!({"gpu_index": 1, "gpu_id": SECOND, "gpu_name": "NVIDIA A2"});
+    let first = json!({"gpu_index": 0, "gpu_id": FIRST_GPU, "gpu_name": "NVIDIA H100 80GB HBM3"});
+    let second = json!({"gpu_index": 1, "gpu_id": SECOND_GPU, "gpu_name": "NVIDIA A2"});
     let expected = [
         (
             &first,
@@ -182,17 +189,17 @@ fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
 }
 
 #[test]
-fn a_question_is_answered_with_what_it_asks_for() {
-    let this = Box::new();
+fn filters_select_matching_records() {
+    let this = HistoryBox::new();
     let daemon = this.stage.start();
     let user = this
-        .sample()
+        .newest_complete_sample()
         .into_iter()
         .find_map(|record| record["user"].as_str().map(str::to_owned))
         .unwrap();
     let (train, render) = (u64::from(this.train.pid()), u64::from(this.render.pid()));
     let uid = rustix::process::getuid().to_string();
-    // The pids of a device's own records are 0 here.
+    // The records of a device have pid 0 here.
     let cases: [(&[&str], &[u64]); 12] = [
         (&[], &[0, 5_000_000, train, render]),
         (&["--user", &user], &[train, render]),
@@ -200,7 +207,7 @@ fn a_question_is_answered_with_what_it_asks_for() {
         (&["--process", "^sl"], &[train, render]),
         (&["--process", "^sl", "--gpu", "1"], &[render]),
         (&["--gpu", "0"], &[0, 5_000_000, train]),
-        (&["--gpu", SECOND], &[0, render]),
+        (&["--gpu", SECOND_GPU], &[0, render]),
         (&["--gpu", "9a4d"], &[0, render]),
         (&["--gpu", "NVIDIA A*"], &[0, render]),
         (&["--hours", "1", "--gpu", "1"], &[0, render]),
@@ -233,10 +240,10 @@ fn a_question_is_answered_with_what_it_asks_for() {
 }
 
 #[test]
-fn history_survives_a_restart_and_goes_on() {
-    let this = Box::new();
+fn history_survives_a_restart() {
+    let this = HistoryBox::new();
     let daemon = this.stage.start();
-    this.sample();
+    this.newest_complete_sample();
     daemon.stop();
     let daemon = this.stage.start();
     let before = records(&this.stage, &["--limit", "0"]);

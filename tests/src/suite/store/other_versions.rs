@@ -1,15 +1,15 @@
-//! As after a downgrade: a store that another version of gpukilld wrote is left as it is,
-//! and the fault says what to do, in commands that do it.
+//! A store that another version of gpukilld wrote, as after a downgrade: it stays as it is,
+//! and the fault contains the commands that help.
 
-use super::{database, events, records};
-use gpukill_tests::harness::{Stage, becomes, eventually};
+use super::{events, open_database, records};
+use gpukill_tests::harness::{TestBox, eventually, eventually_equals};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 
-/// Writes a version of the schema into a file.
-fn set_schema(stage: &Stage, file: &str, schema: i64) {
-    let database = database(stage, file);
+/// Sets the schema version of a database file.
+fn set_schema(stage: &TestBox, file: &str, schema: i64) {
+    let database = open_database(stage, file);
     database
         .pragma_update(None, "user_version", schema)
         .unwrap();
@@ -18,26 +18,26 @@ fn set_schema(stage: &Stage, file: &str, schema: i64) {
         .unwrap();
 }
 
-fn bytes(path: &Path) -> Vec<u8> {
+fn read_bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Takes ten seconds, the store's pause before it tries again.
+/// Takes ten seconds, the pause of the store before it tries again.
 #[test]
-fn a_store_of_another_version_is_left_as_it_is_and_the_fault_says_what_to_do() {
-    let stage = Stage::new();
-    stage.play(&json!({"gpus": [{}]}));
+fn store_of_other_version_is_kept_and_explained() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&json!({"gpus": [{}]}));
     let daemon = stage.start();
     let before = eventually("a sample", || records(&stage, &[]).pop());
     daemon.stop();
-    // In the order in which faults are told.
+    // The order in which the faults are reported.
     let files = ["audit.db", "samples.db"];
-    // A newer one's, and the last one's of before the first release.
+    // A newer schema, and the last one before the first release.
     let schemas = [99, 5];
     for (file, schema) in files.into_iter().zip(schemas) {
         set_schema(&stage, file, schema);
     }
-    let written = files.map(|file| bytes(&stage.path("state").join(file)));
+    let written = files.map(|file| read_bytes(&stage.path("state").join(file)));
 
     let daemon = stage.start();
     let state = stage.path("state").display().to_string();
@@ -54,27 +54,27 @@ fn a_store_of_another_version_is_left_as_it_is_and_the_fault_says_what_to_do() {
         ("store".to_owned(), what)
     };
     let expected: Vec<_> = files.into_iter().zip(schemas).map(fault).collect();
-    becomes(&expected, || stage.faults());
+    eventually_equals(&expected, || stage.faults());
     assert_eq!(stage.ctl(&["list"]).code, 0);
-    let left = files.map(|file| bytes(&stage.path("state").join(file)));
+    let left = files.map(|file| read_bytes(&stage.path("state").join(file)));
     assert_eq!(left, written);
 
     for file in files {
         let done = Command::new("sh").arg("-c").arg(command(file)).status();
         assert!(done.unwrap().success(), "{file}");
     }
-    becomes(&Vec::new(), || stage.faults());
+    eventually_equals(&Vec::new(), || stage.faults());
     eventually("a sample in a new file", || records(&stage, &[]).pop());
-    // Twice would put one over the other.
+    // A second run of the command would overwrite the files moved by the first.
     let again = Command::new("sh").arg("-c").arg(command(files[0])).output();
     assert!(!again.unwrap().status.success());
     daemon.stop();
 
-    // As when that version is installed again, and what it wrote put back.
+    // That version is installed again, and its files are moved back.
     for file in files {
         let state = stage.path("state");
         for part in ["", "-wal", "-shm"] {
-            // Only the file itself is there for certain.
+            // Only the database file itself is certain to exist.
             let _ = std::fs::remove_file(state.join(format!("{file}{part}")));
         }
         std::fs::rename(state.join(format!("other-{file}/{file}")), state.join(file)).unwrap();

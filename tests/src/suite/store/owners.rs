@@ -1,12 +1,12 @@
-//! Whose a process was is told as it was told then.
+//! Stored records keep the owner that a process had at that time.
 
-use gpukill_tests::harness::{Invented, Procfs, Stage, eventually};
+use gpukill_tests::harness::{FakeProcess, FakeProcfs, TestBox, eventually};
 use serde_json::{Value, json};
 
 #[test]
-fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
-    let stage = Stage::new();
-    let procfs = Procfs::at(stage.path("proc"));
+fn owner_from_label_is_stored_and_selectable() {
+    let stage = TestBox::new();
+    let procfs = FakeProcfs::new(stage.path("proc"));
     let id = "a".repeat(64);
     let directory = stage.path("host/var/lib/docker/containers").join(&id);
     std::fs::create_dir_all(&directory).unwrap();
@@ -16,7 +16,7 @@ fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
         (1001, format!("0::/system.slice/docker-{id}.scope")),
         (1002, "0::/".into()),
     ] {
-        procfs.invent(Invented {
+        procfs.add_process(FakeProcess {
             pid,
             name: "python",
             uid: 4_000_000,
@@ -25,10 +25,10 @@ fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
             cgroup: &cgroup,
         });
     }
-    stage.play(&json!({"gpus": [{"processes": [
+    stage.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": 1001, "memory": 1}, {"pid": 1002, "memory": 2},
     ]}]}));
-    let mut daemon = stage.daemon();
+    let mut daemon = stage.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
         .env("GPUKILLD_BACKENDS_HOST_ROOT", stage.path("host"))
@@ -59,7 +59,7 @@ fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
         owners(&["--user", "alice"]),
         std::slice::from_ref(&labelled)
     );
-    // Who runs it finds it too, as in the list.
+    // The uid of the process selects it too, as in `list`.
     assert_eq!(owners(&["--user", "4000000"]), [labelled, plain]);
     daemon.stop();
 }

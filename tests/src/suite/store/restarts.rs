@@ -1,21 +1,23 @@
-//! Time on a GPU goes on when gpukilld is started again, and every screen says the same.
+//! The time on a GPU continues over restarts of gpukilld, and every screen shows the same.
 
-use super::database;
+use super::open_database;
 use gpukill_proto::units::Timestamp;
-use gpukill_tests::harness::{Daemon, Invented, Procfs, Stage, becomes, between, eventually};
+use gpukill_tests::harness::{
+    Daemon, FakeProcess, FakeProcfs, TestBox, eventually, eventually_equals, milliseconds_between,
+};
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
 const PID: u32 = 48_213;
 
-/// More than any test takes.
+/// Longer than any test takes.
 const HOUR_MS: i64 = 3_600_000;
 
 /// A box with one process on one GPU, which started long ago.
-fn stage() -> (Stage, Procfs) {
-    let stage = Stage::new();
-    let procfs = Procfs::at(stage.path("proc"));
-    procfs.invent(Invented {
+fn box_with_process() -> (TestBox, FakeProcfs) {
+    let stage = TestBox::new();
+    let procfs = FakeProcfs::new(stage.path("proc"));
+    procfs.add_process(FakeProcess {
         pid: PID,
         name: "python",
         uid: 0,
@@ -23,22 +25,23 @@ fn stage() -> (Stage, Procfs) {
         cmdline: "python\0train.py\0",
         cgroup: "0::/\n",
     });
-    uses(&stage, 5);
+    set_utilization(&stage, 5);
     (stage, procfs)
 }
 
-/// The process uses the GPU so much from now on.
-fn uses(stage: &Stage, percent: u32) {
-    stage.play(&json!({"gpus": [{"processes": [{"pid": PID, "memory": 1 << 30, "sm": percent}]}]}));
+fn set_utilization(stage: &TestBox, percent: u32) {
+    stage.set_driver_state(
+        &json!({"gpus": [{"processes": [{"pid": PID, "memory": 1 << 30, "sm": percent}]}]}),
+    );
 }
 
-fn start((stage, procfs): &(Stage, Procfs)) -> Daemon {
-    let mut daemon = stage.daemon();
+fn start((stage, procfs): &(TestBox, FakeProcfs)) -> Daemon {
+    let mut daemon = stage.daemon_command();
     stage.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()))
 }
 
-/// The fields of the process, in the list and as it is explained, once they are known.
-fn told(stage: &Stage) -> Value {
+/// The times of the process in `list` and `explain`, once they are known and equal.
+fn reported_times(stage: &TestBox) -> Value {
     let of = |document: &Value| {
         let row = &document["procs"][0];
         let fields = ["first_seen", "last_active_at"].map(|field| row[field].clone());
@@ -52,18 +55,18 @@ fn told(stage: &Stage) -> Value {
     })
 }
 
-/// The process uses the GPU for two samples, and then not any more: what is told then.
-fn works(stage: &Stage) -> Value {
+/// Uses the GPU for two samples, and then stops. Returns the times that are reported then.
+fn use_gpu_then_idle(stage: &TestBox) -> Value {
     let samples = || {
         let found = super::records(stage, &["--limit", "0"]);
         found.iter().filter(|record| record["pid"] == PID).count()
     };
-    uses(stage, 5);
+    set_utilization(stage, 5);
     let before = samples();
     eventually("two samples", || (samples() >= before + 2).then_some(()));
-    uses(stage, 0);
-    becomes(&json!(0), || stage.list()["procs"][0]["util_pct"].clone());
-    told(stage)
+    set_utilization(stage, 0);
+    eventually_equals(&json!(0), || stage.list()["procs"][0]["util_pct"].clone());
+    reported_times(stage)
 }
 
 fn now() -> String {
@@ -71,21 +74,22 @@ fn now() -> String {
 }
 
 #[test]
-fn time_on_a_gpu_and_idle_time_go_on_however_the_daemon_ended() {
-    let place = stage();
+fn gpu_time_and_idle_time_survive_restarts() {
+    let place = box_with_process();
     let stage = &place.0;
     let mut daemon = start(&place);
     for is_killed in [false, true] {
-        let before = works(stage);
+        let before = use_gpu_then_idle(stage);
         match is_killed {
             false => daemon.stop(),
             true => daemon.kill(),
         }
         daemon = start(&place);
-        let after = told(stage);
+        let after = reported_times(stage);
         assert_eq!(after[0], before[0], "killed: {is_killed}");
-        // To the end of the sample in which it was used last.
-        let later = between(&before[1], &after[1]);
+        // The reported time moves to the end of the sample in which the process last used
+        // the GPU.
+        let later = milliseconds_between(&before[1], &after[1]);
         assert!(
             (-500..2_500).contains(&later),
             "killed: {is_killed}: {later} ms"
@@ -95,8 +99,8 @@ fn time_on_a_gpu_and_idle_time_go_on_however_the_daemon_ended() {
 }
 
 #[test]
-fn every_screen_and_the_guard_have_the_time_that_the_store_has() {
-    let place = stage();
+fn every_screen_uses_the_stored_times() {
+    let place = box_with_process();
     let stage = &place.0;
     std::fs::write(
         stage.path("guard.toml"),
@@ -104,12 +108,12 @@ fn every_screen_and_the_guard_have_the_time_that_the_store_has() {
     )
     .unwrap();
     let daemon = start(&place);
-    works(stage);
+    use_gpu_then_idle(stage);
     daemon.stop();
-    // An hour ago it came, and half an hour ago it did something last.
+    // The process first held the GPU an hour ago, and last used it half an hour ago.
     let first = Timestamp::from(SystemTime::now()).plus_seconds(-HOUR_MS / 1_000);
     let active = first.plus_seconds(HOUR_MS / 2_000);
-    let file = database(stage, "samples.db");
+    let file = open_database(stage, "samples.db");
     file.execute(
         "UPDATE run SET first_at = ?1, active_at = ?2",
         [first.0, active.0],
@@ -121,12 +125,12 @@ fn every_screen_and_the_guard_have_the_time_that_the_store_has() {
     )
     .unwrap();
     drop(file);
-    // The guard does not remember it either.
+    // The state file of the guard does not have these times either.
     std::fs::remove_file(stage.path("state/guard.json")).unwrap();
 
     let daemon = start(&place);
     assert_eq!(
-        told(stage),
+        reported_times(stage),
         json!([first.to_rfc3339(), active.to_rfc3339()])
     );
     let value = eventually("the guard has judged it", || {
@@ -143,7 +147,7 @@ fn every_screen_and_the_guard_have_the_time_that_the_store_has() {
         (&["explain", &pid], &[" for 1h ", ", last used "]),
     ];
     for (arguments, expected) in screens {
-        becomes(&String::new(), || {
+        eventually_equals(&String::new(), || {
             let screen = stage.ctl(arguments).stdout;
             let lacks = expected.iter().any(|it| !screen.contains(it));
             if lacks { screen } else { String::new() }
@@ -153,23 +157,23 @@ fn every_screen_and_the_guard_have_the_time_that_the_store_has() {
 }
 
 #[test]
-fn without_a_store_the_guard_remembers_and_else_it_counts_from_the_start() {
-    let place = stage();
+fn guard_state_replaces_a_lost_store() {
+    let place = box_with_process();
     let stage = &place.0;
     let daemon = start(&place);
-    let before = works(stage);
+    let before = use_gpu_then_idle(stage);
     daemon.stop();
     let breaks = || std::fs::write(stage.path("state/samples.db"), [7; 9_000]).unwrap();
     breaks();
     let daemon = start(&place);
-    assert_eq!(told(stage)[0], before[0]);
+    assert_eq!(reported_times(stage)[0], before[0]);
     daemon.stop();
 
     breaks();
     std::fs::remove_file(stage.path("state/guard.json")).unwrap();
     let restarted = now();
     let daemon = start(&place);
-    let after = told(stage);
+    let after = reported_times(stage);
     assert!(after[0].as_str() >= Some(&restarted), "{after}");
     assert_eq!(after[1], Value::Null);
     daemon.stop();

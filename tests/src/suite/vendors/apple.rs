@@ -1,8 +1,8 @@
-//! An Apple GPU, told of by a script in the place of `ioreg`. The texts are after
-//! the form that it prints.
+//! An Apple GPU, which a script in place of `ioreg` reports. The texts have the form that
+//! `ioreg` prints.
 
-use super::Box;
-use gpukill_tests::harness::{becomes, eventually};
+use super::DrmBox;
+use gpukill_tests::harness::{eventually, eventually_equals};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -15,8 +15,8 @@ const GPU: &str = r#"+-o AGXAcceleratorG16G  <class AGXAcceleratorG16G, id 0x100
     }
 "#;
 
-/// One client, which has done nothing yet.
-fn client(id: u32, pid: u32) -> String {
+/// A client that has not used the GPU yet.
+fn client_entry(id: u32, pid: u32) -> String {
     format!(
         "+-o AGXDeviceUserClient  <class AGXDeviceUserClient, id {id:#x}, !registered>\n    {{\n      \
          \"AppUsage\" = ({{\"API\"=\"Metal\",\"lastSubmittedTime\"=9,\"accumulatedGPUTime\"=5}})\n      \
@@ -24,18 +24,17 @@ fn client(id: u32, pid: u32) -> String {
     )
 }
 
-/// What `ioreg` prints of a class from now on.
-fn print(it: &Box, class: &str, text: &str) {
+/// Sets what `ioreg` prints for a class.
+fn set_output(it: &DrmBox, class: &str, text: &str) {
     let new = it.stage.path("printed.new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(new, it.stage.path(class)).unwrap();
 }
 
-/// A box with such a GPU.
-fn mac() -> Box {
-    let it = Box::new();
-    print(&it, "IOAccelerator", GPU);
-    print(&it, "AGXDeviceUserClient", "");
+fn apple_box() -> DrmBox {
+    let it = DrmBox::new();
+    set_output(&it, "IOAccelerator", GPU);
+    set_output(&it, "AGXDeviceUserClient", "");
     let directory = it.stage.path("home/usr/sbin");
     std::fs::create_dir_all(&directory).unwrap();
     let printed = it.stage.directory().display();
@@ -48,8 +47,8 @@ fn mac() -> Box {
 }
 
 #[test]
-fn an_apple_gpu_holds_what_it_tells_whoever_is_listed() {
-    let it = mac();
+fn apple_gpu_has_readings_and_processes() {
+    let it = apple_box();
     let daemon = it.start();
     let fields = [
         "vendor",
@@ -67,29 +66,29 @@ fn an_apple_gpu_holds_what_it_tells_whoever_is_listed() {
             "apple", name, true, 5_242_880, null, null, 30, pids
         ])]
     };
-    becomes(&told(0), || it.gpus(&fields));
-    print(&it, "AGXDeviceUserClient", &client(1, 42));
-    becomes(&told(1), || it.gpus(&fields));
-    becomes(&Vec::new(), || it.stage.faults());
+    eventually_equals(&told(0), || it.gpus(&fields));
+    set_output(&it, "AGXDeviceUserClient", &client_entry(1, 42));
+    eventually_equals(&told(1), || it.gpus(&fields));
+    eventually_equals(&Vec::new(), || it.stage.faults());
     daemon.stop();
 }
 
 #[test]
-fn a_client_that_is_no_process_here_grows_old_and_comes_after_those_that_are() {
-    let it = mac();
-    it.holder(4711, "/dev/null", "");
-    let clients = client(1, 42) + &client(2, 4711);
-    print(&it, "AGXDeviceUserClient", &clients);
+fn unknown_clients_are_listed_last_and_stale() {
+    let it = apple_box();
+    it.add_holder(4711, "/dev/null", "");
+    let clients = client_entry(1, 42) + &client_entry(2, 4711);
+    set_output(&it, "AGXDeviceUserClient", &clients);
     let daemon = it.start();
     let pids = vec![json!([42, null]), json!([4711, "daemon"])];
-    becomes(&pids, || it.processes(&["pid", "user"]));
-    becomes(&true, || {
+    eventually_equals(&pids, || it.processes(&["pid", "user"]));
+    eventually_equals(&true, || {
         let first = it.processes(&["first_seen"]);
         first.iter().all(|row| row[0].is_string())
     });
     let seen = || {
         let list = it.stage.list();
-        let first: Vec<Value> = super::pick(&list["procs"], &["pid", "first_seen"]);
+        let first: Vec<Value> = super::select_fields(&list["procs"], &["pid", "first_seen"]);
         (
             list["tick"].as_u64(),
             first,

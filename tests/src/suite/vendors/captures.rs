@@ -1,14 +1,12 @@
-//! Boxes that were captured for real: what `list -o json` makes of each stands in
-//! `testdata/captures`, and was compared with the captured files by hand, value
-//! by value.
+//! Real captured boxes. `testdata/captures` has the output of `list -o json` for each,
+//! which was compared by hand with the captured files, value by value.
 
-use super::Box;
-use gpukill_tests::harness::{captures, eventually};
+use super::DrmBox;
+use gpukill_tests::harness::{captures_directory, eventually};
 use serde_json::Value;
 use std::path::Path;
 
-/// Each box: its name, and its captured directories with their places below
-/// `/sys`.
+/// Each box: its name, and its captured directories with their paths below `/sys`.
 const BOXES: &[(&str, &[(&str, &str)])] = &[
     (
         "phoenix",
@@ -38,14 +36,16 @@ const BOXES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// What is of this run, and not of the box.
-const OF_THE_RUN: [&str; 3] = ["host", "ts", "tick"];
+/// Fields that depend on this run, and not on the box.
+const FIELDS_OF_THE_RUN: [&str; 3] = ["host", "ts", "tick"];
 
 #[test]
-fn each_captured_box_is_read_as_it_was_and_nothing_is_invented() {
-    let Some(captures) = captures() else { return };
+fn captured_boxes_are_read_exactly() {
+    let Some(captures) = captures_directory() else {
+        return;
+    };
     for (name, directories) in BOXES {
-        let list = listed(&captures, directories);
+        let list = list_captured_box(&captures, directories);
         let text = serde_json::to_string_pretty(&list).unwrap() + "\n";
         let golden = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("testdata/captures")
@@ -59,24 +59,24 @@ fn each_captured_box_is_read_as_it_was_and_nothing_is_invented() {
     }
 }
 
-/// What the client prints of such a box.
-fn listed(captures: &Path, directories: &[(&str, &str)]) -> Value {
-    let it = Box::new();
+/// The JSON output of the client for such a box.
+fn list_captured_box(captures: &Path, directories: &[(&str, &str)]) -> Value {
+    let it = DrmBox::new();
     for (from, below) in directories {
-        it.stage.sysfs().capture(&captures.join(from), below);
+        it.stage.sysfs().copy_capture(&captures.join(from), below);
     }
     let daemon = it.start();
-    // What is counted between two polls is there at the third, a counter that
-    // stands still is broken after some more, and who uses a card is known once
-    // all processes were looked at.
-    let mut list = eventually("some polls and a look at everybody", || {
+    // A counter needs two polls, so its value appears at the third; a counter that does not
+    // move is a fault after some more polls; the users of a card are known after a scan of
+    // all processes.
+    let mut list = eventually("some polls and a full scan", || {
         let list = it.stage.list();
         let is_whole = list["gpus"][0]["pids"] == 0;
         (is_whole && list["tick"].as_u64() >= Some(15)).then_some(list)
     });
     daemon.stop();
     let document = list.as_object_mut().unwrap();
-    for field in OF_THE_RUN {
+    for field in FIELDS_OF_THE_RUN {
         document.remove(field);
     }
     for fault in document["faults"].as_array_mut().unwrap() {

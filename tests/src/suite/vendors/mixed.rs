@@ -1,11 +1,11 @@
-//! GPUs of several vendors in one box: one order, and each vendor's faults its
-//! own.
+//! GPUs of several vendors in one box: one order for all, and the faults of each vendor
+//! apart.
 
-use super::Box;
-use gpukill_tests::harness::{Card, becomes};
+use super::DrmBox;
+use gpukill_tests::harness::{FakeCard, eventually_equals};
 use serde_json::{Value, json};
 
-const INTEL: Card<'_> = Card {
+const INTEL: FakeCard<'_> = FakeCard {
     name: "card0",
     driver: "i915",
     pci: Some(("0000:00:02.0", "8086:9A49")),
@@ -13,7 +13,7 @@ const INTEL: Card<'_> = Card {
     files: &[],
 };
 
-const AMD: Card<'_> = Card {
+const AMD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",
     pci: Some(("0000:03:00.0", "1002:744C")),
@@ -26,7 +26,7 @@ const AMD: Card<'_> = Card {
 };
 
 /// An NVIDIA GPU that is also a DRM card, as with `nvidia-drm`.
-const NVIDIA: Card<'_> = Card {
+const NVIDIA: FakeCard<'_> = FakeCard {
     name: "card2",
     driver: "nvidia",
     pci: Some(("0000:17:00.0", "10DE:2330")),
@@ -34,32 +34,32 @@ const NVIDIA: Card<'_> = Card {
     files: &[],
 };
 
-fn plugged() -> Box {
-    let it = Box::new();
+fn box_with_all_vendors() -> DrmBox {
+    let it = DrmBox::new();
     for card in [NVIDIA, AMD, INTEL] {
-        it.stage.sysfs().plug(card);
+        it.stage.sysfs().add_card(card);
     }
-    it.stage.play(&json!({"gpus": [gpu()]}));
+    it.stage.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     it
 }
 
-fn gpu() -> Value {
+fn nvidia_gpu() -> Value {
     json!({"uuid": "GPU-h100", "name": "NVIDIA H100", "pci": "00000000:17:00.0"})
 }
 
 #[test]
-fn gpus_of_all_vendors_are_counted_once_in_the_order_of_their_addresses() {
-    let it = plugged();
+fn all_vendors_are_ordered_by_address() {
+    let it = box_with_all_vendors();
     let daemon = it.start();
     let all = vec![
         json!([0, "intel", "0000:00:02.0"]),
         json!([1, "amd", "0000:03:00.0"]),
         json!([2, "nvidia", "0000:17:00.0"]),
     ];
-    becomes(&all, || it.gpus(&["gpu_index", "vendor", "pci"]));
+    eventually_equals(&all, || it.gpus(&["gpu_index", "vendor", "pci"]));
     for (vendor, index) in [("intel", 0), ("amd", 1), ("nvidia", 2)] {
         let list = it.stage.json(&["list", "--vendor", vendor, "-o", "json"]);
-        let found = super::pick(&list["gpus"], &["gpu_index", "vendor"]);
+        let found = super::select_fields(&list["gpus"], &["gpu_index", "vendor"]);
         assert_eq!(found, [json!([index, vendor])]);
     }
     assert_eq!(it.stage.faults(), []);
@@ -67,21 +67,22 @@ fn gpus_of_all_vendors_are_counted_once_in_the_order_of_their_addresses() {
 }
 
 #[test]
-fn a_vendor_that_fails_takes_no_other_with_it_and_no_number_moves() {
-    let it = plugged();
+fn failing_vendor_affects_no_other() {
+    let it = box_with_all_vendors();
     let daemon = it.start();
-    becomes(&3, || it.gpus(&["id"]).len());
-    it.stage
-        .play(&json!({"gpus": [gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}));
+    eventually_equals(&3, || it.gpus(&["id"]).len());
+    it.stage.set_driver_state(
+        &json!({"gpus": [nvidia_gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}),
+    );
     let parts = || -> Vec<String> {
         let faults = it.stage.faults().into_iter();
         faults.map(|fault| fault.0).collect()
     };
-    becomes(&vec!["nvidia".to_owned()], parts);
+    eventually_equals(&vec!["nvidia".to_owned()], parts);
     let rows = || it.gpus(&["gpu_index", "vendor", "util_pct"]);
-    becomes(
+    eventually_equals(
         &vec![
-            // Nobody has it open: it does nothing.
+            // No process has it open, so it is idle.
             json!([0, "intel", 0]),
             json!([1, "amd", 42]),
             json!([2, "nvidia", null]),
@@ -92,8 +93,8 @@ fn a_vendor_that_fails_takes_no_other_with_it_and_no_number_moves() {
 }
 
 #[test]
-fn a_gpu_whose_driver_is_loaded_later_has_the_number_that_it_has_after_a_restart() {
-    let it = Box::new();
+fn late_driver_gets_its_index_after_restart() {
+    let it = DrmBox::new();
     for (address, vendor, class) in [
         ("0000:03:00.0", "0x1002\n", "0x030000\n"),
         ("0000:17:00.0", "0x10de\n", "0x030200\n"),
@@ -102,24 +103,24 @@ fn a_gpu_whose_driver_is_loaded_later_has_the_number_that_it_has_after_a_restart
         it.stage.sysfs().write(&format!("{device}/vendor"), vendor);
         it.stage.sysfs().write(&format!("{device}/class"), class);
     }
-    it.stage.play(&json!({"gpus": [gpu()]}));
+    it.stage.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     let rows = || it.gpus(&["gpu_index", "vendor"]);
     let daemon = it.start();
-    becomes(&vec![json!([1, "nvidia"])], rows);
-    it.stage.sysfs().plug(AMD);
+    eventually_equals(&vec![json!([1, "nvidia"])], rows);
+    it.stage.sysfs().add_card(AMD);
     let both = vec![json!([0, "amd"]), json!([1, "nvidia"])];
-    becomes(&both, rows);
+    eventually_equals(&both, rows);
     daemon.stop();
     let restarted = it.start();
-    becomes(&both, rows);
+    eventually_equals(&both, rows);
     restarted.stop();
 }
 
 #[test]
-fn a_card_that_is_busy_at_no_clock_is_not_believed() {
-    let it = Box::new();
+fn busy_card_without_clock_is_rejected() {
+    let it = DrmBox::new();
     let sysfs = it.stage.sysfs();
-    sysfs.plug(Card {
+    sysfs.add_card(FakeCard {
         name: "card1",
         driver: "i915",
         pci: Some(("0000:03:00.0", "8086:56A5")),
@@ -127,15 +128,15 @@ fn a_card_that_is_busy_at_no_clock_is_not_believed() {
         files: &[],
     });
     let gt = |file: &str, text: &str| sysfs.write(&format!("class/drm/card1/gt/gt0/{file}"), text);
-    // It is asleep (RC6), and the counter of how long it was so stands still.
+    // The card is in RC6, and the counter of its time there stands still.
     gt("rc6_residency_ms", "123456\n");
     gt("rps_act_freq_mhz", "0\n");
-    // What its only client does is not known.
+    // The engine time of its only client is unknown.
     let client = "drm-driver:\ti915\ndrm-client-id:\t1\ndrm-pdev:\t0000:03:00.0\n\
          drm-engine-render:\tgarbage\n";
-    it.holder(4711, "/dev/full", client);
-    // Polls so far apart that each tells how much a counter grew.
-    let daemon = it.start_polling_every("300ms");
+    it.add_holder(4711, "/dev/full", client);
+    // The interval is long enough that counters change between polls.
+    let daemon = it.start_with_interval("300ms");
     let shown = || {
         let gpu = it.stage.list()["gpus"][0].clone();
         json!([
@@ -145,8 +146,8 @@ fn a_card_that_is_busy_at_no_clock_is_not_believed() {
         ])
     };
     let contradicted = "failed: contradicted: busy all the time at a clock of 0 MHz";
-    becomes(&json!([null, contradicted, 0]), shown);
+    eventually_equals(&json!([null, contradicted, 0]), shown);
     gt("rps_act_freq_mhz", "600\n");
-    becomes(&json!([100, null, 600]), shown);
+    eventually_equals(&json!([100, null, 600]), shown);
     daemon.stop();
 }

@@ -1,49 +1,60 @@
 //! Bytes that no honest client sends.
 
-use super::super::raw::{Raw, frame, request};
+use super::super::raw::{RawConnection, encode_frame, encode_request};
 use super::assert_unharmed;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_proto::transport::preface::{Preface, Status};
+use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
 use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, MAX_RESPONSE};
-use gpukill_tests::harness::{Stage, eventually};
+use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, Instant};
 
-/// What an attack may leave behind: buffers that the allocator keeps. Pages of the program
-/// that were not executed before are no part of it.
-const LEFT_BEHIND: u64 = 16 << 20;
+/// The growth that an attack may cause: buffers that the allocator keeps. Pages of the
+/// program that were not executed before do not count.
+const MAX_GROWTH: u64 = 16 << 20;
 
 const YEAR: u64 = 365 * 86_400;
 
 #[test]
-fn the_daemon_speaks_first_and_says_what_it_reads() {
-    let stage = Stage::new();
+fn daemon_speaks_first_with_its_limit() {
+    let stage = TestBox::new();
     let daemon = stage.start();
-    let (_raw, theirs) = Raw::connect(&stage.socket());
-    assert_eq!(theirs, Preface::ours(Status::Welcome, MAX_REQUEST));
+    let (_raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
+    assert_eq!(theirs, Preface::new(PrefaceStatus::Welcome, MAX_REQUEST));
     daemon.stop();
 }
 
 #[test]
-fn what_is_no_request_ends_its_own_connection_and_harms_nobody() {
-    let stage = Stage::new();
+fn malformed_request_ends_only_its_connection() {
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let deadline = |length: Duration| frame(&request(length, 1, &GpukillRequest::Status {}));
+    let deadline =
+        |length: Duration| encode_frame(&encode_request(length, 1, &GpukillRequest::Status {}));
     let seconds = |seconds| deadline(Duration::from_secs(seconds));
     let fair = Duration::from_secs(10);
-    let mut trailing = request(fair, 1, &GpukillRequest::Status {});
+    let mut trailing = encode_request(fair, 1, &GpukillRequest::Status {});
     trailing.push(0);
-    let mut cut = request(fair, 1, &GpukillRequest::Status {});
+    let mut cut = encode_request(fair, 1, &GpukillRequest::Status {});
     cut.pop();
-    let long_text = |bytes: u64| frame(&request(fair, 1, &(3u32, 0i64, 0i64, (1u8, bytes))));
+    let long_text =
+        |bytes: u64| encode_frame(&encode_request(fair, 1, &(3u32, 0i64, 0i64, (1u8, bytes))));
     let attacks = [
-        ("an empty frame", frame(&[])),
-        ("a frame of garbage", frame(b"GET / HTTP/1.1\r\n\r\n")),
-        ("the longest frame, of zeros", frame(&[0; MAX_REQUEST])),
-        ("the longest frame, of ones", frame(&[0xff; MAX_REQUEST])),
+        ("an empty frame", encode_frame(&[])),
+        (
+            "a frame of garbage",
+            encode_frame(b"GET / HTTP/1.1\r\n\r\n"),
+        ),
+        (
+            "the longest frame, of zeros",
+            encode_frame(&[0; MAX_REQUEST]),
+        ),
+        (
+            "the longest frame, of ones",
+            encode_frame(&[0xff; MAX_REQUEST]),
+        ),
         ("a frame that is too long by one", {
             (u32::try_from(MAX_REQUEST).unwrap() + 1)
                 .to_be_bytes()
@@ -60,21 +71,24 @@ fn what_is_no_request_ends_its_own_connection_and_harms_nobody() {
         ("the farthest deadline", deadline(Duration::MAX)),
         (
             "a deadline that is no duration",
-            frame(&request((u64::MAX, u32::MAX), 1, &2u32)),
+            encode_frame(&encode_request((u64::MAX, u32::MAX), 1, &2u32)),
         ),
         (
             "a call that does not exist",
-            frame(&request(fair, 1, &200u32)),
+            encode_frame(&encode_request(fair, 1, &200u32)),
         ),
-        ("a call of a kind that does not exist", frame(&[9, 9, 9, 9])),
-        ("trailing bytes", frame(&trailing)),
-        ("a request that ends early", frame(&cut)),
+        (
+            "a call of a kind that does not exist",
+            encode_frame(&[9, 9, 9, 9]),
+        ),
+        ("trailing bytes", encode_frame(&trailing)),
+        ("a request that ends early", encode_frame(&cut)),
         ("a text of 2^60 bytes", long_text(1 << 60)),
         ("a text as long as can be", long_text(u64::MAX)),
     ];
     for (name, bytes) in attacks {
-        let mut raw = Raw::welcomed(&stage.socket());
-        // The daemon may close before it has read all of it.
+        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        // The daemon may close the connection before it has read everything.
         let _ = raw.write(&bytes);
         raw.assert_dropped(name);
         assert_unharmed(&stage, &mut daemon, name);
@@ -83,82 +97,84 @@ fn what_is_no_request_ends_its_own_connection_and_harms_nobody() {
 }
 
 #[test]
-fn requests_that_stay_unfinished_harm_nobody() {
-    let stage = Stage::new();
+fn unfinished_requests_are_harmless() {
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let whole = frame(&request(
+    let whole = encode_frame(&encode_request(
         Duration::from_secs(10),
         1,
         &GpukillRequest::Status {},
     ));
-    let before = daemon.anonymous();
+    let before = daemon.anonymous_bytes();
     for length in 0..whole.len() {
-        let mut raw = Raw::welcomed(&stage.socket());
+        let mut raw = RawConnection::connect_admitted(&stage.socket());
         raw.write(&whole[..length]).unwrap();
     }
     for _ in 0..100 {
-        let mut raw = Raw::welcomed(&stage.socket());
-        // As much of the longest frame as can be without ending it.
-        raw.write(&frame(&[7; MAX_REQUEST])[..MAX_REQUEST]).unwrap();
+        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        // The longest frame without its last byte.
+        raw.write(&encode_frame(&[7; MAX_REQUEST])[..MAX_REQUEST])
+            .unwrap();
     }
     assert_unharmed(&stage, &mut daemon, "half frames");
-    let grown = daemon.anonymous().saturating_sub(before);
-    assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
+    let grown = daemon.anonymous_bytes().saturating_sub(before);
+    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
     daemon.stop();
 }
 
 #[test]
-fn chance_finds_no_bytes_that_harm_the_daemon() {
-    let stage = Stage::new();
+fn random_bytes_are_harmless() {
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let honest = request(Duration::from_secs(1), 1, &GpukillRequest::Status {});
-    let mut chance = Chance(0x6770_756b_696c_6c64);
-    let before = daemon.anonymous();
+    let honest = encode_request(Duration::from_secs(1), 1, &GpukillRequest::Status {});
+    let mut chance = Random(0x6770_756b_696c_6c64);
+    let before = daemon.anonymous_bytes();
     for round in 0..300 {
         let mut body: Vec<u8> = match round % 2 {
-            0 => (0..chance.below(200)).map(|_| chance.byte()).collect(),
+            0 => (0..chance.next_below(200))
+                .map(|_| chance.next_byte())
+                .collect(),
             _ => honest.clone(),
         };
-        for _ in 0..chance.below(4) {
-            if let Some(at) = (!body.is_empty()).then(|| chance.below(body.len())) {
-                body[at] = chance.byte();
+        for _ in 0..chance.next_below(4) {
+            if let Some(at) = (!body.is_empty()).then(|| chance.next_below(body.len())) {
+                body[at] = chance.next_byte();
             }
         }
-        let mut raw = Raw::welcomed(&stage.socket());
-        raw.write(&frame(&body)).unwrap();
+        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        raw.write(&encode_frame(&body)).unwrap();
     }
     assert_unharmed(&stage, &mut daemon, "random frames");
-    let grown = daemon.anonymous().saturating_sub(before);
-    assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
+    let grown = daemon.anonymous_bytes().saturating_sub(before);
+    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
     daemon.stop();
 }
 
-/// The same numbers in each run (xorshift64), so that a failure can be told
-/// again.
-struct Chance(u64);
+/// The same numbers in each run (xorshift64), so that a failure can be reproduced.
+struct Random(u64);
 
-impl Chance {
-    fn byte(&mut self) -> u8 {
+impl Random {
+    fn next_byte(&mut self) -> u8 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.to_be_bytes()[0]
     }
 
-    fn below(&mut self, end: usize) -> usize {
-        usize::from(self.byte()) * end / 256
+    fn next_below(&mut self, end: usize) -> usize {
+        usize::from(self.next_byte()) * end / 256
     }
 }
 
 #[test]
-fn who_does_not_introduce_himself_is_dropped_within_seconds() {
-    let stage = Stage::new();
+fn client_without_preface_is_dropped() {
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let ours = Preface::ours(Status::Welcome, MAX_RESPONSE).encode();
-    let mut foreign = Preface::ours(Status::Welcome, MAX_RESPONSE);
+    let ours = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE).encode();
+    let mut foreign = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
     foreign.version.major = PROTOCOL_VERSION.major + 1;
     let began = Instant::now();
-    let waiting: Vec<(&str, Raw)> = [
+    let waiting: Vec<(&str, RawConnection)> = [
         ("silence", &[][..]),
         ("half a preface", &ours[..8]),
         ("a preface but for a byte", &ours[..15]),
@@ -167,8 +183,8 @@ fn who_does_not_introduce_himself_is_dropped_within_seconds() {
     ]
     .into_iter()
     .map(|(name, bytes)| {
-        let (mut raw, theirs) = Raw::connect(&stage.socket());
-        // Whoever is refused for its version has read which one it should be.
+        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
+        // A client with a refused version has read which version the daemon has.
         assert_eq!(theirs.version, PROTOCOL_VERSION);
         raw.write(bytes).unwrap();
         (name, raw)
@@ -185,20 +201,20 @@ fn who_does_not_introduce_himself_is_dropped_within_seconds() {
 }
 
 #[test]
-fn each_of_many_calls_sent_at_once_is_answered_or_refused() {
+fn every_pipelined_call_is_answered_or_refused() {
     const CALLS: u64 = 500;
-    let stage = Stage::new();
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let mut raw = Raw::welcomed(&stage.socket());
+    let mut raw = RawConnection::connect_admitted(&stage.socket());
     for id in 0..CALLS {
-        raw.ask(id, &GpukillRequest::Status {});
+        raw.send_request(id, &GpukillRequest::Status {});
     }
     let mut ids = BTreeSet::new();
     let mut served = 0;
     for _ in 0..CALLS {
-        let answer = raw.answer().unwrap();
+        let answer = raw.read_response().unwrap();
         assert!(ids.insert(answer.request_id), "answered twice");
-        // One that is too many at once is refused by tarpc itself.
+        // tarpc itself refuses a call above its limit.
         if let Ok(answer) = answer.message {
             assert!(matches!(answer, GpukillResponse::Status(Ok(_))));
             served += 1;
@@ -211,52 +227,53 @@ fn each_of_many_calls_sent_at_once_is_answered_or_refused() {
 }
 
 #[test]
-fn calls_that_share_an_id_harm_nobody() {
-    let stage = Stage::new();
+fn calls_with_one_id_are_harmless() {
+    let stage = TestBox::new();
     let mut daemon = stage.start();
-    let mut raw = Raw::welcomed(&stage.socket());
+    let mut raw = RawConnection::connect_admitted(&stage.socket());
     let soon = Duration::from_millis(500);
-    // The first waits for a poll that never comes, so the others find its id in use.
+    // The first call waits for a poll that never comes, so the others find its id in use.
     let call = GpukillRequest::Snapshot {
         after: Some(u64::MAX),
     };
     for _ in 0..20 {
-        raw.write(&frame(&request(soon, 7, &call))).unwrap();
+        raw.write(&encode_frame(&encode_request(soon, 7, &call)))
+            .unwrap();
     }
     // Cancels a call that does not exist.
     let cancel = gpukill_proto::transport::codec::encode(&(1u32, [0u8; 16], 0u64, 1u32, 9u64));
-    let _ = raw.write(&frame(&cancel.unwrap()));
+    let _ = raw.write(&encode_frame(&cancel.unwrap()));
     assert_unharmed(&stage, &mut daemon, "twins");
     drop(raw);
     assert_unharmed(&stage, &mut daemon, "twins that went away");
     daemon.stop();
 }
 
-/// Takes ten seconds, the daemon's patience with a reader.
+/// Takes ten seconds, the time that the daemon waits for a reader.
 #[test]
-fn who_asks_and_never_reads_is_dropped_and_nobody_else_notices() {
-    let stage = Stage::new();
+fn client_that_never_reads_is_dropped() {
+    let stage = TestBox::new();
     let processes: Vec<_> = (0..2_000)
         .map(|n| json!({"pid": 5_000_000 + n, "memory": 1 << 20}))
         .collect();
-    stage.play(&json!({"gpus": [{"processes": processes}]}));
+    stage.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
     stage.configure("");
-    let mut command = stage.daemon();
+    let mut command = stage.daemon_command();
     let mut daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
-    let raw = Raw::welcomed(&stage.socket());
+    let raw = RawConnection::connect_admitted(&stage.socket());
     raw.stream().set_nonblocking(true).unwrap();
     let mut id = 0;
-    // How long it takes on this machine while everybody reads.
+    // The time that this takes on this machine while all clients read.
     let began = Instant::now();
     assert_unharmed(&stage, &mut daemon, "while everybody reads");
     let calm = began.elapsed();
-    // What answering costs at all is no growth.
-    let before = daemon.anonymous();
+    // The memory that answering needs in any case is no growth.
+    let before = daemon.anonymous_bytes();
     let mut slowest = Duration::ZERO;
     eventually("the daemon drops it", || {
         id += 1;
         let call = GpukillRequest::Snapshot { after: None };
-        let asked = frame(&request(Duration::from_secs(60), id, &call));
+        let asked = encode_frame(&encode_request(Duration::from_secs(60), id, &call));
         if let Err(error) = raw.stream().write(&asked)
             && error.kind() != ErrorKind::WouldBlock
         {
@@ -269,8 +286,8 @@ fn who_asks_and_never_reads_is_dropped_and_nobody_else_notices() {
     });
     let limit = Duration::from_secs(5) + calm * 10;
     assert!(slowest < limit, "{slowest:?}, and {calm:?} before");
-    let grown = daemon.anonymous().saturating_sub(before);
-    assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
+    let grown = daemon.anonymous_bytes().saturating_sub(before);
+    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
     assert_unharmed(&stage, &mut daemon, "when it is gone");
     daemon.stop();
 }

@@ -1,9 +1,9 @@
-//! Which key of the rules each option sets.
+//! Maps each option to a key of the rules.
 
 use gpukill_proto::guard::edit::PolicyKind;
 
 /// The key that an option sets in a policy of this kind.
-pub(super) fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
+pub(super) fn key_of_option(kind: PolicyKind, option: &str) -> Option<&'static str> {
     use PolicyKind::{Gpu, Group, Rule, Time, User};
     Some(match (option, kind) {
         ("--memory-limit", User | Time) => "memory_limit_gb",

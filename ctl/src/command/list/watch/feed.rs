@@ -1,117 +1,118 @@
-//! News from the daemon, one after another, through its absences.
+//! Receives snapshots from the daemon one after another, across its restarts.
 
-use crate::connect::{Daemon, Meanwhile, Patience, Sight, sleep};
-use crate::exit::Failure;
+use crate::connect::{AnnotatedSnapshot, Daemon, RequestTimeout, WaitHooks, sleep};
+use crate::exit::Error;
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::LONGEST_WAIT;
+use gpukill_proto::service::MAX_WAIT;
 use gpukill_proto::transport::ConnectError;
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Something to show.
+/// An update to show.
 #[derive(Debug)]
-pub(super) enum News {
-    /// A snapshot that was not seen before.
-    Snapshot(Box<Sight>),
-    /// The daemon answers, and has nothing newer.
+pub(super) enum Update {
+    /// A new snapshot.
+    Snapshot(Box<AnnotatedSnapshot>),
+    /// The daemon answers and has nothing newer.
     Unchanged,
-    /// The daemon does not answer; it is tried again for so long.
-    Away(Failure, Duration),
+    /// The daemon does not answer; retries go on for this long.
+    Away(Error, Duration),
 }
 
-/// A daemon that is restarted is back within seconds. After this it is gone.
-const LONGEST_ABSENCE: Duration = Duration::from_secs(30);
+/// A restarted daemon is back within seconds. After this time it is considered gone.
+const MAX_ABSENCE: Duration = Duration::from_secs(30);
 
-/// Between two tries to reach a daemon that is away.
-const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// Pause between two attempts to reach a daemon that is away.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The news of one daemon.
-pub(super) struct Feed {
+/// The updates of one daemon.
+pub(super) struct SnapshotFeed {
     socket: PathBuf,
     timeout: Duration,
     interval: Duration,
     messages: Messages,
-    link: Link,
-    /// The tick after which news are asked for: none on a new connection, for
-    /// another daemon counts its polls anew.
+    link: ConnectionState,
+    /// The poll after which updates are requested. `None` on a new connection, because another
+    /// daemon counts its polls from the start.
     after: Option<u64>,
-    seen: Option<Seen>,
+    last_seen: Option<SnapshotId>,
     next_frame: Instant,
 }
 
-/// How the daemon can be asked now.
-enum Link {
-    /// Nothing was tried yet.
+/// The state of the connection.
+enum ConnectionState {
+    /// No attempt was made yet.
     New,
-    /// It can.
+    /// Connected.
     Up(Daemon),
-    /// It went away, and is given up at that time.
+    /// The daemon went away; retries end at this time.
     Away(Instant),
 }
 
-/// What names a snapshot: a daemon that is restarted counts from 1 again.
+/// Identifies a snapshot. The poll number alone does not, because a restarted daemon counts
+/// from 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct SnapshotId {
     tick: u64,
     taken_at: Timestamp,
 }
 
-impl Feed {
-    /// Nothing is asked yet.
+impl SnapshotFeed {
+    /// A feed without a connection.
     pub(super) fn new(socket: PathBuf, settings: &Settings, messages: Messages) -> Self {
         Self {
             socket,
             timeout: settings.timeout,
             interval: settings.watch_interval,
             messages,
-            link: Link::New,
+            link: ConnectionState::New,
             after: None,
-            seen: None,
+            last_seen: None,
             next_frame: Instant::now(),
         }
     }
 
-    /// The next news, not sooner than a frame may be drawn.
+    /// Waits for the next update, not before the next frame is due.
     ///
     /// # Errors
-    /// Why there are none; what is heeded meanwhile may end the wait.
-    pub(super) fn next(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<News, Failure> {
+    /// The daemon is gone or refuses, or a hook ended the wait.
+    pub(super) fn next_update(&mut self, meanwhile: &mut dyn WaitHooks) -> Result<Update, Error> {
         sleep(
             self.next_frame.saturating_duration_since(Instant::now()),
             meanwhile,
         )?;
         loop {
             match &self.link {
-                Link::New => {
-                    let patience = Patience::lasting(self.timeout);
-                    self.link = Link::Up(self.connect(patience, meanwhile)?);
+                ConnectionState::New => {
+                    let patience = RequestTimeout::starting_now(self.timeout);
+                    self.link = ConnectionState::Up(self.connect(patience, meanwhile)?);
                 }
-                Link::Up(daemon) => {
-                    let patience = Patience::lasting(LONGEST_WAIT + self.timeout);
-                    match daemon.snapshot_while(self.after, patience, meanwhile) {
-                        Ok(sight) => return Ok(self.news(sight)),
-                        Err(failure) if passes(&failure) => {
-                            self.link = Link::Away(Instant::now() + LONGEST_ABSENCE);
-                            return Ok(News::Away(failure, LONGEST_ABSENCE));
+                ConnectionState::Up(daemon) => {
+                    let patience = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
+                    match daemon.snapshot_with_hooks(self.after, patience, meanwhile) {
+                        Ok(sight) => return Ok(self.update_from(sight)),
+                        Err(failure) if is_transient(&failure) => {
+                            self.link = ConnectionState::Away(Instant::now() + MAX_ABSENCE);
+                            return Ok(Update::Away(failure, MAX_ABSENCE));
                         }
                         Err(failure) => return Err(failure),
                     }
                 }
-                Link::Away(until) => {
+                ConnectionState::Away(until) => {
                     let until = *until;
-                    sleep(BETWEEN_TRIES, meanwhile)?;
+                    sleep(RETRY_INTERVAL, meanwhile)?;
                     let left = until.saturating_duration_since(Instant::now());
-                    let patience = Patience::lasting(left.min(self.timeout));
+                    let patience = RequestTimeout::starting_now(left.min(self.timeout));
                     match self.connect(patience, meanwhile) {
                         Ok(daemon) => {
-                            self.link = Link::Up(daemon);
+                            self.link = ConnectionState::Up(daemon);
                             self.after = None;
                         }
-                        Err(failure) if passes(&failure) && !left.is_zero() => {
-                            return Ok(News::Away(failure, left));
+                        Err(failure) if is_transient(&failure) && !left.is_zero() => {
+                            return Ok(Update::Away(failure, left));
                         }
                         Err(failure) => return Err(failure),
                     }
@@ -122,46 +123,46 @@ impl Feed {
 
     fn connect(
         &self,
-        patience: Patience,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<Daemon, Failure> {
+        patience: RequestTimeout,
+        meanwhile: &mut dyn WaitHooks,
+    ) -> Result<Daemon, Error> {
         Daemon::connect(&self.socket, patience, self.messages, meanwhile)
     }
 
-    fn news(&mut self, sight: Sight) -> News {
+    fn update_from(&mut self, sight: AnnotatedSnapshot) -> Update {
         let snapshot = &sight.snapshot;
-        let seen = Seen {
+        let seen = SnapshotId {
             tick: snapshot.tick,
             taken_at: snapshot.taken_at,
         };
         self.after = Some(snapshot.tick);
-        // Tick 0 is before the first poll.
-        let is_new = self.seen.replace(seen) != Some(seen) && snapshot.tick > 0;
+        // Poll number 0 is before the first poll.
+        let is_new = self.last_seen.replace(seen) != Some(seen) && snapshot.tick > 0;
         if !is_new {
-            return News::Unchanged;
+            return Update::Unchanged;
         }
         self.next_frame = Instant::now() + self.interval;
-        News::Snapshot(Box::new(sight))
+        Update::Snapshot(Box::new(sight))
     }
 }
 
-/// Whether a daemon that is restarted could answer so for a moment.
-fn passes(failure: &Failure) -> bool {
+/// Whether the error can be the transient state of a restarting daemon.
+fn is_transient(failure: &Error) -> bool {
     match failure {
-        Failure::Broken(_)
-        | Failure::OlderDaemon(_)
-        | Failure::TimedOut { .. }
-        | Failure::NothingPolled => true,
-        Failure::Connect(_, error) => match error {
+        Error::ConnectionLost(_)
+        | Error::OlderDaemon(_)
+        | Error::TimedOut { .. }
+        | Error::NothingPolled => true,
+        Error::Connect(_, error) => match error {
             ConnectError::NoDaemon
             | ConnectError::Busy
             | ConnectError::NotGpukilld
             | ConnectError::Io(_) => true,
-            ConnectError::NotPermitted | ConnectError::Version(_) | ConnectError::TurnedAway(_) => {
+            ConnectError::NotPermitted | ConnectError::Version(_) | ConnectError::Refused(_) => {
                 false
             }
         },
-        Failure::Refused(refusal) => match refusal {
+        Error::Refused(refusal) => match refusal {
             Refusal::Busy | Refusal::Expired | Refusal::Unavailable(_) => true,
             Refusal::Denied { .. }
             | Refusal::Invalid(_)
@@ -169,18 +170,18 @@ fn passes(failure: &Failure) -> bool {
             | Refusal::TooSlow(_)
             | Refusal::Internal => false,
         },
-        Failure::Usage(_)
-        | Failure::Settings { .. }
-        | Failure::SettingsFile(..)
-        | Failure::UnsafeSocket(..)
-        | Failure::NoDaemon(_)
-        | Failure::NoSuchDevice(_)
-        | Failure::NoSuchProcess(_)
-        | Failure::NoMatch(_)
-        | Failure::Vendor(_)
-        | Failure::NotDone { .. }
-        | Failure::System(_)
-        | Failure::Output(_)
-        | Failure::ReaderGone => false,
+        Error::Usage(_)
+        | Error::Settings { .. }
+        | Error::SettingsFile(..)
+        | Error::UnsafeSocket(..)
+        | Error::NoDaemon(_)
+        | Error::NoSuchDevice(_)
+        | Error::NoSuchProcess(_)
+        | Error::NoMatch(_)
+        | Error::Vendor(_)
+        | Error::NotDone { .. }
+        | Error::System(_)
+        | Error::Output(_)
+        | Error::ReaderGone => false,
     }
 }

@@ -1,46 +1,46 @@
-//! What a watch does while it waits for news: it draws again, stops for a while, or ends.
+//! Handles signals while a watch waits for updates: redraw, stop or end.
 
-use super::sheet::Sheet;
+use super::frame_output::FrameOutput;
 use crate::command::signals::Signals;
-use crate::connect::Meanwhile;
-use crate::exit::Failure;
+use crate::connect::WaitHooks;
+use crate::exit::Error;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A sheet, and the signals that are answered on it.
-pub(super) struct Answering<'a> {
-    pub(super) sheet: Sheet<'a>,
+/// A frame output and the signals that act on it.
+pub(super) struct WatchHooks<'a> {
+    pub(super) sheet: FrameOutput<'a>,
     signals: Signals,
 }
 
-impl<'a> Answering<'a> {
-    /// Answers from now on: Ctrl-C, SIGTERM and SIGHUP end; where the terminal has another
-    /// size, or was somebody else's for a while, it is drawn again.
-    pub(super) fn on(sheet: Sheet<'a>) -> io::Result<Self> {
+impl<'a> WatchHooks<'a> {
+    /// Listens for signals from now on. Ctrl-C, SIGTERM and SIGHUP end the watch; it is redrawn
+    /// when the terminal is resized or the process continues.
+    pub(super) fn new(sheet: FrameOutput<'a>) -> io::Result<Self> {
         let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
         Ok(Self { sheet, signals })
     }
 
-    /// Answers Ctrl-Z too. Only a screen must be left before a stop; without one the kernel's
-    /// way is right, and listening would turn it off.
-    pub(super) fn hear_suspend(&mut self) -> io::Result<()> {
-        self.signals.also(SIGTSTP)
+    /// Handles Ctrl-Z too. Only a full screen has to be left before a stop. Otherwise the
+    /// kernel's default is right, and a handler would turn it off.
+    pub(super) fn handle_suspend(&mut self) -> io::Result<()> {
+        self.signals.add(SIGTSTP)
     }
 }
 
-impl Meanwhile for Answering<'_> {
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.signals.wakes())
+impl WaitHooks for WatchHooks<'_> {
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.signals.wake_fd())
     }
 
-    fn heed(&mut self) -> Result<(), Failure> {
-        for signal in self.signals.take() {
+    fn on_wake(&mut self) -> Result<(), Error> {
+        for signal in self.signals.take_received() {
             match signal {
                 SIGTSTP => self.sheet.suspend()?,
                 SIGWINCH | SIGCONT => self.sheet.redraw()?,
-                // As where nobody reads any more.
-                _ => return Err(Failure::ReaderGone),
+                // As for a reader that is gone.
+                _ => return Err(Error::ReaderGone),
             }
         }
         Ok(())

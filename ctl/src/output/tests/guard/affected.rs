@@ -1,11 +1,11 @@
-//! Whom an edit affects, and that nothing is said of a violation that is not so any more.
+//! The jobs that an edit affects; past violations are not shown.
 
 use super::*;
-use crate::output::guard::{self, Turn, Was};
-use gpukill_policy::guard::affected::{Because, Comes};
+use crate::output::guard::{self, EditEffect, PreviousState};
+use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
 
-/// One row of each violation: what is said of its end.
+/// One row for each violation, with the text about its end.
 fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
     let page = ViolationPage {
         open,
@@ -20,7 +20,7 @@ fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
 }
 
 #[test]
-fn a_violation_that_is_over_or_snoozed_or_a_services_says_so() {
+fn violation_shows_over_snoozed_or_service() {
     let soft = || OpenViolation {
         mode: GuardMode::Soft,
         ..violations().open.remove(0)
@@ -53,31 +53,31 @@ fn a_violation_that_is_over_or_snoozed_or_a_services_says_so() {
 }
 
 #[test]
-fn the_answer_of_an_edit_names_whom_it_affects() {
+fn edit_names_the_affected_jobs() {
     let at = NOW.plus_seconds(300);
-    let edited_with = |mode, open: Vec<(OpenViolation, Comes)>, doing| {
-        let turn = Turn {
+    let edited_with = |mode, open: Vec<(OpenViolation, Consequence)>, doing| {
+        let turn = EditEffect {
             mode,
-            was: Was::Edited,
+            previous: PreviousState::Edited,
             open: Ok(open),
         };
         let look = look(Some(100));
-        let shown = guard::edited(&edited(), doing, Some(&turn), NOW, &look);
+        let shown = guard::edit_lines(&edited(), doing, Some(&turn), NOW, &look);
         text(&shown, &look)
     };
-    let open = |comes: &[Comes]| {
+    let open = |comes: &[Consequence]| {
         let open = violations().open.into_iter();
         open.zip(comes.iter().copied()).collect::<Vec<_>>()
     };
     let soft = GuardMode::Soft;
-    let said = edited_with(soft, open(&[Comes::EndsNotBefore(at)]), Doing::Doing);
+    let said = edited_with(soft, open(&[Consequence::EndsNotBefore(at)]), Mode::Apply);
     assert!(
         said.contains("\nthese break a rule that this changes\n"),
         "{said}"
     );
     assert!(said.contains("  not before 14:07:31  "), "{said}");
     assert!(!said.contains("the guard is in mode"), "{said}");
-    let said = edited_with(soft, open(&[Comes::EndsAtOnce]), Doing::Saying);
+    let said = edited_with(soft, open(&[Consequence::EndsAtOnce]), Mode::DryRun);
     assert!(
         said.contains("\nthese would break a rule that this changes\n"),
         "{said}"
@@ -85,19 +85,22 @@ fn the_answer_of_an_edit_names_whom_it_affects() {
     assert!(said.contains("  at the next sample  "), "{said}");
     for (comes, expected) in [
         (
-            Comes::Warned(Because::IsService),
+            Consequence::Warned(ConsequenceReason::Service),
             "for idleness only warned",
         ),
         (
-            Comes::Rehearsed(Because::NobodyReads),
+            Consequence::DryRun(ConsequenceReason::NoReader),
             "nobody: cannot be warned",
         ),
-        (Comes::Rehearsed(Because::OfTheRule), "nobody: dry run"),
+        (
+            Consequence::DryRun(ConsequenceReason::Rule),
+            "nobody: dry run",
+        ),
     ] {
-        let said = edited_with(GuardMode::DryRun, open(&[comes]), Doing::Doing);
+        let said = edited_with(GuardMode::DryRun, open(&[comes]), Mode::Apply);
         assert!(said.contains(expected), "{said}");
     }
-    let said = edited_with(soft, open(&[Comes::Nothing]), Doing::Doing);
+    let said = edited_with(soft, open(&[Consequence::Nothing]), Mode::Apply);
     assert!(
         said.ends_with("\nnobody breaks a rule that this changes now\n"),
         "{said}"
@@ -105,66 +108,82 @@ fn the_answer_of_an_edit_names_whom_it_affects() {
 }
 
 #[test]
-fn an_edit_that_changes_the_mode_besides_says_so_and_what_it_could_not_find_out() {
-    let said = |was, mode, open: Result<Vec<(OpenViolation, Comes)>, String>, doing| {
-        let turn = Turn { mode, was, open };
+fn edit_of_mode_states_mode_and_unknowns() {
+    let said = |was, mode, open: Result<Vec<(OpenViolation, Consequence)>, String>, doing| {
+        let turn = EditEffect {
+            mode,
+            previous: was,
+            open,
+        };
         let look = look(None);
         text(
-            &guard::edited(&edited(), doing, Some(&turn), NOW, &look),
+            &guard::edit_lines(&edited(), doing, Some(&turn), NOW, &look),
             &look,
         )
     };
     let (enforce, disabled) = (GuardMode::Enforce, GuardMode::Disabled);
     let one = || {
         let open = violations().open.into_iter().take(1);
-        Ok(open.map(|open| (open, Comes::EndsAtOnce)).collect())
+        Ok(open.map(|open| (open, Consequence::EndsAtOnce)).collect())
     };
     let busy = || Err("gpukilld is busy".to_owned());
     let in_mode = "\nthe guard is in mode enforce: it ends jobs without a warning; for idleness \
         and waste it warns first\n";
-    let unknown = "\nwhich jobs this affects could not be found out: gpukilld is busy; see \
+    let unknown = "\nthe affected jobs are not known: gpukilld is busy; see \
         gpukillctl guard test\n";
     let stopped = "\nthe guard is in mode enforce, and ends nobody: it has stopped; gpukillctl \
-        guard enforce has it go on\n";
+        guard enforce resumes it\n";
     let would = "\nthe guard would be in mode enforce: ";
     let off = "\nthe guard is disabled: nothing is judged\n";
     let affected = "\nthese break a rule that this changes\n";
     for (was, mode, open, doing, expected) in [
         (
-            Was::EditedMode,
+            PreviousState::EditedMode,
             enforce,
             one(),
-            Doing::Doing,
+            Mode::Apply,
             vec![in_mode, affected],
         ),
         (
-            Was::EditedMode,
+            PreviousState::EditedMode,
             enforce,
             busy(),
-            Doing::Doing,
+            Mode::Apply,
             vec![in_mode, unknown],
         ),
-        (Was::EditedMode, enforce, one(), Doing::Saying, vec![would]),
         (
-            Was::EditedMode,
+            PreviousState::EditedMode,
+            enforce,
+            one(),
+            Mode::DryRun,
+            vec![would],
+        ),
+        (
+            PreviousState::EditedMode,
             disabled,
             Ok(Vec::new()),
-            Doing::Doing,
+            Mode::Apply,
             vec![off],
         ),
         (
-            Was::StaysStopped,
+            PreviousState::StaysStopped,
             enforce,
             Ok(Vec::new()),
-            Doing::Doing,
+            Mode::Apply,
             vec![stopped],
         ),
-        (Was::Edited, enforce, busy(), Doing::Doing, vec![unknown]),
         (
-            Was::Other,
+            PreviousState::Edited,
             enforce,
             busy(),
-            Doing::Doing,
+            Mode::Apply,
+            vec![unknown],
+        ),
+        (
+            PreviousState::OtherMode,
+            enforce,
+            busy(),
+            Mode::Apply,
             vec![in_mode, unknown],
         ),
     ] {
@@ -177,7 +196,7 @@ fn an_edit_that_changes_the_mode_besides_says_so_and_what_it_could_not_find_out(
 }
 
 #[test]
-fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
+fn today_separates_real_and_simulated() {
     let said = |mode, (warned, ended), (would_warn, would_end), trip| {
         let report = GuardReport {
             mode,
@@ -190,7 +209,7 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
             ..guard_report()
         };
         let look = look(None);
-        let shown = text(&guard::status(&report, NOW, &look), &look);
+        let shown = text(&guard::status_lines(&report, NOW, &look), &look);
         let line = |name: &str| {
             let line = shown
                 .lines()
@@ -200,14 +219,15 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
         };
         (line("today"), line("stopped"))
     };
-    let before = "before one more job than enforcement.max_ended_per_10_minutes";
+    let before = "to stay within enforcement.max_ended_per_10_minutes";
     for (mode, done, simulated, trip, today, stopped) in [
         (
             GuardMode::DryRun,
             (3, 20),
             (4, 9),
             false,
-            "warned of 3 violations and ended 20 jobs today; in dry run it would have warned of 4 violations and ended 9 jobs",
+            "warned of 3 violations and ended 20 jobs today; in dry run it would have warned of 4 \
+            violations and ended 9 jobs",
             format!("it stopped at 13:14:11, {before}"),
         ),
         (
@@ -243,7 +263,7 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
 }
 
 #[test]
-fn a_record_says_what_happened_in_a_dry_run_and_else() {
+fn record_states_whether_it_was_a_dry_run() {
     let said = |mode, step: GuardStep| {
         let open = violations().open.remove(0);
         let record = GuardRecord {
@@ -278,7 +298,7 @@ fn a_record_says_what_happened_in_a_dry_run_and_else() {
     assert!(did.contains("  stopped: 5 jobs ended in 10 min"), "{did}");
     let outdated = said(GuardMode::Soft, GuardStep::Outdated);
     assert!(
-        outdated.contains("begins anew: rules or mode changed, or it stopped"),
+        outdated.contains("starts again: rules or mode changed, or it stopped"),
         "{outdated}"
     );
     let until = NOW.plus_seconds(60);

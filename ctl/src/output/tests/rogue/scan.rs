@@ -1,21 +1,21 @@
-//! What a scan says of its findings, and of rules that may not act on them, which
-//! `explain` says too.
+//! The texts of a scan about findings, and about rules that may not act on them. `explain`
+//! shows the latter too.
 
 use super::*;
-use gpukill_proto::rogue::{Family, Looked, Share, Sign, Threat, Verdict};
+use gpukill_proto::rogue::{Family, Indicator, RogueAssessment, Share, Threat, Verdict};
 
 #[test]
-fn a_scan_says_the_day_of_what_was_not_today() {
+fn scan_shows_the_day_unless_today() {
     let report = scan();
     let lasted = |day: i64, from: &str| {
         let now = NOW.plus_seconds(day * 86_400);
         let look = look(None);
-        let shown = text(&scanned(&report, now, &look), &look);
+        let shown = text(&scan_lines(&report, now, &look), &look);
         let lines = shown.lines().skip_while(|line| !line.starts_with(from));
         let mut lines = lines.filter_map(|line| line.strip_prefix("    since      "));
         lines.next().unwrap_or_default().to_owned()
     };
-    // Of one that is there, and of one that is gone.
+    // A running process, and a process that has ended.
     let told = |day| [" critical", " high"].map(|from| lasted(day, from));
     assert_eq!(told(0), ["12:02", "12:02, ended 13:20"]);
     assert_eq!(told(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
@@ -25,18 +25,18 @@ fn a_scan_says_the_day_of_what_was_not_today() {
 }
 
 #[test]
-fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
+fn high_risk_states_why_no_rule_may_act() {
     let verdict = |threat, risk, families: &str| {
         let family = |it| match it {
             'A' => Family::A,
             'B' | 'b' => Family::B,
             _ => Family::C,
         };
-        let sign = |it| Sign {
+        let sign = |it| Indicator {
             family: family(it),
-            // One that the process does not choose.
+            // An indicator that the process does not choose.
             kind: "pool_connection".into(),
-            weight: Share::thousandths(if it == 'b' { 200 } else { 400 }),
+            weight: Share::from_thousandths(if it == 'b' { 200 } else { 400 }),
             ..scan().findings[0].verdicts[0].signs[0].clone()
         };
         Verdict {
@@ -48,12 +48,13 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
     };
     let miner = |risk, families| verdict(Threat::CryptoMiner, risk, families);
     let odd = |risk, families| verdict(Threat::SuspiciousProcess, risk, families);
-    let near = Some("may act on it: that takes a sign of family A");
-    let second = Some("may act on it: that takes a second sign, of another family");
+    let near = Some("may act on it: that takes an indicator of family A");
+    let second = Some("may act on it: that takes a second indicator, of another family");
     let weight = Some(
-        "may act on it: that takes a second sign, of another family, that weighs at least 0.30",
+        "may act on it: that takes a second indicator, of another family, that weighs at least \
+        0.30",
     );
-    let of_one = Some("may act on it as a suspicious process: that takes a sign of family A");
+    let of_one = Some("may act on it as a suspicious process: that takes an indicator of family A");
     for (verdicts, expected) in [
         (vec![miner(Risk::Critical, "AB")], None),
         (vec![miner(Risk::High, "AC")], None),
@@ -61,7 +62,7 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
         (vec![miner(Risk::Critical, "Ab")], weight),
         (vec![miner(Risk::High, "BC")], near),
         (vec![miner(Risk::Medium, "BC")], None),
-        // Rules go by the one that they may act on.
+        // Rules act on the other verdict.
         (vec![odd(Risk::High, "B"), miner(Risk::High, "AB")], None),
         (vec![odd(Risk::Critical, "B"), miner(Risk::High, "B")], near),
         (
@@ -73,19 +74,19 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
         report.findings.truncate(1);
         report.findings[0].verdicts.clone_from(&verdicts);
         let [mut explained, _] = explanations();
-        let looked = Looked {
+        let looked = RogueAssessment {
             verdicts,
             ..hidden()
         };
         let last = looked.signs.last().map(|it| it.read.clone());
         explained.rogue = Reading::Value(looked);
         let look = look(None);
-        let scanned = text(&scanned(&report, NOW, &look), &look);
+        let scanned = text(&scan_lines(&report, NOW, &look), &look);
         let mut told = scanned
             .lines()
             .filter_map(|it| it.strip_prefix("    rules      none "));
         assert_eq!((told.next(), told.next()), (expected, None), "{scanned}");
-        // Right below its signs.
+        // Directly below the indicators.
         let explained = text(&explain::lines(&explained, &look), &look);
         let mut below = explained
             .lines()
@@ -98,11 +99,11 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
 }
 
 #[test]
-fn families_are_explained_below_a_scan_that_has_a_sign() {
+fn families_are_explained_below_indicators() {
     let legend = "\n A near a proof, B strong, C corroborates others and means nothing alone\n\n";
     let look = look(Some(80));
     let mut report = scan();
-    let shown = |report: &ScanReport| text(&scanned(report, NOW, &look), &look);
+    let shown = |report: &ScanReport| text(&scan_lines(report, NOW, &look), &look);
     assert_eq!(shown(&report).matches(legend).count(), 1);
     report.findings = report.findings.split_off(4);
     let without = shown(&report);
@@ -110,7 +111,7 @@ fn families_are_explained_below_a_scan_that_has_a_sign() {
 }
 
 #[test]
-fn where_nothing_is_found_one_line_says_among_how_many() {
+fn empty_scan_states_how_many_were_judged() {
     let look = look(Some(80));
     let told = |judged, seconds: i64| {
         let report = ScanReport {
@@ -120,7 +121,7 @@ fn where_nothing_is_found_one_line_says_among_how_many() {
             more: 0,
             ..scan()
         };
-        text(&scanned(&report, NOW, &look), &look)
+        text(&scan_lines(&report, NOW, &look), &look)
     };
     let cases = [
         (312, 86_400, "312 processes of the last 24 h"),

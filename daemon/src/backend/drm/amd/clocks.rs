@@ -1,5 +1,5 @@
-//! `pp_dpm_sclk` and its like: a line for each step of a clock, with a star at
-//! the one that is taken.
+//! Reads `pp_dpm_sclk` and similar files: a line for each step of a clock, with a star at the
+//! current one.
 
 use super::lines;
 use crate::backend::drm::sysfs::Attribute;
@@ -8,39 +8,38 @@ use gpukill_proto::units::Megahertz;
 
 /// The steps of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Steps {
+pub(super) struct ClockSteps {
     /// `None` where no line has a star.
-    pub(super) now: Option<Megahertz>,
+    pub(super) current: Option<Megahertz>,
     pub(super) greatest: Megahertz,
 }
 
-/// What the file tells now.
-pub(super) fn read(file: &impl Attribute) -> Reading<Steps> {
-    match lines::parsed(file, parse) {
+pub(super) fn read_steps(file: &impl Attribute) -> Reading<ClockSteps> {
+    match lines::read_parsed(file, parse_steps) {
         Reading::Value(steps) => steps.map_or(Reading::Unsupported, Reading::Value),
-        unknown => unknown.because(),
+        unknown => unknown.as_unknown(),
     }
 }
 
-/// Of `1: 789Mhz *` and `S: 19Mhz`, the step of deep sleep. The lines are not in
-/// order: some chips put the clock of now between the least and the greatest.
-/// `Some(None)` where there is none, as on a chip that tells of no steps.
-pub(super) fn parse(text: &str) -> Option<Option<Steps>> {
+/// Parses `1: 789Mhz *` and `S: 19Mhz`, the deep sleep step. The lines are not sorted: some chips
+/// put the current clock between the lowest and the highest. `Some(None)` if there are no lines, as
+/// on a chip that reports no steps.
+pub(super) fn parse_steps(text: &str) -> Option<Option<ClockSteps>> {
     let steps = text
         .lines()
         .map(str::trim_ascii)
         .filter(|line| !line.is_empty())
-        .map(step)
+        .map(parse_step)
         .collect::<Option<Vec<_>>>()?;
     let now = steps.iter().find(|(_, taken)| *taken);
     let greatest = steps.iter().map(|(clock, _)| *clock).max();
-    Some(greatest.map(|greatest| Steps {
-        now: now.map(|(clock, _)| *clock),
+    Some(greatest.map(|greatest| ClockSteps {
+        current: now.map(|(clock, _)| *clock),
         greatest,
     }))
 }
 
-fn step(line: &str) -> Option<(Megahertz, bool)> {
+fn parse_step(line: &str) -> Option<(Megahertz, bool)> {
     let (_, rest) = line.split_once(':')?;
     let (clock, taken) = match rest.strip_suffix('*') {
         Some(clock) => (clock, true),
@@ -48,7 +47,7 @@ fn step(line: &str) -> Option<(Megahertz, bool)> {
     };
     let clock = clock.trim_ascii().to_ascii_lowercase();
     let clock = clock.strip_suffix("mhz")?.trim_ascii().parse().ok()?;
-    // No clock has twenty gigahertz.
+    // No clock runs at 20 GHz.
     (clock <= 20_000).then_some((Megahertz(clock), taken))
 }
 
@@ -57,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_with_a_star_is_taken_and_the_greatest_may_stand_anywhere() {
+    fn finds_current_and_greatest_step() {
         let steps = |now: Option<u32>, greatest| {
-            Some(Some(Steps {
-                now: now.map(Megahertz),
+            Some(Some(ClockSteps {
+                current: now.map(Megahertz),
                 greatest: Megahertz(greatest),
             }))
         };
@@ -77,14 +76,14 @@ mod tests {
             ("0: 2000MHz\n1: 1000MHz *", steps(Some(1_000), 2_000)),
             ("0: 96Mhz \n", steps(None, 96)),
             ("", Some(None)),
-            // Half a line is none.
+            // An incomplete line is invalid.
             ("0: Mhz *\n", None),
             ("0: 100\n", None),
             ("0: 4294967296Mhz\n", None),
             ("0: 99999Mhz\n", None),
             ("garbage", None),
         ] {
-            assert_eq!(parse(text), told, "{text:?}");
+            assert_eq!(parse_steps(text), told, "{text:?}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Files of the driver that have several lines.
+//! Reads driver files that have several lines.
 
 use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::reading::Reading;
 use std::collections::BTreeMap;
 
-/// Why a file is not believed.
+/// The failure of a file that cannot be parsed.
 pub(super) const NOT_UNDERSTOOD: &str = "not understood";
 
-/// What `parse` makes of a file; its text is not shown as it is.
-pub(super) fn parsed<T>(
+/// Reads a file through `parse`. A failure does not quote the file's text.
+pub(super) fn read_parsed<T>(
     file: &(impl Attribute + ?Sized),
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Reading<T> {
@@ -20,9 +20,9 @@ pub(super) fn parsed<T>(
     }
 }
 
-/// Lines of a key, a blank and a number, as KFD writes them. Others are left out:
-/// some of its lines have text.
-pub(super) fn numbers(text: &str) -> BTreeMap<&str, u64> {
+/// Parses lines of a key, a blank and a number, as KFD writes them. Other lines are skipped: some
+/// of KFD's lines hold text.
+pub(super) fn parse_numbers(text: &str) -> BTreeMap<&str, u64> {
     text.lines()
         .filter_map(|line| {
             let (key, value) = line.split_once(' ')?;

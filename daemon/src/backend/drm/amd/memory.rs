@@ -1,29 +1,29 @@
-//! How much memory a card has, and how much of it is used.
+//! Computes the total and used memory of a card.
 //!
-//! A GPU on a die with a CPU has a small piece of the host's memory for itself,
-//! nearly full at all times, and takes the rest of what it may from the GTT. Both
-//! together are what it has: the piece alone would always look like a full GPU.
+//! A GPU on a die with a CPU has a small, nearly always full part of the host's memory for itself,
+//! and takes the rest from the GTT. Its memory is the sum of both: the part alone would always look
+//! like a full GPU.
 
-use super::sensors::size;
+use super::sensors::read_size;
 use crate::backend::MemoryReadings;
-use crate::backend::drm::Listed;
-use crate::backend::drm::lacking::Attributes;
+use crate::backend::drm::KfdProcess;
+use crate::backend::drm::missing_attributes::CardAttributes;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::Bytes;
 
-/// The card's memory. amdgpu does not tell what it reserves.
-pub(super) fn of(
-    attributes: &Attributes,
+/// The card's memory. amdgpu does not report a reserved amount.
+pub(super) fn read_memory(
+    attributes: &CardAttributes,
     total: Reading<Bytes>,
     vitals: &Vitals,
     integrated: bool,
 ) -> MemoryReadings {
-    let used = size(&attributes.named("mem_info_vram_used"));
+    let used = read_size(&attributes.attribute("mem_info_vram_used"));
     let (total, used) = if integrated {
         (
-            together(total, &vitals.gtt_total),
-            together(used, &vitals.gtt_used),
+            add_known(total, &vitals.gtt_total),
+            add_known(used, &vitals.gtt_used),
         )
     } else {
         (total, used)
@@ -44,20 +44,20 @@ pub(super) fn of(
     }
 }
 
-/// A sum is known where both are.
-fn together(own: Reading<Bytes>, of_host: &Reading<Bytes>) -> Reading<Bytes> {
+/// The sum, known where both values are.
+fn add_known(own: Reading<Bytes>, of_host: &Reading<Bytes>) -> Reading<Bytes> {
     match (own, of_host) {
         (Reading::Value(own), Reading::Value(of_host)) => {
             Reading::Value(Bytes(own.0.saturating_add(of_host.0)))
         }
-        (Reading::Value(_), unknown) => unknown.because(),
-        (unknown, _) => unknown.because(),
+        (Reading::Value(_), unknown) => unknown.as_unknown(),
+        (unknown, _) => unknown.as_unknown(),
     }
 }
 
-/// KFD counts what a process has of the card's own memory, and here most is the
-/// host's: that it has none says nothing.
-pub(super) fn without_zero(process: &mut Listed) {
+/// KFD counts the card's own memory, and on such a GPU most memory is the host's: a zero there
+/// means unknown.
+pub(super) fn clear_zero_memory(process: &mut KfdProcess) {
     if process.memory == Reading::Value(Bytes(0)) {
         process.memory = Reading::Unsupported;
     }

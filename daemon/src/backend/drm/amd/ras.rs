@@ -1,5 +1,5 @@
-//! Errors of a card's memory and blocks, as the driver counts them below
-//! `device/ras`. Never read often: each file asks the hardware.
+//! Reads the errors of a card's memory and blocks, which the driver counts below `device/ras`. Read
+//! rarely: each file accesses the hardware.
 
 use super::lines;
 use crate::backend::drm::sysfs;
@@ -8,23 +8,23 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// More bad pages than this no card works with.
+/// No card works with more bad pages.
 const BAD_PAGES_MAX: u64 = 65_536;
 
 /// Errors since the driver was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Errors {
+pub(super) struct RasErrors {
     pub(super) uncorrected: Reading<u64>,
     pub(super) corrected: Reading<u64>,
 }
 
-/// The errors of all blocks (`umc_err_count`, `gfx_err_count`, …) together.
-/// Where one block fails, the sum is not known.
-pub(super) fn errors(directory: &Path) -> Errors {
+/// The sum of the errors of all blocks (`umc_err_count`, `gfx_err_count`, …). It fails if one block
+/// fails.
+pub(super) fn read_errors(directory: &Path) -> RasErrors {
     let files = sysfs::entries(directory).into_iter();
     let counts: Vec<Reading<(u64, u64)>> = files
         .filter(|(name, _)| name.ends_with("_err_count"))
-        .map(|(_, file)| lines::parsed(&file, parse_errors))
+        .map(|(_, file)| lines::read_parsed(&file, parse_errors))
         .filter(|count| *count != Reading::Unsupported)
         .collect();
     let sum = counts
@@ -36,14 +36,14 @@ pub(super) fn errors(directory: &Path) -> Errors {
             (Reading::Value(_), failed) | (failed, _) => failed,
         })
         .unwrap_or(Reading::Unsupported);
-    Errors {
+    RasErrors {
         uncorrected: sum.clone().map(|(uncorrected, _)| uncorrected),
         corrected: sum.map(|(_, corrected)| corrected),
     }
 }
 
-/// Of `ue: 0`, `ce: 3`, and on newer drivers `de: 0`: uncorrected and corrected.
-/// Deferred ones become one of these when they are used.
+/// Parses `ue: 0`, `ce: 3` and, on newer drivers, `de: 0` into uncorrected and corrected errors. A
+/// deferred error becomes one of these when its data is used.
 pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
     let count = |key: &str| {
         let mut counts = text
@@ -56,9 +56,9 @@ pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
     Some((count("ue")?, count("ce")?))
 }
 
-/// How many pages `gpu_vram_bad_pages` lists.
-pub(super) fn bad_pages(file: &Path) -> Reading<u64> {
-    match whole(file) {
+/// The number of pages that `gpu_vram_bad_pages` lists.
+pub(super) fn read_bad_pages(file: &Path) -> Reading<u64> {
+    match read_whole(file) {
         Ok(text) => parse_bad_pages(&text).map_or_else(
             || Reading::Failed(lines::NOT_UNDERSTOOD.into()),
             Reading::Value,
@@ -67,7 +67,7 @@ pub(super) fn bad_pages(file: &Path) -> Reading<u64> {
     }
 }
 
-/// Lines of `0x00000001 : 0x00001000 : R`: reserved, pending, or failed to be.
+/// Counts lines of `0x00000001 : 0x00001000 : R`: reserved, pending, or failed to be reserved.
 pub(super) fn parse_bad_pages(text: &str) -> Option<u64> {
     let mut count = 0_u64;
     for line in text.lines().map(str::trim_ascii) {
@@ -85,9 +85,9 @@ pub(super) fn parse_bad_pages(text: &str) -> Option<u64> {
     (count <= BAD_PAGES_MAX).then_some(count)
 }
 
-/// The driver writes whole lines only: a read with less room than a line looks
-/// like the file's end. So every read has the room of a page.
-fn whole(file: &Path) -> io::Result<String> {
+/// Reads a whole file. The driver writes whole lines only, so a read with less room than a line
+/// looks like the end of the file; every read has the room of a page.
+fn read_whole(file: &Path) -> io::Result<String> {
     const LINE: u64 = 28;
     let mut file = File::open(file)?;
     let mut bytes = Vec::new();
@@ -114,15 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn the_errors_of_all_blocks_are_added() {
+    fn block_errors_are_summed() {
         let told = directory(&[
             ("umc_err_count", "ue: 1\nce: 20\n"),
             ("gfx_err_count", "ue: 2\nce: 3\nde: 9\n"),
             ("features", "feature mask: 0x7f\n"),
         ]);
         assert_eq!(
-            errors(told.path()),
-            Errors {
+            read_errors(told.path()),
+            RasErrors {
                 uncorrected: Reading::Value(3),
                 corrected: Reading::Value(23),
             }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_fails_leaves_no_sum() {
+    fn failed_block_fails_the_sum() {
         for broken in ["gfx_err_count", "umc_err_count", "xgmi_err_count"] {
             let told = directory(&[
                 ("gfx_err_count", "ue: 1\nce: 0\n"),
@@ -139,29 +139,32 @@ mod tests {
             ]);
             std::fs::write(told.path().join(broken), "ue: ?\nce: 0\n").unwrap();
             let failed = Reading::Failed(lines::NOT_UNDERSTOOD.to_owned());
-            let none = Errors {
+            let none = RasErrors {
                 uncorrected: failed.clone(),
                 corrected: failed,
             };
-            assert_eq!(errors(told.path()), none, "{broken}");
+            assert_eq!(read_errors(told.path()), none, "{broken}");
         }
     }
 
     #[test]
-    fn a_card_without_ecc_has_no_errors_that_are_zero() {
+    fn card_without_ecc_is_unsupported() {
         for files in [&[][..], &[("features", "feature mask: 0x0\n")]] {
             let told = directory(files);
-            let none = Errors {
+            let none = RasErrors {
                 uncorrected: Reading::Unsupported,
                 corrected: Reading::Unsupported,
             };
-            assert_eq!(errors(told.path()), none);
+            assert_eq!(read_errors(told.path()), none);
         }
-        assert_eq!(bad_pages(Path::new("/nonexistent")), Reading::Unsupported);
+        assert_eq!(
+            read_bad_pages(Path::new("/nonexistent")),
+            Reading::Unsupported
+        );
     }
 
     #[test]
-    fn every_line_of_a_bad_page_counts() {
+    fn bad_page_lines_are_counted() {
         let long = "0x00000001 : 0x00001000 : R\n".repeat(1_000);
         for (text, count) in [
             ("", Some(0)),
@@ -175,7 +178,7 @@ mod tests {
             ("bad pages\n", None),
         ] {
             let file = directory(&[("gpu_vram_bad_pages", text)]);
-            let told = bad_pages(&file.path().join("gpu_vram_bad_pages"));
+            let told = read_bad_pages(&file.path().join("gpu_vram_bad_pages"));
             assert_eq!(told.known().copied(), count, "{text:?}");
         }
     }

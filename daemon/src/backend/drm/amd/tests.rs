@@ -1,5 +1,4 @@
-//! What a card of amdgpu tells: trees of files as the driver writes them, and
-//! trees that were recorded.
+//! Tests with trees of files as amdgpu writes them, and with recorded trees.
 
 mod kfd;
 
@@ -10,19 +9,19 @@ mod sensors;
 use super::*;
 use crate::backend::MemoryReadings;
 use crate::backend::drm::card;
-use gpukill_proto::snapshot::Vitals;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// A box with one card, in a directory of its own.
-struct Tree {
+/// A host with one card, in a temporary directory.
+struct AmdTree {
     root: tempfile::TempDir,
 }
 
 const DEVICE: &str = "class/drm/card0/device";
 
-impl Tree {
+impl AmdTree {
     fn new(files: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let tree = Self { root };
@@ -48,15 +47,15 @@ impl Tree {
         std::fs::write(file, content).unwrap();
     }
 
-    fn card(&self) -> Card {
-        card::cards(self.root.path()).pop().unwrap()
+    fn card(&self) -> DrmCard {
+        card::list_all_cards(self.root.path()).pop().unwrap()
     }
 
-    fn amd(&self) -> Amd {
-        Amd::new(&self.card(), self.root.path(), self.root.path())
+    fn amd(&self) -> AmdCard {
+        AmdCard::new(&self.card(), self.root.path(), self.root.path())
     }
 
-    fn told(&self) -> Told {
+    fn read_card(&self) -> CardReadings {
         self.amd().read(&self.card(), Instant::now())
     }
 }
@@ -69,7 +68,7 @@ fn nothing() -> Vitals {
     Vitals::unknown(&Reading::Unsupported)
 }
 
-/// The sensors of a card in the order in which they are not: labels decide.
+/// The sensors of a card, numbered out of order: labels decide.
 const SENSORS: [(&str, &str); 16] = [
     ("hwmon/hwmon4/name", "amdgpu\n"),
     ("hwmon/hwmon4/temp1_input", "68000\n"),
@@ -90,16 +89,16 @@ const SENSORS: [(&str, &str); 16] = [
 ];
 
 #[test]
-fn a_card_that_tells_nothing_is_unknown_and_not_zero() {
-    let told = Tree::new(&[]).told();
+fn card_without_files_is_unknown_not_zero() {
+    let told = AmdTree::new(&[]).read_card();
     let name = Reading::Value("AMD 1002:744c".to_owned());
-    let unknown = Told::unknown(&Reading::Unsupported);
-    assert_eq!(told, Told { name, ..unknown });
+    let unknown = CardReadings::unknown(&Reading::Unsupported);
+    assert_eq!(told, CardReadings { name, ..unknown });
 }
 
 #[test]
-fn the_files_of_a_card_are_its_vitals() {
-    let tree = Tree::new(&SENSORS);
+fn vitals_come_from_the_cards_files() {
+    let tree = AmdTree::new(&SENSORS);
     for (file, text) in [
         ("gpu_busy_percent", "3\n"),
         ("mem_busy_percent", "0\n"),
@@ -151,19 +150,19 @@ fn the_files_of_a_card_are_its_vitals() {
         serial: Reading::Value("692136000123".into()),
         ..nothing()
     };
-    assert_eq!(tree.told().vitals, expected);
+    assert_eq!(tree.read_card().vitals, expected);
 }
 
 #[test]
-fn the_memory_of_a_card_is_its_own() {
+fn discrete_card_has_its_own_memory() {
     let memory = |total: &str, used: &str| {
-        let tree = Tree::new(&[
+        let tree = AmdTree::new(&[
             ("mem_info_vram_total", total),
             ("mem_info_vram_used", used),
             ("mem_info_gtt_total", "5\n"),
             ("mem_info_gtt_used", "4\n"),
         ]);
-        tree.told().memory
+        tree.read_card().memory
     };
     let whole = |total, used| MemoryReadings {
         total,
@@ -182,9 +181,9 @@ fn the_memory_of_a_card_is_its_own() {
 }
 
 #[test]
-fn a_gpu_beside_a_cpu_has_its_piece_of_memory_and_the_gtt_and_stays_one() {
-    // A piece of 512 MiB that is 96 % full while nothing runs.
-    let tree = Tree::new(&[
+fn integrated_memory_is_vram_plus_gtt() {
+    // A part of 512 MiB that is 96 % full while nothing runs.
+    let tree = AmdTree::new(&[
         ("mem_info_vram_total", "536870912\n"),
         ("mem_info_vram_used", "514580480\n"),
         ("mem_info_gtt_total", "16400000000\n"),
@@ -201,7 +200,7 @@ fn a_gpu_beside_a_cpu_has_its_piece_of_memory_and_the_gtt_and_stays_one() {
     };
     let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
     assert_eq!(amd.read(&card, now).memory, expected);
-    // The structure cannot be read for once.
+    // The structure cannot be read this time.
     std::fs::remove_file(tree.root.path().join(DEVICE).join("gpu_metrics")).unwrap();
     assert_eq!(amd.read(&card, now).memory, expected);
     std::fs::remove_file(tree.root.path().join(DEVICE).join("mem_info_gtt_used")).unwrap();
@@ -213,9 +212,9 @@ fn a_gpu_beside_a_cpu_has_its_piece_of_memory_and_the_gtt_and_stays_one() {
 }
 
 #[test]
-fn a_card_is_called_by_the_lists_then_by_its_board_and_asked_once() {
-    let tree = Tree::new(&[("product_name", "\n"), ("revision", "0xc8\n")]);
-    let name = || tree.told().name.known().unwrap().clone();
+fn name_is_looked_up_once() {
+    let tree = AmdTree::new(&[("product_name", "\n"), ("revision", "0xc8\n")]);
+    let name = || tree.read_card().name.known().unwrap().clone();
     assert_eq!(name(), "AMD 1002:744c");
     tree.device("product_name", "Board of \x1b[31mred\n");
     assert_eq!(name(), "Board of \\x1b[31mred");
@@ -233,7 +232,7 @@ fn a_card_is_called_by_the_lists_then_by_its_board_and_asked_once() {
 }
 
 #[test]
-fn a_number_that_is_blank_or_masked_is_no_serial_number() {
+fn blank_or_masked_serial_is_unsupported() {
     for (text, told) in [
         ("\n", Reading::Unsupported),
         ("0\n", Reading::Unsupported),
@@ -242,27 +241,27 @@ fn a_number_that_is_blank_or_masked_is_no_serial_number() {
         ("N/A\n", Reading::Unsupported),
         ("PCB0001\n", Reading::Value("PCB0001".to_owned())),
     ] {
-        let tree = Tree::new(&[("serial_number", text)]);
-        assert_eq!(tree.told().vitals.serial, told, "{text:?}");
+        let tree = AmdTree::new(&[("serial_number", text)]);
+        assert_eq!(tree.read_card().vitals.serial, told, "{text:?}");
     }
 }
 
 #[test]
-fn a_mode_that_the_driver_does_not_know_is_none() {
+fn unknown_partition_mode_is_unsupported() {
     for (text, told) in [
         ("CPX\n", Reading::Value("CPX".to_owned())),
         ("UNKNOWN\n", Reading::Unsupported),
         ("\n", Reading::Unsupported),
         ("C P X\n", failed("not understood")),
     ] {
-        let tree = Tree::new(&[("current_compute_partition", text)]);
-        assert_eq!(tree.told().vitals.compute_partition, told, "{text:?}");
+        let tree = AmdTree::new(&[("current_compute_partition", text)]);
+        assert_eq!(tree.read_card().vitals.compute_partition, told, "{text:?}");
     }
 }
 
 #[test]
-fn errors_are_counted_every_sixteen_seconds_and_no_more_often() {
-    let tree = Tree::new(&[("ras/umc_err_count", "ue: 0\nce: 1\n")]);
+fn errors_are_read_every_sixteen_seconds() {
+    let tree = AmdTree::new(&[("ras/umc_err_count", "ue: 0\nce: 1\n")]);
     let (card, mut amd, start) = (tree.card(), tree.amd(), Instant::now());
     let mut corrected = |after| {
         let told = amd.read(&card, start + Duration::from_secs(after));
@@ -276,20 +275,19 @@ fn errors_are_counted_every_sixteen_seconds_and_no_more_often() {
 
 proptest! {
     #[test]
-    fn no_text_of_the_driver_is_too_strange(
+    fn any_driver_text_parses_without_panic(
         bytes: Vec<u8>,
         text in "((ue|ce|S|0|location_id|simd_count)[: ]{1,2}[0-9]{0,21}(Mhz)?[ *]{0,2}\n){0,6}",
     ) {
         for bytes in [bytes.as_slice(), text.as_bytes()] {
-            untrusted::hwmon(bytes);
-            untrusted::kfd(bytes);
-            untrusted::ids(bytes);
+            fuzz_api::hwmon(bytes);
+            fuzz_api::kfd(bytes);
+            fuzz_api::ids(bytes);
         }
     }
 }
 
-/// A small piece of the host's memory, nearly full, as a BIOS gives it to a GPU on the
-/// die of a CPU.
+/// A small, nearly full part of the host's memory, as a BIOS gives it to a GPU on the die of a CPU.
 const PIECE: [(&str, &str); 5] = [
     ("mem_info_vram_total", "536870912\n"),
     ("mem_info_vis_vram_total", "536870912\n"),
@@ -299,15 +297,15 @@ const PIECE: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_gpu_on_the_die_of_a_cpu_is_known_without_a_metrics_layout_that_is_known() {
+fn integrated_gpu_without_known_metrics() {
     let whole = MemoryReadings {
         total: Reading::Value(Bytes(536_870_912 + 16_000_000_000)),
         used: Reading::Value(Bytes(513_802_240 + 1_000_000)),
         reserved: Reading::Unsupported,
         unified: true,
     };
-    // What says so besides the sizes: a layout that is not known, the sensor of a north
-    // bridge, or that nothing speaks for memory of its own.
+    // The evidence beyond the sizes: an unknown layout, the sensor of a north bridge, or no sign of
+    // memory of its own.
     let newer: &[(&str, &[u8])] = &[
         ("gpu_metrics", &[0x0c, 0x01, 3, 1, 0, 0, 0, 0]),
         ("mem_info_vram_vendor", b"samsung\n"),
@@ -320,16 +318,16 @@ fn a_gpu_on_the_die_of_a_cpu_is_known_without_a_metrics_layout_that_is_known() {
     ];
     let unknown: &[(&str, &[u8])] = &[("mem_info_vram_vendor", b"unknown\n")];
     for files in [newer, north_bridge, unknown, &[]] {
-        let tree = Tree::new(&PIECE);
+        let tree = AmdTree::new(&PIECE);
         for (file, content) in files {
             tree.device(file, content);
         }
-        assert_eq!(tree.told().memory, whole, "{files:?}");
+        assert_eq!(tree.read_card().memory, whole, "{files:?}");
     }
 }
 
 #[test]
-fn a_card_with_little_memory_of_its_own_is_no_gpu_on_the_die_of_a_cpu() {
+fn small_discrete_card_is_not_integrated() {
     let cases: [&[(&str, &str)]; 6] = [
         &[("mem_info_vram_vendor", "hynix\n")],
         &[("mem_busy_percent", "0\n")],
@@ -343,11 +341,11 @@ fn a_card_with_little_memory_of_its_own_is_no_gpu_on_the_die_of_a_cpu() {
         ],
     ];
     for files in cases {
-        let tree = Tree::new(&PIECE);
+        let tree = AmdTree::new(&PIECE);
         for (file, text) in files {
             tree.device(file, text);
         }
-        let memory = tree.told().memory;
+        let memory = tree.read_card().memory;
         assert!(!memory.unified, "{files:?}");
         assert_eq!(memory.used, Reading::Value(Bytes(513_802_240)), "{files:?}");
     }

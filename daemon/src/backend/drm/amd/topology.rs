@@ -1,109 +1,108 @@
-//! The nodes of KFD (`/sys/class/kfd/kfd/topology`) that belong to a card: one,
-//! or one for each part of a card that is divided.
+//! Reads the KFD nodes (`/sys/class/kfd/kfd/topology`) of a card: one, or one for each partition of
+//! a divided card.
 
 use super::lines;
-use crate::backend::drm::card::{Card, Pci};
+use crate::backend::drm::card::{DrmCard, PciIdentity};
 use crate::backend::drm::sysfs;
 use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Megahertz};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// No card is divided into more parts.
+/// No card has more partitions.
 const NODES_MAX: usize = 64;
 
-/// A GPU as KFD counts them.
+/// A GPU node of KFD.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GpuNode {
-    /// What KFD calls it in the names of files; another one after a change of
-    /// the card's mode.
+pub(super) struct KfdNode {
+    /// KFD's number of the node in file names. It changes with the card's mode.
     pub(super) gpu_id: u32,
-    /// The N of `/dev/dri/renderDN`; `None` where it has none.
+    /// The N of `/dev/dri/renderDN`; `None` where the node has none.
     pub(super) render_minor: Option<u32>,
-    /// Of the whole node.
+    /// The number of compute units of the whole node.
     pub(super) compute_units: Option<u64>,
-    /// The node has processor cores too: a GPU on a die with a CPU.
+    /// The node also has processor cores: a GPU on a die with a CPU.
     pub(super) has_cores: bool,
-    /// What it can use of the card's memory.
+    /// The card memory available to the node.
     pub(super) memory: Reading<Bytes>,
-    /// The greatest clock of its compute units.
+    /// The highest clock of its compute units.
     pub(super) clock_max: Option<Megahertz>,
-    /// The greatest clock of its memory.
+    /// The highest clock of its memory.
     pub(super) memory_clock_max: Option<Megahertz>,
     /// Domain, bus, device and function.
     address: (u64, u64),
-    /// Which part of its card it is.
+    /// The partition number within the card.
     part: u64,
 }
 
-/// The topology of a box, as one card needs it.
-pub(super) struct Topology {
+/// The host's KFD topology, as one card needs it.
+pub(super) struct KfdTopology {
     directory: PathBuf,
-    /// The nodes, and the number that changes with them.
-    known: Option<(u64, Vec<GpuNode>)>,
-    /// When there was none.
-    none_at: Option<Instant>,
+    /// The nodes, and the generation that changes with them.
+    cached: Option<(u64, Vec<KfdNode>)>,
+    /// When no topology was found.
+    missing_since: Option<Instant>,
 }
 
-/// So often a box without a topology is asked whether it has one now.
-const AGAIN: Duration = Duration::from_secs(16);
+/// How often a host without a topology is checked again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(16);
 
-impl Topology {
+impl KfdTopology {
     pub(super) fn new(sysfs_root: &Path) -> Self {
         Self {
             directory: sysfs_root.join("class/kfd/kfd/topology"),
-            known: None,
-            none_at: None,
+            cached: None,
+            missing_since: None,
         }
     }
 
-    /// The nodes of this card, the first part first.
-    pub(super) fn nodes(&mut self, card: &Card, at: Instant) -> Vec<GpuNode> {
-        let is_young = |then| at.saturating_duration_since(then) < AGAIN;
-        if self.none_at.is_some_and(is_young) {
+    /// The nodes of this card, the first partition first.
+    pub(super) fn nodes(&mut self, card: &DrmCard, at: Instant) -> Vec<KfdNode> {
+        let is_young = |then| at.saturating_duration_since(then) < RETRY_INTERVAL;
+        if self.missing_since.is_some_and(is_young) {
             return Vec::new();
         }
         let generation = sysfs::number(&self.directory.join("generation_id"));
         let generation = generation.known().copied();
-        if let Some((of, nodes)) = &self.known
+        if let Some((of, nodes)) = &self.cached
             && Some(*of) == generation
         {
             return nodes.clone();
         }
         let directory = self.directory.join("nodes");
-        self.none_at = (generation.is_none() && !directory.exists()).then_some(at);
-        let nodes = read(&directory, card);
-        // A change in the middle of that shows in the next poll.
-        self.known = generation.map(|generation| (generation, nodes.clone()));
+        self.missing_since = (generation.is_none() && !directory.exists()).then_some(at);
+        let nodes = read_nodes(&directory, card);
+        // A change during this reading shows at the next poll.
+        self.cached = generation.map(|generation| (generation, nodes.clone()));
         nodes
     }
 
-    /// The nodes as they were when they were last asked for.
-    pub(super) fn known(&self) -> &[GpuNode] {
-        self.known.as_ref().map_or(&[], |(_, nodes)| nodes)
+    /// The nodes of the last reading.
+    pub(super) fn cached_nodes(&self) -> &[KfdNode] {
+        self.cached.as_ref().map_or(&[], |(_, nodes)| nodes)
     }
 
-    /// The number of what was read last; `None` where there is none.
+    /// The generation of the last reading; `None` where there is none.
     pub(super) fn generation(&self) -> Option<u64> {
-        self.known.as_ref().map(|(generation, _)| *generation)
+        self.cached.as_ref().map(|(generation, _)| *generation)
     }
 }
 
-/// Those vitals, with what else the nodes of a card tell of it.
-pub(super) fn fill(nodes: &[GpuNode], vitals: Vitals) -> Vitals {
-    let greatest = |clock: fn(&GpuNode) -> Option<Megahertz>| {
+/// Adds the clock limits of the nodes to `vitals` where they are missing.
+pub(super) fn fill_clock_limits(nodes: &[KfdNode], vitals: Vitals) -> Vitals {
+    let greatest = |clock: fn(&KfdNode) -> Option<Megahertz>| {
         let greatest = nodes.iter().filter_map(clock).max();
         greatest.map_or(Reading::Unsupported, Reading::Value)
     };
     let clock_sm_max = match vitals.clock_sm_max {
         Reading::Unsupported => greatest(|node| node.clock_max),
-        told => told,
+        numbers => numbers,
     };
     let clock_memory_max = match vitals.clock_memory_max {
         Reading::Unsupported => greatest(|node| node.memory_clock_max),
-        told => told,
+        numbers => numbers,
     };
     Vitals {
         clock_sm_max,
@@ -112,22 +111,24 @@ pub(super) fn fill(nodes: &[GpuNode], vitals: Vitals) -> Vitals {
     }
 }
 
-fn read(directory: &Path, card: &Card) -> Vec<GpuNode> {
-    let mut nodes: Vec<GpuNode> = sysfs::entries(directory)
+fn read_nodes(directory: &Path, card: &DrmCard) -> Vec<KfdNode> {
+    let mut nodes: Vec<KfdNode> = sysfs::entries(directory)
         .into_iter()
-        .filter_map(|(_, directory)| node(&directory))
-        .filter(|node| is_of(node, card))
+        .filter_map(|(_, directory)| read_node(&directory))
+        .filter(|node| belongs_to(node, card))
         .collect();
     nodes.sort_indirect_by_key(|node| (node.part, node.render_minor, node.gpu_id));
     nodes.truncate(NODES_MAX);
     nodes
 }
 
-/// `None` of a node that is a CPU, or that goes away.
-fn node(directory: &Path) -> Option<GpuNode> {
+/// Reads one node; `None` for a CPU, and for a node that disappears.
+fn read_node(directory: &Path) -> Option<KfdNode> {
     let gpu_id = *sysfs::number(&directory.join("gpu_id")).known()?;
     let gpu_id = u32::try_from(gpu_id).ok().filter(|id| *id != 0)?;
-    let properties = lines::parsed(&directory.join("properties"), |text| parse(text, gpu_id));
+    let properties = lines::read_parsed(&directory.join("properties"), |text| {
+        parse_node(text, gpu_id)
+    });
     let mut node = properties.known()?.clone();
     let banks = directory.join("mem_banks");
     node.memory = memory(&banks);
@@ -135,14 +136,14 @@ fn node(directory: &Path) -> Option<GpuNode> {
     Some(node)
 }
 
-/// The `properties` of a node.
-pub(super) fn parse(text: &str, gpu_id: u32) -> Option<GpuNode> {
-    let told = lines::numbers(text);
-    let number = |key: &str| told.get(key).copied();
+/// Parses the `properties` of a node.
+pub(super) fn parse_node(text: &str, gpu_id: u32) -> Option<KfdNode> {
+    let numbers = lines::parse_numbers(text);
+    let number = |key: &str| numbers.get(key).copied();
     let location = number("location_id")?;
     let simds_per_unit = number("simd_per_cu").filter(|it| *it > 0);
     let compute_units = simds_per_unit.and_then(|it| Some(number("simd_count")? / it));
-    Some(GpuNode {
+    Some(KfdNode {
         gpu_id,
         render_minor: number("drm_render_minor")
             .and_then(|minor| u32::try_from(minor).ok())
@@ -150,45 +151,44 @@ pub(super) fn parse(text: &str, gpu_id: u32) -> Option<GpuNode> {
         compute_units: compute_units.filter(|it| *it > 0),
         has_cores: number("cpu_cores_count").is_some_and(|cores| cores > 0),
         memory: Reading::Unsupported,
-        clock_max: number("max_engine_clk_fcompute").and_then(clock),
+        clock_max: number("max_engine_clk_fcompute").and_then(valid_clock),
         memory_clock_max: None,
-        // The upper four bits of the location are the part's number.
+        // The upper four bits of the location are the partition number.
         address: (number("domain").unwrap_or(0), location & 0xffff),
         part: location >> 28,
     })
 }
 
-/// A clock in megahertz. 0 is told where none is known, and no clock has twenty
-/// gigahertz.
-fn clock(megahertz: u64) -> Option<Megahertz> {
+/// A clock in megahertz. 0 means unknown, and no clock runs at 20 GHz.
+fn valid_clock(megahertz: u64) -> Option<Megahertz> {
     let clock = u32::try_from(megahertz).ok();
     clock.filter(|it| (1..=20_000).contains(it)).map(Megahertz)
 }
 
-/// A number of each bank on the card itself: heaps 1 and 2, which the CPU can and
-/// cannot see. Of the others 0.
-fn of_own_banks(directory: &Path, key: &str) -> Vec<Reading<u64>> {
+/// A number from each memory bank. Banks on the card itself are heaps 1 and 2, visible and
+/// invisible to the CPU; other banks count as 0.
+fn own_bank_values(directory: &Path, key: &str) -> Vec<Reading<u64>> {
     let number = |(_, bank): (String, PathBuf)| {
-        lines::parsed(&bank.join("properties"), |text| {
-            let told = lines::numbers(text);
-            let own = matches!(told.get("heap_type")?, 1 | 2);
-            Some(if own { *told.get(key)? } else { 0 })
+        lines::read_parsed(&bank.join("properties"), |text| {
+            let numbers = lines::parse_numbers(text);
+            let own = matches!(numbers.get("heap_type")?, 1 | 2);
+            Some(if own { *numbers.get(key)? } else { 0 })
         })
     };
     sysfs::entries(directory).into_iter().map(number).collect()
 }
 
 fn memory_clock_max(banks: &Path) -> Option<Megahertz> {
-    let clocks = of_own_banks(banks, "mem_clk_max").into_iter();
-    clocks.filter_map(|it| clock(*it.known()?)).max()
+    let clocks = own_bank_values(banks, "mem_clk_max").into_iter();
+    clocks.filter_map(|it| valid_clock(*it.known()?)).max()
 }
 
 fn memory(banks: &Path) -> Reading<Bytes> {
     let mut sum = 0_u64;
-    for size in of_own_banks(banks, "size_in_bytes") {
+    for size in own_bank_values(banks, "size_in_bytes") {
         match size {
             Reading::Value(size) => sum = sum.saturating_add(size),
-            unknown => return unknown.because(),
+            unknown => return unknown.as_unknown(),
         }
     }
     match sum {
@@ -197,16 +197,16 @@ fn memory(banks: &Path) -> Reading<Bytes> {
     }
 }
 
-/// By its render node; and by its address, which the parts of a card share: their
-/// render nodes are not the card's own.
-fn is_of(node: &GpuNode, card: &Card) -> bool {
+/// A node belongs to a card by its render node, or by its address, which the partitions of a card
+/// share: their render nodes are not the card's own.
+fn belongs_to(node: &KfdNode, card: &DrmCard) -> bool {
     let name = node.render_minor.map(|minor| format!("renderD{minor}"));
     let named = name.is_some_and(|name| card.nodes.iter().any(|node| node.name == name));
-    named || card.pci.as_ref().and_then(address) == Some(node.address)
+    named || card.pci.as_ref().and_then(kfd_address) == Some(node.address)
 }
 
-/// `0000:c1:00.0` as KFD counts: the domain, and the rest in sixteen bits.
-fn address(pci: &Pci) -> Option<(u64, u64)> {
+/// Converts `0000:c1:00.0` to KFD's encoding: the domain, and the rest in sixteen bits.
+fn kfd_address(pci: &PciIdentity) -> Option<(u64, u64)> {
     let (domain, rest) = pci.slot.split_once(':')?;
     let (bus, rest) = rest.split_once(':')?;
     let (device, function) = rest.split_once('.')?;

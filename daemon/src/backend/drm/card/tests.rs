@@ -1,9 +1,9 @@
-//! Cards that are GPUs, and those that are not.
+//! Tests of cards that are GPUs, and of those that are not.
 
 use super::*;
 
-/// A card with this driver in a tree of its own.
-fn tree(name: &str, uevent: &str, nodes: &[(&str, &str)]) -> tempfile::TempDir {
+/// A tree with one card of this name.
+fn card_tree(name: &str, uevent: &str, nodes: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let device = root.path().join("class/drm").join(name).join("device");
     for (node, number) in nodes {
@@ -16,16 +16,16 @@ fn tree(name: &str, uevent: &str, nodes: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-fn found(uevent: &str, nodes: &[(&str, &str)]) -> Vec<Card> {
-    cards(tree("card1", uevent, nodes).path())
+fn find_cards(uevent: &str, nodes: &[(&str, &str)]) -> Vec<DrmCard> {
+    list_all_cards(card_tree("card1", uevent, nodes).path())
 }
 
 const AMD: &str = "DRIVER=amdgpu\nPCI_CLASS=30000\nPCI_ID=1002:744C\nPCI_SLOT_NAME=0000:C1:00.0\n";
 
 #[test]
-fn a_card_is_known_by_its_pci_address_and_has_its_device_files() {
+fn card_has_pci_id_and_device_files() {
     let nodes = [("card1", "226:1\n"), ("renderD128", "226:128\n")];
-    let card = found(AMD, &nodes).pop().unwrap();
+    let card = find_cards(AMD, &nodes).pop().unwrap();
     assert_eq!(card.id(), DeviceId("0000:c1:00.0".into()));
     assert_eq!(card.vendor(), Vendor::Amd);
     let pci = card.pci.unwrap();
@@ -42,7 +42,7 @@ fn a_card_is_known_by_its_pci_address_and_has_its_device_files() {
 }
 
 #[test]
-fn what_only_shows_pictures_is_no_gpu() {
+fn display_only_drivers_are_not_gpus() {
     let render = [("renderD128", "226:128")];
     for (driver, nodes, is_gpu) in [
         ("ast", &[][..], false),
@@ -52,32 +52,36 @@ fn what_only_shows_pictures_is_no_gpu() {
         ("vgem", &render, false),
         ("nvidia", &render, false),
         ("panfrost", &[], true),
-        // Nobody has heard of it.
+        // An unknown driver.
         ("brandnew", &render, true),
         ("brandnew", &[], false),
     ] {
-        let found = found(&format!("DRIVER={driver}\n"), nodes);
+        let found = find_cards(&format!("DRIVER={driver}\n"), nodes);
         assert_eq!(!found.is_empty(), is_gpu, "{driver} {nodes:?}");
     }
 }
 
 #[test]
-fn connectors_and_nonsense_are_no_cards() {
+fn connectors_and_garbage_are_not_cards() {
     for name in ["card0-DP-1", "card", "cardx", "renderD128", "version"] {
-        assert_eq!(cards(tree(name, AMD, &[]).path()), [], "{name}");
+        assert_eq!(
+            list_all_cards(card_tree(name, AMD, &[]).path()),
+            [],
+            "{name}"
+        );
     }
     for uevent in ["", "DRIVER", "\0\x1b[31m=\n"] {
-        assert_eq!(found(uevent, &[]), [], "{uevent:?}");
+        assert_eq!(find_cards(uevent, &[]), [], "{uevent:?}");
     }
-    // Not a PCI address: nothing is made of it.
-    let odd = found("DRIVER=amdgpu\nPCI_ID=1002:1\nPCI_SLOT_NAME=../../x\n", &[]);
+    // Not a PCI address, so it is ignored.
+    let odd = find_cards("DRIVER=amdgpu\nPCI_ID=1002:1\nPCI_SLOT_NAME=../../x\n", &[]);
     assert_eq!(odd[0].pci, None);
     assert_eq!(odd[0].id(), DeviceId("card1".into()));
 }
 
 #[test]
-fn a_card_that_sleeps_says_so() {
-    let root = tree("card1", AMD, &[]);
+fn suspended_card_is_recognized() {
+    let root = card_tree("card1", AMD, &[]);
     let power = root.path().join("class/drm/card1/device/power");
     std::fs::create_dir_all(&power).unwrap();
     for (status, sleeps) in [
@@ -87,19 +91,19 @@ fn a_card_that_sleeps_says_so() {
         ("unsupported\n", false),
     ] {
         std::fs::write(power.join("runtime_status"), status).unwrap();
-        assert_eq!(cards(root.path())[0].is_suspended(), sleeps);
+        assert_eq!(list_all_cards(root.path())[0].is_suspended(), sleeps);
     }
 }
 
 #[test]
-fn cards_are_read_again_when_one_comes_or_goes_and_seldom_otherwise() {
-    let root = tree("card1", AMD, &[("renderD128", "226:128")]);
+fn cards_are_reread_on_change_or_interval() {
+    let root = card_tree("card1", AMD, &[("renderD128", "226:128")]);
     let drm = root.path().join("class/drm");
-    let mut cards = Cards::new(root.path());
+    let mut cards = CardList::new(root.path());
     let began = Instant::now();
     let mut told = |seconds| -> Vec<(String, String)> {
         let now = began + Duration::from_secs(seconds);
-        let cards = cards.now(|driver| driver != "xe", now).iter();
+        let cards = cards.refresh(|driver| driver != "xe", now).iter();
         cards
             .map(|card| (card.name.clone(), card.driver.clone()))
             .collect()
@@ -107,14 +111,14 @@ fn cards_are_read_again_when_one_comes_or_goes_and_seldom_otherwise() {
     let card = |name: &str, driver: &str| (name.to_owned(), driver.to_owned());
     let one = card("card1", "amdgpu");
     assert_eq!([told(0), told(2)], [[one.clone()], [one.clone()]]);
-    // One that came has no files yet.
+    // A new card has no files yet.
     let device = drm.join("card2/device");
     std::fs::create_dir_all(&device).unwrap();
     assert_eq!([told(4), told(6)], [[one.clone()], [one.clone()]]);
     std::fs::write(device.join("uevent"), "DRIVER=i915\n").unwrap();
     let both = [one, card("card2", "i915")];
     assert_eq!([told(8), told(10)], [both.clone(), both.clone()]);
-    // What does not happen without its going and coming is seen all the same.
+    // A change without removal is noticed as well.
     std::fs::write(device.join("uevent"), "DRIVER=xe\n").unwrap();
     assert_eq!(told(25), both);
     assert_eq!(told(26), both[..1]);

@@ -1,85 +1,86 @@
-//! How much is read of whom: copies of a descriptor cost a person nothing, and what one
-//! person opens must not hide what others do.
+//! Bounds the descriptors that are read of each person and process: copies of a descriptor cost a
+//! person nothing, and the descriptors of one person must not hide the activity of others.
 
-use super::look::Place;
-use gpukill_proto::snapshot::ProcessKey;
+use super::scan::ProcessDescriptor;
+use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many clients of a card are told apart: ten times what the busiest box has.
-pub(super) const CLIENTS_MAX: usize = 20_000;
+/// Clients of a card that are distinguished: ten times as many as the busiest host has.
+pub(super) const MAX_CLIENTS: usize = 20_000;
 
-/// So many descriptors of a person are read at a poll beside those that clients are read
-/// by. Those beyond have their turn at the next ones. A driver takes 10 to 50 us for one.
-const READS_MAX: usize = 1_024;
+/// Descriptors of one person that are read at a poll, beside those through which clients are read.
+/// The others are read at the next polls. A driver takes 10 to 50 µs for one.
+const MAX_READS_PER_PERSON: usize = 1_024;
 
-/// So many clients of a person are read at a poll; the others are as they were.
-const CLIENT_READS_MAX: usize = 2_048;
+/// Clients of one person that are read at a poll; the others keep their values.
+const MAX_CLIENT_READS_PER_PERSON: usize = 2_048;
 
-/// So many of each kind are read of all persons: half a second at most, so that a card's
-/// readings are never late for what people open.
-const READS_OF_ALL: usize = 4_096;
+/// The limit of each kind for all persons: half a second at most, so that open descriptors cannot
+/// delay a card's readings.
+const MAX_READS: usize = 4_096;
 
-/// Why the utilization of a process is not known while its descriptors wait for their turn.
+/// The failure of a process's utilization while some of its descriptors wait to be read.
 pub(super) const NOT_READ_YET: &str = "not all of its descriptors are read yet";
 
-/// So many processes are named in a fault.
-const NAMED: usize = 3;
+/// Processes that are named in a fault.
+const MAX_NAMED_PIDS: usize = 3;
 
-/// The processes of which not all was read.
+/// The processes that were not read completely.
 #[derive(Debug, Default)]
-pub(super) struct Partly {
-    /// Some of their descriptors have their turn at the next polls.
+pub(super) struct IncompleteProcesses {
+    /// Some of their descriptors are read at the next polls.
     pub(super) waiting: BTreeSet<ProcessKey>,
     /// They have more descriptors than are read, or their person has more clients.
     pub(super) overfull: BTreeSet<ProcessKey>,
 }
 
-impl Partly {
-    pub(super) fn is_any(&self) -> bool {
+impl IncompleteProcesses {
+    pub(super) fn has_any(&self) -> bool {
         !self.waiting.is_empty() || !self.overfull.is_empty()
     }
 
-    /// What is said of those that have more than is read.
+    /// The fault about the processes that have more than is read.
     pub(super) fn fault(&self, card: &str) -> Option<String> {
         let pids = self.overfull.iter().map(|key| key.pid.to_string());
-        let named: Vec<String> = pids.take(NAMED).collect();
-        let (who, has) = match (named.as_slice(), self.overfull.len() > NAMED) {
+        let named: Vec<String> = pids.take(MAX_NAMED_PIDS).collect();
+        let (who, has) = match (named.as_slice(), self.overfull.len() > MAX_NAMED_PIDS) {
             ([], _) => return None,
             ([only], _) => (format!("process {only}"), "has"),
             (some, false) => (format!("processes {}", some.join(", ")), "have"),
             (some, true) => (format!("processes {} and others", some.join(", ")), "have"),
         };
         Some(format!(
-            "{who} {has} {card} open more often than is read: more may be used than is shown"
+            "{who} {has} {card} open too often to read all descriptors: actual use may be higher \
+             than shown"
         ))
     }
 }
 
-/// What is left of what is read at one poll.
+/// The remaining reads of each process at one poll.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct ReadBudget {
     left: BTreeMap<ProcessKey, usize>,
 }
 
-impl Budget {
-    /// For clients that are read again through these.
-    pub(super) fn of_clients(
-        places: &[&Place],
+impl ReadBudget {
+    /// For the clients that are read again through these descriptors.
+    pub(super) fn for_clients(
+        places: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
     ) -> Self {
-        Self::new(places, person, CLIENT_READS_MAX, READS_OF_ALL)
+        Self::new(places, person, MAX_CLIENT_READS_PER_PERSON, MAX_READS)
     }
 
-    /// For these others.
-    pub(super) fn of_others(
-        places: &[&Place],
+    /// For these other descriptors.
+    pub(super) fn for_others(
+        places: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
     ) -> Self {
-        Self::new(places, person, READS_MAX, READS_OF_ALL)
+        Self::new(places, person, MAX_READS_PER_PERSON, MAX_READS)
     }
 
     fn new(
-        places: &[&Place],
+        places: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
         of_person: usize,
         of_all: usize,
@@ -96,26 +97,26 @@ impl Budget {
             let count: usize = processes.iter().map(|(_, count)| count).sum();
             (*person, count.min(of_person))
         });
-        let shares = shares(wanted, of_all);
+        let shares = divide_fairly(wanted, of_all);
         let of_person = |person| shares.get(&person).copied().unwrap_or(0);
-        let left = persons
-            .into_iter()
-            .flat_map(|(person, processes)| self::shares(processes.into_iter(), of_person(person)));
+        let left = persons.into_iter().flat_map(|(person, processes)| {
+            divide_fairly(processes.into_iter(), of_person(person))
+        });
         Self {
             left: left.collect(),
         }
     }
 
-    /// Whether one more of this process is read.
+    /// Uses one read of this process, if any is left.
     pub(super) fn take(&mut self, key: ProcessKey) -> bool {
         let left = self.left.get_mut(&key).filter(|left| **left > 0);
         left.map(|left| *left -= 1).is_some()
     }
 }
 
-/// So many clients each person has room for. `None` is who is not known.
-pub(super) fn rooms(
-    places: &[Place],
+/// The number of clients allowed for each person. `None` stands for unknown persons.
+pub(super) fn client_quotas(
+    places: &[ProcessDescriptor],
     person: impl Fn(&ProcessKey) -> Option<u32>,
     all: usize,
 ) -> BTreeMap<Option<u32>, usize> {
@@ -127,12 +128,15 @@ pub(super) fn rooms(
     for (key, count) in &of_process {
         *wanted.entry(person(key)).or_default() += count;
     }
-    shares(wanted.into_iter(), all)
+    divide_fairly(wanted.into_iter(), all)
 }
 
-/// Divides so many among these, who want so many each. Those who want little leave the rest
-/// to the others.
-fn shares<K: Ord>(wanted: impl Iterator<Item = (K, usize)>, all: usize) -> BTreeMap<K, usize> {
+/// Divides `all` fairly among requesters that want these counts. Requesters that want little leave
+/// the rest to the others.
+fn divide_fairly<K: Ord>(
+    wanted: impl Iterator<Item = (K, usize)>,
+    all: usize,
+) -> BTreeMap<K, usize> {
     let mut by_need: Vec<(usize, K)> = wanted.map(|(of, count)| (count, of)).collect();
     by_need.sort_unstable();
     let (mut left, mut others) = (all, by_need.len());
@@ -149,15 +153,15 @@ fn shares<K: Ord>(wanted: impl Iterator<Item = (K, usize)>, all: usize) -> BTree
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holders::{DeviceNumber, Open};
+    use crate::fd_scan::{DeviceNumber, OpenDescriptor};
 
-    fn places(pid: u32, count: u32) -> Vec<Place> {
+    fn descriptors_of(pid: u32, count: u32) -> Vec<ProcessDescriptor> {
         let key = ProcessKey {
             pid,
             start_ticks: 1,
         };
         let number = DeviceNumber { major: 1, minor: 7 };
-        let open = |fd| Open {
+        let open = |fd| OpenDescriptor {
             number,
             fd,
             thread: None,
@@ -166,12 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_most_leaves_the_others_all_that_they_need() {
+    fn quotas_favour_small_users() {
         // Person 1 has processes 10 to 19.
         let person = |key: &ProcessKey| Some(key.pid / 10);
         let case = |opens: &[(u32, u32)], all| {
-            let places: Vec<Place> = opens.iter().flat_map(|(pid, n)| places(*pid, *n)).collect();
-            let rooms = rooms(&places, person, all).into_iter();
+            let places: Vec<ProcessDescriptor> = opens
+                .iter()
+                .flat_map(|(pid, n)| descriptors_of(*pid, *n))
+                .collect();
+            let rooms = client_quotas(&places, person, all).into_iter();
             rooms
                 .map(|(person, room)| (person.unwrap(), room))
                 .collect::<Vec<_>>()
@@ -190,12 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn a_person_is_read_so_much_at_a_poll_whatever_their_processes_have() {
+    fn reads_are_bounded_per_person() {
         let person = |key: &ProcessKey| Some(key.pid / 1_000);
         let read = |opens: &[(u32, u32)], of_person, of_all| {
-            let places: Vec<Place> = opens.iter().flat_map(|(pid, n)| places(*pid, *n)).collect();
-            let places: Vec<&Place> = places.iter().collect();
-            let mut budget = Budget::new(&places, person, of_person, of_all);
+            let places: Vec<ProcessDescriptor> = opens
+                .iter()
+                .flat_map(|(pid, n)| descriptors_of(*pid, *n))
+                .collect();
+            let places: Vec<&ProcessDescriptor> = places.iter().collect();
+            let mut budget = ReadBudget::new(&places, person, of_person, of_all);
             let mut read: BTreeMap<u32, usize> = BTreeMap::new();
             for (key, _) in places {
                 *read.entry(key.pid).or_default() += usize::from(budget.take(*key));
@@ -208,28 +218,31 @@ mod tests {
         assert_eq!(counts.iter().sum::<usize>(), 303);
         assert_eq!(counts.last(), Some(&3));
         assert!(counts.iter().all(|count| *count > 1));
-        // A process that has little leaves the rest to the person's others.
+        // A process with few descriptors leaves the rest to the person's other processes.
         assert_eq!(read(&[(1_000, 2), (1_001, 90)], 10, 100), [2, 8]);
-        // And a person who needs little, to other persons.
+        // A person with few descriptors leaves the rest to other persons.
         assert_eq!(read(&[(1_000, 90), (2_000, 4)], 20, 10), [6, 4]);
     }
 
     #[test]
-    fn a_fault_names_a_few_processes() {
+    fn fault_names_a_few_processes() {
         let fault = |pids: std::ops::RangeInclusive<u32>| {
-            let overfull = pids.flat_map(|pid| places(pid, 1)).map(|place| place.0);
-            let partly = Partly {
+            let overfull = pids
+                .flat_map(|pid| descriptors_of(pid, 1))
+                .map(|place| place.0);
+            let partly = IncompleteProcesses {
                 overfull: overfull.collect(),
-                ..Partly::default()
+                ..IncompleteProcesses::default()
             };
             partly.fault("card1")
         };
         let said = |who: &str| {
             Some(format!(
-                "{who} card1 open more often than is read: more may be used than is shown"
+                "{who} card1 open too often to read all descriptors: actual use may be higher than \
+                 shown"
             ))
         };
-        assert_eq!(Partly::default().fault("card1"), None);
+        assert_eq!(IncompleteProcesses::default().fault("card1"), None);
         assert_eq!(fault(7..=7), said("process 7 has"));
         assert_eq!(fault(7..=9), said("processes 7, 8, 9 have"));
         assert_eq!(fault(7..=10), said("processes 7, 8, 9 and others have"));

@@ -1,4 +1,4 @@
-//! How busy a client kept each engine between two readings of its counters.
+//! Computes how busy a client kept each engine between two readings of its counters.
 
 use crate::backend::drm::engines::Driver;
 use crate::backend::drm::fdinfo::{Engine, FdInfo};
@@ -6,80 +6,80 @@ use gpukill_proto::reading::Reading;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// All the time.
-pub(super) const WHOLE: u64 = 1_000_000;
+/// All the time, in millionths.
+pub(super) const FULL_SHARE: u64 = 1_000_000;
 
-/// Drivers count in ticks of their own: less time than this tells nothing, and
-/// what was found before still holds.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// Drivers count in ticks of their own: a shorter interval gives no meaningful share, and the last
+/// result is kept.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
-const BACK: &str = "the engine's clock went back";
-const STILL: &str = "the engine's clock stands still";
-const NO_SUCH: &str = "not understood: an engine with a capacity of 0";
+const CLOCK_WENT_BACK: &str = "the engine's clock went back";
+const CLOCK_STOPPED: &str = "the engine's clock stands still";
+const ZERO_CAPACITY: &str = "not understood: an engine with a capacity of 0";
 
-/// The counters of one client at its last reading, and what they told.
+/// The counters of one client at its last reading, and the shares computed from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct History {
-    at: Instant,
-    counts: BTreeMap<String, Count>,
-    /// The part of its time that each engine worked for the client, in
-    /// millionths. Unsupported at first sight, unless it never worked.
+pub(super) struct CounterHistory {
+    read_at: Instant,
+    counts: BTreeMap<String, EngineCounter>,
+    /// The share of time that each engine worked for the client, in millionths. Unsupported after
+    /// the first reading, unless the engine never worked.
     pub(super) shares: BTreeMap<String, Reading<u64>>,
-    /// Why it is not known at all what the client does.
-    pub(super) unknown: Option<&'static str>,
+    /// Why the client's activity is entirely unknown.
+    pub(super) unknown_reason: Option<&'static str>,
 }
 
-/// A counter, and what its growth is measured by.
+/// A counter, and the reference for its growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Count {
-    /// Nanoseconds, by the time that went by.
+enum EngineCounter {
+    /// Nanoseconds, relative to the elapsed time.
     Busy(u64),
-    /// Cycles, by all cycles of the same clock.
+    /// Cycles, relative to all cycles of the same clock.
     Cycles { worked: u64, all: u64 },
-    /// Cycles, by the time that went by and the most cycles a second.
+    /// Cycles, relative to the elapsed time and the highest frequency.
     Clocked { worked: u64, hertz: u64 },
 }
 
-impl History {
+impl CounterHistory {
     /// The first reading of a client.
-    pub(super) fn first(told: &FdInfo, at: Instant) -> Self {
+    pub(super) fn from_first_reading(fdinfo: &FdInfo, at: Instant) -> Self {
         let mut history = Self {
-            at,
+            read_at: at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
-            unknown: told.too_much,
+            unknown_reason: fdinfo.oversize_reason,
         };
-        for (name, engine) in &told.engines {
-            history.take(name, engine, None, at);
+        for (name, engine) in &fdinfo.engines {
+            history.record_engine(name, engine, None, at);
         }
         history
     }
 
-    /// What the client did since: the next reading after this one.
-    pub(super) fn next(self, told: &FdInfo, at: Instant, driver: &Driver) -> Self {
-        let elapsed = at.saturating_duration_since(self.at);
-        if self.unknown.is_some() || told.too_much.is_some() {
-            return Self::first(told, at);
+    /// The state after the next reading, with the activity since this one.
+    pub(super) fn after_reading(self, fdinfo: &FdInfo, at: Instant, driver: &Driver) -> Self {
+        let elapsed = at.saturating_duration_since(self.read_at);
+        if self.unknown_reason.is_some() || fdinfo.oversize_reason.is_some() {
+            return Self::from_first_reading(fdinfo, at);
         }
-        if elapsed < SHORTEST {
+        if elapsed < MIN_INTERVAL {
             return self;
         }
         let mut next = Self {
-            at,
+            read_at: at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
-            unknown: None,
+            unknown_reason: None,
         };
-        for (name, engine) in &told.engines {
+        for (name, engine) in &fdinfo.engines {
             let before = match self.counts.get(name) {
-                // It was not told because it was 0.
-                None if driver.only_when_used => Some(Count::Busy(0)),
+                // The engine was not reported because its counter was 0.
+                None if driver.omits_unused_engines => Some(EngineCounter::Busy(0)),
                 known => known.copied(),
             };
-            next.take(name, engine, before, self.at);
+            next.record_engine(name, engine, before, self.read_at);
         }
-        if driver.only_when_used {
-            // A counter that fell to 0 is one that fell: the greatest stays.
+        if driver.omits_unused_engines {
+            // A counter that fell to 0 is not reported: its greatest value stays.
             for (name, count) in self.counts {
                 next.shares.entry(name.clone()).or_insert(Reading::Value(0));
                 next.counts.entry(name).or_insert(count);
@@ -88,16 +88,22 @@ impl History {
         next
     }
 
-    /// Takes an engine's counters, and what they tell of the time since `from`.
-    fn take(&mut self, name: &str, engine: &Engine, before: Option<Count>, from: Instant) {
-        let elapsed = self.at.saturating_duration_since(from);
-        let (count, share) = match (Count::of(engine), before) {
-            (Reading::Value(now), Some(before)) => now.after(before, elapsed, capacity(engine)),
-            (Reading::Value(now), None) => (now, now.at_first()),
-            // Its frequency alone, or how many there are: no counter.
+    /// Records an engine's counter, and its share of the time since `from`.
+    fn record_engine(
+        &mut self,
+        name: &str,
+        engine: &Engine,
+        before: Option<EngineCounter>,
+        from: Instant,
+    ) {
+        let elapsed = self.read_at.saturating_duration_since(from);
+        let (count, share) = match (EngineCounter::from_engine(engine), before) {
+            (Reading::Value(now), Some(before)) => now.advance(before, elapsed, capacity(engine)),
+            (Reading::Value(now), None) => (now, now.initial_share()),
+            // Only a frequency or a capacity: no counter.
             (Reading::Unsupported, _) => return,
             (unknown, before) => {
-                self.shares.insert(name.to_owned(), unknown.because());
+                self.shares.insert(name.to_owned(), unknown.as_unknown());
                 self.counts
                     .extend(before.map(|count| (name.to_owned(), count)));
                 return;
@@ -108,24 +114,24 @@ impl History {
     }
 }
 
-/// How many engines of a kind there are: one, where nothing else is told.
+/// The number of engines of a kind: one, unless the driver reports another.
 fn capacity(engine: &Engine) -> Reading<u64> {
     match &engine.capacity {
         Reading::Unsupported => Reading::Value(1),
-        Reading::Value(0) => Reading::Failed(NO_SUCH.into()),
-        told => told.clone(),
+        Reading::Value(0) => Reading::Failed(ZERO_CAPACITY.into()),
+        fdinfo => fdinfo.clone(),
     }
 }
 
-impl Count {
+impl EngineCounter {
     /// Time is preferred: it needs no second number.
-    fn of(engine: &Engine) -> Reading<Self> {
+    fn from_engine(engine: &Engine) -> Reading<Self> {
         let counter = match &engine.busy {
             Reading::Unsupported => &engine.cycles,
             busy => return busy.clone().map(Self::Busy),
         };
         let Some(worked) = counter.known().copied() else {
-            return counter.because();
+            return counter.as_unknown();
         };
         match (&engine.total_cycles, &engine.hertz) {
             (Reading::Unsupported, hertz) => {
@@ -135,9 +141,9 @@ impl Count {
         }
     }
 
-    /// What share is known of a counter that was not seen before: when it grew is
-    /// not, but for one that never did. That is no fault.
-    const fn at_first(self) -> Reading<u64> {
+    /// The share of a counter without an earlier value: unknown, because the time of its growth is
+    /// unknown, or 0 if it never grew. An unknown share is no fault.
+    const fn initial_share(self) -> Reading<u64> {
         match self {
             Self::Busy(0) | Self::Cycles { worked: 0, .. } | Self::Clocked { worked: 0, .. } => {
                 Reading::Value(0)
@@ -146,11 +152,11 @@ impl Count {
         }
     }
 
-    /// What to remember, and what share of the time since `before` was worked.
+    /// The counter to keep, and the share of the time since `before` that was worked.
     ///
-    /// Drivers may let a counter fall for a while: the greatest that was seen
-    /// stays, and until it is passed nothing was done.
-    fn after(
+    /// Drivers may let a counter fall for a while: the greatest value is kept, and the share is 0
+    /// until the counter exceeds it.
+    fn advance(
         self,
         before: Self,
         elapsed: Duration,
@@ -163,8 +169,8 @@ impl Count {
                 elapsed.as_nanos(),
             ),
             (Self::Cycles { all: before, .. }, Self::Cycles { all, .. }) if all < before => {
-                // The GPU was reset: both start again.
-                return (self, Reading::Failed(BACK.into()));
+                // The GPU was reset: both counters start again.
+                return (self, Reading::Failed(CLOCK_WENT_BACK.into()));
             }
             (
                 Self::Cycles {
@@ -188,27 +194,26 @@ impl Count {
                 worked.saturating_sub(before),
                 u128::from(hertz).saturating_mul(elapsed.as_nanos()) / 1_000_000_000,
             ),
-            // It is told in another way than before.
+            // The driver reports it in another form than before.
             (Self::Busy(_) | Self::Cycles { .. } | Self::Clocked { .. }, now) => {
-                return (now, now.at_first());
+                return (now, now.initial_share());
             }
         };
         let share = match capacity {
             Reading::Value(_) if grown == 0 => Reading::Value(0),
-            Reading::Value(_) if period == 0 => Reading::Failed(STILL.into()),
-            Reading::Value(engines) => Reading::Value(part(grown, period, engines)),
-            unknown => unknown.because(),
+            Reading::Value(_) if period == 0 => Reading::Failed(CLOCK_STOPPED.into()),
+            Reading::Value(engines) => Reading::Value(busy_millionths(grown, period, engines)),
+            unknown => unknown.as_unknown(),
         };
         (kept, share)
     }
 }
 
-/// In millionths, and never more than all of it: a counter that was behind
-/// catches up at once.
-fn part(grown: u64, period: u128, engines: u64) -> u64 {
+/// In millionths, capped at the whole: a counter that was behind catches up at once.
+fn busy_millionths(grown: u64, period: u128, engines: u64) -> u64 {
     let available = period.saturating_mul(u128::from(engines)).max(1);
-    let part = u128::from(grown) * u128::from(WHOLE) / available;
-    u64::try_from(part).unwrap_or(WHOLE).min(WHOLE)
+    let part = u128::from(grown) * u128::from(FULL_SHARE) / available;
+    u64::try_from(part).unwrap_or(FULL_SHARE).min(FULL_SHARE)
 }
 
 #[cfg(test)]

@@ -1,117 +1,120 @@
-//! Which person a client belongs to.
+//! Decides which person a client belongs to.
 //!
-//! A descriptor can be passed to a process of another person (SCM_RIGHTS), and stays
-//! open there after its sender has closed it. The client behind it belongs to the person
-//! in whose process it was first seen; one that a second person's process held since
-//! belongs to nobody known. A person may have several users: a second one is somebody
-//! else only where both are known to be of different persons.
+//! A descriptor can be passed to a process of another person (SCM_RIGHTS), and stays open there
+//! after its sender has closed it. A client belongs to the person of the process that was first
+//! observed holding it; once a process of a second person has held it, its owner is unknown. A
+//! person may have several users: two users count as different persons only where both persons are
+//! known.
 
 use super::clients_file;
-use super::look::Id;
-use crate::backend::drm::card::Card;
+use super::scan::ClientId;
+use crate::backend::drm::card::DrmCard;
 use crate::procfs::stat::Stat;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::FirstHolder;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Clients that no process was found to hold any more and that are remembered, of a
-/// card: a descriptor may be on its way between two processes. Each takes 120 bytes.
+/// Clients without a holder that are remembered for a card: a descriptor may be on its way between
+/// two processes. Each takes 120 bytes.
 const DEPARTED_MAX: usize = 1_024;
 
-/// Accounts that are remembered beside a client's first: one of another person is enough.
-/// The others are of the processes that hold it now.
+/// Accounts that are remembered beside a client's first account: one of another person is enough.
+/// The accounts of current holders are added to these.
 const ACCOUNTS_MAX: usize = 16;
 
-/// The user that a process belongs to, and the person in whose slice of systemd it runs.
-/// One person may have several: subordinate users, and those that programs change to.
+/// The user of a process, and the person whose systemd slice it runs in. One person may have
+/// several users: subordinate ones, and those that programs switch to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Account {
+pub(crate) struct ProcessAccount {
     pub(crate) user: u32,
     pub(crate) slice: Option<u32>,
 }
 
-/// Tells which person a process belongs to.
-pub(crate) trait People: Send + Sync {
-    /// The account of the process with this directory in `/proc`; `None` where it cannot be
-    /// read.
-    fn account(&self, directory: &Path) -> Option<Account>;
+/// Finds the person that a process belongs to.
+pub(crate) trait PersonLookup: Send + Sync {
+    /// The account of the process with this directory in `/proc`; `None` if it cannot be read.
+    fn account(&self, directory: &Path) -> Option<ProcessAccount>;
 
-    /// The person that has this account; `None` as long as that is not known. Never waits.
-    fn person(&self, account: Account) -> Option<u32>;
+    /// The person that has this account; `None` while unknown. Never blocks.
+    fn person(&self, account: ProcessAccount) -> Option<u32>;
 }
 
-/// The clients of one card, and the person that each belongs to.
-pub(super) struct Origins {
+/// The clients of one card, and the person of each.
+pub(super) struct ClientOrigins {
     procfs: PathBuf,
     sysfs: PathBuf,
-    people: Arc<dyn People>,
-    clients: BTreeMap<Id, Origin>,
-    /// The processes that hold clients, as far as they could be looked at.
-    holders: BTreeMap<ProcessKey, Holder>,
-    /// The greatest number of a client that was forgotten for want of room. Numbers
-    /// only grow: a client with a smaller one may be one of those.
-    forgotten: Option<u64>,
+    people: Arc<dyn PersonLookup>,
+    clients: BTreeMap<ClientId, ClientOrigin>,
+    /// The processes that hold clients, as far as they could be inspected.
+    holders: BTreeMap<ProcessKey, ClientHolder>,
+    /// The greatest number of a client that was forgotten to limit memory. Numbers only grow: a
+    /// client with a smaller number may be a forgotten one.
+    greatest_forgotten: Option<u64>,
 }
 
-/// What is known of a process that holds a client.
+/// A process that holds a client.
 #[derive(Debug, Clone, Copy)]
-struct Holder {
-    account: Account,
-    /// It opens devices for others and keeps a copy.
+struct ClientHolder {
+    account: ProcessAccount,
+    /// The process opens devices for others and keeps a copy.
     opens_for_others: bool,
 }
 
-/// Where a client comes from, and the accounts that held it since.
+/// The first holder of a client, and the accounts that have held it since.
 #[derive(Debug, Clone)]
-struct Origin {
+struct ClientOrigin {
     first_pid: u32,
-    /// `None` of a process that had ended before it was looked at.
-    first: Option<Account>,
-    /// It may be one that was forgotten: its first holder is not known.
+    /// `None` if the process ended before it was inspected.
+    first_account: Option<ProcessAccount>,
+    /// The client may be a forgotten one: its first holder is unknown.
     was_forgotten: bool,
-    /// Accounts that are not known to be of the first one's person.
-    others: Vec<Account>,
+    /// Accounts that are not known to belong to the first account's person.
+    other_accounts: Vec<ProcessAccount>,
 }
 
-/// Whether two accounts are of one person.
+/// Whether two accounts belong to one person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Relation {
+enum AccountRelation {
     Same,
-    /// Not before a name service answers.
+    /// Unknown until a name service answers.
     Unknown,
     Different,
 }
 
-/// Who answers for a client.
+/// The owner of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum ClientOwner {
     Process(ProcessKey),
-    /// Processes of several persons held it. This one was the first that is known of.
+    /// Processes of several persons held the client. This was the first known holder.
     Passed(FirstHolder),
-    /// The holders could not be looked at.
+    /// The holders could not be inspected.
     Unknown,
 }
 
-impl Origins {
-    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, people: Arc<dyn People>) -> Self {
+impl ClientOrigins {
+    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, people: Arc<dyn PersonLookup>) -> Self {
         Self {
             procfs,
             sysfs,
             people,
             clients: BTreeMap::new(),
             holders: BTreeMap::new(),
-            forgotten: None,
+            greatest_forgotten: None,
         }
     }
 
-    /// Takes over which processes hold each client now, of those that were identified.
-    pub(super) fn follow(&mut self, card: &Card, held: &BTreeMap<Id, &BTreeSet<ProcessKey>>) {
-        let is_new = |(id, holders): (&Id, &&BTreeSet<ProcessKey>)| {
+    /// Updates the clients from their current holders that were identified.
+    pub(super) fn update(
+        &mut self,
+        card: &DrmCard,
+        held: &BTreeMap<ClientId, &BTreeSet<ProcessKey>>,
+    ) {
+        let is_new = |(id, holders): (&ClientId, &&BTreeSet<ProcessKey>)| {
             let is_unknown = id.number().is_some() && !self.clients.contains_key(id);
-            is_unknown && !self.users(holders).is_empty()
+            is_unknown && !self.active_users(holders).is_empty()
         };
         let last_users = match held.iter().any(is_new) {
             true => clients_file::last_users(&self.sysfs, card),
@@ -119,98 +122,115 @@ impl Origins {
         };
         for (id, holders) in held {
             let Some(number) = id.number() else { continue };
-            let users = self.users(holders);
-            // Nobody uses it yet, or those who do could not be looked at.
+            let users = self.active_users(holders);
+            // No process uses the client yet, or its users could not be inspected.
             let Some((first, holder)) = users.first() else {
                 continue;
             };
             let mut origin = match self.clients.remove(id) {
                 Some(origin) => origin,
-                None => self.origin(number, *first, holder.account, holders, &last_users),
+                None => self.find_origin(number, *first, holder.account, holders, &last_users),
             };
             let now = users.iter().map(|(_, holder)| holder.account);
-            self.remember(&mut origin, now);
+            self.record_accounts(&mut origin, now);
             self.clients.insert(*id, origin);
         }
-        self.forget(held);
+        self.forget_departed(held);
     }
 
-    /// The process that answers for a client that these have open: the oldest of its
-    /// person, but for those that open devices for others and keep a copy.
-    pub(super) fn owner(&self, id: Id, holders: &BTreeSet<ProcessKey>) -> Owner {
-        let users = self.users(holders);
-        // One without a number could not be known again, and comes from its holder.
+    /// The owner of a client with these holders: the oldest process of its person, except processes
+    /// that open devices for others and keep a copy.
+    pub(super) fn owner(&self, id: ClientId, holders: &BTreeSet<ProcessKey>) -> ClientOwner {
+        let users = self.active_users(holders);
+        // A client without a number cannot be recognized again, and belongs to its holder.
         let relation = self.clients.get(&id).map(|origin| {
             let now = users.iter().map(|(_, holder)| holder.account);
             (origin, self.relation(origin, now))
         });
         match (relation, users.first()) {
-            (Some((origin, Relation::Different)), _) => Owner::Passed(self.first_holder(origin)),
-            (Some((_, Relation::Unknown)), Some(_)) => Owner::Unknown,
-            (Some((_, Relation::Same)) | None, Some((oldest, _))) => Owner::Process(*oldest),
-            (_, None) => self.opener(holders).map_or(Owner::Unknown, Owner::Process),
+            (Some((origin, AccountRelation::Different)), _) => {
+                ClientOwner::Passed(self.first_holder(origin))
+            }
+            (Some((_, AccountRelation::Unknown)), Some(_)) => ClientOwner::Unknown,
+            (Some((_, AccountRelation::Same)) | None, Some((oldest, _))) => {
+                ClientOwner::Process(*oldest)
+            }
+            (_, None) => self
+                .oldest_opener(holders)
+                .map_or(ClientOwner::Unknown, ClientOwner::Process),
         }
     }
 
-    /// Keeps the accounts that are not known to be of the first one's person.
-    fn remember(&self, origin: &mut Origin, now: impl Iterator<Item = Account>) {
-        let Some(first) = origin.first else { return };
-        let is_open = |other: &Account| self.compare(first, *other) != Relation::Same;
-        origin.others.retain(is_open);
+    /// Keeps the accounts that are not known to belong to the first account's person.
+    fn record_accounts(
+        &self,
+        origin: &mut ClientOrigin,
+        now: impl Iterator<Item = ProcessAccount>,
+    ) {
+        let Some(first) = origin.first_account else {
+            return;
+        };
+        let is_open =
+            |other: &ProcessAccount| self.compare_accounts(first, *other) != AccountRelation::Same;
+        origin.other_accounts.retain(is_open);
         for other in now {
-            let is_new = !origin.others.contains(&other) && is_open(&other);
-            if is_new && origin.others.len() < ACCOUNTS_MAX {
-                origin.others.push(other);
+            let is_new = !origin.other_accounts.contains(&other) && is_open(&other);
+            if is_new && origin.other_accounts.len() < ACCOUNTS_MAX {
+                origin.other_accounts.push(other);
             }
         }
     }
 
-    /// Whether all that held a client, and those that do now, are of the first one's person.
-    fn relation(&self, origin: &Origin, now: impl Iterator<Item = Account>) -> Relation {
-        let Some(first) = origin.first.filter(|_| !origin.was_forgotten) else {
-            return Relation::Different;
+    /// Whether all former and current holders of a client belong to the first account's person.
+    fn relation(
+        &self,
+        origin: &ClientOrigin,
+        now: impl Iterator<Item = ProcessAccount>,
+    ) -> AccountRelation {
+        let Some(first) = origin.first_account.filter(|_| !origin.was_forgotten) else {
+            return AccountRelation::Different;
         };
-        let all = origin.others.iter().copied().chain(now);
-        all.map(|other| self.compare(first, other))
+        let all = origin.other_accounts.iter().copied().chain(now);
+        all.map(|other| self.compare_accounts(first, other))
             .max()
-            .unwrap_or(Relation::Same)
+            .unwrap_or(AccountRelation::Same)
     }
 
-    fn compare(&self, one: Account, other: Account) -> Relation {
+    fn compare_accounts(&self, one: ProcessAccount, other: ProcessAccount) -> AccountRelation {
         if one == other {
-            return Relation::Same;
+            return AccountRelation::Same;
         }
         match (self.people.person(one), self.people.person(other)) {
-            (Some(one), Some(other)) if one != other => Relation::Different,
-            (Some(_), Some(_)) => Relation::Same,
-            // What one user does is one person's until something else is known.
-            (None, _) | (_, None) if one.user == other.user => Relation::Same,
-            (None, _) | (_, None) => Relation::Unknown,
+            (Some(one), Some(other)) if one != other => AccountRelation::Different,
+            (Some(_), Some(_)) => AccountRelation::Same,
+            // Two processes of one user count as one person until the contrary is known.
+            (None, _) | (_, None) if one.user == other.user => AccountRelation::Same,
+            (None, _) | (_, None) => AccountRelation::Unknown,
         }
     }
 
-    fn first_holder(&self, origin: &Origin) -> FirstHolder {
-        let uid = |account: Account| self.people.person(account).unwrap_or(account.user);
+    fn first_holder(&self, origin: &ClientOrigin) -> FirstHolder {
+        let uid = |account: ProcessAccount| self.people.person(account).unwrap_or(account.user);
         FirstHolder {
             pid: origin.first_pid,
-            uid: origin.first.map(uid),
+            uid: origin.first_account.map(uid),
         }
     }
 
-    /// Where a client that was not met before comes from: these hold it.
-    fn origin(
+    /// The origin of a new client with these holders.
+    fn find_origin(
         &self,
         number: u64,
         first: ProcessKey,
-        account: Account,
+        account: ProcessAccount,
         holders: &BTreeSet<ProcessKey>,
         last_users: &BTreeMap<u64, u32>,
-    ) -> Origin {
-        let origin = |first_pid, first| Origin {
+    ) -> ClientOrigin {
+        let origin = |first_pid, first| ClientOrigin {
             first_pid,
-            first,
+            first_account: first,
             was_forgotten: false,
-            others: Vec::new(),
+            other_accounts: Vec::new(),
         };
         if let Some(pid) = last_users.get(&number).copied()
             && !holders.iter().any(|holder| holder.pid == pid)
@@ -221,15 +241,17 @@ impl Origins {
                 return origin(pid, last);
             }
         }
-        Origin {
-            was_forgotten: self.forgotten.is_some_and(|greatest| number <= greatest),
+        ClientOrigin {
+            was_forgotten: self
+                .greatest_forgotten
+                .is_some_and(|greatest| number <= greatest),
             ..origin(first.pid, Some(account))
         }
     }
 
-    /// Those of the holders that could be looked at, but for those that keep a copy of
-    /// what they opened for others, the oldest first.
-    fn users(&self, holders: &BTreeSet<ProcessKey>) -> Vec<(ProcessKey, Holder)> {
+    /// The holders that could be inspected, oldest first, without those that keep a copy of a
+    /// device opened for others.
+    fn active_users(&self, holders: &BTreeSet<ProcessKey>) -> Vec<(ProcessKey, ClientHolder)> {
         let known = holders
             .iter()
             .filter_map(|key| Some((*key, *self.holders.get(key)?)));
@@ -238,68 +260,67 @@ impl Origins {
         users
     }
 
-    /// The oldest of those that open devices for others, where nobody else holds it.
-    fn opener(&self, holders: &BTreeSet<ProcessKey>) -> Option<ProcessKey> {
+    /// The oldest process that opens devices for others, if no other process holds the client.
+    fn oldest_opener(&self, holders: &BTreeSet<ProcessKey>) -> Option<ProcessKey> {
         let are_known = holders.iter().all(|key| self.holders.contains_key(key));
         let oldest = holders.iter().min_by_key(|key| (key.start_ticks, key.pid));
         oldest.copied().filter(|_| are_known)
     }
 
-    /// The person that a process belongs to, as far as that is known: what one opens leaves
-    /// others their room.
+    /// The person of a process, as far as known: it decides whose quota the client takes.
     pub(super) fn person(&self, key: &ProcessKey) -> Option<u32> {
         let account = self.holders.get(key)?.account;
         Some(self.people.person(account).unwrap_or(account.user))
     }
 
-    /// Looks at holders that were not seen before. A process keeps the account that it was
-    /// first seen with: one that becomes another user is the same.
-    pub(super) fn identify<'a>(&mut self, holders: impl Iterator<Item = &'a ProcessKey>) {
+    /// Inspects new holders. A process keeps the account of its first inspection: a process that
+    /// changes its user is the same process.
+    pub(super) fn inspect_holders<'a>(&mut self, holders: impl Iterator<Item = &'a ProcessKey>) {
         let mut before = std::mem::take(&mut self.holders);
         for key in holders {
             if self.holders.contains_key(key) {
                 continue;
             }
-            if let Some(holder) = before.remove(key).or_else(|| self.look_at(*key)) {
+            if let Some(holder) = before.remove(key).or_else(|| self.inspect_holder(*key)) {
                 self.holders.insert(*key, holder);
             }
         }
     }
 
-    fn look_at(&self, key: ProcessKey) -> Option<Holder> {
+    fn inspect_holder(&self, key: ProcessKey) -> Option<ClientHolder> {
         let directory = self.procfs.join(key.pid.to_string());
         let account = self.people.account(&directory)?;
-        // Its pid may be another process's since.
+        // Its pid may belong to another process now.
         let is_still = Stat::read(&directory).is_ok_and(|it| it.start_ticks == key.start_ticks);
-        is_still.then(|| Holder {
+        is_still.then(|| ClientHolder {
             account,
             opens_for_others: opens_for_others(&directory, key.pid, Some(account)),
         })
     }
 
-    /// Forgets the oldest of those that nobody holds, where they are too many.
-    fn forget(&mut self, held: &BTreeMap<Id, &BTreeSet<ProcessKey>>) {
+    /// Forgets the oldest clients without holders, where they are too many.
+    fn forget_departed(&mut self, held: &BTreeMap<ClientId, &BTreeSet<ProcessKey>>) {
         let departed = self.clients.keys().filter(|id| !held.contains_key(id));
         let too_many = departed.clone().count().saturating_sub(DEPARTED_MAX);
-        let oldest: Vec<Id> = departed.take(too_many).copied().collect();
+        let oldest: Vec<ClientId> = departed.take(too_many).copied().collect();
         for id in oldest {
             self.clients.remove(&id);
-            self.forgotten = self.forgotten.max(id.number());
+            self.greatest_forgotten = self.greatest_forgotten.max(id.number());
         }
     }
 }
 
 #[cfg(test)]
-impl Origins {
-    pub(super) fn remembered(&self) -> usize {
+impl ClientOrigins {
+    pub(super) fn origin_count(&self) -> usize {
         self.clients.len()
     }
 }
 
-/// Whether a process opens devices for others: the init process, or logind, which is root
-/// in nobody's slice. A name alone says nothing: every process may call itself so.
-fn opens_for_others(directory: &Path, pid: u32, account: Option<Account>) -> bool {
+/// Whether a process opens devices for others: the init process, or logind, which is root and in no
+/// person's slice. A name alone proves nothing: every process may take that name.
+fn opens_for_others(directory: &Path, pid: u32, account: Option<ProcessAccount>) -> bool {
     let is_logind = || Stat::read(directory).is_ok_and(|stat| stat.name == "systemd-logind");
-    let is_root = |it: Account| it.user == 0 && it.slice.is_none_or(|slice| slice == 0);
+    let is_root = |it: ProcessAccount| it.user == 0 && it.slice.is_none_or(|slice| slice == 0);
     pid == 1 || (account.is_some_and(is_root) && is_logind())
 }

@@ -1,85 +1,93 @@
-//! What a group of clients does together: those of a process, or all of a card.
+//! Combines the activity of a group of clients: those of a process, or all of a card.
 
-use super::counter::{History, WHOLE};
+use super::counter::{CounterHistory, FULL_SHARE};
 use crate::backend::Utilization;
-use crate::backend::drm::engines::{Driver, Work};
+use crate::backend::drm::engines::{Driver, EngineWork};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeMap;
 
-/// How busy they kept the busiest engine for this work. Unknown where a part of
-/// it is, unsupported where no such engine is told or one was seen for the first
-/// time.
-pub(super) fn share(driver: &Driver, clients: &[&History], work: Work) -> Reading<Percent> {
-    if let Some(why) = clients.iter().find_map(|client| client.unknown) {
+/// The share of the busiest engine for this work. Failed if one part is; unsupported if no such
+/// engine is reported or one was observed for the first time.
+pub(super) fn busiest_engine_share(
+    driver: &Driver,
+    clients: &[&CounterHistory],
+    work: EngineWork,
+) -> Reading<Percent> {
+    if let Some(why) = clients.iter().find_map(|client| client.unknown_reason) {
         return Reading::Failed(why.to_owned());
     }
     let mut engines: BTreeMap<&str, u64> = BTreeMap::new();
-    let told = clients.iter().flat_map(|client| &client.shares);
-    for (name, share) in told.filter(|(name, _)| driver.role(name).serves(work)) {
+    let shares = clients.iter().flat_map(|client| &client.shares);
+    for (name, share) in shares.filter(|(name, _)| driver.role(name).serves(work)) {
         let Reading::Value(share) = share else {
-            return share.because();
+            return share.as_unknown();
         };
         let sum = engines.entry(name).or_default();
         *sum = sum.saturating_add(*share);
     }
-    let is_told = |name: &str| {
+    let is_reported = |name: &str| {
         clients
             .iter()
             .any(|client| client.shares.contains_key(name))
     };
-    if driver.may_hide(work, is_told) {
+    if driver.may_hide_work(work, is_reported) {
         return Reading::Unsupported;
     }
-    let is_never_told = !driver.only_when_used || !driver.tells(work) || clients.is_empty();
+    let is_never_reported =
+        !driver.omits_unused_engines || !driver.reports_work(work) || clients.is_empty();
     match engines.values().max() {
         Some(most) => Reading::Value(percent(*most)),
-        None if is_never_told => Reading::Unsupported,
+        None if is_never_reported => Reading::Unsupported,
         None => Reading::Value(Percent(0)),
     }
 }
 
-/// How busy all clients of a card kept it. What those did that were seen for the
-/// first time is left out: each start of a process would make it unknown. Where
-/// the others did nothing, it is: these may have.
-pub(super) fn of_all(driver: &Driver, clients: &[&History], work: Work) -> Reading<Percent> {
-    let is_new = |client: &&History| {
-        let mut told = client.shares.iter();
-        told.any(|(name, share)| driver.role(name).serves(work) && *share == Reading::Unsupported)
+/// The share by all clients of a card. The share of new clients is left out: otherwise each start
+/// of a process would make the card's share unknown. If the others were idle the result is unknown:
+/// the new clients may have worked.
+pub(super) fn busiest_engine_share_of_card(
+    driver: &Driver,
+    clients: &[&CounterHistory],
+    work: EngineWork,
+) -> Reading<Percent> {
+    let is_new = |client: &&CounterHistory| {
+        let mut shares = client.shares.iter();
+        shares.any(|(name, share)| driver.role(name).serves(work) && *share == Reading::Unsupported)
     };
-    let (new, known): (Vec<&History>, Vec<&History>) = clients.iter().copied().partition(is_new);
-    match share(driver, &known, work) {
+    let (new, known): (Vec<&CounterHistory>, Vec<&CounterHistory>) =
+        clients.iter().copied().partition(is_new);
+    match busiest_engine_share(driver, &known, work) {
         Reading::Value(Percent(0)) if !new.is_empty() => Reading::Unsupported,
-        told => told,
+        shares => shares,
     }
 }
 
-/// To the nearest one.
+/// Rounds to the nearest percent.
 fn percent(millionths: u64) -> Percent {
-    let rounded = (millionths.min(WHOLE) + WHOLE / 200) / (WHOLE / 100);
+    let rounded = (millionths.min(FULL_SHARE) + FULL_SHARE / 200) / (FULL_SHARE / 100);
     Percent(u32::try_from(rounded).unwrap_or(100))
 }
 
-/// All three kinds of work of one process.
-pub(super) fn utilization(driver: &Driver, clients: &[&History]) -> Utilization {
+/// The shares of all three kinds of work for one process.
+pub(super) fn process_utilization(driver: &Driver, clients: &[&CounterHistory]) -> Utilization {
     Utilization {
-        sm: share(driver, clients, Work::Main),
+        sm: busiest_engine_share(driver, clients, EngineWork::Main),
         memory: Reading::Unsupported,
-        encoder: share(driver, clients, Work::Encode),
-        decoder: share(driver, clients, Work::Decode),
-        at: None,
+        encoder: busiest_engine_share(driver, clients, EngineWork::Encode),
+        decoder: busiest_engine_share(driver, clients, EngineWork::Decode),
+        sampled_at: None,
     }
 }
 
-/// All of them together; unknown where a part is, unsupported where there is
-/// none.
-pub(super) fn sum<'a>(parts: impl IntoIterator<Item = &'a Reading<Bytes>>) -> Reading<Bytes> {
+/// The sum of all parts; unknown where one part is, unsupported where there are none.
+pub(super) fn sum_bytes<'a>(parts: impl IntoIterator<Item = &'a Reading<Bytes>>) -> Reading<Bytes> {
     let parts = parts.into_iter().cloned();
-    let sum = parts.reduce(|sum, part| sum.both(part, plus));
+    let sum = parts.reduce(|sum, part| sum.combine(part, add_bytes));
     sum.unwrap_or(Reading::Unsupported)
 }
 
-fn plus(one: Bytes, other: Bytes) -> Reading<Bytes> {
+fn add_bytes(one: Bytes, other: Bytes) -> Reading<Bytes> {
     let sum = one.0.checked_add(other.0).map(Bytes);
     sum.map_or_else(
         || Reading::Failed("too much to count".into()),
@@ -92,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_is_known_only_where_every_part_is() {
+    fn sum_needs_every_part() {
         let value = |bytes| Reading::Value(Bytes(bytes));
         let failed = || Reading::Failed("x".to_owned());
         let cases = [
@@ -110,18 +118,18 @@ mod tests {
             ),
         ];
         for (parts, expected) in cases {
-            assert_eq!(sum(&parts), expected, "{parts:?}");
+            assert_eq!(sum_bytes(&parts), expected, "{parts:?}");
         }
     }
 
     #[test]
-    fn a_share_is_the_nearest_percent_and_never_more_than_all() {
+    fn share_is_rounded_and_capped() {
         let cases = [
             (0, 0),
             (4_999, 0),
             (5_000, 1),
             (994_999, 99),
-            (WHOLE, 100),
+            (FULL_SHARE, 100),
             (u64::MAX, 100),
         ];
         for (millionths, expected) in cases {

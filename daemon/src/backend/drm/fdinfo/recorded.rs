@@ -1,10 +1,10 @@
-//! What descriptors tell that were recorded or are printed in the kernel's
-//! documentation, where the recordings are at hand.
+//! Tests with reports recorded on real hosts or printed in the kernel's documentation, where the
+//! recordings are available.
 
 use super::*;
 use std::path::{Path, PathBuf};
 
-/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
 fn recordings() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
     let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
@@ -12,12 +12,12 @@ fn recordings() -> Option<PathBuf> {
 }
 
 fn engine(fill: impl FnOnce(&mut Engine)) -> Engine {
-    let mut engine = Engine::UNTOLD;
+    let mut engine = Engine::UNREPORTED;
     fill(&mut engine);
     engine
 }
 
-/// An engine of xe: cycles, of so many, on so many engines.
+/// An engine of xe: its cycles, all cycles, and the number of engines.
 fn cycles(worked: u64, all: u64, capacity: Option<u64>) -> Engine {
     engine(|engine| {
         engine.cycles = Reading::Value(worked);
@@ -27,20 +27,20 @@ fn cycles(worked: u64, all: u64, capacity: Option<u64>) -> Engine {
 }
 
 fn region(resident: Option<u64>, alias: Option<u64>, shared: Option<u64>) -> Region {
-    let told = |bytes: Option<u64>| bytes.map_or(Reading::Unsupported, Reading::Value);
+    let reading = |bytes: Option<u64>| bytes.map_or(Reading::Unsupported, Reading::Value);
     Region {
-        resident: told(resident),
-        alias: told(alias),
-        shared: told(shared),
+        resident: reading(resident),
+        alias: reading(alias),
+        shared: reading(shared),
     }
 }
 
-fn named<T, const N: usize>(entries: [(&str, T); N]) -> BTreeMap<String, T> {
+fn by_name<T, const N: usize>(entries: [(&str, T); N]) -> BTreeMap<String, T> {
     entries.map(|(name, entry)| (name.to_owned(), entry)).into()
 }
 
 #[test]
-fn recorded_descriptors_tell_what_they_were_recorded_of() {
+fn recorded_reports_have_the_expected_values() {
     let Some(directory) = recordings() else {
         eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
         return;
@@ -53,16 +53,16 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                 driver: "amdgpu".into(),
                 pdev: Some("0000:08:00.0".into()),
                 client: Some(217),
-                engines: named([(
+                engines: by_name([(
                     "gfx",
                     engine(|engine| engine.busy = Reading::Value(107_322_799)),
                 )]),
-                regions: named([
+                regions: by_name([
                     ("vram", region(None, Some(2_117_632), None)),
                     ("gtt", region(None, Some(8_388_608), None)),
                     ("cpu", region(None, Some(0), None)),
                 ]),
-                too_much: None,
+                oversize_reason: None,
             },
         ),
         (
@@ -71,12 +71,12 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                 driver: "amdxdna_accel_driver".into(),
                 pdev: Some("0000:c5:00.1".into()),
                 client: Some(76),
-                engines: named([(
+                engines: by_name([(
                     "npu-amdxdna",
                     engine(|engine| engine.busy = Reading::Value(0)),
                 )]),
-                regions: named([("memory", region(None, None, Some(0)))]),
-                too_much: None,
+                regions: by_name([("memory", region(None, None, Some(0)))]),
+                oversize_reason: None,
             },
         ),
         (
@@ -85,7 +85,7 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                 driver: "panthor".into(),
                 pdev: None,
                 client: Some(10),
-                engines: named([(
+                engines: by_name([(
                     "panthor",
                     engine(|engine| {
                         engine.busy = Reading::Value(111_110_952_750);
@@ -93,8 +93,8 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                         engine.hertz = Reading::Value(1_000_000_000);
                     }),
                 )]),
-                regions: named([("memory", region(Some(16_875_520), None, Some(0)))]),
-                too_much: None,
+                regions: by_name([("memory", region(Some(16_875_520), None, Some(0)))]),
+                oversize_reason: None,
             },
         ),
         (
@@ -103,20 +103,20 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                 driver: "xe".into(),
                 pdev: Some("0000:03:00.0".into()),
                 client: Some(3),
-                engines: named([
+                engines: by_name([
                     ("rcs", cycles(28_257_900, all, None)),
                     ("bcs", cycles(0, all, None)),
                     ("vcs", cycles(0, all, Some(2))),
                     ("vecs", cycles(0, all, Some(2))),
                     ("ccs", cycles(0, all, Some(4))),
                 ]),
-                regions: named([
+                regions: by_name([
                     ("system", region(Some(0), None, Some(0))),
                     ("gtt", region(Some(196_608), None, Some(0))),
                     ("vram0", region(Some(24_567_808), None, Some(16 << 20))),
                     ("stolen", region(Some(0), None, Some(0))),
                 ]),
-                too_much: None,
+                oversize_reason: None,
             },
         ),
     ];

@@ -1,9 +1,9 @@
-//! What texts tell: each form that drivers write, and what is not believed.
+//! Tests of each format that drivers write, and of invalid reports.
 
 use super::*;
 use proptest::prelude::*;
 
-fn told(text: &str) -> FdInfo {
+fn parse_text(text: &str) -> FdInfo {
     parse(text.as_bytes()).unwrap()
 }
 
@@ -15,20 +15,20 @@ fn not_understood<T>(value: &str) -> Reading<T> {
     Reading::Failed(format!("not understood: {value}"))
 }
 
-/// Resident bytes of the only region of a text.
+/// Resident bytes of the only region of a report.
 fn resident(lines: &str) -> Reading<u64> {
-    let told = told(&format!("drm-driver:\tx\n{lines}\n"));
+    let told = parse_text(&format!("drm-driver:\tx\n{lines}\n"));
     assert_eq!(told.regions.len(), 1, "{lines}");
     told.regions.values().next().unwrap().resident().clone()
 }
 
-/// The engine `e` of a text.
+/// The engine `e` of a report.
 fn engine(lines: &str) -> Engine {
-    told(&format!("drm-driver: x\n{lines}\n")).engines["e"].clone()
+    parse_text(&format!("drm-driver: x\n{lines}\n")).engines["e"].clone()
 }
 
 #[test]
-fn a_text_is_taken_apart_whatever_blanks_it_has() {
+fn blanks_do_not_matter() {
     let expected = FdInfo {
         driver: "amdgpu".into(),
         pdev: Some("0000:c1:00.0".into()),
@@ -37,7 +37,7 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
             "gfx".into(),
             Engine {
                 busy: value(7),
-                ..Engine::UNTOLD
+                ..Engine::UNREPORTED
             },
         )]),
         regions: BTreeMap::from([(
@@ -48,7 +48,7 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
                 shared: value(3),
             },
         )]),
-        too_much: None,
+        oversize_reason: None,
     };
     for (colon, end) in [
         (":\t", "\n"),
@@ -76,12 +76,12 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
 }
 
 #[test]
-fn what_no_drm_driver_wrote_tells_nothing() {
+fn text_of_no_drm_driver_is_ignored() {
     let long_text = "drm-engine-e: 1 ns\n".repeat(TEXT_MAX);
     for text in [
         "",
         "pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t614\n",
-        // Linux 5.14: before the keys were agreed upon.
+        // Linux 5.14, before the keys were standardized.
         "pdev:\t0000:08:00.0\npasid:\t32771\nvram mem:\t9 kB\ngfx0:\t12.30%\n",
         "drm-client-id: 7\ndrm-engine-gfx: 1 ns\n",
         "drm-driver:\n",
@@ -94,7 +94,7 @@ fn what_no_drm_driver_wrote_tells_nothing() {
 }
 
 #[test]
-fn of_a_text_that_tells_too_much_only_whose_it_is_is_believed() {
+fn oversized_report_only_identifies_the_client() {
     let told = |rest: &str| {
         let whose = "drm-driver: x\ndrm-client-id: 7\ndrm-pdev: 0000:01:00.0\n";
         parse(format!("{whose}{rest}").as_bytes()).unwrap()
@@ -109,7 +109,7 @@ fn of_a_text_that_tells_too_much_only_whose_it_is_is_believed() {
         client: Some(7),
         engines: BTreeMap::new(),
         regions: BTreeMap::new(),
-        too_much: why,
+        oversize_reason: why,
     };
     let some = "drm-engine-e: 1 ns\ndrm-resident-r: 1\n";
     let long = format!("{some}{}", " ".repeat(TEXT_MAX));
@@ -118,30 +118,30 @@ fn of_a_text_that_tells_too_much_only_whose_it_is_is_believed() {
     assert_eq!(told(&engines), nothing_but(Some(TOO_MANY_ENGINES)));
     let regions = format!("{some}{}", many("drm-total-r", REGIONS_MAX));
     assert_eq!(told(&regions), nothing_but(Some(TOO_MANY_REGIONS)));
-    // As much as is read.
+    // Exactly at the limits.
     let engines = told(&many("drm-engine-e", ENGINES_MAX));
-    assert_eq!((engines.engines.len(), engines.too_much), (64, None));
+    assert_eq!((engines.engines.len(), engines.oversize_reason), (64, None));
     let regions = told(&many("drm-total-r", REGIONS_MAX));
-    assert_eq!((regions.regions.len(), regions.too_much), (32, None));
+    assert_eq!((regions.regions.len(), regions.oversize_reason), (32, None));
     let text = format!("drm-driver: x\n{}", " ".repeat(TEXT_MAX));
     let longest = parse(&text.as_bytes()[..TEXT_MAX]).unwrap();
-    assert_eq!(longest.too_much, None);
-    // Half a line is no number.
+    assert_eq!(longest.oversize_reason, None);
+    // An incomplete line is not a number.
     let text = format!(
         "drm-driver: x\n{}\ndrm-client-id: 77",
         " ".repeat(TEXT_MAX - 32)
     );
     let cut = parse(&[text.as_bytes(), b"7"].concat()).unwrap();
-    assert_eq!((cut.client, cut.too_much), (None, Some(TOO_LONG)));
+    assert_eq!((cut.client, cut.oversize_reason), (None, Some(TOO_LONG)));
 }
 
 #[test]
-fn what_is_shared_is_never_more_than_what_is_there_and_untold_is_not_none() {
+fn shared_bytes_are_capped() {
     let cases = [
         ("drm-resident-r: 5\ndrm-shared-r: 0", Some(0)),
         ("drm-resident-r: 5\ndrm-shared-r: 3", Some(3)),
         ("drm-shared-r: 3\ndrm-memory-r: 5", Some(3)),
-        // Of what is shared a part is not resident.
+        // Part of the shared memory is not resident.
         ("drm-resident-r: 5\ndrm-shared-r: 9", Some(5)),
         ("drm-resident-r: 5", None),
         ("drm-resident-r: 5\ndrm-shared-r: x", None),
@@ -150,13 +150,13 @@ fn what_is_shared_is_never_more_than_what_is_there_and_untold_is_not_none() {
         ("drm-resident-r: 0", Some(0)),
     ];
     for (lines, expected) in cases {
-        let told = told(&format!("drm-driver: x\n{lines}\n"));
-        assert_eq!(told.regions["r"].resident_and_shared(), expected, "{lines}");
+        let told = parse_text(&format!("drm-driver: x\n{lines}\n"));
+        assert_eq!(told.regions["r"].shared_resident(), expected, "{lines}");
     }
 }
 
 #[test]
-fn sizes_come_in_any_unit_and_what_has_another_is_unknown() {
+fn sizes_in_known_units() {
     let cases = [
         ("0", value(0)),
         ("4096", value(4096)),
@@ -185,7 +185,7 @@ fn sizes_come_in_any_unit_and_what_has_another_is_unknown() {
 }
 
 #[test]
-fn only_what_is_resident_counts_and_never_twice() {
+fn only_resident_memory_counts_once() {
     let cases = [
         ("drm-memory-r: 5", value(5)),
         ("drm-memory-r: 5\ndrm-resident-r: 6", value(6)),
@@ -201,7 +201,7 @@ fn only_what_is_resident_counts_and_never_twice() {
             Reading::Unsupported,
         ),
         ("drm-total-r: 9\ndrm-resident-r: 1", value(1)),
-        // A region that is called so.
+        // A region named `memory`.
         ("drm-resident-memory: 3", value(3)),
     ];
     for (lines, expected) in cases {
@@ -210,12 +210,12 @@ fn only_what_is_resident_counts_and_never_twice() {
 }
 
 #[test]
-fn engines_count_in_time_or_in_cycles_of_so_many_a_second() {
+fn engine_counters_and_units() {
     let cases = [
         ("drm-engine-e: 5 ns", |engine: &mut Engine| {
             engine.busy = value(5)
         }),
-        // Only nanoseconds are agreed upon.
+        // The standard allows only nanoseconds.
         ("drm-engine-e: 5", |engine| {
             engine.busy = not_understood("5")
         }),
@@ -237,53 +237,53 @@ fn engines_count_in_time_or_in_cycles_of_so_many_a_second() {
         }),
     ] as [(&str, fn(&mut Engine)); 10];
     for (line, change) in cases {
-        let mut expected = Engine::UNTOLD;
+        let mut expected = Engine::UNREPORTED;
         change(&mut expected);
         assert_eq!(engine(line), expected, "{line}");
     }
 }
 
 #[test]
-fn of_two_lines_with_one_key_the_first_counts() {
+fn first_of_two_equal_keys_counts() {
     let twice = "drm-driver: x\ndrm-driver: y\ndrm-pdev: 0000:01:00.0\ndrm-pdev: z\n\
                  drm-client-id: 1\ndrm-client-id: 2\ndrm-engine-e: 3 ns\ndrm-engine-e: 4 ns\n\
                  drm-resident-r: 5\ndrm-resident-r: 6\n";
     let once = "drm-driver: x\ndrm-pdev: 0000:01:00.0\ndrm-client-id: 1\n\
                 drm-engine-e: 3 ns\ndrm-resident-r: 5\n";
-    assert_eq!(told(twice), told(once));
+    assert_eq!(parse_text(twice), parse_text(once));
 }
 
 #[test]
-fn a_name_that_no_driver_has_is_nobody_s() {
+fn invalid_names_are_ignored() {
     let long = "e".repeat(NAME_MAX + 1);
     for name in ["", "a b", "a\x1b[2J", "é", &long] {
         let text = format!("drm-driver: x\ndrm-engine-{name}: 1 ns\ndrm-resident-{name}: 1\n");
-        let told = told(&text);
+        let told = parse_text(&text);
         assert_eq!((told.engines.len(), told.regions.len()), (0, 0), "{name:?}");
     }
-    assert_eq!(told("drm-driver: a\x1b[2Jb\n").driver, "a\\x1b[2Jb");
+    assert_eq!(parse_text("drm-driver: a\x1b[2Jb\n").driver, "a\\x1b[2Jb");
     for id in ["-1", "x", "18446744073709551616", ""] {
-        let told = told(&format!("drm-driver: x\ndrm-client-id: {id}\n"));
+        let told = parse_text(&format!("drm-driver: x\ndrm-client-id: {id}\n"));
         assert_eq!(told.client, None, "{id}");
     }
 }
 
 proptest! {
     #[test]
-    fn no_bytes_can_shake_it(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        untrusted::fdinfo(&bytes);
+    fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fuzz_api::fdinfo(&bytes);
     }
 
     #[test]
-    fn no_lines_can_shake_it(lines in proptest::collection::vec(
+    fn any_lines_parse_without_panic(lines in proptest::collection::vec(
         "(drm-(driver|pdev|client-id|(engine|engine-capacity|cycles|total-cycles|maxfreq|resident|memory|total|shared)-[a-c]?) ?: ?[0-9]{0,21} ?(ns|KiB|MHz|x)?|.{0,30})",
         0..40,
     )) {
-        untrusted::fdinfo(format!("drm-driver: x\n{}", lines.join("\n")).as_bytes());
+        fuzz_api::fdinfo(format!("drm-driver: x\n{}", lines.join("\n")).as_bytes());
     }
 
     #[test]
-    fn a_size_is_the_same_in_any_unit(gibibytes in 0u64..1 << 34) {
+    fn size_is_equal_in_any_unit(gibibytes in 0u64..1 << 34) {
         let sizes = [(0, "GiB"), (10, "MiB"), (20, "KiB"), (30, "")];
         for (shift, unit) in sizes {
             let size = u128::from(gibibytes) << shift;
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_keys_does_not_matter(order in Just(vec![
+    fn key_order_does_not_matter(order in Just(vec![
         "drm-driver: xe", "drm-pdev: 0000:03:00.0", "drm-client-id: 3", "drm-total-vram0: 9 MiB",
         "drm-shared-vram0: 1 MiB", "drm-resident-vram0: 4 MiB", "drm-memory-vram0: 5 MiB", "drm-cycles-rcs: 1",
         "drm-total-cycles-rcs: 2", "drm-engine-capacity-rcs: 3", "drm-engine-rcs: 4 ns",
@@ -304,8 +304,8 @@ proptest! {
         let sorted = {
             let mut lines = order.clone();
             lines.sort_unstable();
-            told(&lines.join("\n"))
+            parse_text(&lines.join("\n"))
         };
-        prop_assert_eq!(told(&order.join("\n")), sorted);
+        prop_assert_eq!(parse_text(&order.join("\n")), sorted);
     }
 }

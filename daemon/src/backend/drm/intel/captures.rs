@@ -1,20 +1,20 @@
-//! What real cards told, where the recordings are at hand.
+//! Tests with recordings of real cards, where they are available.
 
 use super::*;
-use crate::backend::drm::card::cards;
-use gpukill_proto::snapshot::ThrottleReasons;
+use crate::backend::drm::card::list_all_cards;
+use gpukill_proto::model::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
 use std::path::Path;
 
-/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
 fn recordings() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
     let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
     Some(named.join("intel")).filter(|directory| directory.is_dir())
 }
 
-/// What the only card of a recording tells, at first.
-fn told(recording: &str) -> Option<Told> {
+/// The first readings of the only card of a recording.
+fn first_readings(recording: &str) -> Option<CardReadings> {
     let Some(directory) = recordings() else {
         eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
         return None;
@@ -23,20 +23,20 @@ fn told(recording: &str) -> Option<Told> {
     std::fs::create_dir(root.path().join("class")).unwrap();
     let drm = root.path().join("class/drm");
     std::os::unix::fs::symlink(directory.join(recording).canonicalize().unwrap(), drm).unwrap();
-    let card = cards(root.path()).pop().unwrap();
-    Some(Intel::new(root.path().to_owned()).read(&card, Instant::now()))
+    let card = list_all_cards(root.path()).pop().unwrap();
+    Some(IntelCard::new(root.path().to_owned()).read(&card, Instant::now()))
 }
 
-fn expected(name: &str, unified: bool, vitals: Vitals) -> Told {
+fn expected_card(name: &str, unified: bool, vitals: Vitals) -> CardReadings {
     let memory = MemoryReadings {
         unified,
         ..MemoryReadings::unknown(&Reading::Unsupported)
     };
-    Told {
+    CardReadings {
         name: Reading::Value(name.into()),
         memory,
         vitals,
-        ..Told::unknown(&Reading::Unsupported)
+        ..CardReadings::unknown(&Reading::Unsupported)
     }
 }
 
@@ -48,8 +48,8 @@ fn quiet() -> Vitals {
 }
 
 #[test]
-fn an_arc_a380_under_i915_tells_what_was_recorded() {
-    let Some(told) = told("lact-a380-i915") else {
+fn arc_a380_under_i915() {
+    let Some(readings) = first_readings("lact-a380-i915") else {
         return;
     };
     let vitals = Vitals {
@@ -61,12 +61,12 @@ fn an_arc_a380_under_i915_tells_what_was_recorded() {
         clock_sm_max: Reading::Value(Megahertz(2_450)),
         ..quiet()
     };
-    assert_eq!(told, expected("Intel 8086:56a5", false, vitals));
+    assert_eq!(readings, expected_card("Intel 8086:56a5", false, vitals));
 }
 
 #[test]
-fn an_arc_b580_under_xe_tells_what_was_recorded() {
-    let Some(told) = told("lact-b580-6.16") else {
+fn arc_b580_under_xe() {
+    let Some(readings) = first_readings("lact-b580-6.16") else {
         return;
     };
     let vitals = Vitals {
@@ -79,12 +79,12 @@ fn an_arc_b580_under_xe_tells_what_was_recorded() {
         clock_video: Reading::Value(Megahertz(0)),
         ..quiet()
     };
-    assert_eq!(told, expected("Intel 8086:e20b", false, vitals));
+    assert_eq!(readings, expected_card("Intel 8086:e20b", false, vitals));
 }
 
 #[test]
-fn a_tiger_lake_processor_under_xe_shares_the_hosts_memory_and_is_on_no_link() {
-    let Some(told) = told("lact-tigerlake") else {
+fn tiger_lake_under_xe() {
+    let Some(readings) = first_readings("lact-tigerlake") else {
         return;
     };
     let vitals = Vitals {
@@ -93,5 +93,5 @@ fn a_tiger_lake_processor_under_xe_shares_the_hosts_memory_and_is_on_no_link() {
         clock_sm_max: Reading::Value(Megahertz(1_300)),
         ..quiet()
     };
-    assert_eq!(told, expected("Intel 8086:9a49", true, vitals));
+    assert_eq!(readings, expected_card("Intel 8086:9a49", true, vitals));
 }

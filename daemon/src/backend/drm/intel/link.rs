@@ -1,26 +1,25 @@
-//! The PCIe link of a card, which is not always that of its GPU.
+//! Reads the PCIe link of a card, which is not always the link of its GPU.
 
-use crate::backend::drm::card::Card;
+use crate::backend::drm::card::DrmCard;
 use crate::backend::drm::link::{generation, width};
 use crate::backend::drm::sysfs;
+use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
 use std::path::{Path, PathBuf};
 
-/// Reads what the link runs at, and what it could.
-pub(super) fn read(card: &Card, vitals: &mut Vitals) {
-    let device = port(card);
+/// Reads the current and the maximum speed and width of the link.
+pub(super) fn read_link(card: &DrmCard, vitals: &mut Vitals) {
+    let device = host_port(card);
     vitals.pcie_generation = generation(&device.join("current_link_speed"));
     vitals.pcie_width = width(&device.join("current_link_width"));
     vitals.pcie_generation_max = generation(&device.join("max_link_speed"));
     vitals.pcie_width_max = width(&device.join("max_link_width"));
 }
 
-/// The device whose link leads to the host. Arc cards have a bridge of their own
-/// with two ports before the GPU, which itself says "one lane of the first
-/// generation" whatever its card runs at.
-fn port(card: &Card) -> PathBuf {
-    let device = card.device();
+/// The device whose link leads to the host. Arc cards have a bridge of their own with two ports in
+/// front of the GPU, which itself always reports one lane of the first generation.
+fn host_port(card: &DrmCard) -> PathBuf {
+    let device = card.device_directory();
     let says_one_lane = width(&device.join("max_link_width")) == Reading::Value(1)
         && generation(&device.join("max_link_speed")) == Reading::Value(1);
     if says_one_lane && let Some(port) = own_bridge(&device) {
@@ -29,7 +28,7 @@ fn port(card: &Card) -> PathBuf {
     device
 }
 
-/// The upper port of a bridge of the GPU's own maker, two above it.
+/// The upper port of a bridge by the GPU's vendor, two levels above the GPU.
 fn own_bridge(device: &Path) -> Option<PathBuf> {
     let device = std::fs::canonicalize(device).ok()?;
     let lower = device.parent()?;
@@ -45,10 +44,10 @@ fn own_bridge(device: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::drm::card::cards;
+    use crate::backend::drm::card::list_all_cards;
 
     #[test]
-    fn the_link_is_that_of_the_bridge_on_the_card() {
+    fn link_is_that_of_the_cards_bridge() {
         let root = tempfile::tempdir().unwrap();
         let upper = root
             .path()
@@ -78,13 +77,13 @@ mod tests {
                 std::fs::write(port.join("class"), "0x060400\n").unwrap();
                 std::fs::write(port.join("vendor"), vendor).unwrap();
             }
-            let card = cards(root.path()).pop().unwrap();
+            let card = list_all_cards(root.path()).pop().unwrap();
             let mut vitals = Vitals::unknown(&Reading::Unsupported);
-            read(&card, &mut vitals);
+            read_link(&card, &mut vitals);
             (vitals.pcie_generation, vitals.pcie_width_max)
         };
         assert_eq!(link("0x8086\n"), (Reading::Value(4), Reading::Value(8)));
-        // A bridge of the board: not on the card.
+        // A bridge of the mainboard, not of the card.
         assert_eq!(link("0x10b5\n"), (Reading::Value(1), Reading::Value(1)));
     }
 }

@@ -1,10 +1,10 @@
-//! Cards of trees made after what the drivers' documentation says.
+//! Tests with trees of files that follow the drivers' documentation.
 
 mod energy;
 
 use super::*;
-use crate::backend::drm::card::cards;
-use gpukill_proto::snapshot::ThrottleReasons;
+use crate::backend::drm::card::list_all_cards;
+use gpukill_proto::model::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -12,14 +12,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A card at this address, with these files below its directory.
-struct Stage {
+struct IntelFixture {
     root: tempfile::TempDir,
-    card: Card,
-    intel: Intel,
+    card: DrmCard,
+    intel: IntelCard,
     now: Cell<Instant>,
 }
 
-impl Stage {
+impl IntelFixture {
     fn new(driver: &str, slot: &str, files: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let uevent = format!("DRIVER={driver}\nPCI_ID=8086:E20B\nPCI_SLOT_NAME={slot}\n");
@@ -27,8 +27,8 @@ impl Stage {
         for (file, text) in files {
             write(root.path(), file, text);
         }
-        let card = cards(root.path()).pop().unwrap();
-        let intel = Intel::new(root.path().to_owned());
+        let card = list_all_cards(root.path()).pop().unwrap();
+        let intel = IntelCard::new(root.path().to_owned());
         let now = Cell::new(Instant::now());
         Self {
             root,
@@ -38,7 +38,7 @@ impl Stage {
         }
     }
 
-    /// A card of its own memory under xe.
+    /// A card with memory of its own under xe.
     fn xe(files: &[(&str, &str)]) -> Self {
         Self::new("xe", "0000:03:00.0", files)
     }
@@ -47,14 +47,14 @@ impl Stage {
         Self::new("i915", "0000:03:00.0", files)
     }
 
-    /// What it tells so many milliseconds later, with these files changed.
-    fn after(&mut self, milliseconds: u64, files: &[(&str, &str)]) -> Told {
+    /// The readings after this time, with these files changed.
+    fn after(&mut self, milliseconds: u64, files: &[(&str, &str)]) -> CardReadings {
         for (file, text) in files {
             write(self.root.path(), file, text);
         }
         let now = self.now.get() + Duration::from_millis(milliseconds);
         self.now.set(now);
-        self.intel.told(&self.card, &|| now)
+        self.intel.read_with_clock(&self.card, &|| now)
     }
 
     fn vitals(&mut self) -> Vitals {
@@ -77,18 +77,18 @@ const CARD_LABEL: (&str, &str) = ("device/hwmon/hwmon4/energy1_label", "card\n")
 const PACKAGE_LABEL: (&str, &str) = ("device/hwmon/hwmon4/energy2_label", "pkg\n");
 
 #[test]
-fn the_busiest_gt_that_renders_says_how_busy_the_card_is() {
-    let mut stage = Stage::xe(&[
+fn utilization_is_the_busiest_rendering_gt() {
+    let mut stage = IntelFixture::xe(&[
         (GT0, "1000\n"),
         (GT1, "5000\n"),
         ("device/tile0/gt1/gtidle/name", "gt1-mc\n"),
         ("device/tile0/gt1/gtidle/idle_residency_ms", "1\n"),
     ]);
     assert_eq!(stage.vitals().utilization, Reading::Unsupported);
-    // The media GT was never idle: it counts for nothing.
+    // The media GT was never idle, but does not count.
     let told = stage.after(2_000, &[(GT0, "2500\n"), (GT1, "6000\n")]);
     assert_eq!(told.vitals.utilization, Reading::Value(Percent(50)));
-    // One went back: of the other alone nobody knows whether it is the busiest.
+    // One counter went back: with one share unknown the busiest GT is unknown.
     let told = stage.after(2_000, &[(GT0, "1\n"), (GT1, "8000\n")]);
     assert_eq!(told.vitals.utilization, Reading::Unsupported);
     let told = stage.after(2_000, &[(GT0, "2001\n"), (GT1, "10000\n")]);
@@ -96,14 +96,14 @@ fn the_busiest_gt_that_renders_says_how_busy_the_card_is() {
 }
 
 #[test]
-fn a_gt_that_may_not_idle_is_not_busy_for_that() {
+fn gt_without_idle_state_is_unknown() {
     let idle = "gt/gt0/rc6_residency_ms";
     for (allowed, idles, expected) in [
         ("1\n", ["100\n", "1100\n"], Reading::Value(Percent(50))),
         ("1\n", ["0\n", "0\n"], Reading::Unsupported),
         ("0\n", ["100\n", "100\n"], Reading::Unsupported),
     ] {
-        let mut stage = Stage::i915(&[(idle, idles[0]), ("gt/gt0/rc6_enable", allowed)]);
+        let mut stage = IntelFixture::i915(&[(idle, idles[0]), ("gt/gt0/rc6_enable", allowed)]);
         stage.vitals();
         let told = stage.after(2_000, &[(idle, idles[1])]);
         assert_eq!(told.vitals.utilization, expected, "{allowed:?} {idles:?}");
@@ -111,8 +111,8 @@ fn a_gt_that_may_not_idle_is_not_busy_for_that() {
 }
 
 #[test]
-fn an_i915_without_directories_of_gts_is_one() {
-    let mut stage = Stage::i915(&[
+fn old_i915_is_a_single_gt() {
+    let mut stage = IntelFixture::i915(&[
         ("gt_act_freq_mhz", "350\n"),
         ("gt_RP0_freq_mhz", "1150\n"),
         ("power/rc6_residency_ms", "100\n"),
@@ -125,8 +125,8 @@ fn an_i915_without_directories_of_gts_is_one() {
 }
 
 #[test]
-fn the_graphics_clock_is_that_of_the_fastest_gt_that_renders() {
-    let mut stage = Stage::xe(&[
+fn graphics_clock_is_the_fastest_gt() {
+    let mut stage = IntelFixture::xe(&[
         ("device/tile0/gt0/freq0/act_freq", "0\n"),
         ("device/tile1/gt0/freq0/act_freq", "1550\n"),
         ("device/tile0/gt1/freq0/act_freq", "1900\n"),
@@ -137,14 +137,14 @@ fn the_graphics_clock_is_that_of_the_fastest_gt_that_renders() {
     assert_eq!(vitals.clock_graphics, Reading::Value(Megahertz(1_550)));
     assert_eq!(vitals.clock_video, Reading::Value(Megahertz(1_900)));
     assert_eq!(vitals.clock_memory_max, Reading::Value(Megahertz(3_200)));
-    // The one that failed may be the fastest.
+    // The GT that failed may be the fastest.
     let told = stage.after(0, &[("device/tile0/gt0/freq0/act_freq", "x\n")]);
     let failed = Reading::Failed("not understood: x".into());
     assert_eq!(told.vitals.clock_graphics, failed);
 }
 
 #[test]
-fn the_second_gt_of_a_processor_is_for_media_and_that_of_a_card_is_a_tile() {
+fn second_gt_is_media_or_tile() {
     let files = [
         ("gt/gt0/rps_act_freq_mhz", "500\n"),
         ("gt/gt1/rps_act_freq_mhz", "900\n"),
@@ -153,7 +153,7 @@ fn the_second_gt_of_a_processor_is_for_media_and_that_of_a_card_is_a_tile() {
         ("0000:00:02.0", 500, Reading::Value(Megahertz(900))),
         ("0000:4d:00.0", 900, Reading::Unsupported),
     ] {
-        let vitals = Stage::new("i915", slot, &files).vitals();
+        let vitals = IntelFixture::new("i915", slot, &files).vitals();
         let graphics = Reading::Value(Megahertz(graphics));
         assert_eq!(
             (vitals.clock_graphics, vitals.clock_video),
@@ -163,7 +163,7 @@ fn the_second_gt_of_a_processor_is_for_media_and_that_of_a_card_is_a_tile() {
 }
 
 #[test]
-fn what_holds_the_clocks_down_has_nvmls_words_and_counts_only_while_the_status_says_so() {
+fn throttle_reasons_use_nvml_names() {
     for (status, expected) in [
         ("0\n", Reading::Value(ThrottleReasons(Vec::new()))),
         (
@@ -188,7 +188,7 @@ fn what_holds_the_clocks_down_has_nvmls_words_and_counts_only_while_the_status_s
                 "gt/gt0/throttle_reason_",
             ),
         ] {
-            let mut stage = Stage::new(driver, "0000:03:00.0", &[(status_file, status)]);
+            let mut stage = IntelFixture::new(driver, "0000:03:00.0", &[(status_file, status)]);
             for (reason, holds) in [
                 ("pl1", "1\n"),
                 ("pl2", "1\n"),
@@ -202,15 +202,15 @@ fn what_holds_the_clocks_down_has_nvmls_words_and_counts_only_while_the_status_s
             assert_eq!(stage.vitals().throttle, expected, "{driver} {status:?}");
         }
     }
-    let unknown = Stage::xe(&[("device/tile0/gt0/freq0/throttle/status", "1\n")]).vitals();
+    let unknown = IntelFixture::xe(&[("device/tile0/gt0/freq0/throttle/status", "1\n")]).vitals();
     let other = ThrottleReasons(vec!["other".into()]);
     assert_eq!(unknown.throttle, Reading::Value(other));
 }
 
 #[test]
-fn power_is_what_the_cards_counter_gained_and_is_unknown_at_first() {
-    let mut stage = Stage::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
-    // More than 32 bits hold.
+fn power_needs_two_readings() {
+    let mut stage = IntelFixture::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
+    // More than 32 bits can hold.
     let told = stage.after(0, &[(CARD_ENERGY, "29523753173\n")]);
     assert_eq!(told.vitals.power, Reading::Unsupported);
     let more = [
@@ -230,8 +230,8 @@ fn power_is_what_the_cards_counter_gained_and_is_unknown_at_first() {
 }
 
 #[test]
-fn a_cards_counter_that_stays_0_leaves_it_to_its_packages() {
-    let mut stage = Stage::xe(&[
+fn package_counter_replaces_a_zero_counter() {
+    let mut stage = IntelFixture::xe(&[
         HWMON,
         CARD_LABEL,
         PACKAGE_LABEL,
@@ -241,14 +241,14 @@ fn a_cards_counter_that_stays_0_leaves_it_to_its_packages() {
     assert_eq!(stage.vitals().power, Reading::Unsupported);
     let told = stage.after(2_000, &[(PACKAGE_ENERGY, "29583753173\n")]);
     assert_eq!(told.vitals.power, Reading::Value(Milliwatts(30_000)));
-    // None moves: that is not 0 W.
+    // No counter moves: that is not 0 W.
     assert_eq!(stage.after(2_000, &[]).vitals.power, Reading::Unsupported);
 }
 
 #[test]
-fn what_was_counted_before_a_card_slept_is_not_believed() {
+fn counters_restart_after_sleep() {
     let slept = "device/power/runtime_suspended_time";
-    let mut stage = Stage::xe(&[
+    let mut stage = IntelFixture::xe(&[
         HWMON,
         CARD_LABEL,
         (slept, "0\n"),
@@ -256,7 +256,7 @@ fn what_was_counted_before_a_card_slept_is_not_believed() {
         (GT0, "1000\n"),
     ]);
     stage.vitals();
-    // The register began at 0, and the driver took it for an overflow.
+    // The register restarted at 0, and the driver counted an overflow.
     let woken = [
         (slept, "590000\n"),
         (CARD_ENERGY, "262144001000\n"),
@@ -272,8 +272,8 @@ fn what_was_counted_before_a_card_slept_is_not_believed() {
 }
 
 #[test]
-fn sensors_are_found_by_their_labels() {
-    let mut stage = Stage::xe(&[
+fn sensors_are_found_by_label() {
+    let mut stage = IntelFixture::xe(&[
         HWMON,
         ("device/hwmon/hwmon4/temp1_input", "31000\n"),
         ("device/hwmon/hwmon4/temp1_label", "pcie\n"),
@@ -288,13 +288,13 @@ fn sensors_are_found_by_their_labels() {
     assert_eq!(vitals.temperature, Reading::Value(Celsius(46)));
     assert_eq!(vitals.memory_temperature, Reading::Value(Celsius(99)));
     assert_eq!(vitals.fan_speed, Reading::Value(Rpm(418)));
-    // Of another driver: not the card's. That is looked at seldom.
+    // Another driver's sensors, not the card's. The name is read rarely.
     let told = stage.after(16_000, &[("device/hwmon/hwmon4/name", "i915_gt0\n")]);
     assert_eq!(told.vitals.temperature, Reading::Unsupported);
 }
 
 #[test]
-fn a_power_limit_of_0_is_none() {
+fn zero_power_limit_is_unsupported() {
     let max = "device/hwmon/hwmon4/power1_max";
     let cap = "device/hwmon/hwmon4/power1_cap";
     let package = "device/hwmon/hwmon4/power2_max";
@@ -314,14 +314,14 @@ fn a_power_limit_of_0_is_none() {
         (&[], None),
     ] {
         let files: Vec<_> = files.iter().copied().chain([HWMON]).collect();
-        let limit = Stage::xe(&files).vitals().power_limit;
+        let limit = IntelFixture::xe(&files).vitals().power_limit;
         let expected = expected.map_or(Reading::Unsupported, |it| Reading::Value(Milliwatts(it)));
         assert_eq!(limit, expected, "{files:?}");
     }
 }
 
 #[test]
-fn memory_is_the_cards_own_or_the_hosts_or_not_known() {
+fn memory_is_own_shared_or_unknown() {
     let shared = MemoryReadings::shared_with_host();
     let unknown = MemoryReadings::unknown(&Reading::Unsupported);
     let of = |bytes| MemoryReadings {
@@ -335,7 +335,7 @@ fn memory_is_the_cards_own_or_the_hosts_or_not_known() {
         ("i915", own, &[][..], &shared),
         ("i915", "0000:00:02.3", &[], &shared),
         ("xe", other, &[], &unknown),
-        // A card that a virtual machine has at such an address.
+        // A card at such an address in a virtual machine.
         ("xe", own, &[HWMON], &unknown),
         (
             "xe",
@@ -345,7 +345,7 @@ fn memory_is_the_cards_own_or_the_hosts_or_not_known() {
         ),
         ("i915", other, &[("lmem_total_bytes", "6000\n")], &of(6_000)),
         ("i915", other, &[("lmem_total_bytes", "0\n")], &unknown),
-        // One tile does not tell: nobody knows the sum.
+        // One tile does not report its size: the sum is unknown.
         (
             "xe",
             other,
@@ -353,7 +353,7 @@ fn memory_is_the_cards_own_or_the_hosts_or_not_known() {
             &unknown,
         ),
     ] {
-        let told = Stage::new(driver, slot, files).after(0, &[]);
+        let told = IntelFixture::new(driver, slot, files).after(0, &[]);
         assert_eq!(&told.memory, expected, "{driver} {slot} {files:?}");
     }
 }
@@ -361,8 +361,8 @@ fn memory_is_the_cards_own_or_the_hosts_or_not_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn no_file_can_panic_it(text in prop::collection::vec(any::<u8>(), 0..40)) {
-        let mut stage = Stage::xe(&[HWMON]);
+    fn any_file_parses_without_panic(text in prop::collection::vec(any::<u8>(), 0..40)) {
+        let mut stage = IntelFixture::xe(&[HWMON]);
         let files = [
             GT0, CARD_ENERGY, PACKAGE_ENERGY, "device/current_link_speed", "device/max_link_width",
             "device/tile0/gt0/freq0/act_freq", "device/tile0/gt0/freq0/throttle/status",

@@ -1,10 +1,10 @@
-//! What nobody reads on a terminal, whatever processes, rules and admins say.
+//! What never reaches a terminal, whatever processes, rules and admins contain.
 
 use super::*;
-use gpukill_proto::guard::{MOST_TOLD, Reader};
+use gpukill_proto::guard::{MAX_EVIDENCE_PROCESSES, WarnedOwner};
 use proptest::prelude::*;
 
-fn hostile() -> impl Strategy<Value = String> {
+fn hostile_text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         ".{0,300}",
@@ -16,14 +16,20 @@ fn hostile() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Processes of bob's and of others', of whom everything that is shown is `others`.
-fn runs() -> impl Strategy<Value = Vec<Told>> {
-    let one = (any::<bool>(), 0..4_u32, any::<u32>(), hostile(), hostile()).prop_flat_map(
-        |(is_bobs, device, gpu, name, job)| {
+/// Processes of bob and of others. Every text of the others' processes is [`OTHERS`].
+fn runs() -> impl Strategy<Value = Vec<EvidenceProcess>> {
+    let one = (
+        any::<bool>(),
+        0..4_u32,
+        any::<u32>(),
+        hostile_text(),
+        hostile_text(),
+    )
+        .prop_flat_map(|(is_bobs, device, gpu, name, job)| {
             let memory = prop::option::of(any::<u64>());
             let told = (any::<u32>(), memory, any::<bool>());
             told.prop_map(move |(pid, memory, has_job)| {
-                let mut told = told_of(is_bobs, pid, device);
+                let mut told = reported_process_of(is_bobs, pid, device);
                 told.gpu_index = gpu;
                 told.memory = memory;
                 if is_bobs {
@@ -32,15 +38,14 @@ fn runs() -> impl Strategy<Value = Vec<Told>> {
                 }
                 told
             })
-        },
-    );
-    prop::collection::vec(one, 0..=MOST_TOLD)
+        });
+    prop::collection::vec(one, 0..=MAX_EVIDENCE_PROCESSES)
 }
 
 const OTHERS: &str = "SECRET";
 
-fn told_of(is_bobs: bool, pid: u32, device: u32) -> Told {
-    let mut told = told(pid, if is_bobs { "bob" } else { "alice" }, device);
+fn reported_process_of(is_bobs: bool, pid: u32, device: u32) -> EvidenceProcess {
+    let mut told = reported_process(pid, if is_bobs { "bob" } else { "alice" }, device);
     if !is_bobs {
         told.name = Some(OTHERS.into());
         told.job = Some(OTHERS.into());
@@ -48,26 +53,36 @@ fn told_of(is_bobs: bool, pid: u32, device: u32) -> Told {
     told
 }
 
-fn subject() -> impl Strategy<Value = Subject> {
+fn subject() -> impl Strategy<Value = ViolationSubject> {
     prop_oneof![
-        Just(Subject::Person(person("bob"))),
-        Just(Subject::PersonOn(person("bob"), DeviceId("GPU-1".into()))),
-        hostile().prop_map(Subject::Group),
-        hostile().prop_map(|name| Subject::GroupOn(name, DeviceId("GPU-1".into()))),
-        hostile().prop_map(|id| Subject::Device(DeviceId(id))),
-        Just(Subject::Job(job("bob"))),
-        Just(Subject::Run(told(51_002, "bob", 1).run)),
+        Just(ViolationSubject::Person(person("bob"))),
+        Just(ViolationSubject::PersonOn(
+            person("bob"),
+            DeviceId("GPU-1".into())
+        )),
+        hostile_text().prop_map(ViolationSubject::Group),
+        hostile_text().prop_map(|name| ViolationSubject::GroupOn(name, DeviceId("GPU-1".into()))),
+        hostile_text().prop_map(|id| ViolationSubject::Device(DeviceId(id))),
+        Just(ViolationSubject::Job(job("bob"))),
+        Just(ViolationSubject::Run(
+            reported_process(51_002, "bob", 1).run
+        )),
     ]
 }
 
 fn step() -> impl Strategy<Value = GuardStep> {
     let deadline = || prop::option::of(any::<i64>().prop_map(Timestamp));
-    let victim = (runs(), hostile(), prop::option::of(hostile()), any::<u32>());
+    let victim = (
+        runs(),
+        hostile_text(),
+        prop::option::of(hostile_text()),
+        any::<u32>(),
+    );
     prop_oneof![
         (any::<u32>(), deadline())
             .prop_map(|(times, deadline)| GuardStep::Warned { times, deadline }),
         victim.prop_map(|(runs, shown, leave_to, count)| GuardStep::Ended(Victim {
-            job: JudgedJob {
+            job: OwnedJob {
                 shown,
                 ..job("bob")
             },
@@ -83,7 +98,7 @@ fn step() -> impl Strategy<Value = GuardStep> {
 fn record() -> impl Strategy<Value = GuardRecord> {
     let measured = prop::option::of((any::<u64>(), any::<u64>()));
     let kind = prop::sample::select(
-        kinds()
+        warnings_of_each_kind()
             .into_iter()
             .map(|it| it.rule.kind)
             .collect::<Vec<_>>(),
@@ -92,17 +107,18 @@ fn record() -> impl Strategy<Value = GuardRecord> {
     (
         evidence,
         kind,
-        hostile(),
+        hostile_text(),
         subject(),
         step(),
-        prop::option::of(hostile()),
+        prop::option::of(hostile_text()),
     )
         .prop_map(
             |((runs, count, measured, at), kind, source, subject, step, message)| {
                 let source = RuleSource::Rule(source);
-                let mut record = warned(source, kind, subject, runs);
+                let mut record = warning_record(source, kind, subject, runs);
                 record.evidence.count = count;
-                record.evidence.measured = measured.map(|(value, limit)| Measured { value, limit });
+                record.evidence.measured =
+                    measured.map(|(value, limit)| Measurement { value, limit });
                 GuardRecord {
                     at: Timestamp(at),
                     step,
@@ -115,40 +131,41 @@ fn record() -> impl Strategy<Value = GuardRecord> {
 
 proptest! {
     #[test]
-    fn whatever_processes_rules_and_admins_say_the_text_is_short_and_harmless(
+    fn text_is_short_and_harmless(
         record in record(),
-        host in hostile(),
-        most_warnings: u32,
+        host in hostile_text(),
+        max_warnings: u32,
         reader in proptest::option::of((any::<i64>(), 0..3_u32)),
         minute: u16,
     ) {
-        let reader = reader.map(|(deadline, snoozes_left)| Reader {
+        let reader = reader.map(|(deadline, snoozes_left)| WarnedOwner {
             uid: 1001,
             deadline: Timestamp(deadline),
             snoozes_left,
         });
-        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, reader };
-        let text = notice.text(|_| Civil { day: Day::Monday, minute });
-        prop_assert_eq!(text.is_some(), whom(&record).contains(&1001));
+        let notice = Notice { record: &record, uid: 1001, host: &host, max_warnings, reader };
+        let text = notice.text(|_| LocalTime { day: Weekday::Monday, minute });
+        prop_assert_eq!(text.is_some(), recipients(&record).contains(&1001));
         let Some(text) = text else {
             return Ok(());
         };
         prop_assert!(text.ends_with('\n'));
-        prop_assert!(text.lines().count() <= MOST_LINES, "{}", text);
+        prop_assert!(text.lines().count() <= MAX_LINES, "{}", text);
         for line in text.split_terminator('\n') {
-            prop_assert!(line.len() <= MOST_COLUMNS, "{}", line);
-            // Nothing is left to make visible: no control, nothing that hides or reorders.
-            prop_assert_eq!(&visible(line.as_bytes(), MOST_COLUMNS), line);
+            prop_assert!(line.len() <= MAX_COLUMNS, "{}", line);
+            // Nothing is left to escape: no control characters, and nothing that hides or
+            // reorders text.
+            prop_assert_eq!(&sanitize(line.as_bytes(), MAX_COLUMNS), line);
         }
     }
 
     #[test]
-    fn nobody_reads_the_name_the_job_or_the_pid_of_anothers_process(mut record in record()) {
-        // Nothing else may look like these.
+    fn hides_processes_of_others(mut record in record()) {
+        // No other text may contain these.
         record.message = None;
         record.rule.source = RuleSource::Default;
-        let bobs = |told: &mut Told| {
-            if owner(told) == Some(1001) {
+        let bobs = |told: &mut EvidenceProcess| {
+            if owner_uid(told) == Some(1001) {
                 told.name = Some("python".into());
                 told.job = None;
                 told.run.pid %= 1_000;

@@ -1,33 +1,33 @@
-//! A box whose day goes as a script says.
+//! A host whose day follows a script.
 
-use super::super::words::line;
+use super::super::record_text::record_line;
 use super::*;
-use crate::guard::acting::{Ending, Signals, Snoozer};
-use crate::guard::bucket::Bucket;
-use crate::guard::judge::judge;
-use crate::guard::testing::{Process, TEN_SECONDS, Told};
-use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
-use gpukill_proto::snapshot::Scheduler;
+use crate::guard::evaluate::evaluate;
+use crate::guard::order::{EnforcementOrder, SignalStatus, SnoozeRequest};
+use crate::guard::sample::GuardSample;
+use crate::guard::testing::{SAMPLE_MS, TestProcess, TestReading};
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
+use gpukill_proto::model::Scheduler;
 use std::collections::BTreeMap;
 
-/// A day that goes on.
-pub(super) struct Box {
-    world: World,
-    pub(super) guard: Guard,
-    /// Jobs by their names: the pid, and on which devices.
+/// A day in progress.
+pub(super) struct ScriptedDay {
+    world: TestHost,
+    pub(super) guard: TestGuard,
+    /// Jobs by name: the pid and the devices.
     jobs: BTreeMap<String, (u32, Vec<usize>)>,
     people: Vec<String>,
-    grows: BTreeMap<String, Grows>,
+    leaks: BTreeMap<String, Leak>,
     are_names_known: bool,
     is_running: bool,
     has_room: bool,
-    going: Vec<Ending>,
+    going: Vec<EnforcementOrder>,
     pub(super) ended: Vec<(String, String)>,
-    pub(super) told: String,
+    pub(super) log: String,
 }
 
-/// A leak: GiB, how often, and up to how many.
-struct Grows {
+/// A leak: the GiB of a step, its interval, and the maximum.
+struct Leak {
     by: u64,
     every_ms: i64,
     most: u64,
@@ -35,20 +35,20 @@ struct Grows {
     from: u64,
 }
 
-impl Box {
+impl ScriptedDay {
     pub(super) fn new(rules: &str, devices: usize) -> Self {
         Self {
-            world: World::new(devices),
-            guard: Guard::new(read(rules).expect("the rules are right")),
+            world: TestHost::new(devices),
+            guard: TestGuard::new(parse(rules).expect("the rules are right")),
             jobs: BTreeMap::new(),
             people: Vec::new(),
-            grows: BTreeMap::new(),
+            leaks: BTreeMap::new(),
             are_names_known: true,
             is_running: true,
             has_room: true,
             going: Vec::new(),
             ended: Vec::new(),
-            told: String::new(),
+            log: String::new(),
         }
     }
 
@@ -57,31 +57,31 @@ impl Box {
         format!("{:02}:{:02}", minutes / 60, minutes % 60)
     }
 
-    pub(super) fn until(&mut self, minutes: i64) {
+    pub(super) fn run_until(&mut self, minutes: i64) {
         while self.world.now.0 < minutes * 60_000 {
-            self.leak();
-            let bucket: Bucket = self.world.bucket(TEN_SECONDS);
+            self.grow_leaks();
+            let bucket: GuardSample = self.world.next_sample(SAMPLE_MS);
             if !self.is_running {
                 continue;
             }
-            self.go();
-            let judged = judge(&self.guard.book, &mut self.guard.memory, &bucket);
-            self.tell(&judged.records);
-            for ending in self.guard.memory.endings(&judged.records) {
-                self.end(ending);
+            self.remove_signalled();
+            let judged = evaluate(&self.guard.compiled_rules, &mut self.guard.state, &bucket);
+            self.log_records(&judged.records);
+            for ending in self.guard.state.enforcement_orders(&judged.records) {
+                self.execute_order(ending);
             }
         }
     }
 
-    fn tell(&mut self, records: &[GuardRecord]) {
+    fn log_records(&mut self, records: &[GuardRecord]) {
         for record in records {
-            self.told.push_str(&line(record));
-            self.told.push('\n');
+            self.log.push_str(&record_line(record));
+            self.log.push('\n');
         }
     }
 
-    fn leak(&mut self) {
-        for (job, grows) in &self.grows {
+    fn grow_leaks(&mut self) {
+        for (job, grows) in &self.leaks {
             let Some((pid, devices)) = self.jobs.get(job) else {
                 continue;
             };
@@ -89,36 +89,36 @@ impl Box {
             let gib = grows.from + grows.by * u64::try_from(times).unwrap();
             let process = self.world.process(*pid);
             for device in devices {
-                process.memory(*device, Told::Known(gib.min(grows.most) * GIB));
+                process.memory(*device, TestReading::Known(gib.min(grows.most) * GIB));
             }
         }
     }
 
-    /// Has a job ended, where that can be recorded.
-    fn end(&mut self, ending: Ending) {
+    /// Ends a job, if that can be recorded.
+    fn execute_order(&mut self, ending: EnforcementOrder) {
         if self.has_room {
-            self.guard.memory.begins(&ending);
+            self.guard.state.mark_started(&ending);
             self.going.push(ending);
             return;
         }
         let GuardStep::Ended(victim) = &ending.record.step else {
             return;
         };
-        let acted = Acted {
+        let acted = EnforcementOutcome {
             job: victim.job.clone(),
             ended: 0,
             left: 1,
             why: Some("it cannot be recorded".into()),
         };
-        let record = self
-            .guard
-            .memory
-            .acted(&ending, (acted, Signals::Unsent), self.world.now);
-        self.tell(&[record]);
+        let record =
+            self.guard
+                .state
+                .record_outcome(&ending, (acted, SignalStatus::Unsent), self.world.now);
+        self.log_records(&[record]);
     }
 
-    /// Those who got signals before are gone.
-    fn go(&mut self) {
+    /// Removes the jobs that were signalled before.
+    fn remove_signalled(&mut self) {
         for ending in std::mem::take(&mut self.going) {
             let GuardStep::Ended(victim) = &ending.record.step else {
                 continue;
@@ -126,26 +126,27 @@ impl Box {
             let job = victim.job.shown.clone();
             self.ended.push((self.clock(), job.clone()));
             self.remove(&job);
-            let acted = Acted {
+            let acted = EnforcementOutcome {
                 job: victim.job.clone(),
                 ended: 1,
                 left: 0,
                 why: None,
             };
-            let record = self
-                .guard
-                .memory
-                .acted(&ending, (acted, Signals::Sent), self.world.now);
-            self.tell(&[record]);
+            let record = self.guard.state.record_outcome(
+                &ending,
+                (acted, SignalStatus::Sent),
+                self.world.now,
+            );
+            self.log_records(&[record]);
         }
     }
 
     fn remove(&mut self, job: &str) {
-        // Who was ended by then ends no more.
+        // A job that was already ended does not end again.
         let Some((pid, _)) = self.jobs.remove(job) else {
             return;
         };
-        self.grows.remove(job);
+        self.leaks.remove(job);
         self.world.processes.remove(&pid);
     }
 
@@ -158,65 +159,65 @@ impl Box {
         1_000 + u32::try_from(at).unwrap()
     }
 
-    fn process(&mut self, job: &str) -> &mut Process {
+    fn process(&mut self, job: &str) -> &mut TestProcess {
         let (pid, _) = self.jobs.get(job).unwrap_or_else(|| panic!("no {job}"));
         self.world.process(*pid)
     }
 
-    /// What happens, in words.
-    pub(super) fn happens(&mut self, what: &str) {
-        self.told.push_str(&format!("{} -- {what}\n", self.clock()));
+    /// Executes an event of the script.
+    pub(super) fn run_event(&mut self, what: &str) {
+        self.log.push_str(&format!("{} -- {what}\n", self.clock()));
         let words: Vec<&str> = what.split_whitespace().collect();
         match words.as_slice() {
             ["names", "fail"] => self.are_names_known = false,
-            ["names", "work"] => self.names_work(),
+            ["names", "work"] => self.restore_names(),
             ["daemon", "stops"] => self.is_running = false,
-            ["daemon", "starts"] => self.starts(),
+            ["daemon", "starts"] => self.restart_daemon(),
             ["disk", "full"] => self.has_room = false,
             ["disk", "free"] => self.has_room = true,
             ["clock", "forward", minutes] => {
                 let ms = minutes.parse::<i64>().unwrap() * 60_000;
                 self.world.now.0 += ms;
-                // The kernel tells when they began by the clock as it is now.
+                // The kernel computes start times by the current clock.
                 for process in self.world.processes.values_mut() {
                     process.since.0 += ms;
                 }
             }
-            ["gpu", gpu, "lost"] => self.world.devices[number(gpu)].is_there = false,
-            ["gpu", gpu, "silent"] => self.world.devices[number(gpu)].is_listed = false,
+            ["gpu", gpu, "lost"] => self.world.devices[number(gpu)].is_present = false,
+            ["gpu", gpu, "silent"] => self.world.devices[number(gpu)].reports_processes = false,
             ["gpu", gpu, "back"] => {
                 let device = &mut self.world.devices[number(gpu)];
-                (device.is_there, device.is_listed) = (true, true);
+                (device.is_present, device.reports_processes) = (true, true);
             }
             [person, "starts", job, "on", gpus, gib, percent, rest @ ..] => {
-                self.begins(person, job, gpus, (gib, percent), rest);
+                self.start_job(person, job, gpus, (gib, percent), rest);
             }
             [job, "serves" | "leaks" | "uses", ..] if !self.jobs.contains_key(*job) => {
-                self.told.push_str("there is no such job\n");
+                self.log.push_str("there is no such job\n");
             }
-            [person, "snoozes", job] => self.snoozes(person, job),
+            [person, "snoozes", job] => self.snooze(person, job),
             [job, "ends"] => self.remove(job),
             [job, "serves", clients] => {
-                let clients = Told::Known(clients.parse().unwrap());
+                let clients = TestReading::Known(clients.parse().unwrap());
                 self.process(job).connections(clients);
             }
             [job, "leaks", gib, minutes, most] => {
-                let from = self.held(job);
-                let grows = Grows {
+                let from = self.held_gib(job);
+                let grows = Leak {
                     by: gib.parse().unwrap(),
                     every_ms: minutes.parse::<i64>().unwrap() * 60_000,
                     most: most.parse().unwrap(),
                     since: self.world.now.0,
                     from,
                 };
-                self.grows.insert((*job).to_owned(), grows);
+                self.leaks.insert((*job).to_owned(), grows);
             }
-            [job, "uses", gib, percent] => self.uses(job, gib, percent),
+            [job, "uses", gib, percent] => self.set_use(job, gib, percent),
             _ => panic!("nobody knows what this is: {what}"),
         }
     }
 
-    fn begins(
+    fn start_job(
         &mut self,
         person: &str,
         job: &str,
@@ -227,38 +228,38 @@ impl Box {
         let pid = 1_000 + u32::try_from(self.world.now.0 / 10_000).unwrap() * 8;
         let taken = |pid: &u32| self.world.processes.contains_key(pid);
         let pid = (pid..).find(|pid| !taken(pid)).unwrap();
-        // Of a container that root runs for nobody only its name is known.
+        // Only the name is known of a container that root runs for nobody.
         let uid = (!person.starts_with("container")).then(|| self.uid(person));
         let known = self.are_names_known;
         let process = self.world.start(pid, "alice").job(job);
         process.named(job);
-        let owner = process.about.owner.as_mut().unwrap();
+        let owner = process.facts.owner.as_mut().unwrap();
         owner.uid = uid;
         owner.name = person.to_owned();
-        process.about.user = Some((Some(person.to_owned()), uid.unwrap_or(0)));
+        process.facts.user = Some((Some(person.to_owned()), uid.unwrap_or(0)));
         if !known {
-            process.about.groups = None;
-            process.about.user = uid.map(|uid| (None, uid));
-            process.about.owner.as_mut().unwrap().name = uid.unwrap_or(0).to_string();
+            process.facts.groups = None;
+            process.facts.user = uid.map(|uid| (None, uid));
+            process.facts.owner.as_mut().unwrap().name = uid.unwrap_or(0).to_string();
         }
         match rest {
             [] => {}
             ["slurm", id] => {
-                process.about.scheduler = Some(Some((Scheduler::Slurm, (*id).to_owned())));
+                process.facts.scheduler = Some(Some((Scheduler::Slurm, (*id).to_owned())));
             }
             other => panic!("nobody knows what this is: {other:?}"),
         }
         let gpus: Vec<usize> = gpus.split(',').map(number).collect();
         self.jobs.insert(job.to_owned(), (pid, gpus));
-        self.uses(job, gib, percent);
+        self.set_use(job, gib, percent);
     }
 
-    fn uses(&mut self, job: &str, gib: &str, percent: &str) {
-        self.grows.remove(job);
+    fn set_use(&mut self, job: &str, gib: &str, percent: &str) {
+        self.leaks.remove(job);
         let (_, devices) = self.jobs[job].clone();
         let told = |text: &str, unit: u64| match text {
-            "?" => Told::Failed,
-            number => Told::Known(number.parse::<u64>().unwrap() * unit),
+            "?" => TestReading::Failed,
+            number => TestReading::Known(number.parse::<u64>().unwrap() * unit),
         };
         let (memory, utilization) = (told(gib, GIB), told(percent, 1));
         let process = self.process(job);
@@ -276,25 +277,27 @@ impl Box {
     fn load(&self, device: usize) -> u64 {
         let loads = self.world.processes.values().filter_map(|it| {
             match it.uses.get(&device)?.utilization {
-                Told::Known(percent) => Some(percent),
-                Told::Failed | Told::Unsupported => None,
+                TestReading::Known(percent) => Some(percent),
+                TestReading::Failed | TestReading::Unsupported => None,
             }
         });
         loads.sum::<u64>().min(100)
     }
 
-    fn held(&mut self, job: &str) -> u64 {
+    fn held_gib(&mut self, job: &str) -> u64 {
         let device = self.jobs[job].1[0];
         match self.process(job).uses[&device].memory {
-            Told::Known(bytes) => bytes / GIB,
-            Told::Failed | Told::Unsupported => panic!("what {job} holds is not known"),
+            TestReading::Known(bytes) => bytes / GIB,
+            TestReading::Failed | TestReading::Unsupported => {
+                panic!("what {job} holds is not known")
+            }
         }
     }
 
-    fn names_work(&mut self) {
+    fn restore_names(&mut self) {
         self.are_names_known = true;
         for process in self.world.processes.values_mut() {
-            let about = &mut process.about;
+            let about = &mut process.facts;
             if let Some(uid) = about.owner.as_ref().and_then(|owner| owner.uid) {
                 let name = self.people[usize::try_from(uid - 1_000).unwrap()].clone();
                 about.user = Some((Some(name.clone()), uid));
@@ -304,29 +307,33 @@ impl Box {
         }
     }
 
-    /// A daemon that starts reads what it had written down.
-    fn starts(&mut self) {
-        let written = serde_json::to_string(&self.guard.memory).unwrap();
-        self.guard.memory = serde_json::from_str::<Memory>(&written).unwrap();
+    /// A daemon that starts reads its stored state.
+    fn restart_daemon(&mut self) {
+        let written = serde_json::to_string(&self.guard.state).unwrap();
+        self.guard.state = serde_json::from_str::<GuardState>(&written).unwrap();
         self.is_running = true;
     }
 
-    fn snoozes(&mut self, person: &str, job: &str) {
+    fn snooze(&mut self, person: &str, job: &str) {
         let uid = self.uid(person);
         let Some((pid, _)) = self.jobs.get(job).cloned() else {
-            self.told.push_str("there is no such job\n");
+            self.log.push_str("there is no such job\n");
             return;
         };
-        let snoozer = Snoozer {
-            by: uid,
+        let snoozer = SnoozeRequest {
+            requester: uid,
             owner: uid,
             process: (pid, u64::from(pid) * 10),
             job: Some(job),
         };
         let now: Timestamp = self.world.now;
-        match self.guard.memory.snooze(&self.guard.book, snoozer, now) {
-            Ok(records) => self.tell(&records),
-            Err(why) => self.told.push_str(&format!("{why}\n")),
+        match self
+            .guard
+            .state
+            .snooze(&self.guard.compiled_rules, snoozer, now)
+        {
+            Ok(records) => self.log_records(&records),
+            Err(why) => self.log.push_str(&format!("{why}\n")),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What is not allowed at all: GPUs, persons and programs on them, and times.
+//! Access rules: forbidden GPUs, persons, programs and times.
 
 use super::super::GIB;
-use super::{Cast, Hold, Part, Told, holds};
+use super::{ExpectedViolation, GpuUsage, Scenario, SimulatedProcess, memory_on};
 
-const ON: [Hold; 8] = {
-    let mut on = [holds(0, GIB); 8];
+const ON_GPU: [GpuUsage; 8] = {
+    let mut on = [memory_on(0, GIB); 8];
     let mut gpu = 0;
     while gpu < on.len() {
         on[gpu].gpu = gpu;
@@ -44,49 +44,50 @@ blocked_processes = ["miner-of-old-coins"]
 "#;
 
 #[test]
-fn gpus_people_and_programs_that_are_not_allowed_are_told_of_at_once() {
-    let mut cast = Cast::on(4);
-    cast.person("confined", &[ON[0], ON[1]]);
-    cast.person("let_in", &[ON[0], ON[1]]);
-    cast.person("barred", &[ON[0], ON[1]]);
-    cast.person("elsewhere", &[ON[0]]);
-    cast.person("pupil", &[ON[1]]);
-    cast.person("away", &[ON[0]]);
-    cast.person("visitor", &[ON[0], ON[1]]);
+fn forbidden_access_is_reported_at_once() {
+    let mut cast = Scenario::new(4);
+    cast.add_person("confined", &[ON_GPU[0], ON_GPU[1]]);
+    cast.add_person("let_in", &[ON_GPU[0], ON_GPU[1]]);
+    cast.add_person("barred", &[ON_GPU[0], ON_GPU[1]]);
+    cast.add_person("elsewhere", &[ON_GPU[0]]);
+    cast.add_person("pupil", &[ON_GPU[1]]);
+    cast.add_person("away", &[ON_GPU[0]]);
+    cast.add_person("visitor", &[ON_GPU[0], ON_GPU[1]]);
     for who in ["guest", "unwanted", "stranger"] {
-        cast.person(who, &[ON[2]]);
+        cast.add_person(who, &[ON_GPU[2]]);
     }
-    cast.plays(Part {
-        who: "veiled",
-        holds: &[ON[2]],
-        hides: &["status"],
-        ..Part::default()
+    cast.add_process(SimulatedProcess {
+        person: "veiled",
+        usage: &[ON_GPU[2]],
+        unreadable_files: &["status"],
+        ..SimulatedProcess::default()
     });
     let programs = ["trainer", "train", "miner2", "miner-of-old-coins"];
     for (who, program) in ["trains", "nearly", "mines", "mines_old"]
         .iter()
         .zip(programs)
     {
-        cast.plays(Part {
-            who,
-            holds: &[ON[3]],
+        cast.add_process(SimulatedProcess {
+            person: who,
+            usage: &[ON_GPU[3]],
             program,
-            ..Part::default()
+            ..SimulatedProcess::default()
         });
     }
     cast.rules(RULES);
-    let daemon = cast.start();
-    cast.tells([
-        Told::of("user confined: gpu", "confined"),
-        Told::of("user barred: gpu", "barred"),
-        Told::of("group class: gpu", "pupil"),
-        Told::of("group guests: gpu", "visitor"),
-        Told::of("gpu 2: user", "unwanted"),
-        Told::of("gpu 2: user", "stranger"),
-        Told::of("gpu 3: process", "nearly"),
-        // The kernel cuts names to fifteen bytes: its file has the whole.
-        Told::of("gpu 3: process", "mines_old"),
+    let daemon = cast.start_daemon();
+    cast.assert_records([
+        ExpectedViolation::new("user confined: gpu", "confined"),
+        ExpectedViolation::new("user barred: gpu", "barred"),
+        ExpectedViolation::new("group class: gpu", "pupil"),
+        ExpectedViolation::new("group guests: gpu", "visitor"),
+        ExpectedViolation::new("gpu 2: user", "unwanted"),
+        ExpectedViolation::new("gpu 2: user", "stranger"),
+        ExpectedViolation::new("gpu 3: process", "nearly"),
+        // The kernel truncates process names to 15 bytes; the executable's file has the whole
+        // name.
+        ExpectedViolation::new("gpu 3: process", "mines_old"),
     ]);
-    cast.leaves_unjudged(&["gpu 2: user: whose it is, is not known"]);
+    cast.assert_unevaluated(&["gpu 2: user: its owner is not known"]);
     daemon.stop();
 }

@@ -1,25 +1,28 @@
-//! How many processes, how much of a group, of one process, and how much is left.
+//! Rules on the number of processes, on the memory of groups and single processes, and on
+//! reserved memory.
 
 use super::super::GIB;
-use super::{Cast, Hold, Part, Told, holds, holds_unknown};
+use super::{
+    ExpectedViolation, GpuUsage, Scenario, SimulatedProcess, memory_on, unknown_memory_on,
+};
 use serde_json::json;
 
-/// Processes of one person, each called by the person and its number.
-fn several(cast: &mut Cast, who: &str, each: &[&[Hold]]) -> Vec<String> {
+/// Adds several processes of one person, named by the person and an index.
+fn add_processes(cast: &mut Scenario, who: &str, each: &[&[GpuUsage]]) -> Vec<String> {
     let called = each.iter().enumerate().map(|(number, holds)| {
         let called = format!("{who} {number}");
-        cast.plays(Part {
-            who,
-            called: Some(&called),
-            holds,
-            ..Part::default()
+        cast.add_process(SimulatedProcess {
+            person: who,
+            name: Some(&called),
+            usage: holds,
+            ..SimulatedProcess::default()
         });
         called
     });
     called.collect()
 }
 
-const PROCESSES: &str = r#"
+const PROCESS_RULES: &str = r#"
 [global]
 default_max_concurrent_processes = 2
 [enforcement]
@@ -42,28 +45,28 @@ max_concurrent_processes = 3
 "#;
 
 #[test]
-fn processes_of_a_person_and_of_a_group_count_once_however_many_gpus_each_has() {
-    let mut cast = Cast::on(2);
-    let one = [holds(0, GIB)];
-    let both = [holds(0, GIB), holds(1, GIB)];
-    let three = several(&mut cast, "three", &[&one, &one, &both]);
-    several(&mut cast, "wide", &[&both, &both]);
-    cast.person("none", &one);
-    let many = several(&mut cast, "many", &[&one, &one, &one]);
-    cast.person("pupil", &one);
-    let tutor = several(&mut cast, "tutor", &[&one, &one]);
-    cast.rules(PROCESSES);
-    let daemon = cast.start();
+fn processes_on_two_gpus_count_once() {
+    let mut cast = Scenario::new(2);
+    let one = [memory_on(0, GIB)];
+    let both = [memory_on(0, GIB), memory_on(1, GIB)];
+    let three = add_processes(&mut cast, "three", &[&one, &one, &both]);
+    add_processes(&mut cast, "wide", &[&both, &both]);
+    cast.add_person("none", &one);
+    let many = add_processes(&mut cast, "many", &[&one, &one, &one]);
+    cast.add_person("pupil", &one);
+    let tutor = add_processes(&mut cast, "tutor", &[&one, &one]);
+    cast.rules(PROCESS_RULES);
+    let daemon = cast.start_daemon();
     let names = |called: &[String]| -> Vec<String> { called.to_vec() };
-    let by = |told: Told, called: &[String]| {
+    let by = |told: ExpectedViolation, called: &[String]| {
         let called: Vec<&str> = called.iter().map(String::as_str).collect();
-        told.by(&called)
+        told.with_processes(&called)
     };
-    // One of them is on both.
+    // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
     let crowd: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
-    let told = |rule, who, value, limit| Told::of(rule, who).measured(value, limit);
-    cast.tells([
+    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    cast.assert_records([
         by(told("default: processes", "three", 3, 2), &three),
         told("user none: processes", "none", 1, 0),
         by(told("group class: processes", "tutor", 2, 1), &tutor),
@@ -75,7 +78,7 @@ fn processes_of_a_person_and_of_a_group_count_once_however_many_gpus_each_has() 
     daemon.stop();
 }
 
-const AMOUNTS: &str = r#"
+const MEMORY_RULES: &str = r#"
 [enforcement]
 max_warnings = 1
 
@@ -102,46 +105,51 @@ reserved_memory_gb = 2
 "#;
 
 #[test]
-fn memory_of_groups_of_each_process_and_what_is_left_are_judged_beyond_the_limit() {
-    let mut cast = Cast::on(7);
+fn memory_limits_of_groups_processes_and_gpus() {
+    let mut cast = Scenario::new(7);
     for (gpu, used) in [(3, 78 * GIB), (4, 78 * GIB + 1)] {
-        cast.gpu(gpu, json!({"memory": {"total": 80 * GIB, "used": used}}));
+        cast.set_gpu(gpu, json!({"memory": {"total": 80 * GIB, "used": used}}));
     }
     let broken = json!({"nvmlDeviceGetMemoryInfo": 999, "nvmlDeviceGetMemoryInfo_v2": 999});
-    cast.gpu(5, json!({"errors": broken}));
-    // The host's memory is not to be kept free for others.
-    cast.gpu(6, json!({"name": "NVIDIA GB10", "memory": {"total": 0}}));
-    cast.person("alice", &[holds(0, 2 * GIB), holds(1, GIB)]);
-    cast.person("bob", &[holds(1, GIB + 1)]);
-    cast.person("carol", &[holds(0, GIB)]);
-    cast.person("veiled", &[holds_unknown(2)]);
-    // Each process by itself, and on this GPU alone.
-    cast.person("fat", &[holds(2, GIB + 1), holds(0, 8 * GIB)]);
-    several(&mut cast, "fit", &[&[holds(2, GIB)], &[holds(2, GIB)]]);
+    cast.set_gpu(5, json!({"errors": broken}));
+    // Unified memory is not reserved: it is the memory of the host.
+    cast.set_gpu(6, json!({"name": "NVIDIA GB10", "memory": {"total": 0}}));
+    cast.add_person("alice", &[memory_on(0, 2 * GIB), memory_on(1, GIB)]);
+    cast.add_person("bob", &[memory_on(1, GIB + 1)]);
+    cast.add_person("carol", &[memory_on(0, GIB)]);
+    cast.add_person("veiled", &[unknown_memory_on(2)]);
+    // The limit applies to each process by itself, and on this GPU only.
+    cast.add_person("fat", &[memory_on(2, GIB + 1), memory_on(0, 8 * GIB)]);
+    add_processes(
+        &mut cast,
+        "fit",
+        &[&[memory_on(2, GIB)], &[memory_on(2, GIB)]],
+    );
     for (gpu, who) in [(3, "left_enough"), (4, "left_less"), (5, "on_blind")] {
-        cast.person(who, &[holds(gpu, GIB)]);
+        cast.add_person(who, &[memory_on(gpu, GIB)]);
     }
-    cast.person("on_unified", &[holds(6, 100 * GIB)]);
-    cast.rules(AMOUNTS);
-    let daemon = cast.start();
-    let told = |rule, who, value, limit| Told::of(rule, who).measured(value, limit);
-    cast.tells([
+    cast.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
+    cast.rules(MEMORY_RULES);
+    let daemon = cast.start_daemon();
+    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    cast.assert_records([
         told(
             "group over: total memory",
             "group over",
             4 * GIB + 1,
             4 * GIB,
         )
-        .by(&["alice", "alice", "bob"]),
+        .with_processes(&["alice", "alice", "bob"]),
         told("gpu 2: process memory", "fat", GIB + 1, GIB),
-        told("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB).by(&["left_less"]),
+        told("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB)
+            .with_processes(&["left_less"]),
     ]);
-    cast.leaves_unjudged(&[
+    cast.assert_unevaluated(&[
         "group unclear: total memory: how much memory 1 of its processes hold is not known",
         "gpu 2: process memory: how much memory it holds is not known",
         "gpu spare: reserved memory: how much memory it has is not known",
     ]);
-    let unjudged = cast.unjudged();
+    let unjudged = cast.unevaluated_rules();
     let of_hosts = unjudged.iter().find(|it| it.starts_with("gpu hosts"));
     assert_eq!(of_hosts, None);
     daemon.stop();

@@ -1,15 +1,17 @@
-//! Who does nothing, and for how long somebody may hold a GPU.
+//! Idle and duration rules.
 
 use super::super::GIB;
-use super::{Cast, Hold, Part, Told, holds, holds_unknown};
+use super::{
+    ExpectedViolation, GpuUsage, Scenario, SimulatedProcess, memory_on, unknown_memory_on,
+};
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// Of a job of several processes.
+/// The unit of a job with several processes.
 const UNIT: &str = "0::/system.slice/train.service\n";
 
-const IDLE: &str = r#"
+const IDLE_RULES: &str = r#"
 [global]
 default_idle_limit_minutes = "3s"
 default_idle_min_memory_gb = 1
@@ -44,75 +46,81 @@ idle_with_connections = true
 services = "end"
 "#;
 
-/// A program with a socket that listens, to which so many are connected.
-fn listens(cast: &mut Cast, who: &str, holds: &[Hold], clients: usize) -> Vec<TcpStream> {
+/// Adds a process with a listening socket and this many connected clients.
+fn add_listening_process(
+    cast: &mut Scenario,
+    who: &str,
+    holds: &[GpuUsage],
+    clients: usize,
+) -> Vec<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let uid = cast.uid(who);
-    let part = Part {
-        who,
-        holds,
-        ..Part::default()
+    let part = SimulatedProcess {
+        person: who,
+        usage: holds,
+        ..SimulatedProcess::default()
     };
-    cast.plays_as(uid, part, OwnedFd::from(listener));
+    cast.add_process_as(uid, part, OwnedFd::from(listener));
     let connect = |_| TcpStream::connect(address).unwrap();
     (0..clients).map(connect).collect()
 }
 
 #[test]
-fn a_job_is_idle_when_all_of_it_did_nothing_all_the_time_and_nobody_is_connected() {
-    let mut cast = Cast::on(2);
-    cast.gpu(1, json!({"process_utilization": false}));
-    let at = |percent| holds(0, GIB).works(percent);
-    cast.person("idle", &[at(9)]);
-    cast.person("works", &[at(10)]);
-    cast.person("light", &[holds(0, GIB - 1)]);
-    // What holds so much of one GPU is not idle where it works on another.
-    cast.person("elsewhere", &[at(0), holds(1, GIB)]);
-    cast.person("patient", &[at(0)]);
-    cast.person("quick", &[at(0)]);
-    cast.person("greedy", &[holds(0, 4 * GIB - 1)]);
-    cast.person("greedier", &[holds(0, 4 * GIB)]);
-    cast.person("veiled", &[holds(1, GIB)]);
-    cast.person("vague", &[holds_unknown(0)]);
+fn job_is_idle_without_work_and_clients() {
+    let mut cast = Scenario::new(2);
+    cast.set_gpu(1, json!({"process_utilization": false}));
+    let at = |percent| memory_on(0, GIB).with_utilization(percent);
+    cast.add_person("idle", &[at(9)]);
+    cast.add_person("works", &[at(10)]);
+    cast.add_person("light", &[memory_on(0, GIB - 1)]);
+    // A process that works on one GPU is not idle on another.
+    cast.add_person("elsewhere", &[at(0), memory_on(1, GIB)]);
+    cast.add_person("patient", &[at(0)]);
+    cast.add_person("quick", &[at(0)]);
+    cast.add_person("greedy", &[memory_on(0, 4 * GIB - 1)]);
+    cast.add_person("greedier", &[memory_on(0, 4 * GIB)]);
+    cast.add_person("veiled", &[memory_on(1, GIB)]);
+    cast.add_person("vague", &[unknown_memory_on(0)]);
     for (who, called, percent) in [
         ("ranks", "rank 0", 0),
         ("ranks", "rank 1", 10),
         ("stuck", "stuck 0", 0),
         ("stuck", "stuck 1", 9),
     ] {
-        cast.plays(Part {
-            who,
-            called: Some(called),
-            holds: &[at(percent)],
+        cast.add_process(SimulatedProcess {
+            person: who,
+            name: Some(called),
+            usage: &[at(percent)],
             cgroup: UNIT,
-            ..Part::default()
+            ..SimulatedProcess::default()
         });
     }
-    let two = [holds(0, 2 * GIB)];
-    let clients = listens(&mut cast, "server", &two, 2);
-    listens(&mut cast, "alone", &two, 0);
-    let more = listens(&mut cast, "sparse", &[holds(0, 2 * GIB - 1)], 1);
-    cast.plays(Part {
-        who: "shut",
-        holds: &[at(0)],
-        hides: &["fd"],
-        ..Part::default()
+    let two = [memory_on(0, 2 * GIB)];
+    let clients = add_listening_process(&mut cast, "server", &two, 2);
+    add_listening_process(&mut cast, "alone", &two, 0);
+    let more = add_listening_process(&mut cast, "sparse", &[memory_on(0, 2 * GIB - 1)], 1);
+    cast.add_process(SimulatedProcess {
+        person: "shut",
+        usage: &[at(0)],
+        unreadable_files: &["fd"],
+        ..SimulatedProcess::default()
     });
-    cast.rules(IDLE);
-    let daemon = cast.start();
-    let told = |rule, who, seconds: u64| Told::of(rule, who).beyond(seconds * 1_000);
-    cast.tells([
+    cast.rules(IDLE_RULES);
+    let daemon = cast.start_daemon();
+    let told =
+        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
+    cast.assert_records([
         told("default: idle", "idle", 3),
-        told("default: idle", "stuck", 3).by(&["stuck 0", "stuck 1"]),
-        // A service is warned about, and not ended.
-        told("default: idle", "alone", 3).steps(&["violated", "told"]),
+        told("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
+        // A service is warned about, but not ended.
+        told("default: idle", "alone", 3).with_steps(&["violated", "told"]),
         told("group quick: idle", "quick", 2),
         told("user greedier: idle", "greedier", 4),
         told("rule servers: idle", "server", 2),
         told("rule servers: idle", "alone", 2),
     ]);
-    cast.leaves_unjudged(&[
+    cast.assert_unevaluated(&[
         "user veiled: idle: whether it worked all the time is not known",
         "user vague: idle: how much memory it holds is not known",
         "user shut: idle: whether it worked all the time is not known",
@@ -121,7 +129,7 @@ fn a_job_is_idle_when_all_of_it_did_nothing_all_the_time_and_nobody_is_connected
     daemon.stop();
 }
 
-const DURATION: &str = r#"
+const DURATION_RULES: &str = r#"
 [global]
 default_duration_limit_hours = "2s"
 [enforcement]
@@ -143,17 +151,18 @@ duration_limit_hours = "4s"
 "#;
 
 #[test]
-fn how_long_somebody_holds_a_gpu_counts_from_when_they_came_whatever_they_do() {
-    let mut cast = Cast::on(2);
-    cast.gpu(1, json!({"process_utilization": false}));
+fn duration_counts_from_the_start() {
+    let mut cast = Scenario::new(2);
+    cast.set_gpu(1, json!({"process_utilization": false}));
     for who in ["early", "patient", "quick", "pupil"] {
-        cast.person(who, &[holds(0, GIB).works(90)]);
+        cast.add_person(who, &[memory_on(0, GIB).with_utilization(90)]);
     }
-    cast.person("veiled", &[holds_unknown(1)]);
-    cast.person("late", &[]);
-    cast.rules(DURATION);
-    let daemon = cast.start();
-    let told = |rule, who, seconds: u64| Told::of(rule, who).beyond(seconds * 1_000);
+    cast.add_person("veiled", &[unknown_memory_on(1)]);
+    cast.add_person("late", &[]);
+    cast.rules(DURATION_RULES);
+    let daemon = cast.start_daemon();
+    let told =
+        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
     let first = [
         told("default: duration", "early", 2),
         told("default: duration", "veiled", 2),
@@ -161,11 +170,11 @@ fn how_long_somebody_holds_a_gpu_counts_from_when_they_came_whatever_they_do() {
         told("group class: duration", "pupil", 3),
         told("rule long: duration", "patient", 4),
     ];
-    cast.tells(first.clone());
-    // Whoever comes has their own time.
-    cast.turns("late", &[holds(0, GIB)]);
-    cast.show();
+    cast.assert_records(first.clone());
+    // A process that starts later has its own time.
+    cast.set_usage("late", &[memory_on(0, GIB)]);
+    cast.write_driver_state();
     let late = told("default: duration", "late", 2);
-    cast.tells(first.into_iter().chain([late]));
+    cast.assert_records(first.into_iter().chain([late]));
     daemon.stop();
 }

@@ -1,7 +1,7 @@
-//! Whose a process is, where that goes by who logged in.
+//! Attribution of processes to the login user.
 
 use super::super::GIB;
-use super::{Cast, Part, Told, holds};
+use super::{ExpectedViolation, Scenario, SimulatedProcess, memory_on};
 
 const RULES: &str = r#"
 [global]
@@ -15,47 +15,47 @@ memory_limit_gb = 1
 "#;
 
 #[test]
-fn whoever_logged_in_is_held_to_what_they_run_as_others() {
-    let mut cast = Cast::on(1);
+fn login_user_owns_sudo_processes() {
+    let mut cast = Scenario::new(1);
     let (alice, bob) = (cast.uid("alice"), cast.uid("bob"));
-    let much = [holds(0, 2 * GIB)];
+    let much = [memory_on(0, 2 * GIB)];
     let docker = format!("0::/system.slice/docker-{}.scope\n", "7".repeat(64));
     let parts = [
         ("alice", "own", Some(alice), "0::/\n"),
-        // By sudo.
+        // Started with sudo.
         ("service", "lent", Some(alice), "0::/\n"),
         ("carol", "borrowed", Some(bob), "0::/\n"),
-        // Nobody logged in for a service: what it holds itself is not too much.
+        // A service has no login user; its own usage stays below the limit.
         ("service", "served", Some(u32::MAX), "0::/\n"),
-        // What is in a container is its container's.
+        // A process in a container belongs to the container.
         ("dave", "boxed", Some(alice), docker.as_str()),
     ];
     for (who, called, login, cgroup) in parts {
-        cast.plays(Part {
-            who,
-            called: Some(called),
-            holds: &much,
+        cast.add_process(SimulatedProcess {
+            person: who,
+            name: Some(called),
+            usage: &much,
             login,
             cgroup,
-            ..Part::default()
+            ..SimulatedProcess::default()
         });
     }
-    cast.plays(Part {
-        who: "erin",
-        holds: &[holds(0, 4 * GIB)],
-        hides: &["loginuid"],
-        ..Part::default()
+    cast.add_process(SimulatedProcess {
+        person: "erin",
+        usage: &[memory_on(0, 4 * GIB)],
+        unreadable_files: &["loginuid"],
+        ..SimulatedProcess::default()
     });
     cast.rules(RULES);
-    let daemon = cast.start();
-    cast.tells(vec![
-        Told::of("default: memory", "alice")
-            .by(&["own", "lent"])
-            .measured(4 * GIB, 3 * GIB),
-        Told::of("user bob: memory", "bob")
-            .by(&["borrowed"])
-            .measured(2 * GIB, GIB),
+    let daemon = cast.start_daemon();
+    cast.assert_records(vec![
+        ExpectedViolation::new("default: memory", "alice")
+            .with_processes(&["own", "lent"])
+            .with_value(4 * GIB, 3 * GIB),
+        ExpectedViolation::new("user bob: memory", "bob")
+            .with_processes(&["borrowed"])
+            .with_value(2 * GIB, GIB),
     ]);
-    cast.leaves_unjudged(&["default: memory: whose it is, is not known"]);
+    cast.assert_unevaluated(&["default: memory: its owner is not known"]);
     daemon.stop();
 }

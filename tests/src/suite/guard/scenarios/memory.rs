@@ -1,7 +1,7 @@
-//! How much memory a person may hold: of whom which limit is.
+//! Memory limits, and which of several limits applies to a person.
 
 use super::super::GIB;
-use super::{Cast, Part, Told, holds, holds_unknown};
+use super::{ExpectedViolation, Scenario, SimulatedProcess, memory_on, unknown_memory_on};
 
 const RULES: &str = r#"
 [global]
@@ -27,42 +27,48 @@ memory_limit_gb = 3
 "#;
 
 #[test]
-fn memory_is_judged_by_each_persons_own_limit_and_only_beyond_it() {
-    let mut cast = Cast::on(3);
-    // All GPUs count together, also those whose memory is the host's.
-    cast.gpu(2, serde_json::json!({"memory": {"total": 0}}));
-    for (called, holds) in [("here", holds(0, GIB)), ("there", holds(1, GIB + 1))] {
-        cast.plays(Part {
-            who: "over",
-            called: Some(called),
-            holds: &[holds],
-            ..Part::default()
+fn most_specific_memory_limit_applies() {
+    let mut cast = Scenario::new(3);
+    // Memory on all GPUs counts together, including unified memory.
+    cast.set_gpu(2, serde_json::json!({"memory": {"total": 0}}));
+    for (called, holds) in [
+        ("here", memory_on(0, GIB)),
+        ("there", memory_on(1, GIB + 1)),
+    ] {
+        cast.add_process(SimulatedProcess {
+            person: "over",
+            name: Some(called),
+            usage: &[holds],
+            ..SimulatedProcess::default()
         });
     }
-    cast.person("over_unified", &[holds(2, 2 * GIB + 1)]);
-    cast.person("exact", &[holds(0, GIB), holds(1, GIB)]);
-    cast.person("under", &[holds(0, 2 * GIB - 1)]);
-    // A user's own limit is in place of all others.
-    cast.person("own", &[holds(0, 8 * GIB)]);
-    cast.person("own_over", &[holds(1, 3 * GIB / 2 + 1)]);
-    // A group's is in place of the default; of several the strictest.
-    cast.person("pupil", &[holds(1, 4 * GIB)]);
-    cast.person("tutor", &[holds(1, 4 * GIB + 1)]);
-    cast.person("both", &[holds(1, 3 * GIB + 1)]);
-    cast.person("nobody_knows", &[holds_unknown(0)]);
-    for (called, holds) in [("more", holds(1, 3 * GIB)), ("some", holds_unknown(0))] {
-        cast.plays(Part {
-            who: "enough_known",
-            called: Some(called),
-            holds: &[holds],
-            ..Part::default()
+    cast.add_person("over_unified", &[memory_on(2, 2 * GIB + 1)]);
+    cast.add_person("exact", &[memory_on(0, GIB), memory_on(1, GIB)]);
+    cast.add_person("under", &[memory_on(0, 2 * GIB - 1)]);
+    // A user limit replaces all others.
+    cast.add_person("own", &[memory_on(0, 8 * GIB)]);
+    cast.add_person("own_over", &[memory_on(1, 3 * GIB / 2 + 1)]);
+    // A group limit replaces the default; the strictest of several groups applies.
+    cast.add_person("pupil", &[memory_on(1, 4 * GIB)]);
+    cast.add_person("tutor", &[memory_on(1, 4 * GIB + 1)]);
+    cast.add_person("both", &[memory_on(1, 3 * GIB + 1)]);
+    cast.add_person("nobody_knows", &[unknown_memory_on(0)]);
+    for (called, holds) in [
+        ("more", memory_on(1, 3 * GIB)),
+        ("some", unknown_memory_on(0)),
+    ] {
+        cast.add_process(SimulatedProcess {
+            person: "enough_known",
+            name: Some(called),
+            usage: &[holds],
+            ..SimulatedProcess::default()
         });
     }
     cast.rules(RULES);
-    let daemon = cast.start();
-    let told = |rule, who, value, limit| Told::of(rule, who).measured(value, limit);
-    cast.tells([
-        told("default: memory", "over", 2 * GIB + 1, 2 * GIB).by(&["here", "there"]),
+    let daemon = cast.start_daemon();
+    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    cast.assert_records([
+        told("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
         told("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
         told(
             "user own_over: memory",
@@ -78,10 +84,10 @@ fn memory_is_judged_by_each_persons_own_limit_and_only_beyond_it() {
             3 * GIB,
             2 * GIB,
         )
-        .by(&["more", "some"])
-        .unknown(1),
+        .with_processes(&["more", "some"])
+        .with_unknown(1),
     ]);
-    cast.leaves_unjudged(&[
+    cast.assert_unevaluated(&[
         "user nobody_knows: memory: how much memory 1 of its processes hold is not known",
     ]);
     daemon.stop();

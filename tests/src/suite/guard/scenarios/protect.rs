@@ -1,7 +1,7 @@
-//! Whom no rule is about.
+//! Processes that are exempt from all rules.
 
 use super::super::GIB;
-use super::{Cast, Part, Told, holds};
+use super::{ExpectedViolation, Scenario, SimulatedProcess, memory_on};
 use serde_json::json;
 
 const RULES: &str = r#"
@@ -27,18 +27,18 @@ blocked_users = ["@saint", "@sinner"]
 "#;
 
 #[test]
-fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
-    let mut cast = Cast::on(1);
+fn protected_processes_do_not_count() {
+    let mut cast = Scenario::new(1);
     let triton = "5".repeat(64);
     let file = format!("home/var/lib/docker/containers/{triton}/config.v2.json");
     let file = cast.stage.path(&file);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let config = json!({"Name": "/serve", "Config": {"Image": "nvcr.io/triton:24"}});
     std::fs::write(file, config.to_string()).unwrap();
-    let much = [holds(0, 2 * GIB)];
-    cast.person("saint", &much);
-    cast.person("sheep", &much);
-    cast.person("sinner", &much);
+    let much = [memory_on(0, 2 * GIB)];
+    cast.add_person("saint", &much);
+    cast.add_person("sheep", &much);
+    cast.add_person("sinner", &much);
     let protected = [
         ("marked", "sleep", "0.75", "0::/\n".to_owned()),
         (
@@ -53,7 +53,7 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
             "0",
             "0::/system.slice/inference.service\n".to_owned(),
         ),
-        // Which image that is, nobody knows.
+        // The image of this container is unknown.
         (
             "unnamed",
             "sleep",
@@ -63,11 +63,11 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
     ];
     let own = cast.uid("own_unit");
     let nearly = [
-        // Users can call programs of their own as they like.
+        // Users choose the names of their programs.
         ("desktop", "Xorg", "0", "0::/\n".to_owned()),
         ("desktops", "Xorg2", "0", "0::/\n".to_owned()),
         ("unmarked", "sleep", "0.755", "0::/\n".to_owned()),
-        // A user can call a unit of their own as they like.
+        // Users choose the names of their units.
         (
             "own_unit",
             "sleep",
@@ -78,25 +78,25 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
         ),
     ];
     for (who, program, argument, cgroup) in protected.iter().chain(&nearly) {
-        cast.plays(Part {
-            who,
+        cast.add_process(SimulatedProcess {
+            person: who,
             program,
             argument,
             cgroup,
-            holds: &much,
-            ..Part::default()
+            usage: &much,
+            ..SimulatedProcess::default()
         });
     }
     cast.rules(RULES);
-    let daemon = cast.start();
-    let told = |who| Told::of("default: memory", who).measured(2 * GIB, GIB);
-    cast.tells([
+    let daemon = cast.start_daemon();
+    let told = |who| ExpectedViolation::new("default: memory", who).with_value(2 * GIB, GIB);
+    cast.assert_records([
         told("sinner"),
         told("desktop"),
         told("desktops"),
         told("unmarked"),
         told("own_unit"),
-        Told::of("gpu 0: user", "sinner"),
+        ExpectedViolation::new("gpu 0: user", "sinner"),
     ]);
     daemon.stop();
 }

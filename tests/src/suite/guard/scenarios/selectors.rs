@@ -1,8 +1,8 @@
-//! Whom a rule means: by user, group, image, namespace, program, command, GPU.
+//! Rule selectors: user, group, image, namespace, program, command, GPU.
 
 use super::super::GIB;
-use super::{Cast, Part, Told, holds};
-use gpukill_tests::harness::{NOBODY, skip};
+use super::{ExpectedViolation, Scenario, SimulatedProcess, memory_on};
+use gpukill_tests::harness::{NOBODY_UID, skip};
 use serde_json::json;
 use std::process::Command;
 
@@ -69,12 +69,12 @@ kubernetes_namespaces = ["team"]
 total_memory_limit_gb = 1
 "#;
 
-fn id(digit: char) -> String {
+fn container_id(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-/// What the runtimes of the box tell of its containers.
-fn containers(cast: &Cast) {
+/// Writes the files of the container runtimes.
+fn write_container_files(cast: &Scenario) {
     let write = |file: String, text: serde_json::Value| {
         let path = cast.stage.path("home").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -82,14 +82,17 @@ fn containers(cast: &Cast) {
     };
     for (digit, name, image) in [('1', "torch", "lab/torch:2"), ('2', "web", "other/web")] {
         write(
-            format!("var/lib/docker/containers/{}/config.v2.json", id(digit)),
+            format!(
+                "var/lib/docker/containers/{}/config.v2.json",
+                container_id(digit)
+            ),
             json!({"Name": format!("/{name}"), "Config": {"Image": image}}),
         );
     }
     write(
         format!(
             "run/containerd/io.containerd.runtime.v2.task/k8s.io/{}/config.json",
-            id('3')
+            container_id('3')
         ),
         json!({"ociVersion": "1.1.0", "annotations": {
             "io.kubernetes.cri.container-name": "trainer",
@@ -101,48 +104,48 @@ fn containers(cast: &Cast) {
 }
 
 #[test]
-fn a_rule_means_those_whom_all_that_it_says_names() {
-    let mut cast = Cast::on(2);
-    containers(&cast);
-    let one = [holds(0, GIB)];
-    cast.person("alice", &one);
-    cast.person("bob", &[holds(1, GIB)]);
-    cast.person("carol", &[holds(1, GIB)]);
-    cast.person("erin", &one);
+fn all_selectors_of_a_rule_must_match() {
+    let mut cast = Scenario::new(2);
+    write_container_files(&cast);
+    let one = [memory_on(0, GIB)];
+    cast.add_person("alice", &one);
+    cast.add_person("bob", &[memory_on(1, GIB)]);
+    cast.add_person("carol", &[memory_on(1, GIB)]);
+    cast.add_person("erin", &one);
     for (who, program) in [
         ("dave", "trainer"),
         ("frank", "notebook"),
         ("grace", "trainers"),
     ] {
-        cast.plays(Part {
-            who,
+        cast.add_process(SimulatedProcess {
+            person: who,
             program,
-            holds: &one,
-            ..Part::default()
+            usage: &one,
+            ..SimulatedProcess::default()
         });
     }
     for (who, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
-        cast.plays(Part {
-            who,
+        cast.add_process(SimulatedProcess {
+            person: who,
             argument,
-            holds: &one,
-            ..Part::default()
+            usage: &one,
+            ..SimulatedProcess::default()
         });
     }
-    cast.plays(Part {
-        who: "veiled",
-        holds: &one,
-        hides: &["cmdline"],
-        ..Part::default()
+    cast.add_process(SimulatedProcess {
+        person: "veiled",
+        usage: &one,
+        unreadable_files: &["cmdline"],
+        ..SimulatedProcess::default()
     });
-    let docker = |digit| format!("0::/system.slice/docker-{}.scope\n", id(digit));
+    let docker = |digit| format!("0::/system.slice/docker-{}.scope\n", container_id(digit));
     let pod = "kubepods.slice/kubepods-pod74ba62da_1a3d_11e7_bb11_080027cb0e22.slice";
     let cgroups = [
         ("torch", docker('1')),
         ("web", docker('2')),
         (
             "pod",
-            format!("0::/{pod}/cri-containerd-{}.scope\n", id('3')),
+            format!("0::/{pod}/cri-containerd-{}.scope\n", container_id('3')),
         ),
         ("unnamed", docker('4')),
         (
@@ -151,28 +154,30 @@ fn a_rule_means_those_whom_all_that_it_says_names() {
         ),
     ];
     for (who, cgroup) in &cgroups {
-        cast.plays(Part {
-            who,
+        cast.add_process(SimulatedProcess {
+            person: who,
             cgroup,
-            holds: &one,
-            ..Part::default()
+            usage: &one,
+            ..SimulatedProcess::default()
         });
     }
-    let group = group_of(NOBODY);
+    let group = group_and_user_names(NOBODY_UID);
     if group.is_some() {
-        let part = Part {
-            who: "grouped",
-            holds: &one,
-            ..Part::default()
+        let part = SimulatedProcess {
+            person: "grouped",
+            usage: &one,
+            ..SimulatedProcess::default()
         };
-        cast.plays_as(NOBODY, part, std::process::Stdio::null());
+        cast.add_process_as(NOBODY_UID, part, std::process::Stdio::null());
     }
     let (group_name, user_name) = group.clone().unwrap_or_default();
     cast.rules(&RULES.replace("GROUP", &group_name));
-    let daemon = cast.start();
-    let told = |name: &str, who: &str| Told::of(&format!("rule {name}: duration"), who).beyond(0);
-    // Whom nobody can warn is not ended after a warning.
-    let spared = |told: Told| told.steps(&["violated", "spared"]);
+    let daemon = cast.start_daemon();
+    let told = |name: &str, who: &str| {
+        ExpectedViolation::new(&format!("rule {name}: duration"), who).at_or_over(0)
+    };
+    // Soft mode never ends a process whose owner cannot be warned.
+    let spared = |told: ExpectedViolation| told.with_steps(&["violated", "spared"]);
     let mut expected = vec![
         told("program", "dave"),
         told("program", "frank"),
@@ -180,26 +185,28 @@ fn a_rule_means_those_whom_all_that_it_says_names() {
         told("users", "alice"),
         told("gpus", "carol"),
         told("both", "dave"),
-        spared(told("images", "container torch").by(&["torch"])),
-        spared(told("pods", "pod team/train-0").by(&["pod"])),
+        spared(told("images", "container torch").with_processes(&["torch"])),
+        spared(told("pods", "pod team/train-0").with_processes(&["pod"])),
         told("either", "erin"),
-        spared(told("either", "container web").by(&["web"])),
+        spared(told("either", "container web").with_processes(&["web"])),
         spared(
-            Told::of("group project: total memory", "group project")
-                .by(&["torch", "pod"])
-                .measured(2 * GIB, GIB)
-                // Of a container that has no file the image is not known.
-                .unknown(1),
+            ExpectedViolation::new("group project: total memory", "group project")
+                .with_processes(&["torch", "pod"])
+                .with_value(2 * GIB, GIB)
+                // A container without a runtime file has an unknown image.
+                .with_unknown(1),
         ),
     ];
     if group.is_some() {
-        expected.push(spared(told("unix", &user_name).by(&["grouped"])));
+        expected.push(spared(
+            told("unix", &user_name).with_processes(&["grouped"]),
+        ));
     } else {
         skip("the name service knows no group of nobody");
     }
-    cast.tells(expected);
-    let unclear = "whether it is one of those that the rule is about is not known";
-    cast.leaves_unjudged(&[
+    cast.assert_records(expected);
+    let unclear = "whether the rule applies to it is not known";
+    cast.assert_unevaluated(&[
         "rule command: duration: its command line is not known",
         &format!("rule images: duration: {unclear}"),
         &format!("rule accounts: duration: {unclear}"),
@@ -207,8 +214,8 @@ fn a_rule_means_those_whom_all_that_it_says_names() {
     daemon.stop();
 }
 
-/// The name of the first group of a user, and that of the user.
-fn group_of(uid: u32) -> Option<(String, String)> {
+/// The names of a user's first group and of the user.
+fn group_and_user_names(uid: u32) -> Option<(String, String)> {
     let id = |option: &str| {
         let ran = Command::new("id").args([option, &uid.to_string()]).output();
         let ran = ran.ok().filter(|ran| ran.status.success())?;

@@ -1,7 +1,7 @@
-//! How hard persons, groups and all together work, by the mean over the window.
+//! Utilization limits of persons, groups and whole GPUs, by the mean over the window.
 
 use super::super::GIB;
-use super::{Cast, Part, Told, holds};
+use super::{ExpectedViolation, Scenario, SimulatedProcess, memory_on};
 use serde_json::json;
 
 const RULES: &str = r#"
@@ -34,44 +34,44 @@ max_utilization_pct = 90
 "#;
 
 #[test]
-fn work_is_judged_on_each_gpu_by_itself_and_only_told_of() {
-    let mut cast = Cast::on(6);
-    cast.gpu(2, json!({"process_utilization": false}));
+fn utilization_is_per_gpu_and_only_warned() {
+    let mut cast = Scenario::new(6);
+    cast.set_gpu(2, json!({"process_utilization": false}));
     let busy = |percent| json!({"utilization": {"gpu": percent}});
-    cast.gpu(3, busy(json!(91)));
-    cast.gpu(4, busy(json!(90)));
-    cast.gpu(5, json!({"utilization": null}));
-    let at = |gpu, percent| holds(gpu, GIB).works(percent);
-    cast.person("over", &[at(0, 51)]);
-    cast.person("exact", &[at(0, 50)]);
-    cast.person("spread", &[at(0, 40), at(1, 40)]);
+    cast.set_gpu(3, busy(json!(91)));
+    cast.set_gpu(4, busy(json!(90)));
+    cast.set_gpu(5, json!({"utilization": null}));
+    let at = |gpu, percent| memory_on(gpu, GIB).with_utilization(percent);
+    cast.add_person("over", &[at(0, 51)]);
+    cast.add_person("exact", &[at(0, 50)]);
+    cast.add_person("spread", &[at(0, 40), at(1, 40)]);
     for (called, percent) in [("one", 26), ("other", 25)] {
-        cast.plays(Part {
-            who: "pair",
-            called: Some(called),
-            holds: &[at(1, percent)],
-            ..Part::default()
+        cast.add_process(SimulatedProcess {
+            person: "pair",
+            name: Some(called),
+            usage: &[at(1, percent)],
+            ..SimulatedProcess::default()
         });
     }
-    cast.person("own", &[at(0, 90)]);
-    cast.person("own_over", &[at(1, 21)]);
-    cast.person("pupil", &[at(1, 11)]);
-    cast.person("veiled", &[at(2, 99)]);
-    cast.person("bob", &[at(0, 40), at(1, 40)]);
-    cast.person("carol", &[at(0, 31), at(1, 30)]);
+    cast.add_person("own", &[at(0, 90)]);
+    cast.add_person("own_over", &[at(1, 21)]);
+    cast.add_person("pupil", &[at(1, 11)]);
+    cast.add_person("veiled", &[at(2, 99)]);
+    cast.add_person("bob", &[at(0, 40), at(1, 40)]);
+    cast.add_person("carol", &[at(0, 31), at(1, 30)]);
     for (gpu, who) in [(3, "on_hot"), (4, "on_warm"), (5, "on_blind")] {
-        cast.person(who, &[at(gpu, 1)]);
+        cast.add_person(who, &[at(gpu, 1)]);
     }
     cast.rules(RULES);
-    let daemon = cast.start();
+    let daemon = cast.start_daemon();
     let told = |rule, who, value, limit| {
-        let told = Told::of(rule, who).measured(value, limit);
-        told.steps(&["violated", "told"])
+        let told = ExpectedViolation::new(rule, who).with_value(value, limit);
+        told.with_steps(&["violated", "told"])
     };
-    cast.tells([
+    cast.assert_records([
         told("default: utilization", "over", 51, 50),
-        told("default: utilization", "pair", 51, 50).by(&["one", "other"]),
-        told("user own_over: utilization", "own_over", 21, 20).steps(&["violated", "warned"]),
+        told("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
+        told("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
         told("group pupils: utilization", "pupil", 11, 10),
         told(
             "group crew: total utilization",
@@ -79,17 +79,17 @@ fn work_is_judged_on_each_gpu_by_itself_and_only_told_of() {
             71,
             70,
         )
-        .by(&["bob", "carol"]),
-        told("gpu hot: gpu utilization", "gpu 3", 91, 90).by(&["on_hot"]),
+        .with_processes(&["bob", "carol"]),
+        told("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
     ]);
-    cast.leaves_unjudged(&[
-        "user veiled: utilization: how much 1 of the processes work is not known",
+    cast.assert_unevaluated(&[
+        "user veiled: utilization: the utilisation of 1 of the processes is not known",
         "gpu hot: gpu utilization: how busy it was is not known",
     ]);
     daemon.stop();
 }
 
-const LONG: &str = r#"
+const LONG_WINDOW_RULES: &str = r#"
 [global]
 default_utilization_limit_pct = 50
 [gpu_policies."0"]
@@ -99,13 +99,13 @@ utilization_window_minutes = 1
 "#;
 
 #[test]
-fn a_few_seconds_of_work_are_not_much_of_a_minute() {
-    let mut cast = Cast::on(1);
-    cast.gpu(0, json!({"utilization": {"gpu": 100}}));
-    cast.person("eager", &[holds(0, GIB).works(100)]);
-    cast.rules(LONG);
-    let daemon = cast.start();
-    cast.samples(1);
-    cast.tells([]);
+fn short_work_is_below_a_minutes_mean() {
+    let mut cast = Scenario::new(1);
+    cast.set_gpu(0, json!({"utilization": {"gpu": 100}}));
+    cast.add_person("eager", &[memory_on(0, GIB).with_utilization(100)]);
+    cast.rules(LONG_WINDOW_RULES);
+    let daemon = cast.start_daemon();
+    cast.wait_for_samples(1);
+    cast.assert_records([]);
     daemon.stop();
 }

@@ -1,7 +1,7 @@
-//! Who would be ended for others, who is left to a scheduler, and who is spared.
+//! Victim selection, jobs that are left to a scheduler, and protected jobs.
 
 use super::super::GIB;
-use super::{Cast, Hold, Part, Told, holds};
+use super::{ExpectedViolation, GpuUsage, Scenario, SimulatedProcess, memory_on};
 
 const RULES: &str = r#"
 [global]
@@ -31,58 +31,62 @@ total_memory_limit_gb = 8
 blocked_users = ["@torn", "@kept"]
 "#;
 
-fn part<'a>(who: &'a str, called: &'a str, holds: &'a [Hold]) -> Part<'a> {
-    Part {
-        who,
-        called: Some(called),
-        holds,
-        ..Part::default()
+fn process_of<'a>(who: &'a str, called: &'a str, holds: &'a [GpuUsage]) -> SimulatedProcess<'a> {
+    SimulatedProcess {
+        person: who,
+        name: Some(called),
+        usage: holds,
+        ..SimulatedProcess::default()
     }
 }
 
 #[test]
-fn the_lowest_and_newest_whole_job_is_ended_and_no_more_than_must_be() {
-    let mut cast = Cast::on(2);
-    let much = |gib| [holds(0, gib * GIB)];
-    cast.plays(part("low", "low old", &much(3)));
-    cast.plays(part("low", "low new", &much(3)));
-    cast.plays(part("high", "high", &much(6)));
-    // Either would do: the newest.
-    cast.plays(part("two", "two old", &much(3)));
-    cast.plays(part("two", "two new", &much(2)));
-    // The newest would not do.
-    cast.plays(part("three", "three old", &much(5)));
-    cast.plays(part("three", "three new", &much(1)));
+fn lowest_priority_newest_job_ends_first() {
+    let mut cast = Scenario::new(2);
+    let much = |gib| [memory_on(0, gib * GIB)];
+    cast.add_process(process_of("low", "low old", &much(3)));
+    cast.add_process(process_of("low", "low new", &much(3)));
+    cast.add_process(process_of("high", "high", &much(6)));
+    // Either job would do: the newest is ended.
+    cast.add_process(process_of("two", "two old", &much(3)));
+    cast.add_process(process_of("two", "two new", &much(2)));
+    // The newest alone would not do.
+    cast.add_process(process_of("three", "three old", &much(5)));
+    cast.add_process(process_of("three", "three new", &much(1)));
     let unit = "0::/system.slice/train.service\n";
     for (who, called, argument, gpu) in [
         ("torn", "torn here", "0", 0),
         ("torn", "torn there", "0", 1),
         ("kept", "kept", "0", 1),
-        // Protected.
+        // A protected process.
         ("kept", "keeper", "0.75", 0),
     ] {
         let unit = format!("{}\n", unit.trim().replace("train", who));
-        cast.plays(Part {
+        cast.add_process(SimulatedProcess {
             cgroup: &unit,
             argument,
-            ..part(who, called, &[holds(gpu, GIB)])
+            ..process_of(who, called, &[memory_on(gpu, GIB)])
         });
     }
-    cast.plays(Part {
+    cast.add_process(SimulatedProcess {
         cgroup: "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n",
-        ..part("batch", "batch", &much(5))
+        ..process_of("batch", "batch", &much(5))
     });
     cast.rules(RULES);
-    let daemon = cast.start();
+    let daemon = cast.start_daemon();
     let crowd = |by: &[&str], gib, steps: &[&str]| {
-        let told = Told::of("group crowd: total memory", "group crowd");
-        told.by(by).measured(gib * GIB, 8 * GIB).steps(steps)
+        let told = ExpectedViolation::new("group crowd: total memory", "group crowd");
+        told.with_processes(by)
+            .with_value(gib * GIB, 8 * GIB)
+            .with_steps(steps)
     };
     let memory = |who, by: &[&str], gib, steps: &[&str]| {
-        let told = Told::of("default: memory", who);
-        told.by(by).measured(gib * GIB, 4 * GIB).steps(steps)
+        let told = ExpectedViolation::new("default: memory", who);
+        told.with_processes(by)
+            .with_value(gib * GIB, 4 * GIB)
+            .with_steps(steps)
     };
-    cast.tells([
+    cast.assert_records([
         crowd(
             &["low old", "low new", "high"],
             12,
@@ -100,10 +104,10 @@ fn the_lowest_and_newest_whole_job_is_ended_and_no_more_than_must_be() {
             6,
             &["violated", "ended three old"],
         ),
-        Told::of("gpu 1: user", "torn")
-            .by(&["torn there"])
-            .steps(&["violated", "ended torn here torn there"]),
-        Told::of("gpu 1: user", "kept").steps(&["violated", "spared"]),
+        ExpectedViolation::new("gpu 1: user", "torn")
+            .with_processes(&["torn there"])
+            .with_steps(&["violated", "ended torn here torn there"]),
+        ExpectedViolation::new("gpu 1: user", "kept").with_steps(&["violated", "spared"]),
         memory(
             "batch",
             &["batch"],

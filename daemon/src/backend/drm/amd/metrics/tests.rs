@@ -1,10 +1,10 @@
-//! `gpu_metrics` structures of each layout, and what is none.
+//! Tests with `gpu_metrics` structures of each layout, and with invalid ones.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A structure of this revision and size with everything absent but these
-/// fields, of sixteen bits each.
+/// A structure of this revision and size in which only these fields, of sixteen bits each, are
+/// present.
 fn structure(revision: (u8, u8), size: u16, fields: &[(usize, u16)]) -> Vec<u8> {
     let mut bytes = vec![0xff; usize::from(size)];
     bytes[..2].copy_from_slice(&size.to_le_bytes());
@@ -15,13 +15,13 @@ fn structure(revision: (u8, u8), size: u16, fields: &[(usize, u16)]) -> Vec<u8> 
     bytes
 }
 
-fn nothing() -> Metrics {
-    Metrics::unknown(&Reading::Unsupported)
+fn nothing() -> GpuMetrics {
+    GpuMetrics::unknown(&Reading::Unsupported)
 }
 
 #[test]
-fn a_cards_structure_tells_degrees_watts_shares_and_clocks() {
-    let told = Metrics {
+fn discrete_card_layouts() {
+    let told = GpuMetrics {
         temperature: Reading::Value(Celsius(48)),
         hotspot: Reading::Value(Celsius(52)),
         memory_temperature: Reading::Value(Celsius(72)),
@@ -62,13 +62,13 @@ fn a_cards_structure_tells_degrees_watts_shares_and_clocks() {
         (3, 120, at(0, 22, words)),
     ] {
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(Metrics::parse(&bytes), Some(told.clone()), "1.{minor}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(told.clone()), "1.{minor}");
     }
 }
 
 #[test]
-fn an_accelerator_of_many_dies_has_no_edge_temperature() {
-    let told = Metrics {
+fn accelerator_layouts_have_no_edge_temperature() {
+    let told = GpuMetrics {
         hotspot: Reading::Value(Celsius(61)),
         memory_temperature: Reading::Value(Celsius(55)),
         power: Reading::Value(Milliwatts(750_000)),
@@ -102,13 +102,13 @@ fn an_accelerator_of_many_dies_has_no_edge_temperature() {
             (link + 2, 320),
         ];
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(Metrics::parse(&bytes), Some(told.clone()), "1.{minor}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(told.clone()), "1.{minor}");
     }
 }
 
 #[test]
-fn a_gpu_beside_a_cpu_counts_hundredths_of_a_degree_and_is_known_by_it() {
-    let told = |power| Metrics {
+fn integrated_layouts_use_hundredths_of_degrees() {
+    let told = |power| GpuMetrics {
         integrated: true,
         temperature: Reading::Value(Celsius(38)),
         graphics_clock: Reading::Value(Megahertz(800)),
@@ -119,7 +119,7 @@ fn a_gpu_beside_a_cpu_counts_hundredths_of_a_degree_and_is_known_by_it() {
     };
     let watts = || Reading::Value(Milliwatts(3_401));
     for (revision, size, fields, power) in [
-        // Milliwatts or watts: the first layouts do not say.
+        // Milliwatts or watts: the first layouts do not say which.
         ((2, 0), 120, [16, 44, 80, 84, 88], Reading::Unsupported),
         ((2, 1), 120, [4, 40, 76, 80, 84], Reading::Unsupported),
         ((2, 2), 128, [4, 40, 76, 80, 84], Reading::Unsupported),
@@ -140,13 +140,13 @@ fn a_gpu_beside_a_cpu_counts_hundredths_of_a_degree_and_is_known_by_it() {
             // Its power has 32 bits.
             bytes[114..116].fill(0);
         }
-        assert_eq!(Metrics::parse(&bytes), Some(told(power)), "{revision:?}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(told(power)), "{revision:?}");
     }
 }
 
 #[test]
-fn a_clock_that_is_absent_now_is_the_one_of_late() {
-    let told = |integrated| Metrics {
+fn absent_clock_falls_back_to_average() {
+    let told = |integrated| GpuMetrics {
         integrated,
         graphics_clock: Reading::Value(Megahertz(800)),
         memory_clock: Reading::Value(Megahertz(400)),
@@ -163,17 +163,17 @@ fn a_clock_that_is_absent_now_is_the_one_of_late() {
         let fields = [(clock, 800), (memory_clock, 400), (video_clock, 700)];
         let bytes = structure(revision, size, &fields);
         let told = told(revision.0 == 2);
-        assert_eq!(Metrics::parse(&bytes), Some(told), "{revision:?}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(told), "{revision:?}");
     }
 }
 
 #[test]
-fn what_slows_a_card_is_told_by_name_where_the_bits_mean_the_same_everywhere() {
+fn chip_independent_throttle_bits_have_names() {
     let slowed = |revision, size, offset: usize| {
         let mut bytes = structure(revision, size, &[]);
         let bits = 1_u64 | 1 << 36 | 1 << 60;
         bytes[offset..offset + 8].copy_from_slice(&bits.to_le_bytes());
-        Metrics::parse(&bytes).unwrap().throttle
+        GpuMetrics::parse(&bytes).unwrap().throttle
     };
     let names = ["ppt0", "temp_hotspot", "0x1000000000000000"].map(str::to_owned);
     let told = Reading::Value(ThrottleReasons(names.to_vec()));
@@ -183,13 +183,13 @@ fn what_slows_a_card_is_told_by_name_where_the_bits_mean_the_same_everywhere() {
     assert_eq!(slowed((2, 4), 168, 120), told);
     let nothing_slows = structure((1, 3), 120, &[(112, 0), (114, 0), (116, 0), (118, 0)]);
     assert_eq!(
-        Metrics::parse(&nothing_slows).unwrap().throttle,
+        GpuMetrics::parse(&nothing_slows).unwrap().throttle,
         Reading::Value(ThrottleReasons(Vec::new()))
     );
 }
 
 #[test]
-fn what_slows_a_card_by_bits_of_its_chip_is_unknown_but_for_nothing() {
+fn chip_specific_throttle_bits_are_unknown() {
     for (revision, size, offset) in [
         ((1, 0), 80, 68),
         ((1, 1), 96, 68),
@@ -201,7 +201,7 @@ fn what_slows_a_card_by_bits_of_its_chip_is_unknown_but_for_nothing() {
     ] {
         let slowed = |low, high| {
             let bytes = structure(revision, size, &[(offset, low), (offset + 2, high)]);
-            Metrics::parse(&bytes).unwrap().throttle
+            GpuMetrics::parse(&bytes).unwrap().throttle
         };
         let nothing = Reading::Value(ThrottleReasons(Vec::new()));
         assert_eq!(slowed(0, 0), nothing, "{revision:?}");
@@ -213,34 +213,34 @@ fn what_slows_a_card_by_bits_of_its_chip_is_unknown_but_for_nothing() {
 }
 
 #[test]
-fn a_fan_that_stands_is_none_and_a_link_of_nothing_is_none() {
+fn zero_fan_and_link_are_unsupported() {
     let bytes = structure((1, 3), 120, &[(60, 0), (72, 0), (74, 0), (76, 0)]);
-    let told = Metrics {
-        // A video unit that is switched off has no clock.
+    let told = GpuMetrics {
+        // A video unit that is switched off has a clock of 0.
         video_clock: Reading::Value(Megahertz(0)),
         ..nothing()
     };
-    assert_eq!(Metrics::parse(&bytes), Some(told));
+    assert_eq!(GpuMetrics::parse(&bytes), Some(told));
     let bytes = structure((1, 3), 120, &[(72, 50_001), (74, 33), (76, 161)]);
-    let told = Metrics {
+    let told = GpuMetrics {
         fan_speed: Reading::impossible("50001 RPM"),
-        pcie_width: Reading::Failed("not a width of a link".into()),
-        pcie_generation: Reading::Failed("not a speed of a link".into()),
+        pcie_width: Reading::Failed("not a link width".into()),
+        pcie_generation: Reading::Failed("not a link speed".into()),
         ..nothing()
     };
-    assert_eq!(Metrics::parse(&bytes), Some(told));
+    assert_eq!(GpuMetrics::parse(&bytes), Some(told));
 }
 
 #[test]
-fn a_value_that_cannot_be_fails_alone() {
+fn impossible_value_fails_alone() {
     let bytes = structure(
         (1, 3),
         120,
         &[(4, 48), (6, 60_000), (16, 130), (54, 65_000)],
     );
     assert_eq!(
-        Metrics::parse(&bytes),
-        Some(Metrics {
+        GpuMetrics::parse(&bytes),
+        Some(GpuMetrics {
             temperature: Reading::Value(Celsius(48)),
             hotspot: Reading::impossible("60000000 m°C"),
             utilization: Reading::impossible("130 %"),
@@ -251,10 +251,10 @@ fn a_value_that_cannot_be_fails_alone() {
 }
 
 #[test]
-fn a_layout_that_is_not_known_is_not_read() {
+fn unknown_layout_is_not_read() {
     let fields = [(4, 48), (6, 52), (10, 49)];
     for (revision, size) in [
-        // From here on it is a list of attributes, and no structure.
+        // From here on the file is a list of attributes, and no structure.
         ((1, 9), 120),
         ((1, 10), 120),
         ((2, 5), 168),
@@ -266,30 +266,33 @@ fn a_layout_that_is_not_known_is_not_read() {
         ((1, 6), 1_000),
     ] {
         let bytes = structure(revision, size, &fields);
-        assert_eq!(Metrics::parse(&bytes), None, "{revision:?} {size}");
+        assert_eq!(GpuMetrics::parse(&bytes), None, "{revision:?} {size}");
     }
     let short = &structure((1, 3), 120, &fields)[..119];
-    assert_eq!(Metrics::parse(short), None);
-    assert_eq!(Metrics::parse(&[0x78, 0, 1]), None);
+    assert_eq!(GpuMetrics::parse(short), None);
+    assert_eq!(GpuMetrics::parse(&[0x78, 0, 1]), None);
 }
 
 #[test]
-fn a_file_that_cannot_be_read_says_so_and_one_that_is_not_there_does_not() {
+fn unreadable_file_fails_missing_is_unsupported() {
     let root = tempfile::tempdir().unwrap();
-    assert_eq!(Metrics::read(&root.path().join("gpu_metrics")), nothing());
+    assert_eq!(
+        GpuMetrics::read(&root.path().join("gpu_metrics")),
+        nothing()
+    );
     // Reading a directory fails.
-    let failed = Metrics::read(root.path());
+    let failed = GpuMetrics::read(root.path());
     assert!(failed.power.failure().is_some(), "{failed:?}");
 }
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_strange(bytes: Vec<u8>) {
-        super::super::untrusted::gpu_metrics(&bytes);
+    fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
+        super::super::fuzz_api::gpu_metrics(&bytes);
     }
 
     #[test]
-    fn a_known_layout_of_any_content_is_bounded(
+    fn known_layouts_are_bounded(
         which in 0..LAYOUTS.len(),
         content in proptest::collection::vec(any::<u8>(), 4_096),
     ) {
@@ -297,12 +300,12 @@ proptest! {
         let mut bytes = content;
         bytes[..2].copy_from_slice(&layout.sizes[0].to_le_bytes());
         (bytes[2], bytes[3]) = layout.revision;
-        prop_assert!(Metrics::parse(&bytes).is_some());
-        super::super::untrusted::gpu_metrics(&bytes);
+        prop_assert!(GpuMetrics::parse(&bytes).is_some());
+        super::super::fuzz_api::gpu_metrics(&bytes);
     }
 
     #[test]
-    fn an_unknown_revision_gives_nothing(
+    fn unknown_revision_gives_nothing(
         format: u8,
         content: u8,
         rest in proptest::collection::vec(any::<u8>(), 512),
@@ -310,34 +313,34 @@ proptest! {
         prop_assume!(LAYOUTS.iter().all(|layout| layout.revision != (format, content)));
         let mut bytes = rest;
         bytes[..4].copy_from_slice(&[120, 0, format, content]);
-        prop_assert_eq!(Metrics::parse(&bytes), None);
+        prop_assert_eq!(GpuMetrics::parse(&bytes), None);
     }
 }
 
 #[test]
-fn the_busiest_video_unit_is_what_the_video_engines_do() {
+fn video_utilization_is_the_busiest_unit() {
     let share = |share| Reading::Value(Percent(share));
-    type Case<'a> = ((u8, u8), u16, &'a [(usize, u16)], Reading<Percent>);
-    let cases: [Case<'_>; 9] = [
+    type VideoCase<'a> = ((u8, u8), u16, &'a [(usize, u16)], Reading<Percent>);
+    let cases: [VideoCase<'_>; 9] = [
         ((1, 0), 80, &[(32, 7)], share(7)),
         ((1, 3), 120, &[(20, 100)], share(100)),
         ((1, 3), 120, &[(20, 101)], Reading::impossible("101 %")),
         ((1, 4), 288, &[(16, 3), (18, 40), (22, 5)], share(40)),
         ((1, 5), 360, &[(22, 9)], share(9)),
         ((1, 6), 1_664, &[(16, 9)], Reading::Unsupported),
-        // Some of these write percents, and others hundredths of them.
+        // Some of these write percent, others hundredths of a percent.
         ((2, 1), 120, &[(20, 9)], Reading::Unsupported),
         ((3, 0), 264, &[(44, 4_250)], share(43)),
         ((3, 0), 264, &[], Reading::Unsupported),
     ];
     for (revision, size, fields, expected) in cases {
-        let told = Metrics::parse(&structure(revision, size, fields)).unwrap();
+        let told = GpuMetrics::parse(&structure(revision, size, fields)).unwrap();
         assert_eq!(told.video_utilization, expected, "{revision:?} {fields:?}");
     }
 }
 
 #[test]
-fn a_header_of_a_newer_layout_says_whether_the_gpu_shares_a_die() {
+fn newer_header_identifies_integrated_gpu() {
     for (revision, expected) in [
         ((1, 3), false),
         ((1, 9), false),
@@ -349,7 +352,7 @@ fn a_header_of_a_newer_layout_says_whether_the_gpu_shares_a_die() {
     ] {
         let bytes = structure(revision, 77, &[]);
         assert_eq!(is_integrated(&bytes), expected, "{revision:?}");
-        assert_eq!(Metrics::parse(&bytes), None);
+        assert_eq!(GpuMetrics::parse(&bytes), None);
     }
     assert!(!is_integrated(&[8, 1, 3]));
 }

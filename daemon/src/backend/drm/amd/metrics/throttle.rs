@@ -1,10 +1,10 @@
-//! What slows a card, by name.
+//! The names of throttle reasons.
 
-use gpukill_proto::snapshot::ThrottleReasons;
+use gpukill_proto::model::ThrottleReasons;
 
-/// What each bit of `indep_throttle_status` means (`SMU_THROTTLER_…_BIT` of the
-/// kernel's `amdgpu_smu.h`); a bit that has no name yet reads `0x100`.
-pub(super) fn reasons(bits: u64) -> ThrottleReasons {
+/// The names of the bits of `indep_throttle_status` (`SMU_THROTTLER_…_BIT` of the kernel's
+/// `amdgpu_smu.h`); a bit without a name is shown as `0x100`.
+pub(super) fn throttle_reasons(bits: u64) -> ThrottleReasons {
     const NAMES: [(u32, &str); 34] = [
         (0, "ppt0"),
         (1, "ppt1"),

@@ -1,18 +1,18 @@
-//! The nodes of KFD, the processes that it lists, and cards that are divided.
+//! Tests of KFD's nodes and process list, and of divided cards.
 
 use super::*;
-use crate::backend::drm::Listed;
-use crate::backend::{InstanceReadings, Node};
-use crate::holders::DeviceNumber;
-use gpukill_proto::snapshot::{DeviceId, InstanceId};
+use crate::backend::drm::KfdProcess;
+use crate::backend::{DeviceNode, InstanceReadings};
+use crate::fd_scan::DeviceNumber;
+use gpukill_proto::model::{DeviceId, InstanceId};
 
 const TOPOLOGY: &str = "class/kfd/kfd/topology";
 const PROCESSES: &str = "class/kfd/kfd/proc";
 
-/// `c1:00.0`, as KFD counts it.
+/// `c1:00.0` in KFD's encoding.
 const LOCATION: u64 = 0xc100;
 
-impl Tree {
+impl AmdTree {
     /// A node of 80 SIMDs, two for each compute unit.
     fn node(&self, name: &str, gpu_id: u32, location: u64, minor: u32) {
         let directory = format!("{TOPOLOGY}/nodes/{name}");
@@ -26,7 +26,7 @@ impl Tree {
         );
     }
 
-    /// A file of a process in KFD's list.
+    /// Writes a file of a process in KFD's list.
     fn process(&self, path: &str, text: &str) {
         self.write(&format!("{PROCESSES}/{path}"), text);
     }
@@ -40,8 +40,8 @@ impl Tree {
     }
 }
 
-fn listed(pid: u32, memory: Reading<Bytes>, occupancy: Reading<Percent>) -> Listed {
-    Listed {
+fn listed(pid: u32, memory: Reading<Bytes>, occupancy: Reading<Percent>) -> KfdProcess {
+    KfdProcess {
         pid,
         memory,
         occupancy,
@@ -53,8 +53,8 @@ fn number(minor: u32) -> DeviceNumber {
 }
 
 #[test]
-fn the_greatest_clocks_are_the_nodes_where_the_card_has_no_steps() {
-    let tree = Tree::whole();
+fn clock_limits_fall_back_to_kfd_nodes() {
+    let tree = AmdTree::whole();
     let node = format!("{TOPOLOGY}/nodes/1");
     let properties = |clock| {
         format!(
@@ -70,7 +70,7 @@ fn the_greatest_clocks_are_the_nodes_where_the_card_has_no_steps() {
     // The host's memory, not the card's.
     bank(0, 6_400);
     let clocks = || {
-        let vitals = tree.told().vitals;
+        let vitals = tree.read_card().vitals;
         (vitals.clock_sm_max, vitals.clock_memory_max)
     };
     let megahertz = |clock| Reading::Value(Megahertz(clock));
@@ -81,23 +81,23 @@ fn the_greatest_clocks_are_the_nodes_where_the_card_has_no_steps() {
     for file in ["pp_dpm_sclk", "pp_dpm_mclk"] {
         std::fs::remove_file(tree.root.path().join(DEVICE).join(file)).unwrap();
     }
-    // What is not known, or cannot be.
+    // Unknown and impossible values.
     tree.write(&format!("{node}/properties"), properties(0));
     bank(1, 20_001);
     assert_eq!(clocks(), (Reading::Unsupported, Reading::Unsupported));
 }
 
 #[test]
-fn a_process_holds_what_kfd_says_and_a_share_of_the_compute_units() {
-    let tree = Tree::whole();
+fn process_has_memory_and_occupancy() {
+    let tree = AmdTree::whole();
     tree.process("1234/vram_4242", "1048576\n");
     tree.process("1234/stats_4242/cu_occupancy", "10\n");
     tree.process("1234/queues/0/gpuid", "4242\n");
-    // Its driver does not count what is occupied.
+    // Its driver does not report occupancy.
     tree.process("99/vram_4242", "4096\n");
     tree.process("99/sdma_4242", "77\n");
     assert_eq!(
-        tree.told().listed,
+        tree.read_card().kfd_processes,
         [
             listed(99, Reading::Value(Bytes(4_096)), Reading::Unsupported),
             listed(
@@ -110,8 +110,8 @@ fn a_process_holds_what_kfd_says_and_a_share_of_the_compute_units() {
 }
 
 #[test]
-fn whoever_only_opened_kfd_or_uses_another_gpu_is_no_user_of_this_one() {
-    let tree = Tree::whole();
+fn processes_without_use_are_skipped() {
+    let tree = AmdTree::whole();
     tree.process("7/vram_4242", "0\n");
     tree.process("7/vram_5555", "0\n");
     tree.process("8/vram_4242", "0\n");
@@ -121,25 +121,25 @@ fn whoever_only_opened_kfd_or_uses_another_gpu_is_no_user_of_this_one() {
     tree.process("0/vram_4242", "1\n");
     tree.process("+5/vram_4242", "1\n");
     tree.process("self/vram_4242", "1\n");
-    // One that ended while it was looked at.
+    // A process that ended while it was read.
     std::fs::create_dir_all(tree.root.path().join(PROCESSES).join("9")).unwrap();
-    assert_eq!(tree.told().listed, []);
+    assert_eq!(tree.read_card().kfd_processes, []);
 }
 
 #[test]
-fn a_queue_without_memory_is_a_use() {
-    let tree = Tree::whole();
+fn queue_without_memory_is_a_use() {
+    let tree = AmdTree::whole();
     tree.process("7/vram_4242", "0\n");
     tree.process("7/queues/2/gpuid", "4242\n");
     tree.process("7/stats_4242/cu_occupancy", "0\n");
     let idle = Reading::Value(Percent(0));
     let user = listed(7, Reading::Value(Bytes(0)), idle);
-    assert_eq!(tree.told().listed, [user]);
+    assert_eq!(tree.read_card().kfd_processes, [user]);
 }
 
 #[test]
-fn the_contexts_of_a_process_are_added() {
-    let tree = Tree::whole();
+fn process_contexts_are_summed() {
+    let tree = AmdTree::whole();
     for (place, bytes, units) in [("7", "100\n", "4\n"), ("7/context_1", "20\n", "4\n")] {
         tree.process(&format!("{place}/vram_4242"), bytes);
         tree.process(&format!("{place}/stats_4242/cu_occupancy"), units);
@@ -147,12 +147,12 @@ fn the_contexts_of_a_process_are_added() {
     tree.process("7/context_2/queues/0/gpuid", "4242\n");
     tree.process("7/contexts/vram_4242", "5\n");
     let user = listed(7, Reading::Value(Bytes(120)), Reading::Value(Percent(20)));
-    assert_eq!(tree.told().listed, [user]);
+    assert_eq!(tree.read_card().kfd_processes, [user]);
 }
 
 #[test]
-fn what_kfd_writes_is_not_believed_beyond_what_can_be() {
-    let tree = Tree::whole();
+fn impossible_kfd_values_fail() {
+    let tree = AmdTree::whole();
     tree.process("7/vram_4242", "much\n");
     tree.process("7/stats_4242/cu_occupancy", "41\n");
     let user = listed(
@@ -160,13 +160,13 @@ fn what_kfd_writes_is_not_believed_beyond_what_can_be() {
         failed("not understood: much"),
         Reading::impossible("41 of 40"),
     );
-    assert_eq!(tree.told().listed, [user]);
+    assert_eq!(tree.read_card().kfd_processes, [user]);
 }
 
 #[test]
-fn a_share_of_what_nobody_counted_is_not_known() {
+fn occupancy_without_compute_units_is_unknown() {
     for simds in ["0", "18446744073709551615"] {
-        let tree = Tree::new(&[]);
+        let tree = AmdTree::new(&[]);
         for (name, gpu_id) in [("1", 61), ("2", 62)] {
             tree.node(name, gpu_id, LOCATION, 128);
             tree.write(
@@ -176,38 +176,38 @@ fn a_share_of_what_nobody_counted_is_not_known() {
         }
         tree.process("7/stats_61/cu_occupancy", "1\n");
         let user = listed(7, Reading::Unsupported, Reading::Unsupported);
-        assert_eq!(tree.told().listed, [user], "{simds}");
+        assert_eq!(tree.read_card().kfd_processes, [user], "{simds}");
     }
 }
 
 #[test]
-fn one_compute_unit_of_many_is_a_percent() {
-    let tree = Tree::whole();
+fn occupancy_is_rounded_up() {
+    let tree = AmdTree::whole();
     tree.write(
         &format!("{TOPOLOGY}/nodes/1/properties"),
         format!("simd_count 1216\nsimd_per_cu 4\nlocation_id {LOCATION}\n"),
     );
     tree.process("7/stats_4242/cu_occupancy", "1\n");
     let user = listed(7, Reading::Unsupported, Reading::Value(Percent(1)));
-    assert_eq!(tree.told().listed, [user]);
+    assert_eq!(tree.read_card().kfd_processes, [user]);
 }
 
 #[test]
-fn a_list_that_cannot_be_read_is_a_fault_and_not_an_empty_one() {
-    let tree = Tree::whole();
-    assert_eq!(tree.told().faults, []);
+fn unreadable_list_is_a_fault() {
+    let tree = AmdTree::whole();
+    assert_eq!(tree.read_card().faults, []);
     tree.write(PROCESSES, "no directory");
-    let told = tree.told();
+    let told = tree.read_card();
     let faults = told.faults.iter().map(|fault| fault.what.as_str());
     assert_eq!(
         faults.collect::<Vec<_>>(),
         ["KFD's list of processes: not readable"]
     );
-    assert_eq!(told.listed, []);
+    assert_eq!(told.kfd_processes, []);
 }
 
 #[test]
-fn a_node_is_a_cards_by_its_render_node_or_by_its_address() {
+fn node_matches_by_render_node_or_address() {
     for (location, minor, is_of) in [
         (LOCATION, 128, true),
         (LOCATION, 0, true),
@@ -216,19 +216,23 @@ fn a_node_is_a_cards_by_its_render_node_or_by_its_address() {
         (0x100, 129, false),
         (0xc101, 0, false),
     ] {
-        let tree = Tree::new(&[]);
+        let tree = AmdTree::new(&[]);
         tree.node("1", 4_242, location, minor);
         tree.process("7/vram_4242", "1\n");
         let count = usize::from(is_of);
-        assert_eq!(tree.told().listed.len(), count, "{location:x} {minor}");
+        assert_eq!(
+            tree.read_card().kfd_processes.len(),
+            count,
+            "{location:x} {minor}"
+        );
     }
 }
 
 #[test]
-fn all_cards_share_the_file_of_kfd() {
-    let tree = Tree::whole();
+fn kfd_file_is_shared() {
+    let tree = AmdTree::whole();
     tree.write("class/kfd/kfd/dev", "238:0\n");
-    let kfd = Node {
+    let kfd = DeviceNode {
         name: "kfd".into(),
         number: DeviceNumber {
             major: 238,
@@ -236,17 +240,17 @@ fn all_cards_share_the_file_of_kfd() {
         },
         shared: true,
     };
-    assert_eq!(tree.told().nodes, [kfd]);
+    assert_eq!(tree.read_card().nodes, [kfd]);
     // A card that KFD does not know is not opened through it.
-    let other = Tree::new(&[]);
+    let other = AmdTree::new(&[]);
     other.write("class/kfd/kfd/dev", "238:0\n");
-    assert_eq!(other.told().nodes, []);
+    assert_eq!(other.read_card().nodes, []);
 }
 
 #[test]
-fn a_divided_card_has_parts_with_their_own_files_and_one_list() {
-    let tree = Tree::new(&[("current_compute_partition", "DPX\n")]);
-    // The part's number stands in the upper bits of the location.
+fn partitions_have_their_own_files() {
+    let tree = AmdTree::new(&[("current_compute_partition", "DPX\n")]);
+    // The partition number is in the upper bits of the location.
     tree.node("2", 61, LOCATION | 1 << 28, 129);
     tree.node("10", 60, LOCATION, 128);
     let bank = |node: &str, bank: u32, heap: u32, size: u64| {
@@ -264,7 +268,7 @@ fn a_divided_card_has_parts_with_their_own_files_and_one_list() {
     tree.process("7/vram_60", "100\n");
     tree.process("7/vram_61", "20\n");
     tree.process("7/stats_61/cu_occupancy", "40\n");
-    let told = tree.told();
+    let told = tree.read_card();
     let part = |part: u32, total| InstanceReadings {
         id: InstanceId {
             gpu: part,
@@ -284,7 +288,7 @@ fn a_divided_card_has_parts_with_their_own_files_and_one_list() {
             part(1, Reading::Unsupported)
         ]
     );
-    let render = Node {
+    let render = DeviceNode {
         name: "renderD129".into(),
         number: number(129),
         shared: false,
@@ -292,32 +296,32 @@ fn a_divided_card_has_parts_with_their_own_files_and_one_list() {
     assert_eq!(told.nodes, [render]);
     let half = Reading::Value(Percent(50));
     let user = listed(7, Reading::Value(Bytes(120)), half);
-    assert_eq!(told.listed, [user]);
-    assert_eq!(Tree::whole().told().instances, []);
+    assert_eq!(told.kfd_processes, [user]);
+    assert_eq!(AmdTree::whole().read_card().instances, []);
 }
 
 #[test]
-fn the_topology_is_read_again_when_its_number_changes() {
-    let tree = Tree::whole();
+fn topology_is_reread_on_generation_change() {
+    let tree = AmdTree::whole();
     let file = format!("{TOPOLOGY}/generation_id");
     tree.write(&file, "1\n");
     tree.process("7/vram_4343", "1\n");
     let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
-    let mut users = || amd.read(&card, now).listed.len();
+    let mut users = || amd.read(&card, now).kfd_processes.len();
     assert_eq!(users(), 0);
     tree.node("1", 4_343, LOCATION, 128);
     assert_eq!(users(), 0);
     tree.write(&file, "2\n");
     assert_eq!(users(), 1);
-    // Without the number it is read each time.
+    // Without the generation the topology is read each time.
     std::fs::remove_file(tree.root.path().join(&file)).unwrap();
     tree.node("1", 4_444, LOCATION, 128);
     assert_eq!(users(), 0);
 }
 
 #[test]
-fn a_gpu_beside_a_cpu_is_known_by_its_cores_and_zero_is_then_no_size() {
-    let tree = Tree::whole();
+fn node_with_cores_is_integrated() {
+    let tree = AmdTree::whole();
     let directory = format!("{TOPOLOGY}/nodes/1/properties");
     tree.write(
         &directory,
@@ -325,17 +329,17 @@ fn a_gpu_beside_a_cpu_is_known_by_its_cores_and_zero_is_then_no_size() {
     );
     tree.process("7/vram_4242", "0\n");
     tree.process("7/queues/0/gpuid", "4242\n");
-    let told = tree.told();
+    let told = tree.read_card();
     assert!(told.memory.unified);
     let user = listed(7, Reading::Unsupported, Reading::Unsupported);
-    assert_eq!(told.listed, [user]);
+    assert_eq!(told.kfd_processes, [user]);
 }
 
 #[test]
-fn what_sleeps_or_waits_when_it_is_read_is_left_alone() {
-    let tree = Tree::whole();
+fn blocking_files_are_not_read() {
+    let tree = AmdTree::whole();
     tree.process("7/vram_4242", "1\n");
-    // Whoever opens one of these waits for a writer that never comes.
+    // Opening one of these blocks until a writer comes, which never happens.
     let trap = |path: String| {
         let file = tree.root.path().join(path);
         let (pipe, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
@@ -344,6 +348,6 @@ fn what_sleeps_or_waits_when_it_is_read_is_left_alone() {
     trap(format!("{DEVICE}/pcie_bw"));
     trap(format!("{PROCESSES}/7/sdma_4242"));
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(tree.told().listed.len()));
+    std::thread::spawn(move || sender.send(tree.read_card().kfd_processes.len()));
     assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
 }

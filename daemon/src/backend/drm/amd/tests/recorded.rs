@@ -1,23 +1,23 @@
-//! What cards tell that were recorded on real boxes, where the recordings are at
-//! hand. The values were read from the recordings by hand.
+//! Compares cards recorded on real hosts with values read from the recordings by hand, where the
+//! recordings are available.
 
 use super::*;
-use gpukill_proto::snapshot::ThrottleReasons;
+use gpukill_proto::model::ThrottleReasons;
 
-/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+/// The recordings in `GPUKILL_CAPTURES`, or beside the workspace.
 fn recordings() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
     let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
     Some(named.join("amd")).filter(|directory| directory.is_dir())
 }
 
-/// The recorded card of this name, as if it were here.
-fn recorded(directory: &Path, name: &str, card: &str) -> Option<Told> {
+/// The values of the recorded card of this name.
+fn read_recorded_card(directory: &Path, name: &str, card: &str) -> Option<CardReadings> {
     let from = directory.join(name);
     if !from.is_dir() {
         return None;
     }
-    let tree = Tree {
+    let tree = AmdTree {
         root: tempfile::tempdir().unwrap(),
     };
     let device = if from.join(card).is_dir() {
@@ -27,7 +27,7 @@ fn recorded(directory: &Path, name: &str, card: &str) -> Option<Told> {
     };
     copy(&device, &tree.root.path().join("class/drm").join(card));
     copy(&from.join("kfd"), &tree.root.path().join("class/kfd/kfd"));
-    Some(tree.told())
+    Some(tree.read_card())
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -42,8 +42,8 @@ fn copy(from: &Path, to: &Path) {
             continue;
         }
         let mut bytes = std::fs::read(&path).unwrap();
-        // Some were recorded as archives do it: filled up to the size that sysfs
-        // claims. The kernel's own texts end where they end.
+        // Some recordings are padded by the archiver to the size that sysfs claims. The kernel's
+        // own text has no padding.
         if entry.file_name() != "gpu_metrics" {
             let end = bytes.iter().rposition(|byte| *byte != 0);
             bytes.truncate(end.map_or(0, |last| last + 1));
@@ -69,24 +69,24 @@ fn megahertz(clock: u32) -> Reading<Megahertz> {
     Reading::Value(Megahertz(clock))
 }
 
-fn told(name: &str, memory: MemoryReadings, vitals: Vitals) -> Told {
-    Told {
+fn expected_card(name: &str, memory: MemoryReadings, vitals: Vitals) -> CardReadings {
+    CardReadings {
         name: Reading::Value(name.into()),
         memory,
         vitals,
-        ..Told::unknown(&Reading::Unsupported)
+        ..CardReadings::unknown(&Reading::Unsupported)
     }
 }
 
-/// All of them, with what they tell.
-fn expected() -> [(&'static str, &'static str, Told); 5] {
+/// All recorded cards with their expected values.
+fn expected() -> [(&'static str, &'static str, CardReadings); 5] {
     let unslowed = || Reading::Value(ThrottleReasons(Vec::new()));
     let no_memory = MemoryReadings::unknown(&Reading::Unsupported);
     [
         (
             "lact-phoenix",
             "card1",
-            told(
+            expected_card(
                 "AMD 1002:15bf",
                 memory(
                     4_294_967_296 + 31_433_977_856,
@@ -112,7 +112,7 @@ fn expected() -> [(&'static str, &'static str, Told); 5] {
         (
             "lact-rx6900xt",
             "card0",
-            told(
+            expected_card(
                 "AMD 1002:73bf",
                 memory(17_163_091_968, 668_274_688, false),
                 Vitals {
@@ -140,7 +140,7 @@ fn expected() -> [(&'static str, &'static str, Told); 5] {
         (
             "lact-rx7900xtx",
             "card0",
-            told(
+            expected_card(
                 "AMD 1002:744c",
                 no_memory.clone(),
                 Vitals {
@@ -166,7 +166,7 @@ fn expected() -> [(&'static str, &'static str, Told); 5] {
         (
             "lact-rx9070",
             "card1",
-            told(
+            expected_card(
                 "AMD 1002:7550",
                 no_memory,
                 Vitals {
@@ -195,7 +195,7 @@ fn expected() -> [(&'static str, &'static str, Told); 5] {
         (
             "procfs-vega20-card0",
             "card0",
-            told(
+            expected_card(
                 "AMD 1002:687f",
                 memory(8_573_157_376, 1_490_378_752, false),
                 Vitals {
@@ -219,13 +219,13 @@ fn expected() -> [(&'static str, &'static str, Told); 5] {
 }
 
 #[test]
-fn recorded_cards_tell_what_their_files_say() {
+fn recorded_cards_have_the_expected_values() {
     let Some(directory) = recordings() else {
         eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
         return;
     };
     for (name, card, expected) in expected() {
-        match recorded(&directory, name, card) {
+        match read_recorded_card(&directory, name, card) {
             Some(told) => assert_eq!(told, expected, "{name}"),
             None => eprintln!("skipped: no recording {name}"),
         }

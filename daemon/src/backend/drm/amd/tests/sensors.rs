@@ -1,18 +1,18 @@
-//! Where each value of a card comes from, and which are not believed.
+//! Tests of the source of each value, and of values that are refused.
 
 use super::*;
 
-/// A card whose sensors have these files, and its vitals.
-fn sensed(files: &[(&str, &str)]) -> Vitals {
-    let tree = Tree::new(&[("hwmon/hwmon0/name", "amdgpu\n")]);
+/// The vitals of a card whose hwmon directory has these files.
+fn vitals_with_hwmon(files: &[(&str, &str)]) -> Vitals {
+    let tree = AmdTree::new(&[("hwmon/hwmon0/name", "amdgpu\n")]);
     for (name, text) in files {
         tree.device(&format!("hwmon/hwmon0/{name}"), text);
     }
-    tree.told().vitals
+    tree.read_card().vitals
 }
 
 #[test]
-fn a_share_of_more_than_a_hundred_fails_and_is_not_shown() {
+fn percent_above_100_fails() {
     for (text, utilization) in [
         ("0\n", Reading::Value(Percent(0))),
         ("100\n", Reading::Value(Percent(100))),
@@ -23,28 +23,28 @@ fn a_share_of_more_than_a_hundred_fails_and_is_not_shown() {
             utilization,
             ..nothing()
         };
-        let told = Tree::new(&[("gpu_busy_percent", text)]).told();
+        let told = AmdTree::new(&[("gpu_busy_percent", text)]).read_card();
         assert_eq!(told.vitals, expected, "{text:?}");
     }
 }
 
 #[test]
-fn a_card_without_a_mean_of_its_power_shows_that_of_now() {
-    let told = sensed(&[("power1_input", "5000000\n")]);
+fn power_falls_back_to_current() {
+    let told = vitals_with_hwmon(&[("power1_input", "5000000\n")]);
     assert_eq!(told.power, Reading::Value(Milliwatts(5_000)));
-    let told = sensed(&[("power1_input", "5000000\n"), ("power1_average", "0\n")]);
+    let told = vitals_with_hwmon(&[("power1_input", "5000000\n"), ("power1_average", "0\n")]);
     assert_eq!(told.power, Reading::Value(Milliwatts(0)));
 }
 
 #[test]
-fn a_power_limit_of_nothing_is_none() {
-    let limit = |text| sensed(&[("power1_cap", text)]).power_limit;
+fn zero_power_limit_is_unsupported() {
+    let limit = |text| vitals_with_hwmon(&[("power1_cap", text)]).power_limit;
     assert_eq!(limit("0\n"), Reading::Unsupported);
     assert_eq!(limit("1000000\n"), Reading::Value(Milliwatts(1_000)));
 }
 
 #[test]
-fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
+fn fan_is_pwm_or_share_of_maximum() {
     for (files, share) in [
         (
             &[("pwm1", "255\n"), ("fan1_input", "0\n")][..],
@@ -59,7 +59,7 @@ fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
             &[("fan1_input", "800\n"), ("fan1_max", "3200\n")],
             Reading::Value(Percent(25)),
         ),
-        // A fan may turn a little faster than it should.
+        // A fan may turn a little faster than its maximum.
         (
             &[("fan1_input", "3300\n"), ("fan1_max", "3200\n")],
             Reading::Value(Percent(100)),
@@ -74,29 +74,29 @@ fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
             Reading::impossible("90000 RPM"),
         ),
     ] {
-        assert_eq!(sensed(files).fan, share, "{files:?}");
+        assert_eq!(vitals_with_hwmon(files).fan, share, "{files:?}");
     }
 }
 
 #[test]
-fn a_temperature_without_a_label_is_the_cards_where_it_is_the_only_one() {
-    let told = sensed(&[("temp1_input", "44000\n")]);
+fn single_unlabelled_temperature_is_the_cards() {
+    let told = vitals_with_hwmon(&[("temp1_input", "44000\n")]);
     assert_eq!(told.temperature, Reading::Value(Celsius(44)));
-    // Two are of nobody knows where.
-    let told = sensed(&[("temp1_input", "44000\n"), ("temp2_input", "44000\n")]);
+    // Two without a label have unknown positions.
+    let told = vitals_with_hwmon(&[("temp1_input", "44000\n"), ("temp2_input", "44000\n")]);
     assert_eq!(told.temperature, Reading::Unsupported);
 }
 
 #[test]
-fn a_card_that_measures_only_its_hottest_place_is_as_hot_as_that() {
-    let told = sensed(&[("temp2_input", "66000\n"), ("temp2_label", "junction\n")]);
+fn hotspot_stands_for_missing_temperature() {
+    let told = vitals_with_hwmon(&[("temp2_input", "66000\n"), ("temp2_label", "junction\n")]);
     let hot = Reading::Value(Celsius(66));
     assert_eq!(told.temperature, hot);
     assert_eq!(told.hotspot_temperature, hot);
 }
 
 #[test]
-fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
+fn sources_are_tried_in_order() {
     let mut bytes = vec![0xff; 120];
     bytes[..4].copy_from_slice(&[120, 0, 1, 3]);
     for (offset, value) in [
@@ -113,9 +113,9 @@ fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
     ] {
         bytes[offset..offset + 2].copy_from_slice(&[value, 0]);
     }
-    let tree = Tree::new(&[]);
+    let tree = AmdTree::new(&[]);
     tree.device("gpu_metrics", &bytes);
-    let told = tree.told().vitals;
+    let told = tree.read_card().vitals;
     let expected = Vitals {
         utilization: Reading::Value(Percent(90)),
         temperature: Reading::Value(Celsius(40)),
@@ -136,9 +136,9 @@ fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
     }
     tree.device("current_link_speed", "16.0 GT/s PCIe\n");
     tree.device("current_link_width", "16\n");
-    // A share that failed is not replaced.
+    // A failed reading is not replaced.
     tree.device("gpu_busy_percent", "300\n");
-    let told = tree.told().vitals;
+    let told = tree.read_card().vitals;
     assert_eq!(told.utilization, Reading::impossible("300 %"));
     assert_eq!(told.temperature, Reading::Value(Celsius(53)));
     assert_eq!(told.power, Reading::Value(Milliwatts(68_000)));

@@ -1,28 +1,27 @@
-//! Shares of time out of counters: those that grow as they should, and the others.
+//! Tests of shares computed from counters, regular and irregular.
 
 use super::*;
-use crate::backend::drm::engines::driver;
+use crate::backend::drm::engines::driver_by_name;
 use crate::backend::drm::fdinfo::parse;
 use proptest::prelude::*;
 
-/// What readings tell, one after another: each so many milliseconds after the
-/// one before.
+/// The shares after these readings, each so many milliseconds after the previous one.
 fn shares(driver_name: &str, readings: &[(u64, &str)]) -> BTreeMap<String, Reading<u64>> {
     let mut at = Instant::now();
-    let mut history: Option<History> = None;
+    let mut history: Option<CounterHistory> = None;
     for (after, lines) in readings {
         at += Duration::from_millis(*after);
         let text = format!("drm-driver: {driver_name}\n{lines}");
         let told = parse(text.as_bytes()).unwrap();
         history = Some(match history {
-            Some(before) => before.next(&told, at, driver(driver_name)),
-            None => History::first(&told, at),
+            Some(before) => before.after_reading(&told, at, driver_by_name(driver_name)),
+            None => CounterHistory::from_first_reading(&told, at),
         });
     }
     history.unwrap().shares
 }
 
-/// The share of the engine `e` after these readings, a second between two.
+/// The share of the engine `e` after these readings, one second apart.
 fn share(readings: &[&str]) -> Reading<u64> {
     let readings: Vec<(u64, &str)> = readings.iter().map(|text| (1_000, *text)).collect();
     shares("unheard", &readings)["e"].clone()
@@ -33,11 +32,11 @@ fn failed(why: &str) -> Reading<u64> {
 }
 
 #[test]
-fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
+fn share_is_growth_over_possible_growth() {
     let quarter = Reading::Value(250_000);
     let cases: [(&[&str], Reading<u64>); 19] = [
         (&["drm-engine-e: 7 ns"], Reading::Unsupported),
-        // It never worked, whenever it came.
+        // It never worked, whenever the client started.
         (&["drm-engine-e: 0 ns"], Reading::Value(0)),
         (
             &["drm-cycles-e: 0\ndrm-total-cycles-e: 9"],
@@ -57,10 +56,10 @@ fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
             &["drm-engine-e: 7 ns", "drm-engine-e: 7 ns"],
             Reading::Value(0),
         ),
-        // It was behind, and catches up.
+        // The counter was behind, and catches up.
         (
             &["drm-engine-e: 7 ns", "drm-engine-e: 9000000000 ns"],
-            Reading::Value(WHOLE),
+            Reading::Value(FULL_SHARE),
         ),
         (
             &[
@@ -90,7 +89,7 @@ fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
             ],
             quarter.clone(),
         ),
-        // Time tells more than cycles whose greatest number is never reached.
+        // Time is better than cycles whose maximum frequency is never reached.
         (
             &[
                 "drm-engine-e: 0 ns\ndrm-cycles-e: 0\ndrm-maxfreq-e: 1 MHz",
@@ -103,23 +102,23 @@ fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
                 "drm-engine-e: 0 ns\ndrm-engine-capacity-e: 0",
                 "drm-engine-e: 5 ns\ndrm-engine-capacity-e: 0",
             ],
-            failed(NO_SUCH),
+            failed(ZERO_CAPACITY),
         ),
         (
             &[
                 "drm-cycles-e: 1\ndrm-total-cycles-e: 9",
                 "drm-cycles-e: 2\ndrm-total-cycles-e: 9",
             ],
-            failed(STILL),
+            failed(CLOCK_STOPPED),
         ),
         (
             &[
                 "drm-cycles-e: 1\ndrm-maxfreq-e: 0",
                 "drm-cycles-e: 2\ndrm-maxfreq-e: 0",
             ],
-            failed(STILL),
+            failed(CLOCK_STOPPED),
         ),
-        // It is counted in another way from now on.
+        // The driver reports another kind of counter from now on.
         (
             &[
                 "drm-cycles-e: 1\ndrm-total-cycles-e: 9",
@@ -138,7 +137,7 @@ fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
 }
 
 #[test]
-fn what_counts_nothing_has_no_share() {
+fn engine_without_counter_has_no_share() {
     for lines in [
         "drm-maxfreq-e: 5 MHz",
         "drm-engine-capacity-e: 2",
@@ -151,7 +150,7 @@ fn what_counts_nothing_has_no_share() {
 }
 
 #[test]
-fn a_counter_that_falls_did_nothing_until_it_is_where_it_was() {
+fn fallen_counter_is_idle_until_exceeded() {
     let falls = ["drm-engine-e: 500000000 ns", "drm-engine-e: 100000000 ns"];
     assert_eq!(share(&falls), Reading::Value(0));
     let rises = [falls[0], falls[1], "drm-engine-e: 400000000 ns"];
@@ -161,18 +160,18 @@ fn a_counter_that_falls_did_nothing_until_it_is_where_it_was() {
 }
 
 #[test]
-fn a_gpu_that_was_reset_is_measured_from_then_on() {
+fn reset_gpu_is_measured_afresh() {
     let texts = [
         "drm-cycles-e: 900\ndrm-total-cycles-e: 1000",
         "drm-cycles-e: 0\ndrm-total-cycles-e: 10",
         "drm-cycles-e: 5\ndrm-total-cycles-e: 20",
     ];
-    assert_eq!(share(&texts[..2]), failed(BACK));
+    assert_eq!(share(&texts[..2]), failed(CLOCK_WENT_BACK));
     assert_eq!(share(&texts), Reading::Value(500_000));
 }
 
 #[test]
-fn too_short_a_time_changes_nothing() {
+fn short_interval_changes_nothing() {
     let (a, b, c) = (
         "drm-engine-e: 0 ns",
         "drm-engine-e: 500000000 ns",
@@ -185,12 +184,12 @@ fn too_short_a_time_changes_nothing() {
     assert_eq!(told(&[(0, a), (1_000, b), (0, c)]), half);
     assert_eq!(told(&[(0, a), (9, b)]), Reading::Value(0));
     assert_eq!(told(&[(0, b), (9, c)]), Reading::Unsupported);
-    // By the time since the last reading that counted.
+    // Measured by the time since the last reading that counted.
     assert_eq!(told(&[(0, a), (1_000, b), (9, c), (7, c)]), half);
 }
 
 #[test]
-fn an_engine_that_is_told_once_it_was_used_was_unused_before() {
+fn engine_reported_late_was_unused() {
     let (none, some) = ("", "drm-engine-e: 250000000 ns");
     let readings = [(0, none), (1_000, some)];
     let quarter = BTreeMap::from([("e".to_owned(), Reading::Value(250_000))]);
@@ -205,7 +204,7 @@ fn an_engine_that_is_told_once_it_was_used_was_unused_before() {
 
 proptest! {
     #[test]
-    fn counters_that_go_anywhere_never_tell_more_than_all(
+    fn shares_never_exceed_the_whole(
         readings in proptest::collection::vec(
             (0u64..100_000, any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>(),
              any::<Option<u64>>(), proptest::option::of(0u64..5)),
@@ -231,7 +230,7 @@ proptest! {
             texts.iter().map(|(after, text)| (*after, text.as_str())).collect();
         let name = if sparse { "amdgpu" } else { "unheard" };
         for share in shares(name, &readings).values() {
-            prop_assert!(share.known().is_none_or(|share| *share <= WHOLE));
+            prop_assert!(share.known().is_none_or(|share| *share <= FULL_SHARE));
         }
     }
 }

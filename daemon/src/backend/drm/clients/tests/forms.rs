@@ -1,19 +1,18 @@
-//! What each driver writes, in its own form, and what is made of it.
+//! Tests of the report formats of each driver.
 
 use super::*;
 
-/// One client of one process on a card of this driver, a second after it was
-/// first seen.
-fn after_a_second(card: &str, slot: Option<&str>, first: &str, then: &str) -> Used {
-    let mut stage = Stage::with(card, slot);
+/// One client of one process on a card of this driver, one second after its first reading.
+fn after_a_second(card: &str, slot: Option<&str>, first: &str, then: &str) -> CardUsage {
+    let mut stage = ClientFixture::with_driver(card, slot);
     stage.open(process(7), 3, first);
-    let _ = stage.next();
+    let _ = stage.poll_next_second();
     stage.open(process(7), 3, then);
-    stage.next()
+    stage.poll_next_second()
 }
 
-/// What a form tells: main, encoder, decoder; memory, the host's memory.
-struct Form {
+/// The expected values of a format: main, encoder, decoder; memory, host memory.
+struct FdinfoForm {
     card: &'static str,
     slot: Option<&'static str>,
     first: &'static str,
@@ -21,28 +20,28 @@ struct Form {
     shares: [Reading<Percent>; 3],
     has_own_memory: bool,
     memory: [Reading<Bytes>; 2],
-    used_for: Use,
+    used_for: GpuUse,
 }
 
-const NOTHING: Use = Use {
+const NOTHING: GpuUse = GpuUse {
     compute: false,
     graphics: false,
     mps: false,
 };
-const GRAPHICS: Use = Use {
+const GRAPHICS: GpuUse = GpuUse {
     graphics: true,
     ..NOTHING
 };
-const COMPUTE: Use = Use {
+const COMPUTE: GpuUse = GpuUse {
     compute: true,
     ..NOTHING
 };
 
 #[test]
-fn each_driver_s_form_is_understood() {
+fn each_drivers_format_is_parsed() {
     let none = || Reading::Unsupported;
     let forms = [
-        Form {
+        FdinfoForm {
             card: "amdgpu",
             slot: Some(SLOT),
             first: "drm-driver:\tamdgpu\ndrm-client-id:\t9\ndrm-pdev:\t0000:03:00.0\n\
@@ -56,7 +55,7 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(4096), bytes(8192)],
             used_for: GRAPHICS,
         },
-        Form {
+        FdinfoForm {
             card: "i915",
             slot: Some("0000:00:02.0"),
             first: "drm-driver:\ti915\ndrm-client-id:\t9\ndrm-pdev:\t0000:00:02.0\n\
@@ -75,7 +74,7 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(2 << 20), bytes(2 << 20)],
             used_for: NOTHING,
         },
-        Form {
+        FdinfoForm {
             card: "xe",
             slot: Some(SLOT),
             first: "drm-driver:\txe\ndrm-client-id:\t3\ndrm-pdev:\t0000:03:00.0\n\
@@ -99,13 +98,13 @@ fn each_driver_s_form_is_understood() {
             shares: [percent(75), percent(10), percent(10)],
             has_own_memory: true,
             memory: [bytes(7 << 20), bytes(192 << 10)],
-            used_for: Use {
+            used_for: GpuUse {
                 compute: true,
                 graphics: true,
                 mps: false,
             },
         },
-        Form {
+        FdinfoForm {
             card: "panthor",
             slot: None,
             first: "drm-driver:\tpanthor\ndrm-client-id:\t10\ndrm-engine-panthor:\t0 ns\n\
@@ -119,8 +118,8 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(16_480 << 10), bytes(16_480 << 10)],
             used_for: NOTHING,
         },
-        // Nobody asked it to count.
-        Form {
+        // Its profiling is not enabled.
+        FdinfoForm {
             card: "panthor",
             slot: None,
             first: "drm-driver:\tpanthor\ndrm-client-id:\t10\n\
@@ -132,7 +131,7 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(4), bytes(4)],
             used_for: NOTHING,
         },
-        Form {
+        FdinfoForm {
             card: "panfrost",
             slot: None,
             first: "drm-driver:\tpanfrost\ndrm-client-id:\t8\ndrm-cycles-fragment:\t0\n\
@@ -146,7 +145,7 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(4), bytes(4)],
             used_for: GRAPHICS,
         },
-        Form {
+        FdinfoForm {
             card: "msm_dpu",
             slot: None,
             first: "drm-driver:\tmsm\ndrm-client-id:\t8\ndrm-engine-gpu:\t0 ns\n\
@@ -160,7 +159,7 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(4 << 20), bytes(4 << 20)],
             used_for: NOTHING,
         },
-        Form {
+        FdinfoForm {
             card: "v3d",
             slot: None,
             first: "drm-driver:\tv3d\ndrm-client-id:\t8\ndrm-engine-bin:\t0 ns\n\
@@ -173,13 +172,13 @@ fn each_driver_s_form_is_understood() {
             shares: [percent(11), none(), none()],
             has_own_memory: false,
             memory: [bytes(4), bytes(4)],
-            used_for: Use {
+            used_for: GpuUse {
                 compute: true,
                 graphics: true,
                 mps: false,
             },
         },
-        Form {
+        FdinfoForm {
             card: "nouveau",
             slot: Some(SLOT),
             first: "drm-driver:\tnouveau\ndrm-client-id:\t8\ndrm-pdev:\t0000:03:00.0\n\
@@ -191,8 +190,8 @@ fn each_driver_s_form_is_understood() {
             memory: [bytes(4096), bytes(8192)],
             used_for: NOTHING,
         },
-        // Nobody has heard of it, and it writes what was agreed upon.
-        Form {
+        // An unknown driver that writes the standard keys.
+        FdinfoForm {
             card: "unheard",
             slot: Some(SLOT),
             first: "drm-driver: unheard\ndrm-client-id: 8\ndrm-pdev: 0000:03:00.0\n\
@@ -209,7 +208,7 @@ fn each_driver_s_form_is_understood() {
     ];
     for form in forms {
         let used = after_a_second(form.card, form.slot, form.first, form.then);
-        assert_eq!(used.unseen, None, "{}", form.first);
+        assert_eq!(used.incomplete_reason, None, "{}", form.first);
         assert_eq!(shares(&used), form.shares, "{}", form.first);
         assert_eq!(used.has_own_memory, form.has_own_memory, "{}", form.first);
         let [client] = used.processes.as_slice() else {
@@ -223,27 +222,31 @@ fn each_driver_s_form_is_understood() {
 }
 
 #[test]
-fn what_is_not_of_this_card_is_left_out() {
+fn other_cards_clients_are_ignored() {
     let other = "drm-driver: amdgpu\ndrm-client-id: 1\ndrm-pdev: 0000:08:00.0\n";
     let no_address = "drm-driver: xe\ndrm-client-id: 1\n";
     let accelerator = "drm-driver:\tamdxdna_accel_driver\ndrm-client-id:\t76\n\
                        drm-pdev:\t0000:c5:00.1\ndrm-engine-npu-amdxdna:\t0 ns\n";
     let plain = "pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t614\n";
     for text in [other, no_address, accelerator, plain, ""] {
-        let mut stage = Stage::new();
+        let mut stage = ClientFixture::new();
         stage.open(process(7), 3, text);
-        let used = stage.next();
-        assert_eq!((used.processes, used.unseen), (vec![], None), "{text}");
+        let used = stage.poll_next_second();
+        assert_eq!(
+            (used.processes, used.incomplete_reason),
+            (vec![], None),
+            "{text}"
+        );
     }
     // A card that is not on the PCI bus has no client with an address.
-    let mut stage = Stage::with("amdgpu", None);
+    let mut stage = ClientFixture::with_driver("amdgpu", None);
     stage.open(process(7), 3, &amdgpu(1, ""));
-    assert_eq!(stage.next().processes, []);
+    assert_eq!(stage.poll_next_second().processes, []);
 }
 
 #[test]
-fn only_descriptors_of_the_card_s_files_are_read() {
-    let mut stage = Stage::new();
+fn only_the_cards_descriptors_are_read() {
+    let mut stage = ClientFixture::new();
     stage.open(process(7), 3, &amdgpu(1, ""));
     stage.open(process(7), 4, &amdgpu(2, ""));
     stage.open(process(8), 3, &amdgpu(3, ""));
@@ -255,28 +258,31 @@ fn only_descriptors_of_the_card_s_files_are_read() {
         let opens = stage.found.processes.get_mut(&key).unwrap();
         opens.last_mut().unwrap().number = foreign;
     }
-    // The file of the other node counts like this one.
+    // A descriptor of the card's other node counts like this one.
     stage.found.processes.get_mut(&process(7)).unwrap()[0].number = CARD;
-    let _ = stage.next();
-    assert_eq!(stage.clients.sight.clients.len(), 1);
-    assert_eq!(memory(&stage.next()), [(7, Reading::Unsupported)]);
+    let _ = stage.poll_next_second();
+    assert_eq!(stage.clients.scan_state.clients.len(), 1);
+    assert_eq!(
+        memory(&stage.poll_next_second()),
+        [(7, Reading::Unsupported)]
+    );
 }
 
 #[test]
-fn a_thread_s_descriptor_is_read_where_only_the_thread_shows_it() {
-    let mut stage = Stage::new();
+fn thread_descriptor_is_read_in_its_task() {
+    let mut stage = ClientFixture::new();
     stage.open(process(7), 3, &amdgpu(1, "drm-resident-vram: 5"));
     let opens = stage.found.processes.get_mut(&process(7)).unwrap();
     opens[0].thread = Some(71);
-    assert_eq!(stage.next().processes, []);
+    assert_eq!(stage.poll_next_second().processes, []);
     let task = stage.directory(7).join("task/71");
     std::fs::create_dir_all(&task).unwrap();
     std::fs::rename(stage.directory(7).join("fdinfo"), task.join("fdinfo")).unwrap();
-    assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
+    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
 }
 
 #[test]
-fn memory_is_unknown_where_a_part_of_it_is() {
+fn memory_needs_every_part() {
     let cases = [
         ("drm-resident-vram: 5 KiB", bytes(5 << 10)),
         ("drm-memory-vram: 5 KiB", bytes(5 << 10)),
@@ -288,15 +294,19 @@ fn memory_is_unknown_where_a_part_of_it_is() {
         ("", Reading::Unsupported),
     ];
     for (lines, expected) in cases {
-        let mut stage = Stage::new();
+        let mut stage = ClientFixture::new();
         stage.open(process(6), 3, &amdgpu(1, "drm-resident-vram: 1"));
         stage.open(process(7), 3, &amdgpu(2, lines));
-        let alone = stage.next();
+        let alone = stage.poll_next_second();
         let both = vec![(6, bytes(1)), (7, expected.clone())];
         assert_eq!(memory(&alone), both, "{lines}");
-        // With another client that is known.
+        // With another client whose memory is known.
         stage.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
         let sum = expected.map(|Bytes(one)| Bytes(one + 1));
-        assert_eq!(memory(&stage.next()), [(6, bytes(1)), (7, sum)], "{lines}");
+        assert_eq!(
+            memory(&stage.poll_next_second()),
+            [(6, bytes(1)), (7, sum)],
+            "{lines}"
+        );
     }
 }

@@ -1,141 +1,142 @@
-//! How often descriptors are read, what may change between two readings, and
-//! what cannot be read.
+//! Tests of how often descriptors are read, of changes between two readings, and of descriptors
+//! that cannot be read.
 
 use super::*;
-use crate::backend::drm::clients::look::BELIEVED;
+use crate::backend::drm::clients::scan::RECHECK_INTERVAL;
 
-fn holds(client: u64, count: u64) -> String {
+fn memory_report(client: u64, count: u64) -> String {
     amdgpu(client, &format!("drm-resident-vram: {count}"))
 }
 
-/// It has worked some time.
-fn works(client: u64, count: u64) -> String {
+/// The client has worked before.
+fn busy_report(client: u64, count: u64) -> String {
     let lines = format!("drm-resident-vram: {count}\ndrm-engine-gfx: 9 ns");
     amdgpu(client, &lines)
 }
 
 #[test]
-fn a_client_is_read_through_one_descriptor_and_the_others_once_in_a_while() {
-    let mut stage = Stage::new();
+fn client_is_read_through_one_descriptor() {
+    let mut stage = ClientFixture::new();
     for fd in [3, 4] {
-        stage.open(process(7), fd, &holds(1, 5));
+        stage.open(process(7), fd, &memory_report(1, 5));
     }
-    assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
-    // The second one is of another client now, and nobody has looked.
-    stage.open(process(7), 4, &holds(2, 100));
-    assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
-    stage.open(process(7), 3, &holds(1, 6));
-    assert_eq!(memory(&stage.next()), [(7, bytes(6))]);
-    let used = stage.poll(BELIEVED);
+    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
+    // The second descriptor now belongs to another client, which has not been read yet.
+    stage.open(process(7), 4, &memory_report(2, 100));
+    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
+    stage.open(process(7), 3, &memory_report(1, 6));
+    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(6))]);
+    let used = stage.poll(RECHECK_INTERVAL);
     assert_eq!(memory(&used), [(7, bytes(106))]);
 }
 
 #[test]
-fn what_was_no_client_of_the_card_is_read_again_once_in_a_while() {
-    let mut stage = Stage::new();
+fn foreign_descriptors_are_rechecked() {
+    let mut stage = ClientFixture::new();
     stage.open(process(7), 3, "pos: 0\n");
-    assert_eq!(memory(&stage.next()), []);
-    stage.open(process(7), 3, &holds(1, 5));
-    assert_eq!(memory(&stage.next()), []);
-    assert_eq!(memory(&stage.poll(BELIEVED)), [(7, bytes(5))]);
+    assert_eq!(memory(&stage.poll_next_second()), []);
+    stage.open(process(7), 3, &memory_report(1, 5));
+    assert_eq!(memory(&stage.poll_next_second()), []);
+    assert_eq!(memory(&stage.poll(RECHECK_INTERVAL)), [(7, bytes(5))]);
 }
 
 #[test]
-fn a_descriptor_that_became_another_client_s_is_seen_at_once() {
-    let mut stage = Stage::new();
+fn changed_descriptor_is_noticed_at_once() {
+    let mut stage = ClientFixture::new();
     for fd in [3, 4] {
-        stage.open(process(7), fd, &works(1, 5));
+        stage.open(process(7), fd, &busy_report(1, 5));
     }
-    let _ = stage.next();
-    stage.open(process(7), 3, &works(2, 100));
-    let used = stage.next();
-    // The first client is looked for where it was too, and keeps its history.
+    let _ = stage.poll_next_second();
+    stage.open(process(7), 3, &busy_report(2, 100));
+    let used = stage.poll_next_second();
+    // The first client is found at its other descriptor, and keeps its history.
     assert_eq!(memory(&used), [(7, bytes(105))]);
     assert_eq!(used.utilization, Reading::Unsupported);
-    assert_eq!(stage.next().utilization, percent(0));
+    assert_eq!(stage.poll_next_second().utilization, percent(0));
 }
 
 #[test]
-fn what_is_closed_or_ended_is_gone_without_a_word() {
-    let mut stage = Stage::new();
-    stage.open(process(7), 3, &holds(1, 5));
-    stage.open(process(8), 3, &holds(2, 6));
-    let _ = stage.next();
+fn closed_or_ended_is_no_fault() {
+    let mut stage = ClientFixture::new();
+    stage.open(process(7), 3, &memory_report(1, 5));
+    stage.open(process(8), 3, &memory_report(2, 6));
+    let _ = stage.poll_next_second();
     stage.close(process(7), 3);
     std::fs::remove_dir_all(stage.directory(8)).unwrap();
-    let used = stage.next();
-    assert_eq!((used.processes, used.unseen), (vec![], None));
+    let used = stage.poll_next_second();
+    assert_eq!((used.processes, used.incomplete_reason), (vec![], None));
     stage.found.processes.clear();
-    let _ = stage.next();
-    assert_eq!(stage.clients.sight.clients.len(), 0);
+    let _ = stage.poll_next_second();
+    assert_eq!(stage.clients.scan_state.clients.len(), 0);
 }
 
 #[test]
-fn that_the_card_has_memory_of_its_own_is_not_forgotten() {
-    let mut stage = Stage::new();
-    assert!(!stage.next().has_own_memory);
-    stage.open(process(7), 3, &holds(1, 5));
-    assert!(stage.next().has_own_memory);
+fn own_memory_is_remembered() {
+    let mut stage = ClientFixture::new();
+    assert!(!stage.poll_next_second().has_own_memory);
+    stage.open(process(7), 3, &memory_report(1, 5));
+    assert!(stage.poll_next_second().has_own_memory);
     stage.close(process(7), 3);
-    assert!(stage.next().has_own_memory);
+    assert!(stage.poll_next_second().has_own_memory);
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
-    let mut stage = Stage::new();
-    stage.open(process(7), 3, &holds(1, 5));
-    stage.open(process(8), 3, &holds(2, 6));
+fn unreadable_descriptor_is_reported() {
+    let mut stage = ClientFixture::new();
+    stage.open(process(7), 3, &memory_report(1, 5));
+    stage.open(process(8), 3, &memory_report(2, 6));
     stage.close(process(7), 3);
     std::fs::create_dir(stage.directory(7).join("fdinfo/3")).unwrap();
-    let used = stage.next();
+    let used = stage.poll_next_second();
     let why = "a descriptor cannot be read: Is a directory (os error 21)";
-    assert_eq!(used.unseen.as_deref(), Some(why));
+    assert_eq!(used.incomplete_reason.as_deref(), Some(why));
     assert_eq!(memory(&used), [(8, bytes(6))]);
     assert_eq!(used.utilization, failed(why));
 }
 
 #[test]
-fn copies_of_a_descriptor_hide_nothing() {
-    let mut stage = Stage::new();
+fn descriptor_copies_hide_nothing() {
+    let mut stage = ClientFixture::new();
     let copies = 1_500;
     for fd in 0..copies {
-        stage.open(process(7), fd, &works(1, 5));
+        stage.open(process(7), fd, &busy_report(1, 5));
     }
-    stage.open(process(7), copies, &holds(2, 9));
-    stage.open(process(8), 3, &holds(3, 6));
-    // What was read is the least that it holds; the rest has its turn.
-    let used = stage.next();
+    stage.open(process(7), copies, &memory_report(2, 9));
+    stage.open(process(8), 3, &memory_report(3, 6));
+    // The memory that was read is a lower bound; the rest is read later.
+    let used = stage.poll_next_second();
     assert_eq!(memory(&used), [(7, bytes(5)), (8, bytes(6))]);
-    let sm = |used: &Used| used.processes[0].utilization.sm.clone();
+    let sm = |used: &CardUsage| used.processes[0].utilization.sm.clone();
     assert_eq!(sm(&used), failed("not all of its descriptors are read yet"));
-    let _ = stage.next();
+    let _ = stage.poll_next_second();
     for _ in 0..20 {
-        let used = stage.next();
+        let used = stage.poll_next_second();
         assert_eq!(memory(&used), [(7, bytes(14)), (8, bytes(6))]);
         assert_eq!((sm(&used), used.fault), (percent(0), None));
     }
 }
 
 #[test]
-fn who_opens_very_much_hides_neither_others_nor_what_they_hold() {
-    let mut stage = Stage::new();
+fn many_descriptors_hide_no_other_process() {
+    let mut stage = ClientFixture::new();
     for fd in 0..=8_192 {
-        stage.open(process(7), fd, &works(u64::from(fd / 4_096), 5));
+        stage.open(process(7), fd, &busy_report(u64::from(fd / 4_096), 5));
     }
-    stage.open(process(8), 3, &holds(5_000, 6));
-    (0..9).for_each(|_| drop(stage.next()));
-    let used = stage.next();
+    stage.open(process(8), 3, &memory_report(5_000, 6));
+    (0..9).for_each(|_| drop(stage.poll_next_second()));
+    let used = stage.poll_next_second();
     assert_eq!(memory(&used), [(7, bytes(10)), (8, bytes(6))]);
     assert_eq!(used.processes[0].utilization.sm, percent(0));
-    let why = "it has the card open more often than is read";
+    let why = "it has the card open too often to read all descriptors";
     assert_eq!(used.utilization, failed(why));
-    assert_eq!(used.unseen, None);
-    let fault = "process 7 has card1 open more often than is read: more may be used than is shown";
+    assert_eq!(used.incomplete_reason, None);
+    let fault = "process 7 has card1 open too often to read all descriptors: actual use may be \
+                 higher than shown";
     assert_eq!(used.fault.as_deref(), Some(fault));
 }
 
 #[test]
-fn a_client_of_which_too_much_is_told_is_there_and_unknown() {
+fn oversized_report_is_unknown() {
     let many = |key: &str, count: usize| -> String {
         let lines = (0..count).map(|n| format!("{key}{n}: 1 ns\n"));
         lines.collect()
@@ -143,60 +144,63 @@ fn a_client_of_which_too_much_is_told_is_there_and_unknown() {
     let cases = [
         (
             many("drm-engine-e", 65),
-            "more than 64 engines are told of it",
+            "its driver reports more than 64 engines",
         ),
         (
             many("drm-resident-vram", 33),
-            "more than 32 kinds of memory are told of it",
+            "its driver reports more than 32 memory regions",
         ),
-        (" ".repeat(64 << 10), "more than 64 KiB are told of it"),
+        (" ".repeat(64 << 10), "its fdinfo is longer than 64 KiB"),
     ];
     for (lines, why) in cases {
-        let mut stage = Stage::new();
-        stage.open(process(6), 3, &works(1, 5));
-        stage.open(process(7), 3, &works(2, 5));
-        let _ = stage.next();
+        let mut stage = ClientFixture::new();
+        stage.open(process(6), 3, &busy_report(1, 5));
+        stage.open(process(7), 3, &busy_report(2, 5));
+        let _ = stage.poll_next_second();
         stage.open(process(7), 3, &amdgpu(2, &lines));
-        let used = stage.next();
+        let used = stage.poll_next_second();
         assert_eq!(memory(&used), [(6, bytes(5)), (7, failed(why))]);
         let unknown = || [failed(why), failed(why), failed(why)];
         assert_eq!(shares_of(&used.processes[1]), unknown());
-        // What all do is not what the others do.
+        // The activity of the others is not the activity of all.
         assert_eq!(shares(&used), unknown());
         let others = [percent(0), percent(0), percent(0)];
         assert_eq!(shares_of(&used.processes[0]), others);
-        // Nobody knows since when it has worked what it tells then.
-        stage.open(process(7), 3, &works(2, 5));
-        let used = stage.next();
+        // The start of the work that is reported then is unknown.
+        stage.open(process(7), 3, &busy_report(2, 5));
+        let used = stage.poll_next_second();
         assert_eq!(memory(&used), [(6, bytes(5)), (7, bytes(5))]);
         assert_eq!(used.processes[1].utilization.sm, Reading::Unsupported);
-        assert_eq!(stage.next().processes[1].utilization.sm, percent(0));
+        assert_eq!(
+            stage.poll_next_second().processes[1].utilization.sm,
+            percent(0)
+        );
     }
 }
 
 #[test]
-fn what_a_person_opens_in_many_processes_delays_nobody_else() {
-    let mut stage = Stage::new();
+fn one_persons_processes_delay_no_other() {
+    let mut stage = ClientFixture::new();
     for pid in 100..120 {
-        stage.belongs_to(process(pid), 1);
+        stage.set_person(process(pid), 1);
         for fd in 0..300 {
-            stage.open(process(pid), fd, &works(u64::from(pid), 5));
+            stage.open(process(pid), fd, &busy_report(u64::from(pid), 5));
         }
     }
-    stage.belongs_to(process(200), 2);
-    stage.open(process(200), 3, &works(7, 6));
-    let read = |stage: &Stage| stage.clients.sight.read();
-    let mut used = stage.next();
+    stage.set_person(process(200), 2);
+    stage.open(process(200), 3, &busy_report(7, 6));
+    let read = |stage: &ClientFixture| stage.clients.scan_state.descriptors_read();
+    let mut used = stage.poll_next_second();
     // 1,024 of one person, and all of the other.
     assert_eq!(read(&stage), 1_025);
-    let sm = |used: &Used, nth: usize| used.processes[nth].utilization.sm.clone();
+    let sm = |used: &CardUsage, nth: usize| used.processes[nth].utilization.sm.clone();
     assert_eq!(
         sm(&used, 0),
         failed("not all of its descriptors are read yet")
     );
     assert_eq!(memory(&used)[20], (200, bytes(6)));
     for _ in 0..7 {
-        used = stage.next();
+        used = stage.poll_next_second();
         assert_eq!(memory(&used)[20], (200, bytes(6)));
     }
     assert_eq!(
@@ -206,20 +210,20 @@ fn what_a_person_opens_in_many_processes_delays_nobody_else() {
 }
 
 #[test]
-fn of_very_many_clients_of_a_person_some_are_as_they_were_and_unknown() {
-    let mut stage = Stage::new();
+fn unread_clients_keep_memory_but_no_share() {
+    let mut stage = ClientFixture::new();
     let many = 3_000;
     for fd in 0..many {
-        stage.open(process(7), fd, &works(u64::from(fd), 5));
+        stage.open(process(7), fd, &busy_report(u64::from(fd), 5));
     }
-    stage.belongs_to(process(8), 2);
-    stage.open(process(8), 3, &works(9_000, 6));
-    (0..3).for_each(|_| drop(stage.next()));
+    stage.set_person(process(8), 2);
+    stage.open(process(8), 3, &busy_report(9_000, 6));
+    (0..3).for_each(|_| drop(stage.poll_next_second()));
     for fd in 0..many {
-        stage.open(process(7), fd, &works(u64::from(fd), 7));
+        stage.open(process(7), fd, &busy_report(u64::from(fd), 7));
     }
-    stage.open(process(8), 3, &works(9_000, 8));
-    let used = stage.next();
+    stage.open(process(8), 3, &busy_report(9_000, 8));
+    let used = stage.poll_next_second();
     let half_read = (many - 2_048) * 5 + 2_048 * 7;
     assert_eq!(
         memory(&used),
@@ -228,19 +232,20 @@ fn of_very_many_clients_of_a_person_some_are_as_they_were_and_unknown() {
     let sm = |nth: usize| used.processes[nth].utilization.sm.clone();
     assert_eq!(sm(0), failed("not all of its descriptors are read yet"));
     assert_eq!(sm(1), percent(0));
-    // The others have their turn at the next poll.
-    let used = stage.next();
+    // The others are read at the next poll.
+    let used = stage.poll_next_second();
     assert_eq!(memory(&used)[0], (7, bytes(u64::from(many * 7))));
 }
 
 #[test]
-fn a_process_of_which_not_all_descriptors_are_kept_is_known_in_part() {
-    let mut stage = Stage::new();
-    stage.open(process(7), 3, &works(1, 5));
-    stage.open(process(8), 3, &works(2, 6));
-    stage.found.cut.insert(process(7));
-    let used = stage.next();
+fn truncated_descriptor_list_is_a_fault() {
+    let mut stage = ClientFixture::new();
+    stage.open(process(7), 3, &busy_report(1, 5));
+    stage.open(process(8), 3, &busy_report(2, 6));
+    stage.found.truncated.insert(process(7));
+    let used = stage.poll_next_second();
     assert_eq!(memory(&used), [(7, bytes(5)), (8, bytes(6))]);
-    let fault = "process 7 has card1 open more often than is read: more may be used than is shown";
+    let fault = "process 7 has card1 open too often to read all descriptors: actual use may be \
+                 higher than shown";
     assert_eq!(used.fault.as_deref(), Some(fault));
 }

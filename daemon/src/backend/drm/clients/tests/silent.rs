@@ -1,26 +1,26 @@
-//! Drivers that tell nothing of who has their cards open.
+//! Tests of drivers that report nothing on the holders of their cards.
 
 use super::*;
 
-/// `/dev/null`, which stands for the card's file here.
+/// `/dev/null`, in place of the card's file.
 const FILE: DeviceNumber = DeviceNumber { major: 1, minor: 3 };
 
-/// What the kernel tells of any descriptor.
+/// The kernel's report on any descriptor.
 const PLAIN: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\n";
 
-/// A card of this driver whose node of this name is open as descriptor 3.
-fn opened(driver: &str, node: &str, file: &str, text: &str) -> Stage {
-    let mut stage = Stage::with(driver, Some(SLOT));
-    stage.card.nodes = vec![Node {
+/// A card of this driver with its only node of this name open as descriptor 3.
+fn fixture_with_open_node(driver: &str, node: &str, file: &str, text: &str) -> ClientFixture {
+    let mut stage = ClientFixture::with_driver(driver, Some(SLOT));
+    stage.card.nodes = vec![DeviceNode {
         name: node.into(),
         number: FILE,
         shared: false,
     }];
-    open(&mut stage, process(7), file, text);
+    open_node(&mut stage, process(7), file, text);
     stage
 }
 
-fn open(stage: &mut Stage, key: ProcessKey, file: &str, text: &str) {
+fn open_node(stage: &mut ClientFixture, key: ProcessKey, file: &str, text: &str) {
     stage.open(key, 3, text);
     stage.found.processes.get_mut(&key).unwrap()[0].number = FILE;
     let link = stage.directory(key.pid).join("fd/3");
@@ -29,62 +29,66 @@ fn open(stage: &mut Stage, key: ProcessKey, file: &str, text: &str) {
 }
 
 #[test]
-fn who_has_a_card_open_whose_driver_tells_nothing_uses_it_and_no_more_is_known() {
+fn holder_without_report_is_a_user() {
     for driver in ["radeon", "amdgpu", "nouveau"] {
-        let mut stage = opened(driver, "renderD128", "/dev/null", PLAIN);
-        let expected = Used {
-            processes: vec![Client {
+        let mut stage = fixture_with_open_node(driver, "renderD128", "/dev/null", PLAIN);
+        let expected = CardUsage {
+            processes: vec![ProcessUsage {
                 key: process(7),
                 sharing: Sharing::NONE,
                 host_sharing: Sharing::NONE,
                 memory: Reading::Unsupported,
                 host_memory: Reading::Unsupported,
                 utilization: Utilization::unknown(&Reading::Unsupported),
-                used_for: Use::default(),
+                used_for: GpuUse::default(),
             }],
             utilization: Reading::Unsupported,
             encoder: Reading::Unsupported,
             decoder: Reading::Unsupported,
             has_own_memory: false,
             sharers: Vec::new(),
-            passed: Vec::new(),
+            passed_clients: Vec::new(),
             fault: None,
-            unseen: None,
+            incomplete_reason: None,
         };
-        assert_eq!(stage.next(), expected, "{driver}");
+        assert_eq!(stage.poll_next_second(), expected, "{driver}");
         // It is not read again at each poll, and not forgotten either.
-        assert_eq!(stage.next(), expected, "{driver}");
+        assert_eq!(stage.poll_next_second(), expected, "{driver}");
         stage.found.processes.clear();
-        assert_eq!(stage.next().processes, [], "{driver}");
+        assert_eq!(stage.poll_next_second().processes, [], "{driver}");
     }
 }
 
 #[test]
-fn who_only_shows_pictures_or_has_closed_it_or_tells_of_another_card_is_no_user() {
+fn display_or_closed_holder_is_no_user() {
     let other = "drm-driver:\tradeon\ndrm-client-id:\t1\ndrm-pdev:\t0000:09:00.0\n";
     for (node, file, text) in [
         ("card1", "/dev/null", PLAIN),
-        // The number of the descriptor is another file's now.
+        // The descriptor number now belongs to another file.
         ("renderD128", "/dev/zero", PLAIN),
         ("renderD128", "/nonexistent", PLAIN),
         ("renderD128", "/dev/null", other),
-        // Its driver tells, if nothing that is understood.
+        // Its driver reports clients, even if this report is not understood.
         ("renderD128", "/dev/null", "drm-driver:\t\n"),
     ] {
-        let used = opened("radeon", node, file, text).next();
-        assert_eq!((used.processes, used.unseen), (vec![], None), "{file}");
+        let used = fixture_with_open_node("radeon", node, file, text).poll_next_second();
+        assert_eq!(
+            (used.processes, used.incomplete_reason),
+            (vec![], None),
+            "{file}"
+        );
     }
 }
 
 #[test]
-fn where_a_driver_tells_of_one_what_tells_nothing_is_none() {
-    let mut stage = opened("amdgpu", "renderD128", "/dev/null", &amdgpu(1, ""));
-    open(&mut stage, process(8), "/dev/null", PLAIN);
-    let pids = |used: &Used| -> Vec<u32> {
+fn reporting_driver_needs_a_report() {
+    let mut stage = fixture_with_open_node("amdgpu", "renderD128", "/dev/null", &amdgpu(1, ""));
+    open_node(&mut stage, process(8), "/dev/null", PLAIN);
+    let pids = |used: &CardUsage| -> Vec<u32> {
         let processes = used.processes.iter();
         processes.map(|client| client.key.pid).collect()
     };
-    assert_eq!(pids(&stage.next()), [7]);
+    assert_eq!(pids(&stage.poll_next_second()), [7]);
     stage.found.processes.remove(&process(7));
-    assert_eq!(pids(&stage.next()), [0; 0]);
+    assert_eq!(pids(&stage.poll_next_second()), [0; 0]);
 }

@@ -1,0 +1,400 @@
+//! Applies a selection to a snapshot and decides whether the result is an answer.
+
+use crate::exit::Error;
+use crate::output::view::reads_vendor;
+use gpukill_policy::select::{DeviceSelectorError, SnapshotFilter, filter_snapshot};
+use gpukill_proto::model::{
+    BackendReport, BackendState, Device, DeviceId, LossKind, Snapshot, Vendor,
+};
+use gpukill_proto::text::sanitize;
+
+/// The selected part of a snapshot.
+#[derive(Debug)]
+pub(super) struct SelectedSnapshot {
+    /// The selected part; without devices and processes when nothing matches.
+    pub snapshot: Snapshot,
+    /// Why the selected part is not an answer.
+    pub verdict: Option<Error>,
+}
+
+/// Applies the selection. `may_be` reports whether a user of this name can exist; it is called
+/// only when the verdict depends on it.
+pub(super) fn select_part(
+    snapshot: Snapshot,
+    selection: &SnapshotFilter,
+    may_be: &dyn Fn(&str) -> bool,
+) -> SelectedSnapshot {
+    let doubts = undecided_processes(&snapshot, selection);
+    let nothing = Snapshot {
+        host: snapshot.host.clone(),
+        backends: snapshot.backends.clone(),
+        faults: snapshot.faults.clone(),
+        devices: Vec::new(),
+        processes: Vec::new(),
+        ..snapshot
+    };
+    match filter_snapshot(snapshot, selection) {
+        Ok(snapshot) => SelectedSnapshot {
+            verdict: check_selection(&snapshot, selection, &doubts, may_be),
+            snapshot,
+        },
+        Err(error) => SelectedSnapshot {
+            verdict: Some(no_such_device(error, &nothing.backends, selection)),
+            snapshot: nothing,
+        },
+    }
+}
+
+/// A process of which too little is known to decide whether it matches.
+struct UndecidedProcess {
+    device: DeviceId,
+    why: String,
+}
+
+fn undecided_processes(snapshot: &Snapshot, selection: &SnapshotFilter) -> Vec<UndecidedProcess> {
+    let processes = snapshot.processes.iter();
+    let doubts = processes.filter_map(|process| {
+        let (what, why) = selection.missing_fact(process)?;
+        Some(UndecidedProcess {
+            device: process.device.clone(),
+            why: format!("the {what} of process {} is unknown ({why})", process.pid),
+        })
+    });
+    doubts.collect()
+}
+
+fn check_selection(
+    chosen: &Snapshot,
+    selection: &SnapshotFilter,
+    doubts: &[UndecidedProcess],
+    may_be: &dyn Fn(&str) -> bool,
+) -> Option<Error> {
+    if chosen.devices.is_empty() {
+        let failed = failed_backend(&chosen.backends, &selection.vendors);
+        let vendors: Vec<&str> = selection.vendors.iter().map(|it| it.name()).collect();
+        let vendors = vendors.join(" or ");
+        let unmatched = || {
+            let is_any = vendors.is_empty();
+            (!is_any).then(|| Error::NoMatch(format!("no {vendors} GPU here")))
+        };
+        return failed.or_else(unmatched);
+    }
+    let description = describe_processes(selection);
+    let user = selection.user.as_deref();
+    // A user who does not exist uses nothing, whatever else is unknown.
+    let unless_unknown_user = |failure| match (&description, user) {
+        (Some(description), Some(user)) if !may_be(user) => Error::NoMatch(format!(
+            "no GPU here is used by {description}: no user is called {}",
+            sanitize(user.as_bytes(), 80)
+        )),
+        (Some(_) | None, _) => failure,
+    };
+    let unknown = |device: &Device| device.process_count.last_known().is_none();
+    // Only the kernel driver reports these devices.
+    if chosen.devices.iter().all(unknown)
+        && let Some(failed) = failed_backend(&chosen.backends, &selection.vendors)
+    {
+        return Some(unless_unknown_user(failed));
+    }
+    let has_no_process = chosen.processes.is_empty();
+    let description = description.as_ref().filter(|_| has_no_process)?;
+    // A device whose process list is unknown may be in use by them, and so may a device used by
+    // an unknown user. A lost device is not usable.
+    let is_lost = |device: &&Device| {
+        let loss = device.lost.as_ref();
+        loss.is_some_and(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))
+    };
+    let mut reachable = chosen.devices.iter().filter(|device| !is_lost(device));
+    let in_doubt = reachable.find_map(|device| {
+        let unlisted = unknown(device).then(|| device.process_count.reason().unwrap_or_default());
+        let doubt = || doubts.iter().find(|doubt| doubt.device == device.id);
+        let why = unlisted.or_else(|| Some(doubt()?.why.clone()))?;
+        Some((device.index, why))
+    });
+    Some(match in_doubt {
+        Some((index, why)) => unless_unknown_user(Error::Vendor(format!(
+            "it is not known whether GPU {index} is used by {description}: {why}"
+        ))),
+        None => Error::NoMatch(format!("no GPU here is used by {description}")),
+    })
+}
+
+fn no_such_device(
+    error: DeviceSelectorError,
+    backends: &[BackendReport],
+    selection: &SnapshotFilter,
+) -> Error {
+    match &error {
+        DeviceSelectorError::Unknown { known, .. } if known.is_empty() => {
+            failed_backend(backends, &selection.vendors).unwrap_or(error.into())
+        }
+        DeviceSelectorError::Unknown { .. }
+        | DeviceSelectorError::Ambiguous { .. }
+        | DeviceSelectorError::ReversedRange { .. } => error.into(),
+    }
+}
+
+/// Why a backend that could have the missing device failed, or that it has not answered yet.
+fn failed_backend(backends: &[BackendReport], vendors: &[Vendor]) -> Option<Error> {
+    backends
+        .iter()
+        .filter(|backend| {
+            let mut wanted = vendors.iter();
+            vendors.is_empty() || wanted.any(|vendor| reads_vendor(&backend.name, *vendor))
+        })
+        .find_map(|backend| match &backend.state {
+            BackendState::Failed(_, why) => {
+                Some(Error::Vendor(format!("{} failed: {why}", backend.name)))
+            }
+            BackendState::Starting => Some(Error::Vendor(format!(
+                "{} has not answered yet",
+                backend.name
+            ))),
+            BackendState::Ready | BackendState::Absent(_) | BackendState::Quiesced(_) => None,
+        })
+}
+
+/// Whether there is no device yet and a backend may still find some.
+pub(super) fn is_starting(snapshot: &Snapshot) -> bool {
+    let mut backends = snapshot.backends.iter();
+    snapshot.devices.is_empty() && backends.any(|backend| backend.state == BackendState::Starting)
+}
+
+/// The selected processes in words; `None` when all are selected.
+pub(super) fn describe_processes(selection: &SnapshotFilter) -> Option<String> {
+    // The typed text is escaped, so that it cannot start another line.
+    let typed = |text: &str| sanitize(text.as_bytes(), 80);
+    let user = selection.user.as_deref().map(typed);
+    let name = selection.name.as_ref().map(|name| typed(name.as_str()));
+    match (user, name) {
+        (None, None) => None,
+        (Some(user), None) => Some(format!("processes of {user}")),
+        (None, Some(name)) => Some(format!("processes like {name}")),
+        (Some(user), Some(name)) => Some(format!("processes of {user} like {name}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::fixtures;
+    use gpukill_policy::select::compile_pattern;
+    use gpukill_proto::model::FaultCode;
+    use gpukill_proto::reading::Reading;
+
+    fn said(
+        snapshot: Snapshot,
+        selection: &SnapshotFilter,
+    ) -> (usize, usize, Option<(u8, String)>) {
+        let is_zoe_or_number = |user: &str| user == "zoe" || user.parse::<u32>().is_ok();
+        let SelectedSnapshot { snapshot, verdict } =
+            select_part(snapshot, selection, &is_zoe_or_number);
+        let verdict = verdict.map(|failure| (failure.exit_code() as u8, failure.to_string()));
+        (snapshot.devices.len(), snapshot.processes.len(), verdict)
+    }
+
+    fn without_devices(state: BackendState) -> Snapshot {
+        let mut snapshot = fixtures::snapshot();
+        snapshot.devices.clear();
+        snapshot.processes.clear();
+        snapshot.backends.truncate(1);
+        snapshot.backends[0].state = state;
+        snapshot
+    }
+
+    fn gpu(typed: &str) -> SnapshotFilter {
+        SnapshotFilter {
+            gpu: Some(typed.into()),
+            ..SnapshotFilter::default()
+        }
+    }
+
+    #[test]
+    fn everything_is_an_answer_even_if_empty() {
+        let all = SnapshotFilter::default();
+        let none = without_devices(BackendState::Absent("no library".into()));
+        assert_eq!(said(none, &all), (0, 0, None));
+        let (devices, _, verdict) = said(fixtures::snapshot(), &all);
+        assert_eq!((devices, verdict), (10, None));
+    }
+
+    #[test]
+    fn no_match_still_has_a_document() {
+        let amd = SnapshotFilter {
+            vendors: vec![Vendor::Amd],
+            ..SnapshotFilter::default()
+        };
+        let verdict = Some((8, "no amd GPU here".to_owned()));
+        assert_eq!(said(fixtures::snapshot(), &amd), (0, 0, verdict));
+        let two = SnapshotFilter {
+            vendors: vec![Vendor::Amd, Vendor::Apple],
+            ..SnapshotFilter::default()
+        };
+        let verdict = Some((8, "no amd or apple GPU here".to_owned()));
+        assert_eq!(said(fixtures::snapshot(), &two), (0, 0, verdict));
+        let one_of_them = SnapshotFilter {
+            vendors: vec![Vendor::Amd, Vendor::Nvidia],
+            ..SnapshotFilter::default()
+        };
+        let (devices, _, verdict) = said(fixtures::snapshot(), &one_of_them);
+        assert_eq!((devices, verdict), (10, None));
+        let (devices, processes, verdict) = said(fixtures::snapshot(), &gpu("99"));
+        assert_eq!((devices, processes), (0, 0));
+        assert_eq!(verdict.map(|(code, _)| code), Some(8));
+        let has_no_process = SnapshotFilter {
+            user: Some("zoe".into()),
+            name: compile_pattern("^x").ok(),
+            ..SnapshotFilter::default()
+        };
+        let text = "no GPU here is used by processes of zoe like ^x".to_owned();
+        assert_eq!(
+            said(fixtures::snapshot(), &has_no_process),
+            (10, 0, Some((8, text)))
+        );
+    }
+
+    fn of(user: Option<&str>, name: Option<&str>) -> SnapshotFilter {
+        SnapshotFilter {
+            user: user.map(str::to_owned),
+            name: name.and_then(|name| compile_pattern(name).ok()),
+            ..SnapshotFilter::default()
+        }
+    }
+
+    #[test]
+    fn doubt_is_no_denial() {
+        let mut description = fixtures::snapshot();
+        description.processes.truncate(1);
+        let process = &mut description.processes[0];
+        process.pid = 77;
+        process.name = Reading::Value("python".into());
+        process.uid = Reading::Failed("permission denied".into());
+        process.user = process.uid.as_unknown();
+        process.owner = process.uid.as_unknown();
+        let device = process.device.clone();
+        description.devices.retain(|it| it.id == device);
+        let mut named = description.clone();
+        named.processes[0].uid = Reading::Value(1000);
+        named.processes[0].user = Reading::Failed("it does not answer".into());
+        let mut nameless = description.clone();
+        nameless.processes[0].name = Reading::Failed("permission denied".into());
+        let mut unlisted = description.clone();
+        unlisted.processes.clear();
+        unlisted.devices[0].process_count = Reading::Failed("not permitted".into());
+        let mut broken = unlisted.clone();
+        broken.backends[0].state =
+            BackendState::Failed(FaultCode::VersionMismatch, "version mismatch".into());
+        unlisted.backends.clear();
+        let mut lost = unlisted.clone();
+        lost.devices[0].lost = Some(gpukill_proto::model::Loss {
+            since: lost.taken_at,
+            reason: "GPU is lost".into(),
+            kind: LossKind::Lost,
+        });
+        // No process uses the other GPU, and an unknown user uses this one.
+        let mut two = description.clone();
+        let mut free = two.devices[0].clone();
+        free.id = DeviceId("another".into());
+        free.index = 90;
+        free.process_count = Reading::Value(0);
+        two.devices.push(free);
+        let zoe_on_the_other = SnapshotFilter {
+            gpu: Some("90".into()),
+            ..of(Some("zoe"), None)
+        };
+        let index = description.devices[0].index;
+        let unknown = |description: &str, why: &str| {
+            let text =
+                format!("it is not known whether GPU {index} is used by {description}: {why}");
+            Some((2, text))
+        };
+        let has_no_process =
+            |description: &str| Some((8, format!("no GPU here is used by {description}")));
+        let denied = "the user of process 77 is unknown (permission denied)";
+        let silent = "the user of process 77 is unknown (it does not answer)";
+        let its_name = "the name of process 77 is unknown (permission denied)";
+        let failed = "nvidia failed: version mismatch".to_owned();
+        let typo = "processes of zeo: no user is called zeo";
+        let cases = [
+            (
+                &description,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", denied),
+            ),
+            (
+                &description,
+                of(Some("42"), None),
+                unknown("processes of 42", denied),
+            ),
+            (&description, of(Some("zeo"), None), has_no_process(typo)),
+            // The name is known and does not match.
+            (
+                &description,
+                of(Some("zoe"), Some("^x")),
+                has_no_process("processes of zoe like ^x"),
+            ),
+            (
+                &named,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", silent),
+            ),
+            (
+                &named,
+                of(Some("42"), None),
+                has_no_process("processes of 42"),
+            ),
+            (
+                &nameless,
+                of(None, Some("^x")),
+                unknown("processes like ^x", its_name),
+            ),
+            (
+                &unlisted,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", "failed: not permitted"),
+            ),
+            (&unlisted, of(Some("zeo"), None), has_no_process(typo)),
+            (
+                &lost,
+                of(Some("zoe"), None),
+                has_no_process("processes of zoe"),
+            ),
+            (&two, zoe_on_the_other, has_no_process("processes of zoe")),
+            (&broken, of(Some("zoe"), None), Some((2, failed))),
+            (&broken, of(Some("zeo"), None), has_no_process(typo)),
+        ];
+        for (snapshot, selection, expected) in cases {
+            let (_, left, verdict) = said(snapshot.clone(), &selection);
+            assert_eq!((left, verdict), (0, expected), "{selection:?}");
+        }
+    }
+
+    #[test]
+    fn typed_text_stays_in_its_line() {
+        let typed = of(Some("al\nhint: ice"), None);
+        let (_, _, verdict) = said(fixtures::snapshot(), &typed);
+        let (_, text) = verdict.expect("nobody is called so");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn failed_vendor_explains_an_empty_answer() {
+        let failed = || {
+            without_devices(BackendState::Failed(
+                FaultCode::VersionMismatch,
+                "version mismatch".into(),
+            ))
+        };
+        let text = "nvidia failed: version mismatch".to_owned();
+        let verdict = Some((2, text));
+        for selection in [SnapshotFilter::default(), gpu("0")] {
+            assert_eq!(said(failed(), &selection), (0, 0, verdict.clone()));
+        }
+        let amd = SnapshotFilter {
+            vendors: vec![Vendor::Amd],
+            ..SnapshotFilter::default()
+        };
+        let unmatched = Some((8, "no amd GPU here".to_owned()));
+        assert_eq!(said(failed(), &amd), (0, 0, unmatched));
+    }
+}

@@ -1,0 +1,84 @@
+//! Looks up whether a user or group name from the command line or from rules can exist.
+
+use nix::unistd::{Group, User};
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A name service that has not answered in this time may know every name. A verdict on a typing
+/// error is not worth a longer wait.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// False only when the name service of this box reports that the user does not exist. A number
+/// may be a uid without a name.
+pub(in crate::command) fn user_may_exist(typed: &str) -> bool {
+    typed.parse::<u32>().is_ok() || unknown_users([typed]).is_empty()
+}
+
+/// The names that the name service of this box reports as unknown users, as far as it answers
+/// in time.
+pub(in crate::command) fn unknown_users<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> BTreeSet<String> {
+    unknown_names(names, |name| matches!(User::from_name(name), Ok(None)))
+}
+
+/// The names that it reports as unknown groups.
+pub(in crate::command) fn unknown_groups<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> BTreeSet<String> {
+    unknown_names(names, |name| matches!(Group::from_name(name), Ok(None)))
+}
+
+/// The names that `is_nobodys` reports as unknown, as far as it answers in time.
+fn unknown_names<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    is_nobodys: fn(&str) -> bool,
+) -> BTreeSet<String> {
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let (answer, answered) = mpsc::channel();
+    // A thread that hangs is left behind, because the process ends soon.
+    std::thread::spawn(move || {
+        for name in names {
+            let is_nobodys = is_nobodys(&name);
+            // The receiver may have given up.
+            if answer.send((name, is_nobodys)).is_err() {
+                return;
+            }
+        }
+    });
+    let until = Instant::now() + LOOKUP_TIMEOUT;
+    let mut unknown = BTreeSet::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match answered.recv_timeout(left) {
+            Ok((name, true)) => {
+                unknown.insert(name);
+            }
+            Ok((_, false)) => {}
+            // Every name is answered, or the time is over.
+            Err(_) => return unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unused_name_is_unknown() {
+        assert!(user_may_exist("root"));
+        assert!(user_may_exist("3999999999"));
+        assert!(!user_may_exist("no-such-person-here"));
+        let names = ["root", "no-such-person-here", "nor-this-one"];
+        let strangers: Vec<String> = unknown_users(names).into_iter().collect();
+        assert_eq!(strangers, ["no-such-person-here", "nor-this-one"]);
+        // The group of root has the number 0 and is called `root` nearly everywhere.
+        let own = Group::from_gid(0.into()).expect("it answers");
+        let own = own.map(|group| group.name);
+        let names = own.iter().map(String::as_str).chain(["no-such-group"]);
+        let no_groups: Vec<String> = unknown_groups(names).into_iter().collect();
+        assert_eq!(no_groups, ["no-such-group"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Draws frames: in place on a terminal, else one after another.
+
+use super::super::{ListRequest, SelectedSnapshot, now, render_document, select_part, user_lookup};
+use super::feed::Update;
+use crate::connect::AnnotatedSnapshot;
+use crate::exit::Error;
+use crate::output::csv::Header;
+use crate::output::message::Messages;
+use crate::output::screen::Screen;
+use crate::output::style::{OutputStyle, is_stdout_screen};
+use crate::output::text::{Line, Tone, escaped};
+use crate::output::{print, print_lines, view};
+use crate::settings::{Format, Settings};
+use rustix::process::{Signal, getpid, kill_process};
+use std::time::Duration;
+
+/// The destination of frames.
+pub(super) struct FrameOutput<'a> {
+    wanted: &'a ListRequest,
+    look: OutputStyle,
+    messages: Messages,
+    destination: Destination,
+    /// The snapshot that is shown.
+    sight: Option<AnnotatedSnapshot>,
+    /// Why the snapshot may be old.
+    away: Option<(Error, Duration)>,
+}
+
+enum Destination {
+    /// A terminal. It is taken over with the first frame, so that earlier errors appear on the
+    /// original screen.
+    Terminal(Option<Screen>),
+    /// Anything else, or documents.
+    Stream(Header),
+}
+
+impl<'a> FrameOutput<'a> {
+    /// A frame output on stdout.
+    pub(super) fn for_stdout(
+        wanted: &'a ListRequest,
+        settings: &Settings,
+        messages: Messages,
+    ) -> Self {
+        let place = if wanted.format == Format::Table && is_stdout_screen() {
+            Destination::Terminal(None)
+        } else {
+            Destination::Stream(Header::First)
+        };
+        Self {
+            wanted,
+            look: OutputStyle::for_stdout(settings),
+            messages,
+            destination: place,
+            sight: None,
+            away: None,
+        }
+    }
+
+    /// Whether the terminal has been taken over.
+    pub(super) fn is_screen(&self) -> bool {
+        matches!(self.destination, Destination::Terminal(Some(_)))
+    }
+
+    /// Shows an update.
+    pub(super) fn show_update(&mut self, news: Update) -> Result<(), Error> {
+        match news {
+            Update::Snapshot(sight) => {
+                self.away = None;
+                self.show_snapshot(*sight)
+            }
+            Update::Unchanged => {
+                self.away = None;
+                self.redraw()
+            }
+            Update::Away(failure, left) => {
+                if self.away.is_none() && !self.is_screen() {
+                    let seconds = left.as_secs();
+                    self.messages
+                        .warn(&format!("{failure}: trying again for {seconds} s"));
+                }
+                self.away = Some((failure, left));
+                self.redraw()
+            }
+        }
+    }
+
+    fn show_snapshot(&mut self, sight: AnnotatedSnapshot) -> Result<(), Error> {
+        let AnnotatedSnapshot {
+            snapshot,
+            guard,
+            suspected,
+        } = sight;
+        let is_first = self.sight.is_none();
+        // Only the first frame reports missing users; later frames do not repeat it.
+        let may_be = |user: &str| !is_first || user_lookup::user_may_exist(user);
+        let SelectedSnapshot { snapshot, verdict } =
+            select_part(snapshot, &self.wanted.selection, &may_be);
+        // A device that never existed is a mistake in the arguments. A device that existed a
+        // moment ago may come back.
+        let verdict = match verdict {
+            Some(failure @ Error::NoSuchDevice(_)) if is_first => return Err(failure),
+            verdict => verdict,
+        };
+        let sight = AnnotatedSnapshot {
+            snapshot,
+            guard,
+            suspected,
+        };
+        if let Destination::Stream(header) = &mut self.destination {
+            let text = match self.wanted.format {
+                Format::Table => None,
+                Format::Json | Format::Ndjson | Format::Csv => {
+                    Some(render_document(&sight, self.wanted, *header)?)
+                }
+            };
+            *header = Header::Printed;
+            match text {
+                Some(text) => print(&text)?,
+                None => {
+                    let mut lines = view::lines(&sight, &self.wanted.view, now(), &self.look);
+                    lines.push(Line::default());
+                    print_lines(&lines, &self.look)?;
+                }
+            }
+            if let (true, Some(failure)) = (is_first, verdict) {
+                self.messages.warn(&failure.to_string());
+            }
+        }
+        self.sight = Some(sight);
+        if let Destination::Terminal(screen @ None) = &mut self.destination {
+            *screen = Some(Screen::enter()?);
+        }
+        self.redraw()
+    }
+
+    /// Draws the current snapshot again on a terminal. A stream already has it.
+    pub(super) fn redraw(&self) -> Result<(), Error> {
+        let (Destination::Terminal(Some(screen)), Some(sight)) = (&self.destination, &self.sight)
+        else {
+            return Ok(());
+        };
+        screen.show(&self.look, |look| {
+            let mut lines = Vec::new();
+            if let Some((failure, left)) = &self.away {
+                // A narrow terminal shows only the beginning.
+                let text = format!("trying again for {} s: {failure}", left.as_secs());
+                lines.push(Line::with_tone(escaped(&text, look.symbols), Tone::Broken));
+            }
+            lines.extend(view::lines(sight, &self.wanted.view, now(), look));
+            lines
+        })
+    }
+
+    /// Gives the terminal back, stops the process, and takes the terminal again on resume.
+    pub(super) fn suspend(&self) -> Result<(), Error> {
+        let Destination::Terminal(Some(screen)) = &self.destination else {
+            return Ok(());
+        };
+        screen.suspend()?;
+        kill_process(getpid(), Signal::STOP).map_err(|error| Error::System(error.into()))?;
+        screen.resume()?;
+        self.redraw()
+    }
+}

@@ -1,0 +1,183 @@
+//! Waits for an answer while handling signals and noting a long wait.
+
+use crate::exit::Error;
+use gpukill_proto::transport::Readiness;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Hooks that run during a wait.
+pub(crate) trait WaitHooks {
+    /// A descriptor that is readable when [`on_wake`](Self::on_wake) has to run.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Handles the event.
+    ///
+    /// # Errors
+    /// Ends the wait.
+    fn on_wake(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Silence before [`on_long_wait`](Self::on_long_wait) runs.
+    fn long_wait_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Runs after that silence.
+    fn on_long_wait(&mut self) {}
+}
+
+/// No hooks. A signal ends the program, as by default.
+pub(crate) struct NoHooks;
+
+impl WaitHooks for NoHooks {}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitResult {
+    /// The stream is ready.
+    Ready,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// Waits until the stream is ready, or until a time when there is no stream. A ready stream
+/// comes before a hook, because an answer is worth more than a quick exit.
+///
+/// # Errors
+/// The error of [`WaitHooks::on_wake`], or the kernel's error.
+pub(super) fn wait(
+    stream: Option<(&UnixStream, Readiness)>,
+    until: Instant,
+    meanwhile: &mut dyn WaitHooks,
+) -> Result<WaitResult, Error> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() && stream.is_none() {
+            return Ok(WaitResult::TimedOut);
+        }
+        let quiet = meanwhile.long_wait_after().filter(|quiet| *quiet < left);
+        let longest = quiet.unwrap_or(left);
+        let [is_ready, is_woken] = poll_ready(stream, meanwhile.wake_fd(), longest)?;
+        if is_ready {
+            return Ok(WaitResult::Ready);
+        }
+        if is_woken {
+            meanwhile.on_wake()?;
+        } else if left.is_zero() {
+            return Ok(WaitResult::TimedOut);
+        } else if quiet.is_some() {
+            meanwhile.on_long_wait();
+        }
+    }
+}
+
+/// Sleeps for this long.
+///
+/// # Errors
+/// The error of [`WaitHooks::on_wake`], or the kernel's error.
+pub(crate) fn sleep(length: Duration, meanwhile: &mut dyn WaitHooks) -> Result<(), Error> {
+    wait(None, Instant::now() + length, meanwhile).map(drop)
+}
+
+/// Which of the two are ready, after at most `longest`.
+fn poll_ready(
+    stream: Option<(&UnixStream, Readiness)>,
+    wakes: Option<BorrowedFd<'_>>,
+    longest: Duration,
+) -> Result<[bool; 2], Error> {
+    let mut descriptors = Vec::with_capacity(2);
+    if let Some((stream, until)) = &stream {
+        let flags = match until {
+            Readiness::Readable => PollFlags::IN,
+            Readiness::Writable => PollFlags::OUT,
+        };
+        descriptors.push(PollFd::from_borrowed_fd(stream.as_fd(), flags));
+    }
+    if let Some(wakes) = wakes {
+        descriptors.push(PollFd::from_borrowed_fd(wakes, PollFlags::IN));
+    }
+    let longest = Timespec::try_from(longest).ok();
+    match poll(&mut descriptors, longest.as_ref()) {
+        Ok(_) => {}
+        // A signal arrived; its descriptor becomes readable.
+        Err(rustix::io::Errno::INTR) => return Ok([false, false]),
+        Err(error) => return Err(Error::System(io::Error::from(error))),
+    }
+    let mut ready = descriptors.iter().map(|it| !it.revents().is_empty());
+    let is_ready = stream.is_some() && ready.next() == Some(true);
+    Ok([is_ready, ready.next() == Some(true)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    struct CountingHooks {
+        wakes: UnixStream,
+        heeded: u32,
+        noted: u32,
+    }
+
+    impl WaitHooks for CountingHooks {
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.wakes.as_fd())
+        }
+
+        fn on_wake(&mut self) -> Result<(), Error> {
+            self.heeded += 1;
+            Err(Error::ReaderGone)
+        }
+
+        fn long_wait_after(&self) -> Option<Duration> {
+            Some(Duration::from_millis(1))
+        }
+
+        fn on_long_wait(&mut self) {
+            self.noted += 1;
+        }
+    }
+
+    #[test]
+    fn answer_comes_before_hooks() {
+        let (stream, mut theirs) = UnixStream::pair().unwrap();
+        let (wakes, mut waker) = UnixStream::pair().unwrap();
+        let mut counting = CountingHooks {
+            wakes,
+            heeded: 0,
+            noted: 0,
+        };
+        let readable = Some((&stream, Readiness::Readable));
+        let soon = || Instant::now() + Duration::from_millis(50);
+        assert!(matches!(
+            wait(readable, soon(), &mut counting),
+            Ok(WaitResult::TimedOut)
+        ));
+        assert!(matches!(
+            wait(None, soon(), &mut counting),
+            Ok(WaitResult::TimedOut)
+        ));
+        assert!(counting.noted > 0);
+        waker.write_all(b"x").unwrap();
+        let heeded = wait(readable, soon(), &mut counting);
+        assert!(matches!(heeded, Err(Error::ReaderGone)));
+        theirs.write_all(b"x").unwrap();
+        assert!(matches!(
+            wait(readable, soon(), &mut counting),
+            Ok(WaitResult::Ready)
+        ));
+        assert_eq!(counting.heeded, 1);
+        let writable = Some((&stream, Readiness::Writable));
+        let past = Instant::now();
+        assert!(matches!(
+            wait(writable, past, &mut counting),
+            Ok(WaitResult::Ready)
+        ));
+    }
+}

@@ -1,0 +1,81 @@
+//! Starts `gpukill-convert`, which has the rarely used formats.
+
+use crate::convert::Conversion;
+use crate::exit::{Error, Exit};
+use crate::rules_files::{ConversionError, Yaml};
+use serde_json::Value;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// The name of the program.
+pub(crate) const PROGRAM_NAME: &str = "gpukill-convert";
+
+/// Where packages install it.
+const INSTALL_DIR: &str = "/usr/libexec/gpukill";
+
+/// Starts the program. It reads its standard input and writes to `output`.
+///
+/// # Errors
+/// It is not installed or cannot be started.
+pub(crate) fn start_converter(
+    form: Conversion,
+    output: impl Into<Stdio>,
+    errors: Stdio,
+) -> Result<Child, Error> {
+    let path = find_program().ok_or_else(|| Error::NotDone {
+        what: format!(
+            "{PROGRAM_NAME} is not installed, which has the form {}",
+            form.name()
+        ),
+        hint: Some("install it beside gpukillctl, or choose another form".to_owned()),
+        exit: Exit::NotSupported,
+    })?;
+    let mut command = Command::new(path);
+    command.arg(env!("CARGO_PKG_VERSION")).arg(form.name());
+    command.stdin(Stdio::piped()).stdout(output).stderr(errors);
+    command.spawn().map_err(Error::System)
+}
+
+/// The program: beside this program, else where packages install it.
+fn find_program() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok();
+    let beside = beside.map(|this| this.with_file_name(PROGRAM_NAME));
+    let installed = PathBuf::from(INSTALL_DIR).join(PROGRAM_NAME);
+    let mut places = beside.into_iter().chain([installed]);
+    places.find(|path| path.is_file())
+}
+
+/// YAML by the external program.
+#[derive(Debug)]
+pub(crate) struct ProgramYaml;
+
+impl Yaml for ProgramYaml {
+    fn read(&self, text: &str) -> Result<Value, ConversionError> {
+        let json = convert_text(Conversion::FromYaml, text)?;
+        serde_json::from_str(&json).map_err(|error| ConversionError::Unavailable(error.to_string()))
+    }
+
+    fn write(&self, json: &Value) -> Result<String, ConversionError> {
+        convert_text(Conversion::ToYaml, &json.to_string())
+    }
+}
+
+/// Converts a text with the program.
+fn convert_text(form: Conversion, text: &str) -> Result<String, ConversionError> {
+    let program = start_converter(form, Stdio::piped(), Stdio::piped());
+    let mut program =
+        program.map_err(|failure| ConversionError::Unavailable(failure.to_string()))?;
+    // The program reads its whole input before it writes, so that neither side waits for the
+    // other. When it has ended, it has printed the reason.
+    if let Some(mut input) = program.stdin.take() {
+        let _ = input.write_all(text.as_bytes());
+    }
+    let output = program.wait_with_output();
+    let output = output.map_err(|error| ConversionError::Unavailable(error.to_string()))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(output.stdout)),
+        false => Err(ConversionError::Invalid(text(output.stderr))),
+    }
+}

@@ -1,0 +1,318 @@
+//! The processes that a recorded kill ended, their GPUs, and the duration. Read from the plan
+//! and the outcome, which the record has as JSON.
+
+use super::super::style::Symbols;
+use super::super::text::escaped;
+use gpukill_policy::usage::label::label;
+use gpukill_proto::audit::ActionRecord;
+use gpukill_proto::reading::Reading;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The daemon writes this before the rule by which the guard ended a job. The selector of a
+/// person's kill begins with a PID or an option.
+const GUARD_PREFIX: &str = "guard: ";
+
+/// Maximum number of people to name.
+const MAX_PEOPLE: usize = 2;
+
+/// What a table shows of a kill.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct KillSummary {
+    /// The PID and name of the first process to end.
+    first: Option<(u32, Option<String>)>,
+    /// The number of further processes.
+    more: usize,
+    /// The owners, at most [`MAX_PEOPLE`].
+    owners: Vec<String>,
+    /// The number of further owners.
+    other_owners: usize,
+    /// The duration.
+    pub(super) duration: Option<KillDuration>,
+}
+
+/// The duration of a kill: first the signals, then the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KillDuration {
+    /// From the first signal to the end of the last process, or until the kill gave up.
+    pub(super) ending: Duration,
+    /// The release of the memory.
+    pub(super) memory: MemoryRelease,
+}
+
+/// What became of the memory of the ended processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemoryRelease {
+    /// No known memory was held.
+    None,
+    /// The memory came back this long after the last process ended.
+    Returned(Duration),
+    /// Some memory did not come back.
+    Missing,
+}
+
+/// The parts of a recorded plan that are shown.
+#[derive(Deserialize)]
+struct RecordedPlan {
+    #[serde(default)]
+    targets: Vec<RecordedTarget>,
+    /// Only in the plan of a reset.
+    #[serde(default)]
+    gpus: Vec<RecordedGpu>,
+}
+
+#[derive(Deserialize)]
+struct RecordedTarget {
+    pid: u32,
+    name: Option<String>,
+    /// Left out for callers who may not see it.
+    command: Option<String>,
+    owner: Option<String>,
+    fate: Option<String>,
+    /// The process holds a GPU; others of its job end with it.
+    #[serde(default)]
+    named: bool,
+    #[serde(default)]
+    holds: Vec<RecordedGpu>,
+}
+
+#[derive(Deserialize)]
+struct RecordedGpu {
+    gpu_index: u32,
+}
+
+#[derive(Deserialize)]
+struct RecordedReport {
+    #[serde(default)]
+    outcomes: Vec<RecordedOutcome>,
+    #[serde(default)]
+    memory: Vec<RecordedMemory>,
+}
+
+#[derive(Deserialize)]
+struct RecordedOutcome {
+    after_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct RecordedMemory {
+    after_ms: Option<u64>,
+}
+
+/// The rule by which the guard ended a job, if the guard did. The record has it as a kill by
+/// the daemon's own user.
+pub(super) fn guard_rule(record: &ActionRecord) -> Option<&str> {
+    let what = record.what.as_deref().filter(|_| record.kind == "kill");
+    what?.strip_prefix(GUARD_PREFIX)
+}
+
+/// The summary of a kill, and the GPUs in the action's plan with their indices at that time.
+/// The summary is empty for a refused kill and for a caller who may not see the plan.
+pub(super) fn summarize_kill(record: &ActionRecord) -> (KillSummary, BTreeSet<u32>) {
+    let Some(mut plan) = parse_json::<RecordedPlan>(&record.plan) else {
+        return (KillSummary::default(), BTreeSet::new());
+    };
+    plan.targets.retain(RecordedTarget::is_ended);
+    let held = plan.targets.iter().flat_map(|it| &it.holds);
+    let gpus = held.chain(&plan.gpus).map(|it| it.gpu_index).collect();
+    let has_result = record.kind == "kill" && record.result.as_deref() != Some("refused");
+    let ended = match has_result {
+        true => kill_summary(record, &plan.targets),
+        false => KillSummary::default(),
+    };
+    (ended, gpus)
+}
+
+fn kill_summary(record: &ActionRecord, targets: &[RecordedTarget]) -> KillSummary {
+    let named = targets.iter().find(|it| it.named).or(targets.first());
+    let people: BTreeSet<&String> = targets.iter().filter_map(|it| it.owner.as_ref()).collect();
+    KillSummary {
+        first: named.map(|it| (it.pid, it.display_name())),
+        more: targets.len().saturating_sub(1),
+        other_owners: people.len().saturating_sub(MAX_PEOPLE),
+        owners: people.into_iter().take(MAX_PEOPLE).cloned().collect(),
+        duration: parse_json(&record.outcome).and_then(kill_duration),
+    }
+}
+
+fn kill_duration(outcome: RecordedReport) -> Option<KillDuration> {
+    let ended = outcome.outcomes.iter().filter_map(|it| it.after_ms);
+    let returned: Option<Vec<u64>> = outcome.memory.iter().map(|it| it.after_ms).collect();
+    let memory = match returned.map(|it| it.into_iter().max()) {
+        None => MemoryRelease::Missing,
+        Some(None) => MemoryRelease::None,
+        Some(Some(after)) => MemoryRelease::Returned(Duration::from_millis(after)),
+    };
+    Some(KillDuration {
+        ending: Duration::from_millis(ended.max()?),
+        memory,
+    })
+}
+
+/// Parses JSON that may be cut or withheld.
+fn parse_json<T: DeserializeOwned>(text: &Reading<String>) -> Option<T> {
+    serde_json::from_str(text.known()?).ok()
+}
+
+impl RecordedTarget {
+    /// The name that `audit --summary` uses: the program and what it runs, else the kernel's
+    /// name of 15 bytes.
+    fn display_name(&self) -> Option<String> {
+        let label = self.command.as_deref().and_then(label);
+        label.or_else(|| self.name.clone())
+    }
+
+    fn is_ended(&self) -> bool {
+        self.fate.as_deref().is_none_or(|fate| fate == "end")
+    }
+}
+
+impl KillSummary {
+    /// `51002 python and 2 more of bob`; `None` when no process was to be ended, or that is not
+    /// known.
+    pub(super) fn processes_text(&self, symbols: Symbols) -> Option<String> {
+        let (pid, name) = self.first.as_ref()?;
+        let name = name.as_ref();
+        let name = name.map_or_else(String::new, |name| format!(" {}", escaped(name, symbols)));
+        let more = match self.more {
+            0 => String::new(),
+            several => format!(" and {several} more"),
+        };
+        let people: Vec<String> = self.owners.iter().map(|it| escaped(it, symbols)).collect();
+        let of = match (people.is_empty(), self.other_owners) {
+            (true, _) => String::new(),
+            (false, 0) => format!(" of {}", people.join(", ")),
+            (false, besides) => format!(" of {} and {besides} more", people.join(", ")),
+        };
+        Some(format!("{pid}{name}{more}{of}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixtures;
+    use super::*;
+    use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
+
+    fn record(what: &str, plan: Reading<String>) -> ActionRecord {
+        let mut kills = fixtures::actions()
+            .into_iter()
+            .filter(|it| it.kind == "kill");
+        let mut record = kills.next_back().expect("there is one");
+        record.what = Some(what.to_owned());
+        record.plan = plan;
+        record
+    }
+
+    #[test]
+    fn ended_processes_are_named() {
+        let plan = |targets: &str| Reading::Value(format!("{{\"targets\":[{targets}]}}"));
+        let target = |pid: u32, owner: &str, fate: &str| {
+            format!("{{\"pid\":{pid},\"owner\":\"{owner}\",\"fate\":\"{fate}\"}}")
+        };
+        let of = |targets: &[String]| plan(&targets.join(","));
+        let bob = |pid| target(pid, "bob", "end");
+        for (plan, expected) in [
+            (of(&[bob(7)]), Some("7 of bob")),
+            (
+                of(&[bob(7), target(8, "bob", "zombie"), bob(9)]),
+                Some("7 and 1 more of bob"),
+            ),
+            (
+                of(&[bob(7), target(8, "carl", "end"), target(9, "dan", "end")]),
+                Some("7 and 2 more of bob, carl and 1 more"),
+            ),
+            (plan("{\"pid\":7,\"name\":\"vllm\"}"), Some("7 vllm")),
+            (
+                plan(
+                    "{\"pid\":7,\"name\":\"sglang::schedul\",\"command\":\"sglang::scheduler/tp0\"}",
+                ),
+                Some("7 sglang::scheduler/tp0"),
+            ),
+            (of(&[target(8, "bob", "denied")]), None),
+            // Cut, or withheld.
+            (Reading::Value("{\"targets\":[{".into()), None),
+            (Reading::Withheld, None),
+        ] {
+            let mut record = record("guard: default: idle", plan);
+            let whom = summarize_kill(&record).0.processes_text(Symbols::Unicode);
+            assert_eq!(whom.as_deref(), expected);
+            record.result = Some("refused".into());
+            assert_eq!(
+                summarize_kill(&record).0.processes_text(Symbols::Unicode),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn guard_kill_is_known_by_its_prefix() {
+        for uid in [0, 998] {
+            let mut record = record("guard: default: idle", Reading::Withheld);
+            record.uid = Some(uid);
+            assert_eq!(guard_rule(&record), Some("default: idle"), "{uid}");
+        }
+        for what in ["--user \"guard: x\"", "7"] {
+            assert_eq!(guard_rule(&record(what, Reading::Withheld)), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn recorded_kill_of_the_daemon_is_read() {
+        let plan = KillPlanDocument::from(&fixtures::plan());
+        let plan = serde_json::to_string(&plan).expect("plain values");
+        let mut record = record("48213", Reading::Value(plan));
+        let (_, report) = fixtures::report();
+        let outcome = serde_json::to_string(&KillReportDocument::from(&report));
+        record.outcome = Reading::Value(outcome.expect("plain values"));
+        let (told, gpus) = summarize_kill(&record);
+        assert_eq!(
+            told.processes_text(Symbols::Unicode).as_deref(),
+            Some("48213 python train.py and 8 more of alice")
+        );
+        assert_eq!(gpus, BTreeSet::from([0, 1, 2, 3]));
+        let longest = report.outcomes.iter().filter_map(|it| match it.outcome {
+            gpukill_proto::kill::Outcome::Ended(_, after)
+            | gpukill_proto::kill::Outcome::Survived(_, after) => Some(after),
+            _ => None,
+        });
+        let took = told.duration.expect("it is known");
+        assert_eq!(
+            took.ending.as_millis(),
+            u128::from(longest.max().expect("some"))
+        );
+        assert_eq!(took.memory, MemoryRelease::Missing);
+    }
+
+    #[test]
+    fn memory_wait_is_separate_from_the_end() {
+        let took_of = |memory: &str| {
+            let outcome = format!("{{\"outcomes\":[{{\"after_ms\":800}}],\"memory\":[{memory}]}}");
+            kill_duration(serde_json::from_str(&outcome).expect("it is right"))
+                .expect("it took so long")
+        };
+        let ending = Duration::from_millis(800);
+        for (memory, expected) in [
+            ("", MemoryRelease::None),
+            (
+                "{\"after_ms\":9200},{\"after_ms\":100}",
+                MemoryRelease::Returned(Duration::from_millis(9_200)),
+            ),
+            (
+                "{\"after_ms\":9200},{\"after_ms\":null}",
+                MemoryRelease::Missing,
+            ),
+        ] {
+            let memory_of = KillDuration {
+                ending,
+                memory: expected,
+            };
+            assert_eq!(took_of(memory), memory_of, "{memory}");
+        }
+        // No process got a signal, so there is no duration.
+        let nobody = serde_json::from_str("{\"outcomes\":[{\"after_ms\":null}]}");
+        assert_eq!(kill_duration(nobody.expect("it is right")), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! The effect of an edit of the rules: the guard's new mode, and the affected jobs.
+
+use super::mode_effect;
+use super::violation_text::{device_indices, processes, subject_name, warn_only_text};
+use super::violations::{GuardActivity, open_violation_lines};
+use crate::connect::Mode;
+use crate::output::style::OutputStyle;
+use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
+use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::value::future_time;
+use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
+use gpukill_proto::guard::{GuardMode, OpenViolation, count_jobs};
+use gpukill_proto::units::Timestamp;
+
+/// The effect of an edit.
+#[derive(Debug)]
+pub(crate) struct EditEffect {
+    /// The guard's mode after the edit.
+    pub(crate) mode: GuardMode,
+    /// The state before the edit.
+    pub(crate) previous: PreviousState,
+    /// The open violations, each with its consequence; or why they are not known.
+    pub(crate) open: Result<Vec<(OpenViolation, Consequence)>, String>,
+}
+
+/// How the state before an edit differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PreviousState {
+    /// Another mode.
+    OtherMode,
+    /// The same mode, in which the guard had stopped after too many ends.
+    Stopped,
+    /// The same mode; the deadlines of violations stay.
+    SameMode,
+    /// The same mode and other rules.
+    Edited,
+    /// Another mode and other rules.
+    EditedMode,
+    /// Another mode; the guard has stopped, and this edit does not resume it.
+    StaysStopped,
+}
+
+/// The lines below the changes of the rules.
+pub(crate) fn effect_lines(
+    turn: &EditEffect,
+    doing: Mode,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> Vec<Line> {
+    let is_of_mode = !matches!(
+        turn.previous,
+        PreviousState::Edited | PreviousState::EditedMode
+    );
+    let mode = (turn.previous != PreviousState::Edited)
+        .then(|| wrap(&mode_change_text(turn, doing), 0, 2, look.width));
+    let mode = mode.into_iter().flatten();
+    let mut lines: Vec<Line> = mode
+        .map(|text| Line::with_tone(text, Tone::Strong))
+        .collect();
+    match turn.mode {
+        GuardMode::Disabled => return lines,
+        GuardMode::DryRun if is_of_mode => return lines,
+        GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce => {}
+    }
+    if turn.previous == PreviousState::StaysStopped {
+        return lines;
+    }
+    let open = match &turn.open {
+        Ok(open) => open,
+        Err(why) => {
+            let text = format!("the affected jobs are not known: {why}; see gpukillctl guard test");
+            let texts = wrap(&escaped(&text, look.symbols), 0, 2, look.width).into_iter();
+            lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
+            return lines;
+        }
+    };
+    if turn.previous == PreviousState::SameMode {
+        let open: Vec<OpenViolation> = open.iter().map(|(open, _)| open.clone()).collect();
+        lines.extend(open_violation_lines(
+            &open,
+            &[],
+            GuardActivity::Active(turn.mode),
+            now,
+            look,
+        ));
+        return lines;
+    }
+    let is_one = |(_, comes): &&(OpenViolation, Consequence)| *comes != Consequence::Nothing;
+    let affected: Vec<_> = open.iter().filter(is_one).collect();
+    if affected.is_empty() && !is_of_mode {
+        lines.push(Line::plain("nobody breaks a rule that this changes now"));
+        return lines;
+    }
+    if affected.is_empty() {
+        lines.push(Line::plain(
+            "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard test",
+        ));
+        return lines;
+    }
+    let begin = match (is_of_mode, doing) {
+        (true, Mode::DryRun) => "these break rules now, and would start again at the next sample",
+        (true, Mode::Apply) => "these break rules now, and start again at the next sample",
+        (false, Mode::DryRun) => "these would break a rule that this changes",
+        (false, Mode::Apply) => "these break a rule that this changes",
+    };
+    lines.push(Line::plain(begin));
+    let mut table = Table::new(vec![
+        Column::left("WHO", WhenNarrow::Shrinks(8)),
+        Column::left("GPU", WhenNarrow::Goes(1)),
+        Column::left("RULE", WhenNarrow::Shrinks(18)),
+        Column::left("END", WhenNarrow::Stays),
+        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
+    ]);
+    for (open, comes) in affected {
+        let evidence = &open.evidence;
+        table.push(Row::Cells(vec![
+            Cell::plain(escaped(
+                &subject_name(&open.subject, evidence),
+                look.symbols,
+            )),
+            Cell::plain(device_indices(&evidence.runs)),
+            Cell::plain(escaped(&open.rule.to_string(), look.symbols)),
+            Cell::plain(end_after_edit(open, *comes, now, look)),
+            Cell::plain(escaped(
+                &processes(&evidence.runs, evidence.count),
+                look.symbols,
+            )),
+        ]));
+    }
+    lines.extend(table.lines(look));
+    lines
+}
+
+fn mode_change_text(turn: &EditEffect, doing: Mode) -> String {
+    let is = match doing {
+        Mode::DryRun => "would be",
+        Mode::Apply => "is",
+    };
+    if turn.previous == PreviousState::StaysStopped {
+        let name = turn.mode.name();
+        let ends = match doing {
+            Mode::DryRun => "would end",
+            Mode::Apply => "ends",
+        };
+        return format!(
+            "the guard {is} in mode {name}, and {ends} nobody: it has stopped; gpukillctl guard \
+             {name} resumes it"
+        );
+    }
+    let again = match (turn.previous, doing) {
+        (PreviousState::Stopped, Mode::DryRun) => ", and would end jobs again: it has stopped",
+        (PreviousState::Stopped, Mode::Apply) => ", and ends jobs again: it had stopped",
+        (
+            PreviousState::OtherMode
+            | PreviousState::SameMode
+            | PreviousState::Edited
+            | PreviousState::EditedMode
+            | PreviousState::StaysStopped,
+            _,
+        ) => "",
+    };
+    if turn.mode == GuardMode::Disabled {
+        return format!("the guard {is} disabled: {}", mode_effect(turn.mode));
+    }
+    let (name, what) = (turn.mode.name(), mode_effect(turn.mode));
+    match again {
+        "" => format!("the guard {is} in mode {name}: {what}"),
+        again => format!("the guard {is} in mode {name}{again}; {what}"),
+    }
+}
+
+/// `not before 14:08`, `1 of 2 at the next sample`, `warned only: own policy`
+fn end_after_edit(
+    open: &OpenViolation,
+    comes: Consequence,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> String {
+    let one = match count_jobs(open) {
+        Some(1) => String::new(),
+        Some(several) => format!("1 of {several} "),
+        None => "1 ".to_owned(),
+    };
+    match comes {
+        Consequence::Nothing => look.symbols.placeholder().to_owned(),
+        Consequence::DryRun(because) => match because {
+            ConsequenceReason::Rule | ConsequenceReason::Service => "nobody: dry run".to_owned(),
+            ConsequenceReason::OwnPolicy => "nobody: own policy".to_owned(),
+            ConsequenceReason::NoReader => "nobody: cannot be warned".to_owned(),
+        },
+        Consequence::Warned(because) => match because {
+            ConsequenceReason::Rule | ConsequenceReason::NoReader => "warned only".to_owned(),
+            ConsequenceReason::OwnPolicy => "warned only: own policy".to_owned(),
+            ConsequenceReason::Service => warn_only_text(open.rule.kind).to_owned(),
+        },
+        Consequence::EndsNotBefore(at) => format!("{one}not before {}", future_time(at, now, look)),
+        Consequence::EndsAtOnce => format!("{one}at the next sample"),
+    }
+}

@@ -1,0 +1,194 @@
+//! The guard's view of one process: the person it is attributed to, a line for each rule that
+//! it breaks, and a line for each limit of its owner.
+
+use super::violation_text::{
+    amount_text, context_text, ending_text, measured_text, own_policy_text, warn_only_text,
+};
+use crate::output::markers::WOULD_HAVE_ENDED;
+use crate::output::style::OutputStyle;
+use crate::output::value::{clock, future_time, reading};
+use gpukill_proto::guard::{
+    AppliedLimit, Attribution, GuardMode, MilderPolicy, OpenViolation, ProcessGuardStatus,
+    RuleKind, RuleName, RuleSource,
+};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Timestamp;
+
+/// The rows with their labels; only the first of several rows has the label.
+pub(in crate::output) fn rows(
+    ruled: &Reading<ProcessGuardStatus>,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> Vec<(String, String)> {
+    let known = match ruled {
+        Reading::Value(ruled) | Reading::Stale(ruled, _) => ruled,
+        // No driver lists the process, so it is not evaluated.
+        Reading::Unsupported => return Vec::new(),
+        Reading::Failed(_) | Reading::Withheld => {
+            let why = reading(ruled, |_| String::new()).text;
+            return vec![("rules".to_owned(), why)];
+        }
+    };
+    let gone = known.would_have_ended.iter();
+    let because = match (known.is_stopped, known.mode) {
+        (true, _) => "the guard has stopped",
+        (false, GuardMode::Soft | GuardMode::Enforce) => "its rule or own policy is in dry run",
+        (false, GuardMode::Disabled | GuardMode::DryRun) => "this is a dry run",
+    };
+    let gone =
+        gone.map(|open| violation_text(open, ViolationStatus::SimulatedEnd(because), now, look));
+    let open = known.violations.iter();
+    let open = open.map(|open| violation_text(open, ViolationStatus::Open, now, look));
+    let violations: Vec<String> = gone.chain(open).collect();
+    let protected = known.protected.as_ref();
+    let protected = protected.map(|why| format!("none: no rule applies, because {why}"));
+    let limits = known.limits.iter().map(limit_text);
+    let limits: Vec<String> = protected.into_iter().chain(limits).collect();
+    let person = attribution(&known.attribution).into_iter().collect();
+    [("person", person), ("rule", violations), ("limits", limits)]
+        .into_iter()
+        .flat_map(|(name, lines)| {
+            let names = std::iter::once(name).chain(std::iter::repeat(""));
+            names.map(str::to_owned).zip(lines)
+        })
+        .collect()
+}
+
+/// The person whose rules apply, if this is not the owner.
+fn attribution(judged_as: &Attribution) -> Option<String> {
+    match judged_as {
+        Attribution::Owner => None,
+        Attribution::Login(person) => Some(format!(
+            "{}: rules apply to the login user who started it, not to its owner",
+            person.name
+        )),
+        Attribution::Unknown => Some(
+            "not known: rules apply to the login user who started it, who is not known".to_owned(),
+        ),
+    }
+}
+
+/// The state of a violation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ViolationStatus {
+    Open,
+    /// Its job would have been ended, and was not for this reason.
+    SimulatedEnd(&'static str),
+}
+
+/// `default: idle · 8h 0m of 2h 0m since 06:37:00, would be warned 06:37:00, would end 14:37`
+fn violation_text(
+    open: &OpenViolation,
+    is: ViolationStatus,
+    now: Timestamp,
+    look: &OutputStyle,
+) -> String {
+    let evidence = &open.evidence;
+    let would = match open.mode {
+        GuardMode::Disabled | GuardMode::DryRun => "would be ",
+        GuardMode::Soft | GuardMode::Enforce => "",
+    };
+    let mut parts = vec![format!(
+        "{} since {}",
+        measured_text(open.rule.kind, evidence),
+        clock(evidence.since, now, look)
+    )];
+    if let Some(at) = open.warned_at {
+        let times = match open.warnings {
+            0 | 1 => String::new(),
+            several => format!(", {several} times by now"),
+        };
+        parts.push(format!("{would}warned {}{times}", clock(at, now, look)));
+    }
+    let is_of_use = matches!(
+        open.rule.kind,
+        RuleKind::Idle | RuleKind::Waste | RuleKind::Duration
+    );
+    parts.extend(context_text(evidence).filter(|_| is_of_use));
+    if open.evidence.is_spared_service {
+        parts.push(format!("service: {}", warn_only_text(open.rule.kind)));
+    }
+    if let Some(at) = open.not_broken_since {
+        parts.push(format!("not broken since {}", clock(at, now, look)));
+    } else if let Some(at) = open.ended_at {
+        let at = clock(at, now, look);
+        parts.push(match (is, would.is_empty()) {
+            (ViolationStatus::SimulatedEnd(because), _) => {
+                format!("{WOULD_HAVE_ENDED} {at}: it runs on as {because}")
+            }
+            // The explained process still exists: ending a job takes a while, and the ended job
+            // may be another.
+            (ViolationStatus::Open, true) => format!("the end of a job began {at}"),
+            (ViolationStatus::Open, false) => format!("a job {would}ended {at}"),
+        });
+    } else if let Some(own) = open.own_policy {
+        parts.push(match own {
+            MilderPolicy::Warned => own_policy_text(own).to_owned(),
+            MilderPolicy::Rehearsed => "nobody is warned or ended: own policy".to_owned(),
+        });
+    } else if let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) {
+        let ending = ending_text(open);
+        parts.push(format!(
+            "{ending} {} if it goes on",
+            future_time(deadline, now, look)
+        ));
+        parts.extend(snooze_text(open));
+    }
+    let dot = look.symbols.separator();
+    let mut text = format!("{}{dot}{}", open.rule, parts.join(", "));
+    if let Some(message) = &open.message {
+        text = format!("{text}{dot}{message}");
+    }
+    text
+}
+
+/// `1 snooze left: gpukillctl guard snooze 51002`
+fn snooze_text(open: &OpenViolation) -> Option<String> {
+    let left = open.readers.iter().map(|it| it.snoozes_left).max()?;
+    let pid = open.evidence.runs.first()?.run.pid;
+    match left {
+        0 => Some("no snooze left".to_owned()),
+        1 => Some(format!("1 snooze left: gpukillctl guard snooze {pid}")),
+        left => Some(format!(
+            "{left} snoozes left: gpukillctl guard snooze {pid}"
+        )),
+    }
+}
+
+/// `memory 40.0G by user alice; replaces group ml's 80.0G, the default's 2.0G`
+fn limit_text(held: &AppliedLimit) -> String {
+    let AppliedLimit {
+        rule,
+        limit,
+        replaces,
+    } = held;
+    let kind = rule.kind.name();
+    let Some(limit) = limit else {
+        return format!(
+            "{kind}: whether the limit of {} holds is not known",
+            rule.source
+        );
+    };
+    let mut text = format!(
+        "{kind} {} by {}",
+        amount_text(rule.kind, *limit),
+        rule.source
+    );
+    let replaced: Vec<String> = replaces.iter().map(replaced_limit).collect();
+    if !replaced.is_empty() {
+        text.push_str(&format!("; replaces {}", replaced.join(", ")));
+    }
+    text
+}
+
+fn replaced_limit((rule, limit): &(RuleName, u64)) -> String {
+    let limit = amount_text(rule.kind, *limit);
+    match &rule.source {
+        RuleSource::Default => format!("the default's {limit}"),
+        source @ (RuleSource::User(_)
+        | RuleSource::Group(_)
+        | RuleSource::Gpu(_)
+        | RuleSource::Time(_)
+        | RuleSource::Rule(_)) => format!("{source}'s {limit}"),
+    }
+}

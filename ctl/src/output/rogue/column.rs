@@ -1,0 +1,77 @@
+//! The column of suspicious processes in lists, which appears only when there are any. Low
+//! risks appear in documents only.
+
+use super::risk_tone;
+use crate::connect::AnnotatedSnapshot;
+use crate::output::markers::RuleColumn;
+use crate::output::style::Symbols;
+use crate::output::table::{Cell, Column, WhenNarrow};
+use gpukill_proto::model::{GpuProcess, ProcessKey};
+use gpukill_proto::rogue::{Risk, VerdictSummary};
+
+/// The column. It is not needed when it has no marks.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::output) struct RogueColumn<'a>(&'a [(ProcessKey, VerdictSummary)]);
+
+impl<'a> RogueColumn<'a> {
+    /// The column for a table of all these processes.
+    pub(in crate::output) fn new(sight: &'a AnnotatedSnapshot) -> Self {
+        let column = Self(&sight.suspected);
+        let mut processes = sight.snapshot.processes.iter();
+        let is_needed = processes.any(|process| column.is_marked(process));
+        Self(if is_needed { column.0 } else { &[] })
+    }
+
+    /// The column, if needed. It is wide enough for `critical crypto miner`; when the rule
+    /// column needs the room, for `critical`.
+    pub(in crate::output) fn column(self, beside: RuleColumn<'_>) -> Option<Column> {
+        let least = if beside.is_needed() { 9 } else { 21 };
+        self.is_needed()
+            .then(|| Column::left("ROGUE", WhenNarrow::Shrinks(least)))
+    }
+
+    /// Whether a process is marked.
+    pub(in crate::output) const fn is_needed(self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Whether this process is marked.
+    pub(in crate::output) fn is_marked(self, process: &GpuProcess) -> bool {
+        find_mark(process, self.0).is_some()
+    }
+
+    /// The cell of a process, if the column is needed.
+    pub(in crate::output) fn cell(self, process: &GpuProcess, symbols: Symbols) -> Option<Cell> {
+        match find_mark(process, self.0) {
+            Some(VerdictSummary { risk, threat, .. }) => {
+                let text = format!("{} {}", risk.name(), threat.label());
+                Some(Cell::with_tone(text, risk_tone(risk)))
+            }
+            None => self.empty_cell(symbols),
+        }
+    }
+
+    /// The cell of a row without a process, if the column is needed.
+    pub(in crate::output) fn empty_cell(self, symbols: Symbols) -> Option<Cell> {
+        self.is_needed().then(|| Cell::plain(symbols.placeholder()))
+    }
+}
+
+fn find_mark(
+    process: &GpuProcess,
+    suspected: &[(ProcessKey, VerdictSummary)],
+) -> Option<VerdictSummary> {
+    VerdictSummary::find(process, suspected).filter(is_worth_marking)
+}
+
+fn is_worth_marking(suspected: &VerdictSummary) -> bool {
+    suspected.risk >= Risk::Medium
+}
+
+/// The number of marked processes.
+pub(in crate::output) fn count_marked(suspected: &[(ProcessKey, VerdictSummary)]) -> usize {
+    suspected
+        .iter()
+        .filter(|(_, it)| is_worth_marking(it))
+        .count()
+}

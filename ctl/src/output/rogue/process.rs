@@ -1,0 +1,67 @@
+//! The rogue watch's view of one process: its score, a line for each indicator, whether rules
+//! may act on it, its exemption, and what could not be examined.
+
+use super::{FAMILIES_LEGEND, no_action_reason};
+use crate::output::style::OutputStyle;
+use crate::output::value::reading;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::rogue::{Indicator, RogueAssessment, Verdict};
+
+/// The rows with their labels; only the first of several rows has the label.
+pub(in crate::output) fn rows(
+    looked: &Reading<RogueAssessment>,
+    look: &OutputStyle,
+) -> Vec<(String, String)> {
+    let (known, about) = match looked {
+        Reading::Value(known) => (known, ""),
+        Reading::Stale(known, _) => (known, "~"),
+        // The process is not watched.
+        Reading::Unsupported => return Vec::new(),
+        Reading::Failed(_) | Reading::Withheld => {
+            let why = reading(looked, |_| String::new()).text;
+            return vec![("score".to_owned(), why)];
+        }
+    };
+    let dot = look.symbols.separator();
+    let families = (!known.signs.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
+    let scores: Vec<String> = match known.verdicts.as_slice() {
+        [] => vec![no_verdict_text(known, about, dot)],
+        verdicts => {
+            let unruled = no_action_reason(verdicts).map(|why| format!("no rule {why}"));
+            let verdicts = verdicts
+                .iter()
+                .map(|it| format!("{about}{}", verdict_text(it)));
+            let signs = known.signs.iter();
+            let signs = signs.map(|sign| format!("{} {}", indicator_weight(sign), sign.read));
+            verdicts.chain(signs).chain(unruled).collect()
+        }
+    };
+    let scores = scores.into_iter().chain(families).collect();
+    let (allowed, unseen) = (known.allowed.clone(), known.unread.clone());
+    [("score", scores), ("allowed", allowed), ("unseen", unseen)]
+        .into_iter()
+        .flat_map(|(name, lines)| {
+            let names = std::iter::once(name).chain(std::iter::repeat(""));
+            names.map(str::to_owned).zip(lines)
+        })
+        .collect()
+}
+
+/// `0.05 no risk · C held long at nothing`
+fn no_verdict_text(looked: &RogueAssessment, about: &str, dot: &str) -> String {
+    let signs = looked.signs.iter();
+    let signs = signs.map(|sign| format!("{dot}{} {}", sign.family.name(), sign.read));
+    let signs: String = signs.collect();
+    format!("{about}{} no risk{signs}", looked.score)
+}
+
+/// `0.97 critical crypto miner`
+fn verdict_text(verdict: &Verdict) -> String {
+    let (risk, threat) = (verdict.risk.name(), verdict.threat.label());
+    format!("{} {risk} {threat}", verdict.score)
+}
+
+/// `A 0.80`
+pub(super) fn indicator_weight(sign: &Indicator) -> String {
+    format!("{} {}", sign.family.name(), sign.weight)
+}

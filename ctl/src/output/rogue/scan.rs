@@ -1,0 +1,208 @@
+//! The output of a scan: the processes, the indicators and the recommended actions.
+
+use super::process::indicator_weight;
+use super::{FAMILIES_LEGEND, no_action_reason, process_count, risk_tone};
+use crate::output::owner_cells::owner_name;
+use crate::output::style::OutputStyle;
+use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
+use crate::output::text::{Line, Tone, escaped, wrap};
+use crate::output::value::{counted, gpus, time_or_weekday};
+use gpukill_policy::rogue::advice::{Advice, AdviceKind, advice};
+use gpukill_proto::json::{RecommendationDocument, ScanDocument};
+use gpukill_proto::rogue::{Indicator, RogueFinding, ScanReport, Verdict};
+use gpukill_proto::text::format_duration;
+use gpukill_proto::units::Timestamp;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// The lines of `gpukillctl rogue scan`.
+pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+    let judged = judged_text(report);
+    if report.findings.is_empty() {
+        return sentence(&format!("nothing found: {judged} judged"), look);
+    }
+    let mut table = Table::new(vec![
+        Column::left("RISK", WhenNarrow::Stays),
+        Column::right("SCORE", WhenNarrow::Stays),
+        Column::right("PID", WhenNarrow::Stays),
+        Column::left("USER", WhenNarrow::Shrinks(8)),
+        Column::right("GPU", WhenNarrow::Goes(2)),
+        Column::left("VERDICT", WhenNarrow::Stays),
+        // The process chooses its own name, so this column matters least.
+        Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(8, 1)),
+    ]);
+    for finding in &report.findings {
+        table.push(Row::Cells(row(finding, look)));
+    }
+    let mut rows = table.lines(look).into_iter();
+    let mut lines: Vec<Line> = rows.next().into_iter().collect();
+    for (row, finding) in rows.zip(&report.findings) {
+        lines.push(row);
+        lines.extend(details(finding, now, look));
+    }
+    lines.extend(legend(&report.findings, look));
+    lines.push(Line::default());
+    let found = counted(report.findings.len(), "finding");
+    let more = match report.more {
+        0 => String::new(),
+        more => format!(", and {more} more, none of them worse"),
+    };
+    lines.extend(sentence(&format!("{found}{more}: {judged} judged"), look));
+    lines
+}
+
+/// The meaning of the indicator families, if there is an indicator.
+fn legend(findings: &[RogueFinding], look: &OutputStyle) -> Vec<Line> {
+    let mut verdicts = findings.iter().flat_map(|finding| &finding.verdicts);
+    if verdicts.all(|verdict| verdict.signs.is_empty()) {
+        return Vec::new();
+    }
+    let legend = Line::with_tone(format!(" {FAMILIES_LEGEND}"), Tone::Faint);
+    vec![Line::default(), legend.cut(look.width, look.symbols)]
+}
+
+/// `300 processes of the last 24 h`
+fn judged_text(report: &ScanReport) -> String {
+    let length = report.until.since(report.since);
+    // In hours, as requested.
+    let length = match length.as_secs() / 3_600 {
+        0 => format_duration(length),
+        hours if length == Duration::from_secs(hours * 3_600) => format!("{hours} h"),
+        _ => format_duration(length),
+    };
+    let processes = process_count(report.judged as usize);
+    format!("{processes} of the last {length}")
+}
+
+fn sentence(text: &str, look: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(text, 0, 2, look.width).into_iter();
+    texts.map(Line::plain).collect()
+}
+
+fn row(finding: &RogueFinding, look: &OutputStyle) -> Vec<Cell> {
+    let unknown = || "?".to_owned();
+    let worst = finding.verdicts.first();
+    let of_worst = |text: fn(&Verdict) -> String| worst.map_or_else(unknown, text);
+    let risk = of_worst(|worst| worst.risk.name().to_owned());
+    let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
+    let name = finding.name.as_deref();
+    let used = match finding.gpus.as_slice() {
+        [] => look.symbols.placeholder().to_owned(),
+        indices => gpus(indices.iter().copied()),
+    };
+    vec![
+        Cell::with_tone(
+            risk,
+            worst.map_or(Tone::Plain, |worst| risk_tone(worst.risk)),
+        ),
+        Cell::plain(of_worst(|worst| worst.score.to_string())),
+        Cell::plain(finding.process.pid.to_string()),
+        Cell::plain(owner_name(owner, None, finding.uid, look.symbols)),
+        Cell::plain(used),
+        Cell::plain(of_worst(|worst| worst.threat.label().to_owned())),
+        Cell::plain(name.map_or_else(unknown, |name| escaped(name, look.symbols))),
+    ]
+}
+
+/// The lines below the row of a finding.
+fn details(finding: &RogueFinding, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for sign in indicators(finding) {
+        let read = escaped(&sign.read, look.symbols);
+        lines.extend(labelled_lines(&indicator_weight(sign), &read, look));
+    }
+    if let Some(why) = no_action_reason(&finding.verdicts) {
+        lines.extend(labelled_lines("rules", &format!("none {why}"), look));
+    }
+    for other in finding.verdicts.iter().skip(1) {
+        let (threat, risk) = (other.threat.label(), other.risk.name());
+        let text = format!("{threat}, {} {risk}", other.score);
+        lines.extend(labelled_lines("also", &text, look));
+    }
+    lines.extend(labelled_lines(
+        "since",
+        &time_text(finding, now, look),
+        look,
+    ));
+    let mut label = "do";
+    for advice in advice(finding) {
+        let name = match advice.kind {
+            AdviceKind::Allow => "if honest",
+            AdviceKind::End | AdviceKind::Inspect | AdviceKind::Ask | AdviceKind::Limit => {
+                std::mem::take(&mut label)
+            }
+        };
+        lines.extend(advice_lines(name, &advice, look));
+    }
+    lines
+}
+
+/// The indicators of all verdicts, each once, the weightiest first.
+fn indicators(finding: &RogueFinding) -> Vec<&Indicator> {
+    let mut signs: Vec<&Indicator> = Vec::new();
+    for sign in finding.verdicts.iter().flat_map(|verdict| &verdict.signs) {
+        if !signs.contains(&sign) {
+            signs.push(sign);
+        }
+    }
+    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
+    signs
+}
+
+/// `12:02`; `Fri 23:10, ended 13:20`
+fn time_text(finding: &RogueFinding, now: Timestamp, look: &OutputStyle) -> String {
+    let moment = |moment| time_or_weekday(moment, now, "%H:%M", look);
+    let since = moment(finding.since);
+    match finding.is_present {
+        true => since,
+        false => format!("{since}, ended {}", moment(finding.last_seen)),
+    }
+}
+
+/// The width of the label in `    A 0.80     `.
+const INDENT: usize = 15;
+
+/// As wide as the longest label, and two blanks.
+fn labelled(label: &str, text: &str) -> String {
+    format!("    {label:11}{text}")
+}
+
+fn labelled_lines(label: &str, text: &str, look: &OutputStyle) -> Vec<Line> {
+    let mut texts = wrap(text, INDENT, INDENT, look.width).into_iter();
+    let first = labelled(label, &texts.next().unwrap_or_default());
+    std::iter::once(first)
+        .chain(texts)
+        .map(Line::plain)
+        .collect()
+}
+
+/// A command is not wrapped, so that it can be copied.
+fn advice_lines(label: &str, advice: &Advice, look: &OutputStyle) -> Vec<Line> {
+    let Some(command) = &advice.command else {
+        return labelled_lines(label, &escaped(&advice.text, look.symbols), look);
+    };
+    if escaped(command, look.symbols) != *command {
+        // An escaped command would do something else.
+        return labelled_lines(
+            label,
+            "a command that cannot be shown here: -o json has it",
+            look,
+        );
+    }
+    vec![Line::plain(labelled(label, command))]
+}
+
+/// The scan for programs.
+pub(crate) fn document(report: &ScanReport) -> ScanDocument {
+    ScanDocument::new(report, |finding| {
+        let all = advice(finding).into_iter();
+        all.map(
+            |Advice {
+                 kind: what,
+                 text,
+                 command,
+             }| { RecommendationDocument::new(what.name(), &text, command.as_deref()) },
+        )
+        .collect()
+    })
+}

@@ -1,0 +1,136 @@
+//! One line on the terminal at stderr that is redrawn in place during a wait and removed before
+//! other output.
+
+use super::style::{OutputStyle, Symbols, is_stderr_screen, stderr_columns};
+use super::text::Line;
+use crate::settings::{Format, LogLevel, Settings};
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+/// A shorter wait needs no line.
+const MIN_WAIT: Duration = Duration::from_millis(500);
+
+/// Returns to the first column and clears the line.
+const CLEAR: &str = "\r\x1b[K";
+
+/// The line. It is removed on drop.
+#[derive(Debug)]
+pub(crate) struct Spinner {
+    begun: Instant,
+    symbols: Symbols,
+    line: Option<Line>,
+    /// The line as drawn on the terminal.
+    drawn: Option<String>,
+}
+
+impl Spinner {
+    /// The line, if stderr is a terminal for people and nothing else is printed there.
+    pub(crate) fn on_stderr(settings: &Settings) -> Option<Self> {
+        let line = || Self {
+            begun: Instant::now(),
+            symbols: OutputStyle::for_stdout(settings).symbols,
+            line: None,
+            drawn: None,
+        };
+        (is_enabled(settings) && is_stderr_screen()).then(line)
+    }
+
+    /// The symbols for the line's text.
+    pub(crate) const fn symbols(&self) -> Symbols {
+        self.symbols
+    }
+
+    /// Sets the text.
+    pub(crate) fn set_text(&mut self, line: Line) {
+        self.line = Some(line);
+        self.draw();
+    }
+
+    /// Draws the line if the wait was long enough and the line is not drawn already.
+    pub(crate) fn draw(&mut self) {
+        let Some(line) = self
+            .line
+            .clone()
+            .filter(|_| self.begun.elapsed() >= MIN_WAIT)
+        else {
+            return;
+        };
+        // Some terminals wrap after the last column.
+        let most = stderr_columns().saturating_sub(1);
+        let text = line.cut(Some(most), self.symbols).text();
+        if self.drawn.as_ref() != Some(&text) {
+            write(&format!("\r{text}\x1b[K"));
+            self.drawn = Some(text);
+        }
+    }
+
+    /// Removes the line until it is drawn again.
+    pub(crate) fn remove(&mut self) {
+        if self.drawn.take().is_some() {
+            write(CLEAR);
+        }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Whether the settings allow the line: not for programs, and not between debug messages.
+const fn is_enabled(settings: &Settings) -> bool {
+    let is_for_people = match settings.output_format {
+        Format::Json => false,
+        // Only the settings can select formats other than the table.
+        Format::Table | Format::Ndjson | Format::Csv => true,
+    };
+    let is_alone = match settings.log_level {
+        LogLevel::Warn | LogLevel::Info => true,
+        LogLevel::Error | LogLevel::Debug | LogLevel::Trace => false,
+    };
+    is_for_people && is_alone
+}
+
+/// A line that cannot be written is dropped.
+fn write(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_people_without_debug_get_the_line() {
+        let wanted = |output_format, log_level| {
+            is_enabled(&Settings {
+                output_format,
+                log_level,
+                ..Settings::default()
+            })
+        };
+        let levels = [
+            LogLevel::Error,
+            LogLevel::Warn,
+            LogLevel::Info,
+            LogLevel::Debug,
+            LogLevel::Trace,
+        ];
+        let of = |format| levels.map(|level| wanted(format, level));
+        assert_eq!(of(Format::Table), [false, true, true, false, false]);
+        assert_eq!(of(Format::Json), [false; 5]);
+    }
+
+    #[test]
+    fn short_wait_shows_nothing() {
+        let mut line = Spinner {
+            begun: Instant::now(),
+            symbols: Symbols::Unicode,
+            line: None,
+            drawn: None,
+        };
+        line.set_text(Line::plain("x"));
+        assert_eq!(line.drawn, None);
+    }
+}

@@ -1,0 +1,269 @@
+//! The style of the output: width, characters and colours.
+
+use crate::settings::{Colors, Settings};
+use rustix::termios::{isatty, tcgetwinsize};
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+
+/// The style of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutputStyle {
+    /// The maximum width of a line; `None` for no limit.
+    pub width: Option<usize>,
+    /// Whether colours are written.
+    pub color: bool,
+    /// The set of symbols.
+    pub symbols: Symbols,
+    /// The time zone of clock times.
+    pub zone: Zone,
+}
+
+/// The time zone of clock times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zone {
+    /// The reader's time zone.
+    Local,
+    /// UTC, for tests.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "tests print the same everywhere")
+    )]
+    Utc,
+}
+
+/// The characters other than letters and digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Symbols {
+    /// Blocks, dashes and dots.
+    Unicode,
+    /// ASCII only.
+    Ascii,
+}
+
+impl Symbols {
+    /// Stands for no value.
+    pub(crate) const fn placeholder(self) -> &'static str {
+        match self {
+            Self::Unicode => "–",
+            Self::Ascii => "-",
+        }
+    }
+
+    /// Separates parts of a line.
+    pub(crate) const fn separator(self) -> &'static str {
+        match self {
+            Self::Unicode => " · ",
+            Self::Ascii => " | ",
+        }
+    }
+
+    /// Marks cut text.
+    pub(crate) const fn ellipsis(self) -> &'static str {
+        match self {
+            Self::Unicode => "…",
+            Self::Ascii => "...",
+        }
+    }
+
+    /// The unit of a temperature in a cell.
+    pub(crate) const fn degree(self) -> &'static str {
+        match self {
+            Self::Unicode => "°",
+            Self::Ascii => "C",
+        }
+    }
+
+    /// The unit of a temperature in a sentence.
+    pub(crate) const fn celsius(self) -> &'static str {
+        match self {
+            Self::Unicode => "°C",
+            Self::Ascii => "C",
+        }
+    }
+}
+
+/// The environment of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Environment {
+    terminal: bool,
+    terminal_width: Option<usize>,
+    no_color: bool,
+    dumb: bool,
+    utf8: bool,
+}
+
+impl OutputStyle {
+    /// The style of standard output.
+    pub(crate) fn for_stdout(settings: &Settings) -> Self {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let terminal = isatty(std::io::stdout());
+        let surroundings = Environment {
+            terminal,
+            terminal_width: terminal
+                .then(terminal_size)
+                .flatten()
+                .map(|size| size.columns),
+            no_color: set("NO_COLOR").is_some(),
+            dumb: set("TERM").is_some_and(|term| term == "dumb"),
+            utf8: is_utf8(set),
+        };
+        Self::from_environment(settings, surroundings)
+    }
+
+    fn from_environment(settings: &Settings, around: Environment) -> Self {
+        let color = match settings.colors {
+            Colors::Always => true,
+            Colors::Never => false,
+            Colors::Auto => around.terminal && !around.no_color && !around.dumb,
+        };
+        Self {
+            width: settings.table_width.or(around.terminal_width),
+            color,
+            symbols: if around.utf8 {
+                Symbols::Unicode
+            } else {
+                Symbols::Ascii
+            },
+            zone: Zone::Local,
+        }
+    }
+}
+
+/// Whether the locale's character set is UTF-8.
+fn is_utf8(set: impl Fn(&str) -> Option<OsString>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    locale.is_some_and(|locale| {
+        let locale = locale.to_string_lossy().to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+pub(crate) fn is_stdout_terminal() -> bool {
+    isatty(std::io::stdout())
+}
+
+/// Whether standard error is a terminal, so that a person reads it at once.
+pub(crate) fn is_stderr_terminal() -> bool {
+    isatty(std::io::stderr())
+}
+
+/// Whether standard output is a terminal that supports cursor movement.
+pub(crate) fn is_stdout_screen() -> bool {
+    is_stdout_terminal() && !is_dumb()
+}
+
+/// Whether standard error is a terminal that supports cursor movement.
+pub(crate) fn is_stderr_screen() -> bool {
+    is_stderr_terminal() && !is_dumb()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// The columns of the terminal at standard error; 80 when the terminal does not report its
+/// size.
+pub(crate) fn stderr_columns() -> usize {
+    size_of(std::io::stderr()).map_or(80, |size| size.columns)
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TerminalSize {
+    /// Characters in a row.
+    pub columns: usize,
+    /// Rows.
+    pub rows: usize,
+}
+
+/// The size of the terminal at standard output, if it reports one.
+pub(crate) fn terminal_size() -> Option<TerminalSize> {
+    size_of(std::io::stdout())
+}
+
+fn size_of(stream: impl AsFd) -> Option<TerminalSize> {
+    let size = tcgetwinsize(stream).ok()?;
+    let size = TerminalSize {
+        columns: size.ws_col.into(),
+        rows: size.ws_row.into(),
+    };
+    (size.columns > 0 && size.rows > 0).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMINAL: Environment = Environment {
+        terminal: true,
+        terminal_width: Some(132),
+        no_color: false,
+        dumb: false,
+        utf8: true,
+    };
+    const PIPE: Environment = Environment {
+        terminal: false,
+        terminal_width: None,
+        ..TERMINAL
+    };
+
+    #[test]
+    fn colours_need_a_terminal_and_consent() {
+        let colored = |colors, around| {
+            let settings = Settings {
+                colors,
+                ..Settings::default()
+            };
+            OutputStyle::from_environment(&settings, around).color
+        };
+        let no_color = Environment {
+            no_color: true,
+            ..TERMINAL
+        };
+        let dumb = Environment {
+            dumb: true,
+            ..TERMINAL
+        };
+        assert!(colored(Colors::Auto, TERMINAL));
+        for around in [PIPE, no_color, dumb] {
+            assert!(!colored(Colors::Auto, around), "{around:?}");
+            assert!(colored(Colors::Always, around), "{around:?}");
+        }
+        assert!(!colored(Colors::Never, TERMINAL));
+    }
+
+    #[test]
+    fn width_is_set_or_the_terminals() {
+        let width = |table_width, around| {
+            let settings = Settings {
+                table_width,
+                ..Settings::default()
+            };
+            OutputStyle::from_environment(&settings, around).width
+        };
+        assert_eq!(width(Some(90), TERMINAL), Some(90));
+        assert_eq!(width(Some(90), PIPE), Some(90));
+        assert_eq!(width(None, TERMINAL), Some(132));
+        assert_eq!(width(None, PIPE), None);
+    }
+
+    #[test]
+    fn first_locale_variable_decides() {
+        let utf8 = |all: &str, ctype: &str, lang: &str| {
+            is_utf8(|name| {
+                let value = match name {
+                    "LC_ALL" => all,
+                    "LC_CTYPE" => ctype,
+                    "LANG" => lang,
+                    other => panic!("{other}"),
+                };
+                (!value.is_empty()).then(|| value.into())
+            })
+        };
+        assert!(utf8("", "", "en_GB.UTF-8"));
+        assert!(utf8("C.utf8", "C", "C"));
+        assert!(utf8("", "de_DE.UTF-8", "C"));
+        assert!(!utf8("C", "", "en_GB.UTF-8"));
+        assert!(!utf8("", "", ""));
+    }
+}

@@ -1,0 +1,280 @@
+//! The guard's status wherever it is shown or changed, and the exempted users.
+
+use super::*;
+use crate::output::guard::{self, EditEffect, PreviousState};
+use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
+use gpukill_proto::guard::{OpenViolation, RuleKind, RuleName, RuleSource, SnoozedRule};
+
+/// The first lines of `guard violations`, up to the table.
+fn head_of_violations(page: &ViolationPage, guard: &GuardReport) -> String {
+    let look = look(Some(80));
+    let shown = guard::violations(page, guard, NOW, &look);
+    let head = shown.into_iter().map(|line| line.text());
+    let head = head.take_while(|line| !line.is_empty() && !line.starts_with("nothing was"));
+    head.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn violations_show_guard_status_and_how_to_resume() {
+    let with = |mode, tripped_at| GuardReport {
+        mode,
+        tripped_at,
+        ..guard_report()
+    };
+    let of = |modes: &[GuardMode]| {
+        let open = modes.iter().map(|mode| {
+            let mut open = violations().open.remove(0);
+            open.mode = *mode;
+            open
+        });
+        ViolationPage {
+            open: open.collect(),
+            ..ViolationPage::default()
+        }
+    };
+    let (dry, soft, enforce) = (GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce);
+    let at = Some(NOW.plus_seconds(-2_900));
+    let goes_on = "  enforcement.max_ended_per_10_minutes: an admin resumes it with gpukillctl\n  \
+        guard";
+    for (page, guard, expected) in [
+        (
+            of(&[dry]),
+            with(dry, None),
+            "1 violation now · dry run: nobody is warned or ended".to_owned(),
+        ),
+        (
+            of(&[soft, soft]),
+            with(soft, None),
+            "2 violations now · soft".to_owned(),
+        ),
+        (
+            of(&[enforce]),
+            with(enforce, None),
+            "1 violation now · enforce".to_owned(),
+        ),
+        (
+            of(&[soft, dry]),
+            with(soft, None),
+            "2 violations now · soft, and 1 of them is only recorded: its policy says so"
+                .to_owned(),
+        ),
+        (
+            of(&[dry]),
+            with(soft, at),
+            format!(
+                "1 violation now · stopped: nobody is warned or ended\n\
+                 it ends no job since 13:14:11, to stay within\n{goes_on} soft"
+            ),
+        ),
+        (
+            of(&[]),
+            with(enforce, at),
+            format!(
+                "no open violation\n\
+                 it ends no job since 13:14:11, to stay within\n{goes_on} enforce"
+            ),
+        ),
+        (
+            of(&[dry]),
+            with(dry, at),
+            "1 violation now · dry run: nobody is warned or ended\n\
+             it would have stopped at 13:14:11, to stay within\n  \
+             enforcement.max_ended_per_10_minutes"
+                .to_owned(),
+        ),
+        (
+            of(&[dry]),
+            with(GuardMode::Disabled, None),
+            "1 violation now · the guard is disabled: nothing is judged".to_owned(),
+        ),
+    ] {
+        assert_eq!(
+            head_of_violations(&page, &guard),
+            expected,
+            "{:?}",
+            guard.mode
+        );
+    }
+}
+
+/// The lines about a change of the mode, below the difference.
+fn turned(
+    mode: GuardMode,
+    was: PreviousState,
+    open: Vec<(OpenViolation, Consequence)>,
+    doing: Mode,
+) -> EffectScreen {
+    let turn = EditEffect {
+        mode,
+        previous: was,
+        open: Ok(open),
+    };
+    EffectScreen { turn, doing }
+}
+
+struct EffectScreen {
+    turn: EditEffect,
+    doing: Mode,
+}
+
+impl EffectScreen {
+    /// For an edit that changes no text.
+    fn lines(&self, look: &OutputStyle) -> Vec<Line> {
+        let nothing = EditReport {
+            before: Some(edited().after),
+            difference: String::new(),
+            ..edited()
+        };
+        guard::edit_lines(&nothing, self.doing, Some(&self.turn), NOW, look)
+    }
+}
+
+#[test]
+fn change_of_mode_names_mode_and_affected_jobs() {
+    let minutes = |minutes: i64| Consequence::EndsNotBefore(NOW.plus_seconds(60 * minutes));
+    let all = |comes: [Consequence; 4]| {
+        let page = violations();
+        let open = page.open.into_iter().chain(page.would_have_ended);
+        open.zip(comes).collect::<Vec<_>>()
+    };
+    let own = ConsequenceReason::OwnPolicy;
+    let soft = all([
+        minutes(5),
+        minutes(60),
+        Consequence::Warned(own),
+        Consequence::Nothing,
+    ]);
+    let soft = turned(GuardMode::Soft, PreviousState::Stopped, soft, Mode::Apply);
+    check_all("guard-turned-soft", |look| soft.lines(look));
+    let enforce = all([
+        Consequence::DryRun(own),
+        Consequence::EndsAtOnce,
+        Consequence::Warned(ConsequenceReason::Rule),
+        Consequence::DryRun(ConsequenceReason::Rule),
+    ]);
+    let enforce = turned(
+        GuardMode::Enforce,
+        PreviousState::OtherMode,
+        enforce,
+        Mode::DryRun,
+    );
+    check_all("guard-turned-enforce", |look| enforce.lines(look));
+    let look = look(Some(80));
+    let said = |mode, was, open, doing| text(&turned(mode, was, open, doing).lines(&look), &look);
+    let nothing = "nothing changes: the rules say so already\n";
+    let (doing, saying) = (Mode::Apply, Mode::DryRun);
+    for (mode, was, how, expected) in [
+        (
+            GuardMode::DryRun,
+            PreviousState::OtherMode,
+            doing,
+            format!("{nothing}the guard is in mode dry-run: nobody is warned or ended\n"),
+        ),
+        (
+            GuardMode::Disabled,
+            PreviousState::OtherMode,
+            saying,
+            format!("{nothing}the guard would be disabled: nothing is judged\n"),
+        ),
+        (
+            GuardMode::Soft,
+            PreviousState::SameMode,
+            doing,
+            format!(
+                "{nothing}the guard is in mode soft: it warns, and ends a job when the grace is \
+                 over\nno open violation\n"
+            ),
+        ),
+        // A stopped guard resumes, so "nothing changes" would be wrong.
+        (
+            GuardMode::Enforce,
+            PreviousState::Stopped,
+            saying,
+            "the guard would be in mode enforce, and would end jobs again: it has stopped; it\n  \
+             ends jobs without a warning; for idleness and waste it warns first\nnobody broke a rule at the last sample; by rules changed since: gpukillctl guard test\n"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(said(mode, was, Vec::new(), how), expected);
+    }
+}
+
+#[test]
+fn own_policy_is_named_at_every_end() {
+    let mut page = violations();
+    page.open[0].own_policy = Some(MilderPolicy::Rehearsed);
+    page.open[2].own_policy = Some(MilderPolicy::Warned);
+    page.records.clear();
+    check_all("guard-violations-own", |look| {
+        guard::violations(&page, &guard_report(), NOW, look)
+    });
+    let [mut notebook, _] = explanations();
+    let mut told = |own_policy| {
+        if let Reading::Value(ruled) = &mut notebook.guard {
+            ruled.violations[0].own_policy = Some(own_policy);
+        }
+        let shown = text(&explain::lines(&notebook, &look(None)), &look(None));
+        let rule = shown.lines().find(|line| line.starts_with(" rule "));
+        rule.map(str::to_owned)
+    };
+    let said = |what: &str| {
+        let rule = "default: idle · 9h 30m of 2h 0m since 04:32:31, would be warned 06:37:00";
+        let message = "please close notebooks that you do not use";
+        Some(format!(
+            " rule     {rule}, 2 times by now, {what} · {message}"
+        ))
+    };
+    assert_eq!(told(MilderPolicy::Warned), said("warned only: own policy"));
+    let nobody = "nobody is warned or ended: own policy";
+    assert_eq!(told(MilderPolicy::Rehearsed), said(nobody));
+    let (report, look) = (replayed(), look(Some(80)));
+    let spared = MilderPolicies::from([
+        ("bob".to_owned(), MilderPolicy::Warned),
+        ("dana".to_owned(), MilderPolicy::Rehearsed),
+    ]);
+    let shown = guard::replay_lines(&report, "draft.toml", &spared, &look);
+    check("guard-replay-own.txt", &text(&shown, &look));
+}
+
+#[test]
+fn snooze_in_dry_run_uses_none_up() {
+    let of = |kind, mode, left| SnoozedRule {
+        rule: RuleName {
+            source: RuleSource::Group("machine-learning".into()),
+            kind,
+        },
+        mode,
+        until: NOW.plus_seconds(1_800),
+        left,
+    };
+    let said = |snoozed: &[SnoozedRule], doing| {
+        let look = look(Some(80));
+        let lines = guard::snooze_lines(snoozed, doing, NOW, &look);
+        text(&lines, &look)
+    };
+    let (soft, dry) = (GuardMode::Soft, GuardMode::DryRun);
+    let memory = RuleKind::TotalMemory;
+    let live = [of(memory, soft, 0), of(RuleKind::Idle, soft, 2)];
+    assert_eq!(
+        said(&live, Mode::Apply),
+        "group machine-learning: total memory: nothing is ended before 14:32, this was\n  \
+         the last time\n\
+         group machine-learning: idle: nothing is ended before 14:32, 2 left\n"
+    );
+    assert_eq!(
+        said(&[of(RuleKind::Idle, soft, 2)], Mode::DryRun),
+        "group machine-learning: idle: nothing would be ended before 14:32, 2 left\n"
+    );
+    let nobody = "group machine-learning: total memory: nobody is ended for it (dry run)";
+    for doing in [Mode::DryRun, Mode::Apply] {
+        assert_eq!(
+            said(&[of(memory, dry, 0)], doing),
+            format!("{nobody}: no more\n  time is needed, and no snooze is used up\n")
+        );
+    }
+    let mixed = [of(memory, dry, 0), of(RuleKind::Idle, soft, 2)];
+    assert_eq!(
+        said(&mixed, Mode::Apply),
+        format!("{nobody}\ngroup machine-learning: idle: nothing is ended before 14:32, 2 left\n")
+    );
+}

@@ -1,0 +1,173 @@
+//! The recorded history of the stand-in daemon.
+
+use crate::fake_daemon::NOW;
+use gpukill_proto::audit::{
+    ActionCursor, ActionPage, ActionQuery, ActionRecord, AuditFilter, AuditPage, AuditQuery,
+    AuditRecord, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes,
+    UsageTotals, WeekTime,
+};
+use gpukill_proto::model::{DeviceId, Owner, OwnerKind};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
+
+/// 2500 records, all of alice.
+pub(crate) fn records(query: &AuditQuery) -> AuditPage {
+    let newest = query.before.unwrap_or(2501) - 1;
+    let count = if selects_alice(&query.filter) {
+        newest.min(query.limit.into())
+    } else {
+        0
+    };
+    let records = (0..count).map(|back| record(newest - back)).collect();
+    let next = newest + 1 - count;
+    AuditPage {
+        records,
+        next: (next > 1 && count > 0).then_some(next),
+    }
+}
+
+/// She uses only one of the GPUs.
+fn selects_alice(filter: &AuditFilter) -> bool {
+    matches!(filter.user.as_deref(), None | Some("alice")) && filter.gpu.as_deref() != Some("1")
+}
+
+fn record(id: u64) -> AuditRecord {
+    AuditRecord {
+        id,
+        at: NOW,
+        covers_ms: 10_000,
+        device: DeviceId("GPU-8f3c0000".into()),
+        gpu_index: 0,
+        gpu_name: None,
+        memory: Reading::Value(Bytes::mib(1024)),
+        utilization: Reading::Value(Percent(9)),
+        subject: AuditSubject::Process {
+            pid: 100,
+            instance: None,
+            uid: Some(1000),
+            user: Some("alice".into()),
+            owner: None,
+            namespace_owner: None,
+            name: Some("python".into()),
+            command: Reading::Withheld,
+            container: None,
+            job: None,
+            held_ms: 10_000,
+            connections: Reading::Unsupported,
+        },
+    }
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// The summary of the last day; before 2026 there was nothing.
+pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
+    let nothing = AuditSummary {
+        since: filter.since,
+        until: filter.until,
+        devices: vec![],
+        owners: vec![],
+        more_owners: 0,
+        processes: vec![],
+        more_processes: 0,
+        hours: vec![UsageTimes::default(); 24],
+        days: vec![UsageTimes::default(); 7],
+        weeks: vec![],
+        gaps: vec![],
+    };
+    if filter.until < Timestamp(1_767_225_600_000) {
+        return nothing;
+    }
+    let times = UsageTimes {
+        busy_ms: 12 * HOUR_MS,
+        held_ms: 6 * HOUR_MS,
+        free_ms: 6 * HOUR_MS,
+        unknown_ms: 0,
+    };
+    let used = UsageTotals {
+        busy_ms: 12 * HOUR_MS,
+        idle_ms: 6 * HOUR_MS,
+        unknown_ms: 0,
+        memory_mib_s: 18 * 3600 * 1024,
+        memory_most: Some(Bytes::mib(1024)),
+        runs: 2,
+    };
+    let alice = Owner {
+        name: "alice".into(),
+        uid: Some(1000),
+        kind: OwnerKind::User,
+    };
+    let is_alices = selects_alice(filter);
+    AuditSummary {
+        devices: vec![DeviceTime {
+            device: DeviceId("GPU-8f3c0000".into()),
+            index: 0,
+            name: Some("NVIDIA H100 80GB HBM3".into()),
+            times,
+            memory_most: Some(Bytes::mib(2048)),
+            memory_most_at: Some(NOW),
+            hottest: Some(71),
+            energy_j: Some(36_000_000),
+        }],
+        owners: Vec::from_iter(is_alices.then_some(OwnerTime {
+            owner: Some(alice),
+            used,
+        })),
+        processes: Vec::from_iter(is_alices.then(|| ProcessTime {
+            label: "python train.py".into(),
+            used,
+        })),
+        weeks: vec![WeekTime {
+            monday: "2026-11-16".into(),
+            times,
+            most: Some(("alice".into(), 18 * HOUR_MS)),
+        }],
+        gaps: vec![Gap {
+            from: NOW.plus_seconds(-7200),
+            until: NOW.plus_seconds(-3600),
+        }],
+        ..nothing
+    }
+}
+
+/// 1500 kills, two at each moment: the second of every ten is refused.
+pub(crate) fn actions(query: &ActionQuery) -> ActionPage {
+    let all = (1..=1500).rev().map(action).filter(|action| {
+        let place = place(action);
+        let is_of_kind = query.kind.as_ref().is_none_or(|kind| *kind == action.kind);
+        is_of_kind && query.before.is_none_or(|before| place < before)
+    });
+    let mut all = all.peekable();
+    // Pages of this daemon have at most 400 entries.
+    let limit = query.limit.min(400) as usize;
+    let records: Vec<ActionRecord> = all.by_ref().take(limit).collect();
+    let next = all.peek().and(records.last()).map(place);
+    ActionPage { records, next }
+}
+
+fn place(action: &ActionRecord) -> ActionCursor {
+    ActionCursor {
+        at: action.at,
+        id: action.id,
+    }
+}
+
+fn action(id: u64) -> ActionRecord {
+    let is_refused = id % 10 == 2;
+    let at = NOW.plus_seconds((i64::try_from(id).expect("few") - 1501) / 2);
+    ActionRecord {
+        id,
+        at,
+        kind: "kill".into(),
+        uid: Some(1000),
+        user: Some("alice".into()),
+        device: None,
+        what: Some(id.to_string()),
+        times: 1,
+        result: Some(if is_refused { "refused" } else { "done" }.into()),
+        finished_at: Some(at),
+        why: is_refused.then(|| "it belongs to bob".into()),
+        plan: Reading::Value("{\"targets\":[{\"pid\":1}]}".into()),
+        outcome: Reading::Unsupported,
+    }
+}

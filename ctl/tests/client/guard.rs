@@ -1,0 +1,119 @@
+//! `guard violations`, and `guard` commands without a daemon.
+
+use crate::fake_daemon::{FakeDaemon, Script};
+use crate::{run, stderr, stdout};
+use serde_json::Value;
+use std::path::Path;
+
+#[test]
+fn violations_are_paged_up_to_the_limit() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
+    let ids = |arguments: &str| {
+        let arguments = format!("guard violations -o json {arguments}");
+        let output = run(&daemon.socket, &arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+        let document: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        let records = document["records"].as_array().expect("a list").clone();
+        let ids = records.iter().filter_map(|record| record["id"].as_u64());
+        (ids.collect::<Vec<u64>>(), stderr(&output))
+    };
+    let more = || "gpukillctl: there are more records: --limit 0 shows all\n".to_owned();
+    let down_to = |last: u64| (last..=2500).rev().collect::<Vec<u64>>();
+    assert_eq!(ids(""), (down_to(2401), more()));
+    assert_eq!(ids("--limit 1500"), (down_to(1001), more()));
+    assert_eq!(ids("--limit 2500"), (down_to(1), String::new()));
+    assert_eq!(ids("--limit 0"), (down_to(1), String::new()));
+    // A page without records is not the last page.
+    assert_eq!(ids("--limit 5 --user root"), (Vec::new(), String::new()));
+}
+
+#[test]
+fn only_an_unknown_user_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
+    let nothing = "no open violation\nnothing was decided in this time\n";
+    let nobody = "gpukillctl: no violation is of no-such-person: no user is called \
+        no-such-person\n";
+    for (user, expected) in [
+        ("root", (Some(0), nothing, "")),
+        // A number may be a uid without a name.
+        ("3999999999", (Some(0), nothing, "")),
+        ("no-such-person", (Some(8), "", nobody)),
+    ] {
+        let output = run(&daemon.socket, &format!("guard violations --user {user}"));
+        let (said, warned) = (stdout(&output), stderr(&output));
+        let told = (output.status.code(), said.as_str(), warned.as_str());
+        assert_eq!(told, expected);
+    }
+    // A name that the name service does not know is known from the records.
+    let output = run(&daemon.socket, "guard violations --user alice");
+    assert_eq!(output.status.code(), Some(0));
+    // A program gets its document nevertheless.
+    let output = run(
+        &daemon.socket,
+        "guard violations -o json --user no-such-person",
+    );
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(
+        (output.status.code(), &document["records"]),
+        (Some(8), &Value::Array(Vec::new()))
+    );
+}
+
+#[test]
+fn check_uses_the_gpus_of_a_running_daemon() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
+    let file = directory.path().join("rules.toml");
+    let rules = "[gpu_policies.0]\nmax_memory_gb = 8\n[gpu_policies.7]\nmax_memory_gb = 8\n";
+    std::fs::write(&file, rules).expect("it can be written");
+    let file = file.display();
+    let checked = |socket: &Path| {
+        let output = run(socket, &format!("guard check {file}"));
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new())
+        );
+        stdout(&output)
+    };
+    let absent = "line 3: gpu_policies.7: this host has no GPU 7\n";
+    assert_eq!(
+        checked(&daemon.socket),
+        format!("{absent}{file}: 2 rules, dry-run; no mistake, 1 warning\n")
+    );
+    // Without a daemon the file is checked nevertheless.
+    assert_eq!(
+        checked(&directory.path().join("nobody")),
+        format!("{file}: 2 rules, dry-run; no mistake\n")
+    );
+}
+
+#[test]
+fn missing_file_is_reported_in_words() {
+    for command in ["guard check", "guard import", "rogue check", "rogue import"] {
+        let line = format!("{command} /nonexistent/rules.toml");
+        let output = run(Path::new("/nonexistent/socket"), &line);
+        assert_eq!(output.status.code(), Some(3), "{line}");
+        let said = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
+        assert_eq!(stderr(&output), said, "{line}");
+    }
+}
+
+#[test]
+fn help_ends_with_examples() {
+    let nowhere = Path::new("/nonexistent/socket");
+    for line in [
+        "guard snooze --help",
+        "guard snooze -h",
+        "help guard snooze",
+    ] {
+        let output = run(nowhere, line);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        let help = stdout(&output);
+        let (_, examples) = help.split_once("\nExamples:\n").expect("it has some");
+        assert!(examples.starts_with("  gpukillctl guard snooze "), "{help}");
+    }
+    let root = stdout(&run(nowhere, "--help"));
+    assert!(root.contains("\nEach command has examples: "), "{root}");
+}

@@ -1,0 +1,179 @@
+//! Faults with their start times, and devices above a threshold. A fault is identified by its part
+//! and its text, so the text must not change while the fault lasts.
+
+use crate::log_events::event;
+use gpukill_policy::alert::{self, AlertChange, AlertState, AlertTransition, Thresholds};
+use gpukill_proto::model::{Fault, FaultCode, Snapshot};
+use gpukill_proto::reading::IMPOSSIBLE;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The code and text of a fault.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct FaultCause {
+    pub(crate) code: FaultCode,
+    /// The problem, and the remedy where one is known.
+    pub(crate) what: String,
+}
+
+impl FaultCause {
+    pub(crate) fn new(code: FaultCode, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { code, what }
+    }
+
+    pub(crate) fn found_in(self, part: impl Into<String>) -> FoundFault {
+        let part = part.into();
+        FoundFault { part, cause: self }
+    }
+}
+
+/// A fault found by a poll.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FoundFault {
+    pub(crate) part: String,
+    pub(crate) cause: FaultCause,
+}
+
+impl FoundFault {
+    pub(crate) fn new(part: impl Into<String>, code: FaultCode, what: impl Into<String>) -> Self {
+        FaultCause::new(code, what).found_in(part)
+    }
+}
+
+/// Tracks when each present fault began.
+#[derive(Debug, Default)]
+pub(crate) struct FaultTracker {
+    /// By the part and the text without its variable values.
+    present: BTreeMap<(String, String), Fault>,
+}
+
+/// Tracks which devices are above a threshold.
+#[derive(Debug, Default)]
+pub(crate) struct AlertTracker(AlertState);
+
+/// The most faults that are kept and reported; a host with more has one underlying problem.
+const MAX_FAULTS: usize = 200;
+
+impl FaultTracker {
+    /// Takes the faults that are present now and returns them with their start times. Logs each
+    /// once when it begins and once when it ends.
+    pub(crate) fn update(&mut self, present: Vec<FoundFault>, now: Timestamp) -> Vec<Fault> {
+        let mut before = std::mem::take(&mut self.present);
+        for FoundFault { part, cause } in present.into_iter().take(MAX_FAULTS) {
+            let FaultCause { code, what } = cause;
+            let key = (part.clone(), stable_text(&what).to_owned());
+            // The text stays as it was at the start.
+            let fault = before.remove(&key).unwrap_or_else(|| {
+                event!(FaultBegins, part, what);
+                Fault {
+                    part,
+                    code,
+                    what,
+                    since: now,
+                }
+            });
+            self.present.entry(key).or_insert(fault);
+        }
+        for Fault { part, what, .. } in before.values() {
+            event!(FaultOver, part, what);
+        }
+        self.present.values().cloned().collect()
+    }
+}
+
+/// The text of a fault up to an implausible value, which may differ at each poll.
+fn stable_text(what: &str) -> &str {
+    let end = what.find(IMPOSSIBLE).map(|start| start + IMPOSSIBLE.len());
+    end.and_then(|end| what.get(..end)).unwrap_or(what)
+}
+
+impl AlertTracker {
+    /// Evaluates the devices of this poll and returns the lasting alerts as faults, at most two per
+    /// device. Logs each alert once when it begins and once when it ends.
+    pub(crate) fn update(&mut self, thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<Fault> {
+        for change in alert::evaluate(thresholds, &mut self.0, snapshot) {
+            log_alert_change(&change);
+        }
+        let alerts = self.0.active();
+        alerts
+            .map(|alert| Fault {
+                part: alert.part(),
+                code: alert.quantity.fault_code(),
+                what: alert.what(),
+                since: alert.since,
+            })
+            .collect()
+    }
+}
+
+fn log_alert_change(
+    AlertChange {
+        alert,
+        transition: step,
+    }: &AlertChange,
+) {
+    let (gpu, gpu_uuid, what) = (alert.index, alert.device.0.as_str(), alert.what());
+    let (quantity, limit) = (alert.quantity.name(), alert.limit);
+    let (value, why) = match *step {
+        AlertTransition::Started(value) => {
+            event!(
+                AlertBegins, gpu, gpu_uuid, quantity, value, limit;
+                "alert on GPU {gpu}: {what}"
+            );
+            return;
+        }
+        AlertTransition::Ended(value) => (Some(value), None),
+        AlertTransition::ThresholdChanged => (None, Some("this threshold no longer applies")),
+        AlertTransition::DeviceGone => (None, Some("the GPU is gone")),
+    };
+    event!(
+        AlertOver, gpu, gpu_uuid, quantity, value, limit, why;
+        "alert is over on GPU {gpu}: {what}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_lasts_while_its_value_changes() {
+        let mut faults = FaultTracker::default();
+        let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
+        let mut told = |value: &str, now| {
+            let present = vec![FoundFault::new(
+                "GPU 0",
+                FaultCode::ReadingFailed,
+                words(value),
+            )];
+            let faults = faults.update(present, Timestamp(now));
+            let told = faults.into_iter().map(|fault| (fault.what, fault.since));
+            told.collect::<Vec<_>>()
+        };
+        let first = vec![(words("-1"), Timestamp(1))];
+        assert_eq!(told("-1", 1), first);
+        assert_eq!(told("-2", 2), first);
+    }
+
+    #[test]
+    fn fault_keeps_its_start() {
+        let mut faults = FaultTracker::default();
+        let fault = || vec![FoundFault::new("store", FaultCode::DiskFull, "disk full")];
+        let since = |faults: Vec<Fault>| faults.first().map(|fault| fault.since);
+        assert_eq!(
+            since(faults.update(fault(), Timestamp(1))),
+            Some(Timestamp(1))
+        );
+        assert_eq!(
+            since(faults.update(fault(), Timestamp(2))),
+            Some(Timestamp(1))
+        );
+        assert_eq!(since(faults.update(Vec::new(), Timestamp(3))), None);
+        assert_eq!(
+            since(faults.update(fault(), Timestamp(4))),
+            Some(Timestamp(4))
+        );
+    }
+}

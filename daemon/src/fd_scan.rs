@@ -1,0 +1,175 @@
+//! File descriptor scan: finds the processes of the host that have a device file open.
+//!
+//! Device files are identified by device number: a container may give them any name. Scanning every
+//! descriptor of a big host takes seconds, so a thread of its own does it in small steps, and
+//! callers get the last result. A process that has not run since its last scan cannot have opened
+//! anything and is scanned less often: checking that costs a hundredth of a scan.
+//!
+//! Files that a process has mapped and then closed are not found. Reading the mappings takes a lock
+//! that a process stuck in a driver may hold.
+
+mod short_lived;
+
+mod scanner;
+
+mod descriptors;
+
+mod procfs_scanner;
+
+mod schedule;
+
+mod denied;
+
+mod quota;
+
+mod state;
+
+mod worker;
+
+pub mod bench_api;
+
+use self::procfs_scanner::ProcfsScanner;
+use self::scanner::FdScanner;
+use self::worker::{ScanTiming, ScanWorker};
+use crate::fault_tracker::FaultCause;
+use gpukill_proto::model::ProcessKey;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct DeviceNumber {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+/// When a device is scanned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WatchMode {
+    /// All the time: no other source lists its users.
+    Always,
+    /// On request: its driver has a list of its own.
+    OnRequest,
+}
+
+/// A process's descriptor that is open on a watched device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OpenDescriptor {
+    pub(crate) number: DeviceNumber,
+    pub(crate) fd: u32,
+    /// The thread with the descriptor, where the first thread does not have it: that thread has
+    /// ended, or does not share its descriptors.
+    pub(crate) thread: Option<u32>,
+}
+
+/// Why the result is incomplete during the first scan.
+pub(crate) const FIRST_SCAN_PENDING: &str = "not all processes have been scanned yet";
+
+/// Maps a uid to the person it belongs to.
+pub(crate) type PersonMapping = Box<dyn Fn(u32) -> u32 + Send + Sync>;
+
+/// The result of the last scan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FileHolders {
+    pub(crate) processes: BTreeMap<ProcessKey, Vec<OpenDescriptor>>,
+    /// Processes with more descriptors than are kept, because their person has too many in all.
+    pub(crate) truncated: BTreeSet<ProcessKey>,
+    /// Persons whose short-lived processes hold these devices one after the other: each process
+    /// ends before anything can be done about it.
+    pub(crate) short_lived: BTreeMap<u32, BTreeSet<DeviceNumber>>,
+    /// Why other holders may exist; `None` after a scan of the descriptors of every process.
+    pub(crate) incomplete_reason: Option<String>,
+}
+
+/// A handle on the scan thread. Dropping the last one stops the thread.
+#[derive(Clone)]
+pub(crate) struct FdScanHandle {
+    worker: Arc<StopOnDrop>,
+}
+
+/// Stops the scan when dropped.
+struct StopOnDrop(Arc<ScanWorker>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl FdScanHandle {
+    /// Scans below this root, `/proc` except in tests. Each user is a person.
+    ///
+    /// # Errors
+    /// When the directory does not exist, or the system cannot start a thread.
+    pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
+        Self::start_custom(
+            Box::new(ProcfsScanner::open(&root)?),
+            Box::new(|uid| uid),
+            ScanTiming::DEFAULT,
+        )
+    }
+
+    /// The same with a lookup of the person behind a uid, which must not block.
+    ///
+    /// # Errors
+    /// When the directory does not exist, or the system cannot start a thread.
+    pub(crate) fn start_with_persons(root: &Path, persons: PersonMapping) -> std::io::Result<Self> {
+        Self::start_custom(
+            Box::new(ProcfsScanner::open(root)?),
+            persons,
+            ScanTiming::DEFAULT,
+        )
+    }
+
+    fn start_custom(
+        eyes: Box<dyn FdScanner>,
+        persons: PersonMapping,
+        pace: ScanTiming,
+    ) -> std::io::Result<Self> {
+        let search = ScanWorker::start(eyes, persons, pace)?;
+        Ok(Self {
+            worker: Arc::new(StopOnDrop(search)),
+        })
+    }
+
+    /// Watches these devices from now on, in place of the earlier devices of the same watcher.
+    pub(crate) fn watch(
+        &self,
+        watcher: &'static str,
+        numbers: BTreeSet<DeviceNumber>,
+        when: WatchMode,
+    ) {
+        self.worker.0.watch(watcher, numbers, when);
+    }
+
+    /// Scans these processes soon: a driver reports that they use a device.
+    pub(crate) fn hint(&self, pids: impl IntoIterator<Item = u32>) {
+        self.worker.0.hint(pids);
+    }
+
+    /// Drops these processes, which have ended or whose PIDs were reused: the caller knows before
+    /// the next scan does.
+    pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
+        self.worker.0.forget(holders);
+    }
+
+    /// Requests a scan of every process, and of threads with descriptors of their own. Pass the
+    /// answer to [`Self::has_scanned`].
+    pub(crate) fn request_scan(&self) -> u64 {
+        self.worker.0.request_scan()
+    }
+
+    /// Whether every process that answers was scanned since that [`Self::request_scan`].
+    pub(crate) fn has_scanned(&self, since: u64) -> bool {
+        self.worker.0.has_scanned(since)
+    }
+
+    pub(crate) fn file_holders(&self) -> Arc<FileHolders> {
+        self.worker.0.file_holders()
+    }
+
+    pub(crate) fn fault(&self) -> Option<FaultCause> {
+        self.worker.0.fault()
+    }
+}

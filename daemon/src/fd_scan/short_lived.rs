@@ -1,0 +1,149 @@
+//! Finds persons whose short-lived processes hold a device one after the other: a process that
+//! forks and exits in a loop keeps a descriptor open and is another process at each scan. It can be
+//! neither evaluated nor ended, only reported.
+
+use super::schedule::{Millis, ROUND_INTERVAL};
+use super::{DeviceNumber, OpenDescriptor};
+use gpukill_proto::model::ProcessKey;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A holder that ends within this time after it was found is short-lived.
+const SHORT_LIFE: Millis = 10_000;
+
+/// A person is reported from this many rounds with such a process within the window: more than
+/// every second round, which a program in a plain loop does not reach.
+const REPORT_FROM: usize = 8;
+const WINDOW: Millis = 15 * ROUND_INTERVAL;
+
+/// A reported person stays reported down to this number.
+const REPORT_UNTIL: usize = 3;
+
+/// How many processes are tracked, and how many pairs of person and device.
+const MAX_FOUND: usize = 4_096;
+const MAX_PAIRS: usize = 1_024;
+
+/// The devices that each person's short-lived processes hold.
+pub(super) type DevicesByPerson = BTreeMap<u32, BTreeSet<DeviceNumber>>;
+
+/// Holders that were found recently, and their ends.
+#[derive(Debug, Default)]
+pub(super) struct ShortLivedHolders {
+    found: BTreeMap<ProcessKey, (u32, Millis, BTreeSet<DeviceNumber>)>,
+    /// When the short-lived processes were found, at most one per round.
+    ended: BTreeMap<(u32, DeviceNumber), VecDeque<Millis>>,
+    reported: BTreeSet<(u32, DeviceNumber)>,
+}
+
+impl ShortLivedHolders {
+    /// Records a new holder of this person.
+    pub(super) fn record_found(
+        &mut self,
+        key: ProcessKey,
+        person: u32,
+        opens: &[OpenDescriptor],
+        now: Millis,
+    ) {
+        if self.found.len() >= MAX_FOUND {
+            self.found
+                .retain(|_, (_, at, _)| now.saturating_sub(*at) < SHORT_LIFE);
+        }
+        if self.found.len() < MAX_FOUND {
+            let numbers = opens.iter().map(|open| open.number).collect();
+            self.found.entry(key).or_insert((person, now, numbers));
+        }
+    }
+
+    /// Records its end.
+    pub(super) fn record_end(&mut self, key: &ProcessKey, now: Millis) {
+        let Some((person, at, numbers)) = self.found.remove(key) else {
+            return;
+        };
+        if now.saturating_sub(at) >= SHORT_LIFE {
+            return;
+        }
+        for number in numbers {
+            let of = (person, number);
+            if self.ended.len() >= MAX_PAIRS && !self.ended.contains_key(&of) {
+                return;
+            }
+            let ended = self.ended.entry(of).or_default();
+            // Several in one round are one program that starts many.
+            if ended
+                .back()
+                .is_none_or(|last| at >= last + ROUND_INTERVAL / 2)
+            {
+                ended.push_back(at);
+            }
+        }
+    }
+
+    /// The persons to report now, with their devices.
+    pub(super) fn by_person(&mut self, now: Millis) -> DevicesByPerson {
+        self.ended.retain(|_, ended| {
+            ended.retain(|at| now.saturating_sub(*at) <= WINDOW);
+            !ended.is_empty()
+        });
+        let (ended, reported) = (&self.ended, &self.reported);
+        let is_reported = |of: &(u32, DeviceNumber), times: usize| {
+            times >= REPORT_FROM || times >= REPORT_UNTIL && reported.contains(of)
+        };
+        let now = ended
+            .iter()
+            .filter(|(of, ended)| is_reported(of, ended.len()));
+        self.reported = now.map(|(of, _)| *of).collect();
+        let mut holds = DevicesByPerson::new();
+        for (person, number) in &self.reported {
+            holds.entry(*person).or_default().insert(*number);
+        }
+        holds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: DeviceNumber = DeviceNumber {
+        major: 226,
+        minor: 128,
+    };
+
+    /// A process that is found at one time and ends at another.
+    fn lives(fleeting: &mut ShortLivedHolders, pid: u32, person: u32, from: Millis, to: Millis) {
+        let start_ticks = 1;
+        let key = ProcessKey { pid, start_ticks };
+        let open = OpenDescriptor {
+            number: GPU,
+            fd: 3,
+            thread: None,
+        };
+        fleeting.record_found(key, person, &[open], from);
+        fleeting.record_end(&key, to);
+    }
+
+    #[test]
+    fn successive_short_lived_holders_are_reported() {
+        let mut fleeting = ShortLivedHolders::default();
+        let holds = DevicesByPerson::from([(7, BTreeSet::from([GPU]))]);
+        let mut seen = Vec::new();
+        for round in 0..12 {
+            let now = 1_000_000 + u64::from(round) * ROUND_INTERVAL;
+            lives(&mut fleeting, round, 7, now, now + ROUND_INTERVAL);
+            // A process that lasts, several of one round, and one in every third round.
+            lives(&mut fleeting, 100 + round, 8, now, now + SHORT_LIFE);
+            lives(&mut fleeting, 200 + round, 9, 1_000_000, 1_000_000);
+            if round % 3 == 0 {
+                lives(&mut fleeting, 300 + round, 10, now, now + 1);
+            }
+            seen.push(fleeting.by_person(now + ROUND_INTERVAL) == holds);
+        }
+        assert_eq!(seen, [vec![false; 7], vec![true; 5]].concat());
+        let over = |fleeting: &mut ShortLivedHolders, rounds| {
+            fleeting.by_person(1_000_000 + rounds * ROUND_INTERVAL)
+        };
+        assert_eq!(over(&mut fleeting, 24), holds);
+        assert_eq!(over(&mut fleeting, 25), DevicesByPerson::new());
+        assert_eq!(over(&mut fleeting, 100), DevicesByPerson::new());
+        assert_eq!((fleeting.found.len(), fleeting.ended.len()), (0, 0));
+    }
+}

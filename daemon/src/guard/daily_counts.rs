@@ -1,0 +1,179 @@
+//! Counts the warnings and ends of today: in total, and for each user.
+
+use chrono::Local;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, Person, ViolationSubject};
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The counts since midnight.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DailyCounts {
+    /// The day as days since 1970, in local time.
+    day: i64,
+    /// Real actions.
+    done: CountsByUser,
+    /// Actions of dry runs.
+    rehearsed: CountsByUser,
+}
+
+/// In total, and for each user.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CountsByUser {
+    pub(crate) all: ActionCounts,
+    /// For each user with at least one.
+    pub(crate) of: BTreeMap<u32, ActionCounts>,
+}
+
+/// The number of warnings and of ended jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ActionCounts {
+    pub(crate) warned: u32,
+    pub(crate) ended: u32,
+}
+
+impl DailyCounts {
+    /// The counts of real actions.
+    pub(crate) const fn done(&self) -> &CountsByUser {
+        &self.done
+    }
+
+    /// The counts of dry runs.
+    pub(crate) const fn simulated(&self) -> &CountsByUser {
+        &self.rehearsed
+    }
+
+    /// Adds new decisions; dry runs and real actions are counted separately. Only the first warning
+    /// of a violation counts, which `is_first` recognises.
+    pub(crate) fn add(
+        &mut self,
+        now: Timestamp,
+        records: &[GuardRecord],
+        is_first: impl Fn(&GuardRecord) -> bool,
+    ) {
+        let day = day(now);
+        if day != self.day {
+            *self = Self {
+                day,
+                ..Self::default()
+            };
+        }
+        for record in records {
+            let was_rehearsed = record.mode <= GuardMode::DryRun;
+            let (warned, ended) = match &record.step {
+                GuardStep::Warned { .. } if is_first(record) => (1, 0),
+                // A real end counts when its outcome is known.
+                GuardStep::Ended(victim) if was_rehearsed && victim.leave_to.is_none() => (0, 1),
+                GuardStep::Acted(acted) if acted.ended > 0 => (0, 1),
+                GuardStep::Violated
+                | GuardStep::Warned { .. }
+                | GuardStep::Ended(_)
+                | GuardStep::Spared(_)
+                | GuardStep::Over
+                | GuardStep::Outdated
+                | GuardStep::Snoozed { .. }
+                | GuardStep::Acted(_)
+                | GuardStep::SnoozeVoided { .. }
+                | GuardStep::Doubted(_)
+                | GuardStep::Tripped { .. } => continue,
+            };
+            let add = |counted: &mut ActionCounts| {
+                counted.warned = counted.warned.saturating_add(warned);
+                counted.ended = counted.ended.saturating_add(ended);
+            };
+            let tally = match was_rehearsed {
+                true => &mut self.rehearsed,
+                false => &mut self.done,
+            };
+            add(&mut tally.all);
+            for uid in affected_users(record) {
+                add(tally.of.entry(uid).or_default());
+            }
+        }
+    }
+}
+
+/// The users that a step concerns. Persons who are not users of the host are omitted.
+fn affected_users(record: &GuardRecord) -> BTreeSet<u32> {
+    let one = |person: &Person| person.uid.into_iter().into_set();
+    if let GuardStep::Ended(victim) = &record.step {
+        return one(&victim.job.owner);
+    }
+    if let GuardStep::Acted(acted) = &record.step {
+        return one(&acted.job.owner);
+    }
+    match &record.subject {
+        ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => one(person),
+        ViolationSubject::Job(job) => one(&job.owner),
+        ViolationSubject::Group(_)
+        | ViolationSubject::GroupOn(..)
+        | ViolationSubject::Device(_)
+        | ViolationSubject::Run(_) => {
+            let owners = record.evidence.runs.iter();
+            owners
+                .filter_map(|process| process.owner.as_ref()?.uid)
+                .into_set()
+        }
+    }
+}
+
+/// Days since 1970, in local time.
+fn day(now: Timestamp) -> i64 {
+    let utc = chrono::DateTime::from_timestamp_millis(now.0).unwrap_or_default();
+    let offset = chrono::Offset::fix(utc.with_timezone(&Local).offset()).local_minus_utc();
+    (now.0.div_euclid(1_000) + i64::from(offset)).div_euclid(86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::guard::{Evidence, RuleKind, RuleName, RuleSource};
+
+    fn warned(mode: GuardMode) -> GuardRecord {
+        let bob = Person {
+            name: "bob".into(),
+            uid: Some(1_001),
+        };
+        GuardRecord {
+            at: Timestamp(0),
+            rule: RuleName {
+                source: RuleSource::Default,
+                kind: RuleKind::Memory,
+            },
+            subject: ViolationSubject::Person(bob),
+            mode,
+            step: GuardStep::Warned {
+                times: 1,
+                deadline: None,
+            },
+            evidence: Evidence {
+                measured: None,
+                since: Timestamp(0),
+                runs: Vec::new(),
+                count: 0,
+                unknown: 0,
+                threat: None,
+                is_spared_service: false,
+            },
+            message: None,
+        }
+    }
+
+    #[test]
+    fn counts_from_midnight_dry_runs_apart() {
+        let mut today = DailyCounts::default();
+        let hour = 3_600_000;
+        let soft = |hours| (Timestamp(hours * hour), warned(GuardMode::Soft));
+        let dry = |hours| (Timestamp(hours * hour), warned(GuardMode::DryRun));
+        for (at, record) in [soft(1), dry(2), dry(3), soft(4), soft(5)] {
+            today.add(at, &[record], |_| true);
+        }
+        let of = |tally: &CountsByUser| (tally.all.warned, tally.of[&1_001].warned);
+        assert_eq!(of(today.done()), (3, 3));
+        assert_eq!(of(today.simulated()), (2, 2));
+        today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)], |_| true);
+        assert_eq!(of(today.done()), (1, 1));
+        assert_eq!(today.simulated(), &CountsByUser::default());
+    }
+}

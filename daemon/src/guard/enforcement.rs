@@ -1,0 +1,202 @@
+//! Enforcement and snoozes: the guard orders the end of jobs, receives the outcome, and postpones
+//! deadlines on request.
+//!
+//! The choice of a job is saved before anything is done, and the start of its signals before the
+//! first signal: a daemon that is killed at any moment ends no job twice.
+
+use super::worker::{GuardCommand, GuardWorker, log_step};
+use crate::kill::{EnforcementObserver, EnforcementRequest, KillService};
+use crate::log_events::event;
+use gpukill_policy::guard::{EnforcementOrder, SignalStatus, SnoozeError, SnoozeRequest};
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot;
+
+/// The service that ends jobs, and the channel for its outcomes.
+pub(super) struct GuardEnforcer {
+    pub(super) enforcer: KillService,
+    pub(super) commands: SyncSender<GuardCommand>,
+}
+
+/// A snooze request, as the server knows it.
+pub(crate) struct SnoozeQuery {
+    /// The caller.
+    pub(crate) by: u32,
+    /// The owner of the process.
+    pub(crate) owner: u32,
+    /// Its pid, and its start in ticks.
+    pub(crate) process: (u32, u64),
+    /// Its job, if known.
+    pub(crate) job: Option<String>,
+    /// Nothing is changed.
+    pub(crate) is_dry_run: bool,
+}
+
+/// A snooze request for the thread of the guard.
+pub(super) struct SnoozeCommand {
+    pub(super) query: SnoozeQuery,
+    pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, SnoozeError>>,
+}
+
+/// The users with a snooze request in progress.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SnoozePermits(Arc<Mutex<BTreeSet<u32>>>);
+
+/// The permit of one user for a request, until it is dropped.
+pub(super) struct SnoozePermit {
+    permits: SnoozePermits,
+    uid: u32,
+}
+
+/// The maximum number of users with a request: a quarter of the queue of the guard.
+const MAX_SNOOZE_REQUESTS: usize = 4;
+
+impl SnoozePermits {
+    /// A permit for this user; `None` if the user has one already, or too many others do.
+    pub(super) fn acquire(&self, uid: u32) -> Option<SnoozePermit> {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = users.len() < MAX_SNOOZE_REQUESTS && users.insert(uid);
+        is_free.then(|| SnoozePermit {
+            permits: self.clone(),
+            uid,
+        })
+    }
+}
+
+impl Drop for SnoozePermit {
+    fn drop(&mut self) {
+        let users = self.permits.0.lock();
+        users
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.uid);
+    }
+}
+
+/// How long the sender of signals waits for the guard: it evaluates for some milliseconds, and the
+/// disk may be slow.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects an enforcement to the thread of the guard.
+struct GuardObserver {
+    order: Box<EnforcementOrder>,
+    commands: SyncSender<GuardCommand>,
+}
+
+impl EnforcementObserver for GuardObserver {
+    fn confirm_start(&mut self) -> bool {
+        let (answer, answered) = sync_channel(1);
+        let order = GuardCommand::ConfirmStart(self.order.clone(), answer);
+        self.commands.send(order).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
+    }
+
+    fn finish(self, acted: EnforcementOutcome, signals: SignalStatus) {
+        // A guard that has ended saves nothing more; the store has the action itself.
+        let _ = self
+            .commands
+            .send(GuardCommand::Outcome(self.order, acted, signals));
+    }
+}
+
+impl GuardWorker {
+    /// Orders the end of a chosen job.
+    pub(super) fn enforce(&mut self, ending: EnforcementOrder) {
+        let Some(victim) = ending.record.step.victim() else {
+            return;
+        };
+        let Some(armed) = &self.enforcer else {
+            return;
+        };
+        let sentence = EnforcementRequest {
+            rule: ending.record.rule.to_string(),
+            job: victim.job.clone(),
+            processes: ending.processes.clone(),
+            devices: victim
+                .runs
+                .iter()
+                .map(|it| it.run.device.clone())
+                .into_set(),
+            rules: Arc::clone(&self.in_force.borrow().rules.compiled),
+        };
+        let waiting = GuardObserver {
+            order: Box::new(ending),
+            commands: armed.commands.clone(),
+        };
+        armed.enforcer.enforce(sentence, waiting);
+    }
+
+    /// Whether the first signal may be sent to this job now: its rule still applies, and the start
+    /// of the signals is saved.
+    pub(super) fn confirm_start(&mut self, ending: &EnforcementOrder) -> bool {
+        // A job that was chosen before the circuit breaker tripped is one of those that may be
+        // ended.
+        let book = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
+        if !self.state.state.may_execute(&book, ending) {
+            return false;
+        }
+        self.state.state.mark_started(ending);
+        self.save(None)
+    }
+
+    /// Records the outcome.
+    pub(super) fn record_outcome(
+        &mut self,
+        ending: &EnforcementOrder,
+        acted: (EnforcementOutcome, SignalStatus),
+    ) {
+        let now = now();
+        let record = self.state.state.record_outcome(ending, acted, now);
+        log_step(&record);
+        let today = &mut self.state.counts;
+        today.add(now, std::slice::from_ref(&record), |_| false);
+        self.record(vec![record]);
+        let _ = self.save(None);
+        self.publish(None);
+    }
+
+    /// Postpones the end of jobs, or only reports what that would change.
+    pub(super) fn snooze(&mut self, order: SnoozeCommand) {
+        let SnoozeCommand {
+            query: asked,
+            answer,
+        } = order;
+        let book = self.effective_rules();
+        let snoozer = SnoozeRequest {
+            requester: asked.by,
+            owner: asked.owner,
+            process: asked.process,
+            job: asked.job.as_deref(),
+        };
+        let mut memory = self.state.state.clone();
+        let granted = memory.snooze(&book, snoozer, now());
+        if let (Ok(records), false) = (&granted, asked.is_dry_run) {
+            self.state.state = memory;
+            records.iter().for_each(log_step);
+            self.record(records.clone());
+            let _ = self.save(None);
+            self.publish(None);
+        }
+        // The caller may have gone.
+        let _ = answer.send(granted);
+    }
+
+    /// Resumes enforcement at the request of this user.
+    pub(super) fn resume(&mut self, caller_uid: u32) {
+        let memory = &self.state.state;
+        if memory.tripped_at().is_none() && memory.doubt().is_none() {
+            return;
+        }
+        self.state.state.resume();
+        event!(BreakerReset, caller_uid);
+        let _ = self.save(None);
+        self.publish(None);
+    }
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}

@@ -1,0 +1,372 @@
+//! The thread of the guard: evaluates one sample after the other, by the rules in force.
+
+use super::enforcement::{GuardEnforcer, SnoozeCommand};
+use super::notify::{notify_users, without_ends};
+use super::sample::to_guard_sample;
+use super::saved_state::{SavedGuardState, save};
+use super::{GuardRulesInForce, GuardStatus, ProcessLiveness};
+use crate::log_events::{EventSubject, event};
+use crate::store::{Sample, Store};
+use chrono::Local;
+use gpukill_policy::guard::device_losses::DeviceLosses;
+use gpukill_policy::guard::sample::GuardSample;
+use gpukill_policy::guard::{CompiledRules, EnforcementOrder, SignalStatus, evaluate};
+use gpukill_proto::guard::{EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::units::Timestamp;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A command for the thread.
+pub(super) enum GuardCommand {
+    Sample(Box<Sample>),
+    /// The rules have changed.
+    RulesChanged,
+    /// From now on jobs can be ended.
+    SetEnforcer(Box<GuardEnforcer>),
+    /// This job is about to get its first signal: may it?
+    ConfirmStart(Box<EnforcementOrder>, SyncSender<bool>),
+    /// The outcome of an enforcement.
+    Outcome(Box<EnforcementOrder>, EnforcementOutcome, SignalStatus),
+    /// A snooze request.
+    Snooze(SnoozeCommand),
+    /// This user, an admin, resumes enforcement after it stopped.
+    Resume(u32),
+    Stop,
+}
+
+/// How often the state is saved if no decision was made meanwhile, in milliseconds.
+const SAVE_INTERVAL_MS: i64 = 60_000;
+
+/// The state of the thread.
+pub(super) struct GuardWorker {
+    pub(super) directory: PathBuf,
+    pub(super) boot: String,
+    pub(super) liveness: Arc<dyn ProcessLiveness>,
+    pub(super) state: SavedGuardState,
+    pub(super) in_force: watch::Receiver<GuardRulesInForce>,
+    pub(super) status: watch::Sender<Arc<GuardStatus>>,
+    pub(super) store: Store,
+    pub(super) saved_at: Timestamp,
+    pub(super) has_save_failed: bool,
+    /// How much of the last sample exceeded the limits.
+    pub(super) overflow: u64,
+    /// The directory of the terminals, if users are notified there.
+    pub(super) terminals: Option<PathBuf>,
+    /// Ends jobs; `None` while the daemon starts.
+    pub(super) enforcer: Option<Box<GuardEnforcer>>,
+}
+
+impl GuardWorker {
+    /// Runs until it is told to stop or no sender is left.
+    pub(super) fn run(mut self, orders: &Receiver<GuardCommand>) {
+        self.publish(None);
+        while let Ok(order) = orders.recv() {
+            match order {
+                GuardCommand::Sample(sample) => self.evaluate_sample(&sample),
+                GuardCommand::RulesChanged => {
+                    if self.in_force.borrow_and_update().rules().mode == GuardMode::Disabled {
+                        let memory = std::mem::take(&mut self.state.state);
+                        self.state.state = memory.into_paused();
+                    }
+                    self.publish(None);
+                }
+                GuardCommand::SetEnforcer(armed) => self.enforcer = Some(armed),
+                GuardCommand::ConfirmStart(ending, answer) => {
+                    // The caller may have gone.
+                    let _ = answer.send(self.confirm_start(&ending));
+                }
+                GuardCommand::Outcome(ending, acted, signals) => {
+                    self.record_outcome(&ending, (acted, signals))
+                }
+                GuardCommand::Snooze(order) => self.snooze(order),
+                GuardCommand::Resume(uid) => self.resume(uid),
+                GuardCommand::Stop => break,
+            }
+        }
+        // The outcomes of jobs that were ended before the stop are still recorded.
+        while let Ok(order) = orders.try_recv() {
+            if let GuardCommand::Outcome(ending, acted, signals) = order {
+                self.record_outcome(&ending, (acted, signals));
+            }
+        }
+        let _ = self.save(None);
+    }
+
+    fn evaluate_sample(&mut self, sample: &Sample) {
+        let book = self.effective_rules();
+        let bucket = to_guard_sample(sample, &mut self.state.history, &Local);
+        if book.rules().mode == GuardMode::Disabled {
+            self.update_history(&bucket);
+            return;
+        }
+        let memory = &mut self.state.state;
+        let lives = |pid, start_ticks| self.liveness.is_alive(pid, start_ticks);
+        memory.apply_losses(&DeviceLosses::from_snapshot(&sample.snapshot), &lives);
+        let evaluation = evaluate(&book, memory, &bucket);
+        let memory = &self.state.state;
+        let is_first = |record: &GuardRecord| memory.is_first_warning(record);
+        let today = &mut self.state.counts;
+        today.add(bucket.until, &evaluation.records, is_first);
+        for record in &evaluation.records {
+            log_step(record);
+        }
+        let has_decided = !evaluation.records.is_empty();
+        let endings = self.state.state.enforcement_orders(&evaluation.records);
+        let records = evaluation.records.clone();
+        self.record(evaluation.records);
+        let is_old = self.is_save_due(&bucket);
+        self.forget_ended(&bucket);
+        if has_decided || is_old || self.has_save_failed {
+            let _ = self.save(Some(bucket.until));
+        }
+        let is_kept = !self.has_save_failed;
+        self.overflow = evaluation.overflow.total() as u64;
+        self.publish(Some(bucket.until));
+        for ending in endings {
+            self.enforce(ending);
+        }
+        if let Some(dev) = &self.terminals {
+            let records = match is_kept {
+                true => records,
+                false => without_ends(records),
+            };
+            notify_users(dev, &records, &book, &self.state.state);
+        }
+    }
+
+    /// The rules in force; after the circuit breaker has tripped, as a dry run.
+    pub(super) fn effective_rules(&mut self) -> Arc<CompiledRules> {
+        let in_force = self.in_force.borrow_and_update();
+        match self.state.state.tripped_at() {
+            Some(_) => Arc::clone(&in_force.rules.dry_run),
+            None => Arc::clone(&in_force.rules.compiled),
+        }
+    }
+
+    /// Sends the decisions to the store.
+    pub(super) fn record(&self, records: Vec<GuardRecord>) {
+        if !records.is_empty() && !self.store.record_verdicts(records) {
+            event!(NotRecorded; "the store rejects the decisions of the guard: not recorded");
+        }
+    }
+
+    /// The mode is disabled. A process that held a device before there were rules has still held it
+    /// since then, as in a replay.
+    fn update_history(&mut self, bucket: &GuardSample) {
+        if self.forget_ended(bucket) {
+            self.saved_at = bucket.until;
+        }
+    }
+
+    /// Whether the state was last saved long before this sample.
+    fn is_save_due(&self, bucket: &GuardSample) -> bool {
+        let age = bucket.until.since(self.saved_at);
+        age >= Duration::from_millis(SAVE_INTERVAL_MS.unsigned_abs())
+    }
+
+    /// Removes processes that have ended from the history: periodically, and if there are many.
+    /// Returns whether it did.
+    fn forget_ended(&mut self, bucket: &GuardSample) -> bool {
+        let is_due = self.is_save_due(bucket) || self.state.history.has_many_gone(bucket);
+        if is_due {
+            let lives = |pid, start_ticks| self.liveness.is_alive(pid, start_ticks);
+            self.state.history.forget(bucket, &lives);
+        }
+        is_due
+    }
+
+    /// Saves the state; returns whether that succeeded.
+    pub(super) fn save(&mut self, at: Option<Timestamp>) -> bool {
+        let rules = Arc::clone(&self.in_force.borrow().text);
+        let saved = save(&self.directory, &self.boot, &rules, &self.state);
+        if let Some(at) = at {
+            self.saved_at = at;
+        }
+        match saved {
+            Ok(()) => {
+                self.has_save_failed = false;
+                true
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_save_failed, true) {
+                    tracing::warn!(
+                        %error,
+                        "cannot save the state of the guard: a restart begins with an empty state"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    /// Publishes the status.
+    pub(super) fn publish(&self, judged_at: Option<Timestamp>) {
+        let memory = &self.state.state;
+        let simulated = memory.simulated_ends();
+        let mut open = memory.violations();
+        // An end that was decided now cannot start, and is withdrawn.
+        if self.has_save_failed {
+            for violation in open.iter_mut().filter(|it| it.ended_at == judged_at) {
+                violation.ended_at = None;
+            }
+        }
+        let snoozes = memory.snoozes().to_vec();
+        let today = self.state.counts.clone();
+        let beyond = self.overflow;
+        let in_force = &self.in_force.borrow().rules;
+        let judged_by = judged_at.map(|_| Arc::clone(&in_force.compiled));
+        self.status.send_modify(|standing| {
+            *standing = Arc::new(GuardStatus {
+                evaluated_at: judged_at.or(standing.evaluated_at),
+                open,
+                simulated,
+                overflow: beyond,
+                counts: today,
+                tripped_at: memory.tripped_at(),
+                is_trip_simulated: memory.is_trip_simulated(),
+                evaluated_by: judged_by.or_else(|| standing.evaluated_by.clone()),
+                doubt: memory.doubt(),
+                snoozes,
+                is_unsaved: self.has_save_failed,
+            });
+        });
+    }
+}
+
+/// Logs one entry for each step, with the fields that identify it.
+pub(super) fn log_step(record: &GuardRecord) {
+    let (rule, subject) = (record.rule.to_string(), record.subject.to_string());
+    let (is_dry_run, mode) = (record.mode == GuardMode::DryRun, record.mode.name());
+    let measured = record.evidence.measured;
+    let (value, limit) = (measured.map(|it| it.value), measured.map(|it| it.limit));
+    let [pid, uid, gpu_uuid] = event_subject(record).fields();
+    let is = if is_dry_run { "would be" } else { "is" };
+    match &record.step {
+        GuardStep::Violated => {
+            event!(
+                RuleBroken, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+            );
+        }
+        GuardStep::Warned { times, deadline } => {
+            let deadline = deadline.map(Timestamp::to_rfc3339);
+            event!(
+                Warned, rule, subject, mode, value, limit, pid, uid, gpu_uuid, times, deadline,
+                action = GuardAction::Warn.name();
+                "the user who breaks a rule {is} warned"
+            );
+        }
+        GuardStep::Ended(victim) => {
+            let (job, owner) = (victim.job.shown.as_str(), victim.job.owner.name.as_str());
+            match victim.leave_to.as_deref() {
+                Some(leave_to) => event!(
+                    JobLeft, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    leave_to;
+                    "a job {is} left to its scheduler"
+                ),
+                None => event!(
+                    JobEnded, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    action = GuardAction::Terminate.name();
+                    "a job {is} ended"
+                ),
+            }
+        }
+        GuardStep::Spared(why) => {
+            event!(
+                NobodyEnded,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid,
+                why
+            );
+        }
+        GuardStep::Snoozed {
+            by, until, left, ..
+        } => {
+            let (caller_uid, deadline) = (by, until.to_rfc3339());
+            event!(
+                Snoozed, rule, subject, mode, value, limit, pid, uid, gpu_uuid, caller_uid,
+                deadline, left
+            );
+        }
+        GuardStep::SnoozeVoided { owner, until } => {
+            let (uid, deadline) = (owner, until.to_rfc3339());
+            event!(SnoozeVoided, rule, subject, mode, uid, deadline);
+        }
+        GuardStep::Doubted(doubt) => {
+            let (people, of) = (doubt.people, doubt.of);
+            event!(RulesDoubted, rule, subject, mode, people, of);
+        }
+        GuardStep::Acted(acted) => {
+            let (job, owner) = (acted.job.shown.as_str(), acted.job.owner.name.as_str());
+            let (ended, left, why) = (acted.ended, acted.left, acted.why.as_deref());
+            match acted.left {
+                0 => event!(
+                    JobGone, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    ended, left, why
+                ),
+                _ => event!(
+                    JobStays, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    ended, left, why
+                ),
+            }
+        }
+        GuardStep::Tripped { ended } => {
+            let ends = if is_dry_run { "would end" } else { "ends" };
+            event!(
+                BreakerTripped, rule, subject, mode, ended;
+                "too many jobs would be ended: the guard {ends} no more jobs"
+            );
+        }
+        GuardStep::Over => {
+            event!(
+                RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+            );
+        }
+        GuardStep::Outdated => {
+            event!(
+                RuleChanged,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid
+            );
+        }
+    }
+}
+
+/// The subject of a step: the ended job, or the processes in the evidence.
+fn event_subject(record: &GuardRecord) -> EventSubject {
+    let (runs, person) = match &record.step {
+        GuardStep::Ended(victim) => (&victim.runs, Some(&victim.job.owner)),
+        GuardStep::Acted(acted) => (&record.evidence.runs, Some(&acted.job.owner)),
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Outdated
+        | GuardStep::Snoozed { .. }
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
+        | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
+    };
+    let mut about = EventSubject::default();
+    about.add_uid(person.and_then(|person| person.uid));
+    for process in runs {
+        about.add_pid(process.run.pid);
+        about.add_uid(process.owner.as_ref().and_then(|owner| owner.uid));
+        about.add_device(&process.run.device.0);
+    }
+    about
+}

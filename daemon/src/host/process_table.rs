@@ -1,0 +1,187 @@
+//! Reads the process table for kills: every process of the host at one moment.
+
+mod entry;
+
+mod background_reads;
+
+mod membership;
+
+mod program_origins;
+
+use super::fuse::{self, FuseMount};
+use super::login_defs;
+use super::namespace;
+use super::users::Users;
+use crate::procfs::file::read_at_most;
+use background_reads::BackgroundReads;
+use entry::{ProcessEntry, ReadRoots};
+use gpukill_policy::kill::{ProcessInfo, ProcessTable};
+use gpukill_proto::collect::IntoMap as _;
+use membership::JobMembership;
+use program_origins::ProgramOriginReader;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads the process table. Each read is a fresh one: nothing is cached for the next one or shared
+/// with the poll. Only processes that were stuck are remembered: such a process costs two threads
+/// in all, and not one per read. Clones share them.
+#[derive(Clone)]
+pub(crate) struct ProcessTableReader {
+    procfs: PathBuf,
+    /// The root of the container runtimes' files.
+    host_root: PathBuf,
+    /// The lowest uid of a person.
+    uid_min: u32,
+    /// Compares executables with the host's files.
+    program_origins: ProgramOriginReader,
+    background_reads: Arc<BackgroundReads>,
+}
+
+/// How many processes are read: a hundred times as many as a busy host has.
+const MAX_PROCESSES: usize = 200_000;
+
+/// More than the kernel reports about a handle.
+const FDINFO_MAX: u64 = 4 << 10;
+
+/// How long the reader waits, after all other reads, for reads that may hang.
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(3);
+
+impl ProcessTableReader {
+    /// Reads below these roots, `/proc` and `/` except in tests.
+    pub(crate) fn new(procfs: PathBuf, host_root: PathBuf, owner_label: &str) -> Self {
+        Self {
+            uid_min: login_defs::uid_min(&host_root),
+            program_origins: ProgramOriginReader::new(procfs.clone()),
+            procfs,
+            background_reads: Arc::new(BackgroundReads::new(&host_root, owner_label)),
+            host_root,
+        }
+    }
+
+    /// The lowest uid of a person; lower ones are system accounts.
+    pub(crate) const fn uid_min(&self) -> u32 {
+        self.uid_min
+    }
+
+    /// Reads all processes. Takes up to a second on a host with 10,000 processes, and a few more
+    /// where a process is newly stuck.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub(crate) fn read_all(&self, users: &Users) -> io::Result<ProcessTable> {
+        let (mut members, is_cut) = self.read_entries()?;
+        // Started first: it runs while the others are read.
+        let origins = self.program_origins.start(&members, self.uid_min);
+        self.background_reads
+            .fill(&mut members, &self.procfs, users, BACKGROUND_TIMEOUT);
+        origins.fill(&mut members, BACKGROUND_TIMEOUT);
+        Ok(into_table(members, is_cut, users))
+    }
+
+    /// Reads all processes again, soon after an earlier read and without waiting. Reads that may
+    /// hang are left out: command lines are taken from the earlier table, and newer processes have
+    /// none. Containers have no names.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub(crate) fn reread_all(
+        &self,
+        before: &ProcessTable,
+        users: &Users,
+    ) -> io::Result<ProcessTable> {
+        let (mut members, is_cut) = self.read_entries()?;
+        for (pid, member) in &mut members {
+            member.inherit(before.get(pid));
+        }
+        Ok(into_table(members, is_cut, users))
+    }
+
+    /// The entries from files that never hang, and whether there are more processes.
+    fn read_entries(&self) -> io::Result<(BTreeMap<u32, ProcessEntry>, bool)> {
+        let (pids, is_cut) = list_pids(&self.procfs, MAX_PROCESSES)?;
+        let own_users = namespace::own_user_namespace();
+        let place = self.read_roots(own_users.as_deref());
+        let look = |pid| ProcessEntry::read(&place, pid);
+        // A process that cannot be read has ended since it was listed.
+        let members = pids.into_iter();
+        let members = members.filter_map(|pid| Some((pid, look(pid).ok()?)));
+        Ok((members.into_map(), is_cut))
+    }
+
+    /// The PID, as seen in this procfs, of the process of this handle; `None` where it has none or
+    /// it is unknown. It differs from the PID that the handle was opened with if this procfs
+    /// belongs to another PID namespace.
+    pub(crate) fn pid_of(&self, handle: BorrowedFd<'_>) -> Option<u32> {
+        let file = self.procfs.join("self/fdinfo");
+        let file = file.join(handle.as_raw_fd().to_string());
+        let bytes = read_at_most(&file, FDINFO_MAX).ok()?;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        // -1 and 0 mean no process.
+        pid.trim().parse().ok().filter(|pid| *pid > 0)
+    }
+
+    /// Reads one process from its files, without waiting: its command line, job, container name and
+    /// owner name are left out, because they may hang or need other processes.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub(crate) fn read_one(&self, pid: u32) -> io::Result<ProcessInfo> {
+        let own_users = namespace::own_user_namespace();
+        let member = ProcessEntry::read(&self.read_roots(own_users.as_deref()), pid)?;
+        Ok(member.into_info_alone())
+    }
+
+    /// The FUSE filesystem that a process waits for in this kernel function.
+    pub(crate) fn awaited_fuse(&self, pid: u32, function: &str) -> Option<FuseMount> {
+        fuse::awaited_mount(&self.procfs, pid, function)
+    }
+
+    fn read_roots<'a>(&'a self, own_users: Option<&'a Path>) -> ReadRoots<'a> {
+        ReadRoots {
+            procfs: &self.procfs,
+            host_root: &self.host_root,
+            view: namespace::cgroup_view(&self.procfs),
+            own_users,
+        }
+    }
+}
+
+/// Adds the jobs and the owner names.
+fn into_table(members: BTreeMap<u32, ProcessEntry>, is_cut: bool, users: &Users) -> ProcessTable {
+    let mut jobs = JobMembership::new(&members, is_cut).jobs();
+    let candidate = |(pid, member): (u32, ProcessEntry)| {
+        let job = jobs.remove(&pid);
+        (pid, member.into_info(job, users))
+    };
+    members.into_iter().map(candidate).into_map()
+}
+
+/// The PIDs of all processes, up to `most`, and whether there are more. The lowest PIDs, those of
+/// the system, are always included.
+pub(super) fn list_pids(procfs: &Path, most: usize) -> io::Result<(Vec<u32>, bool)> {
+    let mut pids = Vec::new();
+    for entry in std::fs::read_dir(procfs)? {
+        // The kernel lists PIDs in ascending order.
+        if let Some(pid) = parse_pid(&entry?.file_name()) {
+            if pids.len() == most {
+                return Ok((pids, true));
+            }
+            pids.push(pid);
+        }
+    }
+    Ok((pids, false))
+}
+
+fn parse_pid(name: &std::ffi::OsStr) -> Option<u32> {
+    let pid: u32 = name.to_str()?.parse().ok()?;
+    // Not `+7` or `007`.
+    (pid > 0 && name.to_str() == Some(pid.to_string().as_str())).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests;

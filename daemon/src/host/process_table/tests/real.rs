@@ -1,0 +1,88 @@
+//! Tests of the process table over the real `/proc`.
+
+use super::*;
+use crate::host::users::SystemNameService;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+/// A process that is killed when dropped.
+struct TableSleeper(Child);
+
+impl TableSleeper {
+    fn new() -> Self {
+        let mut sleep = Command::new("sleep");
+        Self(sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for TableSleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn child_is_found_in_the_real_table() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let crowds = ProcessTableReader::new("/proc".into(), "/".into(), "");
+    let sleeper = TableSleeper::new();
+    let pid = sleeper.0.id();
+    let began = Instant::now();
+    // Until the exec.
+    let crowd = loop {
+        let crowd = crowds.read_all(&users).unwrap();
+        // It reads its libraries first, and waits in the kernel for that.
+        let is_asleep = crowd[&pid].state == ProcessState::Sleeping;
+        if is_asleep && crowd[&pid].command == Reading::Value("sleep 1000".into()) {
+            break crowd;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            crowd[&pid]
+        );
+    };
+    let us = rustix::process::getuid().as_raw();
+    let (found, ours) = (&crowd[&pid], &crowd[&std::process::id()]);
+    assert_eq!(found.parent, std::process::id());
+    assert_eq!(found.lineage.name, "sleep");
+    assert_eq!(found.lineage.uid, Some(us));
+    assert_eq!(found.namespace_owner, Reading::Value(None));
+    assert!(!found.is_kernel_thread);
+    assert!(found.owner.known().is_some(), "{found:?}");
+    assert_eq!(found.container, ours.container);
+    let alone = crowds.read_one(pid).unwrap();
+    assert_eq!(
+        (alone.lineage.key, alone.uids, alone.lineage.executable),
+        (
+            found.lineage.key,
+            found.uids.clone(),
+            found.lineage.executable.clone()
+        )
+    );
+}
+
+/// `cargo test --release -p gpukilld --lib process_table -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement: prints how long a read takes here"]
+fn read_duration() {
+    let users = Users::new(SystemNameService::for_this_host());
+    let crowds = ProcessTableReader::new("/proc".into(), "/".into(), "");
+    for _ in 0..5 {
+        let began = Instant::now();
+        let crowd = crowds.read_all(&users).unwrap();
+        let unknown = crowd
+            .values()
+            .filter(|found| found.command.failure().is_some());
+        eprintln!(
+            "{} processes in {:?}, {} command lines unread",
+            crowd.len(),
+            began.elapsed(),
+            unknown.count()
+        );
+        let began = Instant::now();
+        let one = crowds.read_one(std::process::id());
+        eprintln!("one in {:?}: {}", began.elapsed(), one.is_ok());
+    }
+}

@@ -1,0 +1,332 @@
+//! Ends processes: the only part of the daemon that sends signals. [`KillService::plan`] makes a
+//! plan and keeps it, [`KillService::execute`] runs it on a thread of its own,
+//! [`KillService::follow`] reports its progress.
+
+mod ids;
+
+mod concurrency;
+
+mod guard_slots;
+
+mod stopped_file;
+
+mod stopped;
+
+mod recovery;
+
+mod fd_budget;
+
+mod plans;
+
+mod operations;
+
+mod planner;
+
+mod executor;
+
+mod enforcement;
+
+use crate::authority::Authority;
+use crate::clock::Clock;
+use crate::full_scan::{FullScan, ScanFreshness, read_after_scan};
+use crate::host::process_table::ProcessTableReader;
+use crate::state;
+use crate::state::PublishedPoll;
+use crate::store::Store;
+use concurrency::{ConcurrencySlot, ConcurrencySlots};
+pub(crate) use enforcement::{EnforcementObserver, EnforcementRequest};
+pub(crate) use fd_budget::raise_fd_limit;
+use gpukill_policy::access::{Caller, rights};
+use gpukill_policy::kill::protection::protection_of;
+use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::status::Right;
+use planner::{PLANNING_LIMITS, PlanResult, SLOT_TIMEOUT, plan_on_thread};
+pub(crate) use recovery::recover_stopped;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stopped::StoppedProcesses;
+use tokio::sync::watch;
+
+/// What a kill needs of the daemon. Clones share it.
+#[derive(Clone)]
+pub(crate) struct KillEnvironment {
+    pub(crate) authority: Authority,
+    pub(crate) state: state::SnapshotReader,
+    pub(crate) full_scan: FullScan,
+    pub(crate) process_tables: ProcessTableReader,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Starts the next poll at once.
+    pub(crate) poll_now: Arc<dyn Fn() + Send + Sync>,
+    /// Why this daemon ends no process for any caller.
+    pub(crate) disabled_reason: Option<String>,
+    /// Set when the daemon stops. Operations under way end then.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// Processes that kills have stopped.
+    pub(crate) stopped_processes: StoppedProcesses,
+}
+
+impl KillEnvironment {
+    /// Checks that this daemon ends processes and is not stopping.
+    ///
+    /// # Errors
+    /// The reason why it does not.
+    pub(crate) fn check_enabled(&self) -> Result<(), Refusal> {
+        if let Some(why) = &self.disabled_reason {
+            return Err(Refusal::Unavailable(why.clone()));
+        }
+        if self.is_stopping() {
+            return Err(Refusal::Unavailable("gpukilld is stopping".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Whether this caller may use the slots that are reserved for operators.
+    fn is_privileged(&self, caller: &Caller) -> bool {
+        let rights = rights(caller, &self.authority.roles());
+        let is_more = |right: &Right| matches!(right, Right::EndAny | Right::EditRules);
+        rights.iter().any(is_more)
+    }
+}
+
+/// The caller that a plan or an operation belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct KillOwner {
+    uid: u32,
+    /// Root of a container has uid 0, too, but is not root of the host.
+    contained_root: bool,
+}
+
+impl KillOwner {
+    fn from_caller(caller: &Caller) -> Self {
+        Self {
+            uid: caller.uid,
+            contained_root: caller.uid == 0 && caller.contained,
+        }
+    }
+}
+
+/// Plans and operations. Clones share it.
+#[derive(Clone)]
+pub(crate) struct KillService {
+    means: KillEnvironment,
+    planning: ConcurrencySlots,
+    plans: plans::PendingPlans,
+    operations: operations::Operations,
+}
+
+/// An operation, for a caller that may follow it.
+pub(crate) struct OperationView {
+    pub(crate) plan: Arc<KillPlan>,
+    /// Whether this caller started it.
+    pub(crate) is_own: bool,
+    /// The current report and later ones.
+    pub(crate) report: watch::Receiver<Arc<KillReport>>,
+}
+
+impl KillService {
+    pub(crate) fn new(means: KillEnvironment) -> Self {
+        Self {
+            means,
+            planning: ConcurrencySlots::new(PLANNING_LIMITS),
+            plans: plans::PendingPlans::default(),
+            operations: operations::Operations::default(),
+        }
+    }
+
+    /// Makes a plan. A plan that can be executed is kept under its id for ten minutes. A plan that
+    /// ends no process, and is no dry run, is recorded as refused.
+    ///
+    /// # Errors
+    /// The errors of [`gpukill_policy::kill::plan`], a refusal where this daemon ends no processes,
+    /// and [`Refusal::Busy`] when no planning slot becomes free in time.
+    pub(crate) async fn plan(
+        &self,
+        caller: &Caller,
+        request: KillRequest,
+    ) -> Result<(Option<PlanId>, Arc<KillPlan>), Refusal> {
+        self.means.check_enabled()?;
+        let group = caller.limit_group;
+        let is_privileged = self.means.is_privileged(caller);
+        let slot = self.planning.wait(group, is_privileged, SLOT_TIMEOUT).await;
+        let slot = slot.ok_or(Refusal::Busy)?;
+        match self
+            .plan_with_rescan(caller, request, Arc::new(slot))
+            .await?
+        {
+            PlanResult::Executable(plan) => {
+                let of = (KillOwner::from_caller(caller), group);
+                let id = self.plans.insert(of, Arc::clone(&plan), Instant::now());
+                Ok((Some(id), plan))
+            }
+            PlanResult::DisplayOnly(plan) => Ok((None, plan)),
+        }
+    }
+
+    /// Why no caller may end this process by the rules of a kill. `None` where a caller may, where
+    /// the process does not exist, and where the answer is unknown now: the kill itself checks
+    /// again.
+    pub(crate) async fn protection(&self, caller: &Caller, pid: u32) -> Option<String> {
+        let is_privileged = self.means.is_privileged(caller);
+        let slot = self
+            .planning
+            .wait(caller.limit_group, is_privileged, SLOT_TIMEOUT)
+            .await?;
+        let means = self.means.clone();
+        let read = move || {
+            let table = means.process_tables.read_all(&means.authority.users).ok();
+            drop(slot);
+            let table = table?;
+            let protected = protection_of(table.get(&pid)?, &table, &means.authority.protection())?;
+            Some(match protected.override_hint() {
+                Some(way) => format!("{}; {way}", protected.why),
+                None => protected.why,
+            })
+        };
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+
+    async fn plan_with_rescan(
+        &self,
+        caller: &Caller,
+        request: KillRequest,
+        slot: Arc<ConcurrencySlot>,
+    ) -> Result<PlanResult, Refusal> {
+        let (means, asked) = (&self.means, Instant::now());
+        let seen = read_after_scan(&means.full_scan, &means.state, ScanFreshness::Recent).await?;
+        let made = plan_on_thread(means, caller, &request, seen, &slot).await;
+        let is_nobody = match &made {
+            Err(refusal) => matches!(refusal, Refusal::NoMatch(_)),
+            Ok(PlanResult::DisplayOnly(plan) | PlanResult::Executable(plan)) => {
+                plan.targets.is_empty()
+            }
+        };
+        if !is_nobody {
+            return made;
+        }
+        // The target may have opened a GPU after the scan that is cached.
+        let seen = read_after_scan(
+            &means.full_scan,
+            &means.state,
+            ScanFreshness::StartedAfter(asked),
+        )
+        .await?;
+        plan_on_thread(means, caller, &request, seen, &slot).await
+    }
+
+    /// A cached plan of this caller.
+    ///
+    /// # Errors
+    /// [`Refusal::Expired`].
+    pub(crate) fn get_plan(&self, caller: &Caller, id: PlanId) -> Result<Arc<KillPlan>, Refusal> {
+        let plan = self
+            .plans
+            .get(KillOwner::from_caller(caller), id, Instant::now());
+        plan.ok_or(Refusal::Expired)
+    }
+
+    /// Starts the execution of a plan.
+    ///
+    /// # Errors
+    /// [`Refusal::Expired`], and [`Refusal::Busy`] when too many kills are under way.
+    pub(crate) fn execute(&self, caller: &Caller, id: PlanId) -> Result<OperationId, Refusal> {
+        self.means.check_enabled()?;
+        let owner = KillOwner::from_caller(caller);
+        // The slot comes first: a plan that cannot run now stays cached.
+        let is_privileged = self.means.is_privileged(caller);
+        let slot = self.operations.take_slot(caller.limit_group, is_privileged);
+        let slot = slot.ok_or(Refusal::Busy)?;
+        let plan = self.plans.take(owner, id, Instant::now());
+        let plan = plan.ok_or(Refusal::Expired)?;
+        let (means, caller, carried_out) = (self.means.clone(), caller.clone(), Arc::clone(&plan));
+        let began = self.operations.start(slot, owner, &plan, move |report| {
+            execute_plan(&carried_out, &caller, &means, report);
+        });
+        began.map_err(|error| {
+            tracing::error!(%error, "cannot start a thread for a kill");
+            Refusal::Unavailable("cannot start a thread for it".to_owned())
+        })
+    }
+
+    /// The state of an operation, now and later.
+    ///
+    /// # Errors
+    /// [`Refusal::NoMatch`] for an operation that does not exist or that this caller may not
+    /// follow.
+    pub(crate) fn follow(
+        &self,
+        caller: &Caller,
+        id: OperationId,
+    ) -> Result<OperationView, Refusal> {
+        let followed = self.operations.get(id).and_then(|followed| {
+            let is_own = followed.owner == KillOwner::from_caller(caller);
+            (is_own || self.means.is_privileged(caller)).then_some(OperationView {
+                plan: followed.plan,
+                is_own,
+                report: followed.report,
+            })
+        });
+        followed.ok_or_else(|| {
+            Refusal::NoMatch("no such operation, or it belongs to another user".to_owned())
+        })
+    }
+
+    /// Signals all operations that the daemon stops, and waits at most this long for them.
+    pub(crate) fn stop(&self, patience: Duration) {
+        self.means.stopping.store(true, Ordering::Relaxed);
+        let left = self.operations.wait_until_idle(Instant::now() + patience);
+        self.means.stopped_processes.resume_all();
+        if left > 0 {
+            tracing::warn!(left, "kills under way did not end in time");
+        }
+    }
+}
+
+/// Executes a plan on the thread of its operation, after a new scan.
+fn execute_plan(
+    plan: &KillPlan,
+    caller: &Caller,
+    means: &KillEnvironment,
+    report: &watch::Sender<Arc<KillReport>>,
+) {
+    let seen = scan_now(means);
+    let word = executor::KillAuthorization {
+        caller,
+        request_text: plan.request.selector.to_string(),
+        must_be_recorded: false,
+        late_member_users: None,
+        required_uid: None,
+    };
+    executor::execute(plan, &word, means, &seen, report);
+}
+
+/// Scans all processes now, from a thread outside the server's runtime.
+fn scan_now(means: &KillEnvironment) -> PublishedPoll {
+    // The scan waits, and the server's own runtime may be gone by then.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let seen = match runtime {
+        Ok(runtime) => runtime.block_on(read_after_scan(
+            &means.full_scan,
+            &means.state,
+            ScanFreshness::Recent,
+        )),
+        Err(error) => Err(Refusal::Unavailable(error.to_string())),
+    };
+    // Processes that held a device a moment ago are in the last published answer. The recheck
+    // spares a process that holds none any more.
+    seen.unwrap_or_else(|why| {
+        tracing::warn!(%why, "cannot scan all processes before a kill; using the last scan");
+        means.state.borrow().clone()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Executes one plan on a thread of its own: records the intent, rechecks each target, sends the
+//! signals, ends late members, and waits until the memory is back.
+
+mod reclaim;
+
+mod record;
+
+mod late_members;
+
+mod stop;
+
+mod stuck;
+
+mod target;
+
+mod report;
+
+mod wait;
+
+use super::KillEnvironment;
+use crate::state::PublishedPoll;
+use gpukill_policy::access::Caller;
+use gpukill_policy::kill::device_use::device_users;
+use gpukill_policy::kill::recheck::{RecheckContext, veto};
+use gpukill_policy::kill::shared_container::ContainerUsers;
+use gpukill_policy::kill::{ProcessInfo, ProcessTable};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::kill::{
+    KillPlan, KillReport, KillScope, KillTarget, Outcome, PlannedAction, Stage,
+};
+use gpukill_proto::model::ProcessKey;
+use record::{record_intent, record_outcome};
+use report::KillReporter;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use target::{SendResult, Target};
+use tokio::sync::watch;
+use wait::wait_for_exits;
+
+/// How many times the executor searches for late members after each signal. The number is bounded
+/// because a process that forks forever is faster than any scan.
+const MAX_LATE_ROUNDS: usize = 8;
+
+/// How long late members have to end before the next search.
+const LATE_MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The authority under which a plan is executed.
+pub(super) struct KillAuthorization<'a> {
+    pub(super) caller: &'a Caller,
+    /// The request as text, for the record.
+    pub(super) request_text: String,
+    /// Whether the kill is skipped when its intent cannot be recorded. A kill that a person asked
+    /// for goes ahead: the person watches it.
+    pub(super) must_be_recorded: bool,
+    /// The only users whose late processes are ended, too; `None`: any user with a planned process.
+    pub(super) late_member_users: Option<ContainerUsers>,
+    /// The only user whose processes get signals after a process changed its user; `None`: any user
+    /// whose processes the caller may end.
+    pub(super) required_uid: Option<u32>,
+}
+
+/// Executes the plan and reports its progress. `seen` is the result of the scan just before. The
+/// last report is [`Stage::Done`] or [`Stage::Interrupted`].
+pub(super) fn execute(
+    plan: &KillPlan,
+    word: &KillAuthorization<'_>,
+    means: &KillEnvironment,
+    seen: &PublishedPoll,
+    report: &watch::Sender<Arc<KillReport>>,
+) {
+    let mut reporter = KillReporter::new(report);
+    let recorded = record_intent(plan, word, means);
+    reporter.set_unrecorded(recorded.as_ref().err().cloned());
+    if let (Err(why), true) = (&recorded, word.must_be_recorded) {
+        for target in &plan.targets {
+            reporter.add_unsignalled(
+                target,
+                Outcome::Failed(format!("it cannot be recorded: {why}")),
+            );
+        }
+        reporter.finish(Stage::Done);
+        reporter.publish();
+        return;
+    }
+    let mut act = Execution::new(plan, word, means, seen, reporter);
+    act.open_targets();
+    act.send_signals();
+    act.settle_survivors();
+    act.report_strays();
+    act.wait_for_memory();
+    act.report_respawned();
+    act.mark_reaped_zombies_gone();
+    let report = act.reporter.finish(if means.is_stopping() {
+        Stage::Interrupted
+    } else {
+        Stage::Done
+    });
+    // The record comes first: a client that reads the last report finds it in the store.
+    record_outcome(plan, &report, recorded.ok());
+    act.reporter.publish();
+}
+
+/// One plan under way.
+struct Execution<'a> {
+    plan: &'a KillPlan,
+    authorization: &'a KillAuthorization<'a>,
+    means: &'a KillEnvironment,
+    /// The state before the first signal.
+    before: PublishedPoll,
+    /// Processes that used a device or had one open before the first signal.
+    gpu_users: BTreeSet<ProcessKey>,
+    /// All processes before the first signal.
+    initial_table: Arc<ProcessTable>,
+    /// All processes that were planned, and their late members.
+    members: BTreeSet<ProcessKey>,
+    /// These processes as they were when they joined. Processes that had ended by then are absent.
+    observed: BTreeMap<ProcessKey, ProcessInfo>,
+    /// Processes that get signals.
+    targets: Vec<Target>,
+    /// Whether a late member appeared since the plan. The job forks, and would go on forking.
+    has_forked: bool,
+    /// The step whose signal the job is being stopped for.
+    stopping_for_step: Option<usize>,
+    reporter: KillReporter<'a>,
+}
+
+impl<'a> Execution<'a> {
+    fn new(
+        plan: &'a KillPlan,
+        word: &'a KillAuthorization<'a>,
+        means: &'a KillEnvironment,
+        seen: &PublishedPoll,
+        reporter: KillReporter<'a>,
+    ) -> Self {
+        Self {
+            plan,
+            authorization: word,
+            means,
+            before: seen.clone(),
+            gpu_users: device_users(&seen.snapshot, &seen.holders),
+            initial_table: Arc::default(),
+            members: plan.targets.iter().map(|target| target.key).into_set(),
+            observed: BTreeMap::new(),
+            targets: Vec::new(),
+            has_forked: false,
+            stopping_for_step: None,
+            reporter,
+        }
+    }
+
+    /// Whether the scope reaches beyond the processes that were named.
+    fn is_wide(&self) -> bool {
+        self.plan.request.scope != KillScope::Process
+    }
+
+    /// Opens a handle on each target, then checks the target once more through it.
+    fn open_targets(&mut self) {
+        match self
+            .means
+            .process_tables
+            .read_all(&self.means.authority.users)
+        {
+            Ok(table) => self.initial_table = Arc::new(table),
+            Err(error) => {
+                let why = format!("cannot read the process table: {error}");
+                for target in &self.plan.targets {
+                    self.reporter
+                        .add_unsignalled(target, Outcome::Failed(why.clone()));
+                }
+                self.reporter.publish();
+                return;
+            }
+        }
+        let plan = self.plan;
+        let planned = self
+            .initial_table
+            .values()
+            .map(|process| (process.lineage.key, process));
+        let planned = planned.filter(|(key, _)| self.members.contains(key));
+        self.observed = planned.map(|(key, it)| (key, it.clone())).into_map();
+        for target in &plan.targets {
+            match self.open_target(target) {
+                Ok(open) => self.targets.push(open),
+                Err(ending) => self.reporter.add_unsignalled(target, ending),
+            }
+        }
+        let came = self.add_joined();
+        // Targets may have forked while the handles were opened.
+        self.has_forked = self.add_forked() || came;
+        self.reporter.publish();
+    }
+
+    /// Opens a handle on this process if it may get its signals.
+    fn open_target(&self, target: &KillTarget) -> Result<Target, Outcome> {
+        let signals = match &target.action {
+            PlannedAction::End(signals) => signals.clone(),
+            PlannedAction::Protected(protected) => {
+                return Err(Outcome::Protected(protected.why.clone()));
+            }
+            PlannedAction::Denied(who) => return Err(Outcome::Denied(who.clone())),
+            PlannedAction::Unclear(why) => return Err(Outcome::Unclear(why.clone())),
+            PlannedAction::Zombie(parent) => return Err(Outcome::Zombie(parent.clone())),
+        };
+        let open = Target::open(target, signals)?;
+        match self.means.process_tables.pid_of(open.handle()) {
+            Some(pid) if pid == target.key.pid => {}
+            _ if open.has_ended() => return Err(Outcome::Gone),
+            Some(_) | None => {
+                let why = "its PID belongs to another process in the PID namespace of gpukilld";
+                return Err(Outcome::Failed(why.into()));
+            }
+        }
+        // The data that is read from here on belongs to the process of the handle, or shows another
+        // start time, which the recheck refuses: a PID is only reused by a later process.
+        let now = match self.means.process_tables.read_one(target.key.pid) {
+            Ok(now) => now,
+            Err(_) if open.has_ended() => return Err(Outcome::Gone),
+            Err(error) => return Err(Outcome::Unclear(format!("it cannot be read: {error}"))),
+        };
+        // Each target is rechecked before its signal. A late member that has ended, or may not be
+        // ended, is sorted out here already, before the kill waits for it.
+        self.veto(target, &now, open.had_signal())
+            .map_or(Ok(open), Err)
+    }
+
+    fn veto(&self, target: &KillTarget, now: &ProcessInfo, had_signal: bool) -> Option<Outcome> {
+        let roles = self.means.authority.roles();
+        let operators = self.means.authority.operator_group_name();
+        let again = RecheckContext {
+            caller: self.authorization.caller,
+            roles: &roles,
+            operators: &operators,
+            processes: &self.initial_table,
+            before: self.observed.get(&target.key),
+            person: self.authorization.required_uid,
+            protection: &self.means.authority.protection(),
+            uses_gpu: self.uses_gpu(target.key),
+            used_gpu_itself: self.gpu_users.contains(&target.key),
+            had_signal,
+        };
+        veto(target, now, &again)
+    }
+
+    /// Why a target gets no further signal. Minutes pass between two signals, and the target may
+    /// have executed a program with the rights of another user.
+    fn veto_now(&self, target: &Target) -> Option<Outcome> {
+        let key = target.key();
+        match self.means.process_tables.read_one(key.pid) {
+            Ok(now) => self.veto(target.planned(), &now, target.had_signal()),
+            Err(error) => Some(Outcome::Unclear(format!("it cannot be read: {error}"))),
+        }
+    }
+
+    /// Rechecks each target that awaits the signal of this step, and drops targets that may get
+    /// none. The recheck precedes the first signal, too: time has passed since the handle was
+    /// opened, because all other targets were opened and, in a wide scope, all processes were read.
+    fn recheck_all(&mut self, step: usize) {
+        for position in 0..self.targets.len() {
+            if self.targets.get(position).is_some_and(|it| it.awaits(step)) {
+                self.recheck(position, step);
+            }
+        }
+    }
+
+    /// Rechecks one target before the signal of this step. False where it signal withheld.
+    fn recheck(&mut self, position: usize, step: usize) -> bool {
+        let target = self.targets.get(position);
+        let Some(why) = target.and_then(|target| self.veto_now(target)) else {
+            return true;
+        };
+        if let Some(target) = self.targets.get_mut(position) {
+            tracing::warn!(pid = target.key().pid, ?why, "signal withheld");
+            let ending = target.settle_withheld(why, step);
+            self.reporter.add_settled(target, ending);
+        }
+        false
+    }
+
+    /// Whether this target, or in a wide scope any member, uses a device. The use was the reason
+    /// for the kill.
+    fn uses_gpu(&self, key: ProcessKey) -> bool {
+        self.plan.request.any_process
+            || self.gpu_users.contains(&key)
+            || (self.is_wide() && self.members.iter().any(|key| self.gpu_users.contains(key)))
+    }
+
+    /// Sends each signal to all targets that have not ended, and waits after each.
+    fn send_signals(&mut self) {
+        let steps = self
+            .targets
+            .iter()
+            .map(Target::signal_count)
+            .max()
+            .unwrap_or(0);
+        for step in 0..steps {
+            if self.means.is_stopping() || !self.has_pending_targets() {
+                return;
+            }
+            self.stop_all(step, &mut self.stop_budget(step));
+            self.send_step(step);
+            let patience = Duration::from_millis(self.plan.request.signal_timeout_ms);
+            self.wait_until(Instant::now() + patience);
+            self.signal_late_members(step);
+        }
+    }
+
+    fn has_pending_targets(&self) -> bool {
+        self.targets.iter().any(Target::is_pending)
+    }
+
+    fn send_step(&mut self, step: usize) {
+        self.recheck_all(step);
+        for target in &mut self.targets {
+            match target.send(step) {
+                SendResult::Delivered | SendResult::NotSent => {}
+                SendResult::Refused(why) => self.reporter.add_settled(target, Outcome::Failed(why)),
+            }
+        }
+        // No process resumes before all have the signal: a resumed process may fork, and a child
+        // whose parent has ended cannot be found.
+        for target in &mut self.targets {
+            target.resume();
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant) {
+        while self.has_pending_targets() && !self.means.is_stopping() {
+            let ended = wait_for_exits(&self.targets, deadline);
+            for position in &ended {
+                if let Some(target) = self.targets.get_mut(*position) {
+                    let ending = target.settle_ended();
+                    self.reporter.add_settled(target, ending);
+                }
+            }
+            self.reporter.publish();
+            if ended.is_empty() && Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+
+    /// Sends the same signal to late members. Processes that are found after the last round get no
+    /// signal in this step; the report names them if they still exist at the end.
+    fn signal_late_members(&mut self, step: usize) {
+        let mut limit = self.stop_budget(step);
+        for _ in 0..MAX_LATE_ROUNDS {
+            if self.means.is_stopping() || !self.add_forked() {
+                return;
+            }
+            self.stop_all(step, &mut limit);
+            self.send_step(step);
+            self.wait_until(Instant::now() + LATE_MEMBER_TIMEOUT);
+        }
+        self.add_forked();
+    }
+
+    /// Reports why the remaining targets have not ended.
+    fn settle_survivors(&mut self) {
+        let mut stuck = self.find_stuck();
+        for target in &mut self.targets {
+            if !target.is_pending() {
+                continue;
+            }
+            let ending = match stuck.remove(&target.key()) {
+                _ if target.has_ended() => target.settle_ended(),
+                Some(waits_on) => Outcome::Uninterruptible(stuck::describe(
+                    target.key().pid,
+                    waits_on,
+                    &self.means.process_tables,
+                    &self.initial_table,
+                )),
+                None if self.means.is_stopping() => target.settle_survived("gpukilld is stopping"),
+                None => target.settle_survived("it started while the others were being ended"),
+            };
+            self.reporter.add_settled(target, ending);
+        }
+        self.reporter.publish();
+    }
+}

@@ -1,0 +1,84 @@
+//! Stops the processes of a job before any of them is killed. Each process that ends would make
+//! room for a fork by one that still runs, and its end hides which processes were its children.
+
+use super::Execution;
+use super::target::Target;
+use gpukill_proto::kill::KillSignal;
+use std::time::{Duration, Instant};
+
+/// How many times the executor searches for new processes. Processes found earlier are stopped, so
+/// only the others fork on: of a fork bomb each search finds fewer.
+const MAX_STOP_ROUNDS: usize = 32;
+
+/// The longest time that processes stay stopped if they resume with their signal. Programs that
+/// wait for them would take them for dead.
+const MAX_STOP_TIME: Duration = Duration::from_secs(3);
+
+/// The same for processes that are killed and never resume. A fork bomb that has all processors
+/// leaves the daemon one part in hundreds of them at first, and more with each process that is
+/// stopped.
+const MAX_STOP_TIME_BEFORE_KILL: Duration = Duration::from_secs(20);
+
+/// The rest of both limits.
+pub(super) struct StopBudget {
+    rounds: usize,
+    deadline: Instant,
+}
+
+impl Execution<'_> {
+    /// How long processes may be stopped before they get the signal of this step.
+    pub(super) fn stop_budget(&self, step: usize) -> StopBudget {
+        let kills = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
+        let longest = if self.targets.iter().any(kills) {
+            MAX_STOP_TIME_BEFORE_KILL
+        } else {
+            MAX_STOP_TIME
+        };
+        StopBudget {
+            rounds: MAX_STOP_ROUNDS,
+            deadline: Instant::now() + longest,
+        }
+    }
+
+    /// Stops all processes that are killed in this step, and all processes of a job that forks, so
+    /// that none forks before all have their signal. Returns when a search finds no new process, or
+    /// the budget is used up.
+    pub(super) fn stop_all(&mut self, step: usize, limit: &mut StopBudget) {
+        if !self.is_wide() {
+            return;
+        }
+        self.stopping_for_step = Some(step);
+        while let Some(looks) = limit.rounds.checked_sub(1) {
+            limit.rounds = looks;
+            let is_any = self.stop_each(step, limit.deadline);
+            let is_over = self.means.is_stopping() || Instant::now() >= limit.deadline;
+            if !is_any || is_over || !self.add_forked() {
+                break;
+            }
+        }
+        self.stopping_for_step = None;
+    }
+
+    /// Stops each target right after its recheck: rechecking all of them first would leave the last
+    /// one running. False where no target is to be stopped.
+    fn stop_each(&mut self, step: usize, deadline: Instant) -> bool {
+        let mut is_any = false;
+        for position in 0..self.targets.len() {
+            let target = self.targets.get(position);
+            let Some(target) = target.filter(|it| it.needs_stop(step, self.has_forked)) else {
+                continue;
+            };
+            is_any = true;
+            if self.means.is_stopping() || Instant::now() >= deadline {
+                break;
+            }
+            // Another process may have resumed a target that was stopped.
+            if (target.is_stopped() || self.recheck(position, step))
+                && let Some(target) = self.targets.get_mut(position)
+            {
+                target.stop(&self.means.stopped_processes);
+            }
+        }
+        is_any
+    }
+}

@@ -1,0 +1,443 @@
+//! Operations under way, and the results of finished ones.
+
+use super::concurrency::{ConcurrencyLimits, ConcurrencySlot, ConcurrencySlots};
+use super::guard_slots::{GuardSlot, GuardSlots};
+use super::{KillOwner, ids};
+use gpukill_policy::access::LimitGroup;
+use gpukill_policy::guard::PersonKey;
+use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How long a finished operation is kept.
+const FINISHED_RETENTION: Duration = Duration::from_secs(600);
+
+/// How many finished operations are kept; the oldest goes first.
+const MAX_FINISHED: usize = 256;
+
+/// How many kills of clients may be under way. Each has a thread, and reads the whole process table
+/// at times. The guard has slots of its own.
+const CLIENT_LIMITS: ConcurrencyLimits = ConcurrencyLimits {
+    total: 12,
+    reserved: 4,
+    per_group: 4,
+};
+
+/// Operations by id. Finished ones are kept for ten minutes. Clones share them.
+#[derive(Clone)]
+pub(super) struct Operations {
+    slots: ConcurrencySlots,
+    guard_slots: GuardSlots,
+    shared: Arc<OperationsShared>,
+}
+
+struct OperationsShared {
+    all: Mutex<OperationTable>,
+    ended: Condvar,
+}
+
+struct OperationTable {
+    next: u64,
+    by_id: BTreeMap<OperationId, OperationEntry>,
+}
+
+struct OperationEntry {
+    owner: KillOwner,
+    plan: Arc<KillPlan>,
+    report: watch::Receiver<Arc<KillReport>>,
+    ended: Option<Instant>,
+}
+
+/// An operation for its followers.
+pub(super) struct OperationHandle {
+    pub(super) owner: KillOwner,
+    pub(super) plan: Arc<KillPlan>,
+    pub(super) report: watch::Receiver<Arc<KillReport>>,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        let all = OperationTable {
+            next: ids::first_id(),
+            by_id: BTreeMap::new(),
+        };
+        Self {
+            slots: ConcurrencySlots::new(CLIENT_LIMITS),
+            guard_slots: GuardSlots::default(),
+            shared: Arc::new(OperationsShared {
+                all: Mutex::new(all),
+                ended: Condvar::new(),
+            }),
+        }
+    }
+}
+
+impl Operations {
+    /// A slot for one more operation of a client, if one is free.
+    pub(super) fn take_slot(
+        &self,
+        group: LimitGroup,
+        is_privileged: bool,
+    ) -> Option<ConcurrencySlot> {
+        self.slots.take(group, is_privileged)
+    }
+
+    /// A slot for one more kill by the guard against this person, if one is free.
+    pub(super) fn take_guard_slot(&self, person: &PersonKey) -> Option<GuardSlot> {
+        self.guard_slots.take(person)
+    }
+
+    /// Starts an operation on a thread of its own, which calls `act`. The slot is released when the
+    /// thread ends.
+    ///
+    /// # Errors
+    /// When the system cannot start a thread.
+    pub(super) fn start(
+        &self,
+        place: impl Send + 'static,
+        owner: KillOwner,
+        plan: &Arc<KillPlan>,
+        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+    ) -> std::io::Result<OperationId> {
+        let (report, followed) = watch::channel(Arc::new(KillReport {
+            version: 0,
+            stage: Stage::Ending,
+            outcomes: Vec::new(),
+            memory: Vec::new(),
+            respawned: Vec::new(),
+            unrecorded: None,
+        }));
+        let id = {
+            let mut all = self.lock();
+            all.remove_expired(Instant::now());
+            let id = OperationId(all.next);
+            all.next += 1;
+            let one = OperationEntry {
+                owner,
+                plan: Arc::clone(plan),
+                report: followed,
+                ended: None,
+            };
+            all.by_id.insert(id, one);
+            id
+        };
+        let operations = self.clone();
+        let began = std::thread::Builder::new()
+            .name(format!("act-{}", id.0 % 10_000))
+            .spawn(move || {
+                run(id, &report, act);
+                drop(place);
+                operations.mark_ended(id);
+            });
+        match began {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.lock().by_id.remove(&id);
+                Err(error)
+            }
+        }
+    }
+
+    /// An operation by id, for any owner.
+    pub(super) fn get(&self, id: OperationId) -> Option<OperationHandle> {
+        let mut all = self.lock();
+        all.remove_expired(Instant::now());
+        let one = all.by_id.get(&id)?;
+        Some(OperationHandle {
+            owner: one.owner,
+            plan: Arc::clone(&one.plan),
+            report: one.report.clone(),
+        })
+    }
+
+    /// Waits until no operation is under way, at most until the deadline. Returns how many still
+    /// are.
+    pub(super) fn wait_until_idle(&self, deadline: Instant) -> usize {
+        let mut all = self.lock();
+        loop {
+            let under_way = all.by_id.values().filter(|one| one.ended.is_none());
+            let under_way = under_way.count();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if under_way == 0 || left.is_zero() {
+                return under_way;
+            }
+            let waited = self.shared.ended.wait_timeout(all, left);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn mark_ended(&self, id: OperationId) {
+        let now = Instant::now();
+        let mut all = self.lock();
+        if let Some(one) = all.by_id.get_mut(&id) {
+            one.ended = Some(now);
+        }
+        all.remove_expired(now);
+        drop(all);
+        self.shared.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OperationTable> {
+        // No code panics while it holds this lock; if some did, the operations in it would still be
+        // whole.
+        let all = self.shared.all.lock();
+        all.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OperationTable {
+    fn remove_expired(&mut self, now: Instant) {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= FINISHED_RETENTION;
+        self.by_id.retain(|_, one| !one.ended.is_some_and(is_old));
+        let mut ended: Vec<(Instant, OperationId)> = self
+            .by_id
+            .iter()
+            .filter_map(|(id, one)| Some((one.ended?, *id)))
+            .collect();
+        ended.sort_unstable();
+        let too_many = ended.len().saturating_sub(MAX_FINISHED);
+        for (_, id) in ended.into_iter().take(too_many) {
+            self.by_id.remove(&id);
+        }
+    }
+}
+
+/// Runs the action, and reports an interruption to the followers where it panicked.
+fn run(
+    id: OperationId,
+    report: &watch::Sender<Arc<KillReport>>,
+    act: impl FnOnce(&watch::Sender<Arc<KillReport>>),
+) {
+    let done = catch_unwind(AssertUnwindSafe(|| act(report)));
+    if done.is_err() {
+        tracing::error!(operation = id.0, "an operation panicked");
+    }
+    let is_over = match report.borrow().stage {
+        Stage::Done | Stage::Interrupted => true,
+        Stage::Ending | Stage::Releasing => false,
+    };
+    if !is_over {
+        report.send_modify(|report| {
+            let report = Arc::make_mut(report);
+            report.version += 1;
+            report.stage = Stage::Interrupted;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Action, ActionKind, OpenAction, Store};
+
+    use gpukill_proto::units::Timestamp;
+    use std::sync::mpsc::channel;
+
+    fn owner(uid: u32) -> KillOwner {
+        KillOwner {
+            uid,
+            contained_root: false,
+        }
+    }
+
+    fn plan() -> Arc<KillPlan> {
+        Arc::new(KillPlan {
+            at: Timestamp(7),
+            ..KillPlan::default()
+        })
+    }
+
+    fn begin(
+        operations: &Operations,
+        uid: u32,
+        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+    ) -> Option<OperationId> {
+        let slot = operations.take_slot(LimitGroup::Person(uid), false)?;
+        Some(operations.start(slot, owner(uid), &plan(), act).unwrap())
+    }
+
+    fn end(report: &watch::Sender<Arc<KillReport>>, stage: Stage) {
+        report.send_modify(|report| {
+            let report = Arc::make_mut(report);
+            report.version += 1;
+            report.stage = stage;
+        });
+    }
+
+    fn settle(operations: &Operations) {
+        let soon = Instant::now() + Duration::from_secs(20);
+        assert_eq!(operations.wait_until_idle(soon), 0);
+    }
+
+    fn report(operations: &Operations, id: OperationId) -> (u64, Stage) {
+        let report = operations.get(id).unwrap().report;
+        let report = report.borrow();
+        (report.version, report.stage)
+    }
+
+    #[test]
+    fn can_be_followed_while_and_after_it_runs() {
+        let operations = Operations::default();
+        let (go_on, told) = channel::<()>();
+        let id = begin(&operations, 1000, move |report| {
+            let _ = told.recv();
+            end(report, Stage::Done);
+        });
+        let id = id.unwrap();
+        assert_eq!(report(&operations, id), (0, Stage::Ending));
+        assert_eq!(operations.wait_until_idle(Instant::now()), 1);
+        drop(go_on);
+        settle(&operations);
+        assert_eq!(report(&operations, id), (1, Stage::Done));
+        let followed = operations.get(id).unwrap();
+        assert_eq!((followed.owner, followed.plan), (owner(1000), plan()));
+        assert!(operations.get(OperationId(id.0 + 1)).is_none());
+    }
+
+    #[test]
+    fn panic_or_early_return_is_interrupted() {
+        let operations = Operations::default();
+        let panics = begin(&operations, 1000, |_| panic!("on purpose")).unwrap();
+        let returns = begin(&operations, 1000, |report| end(report, Stage::Releasing)).unwrap();
+        let stopped = begin(&operations, 1000, |report| end(report, Stage::Interrupted)).unwrap();
+        settle(&operations);
+        assert_eq!(report(&operations, panics), (1, Stage::Interrupted));
+        assert_eq!(report(&operations, returns), (2, Stage::Interrupted));
+        assert_eq!(report(&operations, stopped), (1, Stage::Interrupted));
+        // The slot was released.
+        let slots: Vec<_> = (0..4)
+            .map(|_| operations.take_slot(LimitGroup::Person(1000), false))
+            .collect();
+        assert!(slots.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn panic_is_recorded_before_it_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::start(
+            directory.path().into(),
+            "boot".into(),
+            crate::store::Retention::HOUR,
+            None,
+        )
+        .unwrap();
+        let operations = Operations::default();
+        let (recorded, panics) = (store.clone(), |_: &OpenAction| panic!("on purpose"));
+        let id = begin(&operations, 1000, move |_| {
+            let open = recorded.record_intent(Action {
+                kind: ActionKind::Kill,
+                uid: 1000,
+                request: "7".into(),
+                plan: "{}".into(),
+            });
+            panics(&open.ok().unwrap());
+        });
+        settle(&operations);
+        let told = report(&operations, id.unwrap());
+        assert_eq!(told, (1, Stage::Interrupted));
+        // Waits for the writer thread.
+        store.close();
+        let database = rusqlite::Connection::open(directory.path().join("audit.db")).unwrap();
+        let select = "SELECT word, outcome, why FROM action";
+        type ActionRow = (String, Option<String>, String);
+        let row: ActionRow = database
+            .query_row(select, [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .unwrap();
+        let why = "a fault of gpukilld aborted it: see the log";
+        assert_eq!(row, ("failed".into(), None, why.into()));
+    }
+
+    #[test]
+    fn one_person_runs_four_at_most() {
+        let operations = Operations::default();
+        let (go_on, told) = channel::<()>();
+        let told = Arc::new(Mutex::new(told));
+        let mut begun = 0;
+        loop {
+            let told = Arc::clone(&told);
+            let wait = move |report: &watch::Sender<Arc<KillReport>>| {
+                let _ = told.lock().unwrap().recv();
+                end(report, Stage::Done);
+            };
+            if begin(&operations, 1000, wait).is_none() {
+                break;
+            }
+            begun += 1;
+        }
+        assert_eq!(begun, 4);
+        drop(go_on);
+        settle(&operations);
+        // The slot is released a moment before the operation is marked as ended.
+        assert!(begin(&operations, 1000, |report| end(report, Stage::Done)).is_some());
+        settle(&operations);
+    }
+
+    #[test]
+    fn clients_leave_slots_to_root_and_guard() {
+        let operations = Operations::default();
+        let take = |group, is_privileged| {
+            let places = std::iter::from_fn(|| operations.take_slot(group, is_privileged));
+            places.collect::<Vec<_>>()
+        };
+        let plain: Vec<_> = (0..8)
+            .map(|uid| take(LimitGroup::Person(uid), false))
+            .collect();
+        let root = take(LimitGroup::Person(0), true);
+        let guards = |operations: &Operations| -> Vec<usize> {
+            let of = |uid| {
+                let person = PersonKey::User(uid);
+                let places = std::iter::from_fn(|| operations.take_guard_slot(&person));
+                places.collect::<Vec<_>>()
+            };
+            let places: Vec<_> = [1000, 1001, 0, 1002].map(of).into();
+            places.iter().map(Vec::len).collect()
+        };
+        let guard = guards(&operations);
+        let plain: usize = plain.iter().map(Vec::len).sum();
+        assert_eq!((plain, root.len()), (8, 4));
+        // The guard has as many slots as without any clients, and several persons get one.
+        assert_eq!(guard, guards(&Operations::default()));
+        assert_eq!(guard, [4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn guard_leaves_all_client_slots_free() {
+        let operations = Operations::default();
+        let guards = (0..100).filter_map(|uid| operations.take_guard_slot(&PersonKey::User(uid)));
+        let guards: Vec<_> = guards.collect();
+        assert_eq!(guards.len(), 12);
+        let clients = (0..12).map(|uid| operations.take_slot(LimitGroup::Person(uid), uid >= 8));
+        let clients: Vec<_> = clients.collect();
+        assert!(clients.iter().all(Option::is_some));
+        drop(guards);
+        assert!(operations.take_guard_slot(&PersonKey::User(0)).is_some());
+    }
+
+    #[test]
+    fn keeps_finished_for_ten_minutes() {
+        let operations = Operations::default();
+        let ids: Vec<OperationId> = (0..258)
+            .map(|_| {
+                let id = begin(&operations, 1000, |report| end(report, Stage::Done)).unwrap();
+                settle(&operations);
+                id
+            })
+            .collect();
+        let is_kept = |id: &OperationId| operations.get(*id).is_some();
+        let kept: Vec<bool> = ids.iter().map(is_kept).collect();
+        assert_eq!(kept[..3], [false, false, true]);
+        assert!(kept[2..].iter().all(|kept| *kept));
+        let last = ids[257];
+        let ended = operations.lock().by_id[&last].ended.unwrap();
+        let mut all = operations.lock();
+        all.remove_expired(ended + FINISHED_RETENTION - Duration::from_millis(1));
+        assert!(all.by_id.contains_key(&last));
+        all.remove_expired(ended + FINISHED_RETENTION);
+        assert_eq!(all.by_id.len(), 0);
+    }
+}

@@ -1,0 +1,203 @@
+//! Plans that wait for their execution.
+
+use super::{KillOwner, ids};
+use gpukill_policy::access::LimitGroup;
+use gpukill_proto::kill::{KillPlan, PlanId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a plan is kept. Its facts have changed by then.
+const PLAN_LIFETIME: Duration = Duration::from_secs(600);
+
+/// How many plans one person may have; the oldest goes first.
+const MAX_PER_GROUP: usize = 8;
+
+/// How many plans are kept in all. Beyond that, the oldest plan of the person with the most goes.
+const MAX_PLANS: usize = 64;
+
+/// A few plans of each caller, each for ten minutes. Clones share them.
+#[derive(Clone)]
+pub(super) struct PendingPlans(Arc<Mutex<PendingPlanTable>>);
+
+struct PendingPlanTable {
+    next: u64,
+    plans: BTreeMap<PlanId, PendingPlan>,
+}
+
+struct PendingPlan {
+    owner: KillOwner,
+    group: LimitGroup,
+    plan: Arc<KillPlan>,
+    since: Instant,
+}
+
+impl Default for PendingPlans {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(PendingPlanTable {
+            next: ids::first_id(),
+            plans: BTreeMap::new(),
+        })))
+    }
+}
+
+impl PendingPlans {
+    /// Keeps a plan for its owner, counted in its limit group.
+    pub(super) fn insert(
+        &self,
+        (owner, group): (KillOwner, LimitGroup),
+        plan: Arc<KillPlan>,
+        now: Instant,
+    ) -> PlanId {
+        let mut kept = self.lock(now);
+        while kept.ids_of_group(group).count() >= MAX_PER_GROUP {
+            kept.drop_oldest_of(group);
+        }
+        while kept.plans.len() >= MAX_PLANS {
+            // Reversed, so that of groups with equally many plans the one with the oldest plan
+            // loses it. The only plan of a person stays while another person has more.
+            let most = kept.plans.values().rev().map(|one| one.group);
+            let Some(most) = most.max_by_key(|group| kept.ids_of_group(*group).count()) else {
+                break;
+            };
+            kept.drop_oldest_of(most);
+        }
+        let id = PlanId(kept.next);
+        kept.next += 1;
+        let one = PendingPlan {
+            owner,
+            group,
+            plan,
+            since: now,
+        };
+        kept.plans.insert(id, one);
+        id
+    }
+
+    pub(super) fn get(&self, owner: KillOwner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
+        let kept = self.lock(now);
+        let one = kept.plans.get(&id).filter(|one| one.owner == owner)?;
+        Some(Arc::clone(&one.plan))
+    }
+
+    /// Removes and returns a plan of this owner.
+    pub(super) fn take(&self, owner: KillOwner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
+        let mut kept = self.lock(now);
+        kept.plans.get(&id).filter(|one| one.owner == owner)?;
+        kept.plans.remove(&id).map(|one| one.plan)
+    }
+
+    /// Locks the table and removes expired plans.
+    fn lock(&self, now: Instant) -> MutexGuard<'_, PendingPlanTable> {
+        // No code panics while it holds this lock; if some did, the plans in it would still be
+        // whole.
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |one: &PendingPlan| now.saturating_duration_since(one.since) < PLAN_LIFETIME;
+        kept.plans.retain(|_, one| is_new(one));
+        kept
+    }
+}
+
+impl PendingPlanTable {
+    /// The ids of a group's plans, oldest first: ids grow.
+    fn ids_of_group(&self, group: LimitGroup) -> impl Iterator<Item = PlanId> {
+        let plans = self.plans.iter();
+        plans
+            .filter(move |(_, one)| one.group == group)
+            .map(|(id, _)| *id)
+    }
+
+    fn drop_oldest_of(&mut self, group: LimitGroup) {
+        let oldest = self.ids_of_group(group).next();
+        if let Some(oldest) = oldest {
+            self.plans.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use gpukill_proto::units::Timestamp;
+
+    fn owner(uid: u32) -> KillOwner {
+        KillOwner {
+            uid,
+            contained_root: false,
+        }
+    }
+
+    fn of(uid: u32) -> (KillOwner, LimitGroup) {
+        (owner(uid), LimitGroup::Person(uid))
+    }
+
+    fn plan(at: i64) -> Arc<KillPlan> {
+        Arc::new(KillPlan {
+            at: Timestamp(at),
+            ..KillPlan::default()
+        })
+    }
+
+    #[test]
+    fn plan_is_its_owners_and_taken_once() {
+        let (plans, now) = (PendingPlans::default(), Instant::now());
+        let id = plans.insert(of(1000), plan(7), now);
+        assert_eq!(plans.get(owner(1000), id, now), Some(plan(7)));
+        let contained_root = true;
+        let root = |contained_root| KillOwner {
+            contained_root,
+            ..owner(0)
+        };
+        let roots = plans.insert(of(0), plan(8), now);
+        assert_eq!(plans.get(owner(1001), id, now), None);
+        assert_eq!(plans.take(owner(1001), id, now), None);
+        assert_eq!(plans.take(root(contained_root), roots, now), None);
+        assert_eq!(plans.take(owner(1000), id, now), Some(plan(7)));
+        assert_eq!(plans.take(owner(1000), id, now), None);
+    }
+
+    #[test]
+    fn plan_is_kept_ten_minutes() {
+        let (plans, now) = (PendingPlans::default(), Instant::now());
+        let id = plans.insert(of(1000), plan(7), now);
+        let almost = now + Duration::from_millis(599_999);
+        assert_eq!(plans.get(owner(1000), id, almost), Some(plan(7)));
+        assert_eq!(plans.get(owner(1000), id, now + PLAN_LIFETIME), None);
+    }
+
+    #[test]
+    fn own_oldest_plans_go_first() {
+        let (plans, now) = (PendingPlans::default(), Instant::now());
+        let keep = |uid| plans.insert(of(uid), plan(0), now);
+        let bobs = keep(1);
+        let alices: Vec<PlanId> = (0..9).map(|_| keep(1000)).collect();
+        let is_kept = |uid, id| plans.get(owner(uid), id, now).is_some();
+        assert!(!is_kept(1000, alices[0]));
+        assert!(alices[1..].iter().all(|id| is_kept(1000, *id)));
+        assert!(is_kept(1, bobs));
+        // Nine in all, and one each of 55 others: the next plan is one too many, and alice has the
+        // most.
+        for uid in 2_000..2_055 {
+            keep(uid);
+        }
+        assert!(is_kept(1000, alices[1]));
+        keep(3_000);
+        assert!(!is_kept(1000, alices[1]));
+        assert!(is_kept(1, bobs));
+    }
+
+    #[test]
+    fn oldest_goes_among_equal_owners() {
+        let (plans, now) = (PendingPlans::default(), Instant::now());
+        let keep = |uid| plans.insert(of(uid), plan(0), now);
+        let oldest = keep(100_000);
+        for uid in 100_001..100_063 {
+            keep(uid);
+        }
+        let alices = keep(1000);
+        keep(100_063);
+        assert!(plans.get(owner(1000), alices, now).is_some());
+        assert!(plans.get(owner(100_000), oldest, now).is_none());
+    }
+}

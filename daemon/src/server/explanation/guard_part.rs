@@ -1,0 +1,144 @@
+//! What the guard knows of one process: the rules that it breaks, and the limits of its owner.
+
+use super::ExplanationContext;
+use crate::server::visibility::{Visibility, is_process_of_simulated_end, is_process_of_violation};
+use crate::store::{JobAccounts, process_facts};
+use gpukill_policy::guard::facts::{ProcessFacts, person_of_process};
+use gpukill_policy::guard::limits::{
+    EffectiveLimit, effective_limits, protection_reason, replaced_limits,
+};
+use gpukill_policy::guard::rules::PersonAttribution;
+use gpukill_policy::guard::schedule::LocalTime;
+use gpukill_policy::guard::{CompiledRules, SimulatedEnd};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::guard::{
+    AppliedLimit, Attribution, GuardMode, MAX_GUARD_ENTRIES, OpenViolation, ProcessGuardStatus,
+};
+use gpukill_proto::model::{GpuProcess, Snapshot};
+use gpukill_proto::reading::Reading;
+use std::collections::BTreeMap;
+
+/// The current state of the guard.
+#[derive(Clone, Copy)]
+pub(in crate::server) struct GuardContext<'a> {
+    /// The rules in force.
+    pub(in crate::server) rules: &'a CompiledRules,
+    /// Whether the circuit breaker has stopped enforcement.
+    pub(in crate::server) is_stopped: bool,
+    /// The open violations.
+    pub(in crate::server) open: &'a [OpenViolation],
+    /// The jobs that a dry run counts as ended and that still run.
+    pub(in crate::server) simulated: &'a [SimulatedEnd],
+    /// The current local time.
+    pub(in crate::server) local_time: LocalTime,
+    /// The names of the groups of a user, if known.
+    pub(in crate::server) groups: &'a dyn Fn(u32) -> Option<Vec<String>>,
+    /// The accounts that processes name.
+    pub(in crate::server) accounts: &'a JobAccounts,
+}
+
+/// What the guard reports of this process to the caller.
+pub(super) fn guard_part(
+    snapshot: &Snapshot,
+    pid: u32,
+    asker: &ExplanationContext<'_>,
+) -> Reading<ProcessGuardStatus> {
+    let mut processes = snapshot.processes.iter();
+    // A pid without a process is not evaluated.
+    let process = processes.find(|process| process.pid == pid && process.key().is_some());
+    let Some(process) = process else {
+        return Reading::Unsupported;
+    };
+    let sight = Visibility {
+        caller: asker.caller,
+        roles: asker.roles,
+    };
+    if !sight.sees_process(process) {
+        return Reading::Withheld;
+    }
+    let GuardContext {
+        rules: book,
+        is_stopped,
+        open,
+        simulated,
+        ..
+    } = asker.guard;
+    let (mode, by) = (book.rules().mode, book.rules().person);
+    if mode == GuardMode::Disabled {
+        return Reading::Value(ProcessGuardStatus {
+            mode,
+            ..ProcessGuardStatus::default()
+        });
+    }
+    let its = simulated
+        .iter()
+        .filter(|end| is_process_of_simulated_end(end, process));
+    let its: Vec<&OpenViolation> = its
+        .map(|end| &end.violation)
+        .take(MAX_GUARD_ENTRIES)
+        .collect();
+    let is_simulated = |open: &OpenViolation| its.iter().any(|it| it.rule == open.rule);
+    let violations = open
+        .iter()
+        .filter(|open| is_process_of_violation(open, by, process));
+    let violations = violations.filter(|open| !is_simulated(open));
+    let violations = violations.take(MAX_GUARD_ENTRIES);
+    let owner = person_of_process(process, by).and_then(|person| person.uid);
+    let about = current_facts(&asker.guard, process);
+    let protected = protection_reason(book, &about);
+    let redact = |open| sight.redact_for_process(open, (pid, owner), book);
+    Reading::Value(ProcessGuardStatus {
+        mode,
+        is_stopped: is_stopped && mode > GuardMode::DryRun,
+        violations: violations.map(redact).collect(),
+        would_have_ended: its.iter().copied().map(redact).collect(),
+        limits: match protected {
+            Some(_) => Vec::new(),
+            None => limits(&asker.guard, &about),
+        },
+        protected,
+        attribution: evaluated_as(by, process),
+    })
+}
+
+/// The person that the rules take a process to belong to.
+fn evaluated_as(by: PersonAttribution, process: &GpuProcess) -> Attribution {
+    // The person does not depend on groups.
+    let about = ProcessFacts::from_process(process, &BTreeMap::new());
+    match (about.person(by), &about.owner) {
+        (Some(person), Some(owner)) if person.uid != owner.uid => Attribution::Login(person),
+        (None, Some(_)) => Attribution::Unknown,
+        (Some(_) | None, _) => Attribution::Owner,
+    }
+}
+
+/// The facts of a process that rules may use.
+fn current_facts(judged: &GuardContext<'_>, process: &GpuProcess) -> ProcessFacts {
+    let owner = process.owner.last_known().and_then(|owner| owner.uid);
+    let people = owner.into_iter().chain(process.known_login_uid());
+    let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
+    let groups: BTreeMap<u32, Vec<String>> = groups.into_map();
+    process_facts(process, &groups, judged.accounts)
+}
+
+/// The limits of the owner now, and the policies that they replace.
+fn limits(judged: &GuardContext<'_>, about: &ProcessFacts) -> Vec<AppliedLimit> {
+    let mut others = replaced_limits(judged.rules, about, judged.local_time);
+    let limits = effective_limits(judged.rules, about, judged.local_time).into_iter();
+    let limits = limits
+        .take(MAX_GUARD_ENTRIES)
+        .map(|EffectiveLimit { rule, limit }| {
+            // The first limit of its kind is the one that replaces; a limit for a time of day or on the
+            // total of a group applies in addition.
+            let its = others.extract_if(.., |other| other.rule.kind == rule.kind);
+            let its = its.filter_map(|other| Some((other.rule, other.limit?)));
+            let mut replaces: Vec<_> = its.collect();
+            replaces.truncate(MAX_GUARD_ENTRIES);
+            AppliedLimit {
+                rule,
+                limit,
+                replaces,
+            }
+        });
+    limits.collect()
+}

@@ -1,0 +1,164 @@
+//! The calls that read the store.
+
+use super::super::fair_queue::{FairQueue, QueuePermit};
+use super::super::is_privileged;
+use super::Session;
+use crate::store::{ActionFilter, SelectedDevices};
+use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::select::{DeviceName, DeviceSelectorError, names_user, select_devices};
+use gpukill_proto::audit::{
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSubject, AuditSummary,
+};
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Session {
+    /// Returns one page of samples, without the command lines that are hidden from the caller.
+    pub(super) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        let _turn = self.acquire_query_permit().await;
+        let mut page = self.shared.store.sample_page(query).await?;
+        let may_read = self.command_permission();
+        for record in &mut page.records {
+            if let AuditSubject::Process {
+                uid,
+                namespace_owner,
+                command,
+                ..
+            } = &mut record.subject
+                && !may_read(*uid, *namespace_owner)
+            {
+                *command = Reading::Withheld;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Summarises a period of the past.
+    pub(super) async fn summary(&self, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
+        let may_read = self.command_permission();
+        let _turn = self.acquire_query_permit().await;
+        self.shared.store.summary(filter, may_read).await
+    }
+
+    /// Returns one page of recorded actions. The requests, plans and outcomes of other users may be
+    /// hidden from the caller; the fact that they acted is not.
+    pub(super) async fn actions(&self, query: ActionQuery) -> Result<ActionPage, Refusal> {
+        let _turn = self.acquire_query_permit().await;
+        let uids = match query.user.as_deref() {
+            Some(typed) => Some(self.resolve_uids(typed).await?),
+            None => None,
+        };
+        let devices = match query.gpu.as_deref() {
+            Some(typed) => Some(self.resolve_devices(typed)?),
+            None => None,
+        };
+        let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
+        let may_read = move |by| {
+            check(&caller, Operation::ReadAction { requester: by }, &roles) == Ruling::Allow
+        };
+        let filter = ActionFilter { uids, devices };
+        let mut page = self
+            .shared
+            .store
+            .action_page(query, filter, may_read)
+            .await?;
+        let uids: BTreeSet<u32> = page.records.iter().filter_map(|it| it.uid).into_set();
+        let uids: Vec<u32> = uids.into_iter().collect();
+        self.wait_for_names(&uids).await;
+        for record in &mut page.records {
+            let name = record.uid.map(|uid| self.shared.authority.users.name(uid));
+            record.user = name.and_then(|name| name.last_known().cloned());
+        }
+        Ok(page)
+    }
+
+    /// Waits until the caller may query the store.
+    pub(super) async fn acquire_query_permit(&self) -> QueuePermit {
+        self.acquire_permit(&self.shared.query_queue).await
+    }
+
+    /// Waits for the place of the caller in this queue.
+    pub(super) async fn acquire_permit(&self, turns: &FairQueue) -> QueuePermit {
+        if is_privileged(&self.caller, &self.shared.roles()) {
+            FairQueue::privileged_permit()
+        } else {
+            turns.acquire_plain(self.caller.limit_group).await
+        }
+    }
+
+    /// The users in the record that a name or a number selects.
+    async fn resolve_uids(&self, typed: &str) -> Result<BTreeSet<u32>, Refusal> {
+        let number = typed
+            .parse()
+            .ok()
+            .filter(|uid| names_user(typed, Some(*uid), None));
+        if let Some(uid) = number {
+            return Ok([uid].into());
+        }
+        let everybody = self.shared.store.acting_uids().await?;
+        let users = &self.shared.authority.users;
+        self.wait_for_names(&everybody).await;
+        let by_name = |uid: &u32| {
+            names_user(
+                typed,
+                Some(*uid),
+                users.name(*uid).last_known().map(String::as_str),
+            )
+        };
+        let found: BTreeSet<u32> = everybody.iter().copied().filter(by_name).into_set();
+        if found.is_empty() && everybody.iter().any(|uid| users.is_name_pending(*uid)) {
+            let why = "the name service does not answer: use the number of the user";
+            return Err(Refusal::Unavailable(why.into()));
+        }
+        Ok(found)
+    }
+
+    /// The devices that `typed` selects: present ones, or one that was present.
+    fn resolve_devices(&self, typed: &str) -> Result<SelectedDevices, Refusal> {
+        let snapshot = Arc::clone(&self.shared.state.borrow().snapshot);
+        let text = |it: &Reading<String>| it.last_known().cloned();
+        let known = snapshot.devices.iter();
+        let known: Vec<_> = known
+            .map(|it| (it, text(&it.pci), text(&it.name)))
+            .collect();
+        let names = known.iter().map(|(device, pci, name)| DeviceName {
+            index: device.index,
+            id: &device.id.0,
+            pci: pci.as_deref(),
+            name: name.as_deref(),
+        });
+        let names: Vec<DeviceName<'_>> = names.collect();
+        match select_devices(typed, &names) {
+            Ok(positions) => {
+                let ids = positions.into_iter().filter_map(|at| names.get(at));
+                Ok(SelectedDevices::Present(
+                    ids.map(|it| it.id.to_owned()).collect(),
+                ))
+            }
+            Err(error @ DeviceSelectorError::Unknown { .. }) => Ok(SelectedDevices::Gone(
+                typed.to_owned(),
+                Refusal::NoMatch(error.to_string()),
+            )),
+            Err(
+                error @ (DeviceSelectorError::Ambiguous { .. }
+                | DeviceSelectorError::ReversedRange { .. }),
+            ) => Err(Refusal::Invalid(error.to_string())),
+        }
+    }
+
+    /// Returns a function that tells whether the caller may see the command line of a process of
+    /// this user, in a user namespace of this user.
+    fn command_permission(&self) -> impl Fn(Option<u32>, Option<u32>) -> bool + Send + 'static {
+        let (caller, roles) = (Arc::clone(&self.caller), self.shared.roles());
+        move |owner, namespace_owner| {
+            let read = Operation::ReadCommand {
+                owner,
+                namespace_owner,
+            };
+            matches!(check(&caller, read, &roles), Ruling::Allow)
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The call that reports the status of the daemon and the rights of the caller.
+
+use super::Session;
+use crate::rules_file::RulesMistake;
+use gpukill_policy::access::rights;
+use gpukill_policy::alert::alert_values;
+use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::guard::GuardReport;
+use gpukill_proto::status::{CallerReport, DaemonStatus};
+use std::time::Duration;
+
+/// How long an answer waits for the names of people, and how often it checks.
+const NAME_TIMEOUT: Duration = Duration::from_millis(100);
+const NAME_POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Session {
+    /// Waits a moment for the name of the caller.
+    pub(super) async fn wait_for_own_name(&self) {
+        self.wait_for_names(&[self.caller.uid]).await;
+    }
+
+    /// Waits a moment for the names of these users.
+    pub(super) async fn wait_for_names(&self, uids: &[u32]) {
+        let users = &self.shared.authority.users;
+        let mut waited = Duration::ZERO;
+        while uids.iter().any(|uid| users.is_name_pending(*uid)) && waited < NAME_TIMEOUT {
+            tokio::time::sleep(NAME_POLL_INTERVAL).await;
+            waited += NAME_POLL_INTERVAL;
+        }
+    }
+
+    pub(super) fn status_report(&self, is_file_changed: Option<bool>) -> DaemonStatus {
+        let shared = &self.shared;
+        let published = shared.state.borrow().clone();
+        let config = shared.authority.config.borrow().clone();
+        DaemonStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSION,
+            host: published.snapshot.host.clone(),
+            started_at: shared.started_at,
+            now: shared.clock.now(),
+            caller: self.caller_report(),
+            personal: config.personal,
+            will_not_act: shared.disabled_reason.clone(),
+            backends: published.snapshot.backends.clone(),
+            faults: published.snapshot.faults.clone(),
+            alerts: alert_values(&config.alerts, &published.snapshot),
+            polling: published.polling,
+            store: shared.store.report(),
+            guard: self.guard_report(is_file_changed),
+            rogue: self.rogue_report(&published.snapshot),
+            settings: config.changed_settings(),
+        }
+    }
+
+    /// The status report of the guard. It counts only violations, warnings and ends that the caller
+    /// may see; a mistake quotes the file only to callers who may edit it.
+    fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
+        let (guard, roles) = (&self.shared.guard, self.shared.roles());
+        let (sight, standing) = (self.visibility(&roles), guard.status());
+        let mut report = guard.report();
+        let today = sight.today_counts(standing.counts.done());
+        let simulated = sight.today_counts(standing.counts.simulated());
+        if self.may_edit_rules().is_err() {
+            let wrong = guard.in_force().mistakes;
+            report.mistakes = wrong.iter().map(RulesMistake::position).collect();
+        }
+        GuardReport {
+            open: sight.count_visible(&standing.open),
+            would_have_ended: sight.count_simulated(&standing.simulated),
+            warned_today: today.warned,
+            ended_today: today.ended,
+            simulated_warned_today: simulated.warned,
+            simulated_ended_today: simulated.ended,
+            idle_services: sight.idle_services(&standing.open, &guard.in_force().rules.compiled),
+            is_file_changed,
+            ..report
+        }
+    }
+
+    fn caller_report(&self) -> CallerReport {
+        let shared = &self.shared;
+        let user = shared.authority.users.name(self.caller.uid);
+        let access = &shared.authority.config.borrow().access;
+        let groups = [&access.operator_group, &access.admin_group];
+        let log_in_again_for = groups.into_iter().find(|name| {
+            let group = shared.authority.users.group(name);
+            group.zip(user.known()).is_some_and(|(group, user)| {
+                group.members.contains(user) && !self.caller.groups.contains(&group.gid)
+            })
+        });
+        CallerReport {
+            uid: self.caller.uid,
+            rights: rights(&self.caller, &shared.roles()),
+            log_in_again_for: log_in_again_for.cloned(),
+            user,
+        }
+    }
+}

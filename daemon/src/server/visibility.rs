@@ -1,0 +1,394 @@
+//! What a caller may see of the findings of the guard: if other users are hidden, plain users see
+//! only their own violations.
+
+use crate::guard::GuardStatus;
+use crate::guard::sample::run_key;
+use crate::guard::{ActionCounts, CountsByUser};
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
+use gpukill_policy::guard::facts::ProcessFacts;
+use gpukill_policy::guard::rules::PersonAttribution;
+use gpukill_policy::guard::{CompiledRules, PidStart, SimulatedEnd, simulated_jobs};
+use gpukill_policy::usage::DeviceRun;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
+use gpukill_proto::guard::{
+    EvidenceProcess, GuardMode, GuardRecord, GuardStep, GuardSummary, MAX_IDLE_SERVICES,
+    MAX_OWN_WARNINGS, OpenViolation, OwnWarning, Person, RunKey, ViolationMark, ViolationSubject,
+};
+use gpukill_proto::model::{GpuProcess, Snapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// At most this many processes are marked in a list.
+const MAX_MARKED: usize = 256;
+
+/// What a caller may see.
+#[derive(Clone, Copy)]
+pub(super) struct Visibility<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) roles: &'a Roles,
+}
+
+impl Visibility<'_> {
+    /// Whether the caller may see the details of a process.
+    pub(super) fn sees_process(&self, process: &GpuProcess) -> bool {
+        self.may_read(
+            process.uid.last_known().copied(),
+            process.namespace_owner.last_known().copied().flatten(),
+        )
+    }
+
+    /// Whether the caller may see what this user does; for an unknown user, what everyone does.
+    pub(super) fn sees_user(&self, uid: Option<u32>) -> bool {
+        self.may_read(uid, None)
+    }
+
+    /// Whether the caller may see what everyone does.
+    fn sees_everyone(&self) -> bool {
+        self.may_read(None, None)
+    }
+
+    fn sees_person(&self, person: &Person) -> bool {
+        self.may_read(person.uid, None)
+    }
+
+    fn sees_owner(&self, process: &EvidenceProcess) -> bool {
+        match &process.owner {
+            Some(owner) => self.sees_person(owner),
+            None => self.sees_everyone(),
+        }
+    }
+
+    fn may_read(&self, owner: Option<u32>, namespace_owner: Option<u32>) -> bool {
+        let read = Operation::ReadCommand {
+            owner,
+            namespace_owner,
+        };
+        check(self.caller, read, self.roles) == Ruling::Allow
+    }
+
+    /// The violation as the caller may see it; `None` if it concerns only others. A warned caller
+    /// sees the deadline of the caller's own jobs.
+    pub(super) fn redact_violation(
+        &self,
+        open: &OpenViolation,
+        book: &CompiledRules,
+    ) -> Option<OpenViolation> {
+        self.sees_violation(open).then(|| {
+            let mut open = open.clone();
+            open.evidence
+                .runs
+                .retain(|process| self.sees_owner(process));
+            open.own_policy = milder_policy_for_violation(&open, book);
+            self.hide_others(&mut open, Some(self.caller.uid));
+            open
+        })
+    }
+
+    /// The idle services among these violations that the caller may see, whatever their
+    /// consequence: those that are idle for the longest time.
+    pub(super) fn idle_services(
+        &self,
+        open: &[OpenViolation],
+        book: &CompiledRules,
+    ) -> Vec<OpenViolation> {
+        let is_idle = |open: &&OpenViolation| is_broken(open) && is_idle_service(open);
+        let services = open.iter().filter(is_idle);
+        let mut seen: Vec<OpenViolation> = services
+            .filter_map(|open| self.redact_violation(open, book))
+            .collect();
+        seen.sort_indirect_by_key(|open| open.evidence.since);
+        seen.truncate(MAX_IDLE_SERVICES);
+        seen
+    }
+
+    /// A violation about this process of a user, which the caller may see, with the deadline of
+    /// that user.
+    pub(super) fn redact_for_process(
+        &self,
+        open: &OpenViolation,
+        (pid, owner): (u32, Option<u32>),
+        book: &CompiledRules,
+    ) -> OpenViolation {
+        let mut open = open.clone();
+        let processes = &mut open.evidence.runs;
+        processes.retain(|process| process.run.pid == pid || self.sees_owner(process));
+        open.own_policy = milder_policy_for_violation(&open, book);
+        self.hide_others(&mut open, owner);
+        open
+    }
+
+    /// Hides the deadlines and snoozes of others; the deadline is the one of this user.
+    fn hide_others(&self, open: &mut OpenViolation, uid: Option<u32>) {
+        open.deadline = open.deadline_for(uid);
+        let is_of_several = matches!(
+            open.subject,
+            ViolationSubject::Group(_)
+                | ViolationSubject::GroupOn(..)
+                | ViolationSubject::Device(_)
+        );
+        if is_of_several && !self.sees_everyone() {
+            open.snoozed_until = None;
+        }
+        open.readers
+            .retain(|reader| self.may_read(Some(reader.uid), None));
+    }
+
+    /// Redacts a step of a violation: the victim of a violation that others also commit may be one
+    /// of them.
+    pub(super) fn redact_record(&self, mut record: GuardRecord) -> Option<GuardRecord> {
+        if self.sees_everyone() {
+            return Some(record);
+        }
+        let is_seen = match &record.step {
+            GuardStep::Ended(victim) => self.sees_person(&victim.job.owner),
+            // The reason why nothing is ended may name jobs of others.
+            GuardStep::Spared(_) => match &record.subject {
+                ViolationSubject::Group(_)
+                | ViolationSubject::GroupOn(..)
+                | ViolationSubject::Device(_) => false,
+                ViolationSubject::Person(_)
+                | ViolationSubject::PersonOn(..)
+                | ViolationSubject::Job(_)
+                | ViolationSubject::Run(_) => true,
+            },
+            GuardStep::Acted(acted) => self.sees_person(&acted.job.owner),
+            GuardStep::Snoozed { owner, .. } | GuardStep::SnoozeVoided { owner, .. } => {
+                return self.may_read(Some(*owner), None).then_some(record);
+            }
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Over
+            | GuardStep::Outdated
+            | GuardStep::Doubted(_)
+            | GuardStep::Tripped { .. } => true,
+        };
+        if !is_seen || !self.concerns_visible_person(&record.subject, &record.evidence.runs) {
+            return None;
+        }
+        record
+            .evidence
+            .runs
+            .retain(|process| self.sees_owner(process));
+        Some(record)
+    }
+
+    /// Whether it concerns a person that the caller may see.
+    fn concerns_visible_person(
+        &self,
+        subject: &ViolationSubject,
+        processes: &[EvidenceProcess],
+    ) -> bool {
+        match subject {
+            ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => {
+                self.sees_person(person)
+            }
+            ViolationSubject::Job(job) => self.sees_person(&job.owner),
+            ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_)
+            | ViolationSubject::Run(_) => processes.iter().any(|process| self.sees_owner(process)),
+        }
+    }
+
+    /// The summary of the guard for a list of this snapshot.
+    pub(super) fn brief(
+        &self,
+        book: &CompiledRules,
+        standing: &GuardStatus,
+        snapshot: &Snapshot,
+    ) -> GuardSummary {
+        let GuardStatus {
+            open,
+            simulated,
+            tripped_at,
+            ..
+        } = standing;
+        let rules = book.rules();
+        let seen = open
+            .iter()
+            .filter(|open| is_broken(open) && self.sees_violation(open));
+        let marked = seen.flat_map(|open| match milder_policy_for_violation(open, book) {
+            None => self.marks(open, rules.person, snapshot),
+            own_policy @ Some(_) => {
+                let open = OpenViolation {
+                    own_policy,
+                    ..open.clone()
+                };
+                self.marks(&open, rules.person, snapshot)
+            }
+        });
+        // Neither kind of mark takes the room of the other.
+        let mut gone = self.simulated_marks(simulated, snapshot);
+        gone.truncate(MAX_MARKED / 2);
+        let is_gone = |mark: &ViolationMark| {
+            let mut gone = gone.iter();
+            gone.any(|it| (&it.run, &it.rule) == (&mark.run, &mark.rule))
+        };
+        let marked = marked.filter(|mark| !is_gone(mark));
+        let marked: Vec<ViolationMark> = marked.take(MAX_MARKED - gone.len()).collect();
+        let marked = marked.into_iter().chain(gone);
+        GuardSummary {
+            mode: rules.mode,
+            is_stopped: tripped_at.is_some() && rules.mode > GuardMode::DryRun,
+            has_rules: rules.rule_count() > 0,
+            open: self.count_visible(open),
+            would_have_ended: self.count_simulated(simulated),
+            marks: marked.collect(),
+            own_warnings: self.own_warnings(open),
+        }
+    }
+
+    /// The warnings of the caller for which none of the caller's jobs is ended.
+    fn own_warnings(&self, open: &[OpenViolation]) -> Vec<OwnWarning> {
+        let seen = open.iter().filter(|open| self.sees_violation(open));
+        let warnings = seen.filter_map(|open| OwnWarning::find(open, self.caller.uid));
+        warnings.take(MAX_OWN_WARNINGS).collect()
+    }
+
+    /// The number of violations that the caller may see. A rule that is no longer broken does not
+    /// count.
+    pub(super) fn count_visible(&self, open: &[OpenViolation]) -> u32 {
+        let broken = open.iter().filter(|open| is_broken(open));
+        saturating_count(broken.filter(|open| self.sees_violation(open)).count())
+    }
+
+    /// The number of warnings and ends of today: all, or only those of the caller.
+    pub(super) fn today_counts(&self, today: &CountsByUser) -> ActionCounts {
+        if self.sees_everyone() {
+            today.all
+        } else {
+            today.of.get(&self.caller.uid).copied().unwrap_or_default()
+        }
+    }
+
+    /// The number of simulated ends that the caller may see.
+    pub(super) fn count_simulated(&self, simulated: &[SimulatedEnd]) -> u32 {
+        let seen = simulated
+            .iter()
+            .filter(|end| self.sees_violation(&end.violation));
+        saturating_count(simulated_jobs(seen))
+    }
+
+    fn sees_violation(&self, open: &OpenViolation) -> bool {
+        self.sees_everyone() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
+    }
+
+    /// The marks of processes whose jobs a dry run counts as ended, as far as the caller may see
+    /// them.
+    fn simulated_marks(
+        &self,
+        simulated: &[SimulatedEnd],
+        snapshot: &Snapshot,
+    ) -> Vec<ViolationMark> {
+        let seen = simulated
+            .iter()
+            .filter(|end| self.sees_violation(&end.violation));
+        let of_end = seen.flat_map(|end| end.processes.iter().map(move |process| (*process, end)));
+        // A process may be part of several simulated ends.
+        let mut ends: BTreeMap<PidStart, Vec<&SimulatedEnd>> = BTreeMap::new();
+        for (process, end) in of_end {
+            ends.entry(process).or_default().push(end);
+        }
+        if ends.is_empty() {
+            return Vec::new();
+        }
+        let runs = snapshot.processes.iter();
+        let runs = runs.filter_map(|process| run_key(&DeviceRun::from_process(process)));
+        let marks = runs.flat_map(|run| {
+            let of_process = ends.get(&(run.pid, run.start_ticks));
+            let of_process = of_process.into_iter().flatten();
+            of_process.map(move |SimulatedEnd { violation, .. }| ViolationMark {
+                run: run.clone(),
+                rule: violation.rule.clone(),
+                mode: violation.mode,
+                deadline: None,
+                would_have_ended_at: violation.ended_at,
+                is_sole: true,
+                can_snooze: false,
+            })
+        });
+        marks.collect()
+    }
+
+    /// The processes that a violation marks, as far as the caller may see them: those in its
+    /// evidence, and if these are only some of a job, the whole job.
+    fn marks(
+        &self,
+        open: &OpenViolation,
+        by: PersonAttribution,
+        snapshot: &Snapshot,
+    ) -> Vec<ViolationMark> {
+        let processes = open.evidence.runs.iter();
+        let all = processes.zip(ViolationMark::from_violation(open));
+        let seen = all.filter(|(process, _)| self.sees_owner(process));
+        let mut marks: Vec<ViolationMark> = seen.map(|(_, mark)| mark).collect();
+        let Some(first) = marks.first().cloned() else {
+            return marks;
+        };
+        if !lists_all_processes(open) && matches!(open.subject, ViolationSubject::Job(_)) {
+            let known: BTreeSet<RunKey> = marks.iter().map(|mark| mark.run.clone()).into_set();
+            let of_job = snapshot.processes.iter();
+            let of_job = of_job.filter(|process| is_process_of_job(open, by, process));
+            let of_job = of_job.filter_map(|process| run_key(&DeviceRun::from_process(process)));
+            let new = of_job.filter(|run| !known.contains(run));
+            marks.extend(new.map(|run| ViolationMark {
+                run,
+                ..first.clone()
+            }));
+        }
+        marks
+    }
+}
+
+/// Whether a violation of rules that go by this person is about a process.
+pub(super) fn is_process_of_violation(
+    open: &OpenViolation,
+    by: PersonAttribution,
+    process: &GpuProcess,
+) -> bool {
+    let Some(key) = process.key() else {
+        return false;
+    };
+    let is_it = |listed: &EvidenceProcess| {
+        (listed.run.pid, listed.run.start_ticks) == (key.pid, key.start_ticks)
+    };
+    open.evidence.runs.iter().any(is_it)
+        || (!lists_all_processes(open) && is_process_of_job(open, by, process))
+}
+
+/// Whether a process belongs to a job that a dry run counts as ended.
+pub(super) fn is_process_of_simulated_end(end: &SimulatedEnd, process: &GpuProcess) -> bool {
+    let key = process.key();
+    key.is_some_and(|key| end.processes.contains(&(key.pid, key.start_ticks)))
+}
+
+/// Whether the rule is broken now.
+fn is_broken(open: &OpenViolation) -> bool {
+    open.not_broken_since.is_none()
+}
+
+/// Whether the evidence lists all processes of the violation.
+fn lists_all_processes(open: &OpenViolation) -> bool {
+    open.evidence.runs.len() >= open.evidence.count as usize
+}
+
+fn is_process_of_job(open: &OpenViolation, by: PersonAttribution, process: &GpuProcess) -> bool {
+    let (ViolationSubject::Job(job), Some(its)) = (&open.subject, process.job.last_known()) else {
+        return false;
+    };
+    if its.id() != job.id {
+        return false;
+    }
+    // The person does not depend on groups.
+    let person = ProcessFacts::from_process(process, &BTreeMap::new()).person(by);
+    // Compared by uid: a name may be learned later, and a container may be renamed.
+    person.is_some_and(|person| person.uid == job.owner.uid)
+}
+
+fn saturating_count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

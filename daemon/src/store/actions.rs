@@ -1,0 +1,319 @@
+//! Actions in the record: a row before the action starts, and its outcome once that is known. An
+//! action whose row is on the disk stays in memory until its end is on the disk too, whatever
+//! happens to the file meanwhile.
+
+use super::refusals::RefusalRow;
+use super::sql_values::saturating_i64;
+use super::{Action, ActionId, ActionKind};
+use crate::log_events::event;
+use gpukill_proto::model::ProcessKey;
+use gpukill_proto::units::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use std::collections::BTreeMap;
+
+/// The most actions that may be open. Each holds at most 512 KiB, see [`super::truncate`].
+pub(super) const MAX_OPEN_ACTIONS: usize = 128;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ActionEnd {
+    pub(super) at: Timestamp,
+    pub(super) word: &'static str,
+    /// The outcome as JSON, if known.
+    pub(super) outcome: Option<String>,
+    /// Why the outcome is unknown.
+    pub(super) why: Option<String>,
+    /// The processes that a kill ended.
+    pub(super) ended: Vec<ProcessKey>,
+}
+
+/// A kill whose end is on the disk.
+pub(super) struct RecordedKill {
+    pub(super) row: i64,
+    pub(super) at: Timestamp,
+    pub(super) ended: Vec<ProcessKey>,
+}
+
+impl ActionEnd {
+    /// The end of an action whose caller did not wait for the row.
+    pub(super) fn unrecorded(at: Timestamp) -> Self {
+        let why = "its row was written too late: see the log for the outcome";
+        Self {
+            at,
+            word: "unrecorded",
+            outcome: None,
+            why: Some(why.into()),
+            ended: Vec::new(),
+        }
+    }
+
+    /// The end of an action that a fault of the daemon aborted.
+    pub(super) fn aborted(at: Timestamp) -> Self {
+        Self {
+            at,
+            word: "failed",
+            outcome: None,
+            why: Some("a fault of gpukilld aborted it: see the log".into()),
+            ended: Vec::new(),
+        }
+    }
+
+    fn interrupted(at: Timestamp, why: String) -> Self {
+        Self {
+            at,
+            word: "interrupted",
+            outcome: None,
+            why: Some(why),
+            ended: Vec::new(),
+        }
+    }
+}
+
+/// An action whose end is not on the disk.
+struct PendingAction {
+    act: Action,
+    at: Timestamp,
+    row: i64,
+    end: Option<ActionEnd>,
+}
+
+/// The actions of this run of the daemon whose ends are not on the disk.
+pub(super) struct OpenActions {
+    run: String,
+    last_id: i64,
+    open: BTreeMap<i64, PendingAction>,
+    /// What was done for kills that an earlier run left unfinished. Their rows get this text as
+    /// part of their reason.
+    pub(super) recovered: Option<String>,
+}
+
+impl OpenActions {
+    /// `run` identifies this run of the daemon among all runs that wrote to the file.
+    pub(super) fn new(run: String) -> Self {
+        Self {
+            run,
+            last_id: 0,
+            open: BTreeMap::new(),
+            recovered: None,
+        }
+    }
+
+    /// Whether another action may begin.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.len() < MAX_OPEN_ACTIONS
+    }
+
+    /// Writes the row of an action that is about to start. The row is on the disk when this
+    /// returns.
+    pub(super) fn begin(
+        &mut self,
+        connection: &Connection,
+        act: Action,
+        at: Timestamp,
+    ) -> rusqlite::Result<ActionId> {
+        let row = insert(connection, &self.run, &act, at, None)?;
+        self.last_id += 1;
+        let under_way = PendingAction {
+            act,
+            at,
+            row,
+            end: None,
+        };
+        self.open.insert(self.last_id, under_way);
+        Ok(ActionId(self.last_id))
+    }
+
+    /// Keeps an end for [`Self::write_ends`]. The first end of an action counts.
+    pub(super) fn end(&mut self, id: ActionId, end: ActionEnd) {
+        match self.open.get_mut(&id.0) {
+            Some(under_way) => {
+                under_way.end.get_or_insert(end);
+            }
+            None => tracing::error!(act = id.0, "already settled: not recorded again"),
+        }
+    }
+
+    /// Writes the known ends. Adds the kills among them that ended processes to `kills`.
+    pub(super) fn write_ends(
+        &mut self,
+        connection: &Connection,
+        kills: &mut Vec<RecordedKill>,
+    ) -> rusqlite::Result<()> {
+        let all = &mut self.open;
+        while let Some((&id, it, end)) = all
+            .iter()
+            .find_map(|(id, it)| Some((id, it, it.end.as_ref()?)))
+        {
+            let row = match row_state(connection, &self.run, it)? {
+                Some(ActionRowState::Open) => {
+                    settle(connection, it.row, end)?;
+                    it.row
+                }
+                // SQLite reported an error for a successful commit.
+                Some(ActionRowState::Settled) => it.row,
+                None => insert(connection, &self.run, &it.act, it.at, Some(end))?,
+            };
+            if !end.ended.is_empty() {
+                let (at, ended) = (it.at, end.ended.clone());
+                kills.push(RecordedKill { row, at, ended });
+            }
+            all.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Makes a file that was just opened agree with the open actions, in one transaction. An action
+    /// that is open only in the file was interrupted when another run of the daemon ended. An
+    /// action that is open only in memory was in a file that was moved away, and gets a new row.
+    pub(super) fn adopt(
+        &mut self,
+        connection: &mut Connection,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let whole = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut missing = Vec::new();
+        let mut ours = Vec::new();
+        for (id, it) in &self.open {
+            match row_state(&whole, &self.run, it)? {
+                Some(ActionRowState::Open | ActionRowState::Settled) => ours.push(it.row),
+                None => missing.push(*id),
+            }
+        }
+        for (row, run, kind) in open_rows(&whole)? {
+            if ours.contains(&row) {
+                continue;
+            }
+            let end = if run == self.run {
+                // Its commit was reported as failed, but the row is there.
+                ActionEnd::unrecorded(now)
+            } else {
+                let found = format!(
+                    "gpukilld ended before the action did: found by its run {}",
+                    self.run
+                );
+                let recovered = self.recovered.as_ref();
+                let recovered = recovered.filter(|_| kind == ActionKind::Kill.name());
+                let why = recovered.map(|done| format!("{found}; {done}"));
+                ActionEnd::interrupted(now, why.unwrap_or(found))
+            };
+            event!(ActInterrupted, act = row, word = end.word, why = end.why);
+            settle(&whole, row, &end)?;
+        }
+        let mut rows = Vec::new();
+        for id in missing {
+            if let Some(it) = self.open.get(&id) {
+                rows.push((id, insert(&whole, &self.run, &it.act, it.at, None)?));
+            }
+        }
+        whole.commit()?;
+        self.recovered = None;
+        for (id, row) in rows {
+            if let Some(it) = self.open.get_mut(&id) {
+                it.row = row;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the open actions as interrupted, because this run of the daemon ends.
+    pub(super) fn interrupt(
+        &mut self,
+        connection: &Connection,
+        at: Timestamp,
+        kills: &mut Vec<RecordedKill>,
+    ) -> rusqlite::Result<()> {
+        for it in self.open.values_mut() {
+            let why = "gpukilld was stopped before it was done".to_owned();
+            it.end.get_or_insert(ActionEnd::interrupted(at, why));
+        }
+        self.write_ends(connection, kills)
+    }
+}
+
+/// The state of a row on the disk.
+enum ActionRowState {
+    Open,
+    Settled,
+}
+
+/// Looks for an action in this file. In another file its row id may belong to another action.
+fn row_state(
+    connection: &Connection,
+    run: &str,
+    it: &PendingAction,
+) -> rusqlite::Result<Option<ActionRowState>> {
+    let select = "SELECT finished_at IS NULL FROM action WHERE id = ?1 AND run = ?2 AND at = ?3";
+    let mut statement = connection.prepare_cached(select)?;
+    let found = statement.query_row(params![it.row, run, it.at.0], |row| row.get(0));
+    let under_way: Option<bool> = found.optional()?;
+    Ok(under_way.map(|under_way| {
+        if under_way {
+            ActionRowState::Open
+        } else {
+            ActionRowState::Settled
+        }
+    }))
+}
+
+/// The open rows of this file: id, daemon run and kind.
+fn open_rows(connection: &Connection) -> rusqlite::Result<Vec<(i64, String, String)>> {
+    let select = "SELECT id, run, kind FROM action WHERE finished_at IS NULL";
+    let mut statement = connection.prepare_cached(select)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    rows.collect()
+}
+
+/// Inserts an action, with its end if that is known.
+pub(super) fn insert(
+    connection: &Connection,
+    run: &str,
+    act: &Action,
+    at: Timestamp,
+    end: Option<&ActionEnd>,
+) -> rusqlite::Result<i64> {
+    let insert = "INSERT INTO action
+        (at, run, kind, uid, asked, plan, finished_at, word, outcome, why)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    connection.prepare_cached(insert)?.insert(params![
+        at.0,
+        run,
+        act.kind.name(),
+        act.uid,
+        act.request,
+        act.plan,
+        end.map(|end| end.at.0),
+        end.map(|end| end.word),
+        end.and_then(|end| end.outcome.as_deref()),
+        end.and_then(|end| end.why.as_deref()),
+    ])
+}
+
+fn settle(connection: &Connection, row: i64, end: &ActionEnd) -> rusqlite::Result<()> {
+    let update = "UPDATE action SET finished_at = ?2, word = ?3, outcome = ?4, why = ?5
+        WHERE id = ?1 AND finished_at IS NULL";
+    let mut statement = connection.prepare_cached(update)?;
+    statement.execute(params![row, end.at.0, end.word, end.outcome, end.why])?;
+    Ok(())
+}
+
+/// Inserts refused actions as one row.
+pub(super) fn insert_refusal(
+    connection: &Connection,
+    run: &str,
+    it: &RefusalRow,
+) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO action
+        (at, run, kind, uid, asked, plan, times, finished_at, word, why)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'refused', ?9)";
+    connection.prepare_cached(insert)?.execute(params![
+        it.at.0,
+        run,
+        it.kind.name(),
+        it.uid,
+        it.request,
+        it.plan,
+        saturating_i64(it.times),
+        it.last.0,
+        it.why,
+    ])?;
+    Ok(())
+}

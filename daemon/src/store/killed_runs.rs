@@ -1,0 +1,185 @@
+//! Marks the runs that kills ended. The record has the ended processes, the samples have the time
+//! at which each left its devices; either may come first.
+
+use super::sql_values::saturating_i64;
+use gpukill_proto::model::ProcessKey;
+use gpukill_proto::units::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The most processes that are tracked: more than one kill has.
+const MAX_PROCESSES: usize = 4_096;
+
+/// How long the runs of a process are looked for, in time and in samples. A process departs at the
+/// next poll, which belongs to one of the next two samples.
+const MIN_SEARCH_TIME: Duration = Duration::from_secs(600);
+const MIN_SEARCH_SAMPLES: u32 = 3;
+
+/// How long before the last sample a kill may have started whose ends are not in that sample:
+/// longer than a kill takes. And the most such kills that are read.
+const EARLIER_KILL_MS: i64 = 600_000;
+const MAX_EARLIER_KILLS: u32 = 64;
+
+/// The processes that a kill ended, from its outcome as JSON. Other JSON yields no process.
+pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
+    #[derive(Deserialize)]
+    struct StoredKillReport {
+        outcomes: Vec<StoredKillOutcome>,
+    }
+    #[derive(Deserialize)]
+    struct StoredKillOutcome {
+        pid: u32,
+        start_ticks: u64,
+        ending: String,
+    }
+    let report: Option<StoredKillReport> = serde_json::from_str(outcome).ok();
+    let outcomes = report.into_iter().flat_map(|report| report.outcomes);
+    let ended = outcomes.filter(|outcome| outcome.ending == "ended");
+    let key = |StoredKillOutcome {
+                   pid, start_ticks, ..
+               }| ProcessKey { pid, start_ticks };
+    ended.map(key).collect()
+}
+
+/// Processes that kills ended, and whose runs may not be written yet.
+#[derive(Default)]
+pub(super) struct KilledRuns {
+    waiting: VecDeque<KilledProcess>,
+    /// Whether kills of earlier runs of the daemon were added.
+    has_earlier_kills: bool,
+}
+
+struct KilledProcess {
+    key: ProcessKey,
+    /// The row of the kill, and when it was requested.
+    action: i64,
+    at: Timestamp,
+    since: Instant,
+    samples: u32,
+    /// The earlier run of the daemon that made the kill, if any.
+    earlier: Option<EarlierDaemonRun>,
+}
+
+/// A run of the daemon: the boot of the host, and when the daemon started.
+#[derive(Clone)]
+struct EarlierDaemonRun {
+    boot: String,
+    started: i64,
+}
+
+impl EarlierDaemonRun {
+    /// Parses the name of a run in the record.
+    fn parse(run: &str) -> Option<Self> {
+        let (boot, started) = run.rsplit_once('/')?;
+        Some(Self {
+            boot: boot.to_owned(),
+            started: started.parse().ok()?,
+        })
+    }
+}
+
+impl KilledRuns {
+    /// Adds the processes that a kill ended.
+    pub(super) fn add(&mut self, action: i64, at: Timestamp, ended: &[ProcessKey], now: Instant) {
+        self.add_processes(None, (action, at), ended, now);
+    }
+
+    /// Adds once the processes that kills of earlier runs of the daemon ended before a sample
+    /// recorded their departure. `ours` names this run.
+    pub(super) fn add_earlier_kills(
+        &mut self,
+        (audit, samples): (&Connection, &Connection),
+        ours: &str,
+        now: Instant,
+    ) -> rusqlite::Result<()> {
+        if std::mem::replace(&mut self.has_earlier_kills, true) {
+            return Ok(());
+        }
+        let last = "SELECT at FROM sample ORDER BY id DESC LIMIT 1";
+        let last = samples.query_row(last, [], |row| row.get(0)).optional()?;
+        let last: i64 = last.unwrap_or(i64::MAX);
+        let select = "SELECT id, at, run, outcome FROM action
+            WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL
+            ORDER BY at DESC LIMIT ?3";
+        let since = last.saturating_sub(EARLIER_KILL_MS);
+        let mut statement = audit.prepare(select)?;
+        let mut rows = statement.query(params![since, ours, MAX_EARLIER_KILLS])?;
+        while let Some(row) = rows.next()? {
+            let (run, outcome): (String, String) = (row.get(2)?, row.get(3)?);
+            let kill = (row.get(0)?, Timestamp(row.get(1)?));
+            if let Some(earlier) = EarlierDaemonRun::parse(&run) {
+                self.add_processes(Some(&earlier), kill, &ended_processes(&outcome), now);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_processes(
+        &mut self,
+        earlier: Option<&EarlierDaemonRun>,
+        (action, at): (i64, Timestamp),
+        ended: &[ProcessKey],
+        now: Instant,
+    ) {
+        let waiting = ended.iter().map(|key| KilledProcess {
+            key: *key,
+            action,
+            at,
+            since: now,
+            samples: 0,
+            earlier: earlier.cloned(),
+        });
+        self.waiting.extend(waiting);
+        let too_many = self.waiting.len().saturating_sub(MAX_PROCESSES);
+        self.waiting.drain(..too_many);
+    }
+
+    /// Marks the runs of these processes that are written by now.
+    pub(super) fn mark_runs(
+        &self,
+        connection: &mut Connection,
+        boot: &str,
+    ) -> rusqlite::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let whole = connection.transaction()?;
+        for it in &self.waiting {
+            // A run that ended before the kill was not ended by it. A run whose end was not
+            // observed by the daemon that killed was, if that daemon observed the run at all.
+            let update = "UPDATE run SET ending = 'killed', action = ?1
+                WHERE process = (SELECT id FROM process
+                                 WHERE boot = ?2 AND pid = ?3 AND start_ticks = ?4)
+                AND ended_at IS NOT NULL AND ending IS NOT 'killed'
+                AND (ending = 'ended' OR ended_at >= ?5
+                     OR (ending = 'unseen' AND ended_at >= ?6))";
+            let earlier = it.earlier.as_ref();
+            whole.prepare_cached(update)?.execute(params![
+                it.action,
+                earlier.map_or(boot, |it| &it.boot),
+                it.key.pid,
+                saturating_i64(it.key.start_ticks),
+                it.at.0,
+                earlier.map(|it| it.started)
+            ])?;
+        }
+        whole.commit()
+    }
+
+    /// Counts a written sample after the runs were marked, and drops the processes that were looked
+    /// for long enough.
+    pub(super) fn count_sample(&mut self, now: Instant) {
+        for it in &mut self.waiting {
+            it.samples = it.samples.saturating_add(1);
+        }
+        self.waiting.retain(|it| {
+            it.samples < MIN_SEARCH_SAMPLES
+                || now.saturating_duration_since(it.since) < MIN_SEARCH_TIME
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! One page of actions and events, newest first, merged from two tables.
+
+use super::super::ActionKind;
+use super::super::event_row::EVENT_KINDS;
+use super::super::sql_values::saturating_i64;
+use super::{ActionFilter, Deadline, QueryError, SelectedDevices, run_query};
+use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
+use gpukill_proto::model::DeviceId;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::transport::codec::encoded_size;
+use gpukill_proto::units::Timestamp;
+use rusqlite::{Connection, Row, Rows, params};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+#[cfg(test)]
+mod tests;
+
+/// The most entries of one page.
+const MAX_RECORDS: u32 = 1_000;
+
+/// The most encoded bytes of one page. A single entry may be larger, with a plan and an outcome of
+/// 256 KiB each: it is a page of its own, an eighth of a frame.
+const MAX_PAGE_BYTES: u64 = 256 << 10;
+
+/// The most users that are listed.
+const MAX_USERS: u32 = 1_000;
+
+/// Whether the caller may see the request, plan and outcome of this user's actions.
+type MayReadAction<'a> = &'a dyn Fn(Option<u32>) -> bool;
+
+/// Returns one page of the entries that match `query` and `filter`.
+///
+/// # Errors
+/// When the query is invalid, the store fails, or the query takes too long.
+pub(in super::super) fn action_page(
+    connection: &mut Connection,
+    query: &ActionQuery,
+    filter: &ActionFilter,
+    may_read: MayReadAction<'_>,
+) -> Result<ActionPage, Refusal> {
+    run_query(connection, |connection, deadline| {
+        validate(query)?;
+        // One transaction, so that both tables are read at one moment.
+        let moment = connection.unchecked_transaction()?;
+        check_device_known(&moment, filter)?;
+        read_page(&moment, query, filter, may_read, deadline)
+    })
+}
+
+/// The users with a recorded action or event, up to a limit.
+///
+/// # Errors
+/// When the store fails, or the query takes too long.
+pub(in super::super) fn acting_uids(connection: &mut Connection) -> Result<Vec<u32>, Refusal> {
+    run_query(connection, |connection, _| {
+        let select = "SELECT uid FROM action WHERE uid IS NOT NULL
+            UNION SELECT uid FROM event WHERE uid IS NOT NULL LIMIT ?1";
+        let mut statement = connection.prepare_cached(select)?;
+        let rows = statement.query_map([MAX_USERS], |row| row.get(0))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    })
+}
+
+fn validate(query: &ActionQuery) -> Result<(), QueryError> {
+    let invalid = |what: String| Err(QueryError::Refused(Refusal::Invalid(what)));
+    if query.limit == 0 {
+        // An empty page could not say where the next one starts.
+        return invalid("the limit must be greater than 0".into());
+    }
+    let known = || {
+        ActionKind::ALL
+            .map(ActionKind::name)
+            .into_iter()
+            .chain(EVENT_KINDS)
+    };
+    let stranger = requested_kinds(query).find(|kind| !known().any(|known| known == *kind));
+    match stranger {
+        Some(kind) => {
+            let kind: String = kind.chars().take(40).collect();
+            let known: Vec<&str> = known().collect();
+            let known = known.join(", ");
+            invalid(format!(
+                "{kind:?} is not a kind of entry; the kinds are {known}"
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The requested kinds; none means all.
+fn requested_kinds(query: &ActionQuery) -> impl Iterator<Item = &str> {
+    let typed = query.kind.iter();
+    typed.flat_map(|kinds| kinds.split(',')).map(str::trim)
+}
+
+/// Checks that the record has an event of a device that is no longer present.
+fn check_device_known(connection: &Connection, filter: &ActionFilter) -> Result<(), QueryError> {
+    let Some(SelectedDevices::Gone(id, mistake)) = &filter.devices else {
+        return Ok(());
+    };
+    let select = "SELECT EXISTS (SELECT 1 FROM event WHERE device = ?1)";
+    if connection.query_row(select, [id], |row| row.get(0))? {
+        Ok(())
+    } else {
+        Err(QueryError::Refused(mistake.clone()))
+    }
+}
+
+// Ids of events are even, ids of actions odd: both tables count from one.
+
+const SELECT_EVENTS: &str =
+    "SELECT id * 2 AS id, at, kind, detail, uid, device, number, times, content
+    FROM event
+    WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 < ?4))
+    AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
+    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
+    AND (?7 IS NULL OR device IN (SELECT value FROM json_each(?7)))
+    ORDER BY event.at DESC, event.id DESC";
+
+// The devices of an action are in its plan.
+const SELECT_ACTIONS: &str =
+    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, word, why, asked,
+    CASE WHEN kind = 'reset' AND json_valid(plan) AND json_array_length(plan, '$.gpus') = 1
+         THEN json_extract(plan, '$.gpus[0].gpu_id') END AS device,
+    plan, outcome
+    FROM action
+    WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 + 1 < ?4))
+    AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
+    AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
+    AND (?7 IS NULL OR EXISTS (
+        SELECT 1 FROM json_tree(CASE WHEN json_valid(plan) THEN plan ELSE 'null' END) AS part
+        WHERE part.key = 'gpu_id' AND part.atom IN (SELECT value FROM json_each(?7))))
+    ORDER BY action.at DESC, action.id DESC";
+
+fn read_page(
+    connection: &Connection,
+    query: &ActionQuery,
+    filter: &ActionFilter,
+    may_read: MayReadAction<'_>,
+    deadline: Deadline,
+) -> Result<ActionPage, QueryError> {
+    let (at, id) = query.before.map_or((i64::MAX, i64::MAX), |before| {
+        (before.at.0, saturating_i64(before.id))
+    });
+    let uids = filter.uids.as_ref().map(|uids| json!(uids).to_string());
+    let devices = filter.devices.as_ref();
+    let devices = devices.map(|chosen| json!(chosen.ids()).to_string());
+    let (since, until) = (query.since.0, query.until.0.min(at.saturating_add(1)));
+    let kinds: BTreeSet<&str> = requested_kinds(query).collect();
+    let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
+    let asked = params![since, until, at, id, kinds, uids, devices];
+    let (mut events, mut acts) = (
+        connection.prepare_cached(SELECT_EVENTS)?,
+        connection.prepare_cached(SELECT_ACTIONS)?,
+    );
+    let may_match = |uid| devices.is_none() || may_read(uid);
+    let mut events = EntrySource {
+        rows: events.query(asked)?,
+        next: None,
+        to_entry: &|row| event_entry(row, may_read).map(Some),
+    };
+    let of_act = |row: &Row<'_>| {
+        // The devices of another user's kill are known only from its withheld plan.
+        if may_match(row.get("uid")?) {
+            action_entry(row, may_read).map(Some)
+        } else {
+            Ok(None)
+        }
+    };
+    let mut acts = EntrySource {
+        rows: acts.query(asked)?,
+        next: None,
+        to_entry: &of_act,
+    };
+    let mut page = ActionPageBuilder {
+        records: Vec::new(),
+        bytes: 0,
+        limit: query.limit.min(MAX_RECORDS) as usize,
+    };
+    loop {
+        deadline.check()?;
+        let newest = match (events.next_position()?, acts.next_position()?) {
+            (None, None) => break,
+            (event, act) if event > act => events.take(),
+            (_, _) => acts.take(),
+        };
+        if newest.is_some_and(|record| !page.push(record)) {
+            let next = page.records.last().map(entry_position);
+            let records = page.records;
+            return Ok(ActionPage { records, next });
+        }
+    }
+    Ok(ActionPage {
+        records: page.records,
+        next: None,
+    })
+}
+
+fn entry_position(record: &ActionRecord) -> ActionCursor {
+    ActionCursor {
+        at: record.at,
+        id: record.id,
+    }
+}
+
+/// Converts a row to an entry; `None` for a row that is left out.
+type RowToEntry<'a> = &'a dyn Fn(&Row<'_>) -> rusqlite::Result<Option<ActionRecord>>;
+
+/// The rows of one table, and the next entry.
+struct EntrySource<'a> {
+    rows: Rows<'a>,
+    next: Option<ActionRecord>,
+    to_entry: RowToEntry<'a>,
+}
+
+impl EntrySource<'_> {
+    /// The position of the next entry.
+    fn next_position(&mut self) -> Result<Option<ActionCursor>, QueryError> {
+        while self.next.is_none() {
+            let Some(row) = self.rows.next()? else {
+                return Ok(None);
+            };
+            self.next = (self.to_entry)(row)?;
+        }
+        Ok(self.next.as_ref().map(entry_position))
+    }
+
+    fn take(&mut self) -> Option<ActionRecord> {
+        self.next.take()
+    }
+}
+
+/// A page, and how much more it may hold.
+struct ActionPageBuilder {
+    records: Vec<ActionRecord>,
+    bytes: u64,
+    limit: usize,
+}
+
+impl ActionPageBuilder {
+    /// Adds an entry; returns false when the page was already full.
+    fn push(&mut self, record: ActionRecord) -> bool {
+        self.bytes += encoded_size(&record).unwrap_or(MAX_PAGE_BYTES);
+        let is_full = self.records.len() >= self.limit || self.bytes > MAX_PAGE_BYTES;
+        if is_full && !self.records.is_empty() {
+            return false;
+        }
+        self.records.push(record);
+        true
+    }
+}
+
+fn event_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<ActionRecord> {
+    let kind: String = row.get("kind")?;
+    let what: Option<String> = row.get("detail")?;
+    let until: Option<i64> = row.get("number")?;
+    let until = until.filter(|_| kind == "quiesced");
+    let until = until.map(|until| format!("until {}", Timestamp(until).to_rfc3339()));
+    // Settings and rules name people and protected processes, and are no user's action.
+    let names_people = matches!(kind.as_str(), "settings" | "rules" | "rogue_rules");
+    let plan = if !names_people || may_read(None) {
+        document_reading(row.get("content")?)
+    } else {
+        Reading::Withheld
+    };
+    let device: Option<String> = row.get("device")?;
+    Ok(ActionRecord {
+        id: unsigned(row.get("id")?),
+        at: Timestamp(row.get("at")?),
+        kind,
+        uid: row.get("uid")?,
+        user: None,
+        device: device.map(DeviceId),
+        what: what.or(until),
+        times: unsigned(row.get("times")?),
+        result: None,
+        finished_at: None,
+        why: None,
+        plan,
+        outcome: Reading::Unsupported,
+    })
+}
+
+fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<ActionRecord> {
+    let uid: Option<u32> = row.get("uid")?;
+    let finished_at: Option<i64> = row.get("finished_at")?;
+    let record = ActionRecord {
+        id: unsigned(row.get("id")?),
+        at: Timestamp(row.get("at")?),
+        kind: row.get("kind")?,
+        uid,
+        user: None,
+        device: None,
+        what: None,
+        times: unsigned(row.get("times")?),
+        result: row.get("word")?,
+        finished_at: finished_at.map(Timestamp),
+        why: None,
+        plan: Reading::Withheld,
+        outcome: Reading::Withheld,
+    };
+    if !may_read(uid) {
+        return Ok(record);
+    }
+    let asked: String = row.get("asked")?;
+    let device: Option<String> = row.get("device")?;
+    Ok(ActionRecord {
+        device: device.map(DeviceId),
+        what: Some(asked).filter(|asked| !asked.is_empty()),
+        why: row.get("why")?,
+        plan: document_reading(row.get("plan")?),
+        outcome: document_reading(row.get("outcome")?),
+        ..record
+    })
+}
+
+/// A document that may be missing.
+fn document_reading(text: Option<String>) -> Reading<String> {
+    let text = text.filter(|text| !text.is_empty());
+    text.map_or(Reading::Unsupported, Reading::Value)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

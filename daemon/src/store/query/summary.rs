@@ -1,0 +1,119 @@
+//! Sums up a time span of the history.
+
+mod local_hours;
+
+mod devices;
+
+mod gaps;
+
+mod owners;
+
+#[cfg(test)]
+mod tests;
+
+use super::super::blob::{DecodedUsage, decode_in_order};
+use super::filter::QueryScope;
+use super::range::{CoveredRows, RollupLevel, covering_rows};
+use super::{Deadline, QueryError, run_query};
+use chrono::{Local, TimeZone};
+use devices::DeviceSums;
+use gaps::GapFinder;
+use gpukill_proto::audit::{AuditFilter, AuditSummary};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Timestamp;
+use local_hours::HourSplit;
+use owners::UsageByOwner;
+use rusqlite::{Connection, params};
+
+/// Whether the caller may see the command lines of this user's processes; the second uid is the
+/// owner of the user namespace.
+type MayReadCommand<'a> = &'a dyn Fn(Option<u32>, Option<u32>) -> bool;
+
+/// Sums up what `filter` selects. `may_read` decides, by user and namespace owner, whose command
+/// lines are used as labels.
+///
+/// # Errors
+/// When the query is invalid, the store fails, or the query takes too long.
+pub(in super::super) fn summary(
+    connection: &mut Connection,
+    filter: &AuditFilter,
+    may_read: MayReadCommand<'_>,
+) -> Result<AuditSummary, Refusal> {
+    run_query(connection, |connection, deadline| {
+        summarize(connection, filter, may_read, &Local, deadline)
+    })
+}
+
+/// Sums up in the local time of this zone.
+fn summarize(
+    connection: &Connection,
+    filter: &AuditFilter,
+    may_read: MayReadCommand<'_>,
+    zone: &impl TimeZone,
+    deadline: Deadline,
+) -> Result<AuditSummary, QueryError> {
+    // One transaction: rows that are written or deleted meanwhile would otherwise be missing or
+    // counted twice.
+    let connection = &*connection.unchecked_transaction()?;
+    let scope = QueryScope::from_filter(connection, filter)?;
+    let parts = covering_rows(connection, filter.since, filter.until, deadline)?;
+    let mut devices = DeviceSums::default();
+    let mut people = UsageByOwner::new(connection, &scope, may_read, deadline);
+    let mut gaps = GapFinder::new(connection)?;
+    let mut covered: Option<(Timestamp, Timestamp)> = None;
+    for_each_row(connection, &parts, deadline, |level, id, row| {
+        let split = HourSplit::from_row(zone, level, row);
+        devices.add(&scope, row, &split);
+        people.add(row, split.monday())?;
+        gaps.add(level, id, row)?;
+        let (from, until) = covered.unwrap_or((row.from, row.until));
+        covered = Some((from.min(row.from), until.max(row.until)));
+        Ok(())
+    })?;
+    let (since, until) = covered.map_or((filter.since, filter.until), |(from, until)| {
+        (from, until.min(filter.until).max(from))
+    });
+    let mut used = people.finish()?;
+    let times = devices.finish(&scope);
+    Ok(AuditSummary {
+        since,
+        until,
+        devices: times.devices,
+        weeks: used.weeks(times.weeks),
+        owners: used.owners,
+        more_owners: used.more_owners,
+        processes: used.processes,
+        more_processes: used.more_processes,
+        hours: times.hours,
+        days: times.days,
+        gaps: gaps.finish(),
+    })
+}
+
+/// Calls `visit` for each row, in order.
+fn for_each_row(
+    connection: &Connection,
+    parts: &[CoveredRows],
+    deadline: Deadline,
+    mut visit: impl FnMut(RollupLevel, i64, &DecodedUsage) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    for CoveredRows { rows, since, until } in parts {
+        // By id, in whose order the rows must come, not by `at`.
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT id, at, usage FROM {}
+             WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4 ORDER BY id",
+            rows.level.table()
+        ))?;
+        let mut found = statement.query(params![rows.first, rows.end, since, until])?;
+        while let Some(row) = found.next()? {
+            deadline.check()?;
+            let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
+            // A corrupt row is logged where the rollup reads it, and skipped here.
+            if let Ok(unpacked) = decode_in_order(blob, Timestamp(at)) {
+                visit(rows.level, id, &unpacked)?;
+            }
+        }
+    }
+    Ok(())
+}

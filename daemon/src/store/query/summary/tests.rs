@@ -1,0 +1,332 @@
+//! The summary of a time span equals what was written in it.
+
+mod properties;
+
+mod clocks;
+
+mod sample_store;
+
+use super::super::Deadline;
+use chrono::FixedOffset;
+use gpukill_proto::audit::{
+    AuditFilter, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, UsageTimes, UsageTotals,
+    WeekTime,
+};
+use gpukill_proto::model::GpuProcess;
+use gpukill_proto::reading::Reading::{Failed, Unsupported, Value};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::{Bytes, Timestamp};
+use sample_store::{
+    HOUR, MINUTE, MONDAY, SampleStore, all_times, between, device, generous_deadline, id, owner,
+    process,
+};
+use std::time::{Duration, Instant};
+
+const HOUR_MS: u64 = 3_600_000;
+const TEN_SECONDS: i64 = 10_000;
+
+fn times(busy_ms: u64, held_ms: u64, free_ms: u64) -> UsageTimes {
+    UsageTimes {
+        busy_ms,
+        held_ms,
+        free_ms,
+        unknown_ms: 0,
+    }
+}
+
+fn used(busy_ms: u64, idle_ms: u64, memory_mib_s: u64, most: u64, runs: u64) -> UsageTotals {
+    UsageTotals {
+        busy_ms,
+        idle_ms,
+        unknown_ms: 0,
+        memory_mib_s,
+        memory_most: Some(Bytes::mib(most)),
+        runs,
+    }
+}
+
+/// Two hours and ten minutes from Monday, 1:00 on: alice works on GPU 0 with two processes; bob
+/// holds GPU 1 with one process, until 2:00.
+fn two_hours() -> SampleStore {
+    let mut stage = SampleStore::new();
+    let alices = [process(0, 1, "alice", 90), process(0, 2, "alice", 10)];
+    let bobs = process(1, 3, "bob", 0);
+    let one = MONDAY + HOUR;
+    let devices = [device(0, 90, 100), device(1, 0, 7)];
+    let all = [alices[0].clone(), alices[1].clone(), bobs];
+    stage.samples(one, one + HOUR, TEN_SECONDS, &devices, &all);
+    let end = one + 2 * HOUR + 10 * MINUTE;
+    let devices = [device(0, 90, 300), device(1, 0, 0)];
+    stage.samples(one + HOUR, end, TEN_SECONDS, &devices, &alices);
+    stage
+}
+
+#[test]
+fn sums_devices_owners_programs_and_hours() {
+    let stage = two_hours();
+    let until = MONDAY + 3 * HOUR + 10 * MINUTE;
+    let all_ms = 2 * HOUR_MS + 600_000;
+    let mut hours = vec![UsageTimes::default(); 24];
+    hours[1] = times(HOUR_MS, HOUR_MS, 0);
+    hours[2] = times(HOUR_MS, 0, HOUR_MS);
+    hours[3] = times(600_000, 0, 600_000);
+    let mut days = vec![UsageTimes::default(); 7];
+    let all = times(all_ms, HOUR_MS, HOUR_MS + 600_000);
+    days[0] = all;
+    let told = |gpu, times, most, most_at, joules| DeviceTime {
+        device: id(gpu),
+        index: gpu,
+        name: None,
+        times,
+        memory_most: Some(Bytes::mib(most)),
+        memory_most_at: Some(Timestamp(MONDAY + most_at * HOUR)),
+        hottest: Some(40),
+        energy_j: Some(joules),
+    };
+    let alices = used(all_ms, 0, 7_800 * 100, 90, 2);
+    let bobs = used(0, HOUR_MS, 0, 0, 1);
+    let mut programs = alices;
+    programs.idle_ms = HOUR_MS;
+    programs.runs = 3;
+    let expected = AuditSummary {
+        since: Timestamp(MONDAY + HOUR),
+        until: Timestamp(until),
+        devices: vec![
+            told(0, times(all_ms, 0, 0), 300, 2, 7_800 * 90),
+            told(1, times(0, HOUR_MS, HOUR_MS + 600_000), 7, 1, 0),
+        ],
+        owners: [("alice", alices), ("bob", bobs)]
+            .map(|(name, used)| OwnerTime {
+                owner: Some(owner(name)),
+                used,
+            })
+            .to_vec(),
+        more_owners: 0,
+        processes: vec![ProcessTime {
+            label: "python train.py".into(),
+            used: programs,
+        }],
+        more_processes: 0,
+        hours,
+        days,
+        weeks: vec![WeekTime {
+            monday: "2026-11-16".into(),
+            times: all,
+            most: Some(("alice".into(), all_ms)),
+        }],
+        gaps: Vec::new(),
+    };
+    assert_eq!(stage.summary(&all_times()), expected);
+}
+
+/// The device time of each owner and of each device, in seconds.
+fn seconds(summary: &AuditSummary) -> (Vec<(Option<String>, u64)>, Vec<u64>) {
+    let owners = summary.owners.iter().map(|it| {
+        let name = it.owner.as_ref().map(|owner| owner.name.clone());
+        let used = it.used;
+        (name, (used.busy_ms + used.idle_ms + used.unknown_ms) / 1000)
+    });
+    let devices = summary.devices.iter().map(|it| {
+        let it = it.times;
+        (it.busy_ms + it.held_ms + it.free_ms + it.unknown_ms) / 1000
+    });
+    (owners.collect(), devices.collect())
+}
+
+#[test]
+fn filters_owners_and_devices() {
+    let mut stage = two_hours();
+    let contained = GpuProcess {
+        job: Value(gpukill_proto::model::Job::Tree(
+            gpukill_proto::model::ProcessKey {
+                pid: 7,
+                start_ticks: 9,
+            },
+        )),
+        name: Value("ollama".into()),
+        ..process(0, 7, "carol", 50)
+    };
+    let end = MONDAY + 3 * HOUR + 10 * MINUTE;
+    stage.sample(
+        end,
+        TEN_SECONDS,
+        vec![device(0, 90, 1)],
+        vec![contained.clone()],
+    );
+    let job = contained.job.known().unwrap().to_string();
+    let theirs = |of: &[(&str, u64)]| -> Vec<(Option<String>, u64)> {
+        of.iter()
+            .map(|(name, s)| (Some((*name).into()), *s))
+            .collect()
+    };
+    let (alice, bob, carol) = (("alice", 7_800), ("bob", 3_600), ("carol", 10));
+    let cases = [
+        (
+            all_times(),
+            theirs(&[alice, bob, carol]),
+            vec![7_810, 7_800],
+        ),
+        (
+            AuditFilter {
+                user: Some("bob".into()),
+                ..all_times()
+            },
+            theirs(&[bob]),
+            vec![7_810, 7_800],
+        ),
+        (
+            AuditFilter {
+                gpu: Some("1".into()),
+                ..all_times()
+            },
+            theirs(&[bob]),
+            vec![7_800],
+        ),
+        (
+            AuditFilter {
+                process: Some("^olla".into()),
+                ..all_times()
+            },
+            theirs(&[carol]),
+            vec![7_810, 7_800],
+        ),
+        (
+            AuditFilter {
+                job: Some(job),
+                gpu: Some("0".into()),
+                ..all_times()
+            },
+            theirs(&[carol]),
+            vec![7_810],
+        ),
+        (
+            AuditFilter {
+                container: Some("web".into()),
+                ..all_times()
+            },
+            theirs(&[]),
+            vec![7_810, 7_800],
+        ),
+        // From the 59th minute of the first hour to the 11th second of the last.
+        (
+            between(MONDAY + 2 * HOUR - MINUTE, MONDAY + 3 * HOUR + 11_000),
+            theirs(&[("alice", 3_680), ("bob", 60)]),
+            vec![3_680, 3_680],
+        ),
+        (between(0, MONDAY), theirs(&[]), vec![]),
+    ];
+    for (filter, owners, devices) in cases {
+        let told = stage.summary(&filter);
+        assert_eq!(seconds(&told), (owners, devices), "{filter:?}");
+    }
+    let wrong = AuditFilter {
+        gpu: Some("9".into()),
+        ..all_times()
+    };
+    let utc = FixedOffset::east_opt(0).unwrap();
+    let told = stage.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
+    assert!(matches!(told, Err(Refusal::NoMatch(_))), "{told:?}");
+}
+
+#[test]
+fn hides_unreadable_command_lines() {
+    let stage = two_hours();
+    let utc = FixedOffset::east_opt(0).unwrap();
+    let bobs_only = |uid, _| uid == owner("bob").uid;
+    let told = stage
+        .try_summary(&all_times(), &bobs_only, &utc, generous_deadline())
+        .unwrap();
+    let labels: Vec<&str> = told.processes.iter().map(|it| it.label.as_str()).collect();
+    assert_eq!(labels, ["python", "python train.py"]);
+}
+
+#[test]
+fn includes_unknown_owners_and_names() {
+    let mut stage = SampleStore::new();
+    let ghost = GpuProcess {
+        owner: Failed("x".into()),
+        user: Failed("x".into()),
+        name: Failed("x".into()),
+        command: Unsupported,
+        ..process(0, 1, "alice", 90)
+    };
+    stage.sample(MONDAY, TEN_SECONDS, vec![device(0, 90, 1)], vec![ghost]);
+    let told = stage.summary(&all_times());
+    assert_eq!(seconds(&told).0, [(None, 10)]);
+    assert_eq!(told.processes[0].label, "?");
+    assert_eq!(told.weeks[0].most, None);
+}
+
+#[test]
+fn reports_fifty_and_counts_the_rest() {
+    let mut stage = SampleStore::new();
+    for pid in 1..=60 {
+        let name = format!("user{pid:02}");
+        let length = i64::from(pid) * 1000;
+        let process = GpuProcess {
+            command: Value(format!("/opt/program{pid:02}")),
+            ..process(0, pid, &name, 90)
+        };
+        stage.sample(
+            MONDAY + length * 100,
+            length,
+            vec![device(0, 90, 1)],
+            vec![process],
+        );
+    }
+    let told = stage.summary(&all_times());
+    let expected: Vec<(Option<String>, u64)> = (11..=60)
+        .rev()
+        .map(|pid| (Some(format!("user{pid:02}")), pid))
+        .collect();
+    assert_eq!(seconds(&told).0, expected);
+    let labels: Vec<String> = told.processes.into_iter().map(|it| it.label).collect();
+    let expected: Vec<String> = (11..=60)
+        .rev()
+        .map(|pid| format!("program{pid:02}"))
+        .collect();
+    assert_eq!(labels, expected);
+    assert_eq!((told.more_owners, told.more_processes), (10, 10));
+}
+
+#[test]
+fn slow_answer_is_refused() {
+    let stage = two_hours();
+    let utc = FixedOffset::east_opt(0).unwrap();
+    let before = Deadline(Instant::now() - Duration::from_secs(1));
+    let told = stage.try_summary(&all_times(), &|_, _| true, &utc, before);
+    assert_eq!(told, Err(Refusal::TooSlow("reading the history".into())));
+}
+
+#[test]
+fn reports_gaps() {
+    let mut stage = SampleStore::new();
+    let free = [device(0, 0, 0)];
+    let mut run = |from: i64, until: i64| {
+        stage.samples(
+            MONDAY + from * 1000,
+            MONDAY + until * 1000,
+            TEN_SECONDS,
+            &free,
+            &[],
+        );
+    };
+    // Thirty seconds are no gap; then gaps within a minute, within an hour, and of some hours.
+    run(0, 60);
+    run(90, 120);
+    run(151, 600);
+    run(1_200, 3_600);
+    run(10_000, 15_000);
+    let gap = |from: i64, until: i64| Gap {
+        from: Timestamp(MONDAY + from * 1000),
+        until: Timestamp(MONDAY + until * 1000),
+    };
+    let expected = [gap(120, 151), gap(601, 1_200), gap(3_600, 10_000)];
+    assert_eq!(stage.summary(&all_times()).gaps, expected);
+    // Only gaps in the requested time.
+    let part = between(MONDAY, MONDAY + HOUR);
+    assert_eq!(stage.summary(&part).gaps, expected[..2]);
+    // With only hours left, the position of a gap in an hour is unknown.
+    stage.execute("DELETE FROM minute; DELETE FROM sample");
+    assert_eq!(stage.summary(&all_times()).gaps, expected[2..]);
+}

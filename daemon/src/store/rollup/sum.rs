@@ -1,0 +1,258 @@
+//! Sums up encoded rows run by run: a run takes hundreds of bytes decoded, and about ten encoded.
+
+use super::super::blob::{
+    BlobError, BlobReader, BlobRuns, RunEncoder, StoredUsage, decode_in_order,
+};
+use gpukill_policy::usage::{CpuUse, RunUsage, Usage};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A sample or a minute as it is stored.
+pub(super) struct EncodedRow {
+    at: Timestamp,
+    blob: Vec<u8>,
+    /// The processor time of each run, which is stored after all runs.
+    cpu: Vec<CpuUse>,
+}
+
+impl EncodedRow {
+    /// Reads a row that began at `at`.
+    ///
+    /// # Errors
+    /// When the row cannot be read completely.
+    pub(super) fn read(blob: &[u8], at: Timestamp) -> Result<Self, BlobError> {
+        let runs = decode_in_order(blob, at)?.runs;
+        Ok(Self {
+            at,
+            blob: blob.to_vec(),
+            cpu: runs.iter().map(|(_, run)| run.cpu).collect(),
+        })
+    }
+}
+
+/// The sum of some rows.
+pub(super) struct SummedRow {
+    pub(super) from: Timestamp,
+    pub(super) blob: Vec<u8>,
+}
+
+/// The sum for one run.
+pub(super) struct RunSum<'a> {
+    pub(super) id: i64,
+    pub(super) usage: &'a RunUsage,
+    /// The end of the last row.
+    pub(super) until: Timestamp,
+    /// The end of the last row in which the run used its device.
+    pub(super) last_active: Option<Timestamp>,
+}
+
+/// Sums up these rows, in their order; `None` if there are none. Calls `each` for each run, in the
+/// order of their ids.
+///
+/// # Errors
+/// The first error of `each`.
+pub(super) fn sum_rows(
+    rows: &[EncodedRow],
+    each: &mut dyn FnMut(&RunSum<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<Option<SummedRow>> {
+    let mut whole: Option<StoredUsage> = None;
+    let mut open = Vec::new();
+    for row in rows {
+        let Ok((head, runs)) = open_row(row) else {
+            continue;
+        };
+        open.push(RowCursor::new(head.until, runs, &row.cpu));
+        match &mut whole {
+            Some(whole) => whole.merge(&head),
+            None => whole = Some(head),
+        }
+    }
+    let Some(whole) = whole else {
+        return Ok(None);
+    };
+    let mut packed = RunEncoder::new(whole.seen_ms);
+    while let Some(id) = open.iter().filter_map(RowCursor::next_id).min() {
+        let (mut usage, mut active) = (RunUsage::default(), None);
+        for row in open.iter_mut().filter(|row| row.next_id() == Some(id)) {
+            if let Some((_, more)) = row.take_run() {
+                if is_active(&more) {
+                    active = Some(row.until);
+                }
+                usage.merge(&more);
+            }
+        }
+        packed.add(id, &usage);
+        each(&RunSum {
+            id,
+            usage: &usage,
+            until: whole.until,
+            last_active: active,
+        })?;
+    }
+    Ok(Some(SummedRow {
+        from: whole.from,
+        blob: packed.finish(&whole, &BTreeSet::new()),
+    }))
+}
+
+/// The end of a row, and its runs, each with whether it used its device.
+pub(super) fn row_runs(row: &EncodedRow) -> Result<(Timestamp, Vec<(i64, bool)>), BlobError> {
+    let (head, runs) = open_row(row)?;
+    let runs = runs.map(|run| {
+        let run = run?;
+        Ok((run.id, is_active(&run.usage()?)))
+    });
+    Ok((head.until, runs.collect::<Result<_, BlobError>>()?))
+}
+
+/// Whether a run used its device.
+fn is_active(usage: &RunUsage) -> bool {
+    usage.utilization.most.is_some_and(|most| most > 0)
+}
+
+/// Decodes a row except for its runs, which are returned encoded.
+fn open_row(row: &EncodedRow) -> Result<(StoredUsage, BlobRuns<'_>), BlobError> {
+    let packed = BlobReader::open(&row.blob, row.at)?;
+    let (until, seen_ms) = (packed.until, packed.seen_ms);
+    let (devices, runs) = packed.devices()?;
+    let head = Usage {
+        from: row.at,
+        until,
+        seen_ms,
+        devices: devices.into_iter().into_map(),
+        runs: BTreeMap::new(),
+    };
+    Ok((head, runs))
+}
+
+/// A row whose runs are read one after another.
+struct RowCursor<'a> {
+    until: Timestamp,
+    runs: BlobRuns<'a>,
+    cpu: std::slice::Iter<'a, CpuUse>,
+    next: Option<(i64, RunUsage)>,
+}
+
+impl<'a> RowCursor<'a> {
+    fn new(until: Timestamp, runs: BlobRuns<'a>, cpu: &'a [CpuUse]) -> Self {
+        let mut open = Self {
+            until,
+            runs,
+            cpu: cpu.iter(),
+            next: None,
+        };
+        open.take_run();
+        open
+    }
+
+    fn next_id(&self) -> Option<i64> {
+        self.next.as_ref().map(|(id, _)| *id)
+    }
+
+    fn take_run(&mut self) -> Option<(i64, RunUsage)> {
+        let next = self.runs.next().and_then(|run| {
+            let (run, cpu) = (run.ok()?, *self.cpu.next()?);
+            let (id, usage) = (run.id, run.usage().ok()?);
+            Some((id, RunUsage { cpu, ..usage }))
+        });
+        std::mem::replace(&mut self.next, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::blob::{decode, encode};
+    use super::*;
+    use gpukill_policy::usage::{DeviceUsage, Gauge};
+
+    /// The usage of one second, in which each of these runs held this much memory.
+    fn second(nth: i64, runs: &[(i64, u64)]) -> StoredUsage {
+        let at = Timestamp(1_000 * nth);
+        let of = |held: u64, busy: u64| RunUsage {
+            held_ms: 1_000,
+            idle_ms: 1_000,
+            memory: Gauge {
+                most: Some(held),
+                known_ms: 1_000,
+                total: u128::from(held) * 1_000,
+                is_failed: false,
+            },
+            utilization: Gauge {
+                most: Some(busy),
+                known_ms: 1_000,
+                total: u128::from(busy) * 1_000,
+                is_failed: false,
+            },
+            cpu: CpuUse::from_code(u8::try_from(held).unwrap()).unwrap(),
+            ..RunUsage::default()
+        };
+        let device = DeviceUsage {
+            index: 3,
+            held_ms: 1_000,
+            ..DeviceUsage::default()
+        };
+        Usage {
+            from: at,
+            until: Timestamp(at.0 + 1_000),
+            seen_ms: 1_000,
+            devices: BTreeMap::from([(7, device)]),
+            runs: runs
+                .iter()
+                .map(|(id, held)| (*id, of(*held, held % 2)))
+                .collect(),
+        }
+    }
+
+    fn row(stored: &StoredUsage) -> EncodedRow {
+        EncodedRow::read(&encode(stored), stored.from).unwrap()
+    }
+
+    #[test]
+    fn encoded_sum_equals_decoded_sum() {
+        let seconds = [
+            second(60, &[(1, 5), (2, 6), (9, 1)]),
+            second(61, &[]),
+            second(62, &[(2, 7), (3, 8), (i64::MAX, 4)]),
+            second(63, &[(1, 2), (2, 2)]),
+        ];
+        let mut expected = seconds[0].clone();
+        seconds[1..].iter().for_each(|more| expected.merge(more));
+        let rows: Vec<EncodedRow> = seconds.iter().map(row).collect();
+        let mut told = Vec::new();
+        let summed = sum_rows(&rows, &mut |run| {
+            assert_eq!(
+                (run.until, run.usage),
+                (expected.until, &expected.runs[&run.id])
+            );
+            told.push((run.id, run.last_active.map(|at| at.0 / 1_000)));
+            Ok(())
+        });
+        let summed = summed.unwrap().unwrap();
+        assert_eq!(summed.from, expected.from);
+        assert_eq!(decode(&summed.blob, summed.from), Ok(expected));
+        let active = [
+            (1, Some(61)),
+            (2, Some(63)),
+            (3, None),
+            (9, Some(61)),
+            (i64::MAX, None),
+        ];
+        assert_eq!(told, active);
+    }
+
+    #[test]
+    fn skips_unreadable_rows() {
+        let good = second(60, &[(1, 5)]);
+        let mut torn = encode(&good);
+        torn.pop();
+        assert!(EncodedRow::read(&torn, good.from).is_err());
+        let of = |rows: &[EncodedRow]| sum_rows(rows, &mut |_| Ok(())).unwrap();
+        assert!(of(&[]).is_none());
+        let odd = EncodedRow {
+            blob: b"odd".to_vec(),
+            ..row(&good)
+        };
+        assert!(of(&[odd]).is_none());
+    }
+}

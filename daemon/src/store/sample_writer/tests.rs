@@ -1,0 +1,276 @@
+//! A written sample is read back unchanged.
+
+use super::super::database::{OpenDatabase, SAMPLES, open};
+use super::super::query::sample_page;
+use super::super::sample::Departure;
+use super::*;
+use gpukill_proto::audit::{AuditFilter, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::model::{OwnerKind, Snapshot, Vendor};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::{Bytes, Percent};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn owner(name: &str, uid: Option<u32>, kind: OwnerKind) -> Reading<Owner> {
+    let name = name.to_owned();
+    Reading::Value(Owner { name, uid, kind })
+}
+
+fn device() -> Device {
+    let why = Reading::Unsupported;
+    Device::unknown(DeviceId("GPU-0".into()), 0, Vendor::Nvidia, &why)
+}
+
+/// A sample that ended `at` seconds after 1970 and covers this many seconds.
+fn polled(at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
+    let snapshot = Snapshot {
+        host: String::new(),
+        taken_at: Timestamp(at * 1000),
+        tick: 1,
+        devices: vec![device()],
+        processes: processes.to_vec(),
+        backends: Vec::new(),
+        faults: Vec::new(),
+    };
+    let length = Duration::from_secs(seconds);
+    let from = i64::try_from(seconds).unwrap();
+    let mut usage = Usage::starting_at(Timestamp((at - from) * 1000));
+    usage.add(&snapshot, length);
+    Sample {
+        usage,
+        snapshot: Arc::new(snapshot),
+        departed: Vec::new(),
+        groups: Arc::default(),
+        accounts: Arc::default(),
+        suspected: Arc::default(),
+    }
+}
+
+fn opened() -> (tempfile::TempDir, OpenDatabase) {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = open(directory.path(), &SAMPLES).unwrap();
+    (directory, opened)
+}
+
+fn write(opened: &mut OpenDatabase, written: &mut SampleWriter, sample: &Sample) {
+    written
+        .write(&mut opened.connection, "boot", sample)
+        .unwrap();
+}
+
+fn asked(process: Option<&str>) -> AuditQuery {
+    AuditQuery {
+        filter: AuditFilter {
+            since: Timestamp(0),
+            until: Timestamp(i64::MAX),
+            user: None,
+            process: process.map(Into::into),
+            gpu: None,
+            container: None,
+            job: None,
+        },
+        before: None,
+        limit: u32::MAX,
+    }
+}
+
+fn records(opened: &mut OpenDatabase, process: Option<&str>) -> Vec<AuditRecord> {
+    let page = sample_page(&mut opened.connection, &asked(process)).unwrap();
+    assert_eq!(page.next, None);
+    page.records
+}
+
+/// The record of process 7 after these samples of it.
+fn told(samples: &[GpuProcess]) -> AuditSubject {
+    let (_directory, mut opened) = opened();
+    for (second, process) in (1..).zip(samples) {
+        // Each as the first sample of a restarted daemon.
+        let sample = polled(second, 0, std::slice::from_ref(process));
+        write(&mut opened, &mut SampleWriter::default(), &sample);
+    }
+    let records = records(&mut opened, Some(""));
+    records.into_iter().next().unwrap().subject
+}
+
+#[test]
+fn owner_is_kept_while_the_user_is_the_same() {
+    let unknown = Reading::<()>::Failed("x".into());
+    let nothing = GpuProcess {
+        start_ticks: Reading::Value(9),
+        name: Reading::Value("python".into()),
+        connections: Reading::Unsupported,
+        ..GpuProcess::unknown(DeviceId("GPU-0".into()), 7, Timestamp(0), &unknown)
+    };
+    let known = GpuProcess {
+        uid: Reading::Value(100_999),
+        user: Reading::Value("sub".into()),
+        owner: owner("alice", Some(1000), OwnerKind::Namespace),
+        namespace_owner: Reading::Value(Some(1000)),
+        ..nothing.clone()
+    };
+    let labelled = GpuProcess {
+        owner: owner("bob", None, OwnerKind::Label),
+        ..known.clone()
+    };
+    let other_user = GpuProcess {
+        uid: Reading::Value(5),
+        ..nothing.clone()
+    };
+    let whose =
+        |uid, user: Option<&str>, owner: &GpuProcess, namespace_owner| AuditSubject::Process {
+            pid: 7,
+            instance: None,
+            uid,
+            user: user.map(Into::into),
+            owner: owner.owner.known().cloned(),
+            namespace_owner,
+            name: Some("python".into()),
+            command: Reading::Unsupported,
+            container: None,
+            job: None,
+            held_ms: 0,
+            connections: Reading::Unsupported,
+        };
+    let (alices, sub) = (Some(1000), Some("sub"));
+    let cases = [
+        (vec![&nothing], whose(None, None, &nothing, None)),
+        (vec![&known], whose(Some(100_999), sub, &known, alices)),
+        (
+            vec![&known, &nothing],
+            whose(Some(100_999), sub, &known, alices),
+        ),
+        (
+            vec![&known, &labelled],
+            whose(Some(100_999), sub, &labelled, alices),
+        ),
+        (
+            vec![&known, &other_user],
+            whose(Some(5), None, &nothing, alices),
+        ),
+    ];
+    for (samples, expected) in cases {
+        let samples: Vec<GpuProcess> = samples.into_iter().cloned().collect();
+        assert_eq!(told(&samples), expected);
+    }
+}
+
+fn trainer(percent: u32) -> GpuProcess {
+    let why = Reading::Unsupported;
+    GpuProcess {
+        start_ticks: Reading::Value(9),
+        name: Reading::Value("python".into()),
+        utilization: Reading::Value(Percent(percent)),
+        memory: Reading::Value(Bytes::mib(512)),
+        owner: owner("alice", Some(1000), OwnerKind::User),
+        ..GpuProcess::unknown(DeviceId("GPU-0".into()), 7, Timestamp(0), &why)
+    }
+}
+
+/// Held, busy, idle, unknown, MiB seconds and ending of the only run.
+fn run(opened: &OpenDatabase) -> (i64, i64, i64, i64, i64, Option<String>) {
+    let select = "SELECT held_ms, busy_ms, idle_ms, unknown_ms, memory_mib_s, ending FROM run";
+    let row = opened.connection.query_row(select, [], |row| {
+        Ok((
+            row.get(0)?,
+            row.get(1)?,
+            row.get(2)?,
+            row.get(3)?,
+            row.get(4)?,
+            row.get(5)?,
+        ))
+    });
+    row.unwrap()
+}
+
+/// The number of rows of a table, and their sum of held time.
+fn held_in(opened: &OpenDatabase, table: &str) -> (usize, u64) {
+    let mut statement = opened
+        .connection
+        .prepare(&format!("SELECT at, usage FROM {table}"))
+        .unwrap();
+    let rows = statement.query_map([], |row| {
+        let (at, blob): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+        Ok(super::super::blob::decode(&blob, Timestamp(at)).unwrap())
+    });
+    let rows: Vec<StoredUsage> = rows.unwrap().collect::<Result<_, _>>().unwrap();
+    let held = rows.iter().flat_map(|it| it.runs.values());
+    (rows.len(), held.map(|run| run.held_ms).sum())
+}
+
+#[test]
+fn rollups_match_samples_across_restarts() {
+    for restart_every in [1, 7, usize::MAX] {
+        let (_directory, mut opened) = opened();
+        let mut written = SampleWriter::default();
+        // Ten seconds each, for two and a half hours, half of it busy.
+        for number in 0..900_usize {
+            let percent = if number.is_multiple_of(2) { 90 } else { 0 };
+            let at = 10 * (i64::try_from(number).unwrap() + 1);
+            write(
+                &mut opened,
+                &mut written,
+                &polled(at, 10, &[trainer(percent)]),
+            );
+            if number % restart_every == restart_every - 1 {
+                written = SampleWriter::default();
+            }
+        }
+        let last = polled(9_060, 10, &[]);
+        let departed = DepartedProcess {
+            process: trainer(0),
+            departure: Departure::Ended,
+            last_seen: Timestamp(9_050_000),
+        };
+        let last = Sample {
+            departed: vec![departed],
+            ..last
+        };
+        write(&mut opened, &mut written, &last);
+        assert_eq!(held_in(&opened, "sample"), (901, 9_000_000));
+        assert_eq!(held_in(&opened, "minute"), (150, 9_000_000));
+        // The last half hour is not over.
+        assert_eq!(held_in(&opened, "hour"), (2, 7_200_000));
+        let expected = (
+            9_000_000,
+            4_500_000,
+            4_500_000,
+            0,
+            512 * 9_000,
+            Some("ended".into()),
+        );
+        assert_eq!(run(&opened), expected);
+    }
+}
+
+#[test]
+fn older_history_is_shown_in_rollups() {
+    let (_directory, mut opened) = opened();
+    let mut written = SampleWriter::default();
+    for number in 1..=1_000 {
+        write(
+            &mut opened,
+            &mut written,
+            &polled(10 * number, 10, &[trainer(90)]),
+        );
+    }
+    let all = records(&mut opened, Some("python"));
+    assert_eq!(all.len(), 1_000);
+    let at = |seconds: i64| Timestamp(seconds * 1000);
+    let oldest = [
+        ("sample", at(9_600)),
+        ("minute", at(7_200)),
+        ("hour", at(0)),
+    ];
+    while super::super::retention::delete_before(&mut opened.connection, oldest).unwrap() {}
+    let told = records(&mut opened, Some("python"));
+    // Two hours, forty minutes, and the rest as samples.
+    let covers: Vec<u64> = told.iter().map(|it| it.covers_ms / 1000).collect();
+    let expected = [vec![10; 40], vec![60; 40], vec![3_600; 2]].concat();
+    assert_eq!(covers, expected);
+    let ids: Vec<u64> = told.iter().map(|it| it.id).collect();
+    assert!(ids.is_sorted_by(|newer, older| newer > older));
+    assert!(
+        told.iter()
+            .all(|it| it.utilization == Reading::Value(Percent(90)))
+    );
+}

@@ -1,0 +1,263 @@
+//! Selects the jobs that each behaviour rule applies to. The modules beside this one decide
+//! whether a job violates it.
+
+use super::super::limits::ResolvedLimit;
+use super::super::rules::ForbiddenBehaviour;
+use super::compiled_rules::PolicyIndex;
+use super::context::EvaluationContext;
+use super::findings::{Findings, SELF_REPORTED_ACCOUNT, SubjectIndex};
+use super::scope::{applies_to_device, time_limits};
+use gpukill_proto::guard::RuleKind;
+use gpukill_proto::units::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A behaviour rule and the runs that it selects.
+pub(crate) struct BehaviourCheck {
+    pub(crate) policy: PolicyIndex,
+    pub(crate) behaviour: ForbiddenBehaviour,
+    /// Why it is unknown whether the rule applies to them.
+    pub(crate) doubt: Option<&'static str>,
+    /// The selected runs, in the order of their jobs.
+    pub(crate) runs: Vec<usize>,
+    /// The jobs, and the position in `runs` at which the runs of each end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl BehaviourCheck {
+    /// How many windows the rule looks back over.
+    pub(crate) fn lookback_windows(&self) -> usize {
+        match self.behaviour {
+            ForbiddenBehaviour::Waste { .. }
+            | ForbiddenBehaviour::Idle {
+                cpu_below: Some(_), ..
+            } => self.ends.len(),
+            ForbiddenBehaviour::Runaway { .. } | ForbiddenBehaviour::Growth { .. } => {
+                self.runs.len()
+            }
+            ForbiddenBehaviour::Duration(_)
+            | ForbiddenBehaviour::Idle { .. }
+            | ForbiddenBehaviour::Rogue { .. } => 0,
+        }
+    }
+
+    /// The jobs, each with its selected runs.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (usize, &[usize])> {
+        let mut from = 0;
+        self.ends.iter().map(move |(job, end)| {
+            let runs = &self.runs[from..*end];
+            from = *end;
+            (*job, runs)
+        })
+    }
+}
+
+/// A [`BehaviourCheck`] under construction.
+struct BehaviourCheckBuilder {
+    policy: PolicyIndex,
+    behaviour: ForbiddenBehaviour,
+    doubt: Option<&'static str>,
+    /// Jobs and runs.
+    runs: Vec<(usize, usize)>,
+}
+
+impl BehaviourCheckBuilder {
+    fn new(policy: PolicyIndex, conduct: ForbiddenBehaviour, doubt: Option<&'static str>) -> Self {
+        Self {
+            policy,
+            behaviour: conduct,
+            doubt,
+            runs: Vec::new(),
+        }
+    }
+
+    fn build(mut self) -> BehaviourCheck {
+        self.runs.sort_unstable();
+        let mut ends: Vec<(usize, usize)> = Vec::new();
+        for (end, (job, _)) in (1..).zip(&self.runs) {
+            match ends.last_mut() {
+                Some(last) if last.0 == *job => last.1 = end,
+                Some(_) | None => ends.push((*job, end)),
+            }
+        }
+        BehaviourCheck {
+            policy: self.policy,
+            behaviour: self.behaviour,
+            doubt: self.doubt,
+            runs: self.runs.into_iter().map(|(_, run)| run).collect(),
+            ends,
+        }
+    }
+}
+
+/// A limit of a person, evaluated as a behaviour of its processes.
+type PersonLimit = (RuleKind, fn(Duration, Bytes) -> ForbiddenBehaviour);
+
+const PERSON_LIMITS: [PersonLimit; 2] = [
+    (RuleKind::Duration, |limit, _| {
+        ForbiddenBehaviour::Duration(limit)
+    }),
+    (RuleKind::Idle, |limit, min_memory| {
+        ForbiddenBehaviour::Idle {
+            limit,
+            min_memory,
+            with_connections: false,
+            cpu_below: None,
+        }
+    }),
+];
+
+/// By policy, kind, and the parameters that differ between processes.
+type ChecksByRule =
+    BTreeMap<(PolicyIndex, RuleKind, u64, u64, Option<&'static str>), BehaviourCheckBuilder>;
+
+pub(crate) fn collect_checks(
+    context: &EvaluationContext<'_>,
+    findings: &mut Findings,
+) -> Vec<BehaviourCheck> {
+    let mut concerns = ChecksByRule::new();
+    for limited in &PERSON_LIMITS {
+        add_person_limits(context, limited, &mut concerns, findings);
+    }
+    add_behaviour_rules(context, &mut concerns, findings);
+    concerns
+        .into_values()
+        .map(BehaviourCheckBuilder::build)
+        .collect()
+}
+
+fn add_person_limits(
+    context: &EvaluationContext<'_>,
+    (kind, conduct): &PersonLimit,
+    concerns: &mut ChecksByRule,
+    findings: &mut Findings,
+) {
+    let times = time_limits(context, *kind);
+    for (position, run) in context.runs.iter().enumerate() {
+        let resolved = &context.profiles[run.profile].1;
+        let own = match resolved.by_kind.get(kind) {
+            Some(ResolvedLimit::Known { policy, limit }) => Some((*policy, *limit, None)),
+            Some(ResolvedLimit::Unknown {
+                policy,
+                others,
+                why,
+            }) => {
+                for policy in [*policy].iter().chain(others) {
+                    findings.add_unknown(
+                        *policy,
+                        *kind,
+                        job_or_run(context, position),
+                        why.clone(),
+                    );
+                }
+                None
+            }
+            None => None,
+        };
+        let doubt = resolved.doubts.get(kind);
+        let doubt = doubt.map(|(policy, limit)| (*policy, *limit, Some(SELF_REPORTED_ACCOUNT)));
+        let of_times = times.iter().map(|(policy, limit)| (*policy, *limit, None));
+        let besides = resolved.additional.iter().filter(|it| it.kind == *kind);
+        let besides = besides.map(|it| (it.policy, it.limit, None));
+        let all = own.into_iter().chain(doubt).chain(besides).chain(of_times);
+        for (policy, limit, doubt) in all {
+            match applies_to_device(context, policy, run.device) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    let subject = job_or_run(context, position);
+                    findings.add_unknown(policy, *kind, subject, why.to_owned());
+                    continue;
+                }
+            }
+            let of_time = match policy {
+                PolicyIndex::Time(at) => {
+                    context.compiled_rules.rules().times[at]
+                        .limits
+                        .idle_min_memory
+                }
+                PolicyIndex::Default
+                | PolicyIndex::User(_)
+                | PolicyIndex::Group(_)
+                | PolicyIndex::Gpu(_)
+                | PolicyIndex::Behaviour(_) => None,
+            };
+            let beside = resolved.additional.iter().find(|it| it.policy == policy);
+            let of_time = beside.map(|it| Bytes(it.idle_min_memory)).or(of_time);
+            let in_doubt = doubt.and(resolved.doubtful_idle_min_memory);
+            let least = in_doubt.or(of_time.map(|it| it.0));
+            let least = least.unwrap_or(resolved.idle_min_memory);
+            let Some(job) = run.job else {
+                add_unowned(context, position, policy, *kind, findings);
+                continue;
+            };
+            let concern = concerns.entry((policy, *kind, limit, least, doubt));
+            let concern = concern.or_insert_with(|| {
+                let conduct = conduct(Duration::from_millis(limit), Bytes(least));
+                BehaviourCheckBuilder::new(policy, conduct, doubt)
+            });
+            concern.runs.push((job, position));
+        }
+    }
+}
+
+fn add_behaviour_rules(
+    context: &EvaluationContext<'_>,
+    concerns: &mut ChecksByRule,
+    findings: &mut Findings,
+) {
+    let behaviours = &context.compiled_rules.rules().behaviours;
+    for (position, run) in context.runs.iter().enumerate() {
+        for at in &run.policy_match.behaviours {
+            let policy = PolicyIndex::Behaviour(*at);
+            let conduct = &behaviours[*at].behaviour;
+            match (
+                context.policy_devices.behaviours[*at].contains(run.device),
+                run.job,
+            ) {
+                (Ok(false), _) => {}
+                (Err(why), _) => {
+                    let subject = job_or_run(context, position);
+                    findings.add_unknown(policy, conduct.kind(), subject, why.to_owned());
+                }
+                (Ok(true), None) => {
+                    add_unowned(context, position, policy, conduct.kind(), findings)
+                }
+                (Ok(true), Some(job)) => {
+                    let concern = concerns.entry((policy, conduct.kind(), 0, 0, None));
+                    let concern = concern.or_insert_with(|| {
+                        BehaviourCheckBuilder::new(policy, conduct.clone(), None)
+                    });
+                    concern.runs.push((job, position));
+                }
+            }
+        }
+        for (at, why) in &run.policy_match.doubtful_behaviours {
+            if context.policy_devices.behaviours[*at].contains(run.device) != Ok(false) {
+                let (policy, kind) = (
+                    PolicyIndex::Behaviour(*at),
+                    behaviours[*at].behaviour.kind(),
+                );
+                findings.add_unknown(policy, kind, job_or_run(context, position), *why);
+            }
+        }
+    }
+}
+
+fn add_unowned(
+    context: &EvaluationContext<'_>,
+    run: usize,
+    policy: PolicyIndex,
+    kind: RuleKind,
+    findings: &mut Findings,
+) {
+    let subject = job_or_run(context, run);
+    findings.add_unknown(policy, kind, subject, "its owner is not known");
+}
+
+/// The job of a run, or the run itself if its owner is unknown.
+fn job_or_run(context: &EvaluationContext<'_>, run: usize) -> SubjectIndex {
+    context.runs[run]
+        .job
+        .map_or(SubjectIndex::Run(run), SubjectIndex::Job)
+}

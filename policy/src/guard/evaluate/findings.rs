@@ -1,0 +1,247 @@
+//! Findings of one sample: which conditions hold, with their evidence, and which are
+//! unknown. A condition without a finding is known not to hold.
+
+use super::super::state::evidence::{LazyEvidence, ObservedRun};
+use super::compiled_rules::PolicyIndex;
+use super::context::EvaluationContext;
+use gpukill_proto::guard::{MAX_EVIDENCE_PROCESSES, Measurement, RuleKind};
+use gpukill_proto::rogue::Threat;
+use gpukill_proto::units::Timestamp;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Findings by rule and subject.
+pub(crate) struct Findings {
+    pub(crate) by_rule: BTreeMap<(PolicyIndex, RuleKind), BTreeMap<SubjectIndex, Finding>>,
+    /// How many more findings fit.
+    room: usize,
+    /// How many findings did not fit.
+    pub(crate) dropped: usize,
+}
+
+/// A subject by its position in the context; a group by its position in the rules. Most
+/// findings are never reported, so names are looked up only when they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SubjectIndex {
+    Person(usize),
+    /// Person and device.
+    PersonOn(usize, usize),
+    Group(usize),
+    /// Group and device.
+    GroupOn(usize, usize),
+    Device(usize),
+    Job(usize),
+    Run(usize),
+}
+
+pub(crate) enum Finding {
+    Holds(ViolationDetails),
+    /// It is unknown whether the condition holds, with the reason.
+    Unknown(Cow<'static, str>),
+    /// The condition held by earlier readings, and this sample has none. The earlier
+    /// finding stands, and nothing follows from it.
+    Stale,
+}
+
+/// A condition that holds.
+pub(crate) struct ViolationDetails {
+    pub(crate) measured: Option<Measurement>,
+    /// Since when it holds, if not since the first sample in which it held.
+    pub(crate) since: Option<Timestamp>,
+    /// Positions in the context.
+    pub(crate) runs: Vec<usize>,
+    /// How many of these runs have an unknown amount that would add to the measured value.
+    pub(crate) unknown: u32,
+    /// What must be freed.
+    pub(crate) excess: Excess,
+    /// The suspected threat, for a rogue verdict.
+    pub(crate) threat: Option<Threat>,
+}
+
+/// What must be freed so that a condition no longer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Bytes(u64),
+    Processes(u64),
+    Percent(u64),
+    All,
+}
+
+impl Excess {
+    /// What is left after freeing this amount; `None` if that is enough.
+    pub(crate) fn reduced_by(self, freed: u64) -> Option<Self> {
+        let left = |much: u64| much.saturating_sub(freed);
+        match self {
+            Self::Bytes(much) if left(much) > 0 => Some(Self::Bytes(left(much))),
+            Self::Processes(much) if left(much) > 0 => Some(Self::Processes(left(much))),
+            Self::Percent(much) if left(much) > 0 => Some(Self::Percent(left(much))),
+            Self::Bytes(_) | Self::Processes(_) | Self::Percent(_) => None,
+            Self::All => Some(Self::All),
+        }
+    }
+}
+
+impl Findings {
+    pub(crate) const fn with_room(room: usize) -> Self {
+        Self {
+            by_rule: BTreeMap::new(),
+            room,
+            dropped: 0,
+        }
+    }
+
+    /// A condition that holds outranks an unknown one. If two hold, the one further beyond
+    /// its limit is kept.
+    pub(crate) fn add(
+        &mut self,
+        policy: PolicyIndex,
+        kind: RuleKind,
+        subject: SubjectIndex,
+        new: Finding,
+    ) {
+        let old = self
+            .by_rule
+            .get(&(policy, kind))
+            .and_then(|it| it.get(&subject));
+        let replaces = match (old, &new) {
+            (None, _) if self.room == 0 => {
+                self.dropped += 1;
+                return;
+            }
+            (None, _) => {
+                self.room -= 1;
+                true
+            }
+            (Some(Finding::Unknown(_) | Finding::Stale), Finding::Holds(_)) => true,
+            (Some(_), Finding::Unknown(_) | Finding::Stale) => false,
+            (Some(Finding::Holds(old)), Finding::Holds(new)) => {
+                distance_to_limit(old) < distance_to_limit(new)
+            }
+        };
+        if replaces {
+            let of_rule = self.by_rule.entry((policy, kind)).or_default();
+            of_rule.insert(subject, new);
+        }
+    }
+
+    pub(crate) fn add_violated(
+        &mut self,
+        policy: PolicyIndex,
+        kind: RuleKind,
+        subject: SubjectIndex,
+        held: ViolationDetails,
+    ) {
+        self.add(policy, kind, subject, Finding::Holds(held));
+    }
+
+    /// The condition held by earlier readings, and its current state is unknown.
+    pub(crate) fn add_stale(&mut self, policy: PolicyIndex, kind: RuleKind, subject: SubjectIndex) {
+        self.add(policy, kind, subject, Finding::Stale);
+    }
+
+    /// Adds a condition that holds, or an unknown one with a doubt: then it holds only if a
+    /// claim of the process is false.
+    pub(crate) fn add_violated_unless(
+        &mut self,
+        (policy, doubt): (PolicyIndex, Option<&'static str>),
+        kind: RuleKind,
+        subject: SubjectIndex,
+        held: ViolationDetails,
+    ) {
+        match doubt {
+            None => self.add_violated(policy, kind, subject, held),
+            Some(why) => self.add_unknown(policy, kind, subject, why),
+        }
+    }
+
+    pub(crate) fn add_unknown(
+        &mut self,
+        policy: PolicyIndex,
+        kind: RuleKind,
+        subject: SubjectIndex,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        self.add(policy, kind, subject, Finding::Unknown(why.into()));
+    }
+}
+
+/// Why the limits of a Slurm job are unknown.
+pub(crate) const SELF_REPORTED_ACCOUNT: &str = "its account is only its own claim";
+
+/// Why it is unknown whether a process is present.
+pub(crate) const NOT_REPORTED: &str = "its device did not report its processes";
+
+fn distance_to_limit(held: &ViolationDetails) -> u64 {
+    held.measured.map_or(0, |it| it.value.abs_diff(it.limit))
+}
+
+impl ViolationDetails {
+    /// A violation of an access rule.
+    pub(crate) const fn for_access(run: Vec<usize>) -> Self {
+        Self {
+            measured: None,
+            since: None,
+            runs: run,
+            unknown: 0,
+            excess: Excess::All,
+            threat: None,
+        }
+    }
+
+    pub(crate) fn evidence(
+        &self,
+        context: &EvaluationContext<'_>,
+        since: Timestamp,
+    ) -> LazyEvidence {
+        LazyEvidence {
+            measured: self.measured,
+            since,
+            runs: observed_runs(context, &self.runs),
+            count: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
+            unknown: self.unknown,
+            threat: self.threat,
+            is_spared_service: false,
+        }
+    }
+}
+
+/// The runs that hold most memory come first. If not all can be reported, one run of each
+/// person precedes further runs, so that each person is warned.
+pub(crate) fn observed_runs(context: &EvaluationContext<'_>, runs: &[usize]) -> Vec<ObservedRun> {
+    let mut runs = runs.to_vec();
+    let by_memory = |run: &usize| (Reverse(context.runs[*run].memory.value), *run);
+    runs.sort_unstable_by_key(by_memory);
+    if runs.len() > MAX_EVIDENCE_PROCESSES {
+        let mut people = BTreeSet::new();
+        let is_first = |run: &usize| people.insert(context.runs[*run].person);
+        let (mut listed, others): (Vec<usize>, Vec<usize>) = runs.into_iter().partition(is_first);
+        listed.extend(others);
+        listed.truncate(MAX_EVIDENCE_PROCESSES);
+        listed.sort_unstable_by_key(by_memory);
+        runs = listed;
+    }
+    runs.into_iter()
+        .map(|run| observed_run(context, run))
+        .collect()
+}
+
+fn observed_run(context: &EvaluationContext<'_>, run: usize) -> ObservedRun {
+    let run = &context.runs[run];
+    let usage = &run.sample.usage;
+    ObservedRun {
+        run: Arc::clone(run.key),
+        facts: Arc::clone(&run.sample.facts),
+        gpu_index: run.device.map_or(0, |it| context.devices[it].1.index),
+        memory: usage.memory.mean(),
+        utilization: usage
+            .utilization
+            .mean()
+            .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
+        clients: usage
+            .connections
+            .most
+            .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
+    }
+}

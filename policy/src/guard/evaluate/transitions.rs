@@ -1,0 +1,429 @@
+//! Advances the violation states by one sample. A finding confirms, warns and ends; a
+//! condition that does not hold settles; a subject that is gone closes its violation.
+
+mod lifecycle;
+
+mod simulated;
+
+use super::super::breaker::{CircuitBreaker, EndKind};
+use super::super::person_key::PersonKey;
+use super::super::rule_doubt::DoubtTracker;
+use super::super::simulated::SimulatedEnd;
+use super::super::snoozes::{SnoozeGrant, SnoozeList};
+use super::super::state::device_reporting::DeviceReporting;
+use super::super::state::evidence::LazyEvidence;
+use super::super::state::{GuardState, JobKey, JobState};
+use super::super::victims::{
+    ChosenVictim, EndedJobs, SelectionContext, VictimChoice, pid_start, select_victim,
+};
+use super::super::violation_state::{ConfirmedViolation, DueOwners, ViolationState};
+use super::compiled_rules::{PolicyIndex, RuleResponse};
+use super::context::EvaluationContext;
+use super::findings::{Excess, Finding, Findings, ViolationDetails};
+use super::overflow::{EvaluationBounds, Overflow};
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{
+    GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, ViolationSubject,
+};
+use lifecycle::{close_outdated, create_states, ends_with_processes, over_record};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Takes one step for every violation state, existing or new.
+pub(crate) fn apply(
+    context: &EvaluationContext<'_>,
+    memory: &mut GuardState,
+    findings: &Findings,
+    (is_seen, follows): (bool, bool),
+    bounds: &EvaluationBounds,
+    beyond: &mut Overflow,
+) -> Vec<GuardRecord> {
+    let mut records = Vec::new();
+    let mut clocks = std::mem::take(&mut memory.clocks);
+    close_outdated(context, &mut clocks, &mut records);
+    records.extend(
+        memory
+            .snoozes
+            .prune(context.compiled_rules, context.sample.until),
+    );
+    let mut snoozes = std::mem::take(&mut memory.snoozes);
+    let mut fit = std::mem::take(&mut memory.fit);
+    for (policy, kind) in findings.by_rule.keys() {
+        let of_rule = clocks
+            .entry(context.compiled_rules.rule_name(*policy, *kind))
+            .or_default();
+        of_rule.digest = context.compiled_rules.policy_digest(*policy);
+    }
+    let going: usize = clocks.values().map(|of_rule| of_rule.of.len()).sum();
+    let mut room = bounds.violations.saturating_sub(going);
+    // If findings were dropped, a missing finding does not show that a condition no longer
+    // holds.
+    let is_whole = findings.dropped == 0;
+    let mut ended = EndedJobs::take_from(memory, context);
+    let sight = std::mem::take(&mut memory.sight);
+    let jobs = std::mem::take(&mut memory.jobs);
+    let mut breaker = std::mem::take(&mut memory.breaker);
+    breaker.prune(context.sample.until);
+    for (rule, of_rule) in &mut clocks {
+        let Some(policy) = context.compiled_rules.find(&rule.source) else {
+            continue;
+        };
+        let Some(course) = context.compiled_rules.response(policy, rule.kind) else {
+            continue;
+        };
+        let nothing = BTreeMap::new();
+        let found = findings
+            .by_rule
+            .get(&(policy, rule.kind))
+            .unwrap_or(&nothing);
+        let mut look = RuleEvaluation {
+            scene: context,
+            device_reporting: &sight,
+            jobs: &jobs,
+            rule,
+            rule_response: (policy, &course),
+            response: Cow::Borrowed(&course),
+            records: &mut records,
+            is_conclusive: is_whole && (is_seen || rule.kind.is_access()),
+            is_contiguous: follows,
+            breaker: &mut breaker,
+            snoozes: &mut snoozes,
+            doubt_tracker: &fit,
+        };
+        let mut subjects =
+            create_states(context, &mut of_rule.of, found, &mut room, beyond).into_iter();
+        of_rule.of.retain(|subject, clock| {
+            let index = subjects.next().flatten();
+            match index.and_then(|index| found.get(&index)) {
+                Some(Finding::Holds(held)) => {
+                    look.handle_violated(subject, clock, held, &mut ended)
+                }
+                Some(Finding::Unknown(_) | Finding::Stale) => {
+                    clock.record_unknown();
+                    true
+                }
+                None => look.handle_not_violated(subject, clock, index.is_some()),
+            }
+        });
+    }
+    clocks.retain(|_, of_rule| !of_rule.of.is_empty());
+    if let Some((rule, subject, clock, step)) = fit.update(context, &clocks) {
+        let opened = clock.opened.as_ref();
+        records.extend(opened.map(|opened| GuardRecord {
+            at: context.sample.until,
+            rule: rule.clone(),
+            subject: subject.clone(),
+            mode: opened.mode,
+            step,
+            evidence: opened.evidence.to_evidence(),
+            message: opened.message.clone(),
+        }));
+    }
+    memory.snoozes = snoozes;
+    memory.fit = fit;
+    memory.clocks = clocks;
+    memory.sight = sight;
+    memory.jobs = jobs;
+    memory.breaker = breaker;
+    ended.store_in(memory);
+    records
+}
+
+/// The step of one rule.
+struct RuleEvaluation<'l, 'a> {
+    scene: &'l EvaluationContext<'a>,
+    device_reporting: &'l DeviceReporting,
+    jobs: &'l BTreeMap<Arc<JobKey>, JobState>,
+    rule: &'l RuleName,
+    /// The response, unless a user's own policy is milder.
+    rule_response: (PolicyIndex, &'l RuleResponse),
+    /// The response for the current subject.
+    response: Cow<'l, RuleResponse>,
+    records: &'l mut Vec<GuardRecord>,
+    /// Whether the sample shows if a condition holds.
+    is_conclusive: bool,
+    /// Whether the sample begins where the last one ended, by clocks that agree. After a
+    /// gap, or while the clocks disagree, no job is ended.
+    is_contiguous: bool,
+    breaker: &'l mut CircuitBreaker,
+    snoozes: &'l mut SnoozeList,
+    doubt_tracker: &'l DoubtTracker,
+}
+
+impl<'l> RuleEvaluation<'l, '_> {
+    /// Handles a condition that holds. Returns whether the state stays.
+    fn handle_violated(
+        &mut self,
+        subject: &ViolationSubject,
+        clock: &mut ViolationState,
+        held: &ViolationDetails,
+        ended: &mut EndedJobs,
+    ) -> bool {
+        if let Some(since) = held.since {
+            clock.set_since(self.rule.kind, since);
+        }
+        self.response = self.response_for(subject, held);
+        let is_spared_service = self.response.action == GuardAction::Terminate
+            && self.rule.kind.only_warns_services()
+            && !self
+                .scene
+                .compiled_rules
+                .ends_services(self.rule_response.0)
+            && self.is_service(held);
+        let is_doubted = !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind);
+        if is_spared_service || is_doubted {
+            self.response.to_mut().action = GuardAction::Warn;
+        }
+        let at = self.scene.sample.until;
+        let since = clock.since;
+        let proof = || LazyEvidence {
+            is_spared_service,
+            ..held.evidence(self.scene, since)
+        };
+        let processes = || {
+            held.runs
+                .iter()
+                .map(|run| pid_start(self.scene, *run))
+                .into_set()
+        };
+        let snoozes = self.snoozes.active_for(self.rule, subject, at, processes);
+        let turn = clock.record_violated(self.rule.kind, &self.response, (at, &snoozes), proof);
+        for step in turn.steps {
+            self.record(subject, step, clock);
+        }
+        if turn.due != DueOwners::Nobody && self.is_contiguous {
+            self.end_job(subject, clock, held, (&turn.due, &snoozes), ended);
+        }
+        self.update_simulated(subject, clock);
+        true
+    }
+
+    /// Whether a service is involved: the whole job counts.
+    fn is_service(&self, held: &ViolationDetails) -> bool {
+        let jobs = held.runs.iter().filter_map(|run| self.scene.runs[*run].job);
+        let mut runs = jobs.map(|job| &self.scene.jobs[job].runs);
+        runs.any(|runs| self.scene.is_service(runs) == Some(true))
+    }
+
+    /// The response for a subject. If that is a single person, the person's own policy may
+    /// be milder than the rule.
+    fn response_for(
+        &self,
+        subject: &ViolationSubject,
+        held: &ViolationDetails,
+    ) -> Cow<'l, RuleResponse> {
+        let (policy, course) = self.rule_response;
+        let users = held.runs.iter().flat_map(|run| {
+            let (profile, _) = &self.scene.profiles[self.scene.runs[*run].profile];
+            profile.users()
+        });
+        match subject {
+            ViolationSubject::Person(_)
+            | ViolationSubject::PersonOn(..)
+            | ViolationSubject::Job(_)
+            | ViolationSubject::Run(_) => self
+                .scene
+                .compiled_rules
+                .milder_response(course, policy, users),
+            ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_) => Cow::Borrowed(course),
+        }
+    }
+
+    /// Ends a job, if one may be ended.
+    fn end_job(
+        &mut self,
+        subject: &ViolationSubject,
+        clock: &mut ViolationState,
+        held: &ViolationDetails,
+        (due, snoozes): (&DueOwners, &BTreeMap<u32, SnoozeGrant>),
+        ended: &mut EndedJobs,
+    ) {
+        if held.excess != Excess::All && self.is_cooling(subject, clock, ended) {
+            return clock.require_confirmation();
+        }
+        let nothing = BTreeMap::new();
+        let opened = clock.opened.as_ref();
+        let terms = SelectionContext {
+            due,
+            mode: self.response.mode,
+            jobs: self.jobs,
+            left_to: opened.and_then(|it| it.left_to.as_ref()),
+            snoozes,
+            simulated: opened.map_or(&nothing, |it| &it.simulated),
+        };
+        match select_victim(self.scene, held, ended, &terms) {
+            VictimChoice::Nobody(why) => {
+                let why = || why.describe(self.scene, self.rule.kind);
+                if let Some(step) = clock.record_exempt(why) {
+                    self.record(subject, step, clock);
+                }
+            }
+            VictimChoice::NotDue => {}
+            VictimChoice::NotYet => clock.require_confirmation(),
+            VictimChoice::Job(chosen) => self.apply_choice(subject, clock, chosen, ended),
+        }
+    }
+
+    /// Whether a job was ended for this violation a short while ago, or on the device if
+    /// the violation concerns a whole device: its memory is still being released.
+    fn is_cooling(
+        &self,
+        subject: &ViolationSubject,
+        clock: &ViolationState,
+        ended: &EndedJobs,
+    ) -> bool {
+        let cooldown = self.scene.compiled_rules.rules().enforcement.cooldown;
+        let at = self.scene.sample.until;
+        let ended_at = clock.opened.as_ref().and_then(ConfirmedViolation::ended_at);
+        // A clock that was set back a little does not end the cooldown.
+        let of_this = ended_at.is_some_and(|since| at.since(since.min(at)) < cooldown);
+        let of_device = match subject {
+            ViolationSubject::Device(device) => ended.is_cooling(device),
+            ViolationSubject::Person(_)
+            | ViolationSubject::PersonOn(..)
+            | ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Job(_)
+            | ViolationSubject::Run(_) => false,
+        };
+        of_this || of_device
+    }
+
+    fn apply_choice(
+        &mut self,
+        subject: &ViolationSubject,
+        clock: &mut ViolationState,
+        chosen: ChosenVictim,
+        ended: &mut EndedJobs,
+    ) {
+        let at = self.scene.sample.until;
+        let key = JobKey::clone(&self.scene.jobs[chosen.job].key);
+        let mode = self.response.mode;
+        // A rule in dry run, while others are enforced, ends no job that counts.
+        let is_rehearsed = mode == GuardMode::DryRun && !self.is_dry_run();
+        let stays = chosen.victim.leave_to.is_some() || is_rehearsed;
+        if stays {
+            clock.require_confirmation();
+            if let Some(opened) = &mut clock.opened {
+                opened.left_to = Some(key);
+            }
+            self.record(subject, GuardStep::Ended(chosen.victim), clock);
+            return;
+        }
+        let most = self.scene.compiled_rules.rules().enforcement.max_ended;
+        let counted = match self.is_dry_run() {
+            true => EndKind::Simulated,
+            false => EndKind::Real,
+        };
+        let person = PersonKey::from(&chosen.victim.job.owner);
+        // The violation is still due with the next sample.
+        if !self.is_dry_run() && !ended.has_slot(&person) {
+            return;
+        }
+        let is_repeated = chosen.is_repeated && self.breaker.allows_retry(most);
+        if !is_repeated && !self.breaker.allows(counted, &person, most) {
+            if let Some(ended) = self.breaker.trip(counted, most, at) {
+                self.record(subject, GuardStep::Tripped { ended }, clock);
+            }
+            // A dry run goes on and records every end. Otherwise no further job is ended.
+            if !self.is_dry_run() {
+                return clock.require_confirmation();
+            }
+        }
+        if !is_repeated {
+            self.breaker.add(counted, person, at);
+        }
+        clock.record_ended(at);
+        if self.is_dry_run() {
+            let processes = chosen.runs.iter().map(|run| pid_start(self.scene, *run));
+            let open = clock.to_open_violation(self.rule, subject);
+            let end =
+                open.map(|open| SimulatedEnd::new(open, &chosen.victim, processes.into_set()));
+            if let (Some(opened), Some(end)) = (&mut clock.opened, end) {
+                opened.simulated.insert((key, chosen.part), end);
+            }
+        } else {
+            ended.add(self.scene, &chosen, self.rule);
+        }
+        self.record(subject, GuardStep::Ended(chosen.victim), clock);
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.scene.compiled_rules.rules().mode == GuardMode::DryRun
+    }
+
+    /// Handles a condition that does not hold. Returns whether the state stays.
+    fn handle_not_violated(
+        &mut self,
+        subject: &ViolationSubject,
+        clock: &mut ViolationState,
+        is_there: bool,
+    ) -> bool {
+        self.update_simulated(subject, clock);
+        let is_over = match (is_there, self.is_conclusive) {
+            _ if !self.is_fully_reported(subject, clock) => {
+                clock.record_unknown();
+                false
+            }
+            (false, _) if ends_with_processes(subject) || clock.has_ended_job() => true,
+            // A person who ends their own processes for a moment may start others in the
+            // next.
+            (_, true) => clock.record_not_violated(
+                self.rule.kind,
+                self.scene.sample,
+                self.response.settled_ms,
+            ),
+            (_, false) => {
+                clock.record_unknown();
+                false
+            }
+        };
+        if is_over {
+            self.snoozes.reset_requests(self.rule, subject);
+            let over = over_record(self.scene.sample, self.rule, subject, clock);
+            self.records.extend(over);
+        }
+        !is_over
+    }
+
+    /// Whether all devices of the evidence have reported their processes.
+    fn is_fully_reported(&self, subject: &ViolationSubject, clock: &ViolationState) -> bool {
+        let own = match subject {
+            ViolationSubject::PersonOn(_, device)
+            | ViolationSubject::GroupOn(_, device)
+            | ViolationSubject::Device(device) => Some(device),
+            ViolationSubject::Run(run) => Some(&run.device),
+            ViolationSubject::Person(_) | ViolationSubject::Group(_) | ViolationSubject::Job(_) => {
+                None
+            }
+        };
+        // If all processes of the evidence have ended, no device reports more about them.
+        let has_nobody = |opened: &ConfirmedViolation| opened.evidence.count == 0;
+        let has_nobody = clock.opened.as_ref().is_some_and(has_nobody);
+        let is_of_device = matches!(subject, ViolationSubject::Device(_));
+        let own = own.filter(|_| is_of_device || !has_nobody);
+        let opened = clock.opened.iter();
+        let known_by = opened.flat_map(|it| &it.evidence.runs);
+        let known_by = known_by.map(|seen| &seen.run.device);
+        self.device_reporting
+            .covers_all(own.into_iter().chain(known_by))
+    }
+
+    fn record(&mut self, subject: &ViolationSubject, step: GuardStep, clock: &ViolationState) {
+        let Some(opened) = &clock.opened else {
+            return;
+        };
+        self.records.push(GuardRecord {
+            at: self.scene.sample.until,
+            rule: self.rule.clone(),
+            subject: subject.clone(),
+            mode: self.response.mode,
+            step,
+            evidence: opened.evidence.to_evidence(),
+            message: self.response.message.clone(),
+        });
+    }
+}

@@ -1,0 +1,104 @@
+//! Creates violation states, and closes those that are outdated or over.
+
+use super::super::super::sample::GuardSample;
+use super::super::super::state::{RuleViolations, is_current};
+use super::super::super::violation_state::ViolationState;
+use super::super::context::EvaluationContext;
+use super::super::findings::{Finding, SubjectIndex};
+use super::super::overflow::Overflow;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, ViolationSubject};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Creates a violation state for each subject for which the condition holds and that has
+/// none, as long as there is room. Returns the positions of the subjects of all states, in
+/// their order; `None` for a subject that is gone.
+pub(super) fn create_states(
+    context: &EvaluationContext<'_>,
+    clocks: &mut BTreeMap<ViolationSubject, ViolationState>,
+    found: &BTreeMap<SubjectIndex, Finding>,
+    room: &mut usize,
+    beyond: &mut Overflow,
+) -> Vec<Option<SubjectIndex>> {
+    let subjects =
+        |clocks: &BTreeMap<ViolationSubject, ViolationState>| -> Vec<Option<SubjectIndex>> {
+            clocks.keys().map(|it| context.find_subject(it)).collect()
+        };
+    let before = subjects(clocks);
+    let going: BTreeSet<SubjectIndex> = before.iter().copied().flatten().into_set();
+    for (subject, finding) in found {
+        if let Finding::Holds(held) = finding
+            && !going.contains(subject)
+        {
+            let Some(left) = room.checked_sub(1) else {
+                beyond.violations += 1;
+                continue;
+            };
+            *room = left;
+            let since = held.since.unwrap_or(context.sample.from);
+            let clock = clocks.entry(context.subject(*subject));
+            clock.or_insert_with(|| ViolationState::new(since));
+        }
+    }
+    // Usually none is created.
+    if clocks.len() == before.len() {
+        before
+    } else {
+        subjects(clocks)
+    }
+}
+
+/// Closes the violations of rules that were removed or changed.
+pub(super) fn close_outdated(
+    context: &EvaluationContext<'_>,
+    clocks: &mut BTreeMap<RuleName, RuleViolations>,
+    records: &mut Vec<GuardRecord>,
+) {
+    clocks.retain(|rule, of_rule| {
+        let is_current = is_current(context.compiled_rules, rule, of_rule.digest)
+            && context
+                .compiled_rules
+                .find(&rule.source)
+                .is_some_and(|policy| context.compiled_rules.response(policy, rule.kind).is_some());
+        if !is_current {
+            for (subject, clock) in &of_rule.of {
+                let over = over_record(context.sample, rule, subject, clock);
+                records.extend(over.map(|over| GuardRecord {
+                    step: GuardStep::Outdated,
+                    ..over
+                }));
+            }
+        }
+        is_current
+    });
+}
+
+pub(super) fn over_record(
+    bucket: &GuardSample,
+    rule: &RuleName,
+    subject: &ViolationSubject,
+    clock: &ViolationState,
+) -> Option<GuardRecord> {
+    let opened = clock.opened.as_ref()?;
+    Some(GuardRecord {
+        at: bucket.until,
+        rule: rule.clone(),
+        subject: subject.clone(),
+        mode: opened.mode,
+        step: GuardStep::Over,
+        evidence: opened.evidence.to_evidence(),
+        message: opened.message.clone(),
+    })
+}
+
+/// Whether a subject ends with its processes: later processes are another subject.
+pub(super) const fn ends_with_processes(subject: &ViolationSubject) -> bool {
+    match subject {
+        ViolationSubject::Job(_) | ViolationSubject::Run(_) => true,
+        ViolationSubject::Person(_)
+        | ViolationSubject::PersonOn(..)
+        | ViolationSubject::Group(_)
+        | ViolationSubject::GroupOn(..)
+        | ViolationSubject::Device(_) => false,
+    }
+}

@@ -1,0 +1,173 @@
+//! Evaluates whether a job holds much memory for long, and does little with it.
+
+use super::super::limits::milliseconds;
+use super::super::state::window::{Merge as _, UtilizationSum, WasteSum, Window};
+use super::super::state::{BehaviourState, retain_keys};
+use super::behaviour::BehaviourCheck;
+use super::context::EvaluationContext;
+use super::findings::{Excess, Findings, SubjectIndex, ViolationDetails};
+use super::idle::SERVICE_UNKNOWN;
+use gpukill_proto::guard::{Measurement, RuleKind};
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone, Copy)]
+pub(crate) struct WasteParams {
+    pub(crate) below: Percent,
+    pub(crate) min_memory: Bytes,
+    pub(crate) hours: Duration,
+}
+
+pub(crate) fn evaluate(
+    context: &EvaluationContext<'_>,
+    memory: &mut BehaviourState,
+    concern: &BehaviourCheck,
+    terms: WasteParams,
+    findings: &mut Findings,
+) {
+    let bucket = context.sample;
+    let length = milliseconds(terms.hours).max(1);
+    for (job, runs) in concern.jobs() {
+        let subject = SubjectIndex::Job(job);
+        let key = &context.jobs[job].key;
+        let window = memory.waste.entry(Arc::clone(key));
+        let window = window.or_insert_with(|| Window::starting_at(bucket.from));
+        let part = job_usage(context, runs);
+        let is_fresh = part.is_known();
+        window.add(length, bucket.from, bucket.until, part);
+        let first_seen = runs.iter().map(|run| context.runs[*run].sample.first_seen);
+        let began = first_seen.min().unwrap_or(bucket.from);
+        let is_service = context.is_service(&context.jobs[job].runs) == Some(true);
+        match evaluate_window(window, terms, length, bucket.until, began) {
+            WasteResult::No => {}
+            WasteResult::Unknown(why) => {
+                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+            }
+            WasteResult::Below(_) if !is_fresh => {
+                let why = "whether it works now is not known";
+                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+            }
+            WasteResult::Below(_)
+                if context.is_service(&context.jobs[job].runs).is_none()
+                    && !context.compiled_rules.ends_services(concern.policy) =>
+            {
+                findings.add_unknown(concern.policy, RuleKind::Waste, subject, SERVICE_UNKNOWN);
+            }
+            // A client of the service within the window speaks against waste.
+            WasteResult::Below(_) if is_service && has_served(window) == Some(true) => {}
+            WasteResult::Below(_) if is_service && has_served(window).is_none() => {
+                let why = "whether a client used the service is not known";
+                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+            }
+            WasteResult::Below(value) => {
+                let limit = u64::from(terms.below.0);
+                let length = i64::try_from(length).unwrap_or(i64::MAX);
+                let held = ViolationDetails {
+                    measured: Some(Measurement { value, limit }),
+                    since: Some(Timestamp(bucket.until.0.saturating_sub(length))),
+                    runs: runs.to_vec(),
+                    unknown: 0,
+                    excess: Excess::All,
+                    threat: None,
+                };
+                findings.add_violated(concern.policy, RuleKind::Waste, subject, held);
+            }
+        }
+    }
+    let present = concern.jobs().map(|(job, _)| &context.jobs[job].key);
+    retain_keys(&mut memory.waste, concern.jobs().count(), present);
+}
+
+fn job_usage(context: &EvaluationContext<'_>, runs: &[usize]) -> WasteSum {
+    let mut part = WasteSum::default();
+    for run in runs {
+        let run = &context.runs[*run];
+        let usage = &run.sample.usage;
+        let load = UtilizationSum::from_gauge(
+            &usage.utilization,
+            context.sample.observed_ms,
+            usage.held_ms,
+        );
+        part.held_ms = part.held_ms.saturating_add(load.held_ms);
+        part.known_ms = part.known_ms.saturating_add(load.known_ms);
+        part.total = part.total.saturating_add(load.total);
+        part.least = part.least.saturating_add(run.memory.value);
+        part.is_memory_unknown |= !run.memory.is_known;
+        part.has_served |= usage.connections.most.is_some_and(|most| most > 0);
+        part.may_have_served |= usage.connections.is_failed;
+    }
+    part
+}
+
+/// Whether a client was connected within the window; `None` if that is unknown.
+fn has_served(window: &Window<WasteSum>) -> Option<bool> {
+    let parts = || window.slots().map(|slot| &slot.part);
+    match (
+        parts().any(|it| it.has_served),
+        parts().any(|it| it.may_have_served),
+    ) {
+        (true, _) => Some(true),
+        (false, true) => None,
+        (false, false) => Some(false),
+    }
+}
+
+enum WasteResult {
+    No,
+    Unknown(&'static str),
+    /// Mean utilisation in percent.
+    Below(u64),
+}
+
+fn evaluate_window(
+    window: &Window<WasteSum>,
+    terms: WasteParams,
+    length: u64,
+    until: Timestamp,
+    began: Timestamp,
+) -> WasteResult {
+    let covers = window.covers(length, until, began);
+    if covers == Some(false) {
+        return WasteResult::No;
+    }
+    let mut load = UtilizationSum::default();
+    let mut may_have_held_less = false;
+    for WasteSum {
+        held_ms,
+        total: worked,
+        known_ms,
+        least,
+        is_memory_unknown,
+        has_served: _,
+        may_have_served: _,
+    } in window.slots().map(|slot| &slot.part)
+    {
+        let has_held_less = *least < terms.min_memory.0;
+        if has_held_less && !is_memory_unknown {
+            return WasteResult::No;
+        }
+        may_have_held_less |= has_held_less;
+        load.merge(UtilizationSum {
+            seen_ms: *held_ms,
+            held_ms: *held_ms,
+            known_ms: *known_ms,
+            total: *worked,
+        });
+    }
+    let held = load.held_ms;
+    if load.estimate() >= u64::from(terms.below.0).saturating_mul(held) {
+        return WasteResult::No;
+    }
+    if covers.is_none() {
+        return WasteResult::Unknown("what it did before the first sample is not known");
+    }
+    // Without readings it may have worked as hard as possible.
+    if load.upper_bound() >= u64::from(terms.below.0).saturating_mul(held) {
+        return WasteResult::Unknown("whether it worked all the time is not known");
+    }
+    if may_have_held_less {
+        return WasteResult::Unknown("how much memory it held all the time is not known");
+    }
+    WasteResult::Below(load.total.checked_div(load.known_ms).unwrap_or(0))
+}

@@ -1,0 +1,264 @@
+//! Lints for entries that never count because another one covers them: policies of the same
+//! person, limits for the same time, rules on the same behaviour.
+
+use super::users_and_groups::common_limit_keys;
+use super::{Linter, policy_path};
+use crate::guard::rules::{
+    BehaviourRule, ForbiddenBehaviour, Limits, Measures, TimeOverride, UserPolicy,
+};
+use crate::guard::schedule::{Hours, LocalTime, Weekday};
+use gpukill_proto::guard::edit::PolicyKind;
+use std::collections::BTreeMap;
+
+/// Each entry of a kind is compared with each other one, up to this many. Nobody writes
+/// more by hand.
+const MAX_COMPARED: usize = 200;
+
+pub(super) fn check(odd: &mut Linter<'_>) {
+    let rules = odd.rules;
+    check_users(odd, &rules.users);
+    for user in &rules.users {
+        check_overrides(odd, user);
+    }
+    check_behaviours(odd, &rules.behaviours);
+}
+
+/// The first policy that names a user applies, in the order of names. Only the host knows
+/// the uids of names, except that of root.
+fn check_users(odd: &mut Linter<'_>, users: &[UserPolicy]) {
+    let mut first: BTreeMap<u32, &UserPolicy> = BTreeMap::new();
+    for user in users {
+        let Some(number) = super::fixed_uid(&user.name) else {
+            continue;
+        };
+        let Some(before) = first.get(&number) else {
+            first.insert(number, user);
+            continue;
+        };
+        let what = format!(
+            "{} is for the same user and applies instead",
+            policy_path(PolicyKind::User, &before.name)
+        );
+        odd.warn(&policy_path(PolicyKind::User, &user.name), what);
+    }
+}
+
+/// Where several times overlap, the strictest limit applies.
+fn check_overrides(odd: &mut Linter<'_>, user: &UserPolicy) {
+    let overrides: Vec<(usize, &TimeOverride, WeekMinutes)> = user
+        .overrides
+        .iter()
+        .take(MAX_COMPARED)
+        .enumerate()
+        .map(|(at, over)| (at, over, WeekMinutes::from_hours(&over.hours)))
+        .collect();
+    let at = policy_path(PolicyKind::User, &user.name);
+    for (position, over, week) in &overrides {
+        for (other_position, other, other_week) in &overrides {
+            if position == other_position {
+                continue;
+            }
+            for name in common_limit_keys(&over.limits, &other.limits) {
+                let (own, others) = (
+                    limit_value(&over.limits, name),
+                    limit_value(&other.limits, name),
+                );
+                // Of two equal limits for the same times, the later one is redundant.
+                let is_double = own == others && week == other_week;
+                let never_counts = week.is_within(other_week)
+                    && own >= others
+                    && (!is_double || position > other_position);
+                // A stricter limit for a shorter time is normal. A looser limit within a
+                // longer time is already reported above.
+                let is_partly = week.overlaps(other_week)
+                    && !week.is_within(other_week)
+                    && !other_week.is_within(week);
+                let what = match () {
+                    () if never_counts => format!(
+                        "time_overrides[{other_position}] is at least as strict at all these \
+                        times, so this never applies"
+                    ),
+                    () if is_partly && own > others => format!(
+                        "it overlaps time_overrides[{other_position}], which is stricter and \
+                        applies then"
+                    ),
+                    () => continue,
+                };
+                odd.warn(&format!("{at}.time_overrides[{position}].{name}"), what);
+            }
+        }
+    }
+}
+
+/// The value of a limit, by its key.
+fn limit_value(limits: &Limits, name: &str) -> Option<u128> {
+    let time = |time: Option<std::time::Duration>| time.map(|it| it.as_millis());
+    match name {
+        "memory_limit_gb" => limits.memory.map(|it| u128::from(it.0)),
+        "utilization_limit_pct" => limits.utilization.map(|it| u128::from(it.0)),
+        "duration_limit_hours" => time(limits.duration),
+        "max_concurrent_processes" => limits.processes.map(u128::from),
+        "idle_limit_minutes" => time(limits.idle),
+        "idle_min_memory_gb" => limits.idle_min_memory.map(|it| u128::from(it.0)),
+        _ => None,
+    }
+}
+
+/// The minutes of a week, one bit each.
+#[derive(PartialEq, Eq)]
+struct WeekMinutes(Vec<u64>);
+
+impl WeekMinutes {
+    fn from_hours(hours: &Hours) -> Self {
+        const MINUTES: usize = 7 * 24 * 60;
+        let mut minutes = vec![0_u64; MINUTES.div_ceil(64)];
+        let days = Weekday::ALL.into_iter();
+        let week = days.flat_map(|day| (0..24 * 60).map(move |minute| LocalTime { day, minute }));
+        for (at, moment) in week.enumerate() {
+            if let Some(word) = minutes.get_mut(at / 64)
+                && hours.contains(moment)
+            {
+                *word |= 1 << (at % 64);
+            }
+        }
+        Self(minutes)
+    }
+
+    fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        self.0.iter().copied().zip(other.0.iter().copied())
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.pairs(other).all(|(own, others)| own & !others == 0)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.pairs(other).any(|(own, others)| own & others != 0)
+    }
+}
+
+/// Lints a rule that is broken only when another rule with the same consequence is broken
+/// too.
+fn check_behaviours(odd: &mut Linter<'_>, rules: &[BehaviourRule]) {
+    let rules: Vec<(usize, &BehaviourRule)> = rules.iter().enumerate().take(MAX_COMPARED).collect();
+    for (position, rule) in &rules {
+        let covering = rules.iter().find(|(other_position, other)| {
+            let is_first = other_position < position || !covers(rule, other);
+            other_position != position && covers(other, rule) && is_first
+        });
+        if let Some((_, covering)) = covering {
+            let what = format!(
+                "{} is broken whenever this rule is, with the same consequence: this rule adds \
+                nothing",
+                policy_path(PolicyKind::Rule, &covering.name)
+            );
+            odd.warn(&policy_path(PolicyKind::Rule, &rule.name), what);
+        }
+    }
+}
+
+/// Whether every violation of `other` is also a violation of `first`, no later.
+fn covers(first: &BehaviourRule, other: &BehaviourRule) -> bool {
+    let comes_of = |measures: &Measures| (measures.action, measures.mode, measures.grace);
+    let is_about_all = first.members.is_empty() || first.members == other.members;
+    let excepts_no_more = first
+        .except_users
+        .iter()
+        .all(|user| other.except_users.contains(user));
+    // The mean over more processes is a different value.
+    let selects_the_same = || {
+        first.members == other.members
+            && first.except_users == other.except_users
+            && first.gpus == other.gpus
+            && first.processes == other.processes
+            && first.command == other.command
+    };
+    (!matches!(first.behaviour, ForbiddenBehaviour::Waste { .. }) || selects_the_same())
+        && comes_of(&first.measures) == comes_of(&other.measures)
+        && (first.ends_services || !other.ends_services)
+        && is_about_all
+        && excepts_no_more
+        && (first.gpus.is_empty() || first.gpus == other.gpus)
+        && (first.processes.is_empty() || first.processes == other.processes)
+        && (first.command.is_none() || first.command == other.command)
+        && is_stricter(&first.behaviour, &other.behaviour)
+}
+
+/// Whether nothing can break `other` without breaking `this`.
+fn is_stricter(this: &ForbiddenBehaviour, other: &ForbiddenBehaviour) -> bool {
+    match (this, other) {
+        (ForbiddenBehaviour::Duration(this), ForbiddenBehaviour::Duration(other)) => this <= other,
+        (
+            ForbiddenBehaviour::Idle {
+                limit,
+                min_memory,
+                with_connections,
+                cpu_below,
+            },
+            ForbiddenBehaviour::Idle {
+                limit: other_limit,
+                min_memory: other_memory,
+                with_connections: others,
+                cpu_below: other_below,
+            },
+        ) => {
+            let is_as_strict = match (cpu_below, other_below) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(below), Some(other_below)) => other_below <= below,
+            };
+            limit <= other_limit
+                && min_memory <= other_memory
+                && (*with_connections || !*others)
+                && is_as_strict
+        }
+        // The mean over another time is a different value.
+        (
+            ForbiddenBehaviour::Waste {
+                below,
+                min_memory,
+                hours,
+            },
+            ForbiddenBehaviour::Waste {
+                below: other_below,
+                min_memory: other_memory,
+                hours: other_hours,
+            },
+        ) => hours == other_hours && below >= other_below && min_memory <= other_memory,
+        (
+            ForbiddenBehaviour::Runaway {
+                above,
+                limit,
+                orphaned,
+            },
+            ForbiddenBehaviour::Runaway {
+                above: other_above,
+                limit: other_limit,
+                orphaned: others,
+            },
+        ) => above <= other_above && limit <= other_limit && (!*orphaned || *others),
+        (
+            ForbiddenBehaviour::Growth { by, within },
+            ForbiddenBehaviour::Growth {
+                by: other_by,
+                within: other_within,
+            },
+        ) => within == other_within && by <= other_by,
+        (
+            ForbiddenBehaviour::Rogue { from, threats },
+            ForbiddenBehaviour::Rogue {
+                from: other_from,
+                threats: others,
+            },
+        ) => from <= other_from && others.iter().all(|it| threats.contains(it)),
+        (
+            ForbiddenBehaviour::Duration(_)
+            | ForbiddenBehaviour::Idle { .. }
+            | ForbiddenBehaviour::Waste { .. }
+            | ForbiddenBehaviour::Runaway { .. }
+            | ForbiddenBehaviour::Growth { .. }
+            | ForbiddenBehaviour::Rogue { .. },
+            _,
+        ) => false,
+    }
+}

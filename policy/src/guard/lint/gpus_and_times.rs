@@ -1,0 +1,95 @@
+//! Lints for GPU and time policies.
+
+use super::{Linter, policy_path};
+use crate::guard::rules::{Glob, GpuPolicy, Limits, TimePolicy};
+use gpukill_proto::guard::edit::PolicyKind;
+use gpukill_proto::units::Bytes;
+
+pub(super) fn check(odd: &mut Linter<'_>) {
+    let rules = odd.rules;
+    for gpu in &rules.gpus {
+        check_gpu(odd, gpu);
+    }
+    for time in &rules.times {
+        check_time(odd, time);
+    }
+}
+
+fn check_gpu(odd: &mut Linter<'_>, gpu: &GpuPolicy) {
+    let at = policy_path(PolicyKind::Gpu, &gpu.name);
+    odd.check_mode(&at, &gpu.measures);
+    odd.check_utilization_limit(&format!("{at}.max_utilization_pct"), gpu.max_utilization);
+    let allowed = ("allowed_users", gpu.allowed_users.as_slice());
+    odd.check_allowed_and_blocked(&at, allowed, ("blocked_users", &gpu.blocked_users));
+    let typed =
+        |globs: &[Glob]| -> Vec<String> { globs.iter().map(|it| it.typed.clone()).collect() };
+    let (allowed, blocked) = (typed(&gpu.allowed_processes), typed(&gpu.blocked_processes));
+    odd.check_allowed_and_blocked(
+        &at,
+        ("allowed_processes", &allowed),
+        ("blocked_processes", &blocked),
+    );
+    odd.check_protected_users(&format!("{at}.blocked_users"), &gpu.blocked_users);
+    odd.check_memory_limit(&format!("{at}.max_memory_gb"), gpu.max_memory);
+    odd.check_memory_limit(&format!("{at}.reserved_memory_gb"), gpu.reserved_memory);
+    if gpu.max_memory == Some(Bytes(0)) {
+        odd.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
+    }
+    if let (Some(reserved), Some(most)) = (gpu.reserved_memory, gpu.max_memory)
+        && reserved >= most
+    {
+        let (reserved, most) = (reserved.as_gib(), most.as_gib());
+        let what = format!("{reserved} must stay free, and no process may hold more than {most}");
+        odd.warn(&format!("{at}.reserved_memory_gb"), what);
+    }
+    if let Some(hours) = &gpu.maintenance {
+        let at = format!("{at}.maintenance_window");
+        if Linter::covers_whole_week(hours) {
+            odd.warn(&at, "the maintenance never ends: nobody may ever use it");
+        } else {
+            odd.check_hours(&at, hours);
+        }
+    }
+    let says_nothing = gpu.max_memory.is_none()
+        && gpu.max_utilization.is_none()
+        && gpu.reserved_memory.is_none()
+        && gpu.allowed_users.is_empty()
+        && gpu.blocked_users.is_empty()
+        && gpu.allowed_processes.is_empty()
+        && gpu.blocked_processes.is_empty()
+        && gpu.maintenance.is_none();
+    if says_nothing {
+        odd.warn(&at, "it sets no limit");
+    }
+    let is_by_name = !odd.has_key(&format!("{at}.gpus"));
+    if is_by_name && gpu.gpus.iter().any(|gpu| is_whole_name(&gpu.0)) {
+        let what = "it selects only GPUs of exactly this name; write gpus = […] to select others";
+        odd.warn(&at, what);
+    }
+}
+
+/// Whether the selector can only be the whole name of a GPU model, which is hardly ever
+/// typed: it is not an index, a UUID, an address or a pattern.
+fn is_whole_name(selector: &str) -> bool {
+    let digits = selector.strip_prefix("GPU-").unwrap_or(selector);
+    let is_digit = |c: char| c.is_ascii_hexdigit() || c == '-';
+    let is_number = selector.chars().all(|c| c.is_ascii_digit());
+    let is_uuid = digits.len() >= 4 && digits.chars().all(is_digit);
+    !is_number && !is_uuid && !selector.contains([':', '*', '?', ' '])
+}
+
+fn check_time(odd: &mut Linter<'_>, time: &TimePolicy) {
+    let at = policy_path(PolicyKind::Time, &time.name);
+    odd.check_mode(&at, &time.measures);
+    odd.check_limits(&at, "", &time.limits);
+    odd.check_hours(&at, &time.hours);
+    let allowed = ("allowed_users", time.allowed_users.as_slice());
+    odd.check_allowed_and_blocked(&at, allowed, ("blocked_users", &time.blocked_users));
+    odd.check_protected_users(&format!("{at}.blocked_users"), &time.blocked_users);
+    let says_nothing = time.limits == Limits::default()
+        && time.allowed_users.is_empty()
+        && time.blocked_users.is_empty();
+    if says_nothing {
+        odd.warn(&at, "it sets no limit");
+    }
+}

@@ -1,0 +1,77 @@
+//! How far back rules look: how much of the past a test of rules needs before it finds what
+//! the guard would find now.
+
+use super::rules::{ForbiddenBehaviour, Limits, RuleSet};
+use std::time::Duration;
+
+/// The longest window of these rules. How long a process has held a device needs no past:
+/// it counts from the first sighting there, which the store keeps.
+#[must_use]
+pub fn lookback(rules: &RuleSet) -> Duration {
+    let of_users = rules.users.iter().flat_map(|user| {
+        let overrides = user.overrides.iter().map(|it| &it.limits);
+        overrides.chain([&user.limits])
+    });
+    let limits = of_users
+        .chain(rules.groups.iter().map(|it| &it.limits))
+        .chain(rules.times.iter().map(|it| &it.limits))
+        .chain([&rules.defaults]);
+    let idle = limits.filter_map(|limits: &Limits| limits.idle);
+    let conducts = rules.behaviours.iter().map(|it| match &it.behaviour {
+        ForbiddenBehaviour::Duration(_) | ForbiddenBehaviour::Rogue { .. } => Duration::ZERO,
+        ForbiddenBehaviour::Idle { limit, .. } | ForbiddenBehaviour::Runaway { limit, .. } => {
+            *limit
+        }
+        ForbiddenBehaviour::Waste { hours, .. } => *hours,
+        ForbiddenBehaviour::Growth { within, .. } => *within,
+    });
+    let windows = idle.chain(conducts);
+    windows.fold(rules.enforcement.utilization_window, Duration::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::parse::parse;
+
+    #[test]
+    fn is_the_longest_window() {
+        for (text, minutes) in [
+            ("", 5),
+            ("enforcement.utilization_window_minutes = 20", 20),
+            ("global.default_idle_limit_minutes = 90", 90),
+            ("global.default_duration_limit_hours = 100", 5),
+            ("[user_policies.a]\nidle_limit_minutes = 91", 91),
+            (
+                "[[user_policies.a.time_overrides]]\ndays_of_week = 'mon'\nidle_limit_minutes = 92",
+                92,
+            ),
+            ("[group_policies.g]\nidle_limit_minutes = 93", 93),
+            (
+                "[[time_policies]]\nname = 't'\ndays_of_week = 'mon'\nidle_limit_minutes = 94",
+                94,
+            ),
+            ("[[rules]]\nname = 'r'\nduration_limit_hours = 100", 5),
+            ("[[rules]]\nname = 'r'\nidle_limit_minutes = 95", 95),
+            (
+                "[[rules]]\nname = 'r'\nrunaway_above_pct = 9\nrunaway_minutes = 96",
+                96,
+            ),
+            (
+                "[[rules]]\nname = 'r'\nwaste_below_pct = 9\nwaste_hours = 40",
+                2_400,
+            ),
+            (
+                "[[rules]]\nname = 'r'\ngrowth_gb = 9\ngrowth_hours = 168",
+                10_080,
+            ),
+        ] {
+            let rules = parse(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+            assert_eq!(
+                lookback(&rules),
+                Duration::from_secs(minutes * 60),
+                "{text}"
+            );
+        }
+    }
+}

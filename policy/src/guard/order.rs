@@ -1,0 +1,333 @@
+//! Input of the guard between two samples: the outcome of an order to end a job, a request
+//! for a snooze, and the admin's confirmation after the guard had stopped.
+
+use super::breaker::CircuitBreaker;
+use super::ended_jobs::{EndProgress, EndedJob, PidStart};
+use super::evaluate::CompiledRules;
+use super::limits::milliseconds;
+use super::person_key::PersonKey;
+use super::snoozes::SnoozeGrant;
+use super::state::{GuardState, JobKey, is_current};
+use super::warning_state::SnoozeError;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{
+    EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, RulesDoubt, RunKey,
+    ViolationSubject,
+};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
+
+/// An order to end a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnforcementOrder {
+    /// The decision, with the [`Victim`](gpukill_proto::guard::Victim).
+    pub record: GuardRecord,
+    /// The job's processes on devices, by pid and start in ticks. A pid that now belongs to
+    /// another process is left alone.
+    pub processes: BTreeSet<PidStart>,
+    /// When the job was chosen. It distinguishes this order from a later one for the same
+    /// job.
+    at: Timestamp,
+    job: JobKey,
+}
+
+/// Whether signals were sent to a chosen job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalStatus {
+    /// No process was signalled.
+    Unsent,
+    /// No process was signalled because too many other jobs are being ended. The job may be
+    /// chosen again at once.
+    Postponed,
+    /// Signals were sent, or may have been sent.
+    Sent,
+}
+
+/// A request for more time before a job is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnoozeRequest<'a> {
+    /// The uid of the requester.
+    pub requester: u32,
+    /// The uid of the process owner.
+    pub owner: u32,
+    /// The process.
+    pub process: PidStart,
+    /// The job of the process, if it is known.
+    pub job: Option<&'a str>,
+}
+
+impl GuardState {
+    /// The orders to end jobs in these records. Records of a dry run, and of jobs that are
+    /// left to a scheduler, contain no order.
+    #[must_use]
+    pub fn enforcement_orders(&self, records: &[GuardRecord]) -> Vec<EnforcementOrder> {
+        let endings = records.iter().filter_map(|record| {
+            let victim = record.step.victim()?;
+            if record.mode <= GuardMode::DryRun || victim.leave_to.is_some() {
+                return None;
+            }
+            let job = JobKey {
+                uid: victim.job.owner.uid,
+                id: victim.job.id.clone(),
+            };
+            let ended = self.ended.get(&job)?;
+            Some(EnforcementOrder {
+                record: record.clone(),
+                processes: ended.remaining().copied().into_set(),
+                at: ended.at,
+                job,
+            })
+        });
+        endings.collect()
+    }
+
+    /// Whether signals may be sent now: the rules are the same as when the job was chosen,
+    /// the mode is not dry run, and the owner has not snoozed since.
+    #[must_use]
+    pub fn may_execute(&self, book: &CompiledRules, ending: &EnforcementOrder) -> bool {
+        let rule = &ending.record.rule;
+        let policy = book.find(&rule.source);
+        let course = policy.and_then(|policy| book.response(policy, rule.kind));
+        let acts = course.is_some_and(|course| course.mode > GuardMode::DryRun);
+        let ended = self.ended.get(&ending.job);
+        let is_it = |ended: &&EndedJob| {
+            ended.progress == EndProgress::Chosen
+                && ended.at == ending.at
+                && ended.rule_set == book.digest()
+        };
+        let ended = ended.filter(is_it);
+        let by = ended.and_then(|ended| ended.rule.as_ref());
+        acts && by.is_some_and(|(rule, digest)| is_current(book, rule, *digest))
+    }
+
+    /// Marks the order as started. From now on, a process that may have been signalled is
+    /// chosen again only after a wait.
+    pub fn mark_started(&mut self, ending: &EnforcementOrder) {
+        if let Some(ended) = self.ended.get_mut(&ending.job) {
+            ended.progress = EndProgress::Began;
+        }
+    }
+
+    /// Records the outcome. A job that was not signalled may be chosen again after a wait;
+    /// a postponed job at once.
+    pub fn record_outcome(
+        &mut self,
+        ending: &EnforcementOrder,
+        (acted, signals): (EnforcementOutcome, SignalStatus),
+        at: Timestamp,
+    ) -> GuardRecord {
+        let progress = match signals {
+            SignalStatus::Sent => EndProgress::Over,
+            SignalStatus::Unsent => EndProgress::Failed,
+            SignalStatus::Postponed => EndProgress::Postponed,
+        };
+        if signals != SignalStatus::Sent
+            && let Some(victim) = ending.record.step.victim()
+        {
+            let person = PersonKey::from(&victim.job.owner);
+            self.breaker.remove(&person, ending.record.at);
+        }
+        let of_job = self.ended.get_mut(&ending.job);
+        if let Some(ended) = of_job.filter(|it| it.at == ending.at) {
+            ended.progress = progress;
+        }
+        if acted.ended == 0 {
+            let record = &ending.record;
+            let clocks = self.clocks.get_mut(&record.rule);
+            if let Some(clock) = clocks.and_then(|it| it.of.get_mut(&record.subject)) {
+                clock.clear_ended();
+            }
+        }
+        GuardRecord {
+            at,
+            step: GuardStep::Acted(acted),
+            ..ending.record.clone()
+        }
+    }
+
+    /// Gives the warned owner of a process more time, for each rule that would end the
+    /// process.
+    ///
+    /// # Errors
+    /// The reason why no rule grants a snooze. The state is then unchanged.
+    pub fn snooze(
+        &mut self,
+        book: &CompiledRules,
+        snoozer: SnoozeRequest<'_>,
+        at: Timestamp,
+    ) -> Result<Vec<GuardRecord>, SnoozeError> {
+        let is_ended = |it: &EndedJob| it.was_signalled(&snoozer.process);
+        if self.ended.values().any(is_ended) {
+            return Err(SnoozeError::TooLate);
+        }
+        let more = milliseconds(book.rules().enforcement.snooze);
+        let mut records = Vec::new();
+        let mut why = None;
+        let clocks = self.clocks.iter_mut();
+        let clocks = clocks.flat_map(|(rule, clocks)| {
+            clocks
+                .of
+                .iter_mut()
+                .map(move |(subject, clock)| (rule, subject, clock))
+        });
+        for (rule, subject, clock) in clocks {
+            let Some(open) = clock.to_open_violation(rule, subject) else {
+                continue;
+            };
+            if !snoozer.matches_violation(&open) {
+                continue;
+            }
+            let Some(opened) = &mut clock.opened else {
+                continue;
+            };
+            match opened.warned.snooze(snoozer.owner, more, at) {
+                Ok(granted) => {
+                    let record = GuardRecord {
+                        at,
+                        rule: open.rule,
+                        subject: open.subject,
+                        mode: open.mode,
+                        step: GuardStep::Snoozed {
+                            by: snoozer.requester,
+                            owner: snoozer.owner,
+                            until: granted.until,
+                            left: granted.left,
+                        },
+                        evidence: open.evidence,
+                        message: open.message,
+                    };
+                    let grant =
+                        SnoozeGrant::from_record(&record, Some(snoozer.process), granted.used);
+                    if !grant.is_some_and(|grant| self.snoozes.grant(grant)) {
+                        return Err(SnoozeError::NoneLeft);
+                    }
+                    records.push(record);
+                }
+                Err(other) => why = why.min(Some(other)).or(Some(other)),
+            }
+        }
+        for record in &records {
+            self.cancel_orders(record, snoozer.owner);
+        }
+        match (records.is_empty(), why) {
+            (false, _) => Ok(records),
+            (true, Some(why)) => Err(why),
+            (true, None) => Err(SnoozeError::NotBroken),
+        }
+    }
+
+    /// Cancels the chosen orders of this rule against the jobs of an owner who has snoozed.
+    fn cancel_orders(&mut self, record: &GuardRecord, owner: u32) {
+        for (job, ended) in &mut self.ended {
+            let is_of_rule = ended.rule.as_ref().is_some_and(|it| it.0 == record.rule);
+            let is_of_rule = is_of_rule && is_order_for(&record.subject, job, ended);
+            let is_chosen = ended.progress == EndProgress::Chosen;
+            if is_of_rule && is_chosen && job.uid == Some(owner) {
+                ended.progress = EndProgress::Failed;
+            }
+        }
+    }
+
+    /// When the circuit breaker tripped. Since then no job is ended.
+    #[must_use]
+    pub const fn tripped_at(&self) -> Option<Timestamp> {
+        self.breaker.tripped_at()
+    }
+
+    /// Whether the circuit breaker tripped in a dry run, which ends no jobs anyway.
+    #[must_use]
+    pub const fn is_trip_simulated(&self) -> bool {
+        self.breaker.is_trip_simulated()
+    }
+
+    /// Since when rules on behaviour only warn, because they may not fit this host.
+    #[must_use]
+    pub const fn doubt(&self) -> Option<RulesDoubt> {
+        self.fit.doubt()
+    }
+
+    /// Resets the circuit breaker and confirms the rules as they are now. Earlier ends no
+    /// longer count.
+    pub fn resume(&mut self) {
+        self.breaker = CircuitBreaker::default();
+        self.fit.confirm();
+    }
+
+    /// Adds a snooze that was granted elsewhere, for a test of rules or a replay.
+    pub fn add_snooze(&mut self, grant: SnoozeGrant) {
+        self.snoozes.grant(grant);
+    }
+
+    /// The snoozes of the last day.
+    #[must_use]
+    pub fn snoozes(&self) -> &[SnoozeGrant] {
+        self.snoozes.all()
+    }
+
+    /// The state that is kept while the guard does not evaluate: signalled jobs, so that
+    /// none is ended twice; the circuit breaker; the fit of the rules; the snoozes.
+    #[must_use]
+    pub fn into_paused(self) -> Self {
+        let mut ended = self.ended;
+        ended.retain(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
+        Self {
+            ended,
+            breaker: self.breaker,
+            fit: self.fit,
+            snoozes: self.snoozes,
+            ..Self::default()
+        }
+    }
+
+    /// The state that is kept after a reboot, when no process is the same as before.
+    #[must_use]
+    pub fn into_rebooted(self) -> Self {
+        Self {
+            breaker: self.breaker,
+            fit: self.fit,
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether the job was chosen for a violation of this subject.
+fn is_order_for(subject: &ViolationSubject, job: &JobKey, ended: &EndedJob) -> bool {
+    match subject {
+        ViolationSubject::Job(judged) => judged.id == job.id,
+        ViolationSubject::Run(run) => ended
+            .remaining()
+            .any(|it| *it == (run.pid, run.start_ticks)),
+        ViolationSubject::Person(_)
+        | ViolationSubject::PersonOn(..)
+        | ViolationSubject::Group(_)
+        | ViolationSubject::GroupOn(..)
+        | ViolationSubject::Device(_) => true,
+    }
+}
+
+impl SnoozeRequest<'_> {
+    /// Whether the evidence names the process, or the violation covers everything that its
+    /// owner does.
+    fn matches_violation(&self, open: &OpenViolation) -> bool {
+        let is_it = |run: &RunKey| (run.pid, run.start_ticks) == self.process;
+        let processes = &open.evidence.runs;
+        if processes.iter().any(|process| is_it(&process.run)) {
+            return true;
+        }
+        // The evidence names only the first of many processes, so this process may be one
+        // of the others. An owner who was not warned still gets no more time.
+        let are_all_listed = processes.len() >= open.evidence.count as usize;
+        match &open.subject {
+            ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => {
+                person.uid == Some(self.owner)
+            }
+            ViolationSubject::Job(job) => {
+                job.owner.uid == Some(self.owner) && self.job == Some(job.id.as_str())
+            }
+            ViolationSubject::Run(run) => is_it(run),
+            ViolationSubject::Group(_)
+            | ViolationSubject::GroupOn(..)
+            | ViolationSubject::Device(_) => !are_all_listed,
+        }
+    }
+}

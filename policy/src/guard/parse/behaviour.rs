@@ -1,0 +1,373 @@
+//! Keys of `[[rules]]`: the behaviour that processes must not show.
+
+use super::bounds;
+use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::shared::{MEASURES, MEMBERS};
+use super::value::TimeUnit;
+use super::value_reader::ValueReader;
+use crate::guard::evaluate::has_grace;
+use crate::guard::rules::{
+    BehaviourRule, ForbiddenBehaviour, Glob, GpuSelector, Measures, Members, Pattern,
+};
+use crate::usage::CPU_STEPS;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::rogue::{Risk, Threat};
+use gpukill_proto::units::{Bytes, Percent};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A rule before the check that it is about exactly one behaviour.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BehaviourDraft {
+    name: String,
+    members: Members,
+    except_users: Vec<String>,
+    gpus: Vec<GpuSelector>,
+    processes: Vec<Glob>,
+    command: Option<Pattern>,
+    measures: Measures,
+    behaviour: Option<ForbiddenBehaviour>,
+    duration: Option<Duration>,
+    idle: Option<Duration>,
+    idle_min_memory: Bytes,
+    idle_with_connections: bool,
+    idle_cpu_below: Option<Percent>,
+    waste_below: Option<Percent>,
+    waste_min_memory: Bytes,
+    waste_hours: Option<Duration>,
+    runaway_above: Option<Percent>,
+    runaway_limit: Option<Duration>,
+    runaway_orphaned: bool,
+    growth: Option<Bytes>,
+    growth_hours: Option<Duration>,
+    rogue_risk: Option<Risk>,
+    rogue_threats: Option<Vec<Threat>>,
+    ends_services: bool,
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The example of a runaway in the documentation: five minutes of full load.
+const DEFAULT_RUNAWAY_LIMIT: Duration = Duration::from_secs(300);
+
+/// Threats that have no business on a GPU. The others may be honest work.
+const DEFAULT_THREATS: [Threat; 2] = [Threat::CryptoMiner, Threat::SuspiciousProcess];
+
+/// The words for risks.
+const RISKS: [(&str, Risk); 4] = [
+    (Risk::Low.name(), Risk::Low),
+    (Risk::Medium.name(), Risk::Medium),
+    (Risk::High.name(), Risk::High),
+    (Risk::Critical.name(), Risk::Critical),
+];
+
+/// The words for threats.
+const THREATS: [(&str, Threat); 4] = [
+    (Threat::CryptoMiner.name(), Threat::CryptoMiner),
+    (Threat::SuspiciousProcess.name(), Threat::SuspiciousProcess),
+    (Threat::ResourceAbuser.name(), Threat::ResourceAbuser),
+    (Threat::DataExfiltrator.name(), Threat::DataExfiltrator),
+];
+
+impl BehaviourDraft {
+    /// The rule. `None` if it is not about one behaviour, which is already reported.
+    pub(super) fn into_rule(self) -> Option<BehaviourRule> {
+        Some(BehaviourRule {
+            behaviour: self.behaviour?,
+            name: self.name,
+            members: self.members,
+            except_users: self.except_users,
+            gpus: self.gpus,
+            processes: self.processes,
+            command: self.command,
+            ends_services: self.ends_services,
+            measures: self.measures,
+        })
+    }
+
+    /// All behaviours that the rule forbids.
+    fn forbidden_behaviours(&self) -> Vec<ForbiddenBehaviour> {
+        let duration = self.duration.map(ForbiddenBehaviour::Duration);
+        let idle = self.idle.map(|limit| ForbiddenBehaviour::Idle {
+            limit,
+            min_memory: self.idle_min_memory,
+            with_connections: self.idle_with_connections,
+            cpu_below: self.idle_cpu_below,
+        });
+        let waste = self.waste_below.map(|below| ForbiddenBehaviour::Waste {
+            below,
+            min_memory: self.waste_min_memory,
+            hours: self.waste_hours.unwrap_or(HOUR),
+        });
+        let runaway = self.runaway_above.map(|above| ForbiddenBehaviour::Runaway {
+            above,
+            limit: self.runaway_limit.unwrap_or(DEFAULT_RUNAWAY_LIMIT),
+            orphaned: self.runaway_orphaned,
+        });
+        let growth = self.growth.map(|by| ForbiddenBehaviour::Growth {
+            by,
+            within: self.growth_hours.unwrap_or(HOUR),
+        });
+        let rogue = self.rogue_risk.map(|from| ForbiddenBehaviour::Rogue {
+            from,
+            threats: self
+                .rogue_threats
+                .as_deref()
+                .unwrap_or(&DEFAULT_THREATS)
+                .to_vec(),
+        });
+        let all = [duration, idle, waste, runaway, growth, rogue];
+        all.into_iter().flatten().collect()
+    }
+}
+
+/// The main key of each behaviour, and its additional keys.
+pub(super) const BEHAVIOUR_KEYS: [(&str, &[&str]); 6] = [
+    ("duration_limit_hours", &[]),
+    (
+        "idle_limit_minutes",
+        &[
+            "idle_min_memory_gb",
+            "idle_with_connections",
+            "idle_cpu_below_pct",
+            "services",
+        ],
+    ),
+    (
+        "waste_below_pct",
+        &["waste_min_memory_gb", "waste_hours", "services"],
+    ),
+    (
+        "runaway_above_pct",
+        &["runaway_minutes", "runaway_orphaned"],
+    ),
+    ("growth_gb", &["growth_hours"]),
+    ("rogue_risk", &["rogue_threats"]),
+];
+
+impl TableEntry for BehaviourDraft {
+    const KEYS: TableKeys<Self> = &[
+        &KeyGroup::new(NAME_FIELDS, |it: &mut Self| it),
+        &KeyGroup::new(MEMBERS, |it: &mut Self| &mut it.members),
+        &KeyGroup::new(SELECTION_FIELDS, |it: &mut Self| it),
+        &KeyGroup::new(BEHAVIOUR_FIELDS, |it: &mut Self| it),
+        &KeyGroup::new(MEASURES, |it: &mut Self| &mut it.measures),
+    ];
+
+    fn with_name(_: &str) -> Self {
+        Self::default()
+    }
+
+    fn check(&mut self, at: &mut ValueReader<'_, '_>) {
+        at.check_has_name();
+        let said = BEHAVIOUR_KEYS.iter().filter(|(key, _)| at.has_key(key));
+        let said: Vec<&str> = said.map(|(key, _)| *key).collect();
+        let mores: BTreeSet<&str> = BEHAVIOUR_KEYS
+            .iter()
+            .flat_map(|(_, more)| *more)
+            .copied()
+            .into_set();
+        for more in mores {
+            let has_it = BEHAVIOUR_KEYS.iter().filter(|(_, all)| all.contains(&more));
+            let keys: Vec<&str> = has_it.map(|(key, _)| *key).collect();
+            if at.has_key(more) && !keys.iter().any(|key| said.contains(key)) {
+                at.report(format!("has {more} without {}", keys.join(" or ")));
+            }
+        }
+        let all = BEHAVIOUR_KEYS.map(|(key, _)| key).join(", ");
+        match said.as_slice() {
+            [] => at.report_with_suggestion(
+                "does not forbid any behaviour",
+                Some(format!("write one of {all}")),
+            ),
+            [key] => {
+                let mut conducts = self.forbidden_behaviours();
+                self.behaviour = conducts.pop();
+                let guesses = self.behaviour.as_ref();
+                let guesses = guesses.is_some_and(|conduct| has_grace(conduct.kind()));
+                if guesses && self.measures.grace == Some(Duration::ZERO) {
+                    at.report_with_suggestion(
+                        format!(
+                            "{key} needs a grace period: the owner may be about to use the GPU"
+                        ),
+                        Some(
+                            "write a grace of a minute or more, or omit it for the \
+                            default"
+                                .to_owned(),
+                        ),
+                    );
+                }
+            }
+            [..] => at.report_with_suggestion(
+                format!("forbids several behaviours: {}", said.join(", ")),
+                Some("write a rule for each".to_owned()),
+            ),
+        }
+    }
+}
+
+const NAME_FIELDS: &[Field<BehaviourDraft>] = &[
+    Field {
+        name: "name",
+        reference_value: ReferenceValue::Example("\"notebooks\""),
+        help: "The name of the rule.",
+        set: |it, at| store(&mut it.name, at.name()),
+    },
+    Field {
+        name: "users",
+        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
+        help: "Users whose jobs the rule applies to, by name or number. This and the next four\n\
+               add up. Without any of them, the rule applies to everybody.",
+        set: |it, at| store(&mut it.members.users, at.users()),
+    },
+];
+
+const SELECTION_FIELDS: &[Field<BehaviourDraft>] = &[
+    Field {
+        name: "except_users",
+        reference_value: ReferenceValue::Example("[\"carol\"]"),
+        help: "Users whose jobs the rule does not apply to.",
+        set: |it, at| store(&mut it.except_users, at.users()),
+    },
+    Field {
+        name: "gpus",
+        reference_value: ReferenceValue::Example("[0, 1]"),
+        help: "Only jobs that use these GPUs.",
+        set: |it, at| store(&mut it.gpus, at.gpus()),
+    },
+    Field {
+        name: "processes",
+        reference_value: ReferenceValue::Example("[\"jupyter*\", \"ipykernel*\"]"),
+        help: "Only processes with these whole names, with * and ?.",
+        set: |it, at| store(&mut it.processes, at.globs()),
+    },
+    Field {
+        name: "command",
+        reference_value: ReferenceValue::Example("\"ipykernel_launcher\""),
+        help: "Only processes with a command line that matches this regular expression.",
+        set: |it, at| it.command = at.pattern(),
+    },
+];
+
+/// The main keys of behaviours, each with its additional keys.
+const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
+    Field {
+        name: "duration_limit_hours",
+        reference_value: ReferenceValue::Example("48"),
+        help: "The longest time that a process may hold a GPU.",
+        set: |it, at| {
+            it.duration = at.duration(TimeUnit::Hours, Duration::ZERO, bounds::MAX_DURATION);
+        },
+    },
+    Field {
+        name: "idle_limit_minutes",
+        reference_value: ReferenceValue::Example("120"),
+        help: "A job may not be idle for this long.",
+        set: |it, at| {
+            it.idle = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        },
+    },
+    Field {
+        name: "idle_min_memory_gb",
+        reference_value: ReferenceValue::Example("1"),
+        help: "Only while the job holds at least this much memory, in GiB.",
+        set: |it, at| store(&mut it.idle_min_memory, at.gib()),
+    },
+    Field {
+        name: "idle_with_connections",
+        reference_value: ReferenceValue::Example("true"),
+        help: "Also while clients are connected to the job.",
+        set: |it, at| store(&mut it.idle_with_connections, at.boolean()),
+    },
+    Field {
+        name: "idle_cpu_below_pct",
+        reference_value: ReferenceValue::Example("10"),
+        help: "Only while the job uses less of a processor core than this at all times: 1, 2,\n\
+               5, 10, 20, 50 or 100. Only processes that hold a GPU count. An unknown value\n\
+               does not count as idle.",
+        set: |it, at| it.idle_cpu_below = at.percent_among(&CPU_STEPS),
+    },
+    Field {
+        name: "waste_below_pct",
+        reference_value: ReferenceValue::Example("10"),
+        help: "The mean utilisation of a job may not be below this.",
+        set: |it, at| it.waste_below = at.percent(),
+    },
+    Field {
+        name: "waste_min_memory_gb",
+        reference_value: ReferenceValue::Example("20"),
+        help: "Only while the job holds at least this much memory, in GiB.",
+        set: |it, at| store(&mut it.waste_min_memory, at.gib()),
+    },
+    Field {
+        name: "waste_hours",
+        reference_value: ReferenceValue::Example("4"),
+        help: "Over this time; one hour by default.",
+        set: |it, at| {
+            it.waste_hours = at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        },
+    },
+    Field {
+        name: "services",
+        reference_value: ReferenceValue::Example("\"end\""),
+        help: "What is done about idle or wasteful jobs that others can reach over TCP: \"warn\",\n\
+               the default, or \"end\", as for other jobs.",
+        set: |it, at| {
+            store(
+                &mut it.ends_services,
+                at.keyword(&[("warn", false), ("end", true)]),
+            )
+        },
+    },
+    Field {
+        name: "runaway_above_pct",
+        reference_value: ReferenceValue::Example("95"),
+        help: "A process may not stay above this utilisation while its memory does not fall.",
+        set: |it, at| it.runaway_above = at.percent(),
+    },
+    Field {
+        name: "runaway_minutes",
+        reference_value: ReferenceValue::Example("30"),
+        help: "For this long; five minutes by default.",
+        set: |it, at| {
+            it.runaway_limit =
+                at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        },
+    },
+    Field {
+        name: "runaway_orphaned",
+        reference_value: ReferenceValue::Example("true"),
+        help: "Only processes with a parent that has ended.",
+        set: |it, at| store(&mut it.runaway_orphaned, at.boolean()),
+    },
+    Field {
+        name: "growth_gb",
+        reference_value: ReferenceValue::Example("4"),
+        help: "The memory of a process may not grow by this much, in GiB, with growth in each\n\
+               quarter of the time.",
+        set: |it, at| it.growth = at.gib(),
+    },
+    Field {
+        name: "growth_hours",
+        reference_value: ReferenceValue::Example("6"),
+        help: "Within this time; one hour by default.",
+        set: |it, at| {
+            it.growth_hours = at.duration(TimeUnit::Hours, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+        },
+    },
+    Field {
+        name: "rogue_risk",
+        reference_value: ReferenceValue::Example("\"critical\""),
+        help: "A process may not have a rogue verdict of this risk or a greater one: \"low\",\n\
+               \"medium\", \"high\" or \"critical\". Only a verdict with indicators of two\n\
+               families counts, one of them near-proof.",
+        set: |it, at| it.rogue_risk = at.keyword(&RISKS),
+    },
+    Field {
+        name: "rogue_threats",
+        reference_value: ReferenceValue::Example("[\"crypto_miner\"]"),
+        help: "Only these threats: \"crypto_miner\", \"suspicious_process\", \"resource_abuser\",\n\
+               \"data_exfiltrator\". By default the first two.",
+        set: |it, at| it.rogue_threats = at.list(|at| at.keyword(&THREATS)),
+    },
+];

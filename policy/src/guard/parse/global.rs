@@ -1,0 +1,239 @@
+//! Keys of the sections that exist once: `[global]`, `[enforcement]` and `[protect]`.
+
+use super::bounds;
+use super::field::{Field, KeyGroup, ReferenceValue, TableKeys, store};
+use super::shared::{LIMITS, PROCESSES};
+use super::value::TimeUnit;
+use crate::guard::rules::{
+    EnforcementMode, EnforcementSettings, Limits, PersonAttribution, ProtectRules, RuleSet,
+    SwitchConflict,
+};
+use gpukill_proto::guard::GuardMode;
+use std::time::Duration;
+
+/// The values of `[global]` and `[enforcement]`.
+#[derive(Debug, Default)]
+pub(super) struct GlobalDraft {
+    is_disabled: bool,
+    is_armed: bool,
+    soft: Option<bool>,
+    hard: Option<bool>,
+    person: PersonAttribution,
+    defaults: Limits,
+    enforcement: EnforcementSettings,
+}
+
+impl GlobalDraft {
+    /// Stores the values in the rules.
+    pub(super) fn store_in(self, rules: &mut RuleSet) {
+        // If both switches are on, the milder mode applies. `hard_enforcement` alone is
+        // enough, although soft is the default.
+        let is_hard = self.hard == Some(true) && self.soft != Some(true);
+        let is_neither = self.soft == Some(false) && !is_hard;
+        rules.armed_mode = if is_hard {
+            EnforcementMode::Enforce
+        } else {
+            EnforcementMode::Soft
+        };
+        rules.mode = if self.is_disabled {
+            GuardMode::Disabled
+        } else if !self.is_armed || is_neither {
+            GuardMode::DryRun
+        } else {
+            rules.armed_mode.mode()
+        };
+        rules.switch_conflict = if self.soft == Some(true) && self.hard == Some(true) {
+            Some(SwitchConflict::Both)
+        } else {
+            is_neither.then_some(SwitchConflict::Neither)
+        };
+        rules.person = self.person;
+        rules.defaults = self.defaults;
+        rules.enforcement = self.enforcement;
+    }
+}
+
+/// `[global]`
+pub(super) const GLOBAL: TableKeys<GlobalDraft> = &[
+    &KeyGroup::new(SWITCHES, |it: &mut GlobalDraft| it),
+    &KeyGroup::prefixed("default_", LIMITS, |it: &mut GlobalDraft| &mut it.defaults),
+    &KeyGroup::prefixed("default_", PROCESSES, |it: &mut GlobalDraft| {
+        &mut it.defaults
+    }),
+];
+
+const SWITCHES: &[Field<GlobalDraft>] = &[
+    Field {
+        name: "enabled",
+        reference_value: ReferenceValue::Default("true"),
+        help: "Whether the guard evaluates rules.",
+        set: |it, at| store(&mut it.is_disabled, at.boolean().map(|is| !is)),
+    },
+    Field {
+        name: "dry_run",
+        reference_value: ReferenceValue::Default("true"),
+        help: "Whether the guard only records what it would do.",
+        set: |it, at| store(&mut it.is_armed, at.boolean().map(|is| !is)),
+    },
+    Field {
+        name: "person",
+        reference_value: ReferenceValue::Default("\"owner\""),
+        help: "How a process is attributed to a person: \"owner\", the user that it runs as or\n\
+               the owner of its container; or \"login\", the user who logged in to start it, also\n\
+               through sudo and su (needs pam_loginuid wherever people log in: without it they\n\
+               can claim to be anybody). A process in a shared server, such as tmux, Jupyter or\n\
+               a cron started by hand, is then attributed to the user who logged in to start\n\
+               that server.",
+        set: |it, at| store(&mut it.person, at.keyword(PERSONS)),
+    },
+];
+
+const PERSONS: &[(&str, PersonAttribution)] = &[
+    ("owner", PersonAttribution::Owner),
+    ("login", PersonAttribution::Login),
+];
+
+/// `[enforcement]`
+pub(super) const ENFORCEMENT: TableKeys<GlobalDraft> = &[
+    &KeyGroup::new(MODE_FIELDS, |it: &mut GlobalDraft| it),
+    &KeyGroup::new(WARNING_FIELDS, |it: &mut GlobalDraft| &mut it.enforcement),
+];
+
+const MODE_FIELDS: &[Field<GlobalDraft>] = &[
+    Field {
+        name: "soft_enforcement",
+        reference_value: ReferenceValue::Default("true"),
+        help: "Warns, reminds, and ends jobs when the grace period is over.",
+        set: |it, at| it.soft = at.boolean(),
+    },
+    Field {
+        name: "hard_enforcement",
+        reference_value: ReferenceValue::Default("false"),
+        help: "Ends jobs without a grace period: for access violations at the first sample, for\n\
+               limits after a second sample. Idleness and waste still have a warning and a\n\
+               grace period.\n\
+               Set soft_enforcement = false with it.",
+        set: |it, at| it.hard = at.boolean(),
+    },
+];
+
+const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
+    Field {
+        name: "grace_period_seconds",
+        reference_value: ReferenceValue::Default("300"),
+        help: "Time from the first warning to the end. Idleness and waste have a grace period\n\
+               in every mode, of 300 seconds where this is 0.",
+        set: |it, at| {
+            let grace = at.duration(TimeUnit::Seconds, Duration::ZERO, bounds::MAX_GRACE);
+            store(&mut it.grace, grace);
+        },
+    },
+    Field {
+        name: "max_warnings",
+        reference_value: ReferenceValue::Default("3"),
+        help: "Number of warnings within the grace period, evenly spread.",
+        set: |it, at| store(&mut it.max_warnings, at.count(bounds::MAX_WARNINGS)),
+    },
+    Field {
+        name: "utilization_window_minutes",
+        reference_value: ReferenceValue::Default("5"),
+        help: "Utilisation limits use the mean over this time.",
+        set: |it, at| {
+            let window = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+            store(&mut it.utilization_window, window);
+        },
+    },
+    Field {
+        name: "idle_below_pct",
+        reference_value: ReferenceValue::Default("5"),
+        help: "A process with less utilisation than this is idle.",
+        set: |it, at| store(&mut it.idle_below, at.percent()),
+    },
+    Field {
+        name: "settled_after_minutes",
+        reference_value: ReferenceValue::Default("5"),
+        help: "A violation that was not observed for this long is over, and its warnings are\n\
+               forgotten.",
+        set: |it, at| {
+            let settled = at.duration(TimeUnit::Minutes, Duration::ZERO, bounds::MAX_WINDOW);
+            store(&mut it.settled_after, settled);
+        },
+    },
+    Field {
+        name: "max_snoozes",
+        reference_value: ReferenceValue::Default("1"),
+        help: "How often a warned person may ask for more time: gpukillctl guard snooze PID.",
+        set: |it, at| store(&mut it.max_snoozes, at.count(bounds::MAX_WARNINGS)),
+    },
+    Field {
+        name: "snooze_minutes",
+        reference_value: ReferenceValue::Default("30"),
+        help: "How much time a snooze adds.",
+        set: |it, at| {
+            let snooze = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
+            store(&mut it.snooze, snooze);
+        },
+    },
+    Field {
+        name: "cooldown_seconds",
+        reference_value: ReferenceValue::Default("60"),
+        help: "After ending a job for exceeding a limit, wait this long before ending another\n\
+               for the same limit or a limit of that GPU, so that its memory can be released.",
+        set: |it, at| {
+            let cooldown = at.duration(TimeUnit::Seconds, Duration::ZERO, bounds::MAX_GRACE);
+            store(&mut it.cooldown, cooldown);
+        },
+    },
+    Field {
+        name: "max_ended_per_10_minutes",
+        reference_value: ReferenceValue::Default("5"),
+        help: "Circuit breaker: before more jobs than this are ended in ten minutes, each\n\
+               person counted at most twice, the guard goes back to dry run until an admin sets\n\
+               soft or enforce again.",
+        set: |it, at| store(&mut it.max_ended, at.count_within(1, bounds::MAX_ENDED)),
+    },
+];
+
+/// `[protect]`
+pub(super) const PROTECT: TableKeys<ProtectRules> =
+    &[&KeyGroup::new(PROTECT_FIELDS, |it: &mut ProtectRules| it)];
+
+const PROTECT_FIELDS: &[Field<ProtectRules>] = &[
+    Field {
+        name: "users",
+        reference_value: ReferenceValue::Example("[\"gdm\"]"),
+        help: "Users, by name or number.",
+        set: |it, at| store(&mut it.users, at.users()),
+    },
+    Field {
+        name: "processes",
+        reference_value: ReferenceValue::Example("[\"Xorg\", \"gnome-*\"]"),
+        help: "Whole names of processes, with * and ?. A name protects processes of root and\n\
+               system accounts (below UID_MIN of login.defs), and the display server of the\n\
+               person at a seat. It protects no other process of a person and none in a\n\
+               container: images, units and users protect those.",
+        set: |it, at| store(&mut it.processes, at.globs()),
+    },
+    Field {
+        name: "command",
+        reference_value: ReferenceValue::Example("\"--production\""),
+        help: "A regular expression for command lines. Any user can write matching text into\n\
+               their own command line. A command line that cannot be read counts as matching:\n\
+               in doubt no rule applies.",
+        set: |it, at| it.command = at.pattern(),
+    },
+    Field {
+        name: "images",
+        reference_value: ReferenceValue::Example("[\"*/triton:*\"]"),
+        help: "Images of containers that root runs, with * and ?. Other containers do not\n\
+               count, because a user who runs a container can name its image freely.",
+        set: |it, at| store(&mut it.images, at.globs()),
+    },
+    Field {
+        name: "units",
+        reference_value: ReferenceValue::Example("[\"ollama.service\", \"vllm@*.service\"]"),
+        help: "Units of the system manager, with * and ?. Units of a user's own systemd do not\n\
+               count, and a pattern matches no login session and no user@UID.service.",
+        set: |it, at| store(&mut it.units, at.globs()),
+    },
+];

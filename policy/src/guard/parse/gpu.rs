@@ -1,0 +1,168 @@
+//! Keys of `[gpu_policies."GPU"]`, and device selectors.
+
+use super::bounds;
+use super::field::{Field, KeyGroup, ReferenceValue, TableEntry, TableKeys, store};
+use super::shared::MEASURES;
+use super::value_reader::ValueReader;
+use crate::guard::rules::{GpuPolicy, GpuSelector};
+use crate::guard::schedule::Hours;
+use toml::de::DeValue;
+
+impl TableEntry for GpuPolicy {
+    const KEYS: TableKeys<Self> = &[
+        &KeyGroup::new(GPU_FIELDS, |it: &mut Self| it),
+        &KeyGroup::new(MEASURES, |it: &mut Self| &mut it.measures),
+    ];
+
+    fn with_name(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    fn check(&mut self, at: &mut ValueReader<'_, '_>) {
+        at.check_any_name(&self.name);
+        if !at.has_key("gpus") {
+            store(&mut self.gpus, at.expand_selectors(&self.name));
+        }
+    }
+}
+
+const GPU_FIELDS: &[Field<GpuPolicy>] = &[
+    Field {
+        name: "gpu_index",
+        reference_value: ReferenceValue::Example("0"),
+        help: "Optional. It must equal the name of the table.",
+        set: |it, at| {
+            let index = at.count(u64::from(u32::MAX));
+            if let Some(index) = index
+                && index.to_string() != it.name
+            {
+                let what = format!("{index} is not the name of its table, \"{}\"", it.name);
+                let suggestion = format!("leave it out, or write gpus = [{index}]");
+                at.report_with_suggestion(what, Some(suggestion));
+            }
+        },
+    },
+    Field {
+        name: "gpus",
+        reference_value: ReferenceValue::Example("[0, \"2-3\", \"GPU-8f3c9d\", \"*H100*\"]"),
+        help: "The GPUs that the policy applies to: indices, UUIDs, PCI addresses, names\n\
+               with *. Without it, the name of the table selects them.",
+        set: |it, at| {
+            let gpus = at.gpus();
+            if gpus.as_ref().is_some_and(Vec::is_empty) {
+                at.report("names no GPU");
+            }
+            store(&mut it.gpus, gpus);
+        },
+    },
+    Field {
+        name: "max_memory_gb",
+        reference_value: ReferenceValue::Example("40"),
+        help: "Memory of the GPU that one process may hold, in GiB.",
+        set: |it, at| it.max_memory = at.gib(),
+    },
+    Field {
+        name: "max_utilization_pct",
+        reference_value: ReferenceValue::Example("90"),
+        help: "Mean utilisation by all processes together. It only warns, unless action is\n\
+               \"terminate\".",
+        set: |it, at| it.max_utilization = at.percent(),
+    },
+    Field {
+        name: "reserved_memory_gb",
+        reference_value: ReferenceValue::Example("2"),
+        help: "Memory that must stay free, in GiB.",
+        set: |it, at| it.reserved_memory = at.gib(),
+    },
+    Field {
+        name: "allowed_users",
+        reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
+        help: "The only users who may use the GPU, by name or number. By default all.",
+        set: |it, at| store(&mut it.allowed_users, at.users()),
+    },
+    Field {
+        name: "blocked_users",
+        reference_value: ReferenceValue::Example("[\"carol\"]"),
+        help: "Users who may not use the GPU, even if another key allows them.",
+        set: |it, at| store(&mut it.blocked_users, at.users()),
+    },
+    Field {
+        name: "allowed_processes",
+        reference_value: ReferenceValue::Example("[\"python*\"]"),
+        help: "The only processes that may use the GPU, by their whole names with * and ?. By\n\
+               default all.",
+        set: |it, at| store(&mut it.allowed_processes, at.globs()),
+    },
+    Field {
+        name: "blocked_processes",
+        reference_value: ReferenceValue::Example("[\"xmrig\"]"),
+        help: "Processes that may not use the GPU, even if another key allows them.",
+        set: |it, at| store(&mut it.blocked_processes, at.globs()),
+    },
+    Field {
+        name: "maintenance_window",
+        reference_value: ReferenceValue::Example(
+            "{ start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }",
+        ),
+        help: "When nobody may use the GPU.",
+        set: |it, at| it.maintenance = <Hours as TableEntry>::read("", at),
+    },
+];
+
+impl ValueReader<'_, '_> {
+    /// A list of device selectors.
+    pub(super) fn gpus(&mut self) -> Option<Vec<GpuSelector>> {
+        let gpus = self.list(|at| match at.value.get_ref() {
+            DeValue::Integer(_) => {
+                let index = at.count(u64::from(u32::MAX))?;
+                Some(vec![GpuSelector(index.to_string())])
+            }
+            _ => {
+                let typed = at.text(bounds::MAX_NAME_BYTES)?;
+                at.expand_selectors(&typed)
+            }
+        })?;
+        Some(gpus.concat())
+    }
+
+    /// The device selectors in a text: they are separated by commas, and ranges of indices
+    /// are expanded.
+    fn expand_selectors(&mut self, typed: &str) -> Option<Vec<GpuSelector>> {
+        let mut selectors = Vec::new();
+        for part in typed.split(',').map(str::trim) {
+            if part.is_empty() {
+                self.report(format!("{typed:?} does not name a GPU"));
+                return None;
+            }
+            match parse_range(part) {
+                None => selectors.push(GpuSelector(part.to_owned())),
+                Some((first, last)) if first > last => {
+                    let suggestion = Some(format!("write \"{last}-{first}\""));
+                    self.report_with_suggestion(
+                        format!("{part:?} is a reversed range"),
+                        suggestion,
+                    );
+                    return None;
+                }
+                Some((first, last)) if last - first >= bounds::MAX_RANGE => {
+                    let most = bounds::MAX_RANGE;
+                    self.report(format!("{part:?} means more than {most} GPUs"));
+                    return None;
+                }
+                Some((first, last)) => {
+                    let indices = first..=last;
+                    selectors.extend(indices.map(|index| GpuSelector(index.to_string())));
+                }
+            }
+        }
+        Some(selectors)
+    }
+}
+
+fn parse_range(part: &str) -> Option<(u32, u32)> {
+    let (first, last) = part.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}

@@ -1,0 +1,42 @@
+//! Identifies a person from one sample to the next: a user by uid, whatever the name
+//! service reports now; any other owner by name.
+
+use gpukill_proto::guard::Person;
+use serde::{Deserialize, Serialize};
+
+/// Borrowed form of [`PersonKey`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PersonRef<'a> {
+    /// A user of this host.
+    User(u32),
+    /// An owner without a known uid.
+    Called(&'a str),
+}
+
+impl<'a> From<&'a Person> for PersonRef<'a> {
+    fn from(person: &'a Person) -> Self {
+        match person.uid {
+            Some(uid) => Self::User(uid),
+            None => Self::Called(&person.name),
+        }
+    }
+}
+
+/// Key of a person, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PersonKey {
+    /// A user of this host, or the creator of the namespace of processes that run as
+    /// subordinate users.
+    User(u32),
+    /// An owner who is no user, such as a container.
+    Called(String),
+}
+
+impl From<&Person> for PersonKey {
+    fn from(person: &Person) -> Self {
+        match person.uid {
+            Some(uid) => Self::User(uid),
+            None => Self::Called(person.name.clone()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Whether the behaviour rules fit the host. A rule that calls people idle or wasteful
+//! guesses about their work. A rule that affects many people at once is more likely wrong
+//! than they are, however slowly it ends their jobs.
+//!
+//! People are counted, not jobs, so that no single person raises this doubt. It is reported
+//! if more than a quarter of the people are affected, and three at least; but in the tests'
+//! days of careful admins a third of the people forget something that is rightly ended. If
+//! two in five are affected, and ten at least, these rules only warn until an admin
+//! confirms them by setting the mode: in a trace of 143 services such rules affected 46 %
+//! of the owners and more.
+
+use super::evaluate::{CompiledRules, EvaluationContext};
+use super::limits::milliseconds;
+use super::person_key::PersonKey;
+use super::rules::RuleSet;
+use super::state::{RuleViolations, pairs};
+use super::violation_state::ViolationState;
+use crate::digest::Digest;
+use gpukill_proto::guard::{
+    GuardAction, GuardMode, GuardStep, RuleKind, RuleName, RulesDoubt, ViolationSubject,
+};
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The people of the last day, and those that behaviour rules affected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DoubtTracker {
+    /// People who used a GPU, and when last.
+    #[serde(with = "pairs")]
+    people: BTreeMap<PersonKey, Timestamp>,
+    /// People whose jobs these rules warned of or ended, and when last.
+    #[serde(with = "pairs")]
+    concerned: BTreeMap<PersonKey, Timestamp>,
+    doubt: Option<RulesDoubt>,
+    confirmed: Confirmation,
+    /// The digest of the behaviour rules that `concerned` refers to.
+    concerned_by: Option<Digest>,
+}
+
+/// The rules that an admin has confirmed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Confirmation {
+    #[default]
+    None,
+    /// The rules that evaluate the next sample.
+    Next,
+    /// The rules with this digest.
+    Rules(Digest),
+}
+
+/// The time within which people are counted.
+const COUNTING_WINDOW: Duration = Duration::from_secs(24 * 3_600);
+
+/// Fewer affected people are no pattern.
+const MIN_PEOPLE: usize = 3;
+
+/// With at least this many affected people the rules only warn: of few people, most may
+/// have left for the weekend.
+const ONLY_WARN_MIN_PEOPLE: usize = 10;
+
+/// One in this many people may be warned, or have jobs ended, without a doubt.
+const DOUBT_DIVISOR: usize = 4;
+
+/// How many people are kept: on a larger host the others do not count.
+const MAX_PEOPLE: usize = 10_000;
+
+impl DoubtTracker {
+    /// Whether rules of this kind only warn.
+    pub(crate) fn only_warns(&self, kind: RuleKind) -> bool {
+        self.doubt.is_some_and(|doubt| doubt.only_warn) && kind.is_behaviour()
+    }
+
+    pub(crate) const fn doubt(&self) -> Option<RulesDoubt> {
+        self.doubt
+    }
+
+    /// An admin confirms these rules.
+    pub(crate) fn confirm(&mut self) {
+        self.doubt = None;
+        self.confirmed = Confirmation::Next;
+    }
+
+    /// Counts the present and the affected people. Returns the violation that raised a
+    /// doubt, and the step to record for it.
+    pub(crate) fn update<'c>(
+        &mut self,
+        context: &EvaluationContext<'_>,
+        clocks: &'c BTreeMap<RuleName, RuleViolations>,
+    ) -> Option<(
+        &'c RuleName,
+        &'c ViolationSubject,
+        &'c ViolationState,
+        GuardStep,
+    )> {
+        let at = context.sample.until;
+        let digest = context.compiled_rules.behaviour_digest();
+        let is_of_these = self.concerned_by.replace(digest) == Some(digest);
+        if !is_of_these {
+            // The people that other rules affected say nothing about these rules.
+            self.concerned.clear();
+            // If no behaviour rule is left, none needs confirmation.
+            let none = CompiledRules::new(RuleSet::default()).behaviour_digest();
+            self.doubt = self.doubt.filter(|_| digest != none);
+        }
+        for of in [&mut self.people, &mut self.concerned] {
+            for last in of.values_mut() {
+                // After a clock was set back, no time lies in the future.
+                *last = at.min(*last);
+            }
+            of.retain(|_, last| milliseconds(at.since(*last)) < milliseconds(COUNTING_WINDOW));
+        }
+        for person in &context.people {
+            let has_room = self.people.len() < MAX_PEOPLE;
+            let person = PersonKey::from(*person);
+            if has_room || self.people.contains_key(&person) {
+                self.people.insert(person, at);
+            }
+        }
+        let mut last = None;
+        let of_behaviour = clocks.iter().filter(|(rule, _)| rule.kind.is_behaviour());
+        for (rule, clocks) in of_behaviour {
+            for (subject, clock) in clocks.of.iter().filter(|(_, clock)| is_counted(clock)) {
+                let Some(person) = subject_person(subject) else {
+                    continue;
+                };
+                if self.people.contains_key(&person) {
+                    self.concerned.insert(person, at);
+                    last = Some((rule, subject, clock));
+                }
+            }
+        }
+        if self.confirmed == Confirmation::Next {
+            self.confirmed = Confirmation::Rules(digest);
+        }
+        let (people, of) = (self.concerned.len(), self.people.len());
+        let is_doubtful = people >= MIN_PEOPLE && people * DOUBT_DIVISOR > of;
+        let is_confirmed = self.confirmed == Confirmation::Rules(digest);
+        let only_warned = self.doubt.is_some_and(|doubt| doubt.only_warn);
+        if !is_doubtful || is_confirmed {
+            // A doubt that was only reported clears by itself; an admin restarts what was
+            // stopped.
+            self.doubt = self.doubt.filter(|_| only_warned && !is_confirmed);
+            return None;
+        }
+        // Two in five.
+        let are_many = people >= ONLY_WARN_MIN_PEOPLE && people * 5 > of * 2;
+        let only_warn = only_warned || are_many;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let doubt = RulesDoubt {
+            since: self.doubt.map_or(at, |doubt| doubt.since),
+            people: number(people),
+            of: number(of),
+            only_warn,
+        };
+        let before = self.doubt.replace(doubt);
+        let is_news = before.is_none_or(|before| before.only_warn != only_warn);
+        let (rule, subject, clock) = last.filter(|_| is_news)?;
+        Some((rule, subject, clock, GuardStep::Doubted(doubt)))
+    }
+}
+
+/// Whether a person was warned that a job is ended for it, or a job was ended.
+fn is_counted(clock: &ViolationState) -> bool {
+    let opened = clock.opened.as_ref();
+    opened.is_some_and(|it| {
+        it.mode > GuardMode::Disabled
+            && it.action == GuardAction::Terminate
+            && (it.warned.first_warned_at().is_some() || it.ended_at().is_some())
+    })
+}
+
+fn subject_person(subject: &ViolationSubject) -> Option<PersonKey> {
+    match subject {
+        ViolationSubject::Job(job) => Some(PersonKey::from(&job.owner)),
+        ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => {
+            Some(PersonKey::from(person))
+        }
+        ViolationSubject::Group(_)
+        | ViolationSubject::GroupOn(..)
+        | ViolationSubject::Device(_)
+        | ViolationSubject::Run(_) => None,
+    }
+}

@@ -1,0 +1,401 @@
+//! The state of the guard from one sample to the next. It can be saved and restored, and
+//! goes on from there. What is gone from the host is dropped.
+
+pub(crate) mod claim;
+
+pub(crate) mod pairs;
+
+pub(crate) mod evidence;
+
+pub(crate) mod device_reporting;
+
+pub(crate) mod streak;
+
+pub(crate) mod window;
+
+use super::breaker::CircuitBreaker;
+use super::ended_jobs::{EndedJob, PidStart};
+use super::evaluate::{
+    CompiledRules, DeviceNames, PolicyDevices, PolicyMatch, device_names, has_device_names,
+};
+use super::limits::milliseconds;
+use super::rule_doubt::DoubtTracker;
+use super::sample::{GuardSample, ProcessFacts};
+use super::simulated::SimulatedEnd;
+use super::snoozes::SnoozeList;
+use super::violation_state::ViolationState;
+use crate::digest::Digest;
+use claim::Claim;
+use device_reporting::DeviceReporting;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{OpenViolation, RuleName, RunKey, ViolationSubject};
+use gpukill_proto::model::DeviceId;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use streak::Streak;
+use window::{MemorySum, UtilizationSum, WasteSum, Window};
+
+/// The state of the guard from one sample to the next.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GuardState {
+    /// End of the newest evaluated sample.
+    pub(crate) until: Option<Timestamp>,
+    /// The settings that the rest depends on: the idle threshold in percent, and the
+    /// utilisation window in milliseconds.
+    pub(crate) by: (u32, u64),
+    /// Activity of each job.
+    #[serde(with = "pairs::shared")]
+    pub(crate) jobs: BTreeMap<Arc<JobKey>, JobState>,
+    /// Utilisation of each process.
+    #[serde(with = "pairs::shared")]
+    pub(crate) loads: BTreeMap<Arc<RunKey>, Window<UtilizationSum>>,
+    /// Utilisation of each device.
+    #[serde(with = "pairs")]
+    pub(crate) devices: BTreeMap<DeviceId, Window<UtilizationSum>>,
+    /// State of each behaviour rule.
+    #[serde(with = "pairs")]
+    pub(crate) conduct: BTreeMap<RuleName, BehaviourState>,
+    /// Violation states, confirmed or not.
+    #[serde(with = "pairs")]
+    pub(crate) clocks: BTreeMap<RuleName, RuleViolations>,
+    /// Jobs that were ended and still have processes.
+    #[serde(with = "pairs")]
+    pub(crate) ended: BTreeMap<JobKey, EndedJob>,
+    /// Devices on which a job was ended a short while ago, and when.
+    #[serde(with = "pairs")]
+    pub(crate) cooling: BTreeMap<DeviceId, Timestamp>,
+    pub(crate) breaker: CircuitBreaker,
+    /// Whether behaviour rules affect too many people.
+    pub(crate) fit: DoubtTracker,
+    pub(crate) snoozes: SnoozeList,
+    /// Which devices have reported their processes.
+    pub(crate) sight: DeviceReporting,
+    /// Processes that are now part of another job than at first, and that first job.
+    #[serde(with = "pairs")]
+    pub(crate) moved: BTreeMap<PidStart, JobKey>,
+    #[serde(skip)]
+    pub(crate) cache: MatchCache,
+}
+
+/// Key of a person's job. It has no names, of the person or of a container: these may
+/// change while the job runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct JobKey {
+    /// `None` if the owner has no uid, such as a container.
+    pub(crate) uid: Option<u32>,
+    pub(crate) id: String,
+}
+
+/// Activity of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobState {
+    /// How `list` showed it at first: the job keeps that name.
+    pub(crate) shown: String,
+    /// The job does nothing.
+    pub(crate) still: Streak,
+    /// The job does nothing, and has no client.
+    pub(crate) alone: Streak,
+    /// Its claim on each device.
+    #[serde(with = "pairs")]
+    pub(crate) claims: BTreeMap<DeviceId, Claim>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BehaviourState {
+    /// The digest of the rule.
+    pub(crate) digest: Digest,
+    #[serde(with = "pairs::shared")]
+    pub(crate) waste: BTreeMap<Arc<JobKey>, Window<WasteSum>>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) runaway: BTreeMap<Arc<RunKey>, RunawayState>,
+    /// The job uses little CPU time.
+    #[serde(with = "pairs::shared")]
+    pub(crate) cpu: BTreeMap<Arc<JobKey>, Streak>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) growth: BTreeMap<Arc<RunKey>, Window<MemorySum>>,
+}
+
+impl BehaviourState {
+    /// Drops windows, and keeps streaks, which tolerate a short time without readings.
+    fn clear_windows(&mut self) -> &mut Self {
+        self.waste.clear();
+        self.runaway.clear();
+        self.growth.clear();
+        self
+    }
+}
+
+/// A process that works without a break, and the most memory that it held meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunawayState {
+    pub(crate) at_work: Streak,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RuleViolations {
+    /// The digest of the rule.
+    pub(crate) digest: Digest,
+    #[serde(with = "pairs")]
+    pub(crate) of: BTreeMap<ViolationSubject, ViolationState>,
+}
+
+/// Results that stay valid until other facts become known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MatchCache {
+    /// Fingerprint of the rules.
+    rule_set: Option<Digest>,
+    device_names: DeviceNames,
+    policy_devices: Arc<PolicyDevices>,
+    processes: BTreeMap<PidStart, CachedMatch>,
+    generation: u64,
+}
+
+#[derive(Debug, Clone)]
+struct CachedMatch {
+    facts: Arc<ProcessFacts>,
+    policy_match: Arc<PolicyMatch>,
+    generation: u64,
+}
+
+impl GuardState {
+    /// The open violations.
+    #[must_use]
+    pub fn violations(&self) -> Vec<OpenViolation> {
+        let clocks = self.clocks.iter().flat_map(|(rule, clocks)| {
+            let of = clocks.of.iter();
+            of.filter_map(|(subject, clock)| clock.to_open_violation(rule, subject))
+        });
+        let at = self.until.unwrap_or_default();
+        let with_snoozes = clocks.map(|open| OpenViolation {
+            snoozed_until: self.snoozes.snoozed_until(&open, at),
+            ..open
+        });
+        with_snoozes.collect()
+    }
+
+    /// The jobs that a dry run counts as ended and that are still present, each with its
+    /// violation.
+    #[must_use]
+    pub fn simulated_ends(&self) -> Vec<SimulatedEnd> {
+        let clocks = self.clocks.values().flat_map(|clocks| clocks.of.values());
+        let opened = clocks.filter_map(|clock| clock.opened.as_ref());
+        opened
+            .flat_map(|it| it.simulated.values().cloned())
+            .collect()
+    }
+
+    /// Prepares the state for a sample: drops what changed settings or a gap invalidate.
+    /// Returns whether the sample follows the last one.
+    pub(crate) fn prepare_for(&mut self, book: &CompiledRules, bucket: &GuardSample) -> bool {
+        let enforcement = &book.rules().enforcement;
+        let window = milliseconds(enforcement.utilization_window);
+        let by = (enforcement.idle_below.0, window);
+        if self.by.0 != by.0 {
+            self.jobs.clear();
+        }
+        if self.by.1 != by.1 {
+            self.loads.clear();
+            self.devices.clear();
+        }
+        self.by = by;
+        let follows = match self.until {
+            Some(until) => is_contiguous(until, bucket),
+            None => do_clocks_agree(bucket),
+        };
+        if !follows {
+            self.loads.clear();
+            self.devices.clear();
+            let ms = self.unobserved_ms(bucket);
+            let own = self.conduct.values_mut();
+            let own = own.flat_map(|it| it.clear_windows().cpu.values_mut());
+            let of_jobs = self.jobs.values_mut();
+            let of_jobs = of_jobs.flat_map(|job| [&mut job.still, &mut job.alone]);
+            for streak in of_jobs.chain(own) {
+                streak.record_unknown(ms, bucket.until);
+            }
+            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                clock.record_unknown();
+            }
+        }
+        if let Some(unjudged) = self.until.map(|until| unobserved_wall_ms(until, bucket))
+            && unjudged.unsigned_abs() > MAX_GAP_MS
+        {
+            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                clock.shift_time(unjudged);
+            }
+            for ended in self.ended.values_mut() {
+                ended.shift_time(unjudged);
+            }
+            for since in self.cooling.values_mut() {
+                *since = Timestamp(since.0.saturating_add(unjudged));
+            }
+            if unjudged < 0 {
+                let jobs = self.jobs.values_mut();
+                let claims = jobs.flat_map(|job| job.claims.values_mut());
+                claims.for_each(|claim| claim.shift_time(unjudged));
+            }
+            self.breaker.shift_time(unjudged);
+            self.snoozes.shift_time(unjudged);
+        }
+        self.sight.update(bucket, follows);
+        self.until = Some(bucket.until);
+        // If only the response to a rule has changed, its measurements stay valid.
+        self.conduct.retain(|rule, memory| {
+            let policy = book.find(&rule.source);
+            policy.is_some_and(|policy| book.measured_digest(policy) == memory.digest)
+        });
+        follows
+    }
+
+    /// Unobserved milliseconds up to the end of this sample; `u64::MAX` if the wall clock
+    /// was set back.
+    fn unobserved_ms(&self, bucket: &GuardSample) -> u64 {
+        let last = self.until.filter(|last| *last <= bucket.until);
+        last.map_or(u64::MAX, |last| milliseconds(bucket.until.since(last)))
+    }
+
+    /// Drops the utilisation windows of devices on which a job was ended: its work says
+    /// nothing about the others.
+    pub(crate) fn clear_utilization(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
+        self.loads.retain(|run, _| !is_one(&run.device));
+        self.devices.retain(|device, _| !is_one(device));
+    }
+
+    /// The devices that the policies apply to.
+    pub(crate) fn policy_devices(
+        &mut self,
+        book: &CompiledRules,
+        bucket: &GuardSample,
+    ) -> Arc<PolicyDevices> {
+        if self.cache.rule_set != Some(book.digest()) {
+            self.cache = MatchCache {
+                rule_set: Some(book.digest()),
+                ..MatchCache::default()
+            };
+        } else if has_device_names(bucket, &self.cache.device_names) {
+            return Arc::clone(&self.cache.policy_devices);
+        }
+        self.cache.device_names = device_names(bucket);
+        self.cache.policy_devices = Arc::new(PolicyDevices::resolve(
+            book.rules(),
+            &self.cache.device_names,
+        ));
+        Arc::clone(&self.cache.policy_devices)
+    }
+
+    /// The policies that apply to a process. Needs [`GuardState::policy_devices`] first.
+    pub(crate) fn policy_match(
+        &mut self,
+        book: &CompiledRules,
+        run: &RunKey,
+        about: &Arc<ProcessFacts>,
+    ) -> Arc<PolicyMatch> {
+        let process = (run.pid, run.start_ticks);
+        let generation = self.cache.generation;
+        if let Some(known) = self.cache.processes.get_mut(&process)
+            && (Arc::ptr_eq(&known.facts, about) || known.facts == *about)
+        {
+            known.generation = generation;
+            return Arc::clone(&known.policy_match);
+        }
+        let mut selected = PolicyMatch::new(book.rules(), about, Some(process));
+        selected.job_key = selected
+            .job_key
+            .map(|now| self.first_job(process, about, now));
+        let selected = Arc::new(selected);
+        let known = CachedMatch {
+            facts: Arc::clone(about),
+            policy_match: Arc::clone(&selected),
+            generation,
+        };
+        self.cache.processes.insert(process, known);
+        selected
+    }
+
+    /// The job that a process counts for: the one that it was part of at first. Its
+    /// violation states go on when its parent ends, and when its owner moves it from one
+    /// cgroup to another.
+    fn first_job(
+        &mut self,
+        process: PidStart,
+        about: &ProcessFacts,
+        now: Arc<JobKey>,
+    ) -> Arc<JobKey> {
+        let known = self.cache.processes.get(&process);
+        let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(about));
+        let moved = self.moved.get(&process);
+        let was = known.filter(|known| known.facts.job.is_some());
+        let was = was.and_then(|known| known.policy_match.job_key.as_deref());
+        let first = moved.or(was).filter(|_| !is_elsewhere);
+        let Some(first) = first.filter(|first| first.uid == now.uid).cloned() else {
+            self.moved.remove(&process);
+            return now;
+        };
+        if first == *now {
+            return now;
+        }
+        self.moved.insert(process, first.clone());
+        Arc::new(first)
+    }
+
+    /// Drops the processes that were not requested since the last call.
+    pub(crate) fn prune_cache(&mut self) {
+        let now = self.cache.generation;
+        let known = &mut self.cache.processes;
+        known.retain(|_, known| known.generation == now);
+        self.moved.retain(|process, _| known.contains_key(process));
+        self.cache.generation = now.wrapping_add(1);
+    }
+}
+
+/// Drops all other keys than these `count`, all of which are in the map.
+pub(crate) fn retain_keys<'k, K: Ord + 'k, V>(
+    map: &mut BTreeMap<K, V>,
+    count: usize,
+    present: impl Iterator<Item = &'k K>,
+) {
+    // Usually no key has gone.
+    if map.len() != count {
+        let present: BTreeSet<&K> = present.into_set();
+        map.retain(|key, _| present.contains(key));
+    }
+}
+
+/// Whether a rule still has this fingerprint.
+pub(crate) fn is_current(book: &CompiledRules, rule: &RuleName, digest: Digest) -> bool {
+    book.find(&rule.source)
+        .is_some_and(|policy| book.policy_digest(policy) == digest)
+}
+
+/// Unobserved milliseconds that count as observed: samples are ten seconds each, and a
+/// restarted daemon is back sooner.
+const MAX_GAP_MS: u64 = 30_000;
+
+/// Unobserved milliseconds up to the end of a sample, by the wall clock; negative if it was
+/// set back.
+fn unobserved_wall_ms(last: Timestamp, bucket: &GuardSample) -> i64 {
+    let seen = i64::try_from(bucket.observed_ms).unwrap_or(i64::MAX);
+    let by_the_wall = bucket.until.0.saturating_sub(last.0);
+    by_the_wall.saturating_sub(seen)
+}
+
+/// Whether a sample begins where the last one ended, and was observed as a whole, by clocks
+/// that agree.
+fn is_contiguous(last: Timestamp, bucket: &GuardSample) -> bool {
+    let apart = last.0.abs_diff(bucket.from.0);
+    bucket.observed_ms > 0 && apart <= slack(bucket) && do_clocks_agree(bucket)
+}
+
+/// Whether the sample is as long by the wall clock as the time that was observed.
+fn do_clocks_agree(bucket: &GuardSample) -> bool {
+    let length = milliseconds(bucket.until.since(bucket.from));
+    length.abs_diff(bucket.observed_ms) <= slack(bucket)
+}
+
+/// A tenth and a second allow for polls that come late.
+const fn slack(bucket: &GuardSample) -> u64 {
+    (bucket.observed_ms / 10).saturating_add(1_000)
+}

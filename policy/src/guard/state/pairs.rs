@@ -1,0 +1,49 @@
+//! Maps written as lists of pairs: their keys are not strings, and some formats allow no
+//! other keys.
+
+use gpukill_proto::collect::IntoMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+
+pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+    map: &BTreeMap<K, V>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(map)
+}
+
+pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+where
+    K: Deserialize<'de> + Ord,
+    V: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
+    Ok(pairs.into_iter().into_map())
+}
+
+/// For maps whose keys are shared with others.
+pub(crate) mod shared {
+    use super::*;
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<Arc<K>, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map.iter().map(|(key, value)| (key.as_ref(), value)))
+    }
+
+    pub(crate) fn deserialize<'de, K, V, D>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Arc<K>, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
+        let shared = pairs.into_iter().map(|(key, value)| (Arc::new(key), value));
+        Ok(shared.into_map())
+    }
+}

@@ -1,0 +1,211 @@
+//! Processes that move from job to job, and people who are absent for a moment.
+
+use super::record_text::record_line;
+use super::*;
+use crate::guard::sample::ProcessFacts;
+use gpukill_proto::guard::GuardStep;
+
+fn idle_rules() -> RuleSet {
+    RuleSet {
+        defaults: Limits {
+            idle: Some(Duration::from_secs(600)),
+            ..Limits::default()
+        },
+        ..dry_run_rules()
+    }
+}
+
+/// The seconds until bob's idle job is found, although it moves to another job every ten
+/// seconds.
+fn seconds_until_found(hop: impl Fn(&mut TestHost, usize)) -> Option<usize> {
+    let (mut guard, mut world) = (TestGuard::new(idle_rules()), TestHost::new(1));
+    world.start(100, "bob").uses(0, 21, 0).job("tree 100");
+    (1..100).find_map(|bucket| {
+        hop(&mut world, bucket);
+        if bucket.is_multiple_of(7) {
+            let text = serde_json::to_string(&guard.state).unwrap();
+            guard.state = serde_json::from_str(&text).unwrap();
+        }
+        let told = guard.evaluate_samples(&mut world, 1);
+        told.iter()
+            .any(|it| it.step == GuardStep::Violated)
+            .then_some(bucket * 10)
+    })
+}
+
+#[test]
+fn moving_between_jobs_stays_idle() {
+    assert_eq!(seconds_until_found(|_, _| ()), Some(600));
+    let hops = |world: &mut TestHost, bucket: usize| {
+        world.process(100).job(&format!("hop-{}.scope", bucket % 3));
+    };
+    assert_eq!(seconds_until_found(hops), Some(600));
+    // A job that is unknown for a moment does not help either.
+    let blinks = |world: &mut TestHost, bucket: usize| {
+        let job = format!("hop-{bucket}.scope");
+        world.process(100).facts.job = bucket.is_multiple_of(2).then(|| (job.clone(), job));
+    };
+    let found = seconds_until_found(blinks).unwrap();
+    assert!((600..=610).contains(&found), "{found}");
+}
+
+#[test]
+fn container_or_scheduler_makes_a_new_job() {
+    let into = |bucket: usize, put: fn(&mut ProcessFacts)| {
+        seconds_until_found(move |world, at| {
+            if at == bucket {
+                world.process(100).job("elsewhere");
+                put(&mut world.process(100).facts);
+            }
+        })
+    };
+    let contained = |about: &mut ProcessFacts| about.is_contained = Some(true);
+    assert_eq!(into(31, contained), Some(900));
+    let scheduled = |about: &mut ProcessFacts| {
+        about.scheduler = Some(Some((gpukill_proto::model::Scheduler::Slurm, "1".into())));
+    };
+    assert_eq!(into(31, scheduled), Some(900));
+}
+
+#[test]
+fn new_member_counts_for_its_job() {
+    let (mut guard, mut world) = (TestGuard::new(idle_rules()), TestHost::new(1));
+    world.start(100, "bob").uses(0, 21, 0).job("tree 100");
+    guard.evaluate_samples(&mut world, 3).clear();
+    world.process(100).job("other.scope");
+    world.start(101, "bob").uses(0, 1, 0).job("other.scope");
+    let told = guard.evaluate_samples(&mut world, 70);
+    let told: Vec<String> = told
+        .iter()
+        .filter(|it| it.step == GuardStep::Violated)
+        .map(record_line)
+        .collect();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert!(
+        told[0].contains("tree 100") && told[1].contains("other.scope"),
+        "{told:#?}"
+    );
+}
+
+/// When bob is warned and when his job is ended, if he is absent during these samples.
+fn warned_and_ended(away: std::ops::Range<usize>) -> Vec<(usize, String)> {
+    let rules = RuleSet {
+        mode: GuardMode::Soft,
+        defaults: memory_limit(20),
+        ..dry_run_rules()
+    };
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    let mut told = Vec::new();
+    for bucket in 1..60 {
+        world.processes.clear();
+        if !away.contains(&bucket) {
+            let pid = if bucket < away.start { 100 } else { 101 };
+            world
+                .start(pid, "bob")
+                .uses(0, 21, 50)
+                .job(&format!("tree {pid}"));
+        }
+        for record in guard.evaluate_samples(&mut world, 1) {
+            let name = match &record.step {
+                GuardStep::Ended(victim) => format!("ends {}", victim.job.id),
+                step => step.name().to_owned(),
+            };
+            told.push((bucket * 10, name));
+        }
+    }
+    told.retain(|(_, step)| step == "over" || step.starts_with("ends"));
+    told
+}
+
+#[test]
+fn short_absence_gives_no_new_grace() {
+    let ends = |at, job: &str| (at, format!("ends {job}"));
+    assert_eq!(warned_and_ended(59..59), [ends(320, "tree 100")]);
+    assert_eq!(warned_and_ended(20..21), [ends(320, "tree 101")]);
+    // A long absence ends the violation.
+    let told = warned_and_ended(10..50);
+    assert_eq!(told, [(390, "over".to_owned())]);
+}
+
+#[test]
+fn repeat_has_a_new_grace() {
+    let rules = RuleSet {
+        mode: GuardMode::Soft,
+        defaults: memory_limit(20),
+        ..dry_run_rules()
+    };
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    world.start(100, "bob").uses(0, 10, 50).job("tree 100");
+    let mut ends = Vec::new();
+    for bucket in 1..120 {
+        match bucket {
+            5 => {
+                world.start(101, "bob").uses(0, 15, 50).job("tree 101");
+            }
+            // The ended job is gone. A moment later there is another like it.
+            40 => world.processes.retain(|pid, _| *pid != 101),
+            45 => {
+                world.start(102, "bob").uses(0, 15, 50).job("tree 102");
+            }
+            _ => {}
+        }
+        for record in guard.evaluate_samples(&mut world, 1) {
+            if matches!(record.step, GuardStep::Violated | GuardStep::Ended(_)) {
+                ends.push((bucket * 10, record.step.name()));
+            }
+        }
+    }
+    let expected = [
+        (60, "violated"),
+        (360, "ended"),
+        (460, "violated"),
+        (760, "ended"),
+    ];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn snooze_of_one_job_keeps_other_orders() {
+    let rules = RuleSet {
+        mode: GuardMode::Soft,
+        defaults: Limits {
+            idle: Some(Duration::from_secs(60)),
+            ..Limits::default()
+        },
+        ..dry_run_rules()
+    };
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    world.start(100, "bob").uses(0, 5, 0).job("tree 100");
+    let mut chosen = None;
+    for bucket in 1..60 {
+        if bucket == 10 {
+            world.start(101, "bob").uses(0, 1, 0).job("tree 101");
+        }
+        let judged = super::super::evaluate(
+            &guard.compiled_rules,
+            &mut guard.state,
+            &world.next_sample(SAMPLE_MS),
+        );
+        chosen = guard.state.enforcement_orders(&judged.records).pop();
+        if chosen.is_some() {
+            break;
+        }
+    }
+    let chosen = chosen.expect("the first job is chosen");
+    let snoozer = |pid: u32, job: &'static str| super::super::SnoozeRequest {
+        requester: 1_001,
+        owner: 1_001,
+        process: (pid, u64::from(pid) * 10),
+        job: Some(job),
+    };
+    let of_other = guard
+        .state
+        .snooze(&guard.compiled_rules, snoozer(101, "tree 101"), world.now);
+    assert_eq!(of_other.map(|it| it.len()), Ok(1));
+    assert!(guard.state.may_execute(&guard.compiled_rules, &chosen));
+    let of_itself = guard
+        .state
+        .snooze(&guard.compiled_rules, snoozer(100, "tree 100"), world.now);
+    assert_eq!(of_itself.map(|it| it.len()), Ok(1));
+    assert!(!guard.state.may_execute(&guard.compiled_rules, &chosen));
+}

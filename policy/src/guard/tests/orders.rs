@@ -1,0 +1,298 @@
+//! The life of an order: no job is ended twice, wherever the daemon is interrupted.
+
+use super::super::evaluate;
+use super::super::order::{EnforcementOrder, SignalStatus};
+use super::*;
+use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
+
+/// bob holds too much, and the last sample chose his job.
+fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, EnforcementOrder) {
+    let mut rules = RuleSet {
+        mode,
+        defaults: memory_limit(20),
+        ..dry_run_rules()
+    };
+    rules.enforcement.cooldown = Duration::ZERO;
+    let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
+    world.start(100, "bob").uses(0, 21, 50).job("tree 99");
+    loop {
+        let judged = evaluate(
+            &guard.compiled_rules,
+            &mut guard.state,
+            &world.next_sample(SAMPLE_MS),
+        );
+        if let Some(ending) = guard.state.enforcement_orders(&judged.records).pop() {
+            return (guard, world, ending);
+        }
+        assert!(world.now < Timestamp(600_000), "nobody is chosen");
+    }
+}
+
+fn outcome(ending: &EnforcementOrder, ended: u32) -> EnforcementOutcome {
+    let GuardStep::Ended(victim) = &ending.record.step else {
+        panic!("{ending:?}");
+    };
+    EnforcementOutcome {
+        job: victim.job.clone(),
+        ended,
+        left: 1,
+        why: Some("process 100 survived SIGKILL".into()),
+    }
+}
+
+/// When jobs are chosen in this many samples by a guard that starts no order.
+fn times_chosen(guard: &mut TestGuard, world: &mut TestHost, looks: usize) -> Vec<i64> {
+    let mut chosen = Vec::new();
+    let began = world.now.0;
+    for _ in 0..looks {
+        let judged = evaluate(
+            &guard.compiled_rules,
+            &mut guard.state,
+            &world.next_sample(SAMPLE_MS),
+        );
+        let endings = guard.state.enforcement_orders(&judged.records);
+        chosen.extend(endings.iter().map(|it| (it.record.at.0 - began) / 1_000));
+    }
+    chosen
+}
+
+fn reload_state(guard: &mut TestGuard) {
+    let text = serde_json::to_string(&guard.state).unwrap();
+    guard.state = serde_json::from_str(&text).unwrap();
+}
+
+#[test]
+fn unstarted_order_repeats_after_a_minute() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world, _) = chosen_job(mode);
+        // The daemon was killed before it sent a signal.
+        reload_state(&mut guard);
+        let again = times_chosen(&mut guard, &mut world, 10);
+        assert_eq!(again.len(), 1, "{mode:?} {again:?}");
+        assert!((60..=80).contains(&again[0]), "{mode:?} {again:?}");
+    }
+}
+
+/// Starts each order and settles it at once with this outcome. Returns when jobs are chosen
+/// in this many samples, and which of their processes.
+fn choices_with_outcome(
+    guard: &mut TestGuard,
+    world: &mut TestHost,
+    looks: usize,
+) -> Vec<(i64, Vec<u32>)> {
+    let mut chosen = Vec::new();
+    let from = world.now.0;
+    for _ in 0..looks {
+        let judged = evaluate(
+            &guard.compiled_rules,
+            &mut guard.state,
+            &world.next_sample(SAMPLE_MS),
+        );
+        for ending in guard.state.enforcement_orders(&judged.records) {
+            guard.state.mark_started(&ending);
+            let came = (outcome(&ending, 0), SignalStatus::Sent);
+            let _ = guard.state.record_outcome(&ending, came, world.now);
+            reload_state(guard);
+            let pids = ending.processes.iter().map(|(pid, _)| *pid).collect();
+            chosen.push(((ending.record.at.0 - from) / 1_000, pids));
+        }
+    }
+    chosen
+}
+
+/// As [`chosen_job`], and the job survives its signals.
+fn surviving_job(mode: GuardMode) -> (TestGuard, TestHost) {
+    let (mut guard, world, ending) = chosen_job(mode);
+    assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+    guard.state.mark_started(&ending);
+    let came = (outcome(&ending, 0), SignalStatus::Sent);
+    let record = guard.state.record_outcome(&ending, came, world.now);
+    assert_eq!(record.step.name(), "acted");
+    reload_state(&mut guard);
+    (guard, world)
+}
+
+#[test]
+fn started_order_does_not_repeat_soon() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world, ending) = chosen_job(mode);
+        assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+        guard.state.mark_started(&ending);
+        reload_state(&mut guard);
+        assert!(
+            !guard.state.may_execute(&guard.compiled_rules, &ending),
+            "{mode:?}"
+        );
+        let again = times_chosen(&mut guard, &mut world, 359);
+        assert_eq!(again, [0; 0], "{mode:?}");
+        // The outcome is never reported. The job is still not left alone for ever.
+        let again = choices_with_outcome(&mut guard, &mut world, 3);
+        assert_eq!(again.len(), 1, "{mode:?} {again:?}");
+    }
+}
+
+#[test]
+fn survivors_are_retried_with_growing_waits() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world) = surviving_job(mode);
+        let again = choices_with_outcome(&mut guard, &mut world, 1_500);
+        let mut waits: Vec<i64> = again.windows(2).map(|two| two[1].0 - two[0].0).collect();
+        waits.insert(0, again[0].0);
+        // One more sample confirms that the violation goes on.
+        let expected = [120, 240, 480, 960, 1_920, 3_840, 3_840];
+        let is_near = |(wait, least): (&i64, &i64)| (*least..=least + 20).contains(wait);
+        assert!(
+            waits.len() >= expected.len() && waits.iter().zip(&expected).all(is_near),
+            "{mode:?} {waits:?}"
+        );
+        assert!(again.iter().all(|(_, pids)| pids == &[100]), "{again:?}");
+        // The survivor counts once, so a process that cannot be ended does not trip the
+        // breaker.
+        assert_eq!(guard.state.tripped_at(), None);
+    }
+}
+
+#[test]
+fn survivor_does_not_protect_its_job() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world) = surviving_job(mode);
+        assert_eq!(choices_with_outcome(&mut guard, &mut world, 4), []);
+        world.start(101, "bob").uses(0, 12, 50).job("tree 99");
+        world.start(102, "bob").uses(0, 10, 50).job("tree 99");
+        let again = choices_with_outcome(&mut guard, &mut world, 5);
+        let [(_, pids)] = &again[..] else {
+            panic!("{mode:?} {again:?}")
+        };
+        // The survivor has its wait.
+        assert_eq!(pids, &[101, 102], "{mode:?}");
+    }
+}
+
+#[test]
+fn survivor_counts_as_ended_for_limits() {
+    let (mut guard, mut world) = surviving_job(GuardMode::Enforce);
+    // The survivor holds 21 GiB of 20.
+    world.start(200, "bob").uses(0, 19, 50).job("tree 200");
+    let before = world.now;
+    let again = choices_with_outcome(&mut guard, &mut world, 60);
+    assert!(again.iter().all(|(_, pids)| pids == &[100]), "{again:?}");
+    assert!(before < world.now && !again.is_empty());
+    world.start(201, "bob").uses(0, 7, 50).job("tree 201");
+    let again = choices_with_outcome(&mut guard, &mut world, 6);
+    let pids: Vec<_> = again.iter().map(|(_, pids)| pids.clone()).collect();
+    assert_eq!(pids, [[201]]);
+}
+
+#[test]
+fn unsignalled_order_repeats_after_a_minute() {
+    // The intent, or the start of the order, could not be recorded.
+    let (mut guard, mut world, ending) = chosen_job(GuardMode::Enforce);
+    guard.state.mark_started(&ending);
+    let came = (outcome(&ending, 0), SignalStatus::Unsent);
+    let _ = guard.state.record_outcome(&ending, came, world.now);
+    assert_eq!(guard.state.violations()[0].ended_at, None);
+    reload_state(&mut guard);
+    let again = times_chosen(&mut guard, &mut world, 10);
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert!((60..=80).contains(&again[0]), "{again:?}");
+}
+
+#[test]
+fn postponed_order_repeats_at_once() {
+    let (mut guard, mut world, mut ending) = chosen_job(GuardMode::Enforce);
+    for _ in 0..5 {
+        let came = (outcome(&ending, 0), SignalStatus::Postponed);
+        let _ = guard.state.record_outcome(&ending, came, world.now);
+        reload_state(&mut guard);
+        let mut looks = 0;
+        ending = loop {
+            looks += 1;
+            assert!(looks <= 2, "it waits");
+            let judged = evaluate(
+                &guard.compiled_rules,
+                &mut guard.state,
+                &world.next_sample(SAMPLE_MS),
+            );
+            if let Some(ending) = guard.state.enforcement_orders(&judged.records).pop() {
+                break ending;
+            }
+        };
+    }
+    // The first wait after it is no longer either, if the order could not be started.
+    let came = (outcome(&ending, 0), SignalStatus::Unsent);
+    let _ = guard.state.record_outcome(&ending, came, world.now);
+    let again = times_chosen(&mut guard, &mut world, 10);
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert!((60..=80).contains(&again[0]), "{again:?}");
+}
+
+#[test]
+fn late_member_is_no_second_victim() {
+    let (mut guard, mut world, ending) = chosen_job(GuardMode::Soft);
+    guard.state.mark_started(&ending);
+    // The launcher starts another worker immediately.
+    world.processes.clear();
+    world.start(101, "bob").uses(0, 21, 50).job("tree 99");
+    assert_eq!(times_chosen(&mut guard, &mut world, 5), [0; 0]);
+    // The outcome is reported. A process that exists now started later.
+    let came = (outcome(&ending, 1), SignalStatus::Sent);
+    let _ = guard.state.record_outcome(&ending, came, world.now);
+    assert_eq!(times_chosen(&mut guard, &mut world, 5).len(), 1);
+}
+
+#[test]
+fn pause_of_the_guard_repeats_no_end() {
+    let (mut guard, mut world, ending) = chosen_job(GuardMode::Enforce);
+    guard.state.mark_started(&ending);
+    let on = guard.compiled_rules.rules().clone();
+    guard.compiled_rules = CompiledRules::new(RuleSet {
+        mode: GuardMode::Disabled,
+        ..on.clone()
+    });
+    assert_eq!(guard.evaluate_samples(&mut world, 1), []);
+    assert_eq!(guard.state.violations(), []);
+    guard.compiled_rules = CompiledRules::new(on);
+    assert_eq!(times_chosen(&mut guard, &mut world, 60), [0; 0]);
+}
+
+#[test]
+fn changed_rule_cancels_the_order() {
+    let (mut guard, _, ending) = chosen_job(GuardMode::Enforce);
+    let rules = guard.compiled_rules.rules().clone();
+    for changed in [
+        RuleSet {
+            defaults: memory_limit(40),
+            ..rules.clone()
+        },
+        RuleSet {
+            mode: GuardMode::DryRun,
+            ..rules.clone()
+        },
+        RuleSet {
+            mode: GuardMode::Disabled,
+            ..rules
+        },
+    ] {
+        let book = CompiledRules::new(changed);
+        assert!(!guard.state.may_execute(&book, &ending));
+    }
+    assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
+    guard.state = GuardState::default();
+    assert!(!guard.state.may_execute(&guard.compiled_rules, &ending));
+}
+
+#[test]
+fn outcome_keeps_rule_and_subject() {
+    let (mut guard, world, ending) = chosen_job(GuardMode::Enforce);
+    guard.state.mark_started(&ending);
+    let came = outcome(&ending, 1);
+    let record = guard
+        .state
+        .record_outcome(&ending, (came.clone(), SignalStatus::Sent), world.now);
+    let expected = GuardRecord {
+        at: world.now,
+        step: GuardStep::Acted(came),
+        ..ending.record
+    };
+    assert_eq!(record, expected);
+}

@@ -1,0 +1,396 @@
+//! Properties that hold for every host, every rule set and every history.
+
+mod wider_limits;
+
+use super::super::evaluate;
+use super::super::sample::GuardSample;
+use super::*;
+use gpukill_proto::guard::{GuardRecord, GuardStep, RuleKind, ViolationSubject};
+use gpukill_proto::rogue::{Risk, Threat, VerdictSummary};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use wider_limits::widenings;
+
+const OWNERS: [&str; 5] = ["alice", "bob", "carol", "root", "box-of-nobody"];
+const NAMES: [&str; 4] = ["python", "Xorg", "miner", "vllm"];
+
+/// What one process does in one sample: each number selects something.
+type ProcessStep = [u8; 9];
+
+/// Some samples of some processes each.
+fn history() -> impl Strategy<Value = Vec<Vec<ProcessStep>>> {
+    let bucket = proptest::collection::vec(any::<ProcessStep>(), 0..7);
+    proptest::collection::vec(bucket, 1..24)
+}
+
+fn reading(choice: u8, value: u64) -> TestReading {
+    match choice % 8 {
+        0 => TestReading::Failed,
+        1 => TestReading::Unsupported,
+        _known => TestReading::Known(value),
+    }
+}
+
+/// A rogue verdict.
+fn verdict(choice: u8) -> Option<Option<VerdictSummary>> {
+    let suspected = VerdictSummary {
+        risk: Risk::ALL[usize::from(choice / 8) % Risk::ALL.len()],
+        threat: Threat::ALL[usize::from(choice / 32) % 2],
+        is_actionable: choice % 8 > 2,
+    };
+    match choice % 8 {
+        0 => None,
+        1 => Some(None),
+        _said => Some(Some(suspected)),
+    }
+}
+
+/// The process with this pid. Its owner never changes.
+fn start(world: &mut TestHost, pid: u32) {
+    let nth = usize::try_from(pid).expect("it is small");
+    let process = world.start(pid, OWNERS[nth * 7 % OWNERS.len()]);
+    process.named(NAMES[nth * 5 % NAMES.len()]);
+    if nth % 3 != 0 {
+        process.job(&format!("job {}", nth % 4));
+    }
+    if nth % 11 == 7 {
+        process.facts.owner = None;
+    }
+    if nth % 13 == 5 {
+        process.facts.pod = Some(Some(("ml".into(), "pod".into())));
+    }
+}
+
+fn samples(history: &[Vec<ProcessStep>]) -> Vec<GuardSample> {
+    let mut world = TestHost::new(3);
+    let mut buckets = Vec::new();
+    for choices in history {
+        let mut there = BTreeSet::new();
+        for choice in choices {
+            let pid = 100 + u32::from(choice[0] % 12);
+            if !world.processes.contains_key(&pid) {
+                start(&mut world, pid);
+            }
+            let process = world.process(pid);
+            let device = usize::from(choice[1] % 3);
+            process
+                .uses(device, 0, 0)
+                .memory(device, reading(choice[2], u64::from(choice[3] % 40) * GIB))
+                .utilization(device, reading(choice[4], u64::from(choice[5] % 101)))
+                .connections(reading(choice[6], u64::from(choice[7] % 2)))
+                .suspected(verdict(choice[8]));
+            there.insert(pid);
+        }
+        world.processes.retain(|pid, _| there.contains(pid));
+        buckets.push(world.next_sample(SAMPLE_MS));
+    }
+    buckets
+}
+
+/// A rule of every kind.
+fn all_kinds_of_rules(mode: GuardMode, rehearsed: EnforcementMode) -> RuleSet {
+    RuleSet {
+        mode,
+        armed_mode: rehearsed,
+        defaults: Limits {
+            memory: gib(30),
+            utilization: Some(Percent(30)),
+            duration: Some(minutes(1)),
+            processes: Some(1),
+            idle: Some(Duration::from_secs(20)),
+            idle_min_memory: gib(1),
+        },
+        enforcement: EnforcementSettings {
+            grace: Duration::from_secs(20),
+            utilization_window: Duration::from_secs(30),
+            settled_after: Duration::from_secs(30),
+            ..EnforcementSettings::default()
+        },
+        protect: ProtectRules {
+            users: names(&["root"]),
+            processes: globs(&["Xorg"]),
+            ..ProtectRules::default()
+        },
+        users: vec![UserPolicy {
+            name: "bob".into(),
+            limits: Limits {
+                memory: gib(20),
+                ..Limits::default()
+            },
+            priority: Some(3),
+            blocked_gpus: gpus("1"),
+            ..UserPolicy::default()
+        }],
+        groups: vec![GroupPolicy {
+            name: "all".into(),
+            members: Members {
+                users: names(&["alice", "bob"]),
+                ..Members::default()
+            },
+            total_memory: gib(40),
+            total_utilization: Some(Percent(40)),
+            total_processes: Some(2),
+            ..GroupPolicy::default()
+        }],
+        gpus: vec![GpuPolicy {
+            name: "0".into(),
+            gpus: gpus("0"),
+            max_memory: gib(30),
+            max_utilization: Some(Percent(50)),
+            reserved_memory: gib(50),
+            blocked_users: names(&["carol"]),
+            blocked_processes: globs(&["miner"]),
+            ..GpuPolicy::default()
+        }],
+        times: vec![TimePolicy {
+            name: "always".into(),
+            limits: Limits {
+                memory: gib(35),
+                ..Limits::default()
+            },
+            gpus: gpus("2"),
+            ..TimePolicy::default()
+        }],
+        behaviours: vec![
+            behaviour_rule(
+                "waste",
+                ForbiddenBehaviour::Waste {
+                    below: Percent(20),
+                    min_memory: Bytes(10 * GIB),
+                    hours: Duration::from_secs(40),
+                },
+            ),
+            behaviour_rule(
+                "runaway",
+                ForbiddenBehaviour::Runaway {
+                    above: Percent(80),
+                    limit: Duration::from_secs(30),
+                    orphaned: false,
+                },
+            ),
+            behaviour_rule(
+                "growth",
+                ForbiddenBehaviour::Growth {
+                    by: Bytes(GIB),
+                    within: Duration::from_secs(40),
+                },
+            ),
+            behaviour_rule(
+                "rogues",
+                ForbiddenBehaviour::Rogue {
+                    from: Risk::Medium,
+                    threats: Threat::ALL.to_vec(),
+                },
+            ),
+        ],
+        ..RuleSet::default()
+    }
+}
+
+fn modes() -> impl Strategy<Value = (GuardMode, EnforcementMode)> {
+    use GuardMode::*;
+    prop_oneof![
+        Just((DryRun, EnforcementMode::Soft)),
+        Just((DryRun, EnforcementMode::Enforce)),
+        Just((Soft, EnforcementMode::Soft)),
+        Just((Enforce, EnforcementMode::Enforce)),
+    ]
+}
+
+fn evaluate_all(rules: &RuleSet, buckets: &[GuardSample]) -> Vec<GuardRecord> {
+    let book = CompiledRules::new(rules.clone());
+    let mut memory = GuardState::default();
+    let judged = buckets
+        .iter()
+        .map(|bucket| evaluate(&book, &mut memory, bucket));
+    judged.flat_map(|it| it.records).collect()
+}
+
+/// The violations after the last sample: kind and subject, by whichever policy.
+fn violated_subjects(
+    rules: &RuleSet,
+    buckets: &[GuardSample],
+) -> BTreeSet<(RuleKind, ViolationSubject)> {
+    let book = CompiledRules::new(rules.clone());
+    let mut memory = GuardState::default();
+    for bucket in buckets {
+        let _ = evaluate(&book, &mut memory, bucket);
+    }
+    let open = memory.violations().into_iter();
+    open.map(|it| (it.rule.kind, it.subject)).collect()
+}
+
+/// No job is ended, so the samples do not depend on what is found.
+fn only_warn(mut rules: RuleSet) -> RuleSet {
+    let warns = Measures {
+        action: Some(GuardAction::Warn),
+        ..Measures::default()
+    };
+    rules.mode = GuardMode::Soft;
+    rules.enforcement.settled_after = Duration::ZERO;
+    for measures in rules
+        .users
+        .iter_mut()
+        .map(|it| &mut it.measures)
+        .chain(rules.groups.iter_mut().map(|it| &mut it.measures))
+        .chain(rules.gpus.iter_mut().map(|it| &mut it.measures))
+        .chain(rules.times.iter_mut().map(|it| &mut it.measures))
+        .chain(rules.behaviours.iter_mut().map(|it| &mut it.measures))
+    {
+        *measures = warns.clone();
+    }
+    rules.enforcement.grace = minutes(60);
+    rules
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn protected_or_unowned_is_never_ended(
+        history in history(),
+        (mode, rehearsed) in modes(),
+    ) {
+        let buckets = samples(&history);
+        let by_end: BTreeMap<_, _> = buckets.iter().map(|it| (it.until, it)).collect();
+        for record in evaluate_all(&all_kinds_of_rules(mode, rehearsed), &buckets) {
+            let GuardStep::Ended(victim) = &record.step else {
+                continue;
+            };
+            prop_assert!(!victim.runs.is_empty());
+            for (run, judged) in &by_end[&record.at].runs {
+                let about = &judged.facts;
+                let is_of_job = about.job.as_ref().map(|(id, _)| id) == Some(&victim.job.id)
+                    || victim.runs.iter().any(|told| told.run.pid == run.pid);
+                if is_of_job {
+                    prop_assert_eq!(about.owner.as_ref(), Some(&victim.job.owner));
+                    prop_assert_ne!(about.name.as_deref(), Some("Xorg"));
+                    prop_assert_ne!(victim.job.owner.name.as_str(), "root");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stored_state_resumes_unchanged(
+        history in history(),
+        (mode, rehearsed) in modes(),
+        at in 0..24_usize,
+    ) {
+        let buckets = samples(&history);
+        let rules = all_kinds_of_rules(mode, rehearsed);
+        let (first, second) = buckets.split_at(at.min(buckets.len()));
+        let book = CompiledRules::new(rules.clone());
+        let mut memory = GuardState::default();
+        let mut records = Vec::new();
+        for bucket in first {
+            records.extend(evaluate(&book, &mut memory, bucket).records);
+        }
+        let written = serde_json::to_string(&memory).unwrap();
+        let mut memory: GuardState = serde_json::from_str(&written).unwrap();
+        let book = CompiledRules::new(rules.clone());
+        for bucket in second {
+            records.extend(evaluate(&book, &mut memory, bucket).records);
+        }
+        prop_assert_eq!(records, evaluate_all(&rules, &buckets));
+    }
+
+    #[test]
+    fn dry_run_ends_a_job_once(history in history(), enforce in any::<bool>()) {
+        let rehearsed = if enforce { EnforcementMode::Enforce } else { EnforcementMode::Soft };
+        let mut buckets = samples(&history);
+        // All processes stay to the end, so that no pid is reused.
+        let last = buckets.last().cloned().expect("there is one");
+        for bucket in &mut buckets {
+            for (run, judged) in &last.runs {
+                bucket.runs.entry(run.clone()).or_insert_with(|| judged.clone());
+            }
+            bucket.runs.retain(|run, _| last.runs.contains_key(run));
+        }
+        let mut ended = BTreeSet::new();
+        for record in evaluate_all(&all_kinds_of_rules(GuardMode::DryRun, rehearsed), &buckets) {
+            let violation = (record.rule.clone(), record.subject.clone());
+            match record.step {
+                GuardStep::Ended(victim) if victim.leave_to.is_none() => {
+                    let end = (violation, victim.job.clone());
+                    prop_assert!(ended.insert(end), "{:?}", victim.job);
+                }
+                // A rule that is broken again is another violation.
+                GuardStep::Over | GuardStep::Outdated => {
+                    ended.retain(|(of, _)| *of != violation);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_amounts_open_no_violation(history in history()) {
+        let mut buckets = samples(&history);
+        for bucket in &mut buckets {
+            for judged in bucket.runs.values_mut() {
+                judged.usage.memory = crate::usage::Gauge { is_failed: true, ..Default::default() };
+                judged.usage.utilization = judged.usage.memory.clone();
+                Arc::make_mut(&mut judged.facts).suspected = None;
+            }
+            for device in bucket.devices.values_mut() {
+                device.usage.memory = Default::default();
+                device.usage.utilization = Default::default();
+            }
+        }
+        let rules = all_kinds_of_rules(GuardMode::Enforce, EnforcementMode::Enforce);
+        for record in evaluate_all(&rules, &buckets) {
+            let kind = record.rule.kind;
+            let needs_nothing = kind.is_access()
+                || matches!(
+                    kind,
+                    RuleKind::Processes | RuleKind::TotalProcesses | RuleKind::Duration
+                );
+            prop_assert!(needs_nothing, "{:?}", record);
+        }
+    }
+
+    #[test]
+    fn order_of_input_does_not_matter(
+        history in history(),
+        (mode, rehearsed) in modes(),
+    ) {
+        let buckets = samples(&history);
+        let backwards: Vec<GuardSample> = buckets
+            .iter()
+            .map(|bucket| GuardSample {
+                devices: bucket.devices.clone().into_iter().rev().collect(),
+                runs: bucket.runs.clone().into_iter().rev().collect(),
+                ..bucket.clone()
+            })
+            .collect();
+        let rules = all_kinds_of_rules(mode, rehearsed);
+        let mut turned = rules.clone();
+        turned.behaviours.reverse();
+        let records = evaluate_all(&rules, &buckets);
+        prop_assert_eq!(&records, &evaluate_all(&rules, &backwards));
+        prop_assert_eq!(&records, &evaluate_all(&turned, &buckets));
+    }
+}
+
+proptest! {
+    // Each case evaluates a history twenty times.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn wider_limit_adds_no_violation(history in history()) {
+        let buckets = samples(&history);
+        let narrow = only_warn(all_kinds_of_rules(GuardMode::Soft, EnforcementMode::Soft));
+        let before = violated_subjects(&narrow, &buckets);
+        for (what, widen) in widenings() {
+            let mut wide = narrow.clone();
+            widen(&mut wide);
+            let added: Vec<_> = violated_subjects(&wide, &buckets)
+                .into_iter()
+                .filter(|it| !before.contains(it))
+                .collect();
+            prop_assert_eq!(added, vec![], "{}", what);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The recheck right before a signal: whether the process is still the planned one, and
+//! whether it may still be ended.
+
+use super::contacts::{contact_text, user_names};
+use super::plan::find_reaper;
+use super::protection::{Protection, may_run_host_file, protection_of};
+use super::scope::{container_key, hosts_sessions};
+use super::{ProcessInfo, ProcessTable};
+use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
+use gpukill_proto::holders::ProcessState;
+use gpukill_proto::kill::{KillTarget, Outcome, PlannedAction, ProtectionReason};
+use gpukill_proto::reading::Reading;
+
+/// The inputs of a recheck.
+#[derive(Debug, Clone, Copy)]
+pub struct RecheckContext<'a> {
+    /// The caller of the kill.
+    pub caller: &'a Caller,
+    /// The current groups and users with rights.
+    pub roles: &'a Roles,
+    /// The name of the group of operators.
+    pub operators: &'a str,
+    /// Every process, read when the execution of the plan started.
+    pub processes: &'a ProcessTable,
+    /// What protects processes.
+    pub protection: &'a Protection,
+    /// The process as it was when it became a target.
+    pub before: Option<&'a ProcessInfo>,
+    /// The only person whose processes are ended; `None` for a caller who may end
+    /// processes of others.
+    pub person: Option<u32>,
+    /// Whether the process, or in a wider scope another process of the plan, still uses
+    /// a device.
+    pub uses_gpu: bool,
+    /// Whether the process itself used a device when the execution of the plan started.
+    pub used_gpu_itself: bool,
+    /// Whether the process has received a signal.
+    pub had_signal: bool,
+}
+
+/// Decides whether the process may get its signal; `None` means that it may. `now` was
+/// read after a handle on the process was opened. Facts that `now` lacks, because
+/// reading them may block, come from the target and from [`RecheckContext::before`].
+#[must_use]
+pub fn veto(target: &KillTarget, now: &ProcessInfo, again: &RecheckContext<'_>) -> Option<Outcome> {
+    if now.lineage.key != target.key {
+        return Some(Outcome::Gone);
+    }
+    if let Some(ending) = planned_outcome(&target.action) {
+        return Some(ending);
+    }
+    if now.state == ProcessState::Zombie {
+        return Some(Outcome::Zombie(find_reaper(now, again.processes)));
+    }
+    let now = &with_earlier_facts(now, target, again.before);
+    protection_outcome(target, now, again)
+        .or_else(|| permission_outcome(target, now, again))
+        .or_else(|| {
+            let why = "it no longer uses a GPU";
+            (!again.uses_gpu).then(|| Outcome::Changed(why.into()))
+        })
+}
+
+/// The outcome of a target that the plan does not end.
+fn planned_outcome(fate: &PlannedAction) -> Option<Outcome> {
+    match fate {
+        PlannedAction::End(_) => None,
+        PlannedAction::Protected(protected) => Some(Outcome::Protected(protected.why.clone())),
+        PlannedAction::Denied(ask) => Some(Outcome::Denied(ask.clone())),
+        PlannedAction::Unclear(why) => Some(Outcome::Unclear(why.clone())),
+        PlannedAction::Zombie(reaper) => Some(Outcome::Zombie(reaper.clone())),
+    }
+}
+
+/// Adds the facts that were known when the process became a target.
+fn with_earlier_facts(
+    now: &ProcessInfo,
+    target: &KillTarget,
+    before: Option<&ProcessInfo>,
+) -> ProcessInfo {
+    let mut now = now.clone();
+    // The job distinguishes a shell that runs a job's script from a session host.
+    if now.job.known().is_none() {
+        now.job = target.job.clone();
+    }
+    if let Some(before) = before.filter(|before| before.lineage.key == now.lineage.key) {
+        if now.owner.known().is_none() {
+            now.owner = before.owner.clone();
+        }
+        let lacks_name = |container: &Option<gpukill_proto::model::Container>| {
+            container
+                .as_ref()
+                .is_some_and(|container| container.name.known().is_none())
+        };
+        if now.container.known().is_none_or(lacks_name) {
+            now.container = before.container.clone();
+        }
+        if now.program.known().is_none() && now.lineage.executable == before.lineage.executable {
+            now.program = before.program.clone();
+        }
+        now.lineage.unit = now.lineage.unit.or_else(|| before.lineage.unit.clone());
+        now.lineage.arguments = now
+            .lineage
+            .arguments
+            .or_else(|| before.lineage.arguments.clone());
+    }
+    now
+}
+
+fn protection_outcome(
+    target: &KillTarget,
+    now: &ProcessInfo,
+    again: &RecheckContext<'_>,
+) -> Option<Outcome> {
+    let is_renamed = now.lineage.name != target.name;
+    let is_overridden = target.overridden.is_some() && !is_renamed;
+    let protected = protection_of(now, again.processes, again.protection);
+    if let Some(ProtectionReason { why, .. }) =
+        protected.filter(|it| !(is_overridden && it.root_may_override))
+    {
+        let changed = format!("it is {} now: {why}", now.lineage.name);
+        return Some(if is_renamed {
+            Outcome::Changed(changed)
+        } else {
+            Outcome::Protected(why)
+        });
+    }
+    became_session_host(target, now, again).then(|| {
+        let name = &now.lineage.name;
+        Outcome::Changed(format!("it is {name} now, which hosts sessions"))
+    })
+}
+
+/// Whether a process that was only reached by a scope is a session host by now. A named
+/// process, a process that uses a device and a process that received a signal stay
+/// targets whatever they execute. So do processes that the guard ends: otherwise a
+/// process could save itself by executing a program with such a name.
+fn became_session_host(target: &KillTarget, now: &ProcessInfo, again: &RecheckContext<'_>) -> bool {
+    let is_meant_itself = target.named || again.used_gpu_itself;
+    if is_meant_itself || again.had_signal || again.person.is_some() {
+        return false;
+    }
+    let executes_another = again
+        .before
+        .is_none_or(|it| it.lineage.executable != now.lineage.executable);
+    hosts_sessions(now) && (!executes_another || may_run_host_file(now))
+}
+
+fn permission_outcome(
+    target: &KillTarget,
+    now: &ProcessInfo,
+    again: &RecheckContext<'_>,
+) -> Option<Outcome> {
+    let unclear = || Some(Outcome::Unclear("its owner is not known".into()));
+    let before = target.uid.known();
+    let uids = now.uids.known().copied();
+    if before.is_some() && uids.is_none() {
+        return unclear();
+    }
+    let changed = uids.filter(|uids| before.is_some_and(|before| *before != uids.real));
+    let operation = Operation::End {
+        uids,
+        namespace_owner: now.namespace_owner.known().copied().flatten(),
+    };
+    match (check(again.caller, operation, again.roles), changed) {
+        (Ruling::Allow, None) => None,
+        (Ruling::Allow, Some(uids)) if accepts_uid_change(uids, now, again) => None,
+        (Ruling::Allow | Ruling::Deny(_), Some(uids)) => Some(Outcome::Changed(format!(
+            "it runs as uid {} now",
+            uids.real
+        ))),
+        (Ruling::Deny(_), None) if matches!(now.uids, Reading::Value(_)) => {
+            let names = user_names(again.processes);
+            let ask = contact_text(now, again.roles, again.operators, &names);
+            Some(Outcome::Denied(ask))
+        }
+        (Ruling::Deny(_), None) => unclear(),
+    }
+}
+
+/// Whether a process that changed its user still gets a signal from a caller who may
+/// end it. It is the same process, and a uid that its owner can choose protects no
+/// process: within a user namespace or container of the owner, or of a program that
+/// switches between its users. A process that became the system's gets no signal.
+fn accepts_uid_change(uids: Uids, now: &ProcessInfo, again: &RecheckContext<'_>) -> bool {
+    let before = again.before.filter(|it| it.lineage.key == now.lineage.key);
+    let is_in_namespace = uids.real != 0 && now.lineage.namespace_creator.is_some();
+    let is_in_same_container = before.is_some_and(|before| {
+        container_key(now).is_some_and(|(_, manager)| manager.is_none())
+            && container_key(before) == container_key(now)
+    });
+    if uids.real < again.protection.uid_min && !is_in_namespace && !is_in_same_container {
+        return false;
+    }
+    again.person.is_none_or(|person| {
+        belongs_to_person(now, person)
+            || before.is_some_and(|before| before.lineage.has_same_person(&now.lineage))
+    })
+}
+
+/// Whether the process belongs to this person, by its user namespace or by one of its
+/// user ids.
+#[must_use]
+pub fn belongs_to_person(process: &ProcessInfo, person: u32) -> bool {
+    let uids = process.uids.known();
+    process.lineage.person() == Some(person)
+        || uids.is_some_and(|it| [it.real, it.effective, it.saved].contains(&person))
+}

@@ -1,0 +1,190 @@
+//! Resolves a request to the processes that it selects, by its conditions alone.
+
+use super::condition::{ConditionResult, Conditions};
+use super::device_use::{ProcessDeviceUse, device_use, is_zombie};
+use super::scope::ScopeIndex;
+use super::{KillContext, ProcessInfo};
+use crate::access::is_host_root;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::kill::{KillRequest, KillScope, KillSignal, MAX_PIDS, MAX_SIGNAL_TIMEOUT_MS};
+use gpukill_proto::model::ProcessKey;
+use gpukill_proto::refusal::Refusal;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The processes that a request selects.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// Processes for which all conditions hold.
+    pub keys: BTreeSet<ProcessKey>,
+    /// Number of other processes that may be selected: a fact is unknown, and no
+    /// condition excludes them.
+    pub undetermined: u32,
+}
+
+/// Returns the processes that the request selects, among those that use a device or
+/// have one open, or among all with [`KillRequest::any_process`]. In a scope wider than
+/// process, a pid may name a process that uses no device, such as a launcher, where a
+/// process in its scope uses one.
+///
+/// # Errors
+/// [`Refusal::Invalid`] for a contradictory request, [`Refusal::NoMatch`] where a GPU
+/// or pid does not exist, [`Refusal::Denied`] where it asks for any process or for
+/// protected ones and the caller is not root of the host.
+pub fn resolve(request: &KillRequest, seen: &KillContext<'_>) -> Result<Selection, Refusal> {
+    validate(request)?;
+    if request.override_protected && !is_host_root(seen.caller) {
+        return Err(Refusal::Denied {
+            asked: "end protected processes".into(),
+            ask: "root".into(),
+        });
+    }
+    let conditions = Conditions::new(&request.selector, seen)?;
+    if request.any_process {
+        return resolve_any_process(request, seen);
+    }
+    let usage = device_use(seen.snapshot, seen.holders);
+    let mut meant = Selection {
+        keys: resolve_launchers(request, seen, &usage)?,
+        undetermined: 0,
+    };
+    for (key, used) in &usage {
+        let Some(process) = seen.processes.get(&key.pid) else {
+            continue;
+        };
+        // The pid belongs to another process now.
+        if process.lineage.key != *key {
+            continue;
+        }
+        match conditions.evaluate(process, used, seen) {
+            ConditionResult::Yes => {
+                meant.keys.insert(*key);
+            }
+            ConditionResult::Unknown => meant.undetermined = meant.undetermined.saturating_add(1),
+            ConditionResult::No => {}
+        }
+    }
+    Ok(meant)
+}
+
+/// Checks the request independently of the state of the host.
+fn validate(request: &KillRequest) -> Result<(), Refusal> {
+    let selector = &request.selector;
+    let invalid = |why: &str| Err(Refusal::Invalid(why.to_owned()));
+    if selector.is_empty() {
+        return invalid("nothing is selected: name pids or give a selector option");
+    }
+    if selector.pids.len() > MAX_PIDS {
+        return Err(Refusal::Invalid(format!(
+            "{} pids are named: at most {MAX_PIDS} are allowed",
+            selector.pids.len()
+        )));
+    }
+    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&request.signal_timeout_ms) {
+        return Err(Refusal::Invalid(format!(
+            "the signal timeout of {} ms is out of range: 1 to {MAX_SIGNAL_TIMEOUT_MS}",
+            request.signal_timeout_ms
+        )));
+    }
+    if request.signal == Some(KillSignal::Kill) && !request.force {
+        return invalid("SIGKILL needs --force");
+    }
+    if request.any_process && !(selector.is_pids_only() && selector.pids.len() == 1) {
+        return invalid("--any-process takes one pid and nothing else");
+    }
+    if request.override_protected && !selector.is_pids_only() {
+        return invalid("--override-protected takes pids and no other condition");
+    }
+    Ok(())
+}
+
+fn resolve_any_process(
+    request: &KillRequest,
+    seen: &KillContext<'_>,
+) -> Result<Selection, Refusal> {
+    if !is_host_root(seen.caller) {
+        return Err(Refusal::Denied {
+            asked: "end a process that uses no GPU".into(),
+            ask: "root".into(),
+        });
+    }
+    let mut meant = Selection::default();
+    for pid in &request.selector.pids {
+        let Some(process) = seen.processes.get(pid) else {
+            return Err(Refusal::NoMatch(format!("there is no process {pid}")));
+        };
+        meant.keys.insert(process.lineage.key);
+    }
+    Ok(meant)
+}
+
+/// Maximum number of pids that an error lists.
+const MAX_LISTED_PIDS: usize = 8;
+
+/// Returns the named pids that use no device and are selected for other processes in
+/// their scope. Pids next to other conditions only exclude.
+///
+/// # Errors
+/// A pid does not exist, or no process in its scope uses a device.
+fn resolve_launchers(
+    request: &KillRequest,
+    seen: &KillContext<'_>,
+    usage: &BTreeMap<ProcessKey, ProcessDeviceUse<'_>>,
+) -> Result<BTreeSet<ProcessKey>, Refusal> {
+    let selector = &request.selector;
+    let pids: BTreeSet<u32> = selector.pids.iter().copied().into_set();
+    let is_wide = request.scope != KillScope::Process && selector.is_pids_only();
+    let scopes = is_wide.then(|| ScopeIndex::new(seen.processes));
+    let mut launchers = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for pid in pids {
+        let Some(process) = seen.processes.get(&pid) else {
+            wrong.push(format!("there is no process {pid}"));
+            continue;
+        };
+        let key = process.lineage.key;
+        if usage.contains_key(&key) {
+            continue;
+        }
+        let reached = scopes
+            .as_ref()
+            .and_then(|scopes| scopes.processes_in_scope(process, request.scope).ok());
+        if reached.is_some_and(|keys| keys.iter().any(|key| usage.contains_key(key))) {
+            launchers.insert(key);
+        } else {
+            let scope = if is_wide {
+                request.scope
+            } else {
+                KillScope::Process
+            };
+            wrong.push(no_gpu_reason(process, seen, scope));
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(launchers);
+    }
+    let others = match wrong.len().saturating_sub(MAX_LISTED_PIDS) {
+        0 => String::new(),
+        others => format!("; and {others} more"),
+    };
+    wrong.truncate(MAX_LISTED_PIDS);
+    Err(Refusal::NoMatch(format!("{}{others}", wrong.join("; "))))
+}
+
+fn no_gpu_reason(process: &ProcessInfo, seen: &KillContext<'_>, scope: KillScope) -> String {
+    let pid = process.lineage.key.pid;
+    if is_zombie(process, None) {
+        let parent = process.parent;
+        return format!("process {pid} has ended, and its parent {parent} has not reaped it");
+    }
+    let unseen = seen
+        .holders
+        .iter()
+        .find_map(|held| held.incomplete_reason.as_deref());
+    match (unseen, scope) {
+        (Some(why), _) => format!("process {pid} is not known to use a GPU: {why}"),
+        (None, KillScope::Process) => format!("process {pid} uses no GPU"),
+        (None, KillScope::Tree | KillScope::Job | KillScope::Container) => {
+            format!("process {pid} uses no GPU, nor does its {}", scope.name())
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Tests of the recheck.
+
+use super::super::recheck::{RecheckContext, veto};
+use super::super::*;
+use super::fixture::*;
+use crate::select::Glob;
+use gpukill_proto::kill::{KillScope, KillTarget, Outcome, PlannedAction, Reaper};
+
+/// A host where alice's 300 is planned, reached or named, and 301 belongs to bob.
+pub(super) fn host() -> KillTestHost {
+    let mut scene = KillTestHost::new();
+    scene.login(200, ALICE);
+    scene.command(300, 202, "python");
+    scene.fork(301, 300, "python");
+    scene.list_process(300, 0, 10);
+    scene.with_jobs()
+}
+
+pub(super) fn target(scene: &KillTestHost, pid: u32) -> KillTarget {
+    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[300]), KillScope::Tree));
+    let targets = plan.unwrap().targets;
+    targets.into_iter().find(|t| t.key.pid == pid).unwrap()
+}
+
+/// The veto against this target of alice's after this change.
+fn veto_after(pid: u32, change: impl FnOnce(&mut ProcessInfo)) -> Option<Outcome> {
+    let scene = host();
+    let mut now = scene.crowd[&pid].clone();
+    change(&mut now);
+    veto_for(
+        &scene,
+        &target(&scene, pid),
+        &now,
+        &caller(ALICE, &[]),
+        true,
+    )
+}
+
+fn veto_for(
+    scene: &KillTestHost,
+    target: &KillTarget,
+    now: &ProcessInfo,
+    caller: &Caller,
+    uses_gpu: bool,
+) -> Option<Outcome> {
+    veto(target, now, &context(scene, target, caller, uses_gpu))
+}
+
+/// The recheck context of this target before its first signal.
+fn context<'a>(
+    scene: &'a KillTestHost,
+    target: &KillTarget,
+    caller: &'a Caller,
+    uses_gpu: bool,
+) -> RecheckContext<'a> {
+    RecheckContext {
+        caller,
+        roles: &scene.roles,
+        operators: "gpukill-operators",
+        processes: &scene.crowd,
+        protection: &scene.protection,
+        before: scene.crowd.get(&target.key.pid),
+        person: None,
+        uses_gpu,
+        used_gpu_itself: false,
+        had_signal: false,
+    }
+}
+
+#[test]
+fn unchanged_process_gets_its_signal() {
+    assert_eq!(veto_after(300, |_| {}), None);
+    assert_eq!(veto_after(301, |_| {}), None);
+    // Names change, and stopped or stuck processes are still there.
+    assert_eq!(
+        veto_after(300, |now| now.lineage.name = "train".into()),
+        None
+    );
+    assert_eq!(
+        veto_after(300, |now| now.state = ProcessState::Stopped),
+        None
+    );
+    let stuck = ProcessState::Uninterruptible(None);
+    assert_eq!(veto_after(300, |now| now.state = stuck), None);
+    // Facts whose reading may block are not read again.
+    let bare = |now: &mut ProcessInfo| {
+        now.owner = Reading::Unsupported;
+        now.command = Reading::Unsupported;
+        now.container = Reading::Unsupported;
+    };
+    assert_eq!(veto_after(300, bare), None);
+}
+
+#[test]
+fn changes_veto_the_signal() {
+    let other = |uid: u32| Reading::Value(Uids::from_single(uid));
+    let setuid = Reading::Value(Uids {
+        real: ALICE,
+        effective: 0,
+        saved: 0,
+    });
+    let unclear = || Some(Outcome::Unclear("its owner is not known".into()));
+    let changed = |what: &str| Some(Outcome::Changed(what.to_owned()));
+    let cases = [
+        (
+            "its pid is another's",
+            veto_after(300, |now| now.lineage.key.start_ticks += 1),
+            Some(Outcome::Gone),
+        ),
+        (
+            "it has ended",
+            veto_after(300, |now| now.state = ProcessState::Zombie),
+            Some(Outcome::Zombie(Reaper {
+                pid: 202,
+                name: Reading::Value("bash".into()),
+            })),
+        ),
+        (
+            "it is bob's",
+            veto_after(300, |now| now.uids = other(BOB)),
+            changed("it runs as uid 1001 now"),
+        ),
+        (
+            "it has root's rights",
+            veto_after(300, |now| now.uids = setuid),
+            Some(Outcome::Denied("someone in group gpukill-operators".into())),
+        ),
+        (
+            "its owner is not known",
+            veto_after(300, |now| now.uids = Reading::Failed("x".into())),
+            unclear(),
+        ),
+        (
+            "it executes a display server",
+            veto_after(300, |now| {
+                now.lineage.name = "Xorg".into();
+                now.lineage.executable = Some("/usr/bin/Xorg".into());
+                now.at_seat = Reading::Value(true);
+            }),
+            changed("it is Xorg now: it is a display server and ends with its session"),
+        ),
+        (
+            "what is reached executes a login service as a person",
+            veto_after(301, |now| {
+                now.lineage.name = "agetty".into();
+                now.lineage.executable = Some("/usr/sbin/agetty".into());
+            }),
+            changed("it is agetty now, which hosts sessions"),
+        ),
+        (
+            "what is reached executes a shell",
+            veto_after(301, |now| {
+                now.lineage.name = "bash".into();
+                now.lineage.executable = Some("/usr/bin/bash".into());
+            }),
+            changed("it is bash now, which hosts sessions"),
+        ),
+        (
+            "what is reached runs Jupyter",
+            veto_after(301, |now| {
+                now.lineage.arguments =
+                    Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+            }),
+            changed("it is python now, which hosts sessions"),
+        ),
+    ];
+    for (what, found, expected) in cases {
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+/// Lets the process execute this file under its name.
+fn executes(now: &mut ProcessInfo, path: &str) {
+    now.lineage.name = path.rsplit('/').next().unwrap().into();
+    now.lineage.executable = Some(path.into());
+    now.program = Reading::Failed("not asked for".into());
+}
+
+#[test]
+fn executing_a_session_host_does_not_save() {
+    let scene = host();
+    let root = caller(0, &[]);
+    let paths = [
+        "/home/alice/bin/tmux",
+        "/usr/bin/tmux",
+        "/usr/bin/screen",
+        "/usr/bin/bash",
+        "/usr/bin/sudo",
+    ];
+    // By name, as a user of a GPU, after a signal, and for the guard.
+    let cases = [
+        (300, false, false, None),
+        (301, true, false, None),
+        (301, false, true, None),
+        (301, false, false, Some(BOB)),
+    ];
+    for path in paths {
+        for (pid, used_gpu_itself, had_signal, person) in cases {
+            let target = target(&scene, pid);
+            let mut now = scene.crowd[&pid].clone();
+            executes(&mut now, path);
+            let again = RecheckContext {
+                used_gpu_itself,
+                had_signal,
+                person,
+                ..context(&scene, &target, &root, true)
+            };
+            assert_eq!(veto(&target, &now, &again), None, "{path} {again:?}");
+        }
+    }
+}
+
+#[test]
+fn reached_session_host_is_left_alone() {
+    let ended = |change: fn(&mut ProcessInfo)| veto_after(301, change).is_none();
+    assert!(!ended(|now| executes(now, "/usr/bin/tmux")));
+    assert!(!ended(|now| executes(now, "/usr/bin/bash")));
+    assert!(ended(|now| executes(now, "/home/alice/bin/tmux")));
+    assert!(ended(|now| executes(now, "/home/alice/usr/bin/bash")));
+    // In a mount namespace of her own.
+    assert!(ended(|now| {
+        executes(now, "/usr/bin/tmux");
+        now.lineage.namespace_creator = Some(ALICE);
+        now.namespace_owner = Reading::Value(Some(ALICE));
+    }));
+    assert!(ended(|now| {
+        executes(now, "/usr/bin/tmux");
+        now.program = Reading::Value(ProgramOrigin::Elsewhere);
+    }));
+}
+
+#[test]
+fn process_that_executes_su_is_ended() {
+    let scene = host();
+    let target = target(&scene, 300);
+    let mut now = scene.crowd[&300].clone();
+    executes(&mut now, "/usr/bin/su");
+    now.uids = Reading::Value(Uids {
+        real: ALICE,
+        effective: 0,
+        saved: 0,
+    });
+    let denied = Outcome::Denied("someone in group gpukill-operators".into());
+    for had_signal in [false, true] {
+        let objected = |caller: &Caller| {
+            let again = RecheckContext {
+                had_signal,
+                ..context(&scene, &target, caller, true)
+            };
+            veto(&target, &now, &again)
+        };
+        assert_eq!(objected(&caller(0, &[])), None);
+        assert_eq!(objected(&olga()), None);
+        assert_eq!(objected(&caller(ALICE, &[])), Some(denied.clone()));
+    }
+    // A process of root alone is the system's.
+    now.uids = Reading::Value(Uids::from_single(0));
+    let changed = Outcome::Changed("it runs as uid 0 now".into());
+    let found = veto_for(&scene, &target, &now, &caller(0, &[]), true);
+    assert_eq!(found, Some(changed));
+}
+
+#[test]
+fn released_gpu_vetoes_the_signal() {
+    let scene = host();
+    let now = &scene.crowd[&300];
+    let found = veto_for(
+        &scene,
+        &target(&scene, 300),
+        now,
+        &caller(ALICE, &[]),
+        false,
+    );
+    let why = "it no longer uses a GPU";
+    assert_eq!(found, Some(Outcome::Changed(why.into())));
+}
+
+#[test]
+fn current_rights_and_protection_count() {
+    let mut scene = host();
+    let now = scene.crowd[&300].clone();
+    let target = target(&scene, 300);
+    let denied = Outcome::Denied("alice, or someone in group gpukill-operators".into());
+    let found = veto_for(&scene, &target, &now, &caller(BOB, &[]), true);
+    assert_eq!(found, Some(denied));
+    assert_eq!(veto_for(&scene, &target, &now, &olga(), true), None);
+    scene.roles.operator_group = None;
+    let denied = Outcome::Denied("alice, or root".into());
+    assert_eq!(veto_for(&scene, &target, &now, &olga(), true), Some(denied));
+    let contained = Caller {
+        contained: true,
+        ..caller(0, &[])
+    };
+    assert!(veto_for(&scene, &target, &now, &contained, true).is_some());
+    // The recheck takes facts that it does not read from the process table.
+    scene.protection.users = vec!["alice".into()];
+    let mut bare = now;
+    bare.owner = Reading::Unsupported;
+    let found = veto_for(&scene, &target, &bare, &caller(0, &[]), true);
+    let why = "the admin protects processes of alice";
+    assert_eq!(found, Some(Outcome::Protected(why.into())));
+}
+
+#[test]
+fn facts_not_reread_keep_their_value() {
+    let keeps_work = Outcome::Changed("it is python now, which hosts sessions".into());
+    let protected = Outcome::Protected("the admin protects session-3.scope".into());
+    let mut scene = host();
+    let [named, reached] = [300, 301].map(|pid| target(&scene, pid));
+    let [now, other] = [300, 301].map(|pid| scene.crowd[&pid].clone());
+    let root = caller(0, &[]);
+    // For a container without a name, protection would be unknown.
+    scene.protection.containers = vec!["prod".into()];
+    scene.process_mut(300).container = Reading::Value(Some(container('a', "dev", None)));
+    let mut nameless = now.clone();
+    nameless.container = Reading::Value(Some(Container {
+        name: Reading::Failed("x".into()),
+        ..container('a', "dev", None)
+    }));
+    assert_eq!(veto_for(&scene, &named, &nameless, &root, true), None);
+    scene.process_mut(301).lineage.arguments =
+        Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+    let found = veto_for(&scene, &reached, &other, &root, true);
+    assert_eq!(found, Some(keeps_work));
+    scene.protection.units = Glob::parse("session-3.scope").into_iter().collect();
+    let mut bare = now;
+    bare.lineage.unit = None;
+    let found = veto_for(&scene, &named, &bare, &root, true);
+    assert_eq!(found, Some(protected));
+    // The owner must still be known, even for a caller who may end any process.
+    scene.protection.units.clear();
+    let mut unknown = bare;
+    unknown.uids = Reading::Failed("x".into());
+    let unclear = Outcome::Unclear("its owner is not known".into());
+    let found = veto_for(&scene, &named, &unknown, &root, true);
+    assert_eq!(found, Some(unclear));
+}
+
+#[test]
+fn targets_without_end_are_vetoed() {
+    let scene = host();
+    let reaper = Reaper {
+        pid: 1,
+        name: Reading::Unsupported,
+    };
+    let cases = [
+        (
+            PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always("x")),
+            Outcome::Protected("x".into()),
+        ),
+        (
+            PlannedAction::Denied("x".into()),
+            Outcome::Denied("x".into()),
+        ),
+        (
+            PlannedAction::Unclear("x".into()),
+            Outcome::Unclear("x".into()),
+        ),
+        (
+            PlannedAction::Zombie(reaper.clone()),
+            Outcome::Zombie(reaper),
+        ),
+    ];
+    for (fate, expected) in cases {
+        let target = KillTarget {
+            action: fate,
+            ..target(&scene, 300)
+        };
+        let found = veto_for(&scene, &target, &scene.crowd[&300], &caller(0, &[]), true);
+        assert_eq!(found, Some(expected));
+    }
+}
+
+#[test]
+fn shell_named_by_pid_is_ended() {
+    let mut scene = host();
+    scene.open_device(202, 0);
+    let plan = scene.plan(
+        &caller(ALICE, &[]),
+        &request(pids(&[202]), KillScope::Process),
+    );
+    let target = plan.unwrap().targets.remove(0);
+    let now = &scene.crowd[&202];
+    assert_eq!(
+        veto_for(&scene, &target, now, &caller(ALICE, &[]), true),
+        None
+    );
+}
+
+#[test]
+fn job_script_shell_is_ended() {
+    let mut scene = KillTestHost::new();
+    let shell = scene.add(process(300, 1, ALICE, "sh"));
+    shell.lineage.unit = Some(unit("serve.service", None));
+    scene.fork(301, 300, "python");
+    scene.list_process(301, 0, 10);
+    let mut scene = scene.with_jobs();
+    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[301]), KillScope::Job));
+    let targets = plan.unwrap().targets;
+    let target = targets.iter().find(|target| target.key.pid == 300);
+    let target = target.unwrap();
+    // The recheck does not read jobs.
+    let mut now = scene.crowd[&300].clone();
+    now.job = Reading::Failed("not asked for".into());
+    let alice = caller(ALICE, &[]);
+    assert_eq!(veto_for(&scene, target, &now, &alice, true), None);
+    now.lineage.on_terminal = true;
+    let why = "it is sh now, which hosts sessions";
+    let changed = Some(Outcome::Changed(why.into()));
+    assert_eq!(veto_for(&scene, target, &now, &alice, true), changed);
+    // A process that was forked after the plan is not in the process table.
+    now.lineage.on_terminal = false;
+    scene.crowd.remove(&300);
+    assert_eq!(veto_for(&scene, target, &now, &alice, true), None);
+}

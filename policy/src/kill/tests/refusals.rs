@@ -1,0 +1,222 @@
+//! Tests of refused requests.
+
+use super::super::resolve::resolve;
+use super::super::*;
+use super::fixture::*;
+use super::resolve::{host, resolve_pids, text};
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MAX_PIDS};
+use gpukill_proto::model::ContainerId;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Bytes;
+
+#[test]
+fn contradictory_requests_are_refused() {
+    let none = KillSelector::default;
+    let plain = |selector| request(selector, KillScope::Process);
+    let invalid = |why: &str| Refusal::Invalid(why.to_owned());
+    let cases = [
+        (
+            plain(none()),
+            "nothing is selected: name pids or give a selector option",
+        ),
+        (
+            plain(pids(&vec![7; MAX_PIDS + 1])),
+            "1025 pids are named: at most 1024 are allowed",
+        ),
+        (
+            KillRequest {
+                signal_timeout_ms: 0,
+                ..plain(pids(&[300]))
+            },
+            "the signal timeout of 0 ms is out of range: 1 to 600000",
+        ),
+        (
+            KillRequest {
+                signal_timeout_ms: 600_001,
+                ..plain(pids(&[300]))
+            },
+            "the signal timeout of 600001 ms is out of range: 1 to 600000",
+        ),
+        (
+            KillRequest {
+                signal: Some(KillSignal::Kill),
+                ..plain(pids(&[300]))
+            },
+            "SIGKILL needs --force",
+        ),
+        (
+            KillRequest {
+                any_process: true,
+                ..plain(pids(&[300, 301]))
+            },
+            "--any-process takes one pid and nothing else",
+        ),
+        (
+            KillRequest {
+                any_process: true,
+                ..plain(KillSelector {
+                    user: text("alice"),
+                    ..pids(&[300])
+                })
+            },
+            "--any-process takes one pid and nothing else",
+        ),
+        (
+            plain(KillSelector {
+                user: text(""),
+                ..none()
+            }),
+            "--user is empty",
+        ),
+        (
+            plain(KillSelector {
+                filter: text(""),
+                ..pids(&[300])
+            }),
+            "--filter is empty",
+        ),
+        (
+            plain(KillSelector {
+                gpu: text(""),
+                ..none()
+            }),
+            "--gpu is empty",
+        ),
+        (
+            plain(KillSelector {
+                job: text(&"x".repeat(513)),
+                ..none()
+            }),
+            "--job has 513 bytes: at most 512 are allowed",
+        ),
+        (
+            plain(KillSelector {
+                filter: text("py["),
+                ..none()
+            }),
+            "\"py[\" is not a regular expression: found unclosed character class",
+        ),
+        (
+            plain(KillSelector {
+                command: text(r"(\w{50}\d{50}){50}"),
+                ..none()
+            }),
+            "\"(\\\\w{50}\\\\d{50}){50}\" is not a regular expression: \
+             compiled regex exceeded size limit",
+        ),
+        (
+            plain(KillSelector {
+                min_memory: Some(Bytes(0)),
+                ..none()
+            }),
+            "--min-memory 0 excludes nothing",
+        ),
+    ];
+    let scene = host();
+    for (request, why) in cases {
+        let caller = caller(0, &[]);
+        assert_eq!(
+            resolve(&request, &scene.context(&caller)),
+            Err(invalid(why))
+        );
+    }
+    let unknown = resolve_pids(
+        &scene,
+        KillSelector {
+            gpu: text("9"),
+            ..none()
+        },
+    );
+    let none_such = "no GPU matches \"9\": this host has GPU 0, 1, 2, 3, 4";
+    assert_eq!(unknown, Err(Refusal::NoMatch(none_such.into())));
+}
+
+#[test]
+fn pids_without_gpu_are_named() {
+    let mut scene = host();
+    scene.add(process(400, 1, ALICE, "vim"));
+    let told =
+        |selected: &[u32]| resolve_pids(&scene, pids(selected)).map_err(|why| why.to_string());
+    assert_eq!(told(&[400]), Err("process 400 uses no GPU".into()));
+    assert_eq!(told(&[4711]), Err("there is no process 4711".into()));
+    assert_eq!(told(&[0]), Err("there is no process 0".into()));
+    assert_eq!(
+        told(&[300, 4711, 400]),
+        Err("process 400 uses no GPU; there is no process 4711".into())
+    );
+    let many: Vec<u32> = (5_000..6_000).collect();
+    let why = told(&many).unwrap_err();
+    assert!(
+        why.ends_with("there is no process 5007; and 992 more"),
+        "{why}"
+    );
+    // The pid belongs to another process than the listed one.
+    scene.process_mut(300).lineage.key.start_ticks = 999;
+    assert_eq!(
+        resolve_pids(&scene, pids(&[300])).map_err(|why| why.to_string()),
+        Err("process 300 uses no GPU".into())
+    );
+    scene.holders[0].incomplete_reason = Some("nobody has looked yet".into());
+    assert_eq!(
+        resolve_pids(&scene, pids(&[400])).map_err(|why| why.to_string()),
+        Err("process 400 is not known to use a GPU: nobody has looked yet".into())
+    );
+}
+
+#[test]
+fn any_process_needs_root() {
+    let mut scene = host();
+    scene.add(process(400, 1, ALICE, "vim"));
+    let asked = KillRequest {
+        any_process: true,
+        ..request(pids(&[400]), KillScope::Process)
+    };
+    let of =
+        |caller: Caller| resolve(&asked, &scene.context(&caller)).map(|meant| meant.keys.len());
+    let denied = Refusal::Denied {
+        asked: "end a process that uses no GPU".into(),
+        ask: "root".into(),
+    };
+    let contained = Caller {
+        contained: true,
+        ..caller(0, &[])
+    };
+    assert_eq!(of(caller(0, &[])), Ok(1));
+    assert_eq!(of(caller(ALICE, &[])), Err(denied.clone()));
+    assert_eq!(of(olga()), Err(denied.clone()));
+    assert_eq!(of(contained), Err(denied));
+    let gone = KillRequest {
+        selector: pids(&[4711]),
+        ..asked.clone()
+    };
+    let gone = resolve(&gone, &scene.context(&caller(0, &[])));
+    assert_eq!(
+        gone,
+        Err(Refusal::NoMatch("there is no process 4711".into()))
+    );
+}
+
+#[test]
+fn ambiguous_container_id_is_refused() {
+    let mut scene = host();
+    let other = Container {
+        id: ContainerId {
+            runtime: "docker".into(),
+            id: format!("aaaa{}", "b".repeat(60)),
+        },
+        ..container('a', "other", None)
+    };
+    scene.process_mut(300).container = Reading::Value(Some(other));
+    let called = |typed: &str| {
+        let selector = KillSelector {
+            container: text(typed),
+            ..KillSelector::default()
+        };
+        resolve_pids(&scene, selector)
+    };
+    let why = "\"aaaa\" is a prefix of several container ids";
+    assert_eq!(called("aaaa"), Err(Refusal::Invalid(why.into())));
+    assert_eq!(called("aaaab"), Ok((vec![300], 1)));
+    assert_eq!(called(&"a".repeat(64)), Ok((vec![310], 1)));
+    assert_eq!(called("aaa"), Ok((vec![], 1)));
+}

@@ -1,0 +1,252 @@
+//! Tests of the processes that a scope reaches, and of processes forked later.
+
+use super::super::late_members::find_forked;
+use super::super::scope::resolve_scope;
+use super::super::*;
+use super::fixture::*;
+use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
+use gpukill_proto::model::ProcessKey;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn pids_in_scope(scene: &KillTestHost, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
+    let keys = resolve_scope(&scene.crowd[&pid], scope, &scene.crowd)?;
+    Ok(keys.iter().map(|key| key.pid).collect())
+}
+
+/// A training run of alice's with two workers.
+pub(super) fn training_run() -> KillTestHost {
+    let mut scene = KillTestHost::new();
+    scene.login(200, ALICE);
+    scene.command(300, 202, "torchrun");
+    scene.command(310, 300, "python");
+    scene.command(311, 300, "python");
+    scene
+}
+
+#[test]
+fn unknown_scope_says_why() {
+    let mut scene = training_run().with_jobs();
+    scene.process_mut(310).job = Reading::Failed("it has too many ancestors to read".into());
+    let job = "its job is not known: failed: it has too many ancestors to read";
+    assert_eq!(pids_in_scope(&scene, 310, Job), Err(job.into()));
+    assert_eq!(
+        pids_in_scope(&scene, 310, Container),
+        Err("it is not in a container".into())
+    );
+    scene.process_mut(310).container = Reading::Failed("x".into());
+    let container = "its container is not known: failed: x";
+    assert_eq!(pids_in_scope(&scene, 310, Container), Err(container.into()));
+    scene.process_mut(300).lineage.uid = None;
+    let whose = "its owner is not known";
+    assert_eq!(pids_in_scope(&scene, 300, Tree), Err(whose.into()));
+    assert_eq!(pids_in_scope(&scene, 300, Job), Err(whose.into()));
+    assert_eq!(pids_in_scope(&scene, 300, Process), Ok(vec![300]));
+}
+
+#[test]
+fn tree_stops_at_session_servers_and_users() {
+    let mut scene = training_run();
+    scene.fork(400, 310, "sh");
+    scene.fork(401, 400, "python");
+    scene.fork(410, 310, "tmux: server");
+    scene.command(411, 410, "python");
+    let other = scene.fork(420, 310, "python");
+    other.lineage.uid = Some(BOB);
+    scene.fork(421, 420, "python").lineage.uid = Some(ALICE);
+    // As read when pid 310 belonged to another process.
+    scene.fork(309, 310, "python");
+    let scene = scene.with_jobs();
+    assert_eq!(pids_in_scope(&scene, 310, Tree), Ok(vec![310, 401]));
+    assert_eq!(pids_in_scope(&scene, 410, Tree), Ok(vec![410, 411]));
+}
+
+#[test]
+fn job_includes_led_process_groups() {
+    let mut scene = training_run();
+    scene.fork(330, 202, "tee").lineage.group = 310;
+    let other = scene.fork(331, 202, "tee");
+    (other.lineage.group, other.lineage.uid) = (310, Some(BOB));
+    scene.fork(332, 202, "bash").lineage.group = 310;
+    let scene = scene.with_jobs();
+    assert_eq!(
+        pids_in_scope(&scene, 311, Job),
+        Ok(vec![300, 310, 311, 330])
+    );
+}
+
+#[test]
+fn containers_differ_by_user_manager() {
+    let mut scene = training_run();
+    for (pid, manager) in [(400, None), (401, None), (402, Some(ALICE))] {
+        let mut inside = process(pid, 1, ALICE, "python");
+        let mut podmans = container('a', "x", manager);
+        podmans.id.runtime = "podman".into();
+        inside.container = Reading::Value(Some(podmans));
+        scene.add(inside);
+    }
+    let scene = scene.with_jobs();
+    assert_eq!(pids_in_scope(&scene, 400, Container), Ok(vec![400, 401]));
+    assert_eq!(pids_in_scope(&scene, 402, Container), Ok(vec![402]));
+}
+
+#[test]
+fn scheduler_job_has_one_user() {
+    let mut scene = KillTestHost::new();
+    for (pid, uid) in [(300, ALICE), (301, ALICE), (302, BOB)] {
+        scene.add(process(pid, 1, uid, "python"));
+        scene.slurm(pid, "1234", "0");
+    }
+    let scene = scene.with_jobs();
+    assert_eq!(pids_in_scope(&scene, 300, Job), Ok(vec![300, 301]));
+}
+
+#[test]
+fn interactive_shells_and_runtimes_host_sessions() {
+    let mut scene = KillTestHost::new();
+    let mut add = |pid, name: &str| {
+        let mut inside = process(pid, 1, ALICE, name);
+        inside.container = Reading::Value(Some(container('a', "x", None)));
+        scene.add(inside).clone()
+    };
+    add(400, "python");
+    // The script of the container, and a shell of `docker exec -it`.
+    add(401, "bash");
+    add(402, "bash");
+    add(403, "sshd");
+    add(404, "conmon");
+    add(405, "conmon");
+    scene.process_mut(402).lineage.on_terminal = true;
+    scene.process_mut(405).lineage.executable = Some("/home/eve/conmon".into());
+    let scene = scene.with_jobs();
+    assert_eq!(
+        pids_in_scope(&scene, 400, Container),
+        Ok(vec![400, 401, 405])
+    );
+}
+
+pub(super) fn keys(scene: &KillTestHost, pids: &[u32]) -> BTreeSet<ProcessKey> {
+    pids.iter()
+        .map(|pid| scene.crowd[pid].lineage.key)
+        .collect()
+}
+
+/// These processes as they are on this host.
+pub(super) fn processes_by_key(
+    scene: &KillTestHost,
+    pids: &[u32],
+) -> BTreeMap<ProcessKey, ProcessInfo> {
+    let members = pids.iter().map(|pid| scene.crowd[pid].clone());
+    members.map(|member| (member.lineage.key, member)).collect()
+}
+
+/// The processes that are forked from 310 after this change.
+fn forked_after(scope: KillScope, change: impl FnOnce(&mut KillTestHost)) -> Vec<u32> {
+    let first = training_run().with_jobs();
+    let members = processes_by_key(&first, &[310]);
+    let mut now = training_run();
+    change(&mut now);
+    let now = now.with_jobs();
+    let found = find_forked(&members, scope, &first.crowd, &now.crowd);
+    found.iter().map(|key| key.pid).collect()
+}
+
+#[test]
+fn new_children_are_found() {
+    let forks = |now: &mut KillTestHost| {
+        now.fork(500, 310, "python");
+        now.fork(501, 500, "python");
+        now.fork(510, 311, "python");
+        now.command(520, 202, "python");
+    };
+    assert_eq!(forked_after(Tree, forks), [500, 501]);
+    // Processes of the same job.
+    assert_eq!(forked_after(Job, forks), [500, 501, 510]);
+    assert_eq!(forked_after(Process, forks), [0; 0]);
+    assert_eq!(forked_after(Tree, |_| {}), [0; 0]);
+    assert_eq!(forked_after(Job, |_| {}), [0; 0]);
+}
+
+#[test]
+fn orphans_are_found_by_group_or_session() {
+    let orphans = |now: &mut KillTestHost| {
+        now.crowd.remove(&310);
+        // The first process is older than 310: the group had this number before it.
+        for (pid, group, session) in [
+            (309, 310, 7),
+            (500, 310, 7),
+            (501, 501, 310),
+            (502, 502, 502),
+        ] {
+            let orphan = now.add(process(pid, 1, ALICE, "python"));
+            (orphan.lineage.group, orphan.lineage.session) = (group, session);
+        }
+        now.fork(503, 501, "python").lineage.group = 503;
+    };
+    assert_eq!(forked_after(Tree, orphans), [500, 501, 503]);
+}
+
+#[test]
+fn descendants_of_ended_late_member() {
+    let first = training_run().with_jobs();
+    let mut members = processes_by_key(&first, &[310]);
+    let mut later = training_run();
+    let late = later.fork(500, 310, "python");
+    (late.lineage.group, late.lineage.session) = (500, 500);
+    let later = later.with_jobs();
+    let found = find_forked(&members, Tree, &first.crowd, &later.crowd);
+    assert_eq!(found, keys(&later, &[500]));
+    members.extend(processes_by_key(&later, &[500]));
+    let mut now = training_run();
+    let orphan = now.add(process(501, 1, ALICE, "python"));
+    (orphan.lineage.group, orphan.lineage.session) = (500, 500);
+    let now = now.with_jobs();
+    let found = find_forked(&members, Tree, &first.crowd, &now.crowd);
+    assert_eq!(found, keys(&now, &[501]));
+}
+
+#[test]
+fn reused_pid_is_ignored() {
+    let reused = |now: &mut KillTestHost| {
+        now.process_mut(310).lineage.key.start_ticks = 9_000;
+        let child = now.fork(500, 310, "python");
+        child.lineage.key.start_ticks = 9_001;
+    };
+    assert_eq!(forked_after(Tree, reused), [0; 0]);
+}
+
+#[test]
+fn foreign_users_and_session_hosts_are_excluded() {
+    let others = |now: &mut KillTestHost| {
+        now.fork(500, 310, "sudo").lineage.uid = Some(0);
+        now.fork(501, 310, "bash");
+        now.fork(502, 501, "python");
+        now.fork(503, 310, "python").lineage.uid = None;
+        let of_group = now.add(process(504, 1, BOB, "python"));
+        of_group.lineage.group = 310;
+    };
+    for scope in [Tree, Job] {
+        assert_eq!(forked_after(scope, others), [502], "{scope:?}");
+    }
+}
+
+#[test]
+fn new_container_processes_are_found() {
+    let inside = |scene: &mut KillTestHost, pid: u32, uid: u32, id: char| {
+        let mut inside = process(pid, 1, uid, "python");
+        inside.container = Reading::Value(Some(container(id, "x", None)));
+        scene.add(inside);
+    };
+    let mut first = training_run();
+    inside(&mut first, 400, 0, 'a');
+    let first = first.with_jobs();
+    let mut now = training_run();
+    inside(&mut now, 500, 0, 'a');
+    inside(&mut now, 501, 0, 'b');
+    inside(&mut now, 502, BOB, 'a');
+    let now = now.with_jobs();
+    let members = processes_by_key(&first, &[400]);
+    for scope in [Container, Job] {
+        let found = find_forked(&members, scope, &first.crowd, &now.crowd);
+        assert_eq!(found, keys(&now, &[500]), "{scope:?}");
+    }
+}

@@ -1,0 +1,342 @@
+//! The table of indicators, one function each: what each proves, its weight, the threat
+//! it indicates, and why it counts.
+//!
+//! The weights are our own. Sources: pool addresses and miner options are in the rules
+//! of Falco and Sigma, which call them easy to avoid and unlikely by accident;
+//! masquerading as kernel threads and programs in `/dev/shm` are in the rules of
+//! Elastic and Sigma. NVIDIA's Morpheus looks for a miner's load: a device at full load
+//! with constant memory and hardly any traffic. Some honest work looks the same, so
+//! this load alone never exceeds a low risk.
+
+mod identity;
+
+mod load;
+
+mod network;
+
+mod origin;
+
+mod command_line;
+
+use super::rules::RogueRules;
+use super::suspect::Suspect;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::rogue::{Family, Threat};
+use gpukill_proto::text::sanitize;
+use std::collections::BTreeSet;
+
+/// A kind of indicator.
+#[derive(Debug, Clone, Copy)]
+pub struct IndicatorKind {
+    /// The name in JSON.
+    pub name: &'static str,
+    /// How much it proves.
+    pub family: Family,
+    /// The threats that it indicates by itself.
+    pub threats: &'static [Threat],
+    /// The threats that it supports where another indicator indicates them.
+    pub corroborates: &'static [Threat],
+    /// Why it counts, as a sentence for people.
+    pub why: &'static str,
+    /// Detects the indicator.
+    pub(super) detect: fn(&Suspect, &RogueRules) -> Option<IndicatorMatch>,
+}
+
+/// A detected indicator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IndicatorMatch {
+    /// In thousandths.
+    pub(super) weight: u16,
+    /// The evidence, safe to print on one line, at most [`MAX_QUOTE_BYTES`] long.
+    pub(super) evidence: String,
+}
+
+/// Maximum number of quoted bytes of a text that a process controls.
+const MAX_QUOTE_BYTES: usize = 160;
+
+impl IndicatorMatch {
+    fn new(weight: u16, read: impl Into<String>) -> Self {
+        let read = sanitize(read.into().as_bytes(), MAX_QUOTE_BYTES);
+        Self {
+            weight,
+            evidence: read,
+        }
+    }
+}
+
+/// Selects from the loaded libraries those that an indicator uses, one for each use: a
+/// PyTorch process has hundreds. Without any, one library stays, so that the set is
+/// known and not empty.
+#[must_use]
+pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
+    let tells: [fn(&str) -> bool; 3] = [
+        load::is_workload_library,
+        identity::is_miner_library,
+        identity::is_python_module,
+    ];
+    let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
+    let telling = tells.into_iter().filter_map(first);
+    let telling: BTreeSet<String> = telling.chain(libraries.first()).cloned().into_set();
+    telling
+}
+
+use Family::{A, B, C};
+use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
+
+/// All kinds of indicators.
+#[must_use]
+pub const fn indicator_kinds() -> &'static [IndicatorKind] {
+    &KINDS
+}
+
+static KINDS: [IndicatorKind; 22] = [
+    IndicatorKind {
+        name: "pool_on_command_line",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "only miners are given the address of a mining pool",
+        detect: command_line::pool_on_command_line,
+    },
+    IndicatorKind {
+        name: "miner_options",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "only miners have these options",
+        detect: command_line::miner_options,
+    },
+    IndicatorKind {
+        name: "miner_name",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "it has the exact name of a known miner",
+        detect: identity::miner_name,
+    },
+    IndicatorKind {
+        name: "miner_hash",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "its executable has the hash of a miner that the admin listed",
+        detect: identity::miner_hash,
+    },
+    IndicatorKind {
+        name: "miner_library",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "it has loaded a library of a known miner",
+        detect: identity::miner_library,
+    },
+    IndicatorKind {
+        name: "miner_api",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "it listens on the port of a miner's control interface",
+        detect: network::miner_api,
+    },
+    IndicatorKind {
+        name: "pool_port",
+        family: B,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "it is connected to a port that almost only mining pools use",
+        detect: network::pool_port,
+    },
+    IndicatorKind {
+        name: "executable_place",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "programs that should leave no trace are often placed there",
+        detect: origin::executable_place,
+    },
+    IndicatorKind {
+        name: "kernel_thread_name",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "it has the name of a kernel thread, which has no executable",
+        detect: origin::kernel_thread_name,
+    },
+    IndicatorKind {
+        name: "system_name_elsewhere",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "it has the name of a system program, but its executable lies elsewhere",
+        detect: identity::system_name_elsewhere,
+    },
+    IndicatorKind {
+        name: "python_without_modules",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "it has the name of Python, but has loaded no Python module",
+        detect: identity::python_without_modules,
+    },
+    IndicatorKind {
+        name: "started_by_a_server",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "web servers and databases that start programs have often been compromised",
+        detect: origin::started_by_server,
+    },
+    IndicatorKind {
+        name: "started_by_cron",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "no person was present when it was started",
+        detect: origin::started_by_cron,
+    },
+    IndicatorKind {
+        name: "mining_load",
+        family: C,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "miners saturate a device with constant memory and without libraries of other work",
+        detect: load::mining_load,
+    },
+    IndicatorKind {
+        name: "full_load",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "it saturates a device",
+        detect: load::full_load,
+    },
+    IndicatorKind {
+        name: "through_tor",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "it hides its network peers",
+        detect: network::through_tor,
+    },
+    IndicatorKind {
+        name: "lasting_connection",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "it stays connected to the outside during this load and serves no clients",
+        detect: network::lasting_connection,
+    },
+    IndicatorKind {
+        name: "held_for_nothing",
+        family: B,
+        threats: &[ResourceAbuser],
+        corroborates: &[],
+        why: "a device that is held without use is not available to others",
+        detect: load::held_for_nothing,
+    },
+    IndicatorKind {
+        name: "memory_hog",
+        family: B,
+        threats: &[ResourceAbuser],
+        corroborates: &[],
+        why: "it holds more device memory than is usual here",
+        detect: load::memory_hog,
+    },
+    IndicatorKind {
+        name: "runaway",
+        family: C,
+        threats: &[ResourceAbuser],
+        corroborates: &[],
+        why: "it works at full load for longer than is usual here",
+        detect: load::runaway,
+    },
+    IndicatorKind {
+        name: "refused",
+        family: B,
+        threats: &[SuspiciousProcess, ResourceAbuser],
+        corroborates: &[],
+        why: "it was refused a device by the admin's rules, and tried again",
+        detect: origin::repeated_refusals,
+    },
+    IndicatorKind {
+        name: "sent_much",
+        family: B,
+        threats: &[DataExfiltrator],
+        corroborates: &[],
+        why: "its own network namespace has sent more than is usual here",
+        detect: network::sent_much,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_unique_names_and_reasons() {
+        let names: BTreeSet<&str> = indicator_kinds().iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), indicator_kinds().len());
+        for kind in indicator_kinds() {
+            let speaks = kind.threats.len() + kind.corroborates.len();
+            assert!(!kind.why.is_empty() && speaks > 0, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_facts_indicate_nothing() {
+        for kind in indicator_kinds() {
+            let seen = (kind.detect)(&Suspect::default(), &RogueRules::default());
+            assert_eq!(seen, None, "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn selected_libraries_suffice() {
+        let known = [
+            "libc.so.6",
+            "libcuda.so.1",
+            "libtorch_cuda.so",
+            "_ssl.cpython-311-x86_64-linux-gnu.so",
+            "libxmrig-cuda.so",
+            "libpython3.11.so.1.0",
+        ];
+        for chosen in 0..1 << known.len() {
+            let is_chosen = |at: &usize| chosen >> at & 1 == 1;
+            let names = (0..known.len())
+                .filter(is_chosen)
+                .map(|at| known[at].into());
+            let all: BTreeSet<String> = names.collect();
+            let few = indicative_libraries(&all);
+            assert!(few.len() <= 4 && few.is_subset(&all));
+            let seen = |libraries: &BTreeSet<String>| {
+                let suspect = Suspect {
+                    name: Some("python3".into()),
+                    libraries: Some(libraries.clone()),
+                    ..Suspect::default()
+                };
+                let looks = indicator_kinds().iter();
+                let seen = looks.map(|kind| (kind.detect)(&suspect, &RogueRules::default()));
+                (
+                    seen.collect::<Vec<_>>(),
+                    load::has_workload_library(&suspect),
+                )
+            };
+            assert_eq!(seen(&few), seen(&all), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn quotes_are_truncated() {
+        for text in ["a".repeat(1_000), "ä".repeat(1_000), "😀".repeat(1_000)] {
+            let read = IndicatorMatch::new(1, text).evidence;
+            assert!(
+                read.len() <= MAX_QUOTE_BYTES && read.ends_with('…'),
+                "{read}"
+            );
+        }
+        assert_eq!(
+            IndicatorMatch::new(1, "a\x1b[2J\nb").evidence,
+            "a\\x1b[2J\\x0ab"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! The JSON that `-o json` prints: one shape for the client, exports and other programs.
+//!
+//! Field names are stable; fields are only added. A field without a fresh value is `null`, and
+//! `reasons` beside it says why: `"unsupported"`, `"failed: …"`, `"stale: 12 s"` or `"withheld:
+//! …"`. Fields named `…_mb` count MiB; fields named `…_bytes` are exact.
+
+mod fields;
+
+mod gpu;
+
+mod process;
+
+mod status;
+
+mod audit;
+
+mod actions;
+
+mod summary;
+
+mod holders;
+
+mod explain;
+
+mod kill;
+
+mod reset;
+
+mod evidence;
+
+mod guard;
+
+mod process_status;
+
+mod replay;
+
+mod rogue;
+
+mod prune;
+
+pub mod report;
+
+pub use actions::ActionDocument;
+pub use audit::AuditDocument;
+pub use evidence::{EvidenceDocument, EvidenceProcessDocument};
+pub use explain::{DeviceFindingDocument, DeviceHoldDocument, ExplainDocument};
+pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
+pub use guard::{
+    GuardDocument, GuardRecordDocument, OpenViolationDocument, VictimDocument, ViolationsDocument,
+};
+pub use holders::{
+    DeviceHoldersDocument, EndedHolderDocument, HolderDocument, HolderFindingDocument,
+    HoldersDocument,
+};
+pub use kill::{
+    KillPlanDocument, KillReportDocument, KillTargetDocument, MemoryReclaimDocument,
+    ProcessOutcomeDocument, RemainingJobDocument, RespawnDocument, TargetMemoryDocument,
+};
+pub use process::{AncestorDocument, ProcessDocument, top_process};
+pub use process_status::{
+    AppliedLimitDocument, GuardSummaryDocument, ProcessGuardStatusDocument, ReplacedLimitDocument,
+    RuleCountsDocument, ViolationMarkDocument,
+};
+pub use prune::{PruneDocument, StoreContentsDocument};
+pub use replay::{ReplayDocument, RuleOutcomeDocument, UnevaluatedTimeDocument};
+pub use reset::{
+    BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
+    ResetTargetDocument,
+};
+pub use rogue::{
+    IndicatorDocument, RecommendationDocument, RogueAssessmentDocument, RogueDocument,
+    RogueFindingDocument, ScanDocument, VerdictDocument, VerdictSummaryDocument,
+};
+pub use status::{BackendDocument, SettingDocument, StatusDocument};
+pub use summary::{
+    DayDocument, DeviceTimeDocument, GapDocument, HourDocument, OwnerTimeDocument,
+    ProcessTimeDocument, SummaryDocument, WeekDocument, WeeklyDocument,
+};
+
+use crate::guard::{GuardSummary, ViolationMark};
+use crate::model::{Fault, ProcessKey, Snapshot};
+use crate::rogue::VerdictSummary;
+use serde::Serialize;
+
+/// The version of the JSON shape. It grows when a field changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// What `gpukillctl list -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ListDocument {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The host name.
+    pub host: String,
+    /// The start of the poll, RFC 3339 in UTC.
+    pub ts: String,
+    /// The number of polls since the daemon started.
+    pub tick: u64,
+    /// The devices, in the order of their index.
+    pub gpus: Vec<GpuDocument>,
+    /// One entry for each process and device.
+    pub procs: Vec<ProcessDocument>,
+    /// The state of the backend of each vendor: whether an empty `gpus` means "none".
+    pub backends: Vec<BackendDocument>,
+    /// The current faults.
+    pub faults: Vec<FaultDocument>,
+    /// The summary of the guard.
+    pub guard: GuardSummaryDocument,
+}
+
+/// Guard marks and verdicts to attach to processes.
+#[derive(Debug, Clone, Copy)]
+struct ProcessAnnotations<'a> {
+    /// The rules that the processes violate.
+    rules: &'a [ViolationMark],
+    /// The verdicts.
+    suspected: &'a [(ProcessKey, VerdictSummary)],
+}
+
+/// A current fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct FaultDocument {
+    pub part: String,
+    pub what: String,
+    pub since: String,
+}
+
+impl ListDocument {
+    /// A snapshot with the guard's marks and the verdicts for its processes.
+    #[must_use]
+    pub fn new(
+        snapshot: &Snapshot,
+        guard: &GuardSummary,
+        suspected: &[(ProcessKey, VerdictSummary)],
+    ) -> Self {
+        let marks = ProcessAnnotations {
+            rules: &guard.marks,
+            suspected,
+        };
+        let gpu = |device| GpuDocument::new(snapshot, device, marks);
+        let proc = |process| ProcessDocument::from_snapshot(snapshot, process, marks);
+        Self {
+            schema: SCHEMA,
+            host: snapshot.host.clone(),
+            ts: snapshot.taken_at.to_rfc3339(),
+            tick: snapshot.tick,
+            gpus: snapshot.devices.iter().map(gpu).collect(),
+            procs: snapshot.processes.iter().map(proc).collect(),
+            backends: snapshot
+                .backends
+                .iter()
+                .map(BackendDocument::from)
+                .collect(),
+            faults: snapshot.faults.iter().map(FaultDocument::from).collect(),
+            guard: GuardSummaryDocument::from(guard),
+        }
+    }
+}
+
+impl From<&Fault> for FaultDocument {
+    fn from(fault: &Fault) -> Self {
+        Self {
+            part: fault.part.clone(),
+            what: fault.what.clone(),
+            since: fault.since.to_rfc3339(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

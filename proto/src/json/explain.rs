@@ -1,0 +1,132 @@
+//! The JSON of `gpukillctl explain`.
+
+use super::fields::{bytes, document, map_ref};
+use super::{
+    HolderDocument, HolderFindingDocument, ProcessAnnotations, ProcessDocument,
+    ProcessGuardStatusDocument, RogueAssessmentDocument, SCHEMA,
+};
+use crate::guard::ViolationMark;
+use crate::holders::{DeviceLabel, Explanation, Holder, HolderFinding, Role};
+use crate::model::{GpuProcess, ProcessKey};
+use crate::rogue::VerdictSummary;
+use serde::Serialize;
+
+document! {
+    /// What `gpukillctl explain -o json` prints.
+    ExplainDocument(explained: &Explanation) {
+        schema: u32 = SCHEMA,
+        /// The daemon's clock when it answered.
+        ts: String = explained.at.to_rfc3339(),
+        pid: u32 = explained.pid,
+        /// The entries of the drivers, as in `list`.
+        procs: Vec<ProcessDocument> = explained
+            .uses
+            .iter()
+            .map(|(label, process)| {
+                let (rules, suspected) = (violation_marks(explained), verdict_summaries(explained, process));
+                let marks = ProcessAnnotations {
+                    rules: &rules,
+                    suspected: &suspected,
+                };
+                ProcessDocument::new(label.index, explained.at, process, marks)
+            })
+            .collect::<Vec<_>>(),
+        /// The devices that the process has open.
+        holds: Vec<DeviceHoldDocument> = explained
+            .holds
+            .iter()
+            .map(|(label, holder, role)| DeviceHoldDocument::new(label, holder, *role))
+            .collect::<Vec<_>>(),
+        /// The findings that name the process.
+        findings: Vec<DeviceFindingDocument> = explained
+            .findings
+            .iter()
+            .map(DeviceFindingDocument::from)
+            .collect::<Vec<_>>(),
+        /// The memory that its end frees at least.
+        frees_bytes: Option<u64> = bytes(&explained.frees),
+        /// Processes that must end too before shared memory is free.
+        shared_with: Vec<u32> = explained.shared_with.clone(),
+        may_end: Vec<String> = explained.may_end.people.clone(),
+        /// Whether the caller is one of them.
+        you_may_end: bool = explained.may_end.you,
+        /// Why the daemon ends it for none of them.
+        never_ended: Option<String> = explained.may_end.never.clone(),
+        /// The guard's status for it.
+        guard: Option<ProcessGuardStatusDocument> = map_ref(&explained.guard, ProcessGuardStatusDocument::new),
+        /// Its assessment.
+        rogue: Option<RogueAssessmentDocument> = map_ref(&explained.rogue, RogueAssessmentDocument::new),
+    }
+}
+
+impl From<&Explanation> for ExplainDocument {
+    fn from(explained: &Explanation) -> Self {
+        Self::new(explained)
+    }
+}
+
+/// The rules that it violates, as in `list`.
+fn violation_marks(explained: &Explanation) -> Vec<ViolationMark> {
+    let Some(ruled) = explained.guard.last_known() else {
+        return Vec::new();
+    };
+    let open = ruled
+        .violations
+        .iter()
+        .flat_map(ViolationMark::from_violation);
+    let simulated = ruled
+        .would_have_ended
+        .iter()
+        .flat_map(ViolationMark::from_simulated_end);
+    open.chain(simulated).collect()
+}
+
+/// Its worst verdict, as in `list`.
+fn verdict_summaries(
+    explained: &Explanation,
+    process: &GpuProcess,
+) -> Vec<(ProcessKey, VerdictSummary)> {
+    let key = process.key();
+    let looked = explained.rogue.last_known();
+    let worst = looked.and_then(|looked| VerdictSummary::worst(&looked.verdicts));
+    key.zip(worst).into_iter().collect()
+}
+
+/// A device that a process has open, with its role.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct DeviceHoldDocument {
+    pub gpu_index: u32,
+    pub gpu_id: String,
+    /// As in `holders`.
+    pub holder: HolderDocument,
+}
+
+impl DeviceHoldDocument {
+    fn new(label: &DeviceLabel, holder: &Holder, role: Role) -> Self {
+        Self {
+            gpu_index: label.index,
+            gpu_id: label.id.0.clone(),
+            holder: HolderDocument::new(holder, role),
+        }
+    }
+}
+
+/// A finding with its device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct DeviceFindingDocument {
+    pub gpu_index: u32,
+    /// As in `holders`.
+    #[serde(flatten)]
+    pub finding: HolderFindingDocument,
+}
+
+impl From<&(u32, HolderFinding)> for DeviceFindingDocument {
+    fn from((gpu_index, finding): &(u32, HolderFinding)) -> Self {
+        Self {
+            gpu_index: *gpu_index,
+            finding: HolderFindingDocument::from(finding),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The JSON of `gpukillctl holders`.
+
+use super::SCHEMA;
+use super::fields::{and_then_ref, bytes, document, map_ref, mib, percent};
+use super::process::{owner_kind_name, use_names};
+use crate::holders::{
+    DeviceHolders, EndedHolder, Holder, HolderFinding, HoldersReport, ProcessState, Remedy, Role,
+};
+use crate::model::Container;
+use crate::reading::Reading;
+use crate::units::Timestamp;
+use serde::Serialize;
+
+/// What `gpukillctl holders -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HoldersDocument {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The daemon's clock when it answered.
+    pub ts: String,
+    /// The devices, in the order of their index.
+    pub held_gpus: Vec<DeviceHoldersDocument>,
+}
+
+impl HoldersDocument {
+    /// The holders of these devices at this time.
+    #[must_use]
+    pub fn new(at: Timestamp, devices: &[HoldersReport]) -> Self {
+        Self {
+            schema: SCHEMA,
+            ts: at.to_rfc3339(),
+            held_gpus: devices.iter().map(DeviceHoldersDocument::from).collect(),
+        }
+    }
+}
+
+document! {
+    /// One device and the processes that have it open.
+    DeviceHoldersDocument(device: &DeviceHolders, report: &HoldersReport) {
+        gpu_index: u32 = device.index,
+        gpu_id: String = device.id.0.clone(),
+        name: Option<String> = device.name.clone(),
+        mem_total_bytes: Option<u64> = bytes(&device.memory_total),
+        mem_used_mb: Option<u64> = mib(&device.memory_used),
+        mem_used_bytes: Option<u64> = bytes(&device.memory_used),
+        /// Used memory that no process explains.
+        mem_unattributed_bytes: Option<u64> = bytes(&device.memory_unattributed),
+        util_pct: Option<u32> = percent(&device.utilization),
+        /// Since when the device has been busy without a holder.
+        busy_alone_since: Option<String> = device.busy_without_holder_since.map(Timestamp::to_rfc3339),
+        /// Why there may be other holders.
+        unseen: Option<String> = device.incomplete_reason.clone(),
+        holders: Vec<HolderDocument> = holder_documents(report),
+        ended: Vec<EndedHolderDocument> =
+            device.ended.iter().map(EndedHolderDocument::from).collect::<Vec<_>>(),
+        findings: Vec<HolderFindingDocument> =
+            report.findings.iter().map(HolderFindingDocument::from).collect::<Vec<_>>(),
+    }
+}
+
+impl From<&HoldersReport> for DeviceHoldersDocument {
+    fn from(report: &HoldersReport) -> Self {
+        Self::new(&report.device, report)
+    }
+}
+
+fn holder_documents(report: &HoldersReport) -> Vec<HolderDocument> {
+    let holders = report.device.holders.iter().zip(&report.roles);
+    holders
+        .map(|(holder, role)| HolderDocument::new(holder, *role))
+        .collect()
+}
+
+document! {
+    /// One process that has a device open or that its driver lists.
+    HolderDocument(holder: &Holder, role: Role) {
+        pid: u32 = holder.pid,
+        start_ticks: Option<u64> = holder.start_ticks.clone(),
+        uid: Option<u32> = holder.uid.clone(),
+        user: Option<String> = holder.user.clone(),
+        owner: Option<String> = map_ref(&holder.owner, |owner| owner.name.clone()),
+        owner_uid: Option<u32> = map_ref(&holder.owner, |owner| owner.uid),
+        owner_kind: Option<&'static str> = map_ref(&holder.owner, |owner| owner_kind_name(owner.kind)),
+        namespace_owner_uid: Option<u32> = holder.namespace_owner.clone(),
+        proc_name: Option<String> = holder.name.clone(),
+        command: Option<String> = holder.command.clone(),
+        /// `running`, `sleeping`, `uninterruptible`, `stopped`, `zombie`, `other`.
+        state: Option<&'static str> = map_ref(&holder.state, ProcessState::name),
+        /// What an uninterruptible process waits on.
+        waits_on: Option<String> = map_ref(&holder.state, waits_on),
+        parent_pid: Option<u32> = holder.parent.clone(),
+        parent_name: Option<String> = holder.parent_name.clone(),
+        process_group: Option<u32> = holder.group.clone(),
+        group_leader_is_here: Option<bool> = holder.group_leader_is_here.clone(),
+        inner_pid: Option<u32> = holder.inner_pid.clone(),
+        container: Option<String> = container_value(holder, |container| container.id.to_string()),
+        container_name: Option<String> = and_then_ref(&holder.container, |container| match container {
+            Some(container) => map_ref(&container.name, |name| Some(name.clone())),
+            None => Reading::Value(None),
+        }),
+        /// The open device files, as below `/dev`: `nvidia6`, `nvidia-uvm`.
+        holds: Vec<String> = holder.holds.clone(),
+        /// Whether one of these files belongs to this device alone.
+        holds_this_gpu: bool = holder.holds_this_device,
+        /// Whether the driver lists it.
+        listed: bool = holder.listed,
+        /// The process that the memory of its open files is counted for.
+        shares_with: Option<u32> = holder.shares_with,
+        /// The process that was first observed with a descriptor that was passed between
+        /// processes of several persons.
+        passed_from_pid: Option<u32> = holder.passed_from.map(|first| first.pid),
+        passed_from_uid: Option<u32> = holder.passed_from.and_then(|first| first.uid),
+        used_for: Vec<&'static str> = use_names(holder.used_for),
+        used_mem_mb: Option<u64> = mib(&holder.memory),
+        used_mem_bytes: Option<u64> = bytes(&holder.memory),
+        /// The role of the process for the device.
+        role: &'static str = role.name(),
+        /// The process whose descriptors an orphan kept.
+        orphan_of: Option<u32> = role.orphan_origin().0,
+        /// When the end of that process was first observed.
+        orphaned_at: Option<String> = role.orphan_origin().1.map(Timestamp::to_rfc3339),
+    }
+}
+
+fn waits_on(state: &ProcessState) -> Option<String> {
+    match state {
+        ProcessState::Uninterruptible(place) => place.clone(),
+        ProcessState::Running
+        | ProcessState::Sleeping
+        | ProcessState::Stopped
+        | ProcessState::Zombie
+        | ProcessState::Other(_) => None,
+    }
+}
+
+fn container_value<T>(holder: &Holder, ask: impl FnOnce(&Container) -> T) -> Reading<Option<T>> {
+    map_ref(&holder.container, |container| container.as_ref().map(ask))
+}
+
+document! {
+    /// One process that held a device and has ended.
+    EndedHolderDocument(ended: &EndedHolder) {
+        pid: u32 = ended.key.pid,
+        start_ticks: u64 = ended.key.start_ticks,
+        proc_name: Option<String> = ended.name.clone(),
+        user: Option<String> = ended.user.clone(),
+        used_mem_mb: Option<u64> = mib(&ended.memory),
+        used_mem_bytes: Option<u64> = bytes(&ended.memory),
+        /// When its end was first observed.
+        ended_at: String = ended.at.to_rfc3339(),
+    }
+}
+
+impl From<&EndedHolder> for EndedHolderDocument {
+    fn from(ended: &EndedHolder) -> Self {
+        Self::new(ended)
+    }
+}
+
+/// Why memory is unattributed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct HolderFindingDocument {
+    pub cause: &'static str,
+    pub pids: Vec<u32>,
+    /// The observations that show the cause.
+    pub evidence: Vec<String>,
+    /// `end`, `reap`, `reset`, `wait`; `null` if none is known.
+    pub remedy: Option<&'static str>,
+    /// The processes to end, or the parent that has to reap.
+    pub remedy_pids: Vec<u32>,
+}
+
+impl From<&HolderFinding> for HolderFindingDocument {
+    fn from(finding: &HolderFinding) -> Self {
+        let (remedy, remedy_pids) = match &finding.remedy {
+            Some(Remedy::End(pids)) => (Some("end"), pids.clone()),
+            Some(Remedy::Reap(parent)) => (Some("reap"), vec![*parent]),
+            Some(Remedy::Reset) => (Some("reset"), Vec::new()),
+            Some(Remedy::Wait) => (Some("wait"), Vec::new()),
+            None => (None, Vec::new()),
+        };
+        Self {
+            cause: finding.cause.name(),
+            pids: finding.pids.clone(),
+            evidence: finding.evidence.clone(),
+            remedy,
+            remedy_pids,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Builds the workspace's binaries once, in the profile of the running test, because Cargo
+//! builds for an integration test only the binaries of its own crate.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The paths of the binaries.
+pub struct Binaries {
+    /// The daemon.
+    pub gpukilld: PathBuf,
+    /// The client.
+    pub gpukillctl: PathBuf,
+    /// The stand-in for `libnvidia-ml.so.1`, under its own file name.
+    pub nvml: PathBuf,
+}
+
+/// Returns the binaries, and builds them if they are not built.
+///
+/// # Panics
+/// When the build fails.
+pub fn binaries() -> &'static Binaries {
+    build_binaries().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Builds the binaries, once.
+///
+/// # Errors
+/// When the build fails.
+pub fn build_binaries() -> Result<&'static Binaries, &'static str> {
+    static BUILT: OnceLock<Option<Binaries>> = OnceLock::new();
+    BUILT
+        .get_or_init(run_cargo)
+        .as_ref()
+        .ok_or("gpukill does not build")
+}
+
+fn run_cargo() -> Option<Binaries> {
+    let exe = std::env::current_exe().expect("a test knows its own path");
+    // target/PROFILE/deps/suite-HASH, or target/PROFILE/demo
+    let profile = exe
+        .ancestors()
+        .skip(1)
+        .find(|dir| !dir.ends_with("deps"))
+        .expect("a build directory");
+    let target = profile.parent().expect("a target directory");
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(workspace)
+        .env("CARGO_TARGET_DIR", target);
+    command.args(["build", "--quiet", "--locked", "--bins", "--lib"]);
+    for package in ["gpukilld", "gpukillctl", "gpukill-pages", "fake-nvml"] {
+        command.args(["-p", package]);
+    }
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(name) => {
+            command.args(["--profile", name]);
+        }
+    }
+    let status = command.status().expect("cargo can be started");
+    status.success().then(|| Binaries {
+        gpukilld: profile.join("gpukilld"),
+        gpukillctl: profile.join("gpukillctl"),
+        nvml: profile.join("libnvidia_ml_stand_in.so"),
+    })
+}

@@ -1,0 +1,357 @@
+//! The settings of the daemon, from each of their sources.
+
+use gpukill_tests::harness::{
+    CommandOutput, NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually,
+    eventually_equals, run_as_user, skip,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+const MISTAKES: &str = "[daemon]\npoll_interval = \"1ms\"\nsokcet = \"/x\"\n\n[backends]\nenabled \
+= [\"nvidia\", \"nvidea\"]\n[nonsense]\n";
+
+/// The expected messages for [`MISTAKES`], one mistake on each line.
+fn expected_mistakes(stage: &TestBox) -> String {
+    [
+        "2: daemon.poll_interval: \"1ms\" is not a duration from \"100ms\" to \"1h\", like \"2s\" \
+        or \"7d\"",
+        "3: unknown key daemon.sokcet; did you mean daemon.socket?",
+        "6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple",
+        "7: unknown key nonsense",
+    ]
+    .map(|mistake| format!("{}:{mistake}\n", stage.path("gpukilld.toml").display()))
+    .concat()
+}
+
+fn check_command(stage: &TestBox) -> Command {
+    let mut command = stage.daemon_command();
+    command.arg("--check-config");
+    command
+}
+
+/// The output of a run that prints nothing and finds no mistake.
+fn success() -> CommandOutput {
+    CommandOutput {
+        code: 0,
+        stdout: String::new(),
+        stderr: String::new(),
+    }
+}
+
+fn failure(stderr: String) -> CommandOutput {
+    CommandOutput {
+        code: 3,
+        stdout: String::new(),
+        stderr,
+    }
+}
+
+/// Mistakes as the daemon prints them.
+fn expected_error(lines: &str) -> String {
+    lines
+        .lines()
+        .map(|line| format!("gpukilld: {line}\n"))
+        .collect()
+}
+
+#[test]
+fn check_reports_every_mistake_with_line() {
+    let stage = TestBox::new();
+    assert_eq!(CommandOutput::run(&mut check_command(&stage)), success());
+    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
+    let expected = failure(expected_error(&expected_mistakes(&stage)));
+    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+    // The daemon does not start with these settings either.
+    assert_eq!(CommandOutput::run(&mut stage.daemon_command()), expected);
+    assert!(!stage.socket().exists());
+}
+
+#[test]
+fn printed_defaults_are_valid() {
+    let stage = TestBox::new();
+    let printed = CommandOutput::run(stage.daemon_command().arg("--print-default-config"));
+    assert_eq!((printed.code, printed.stderr.as_str()), (0, ""));
+    std::fs::write(stage.path("gpukilld.toml"), &printed.stdout).unwrap();
+    assert_eq!(CommandOutput::run(&mut check_command(&stage)), success());
+}
+
+#[test]
+fn unreadable_settings_file_is_an_error() {
+    let stage = TestBox::new();
+    let file = stage.path("gpukilld.toml");
+    std::fs::write(&file, b"[daemon]\nsocket = \"/\xff\"\n").unwrap();
+    let unreadable = |why: &str| {
+        let what = format!("cannot read {}: {why}", file.display());
+        failure(expected_error(&what))
+    };
+    let expected = unreadable("stream did not contain valid UTF-8");
+    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+    std::fs::remove_file(&file).unwrap();
+    let expected = unreadable("No such file or directory (os error 2)");
+    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+}
+
+#[test]
+fn invalid_variable_is_an_error() {
+    let stage = TestBox::new();
+    let cases: [(&str, &[u8], &str); 4] = [
+        (
+            "GPUKILLD_DAEMON_SOKCET",
+            b"/x",
+            "GPUKILLD_DAEMON_SOKCET overrides no setting",
+        ),
+        (
+            "GPUKILLD_ACCESS_HIDE_OTHER_USERS",
+            b"perhaps",
+            "GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"perhaps\" is neither true nor false",
+        ),
+        (
+            "GPUKILLD_DAEMON_POLL_INTERVAL",
+            b"",
+            "GPUKILLD_DAEMON_POLL_INTERVAL: \"\" is not a duration from \"100ms\" to \"1h\", like \
+            \"2s\" or \"7d\"",
+        ),
+        (
+            "GPUKILLD_DAEMON_STATE_DIR",
+            b"/x/\xff",
+            "GPUKILLD_DAEMON_STATE_DIR: is not valid UTF-8",
+        ),
+    ];
+    for (name, value, mistake) in cases {
+        let mut command = check_command(&stage);
+        command.env(name, OsStr::from_bytes(value));
+        assert_eq!(
+            CommandOutput::run(&mut command),
+            failure(expected_error(mistake)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn environment_overrides_file() {
+    let stage = TestBox::new();
+    let socket = stage.path("other/s.sock");
+    let mut command = stage.daemon_command();
+    command
+        .env("GPUKILLD_DAEMON_SOCKET", &socket)
+        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("elsewhere"))
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "150ms")
+        .env("GPUKILLD_BACKENDS_ENABLED", "nvidia, drm");
+    let daemon = stage.launch(&mut command, &socket);
+    let status = eventually("the first poll", || {
+        let mut client = stage.client_command(&["status", "-o", "json"]);
+        let ran = CommandOutput::run(client.env("GPUKILL_SOCKET", &socket));
+        let status: Value = serde_json::from_str(&ran.stdout).unwrap();
+        (status["polls"] != 0).then_some(status)
+    });
+    assert_eq!(status["poll_interval_ms"], 150);
+    assert_eq!(
+        status["store_directory"],
+        stage.path("elsewhere").to_str().unwrap()
+    );
+    let backends = status["backends"].as_array().unwrap();
+    let names: Vec<&Value> = backends.iter().map(|backend| &backend["name"]).collect();
+    assert_eq!(names, ["nvidia", "drm"]);
+    assert!(!stage.socket().exists());
+    assert!(!stage.path("state").exists());
+    daemon.stop();
+}
+
+#[test]
+fn reload_takes_effect() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("python secret.py");
+    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 1}]}]}));
+    let file = stage.path("gpukilld.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"100ms\"", "\"1h\"")).unwrap();
+    let daemon = stage.start();
+    let interval = |expected: u64| {
+        eventually("another interval", || {
+            let status = stage.json(&["status", "-o", "json"]);
+            (status["poll_interval_ms"] == expected).then_some(status)
+        })
+    };
+    interval(3_600_000);
+
+    stage.configure("[access]\nhide_other_users = true");
+    daemon.signal(Signal::HUP);
+    let before = interval(100)["polls"].as_u64().unwrap();
+    eventually("the faster polls", || {
+        let status = stage.json(&["status", "-o", "json"]);
+        (status["polls"].as_u64().unwrap() > before + 5).then_some(())
+    });
+    if can_run_as_other_users() {
+        stage.make_world_accessible();
+        let hidden = run_as_user(NOBODY_UID, &[], || stage.list());
+        assert_eq!(hidden["procs"][0]["command"], Value::Null);
+        stage.configure("");
+        daemon.signal(Signal::HUP);
+        eventually("nothing is hidden any more", || {
+            let shown = run_as_user(NOBODY_UID, &[], || stage.list());
+            (shown["procs"][0]["command"] == "python secret.py 1000").then_some(())
+        });
+    }
+    daemon.stop();
+}
+
+#[test]
+fn reload_keeps_old_settings_on_mistakes() {
+    let stage = TestBox::new();
+    let daemon = stage.start();
+    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
+    daemon.signal(Signal::HUP);
+    let logged = || {
+        let line = |line: &str| {
+            let (_, mistake) = line.split_once(" mistake=")?;
+            assert!(line.contains("ERROR settings not reloaded, the previous ones stay"));
+            // The log quotes a field that has blanks, as all of these have.
+            let mistake: String = serde_json::from_str(mistake).unwrap();
+            Some(mistake + "\n")
+        };
+        daemon.log().lines().filter_map(line).collect::<String>()
+    };
+    eventually("each mistake is logged", || {
+        (logged() == expected_mistakes(&stage)).then_some(())
+    });
+    let status = stage.json(&["status", "-o", "json"]);
+    assert_eq!(status["poll_interval_ms"], 100);
+    let kept = "mistakes in the settings: 4; the previous settings stay: gpukilld --check-config";
+    eventually_equals(&vec![kept.to_owned()], || settings_faults(&stage));
+    stage.configure("");
+    daemon.signal(Signal::HUP);
+    eventually("good settings are taken again", || {
+        daemon.log().contains("settings reloaded").then_some(())
+    });
+    eventually_equals(&Vec::new(), || settings_faults(&stage));
+    stage.configure("[access]\nowner_label = \"a.b\"\nhide_other_users = true\n");
+    for _ in 0..2 {
+        // The second reload changes nothing more, and the fault stays.
+        daemon.signal(Signal::HUP);
+        let waits = "changed, and applied at the next start: access.owner_label: systemctl \
+        restart gpukilld";
+        eventually_equals(&vec![waits.to_owned()], || settings_faults(&stage));
+    }
+    daemon.stop();
+}
+
+fn settings_faults(stage: &TestBox) -> Vec<String> {
+    let status = stage.json(&["status", "-o", "json"]);
+    let faults = status["faults"].as_array().unwrap().iter();
+    let faults = faults.filter(|fault| fault["part"] == "settings");
+    faults
+        .map(|fault| fault["what"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn personal_daemon_needs_no_root() {
+    let stage = TestBox::new();
+    let root = rustix::process::geteuid().is_root();
+    if root && !can_run_as_other_users() {
+        return;
+    }
+    if !root {
+        skip("not root: the personal daemon runs as this user only");
+    }
+    let actor = TestProcess::start("python of.somebody");
+    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 7}]}]}));
+    stage.make_world_accessible();
+    let (runtime, state, config) = (
+        stage.path("home/runtime"),
+        stage.path("home/state"),
+        stage.path("home/config"),
+    );
+    let socket = runtime.join("gpukill/gpukilld.sock");
+    let begin = || {
+        for directory in [&runtime, &config.join("gpukill")] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let settings = format!(
+            "[daemon]\npoll_interval = \"100ms\"\nforeign_pids = true\n[backends]\nnvidia_library \
+            = {:?}\n",
+            stage.library()
+        );
+        std::fs::write(config.join("gpukill/gpukilld.toml"), settings).unwrap();
+        // Without the settings of the test box.
+        let mut command = Command::new(stage.daemon_command().get_program());
+        command
+            .arg("--user")
+            .env_clear()
+            .env("HOME", stage.path("home"))
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env("XDG_STATE_HOME", &state)
+            .env("XDG_CONFIG_HOME", &config)
+            .env("FAKE_NVML_STATE", stage.path("state.json"));
+        stage.launch(&mut command, &socket)
+    };
+    let ask = |arguments: &[&str]| {
+        let mut client = stage.client_command(arguments);
+        client.env_remove("GPUKILL_SOCKET");
+        let ran = CommandOutput::run(client.env("XDG_RUNTIME_DIR", &runtime));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()
+    };
+    let owner = if root {
+        for place in [stage.directory(), &stage.path("home")] {
+            std::os::unix::fs::chown(place, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
+        }
+        NOBODY_UID
+    } else {
+        rustix::process::geteuid().as_raw()
+    };
+    let as_owner = |work: &(dyn Fn() -> Value + Sync)| {
+        if root {
+            run_as_user(owner, &[], work)
+        } else {
+            work()
+        }
+    };
+    let daemon = if root {
+        run_as_user(owner, &[], begin)
+    } else {
+        begin()
+    };
+    let list = as_owner(&|| {
+        eventually("the first poll", || {
+            let list = ask(&["list", "-o", "json"]);
+            (list["gpus"] != json!([])).then_some(list)
+        })
+    });
+    assert_eq!(list["procs"][0]["pid"], actor.pid());
+    assert_eq!(list["procs"][0]["used_mem_bytes"], 7);
+    let status = as_owner(&|| ask(&["status", "-o", "json"]));
+    assert_eq!(status["personal"], true);
+    assert_eq!(status["uid"], owner);
+    // The personal daemon has no right over processes of other users, so it gives none to
+    // its callers.
+    assert_eq!(status["rights"], json!(["look", "end_own", "edit_rules"]));
+    if root {
+        let refused = as_owner(&|| {
+            let mut client = stage.client_command(&["kill", &actor.pid().to_string()]);
+            client.env_remove("GPUKILL_SOCKET");
+            let ran = CommandOutput::run(client.env("XDG_RUNTIME_DIR", &runtime));
+            let hint = ran.stderr.lines().last().map(str::to_owned);
+            json!([ran.code, hint])
+        });
+        assert_eq!(refused, json!([4, "hint: ask root"]));
+    }
+    assert_eq!(
+        status["store_directory"],
+        state.join("gpukill").to_str().unwrap()
+    );
+    assert_eq!(status["faults"], json!([]));
+    let mode = std::fs::metadata(runtime.join("gpukill"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+    daemon.stop();
+    assert!(!socket.exists());
+    assert!(state.join("gpukill/audit.db").exists());
+}

@@ -1,0 +1,218 @@
+//! Dry run: violations are recorded with deadlines, and no process ends.
+
+use super::{GIB, guard_violations, record_fields, set_gpu_processes, write_rules};
+use gpukill_tests::harness::{TestBox, TestProcess, eventually};
+use serde_json::{Value, json};
+
+const RULES: &str = "[global]\ndefault_memory_limit_gb = 2\n\
+    [enforcement]\ngrace_period_seconds = 2\nmax_warnings = 1\n";
+
+/// The steps of all violations, oldest first.
+fn violation_steps(stage: &TestBox) -> Vec<Value> {
+    let document = guard_violations(stage);
+    let mut steps = record_fields(&document, &["rule", "step", "mode"]);
+    steps.reverse();
+    steps
+}
+
+#[test]
+fn memory_violation_is_simulated_to_its_end() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("busy");
+    write_rules(&stage, RULES);
+    // Exactly the limit is allowed.
+    set_gpu_processes(&stage, &[(actor.pid(), 2 * GIB)]);
+    let daemon = stage.start();
+    eventually("samples are evaluated", || {
+        let status = stage.json(&["guard", "status", "-o", "json"]);
+        status["judged_at"].as_str().map(str::to_owned)
+    });
+    eventually("more samples", || {
+        let samples = stage.json(&["audit", "-o", "json"]);
+        (samples["records"].as_array()?.len() > 8).then_some(())
+    });
+    assert_eq!(guard_violations(&stage)["records"], json!([]));
+    set_gpu_processes(&stage, &[(actor.pid(), 2 * GIB + 1)]);
+    let rule = "default: memory";
+    let expected = [
+        json!([rule, "violated", "dry-run"]),
+        json!([rule, "warned", "dry-run"]),
+        json!([rule, "ended", "dry-run"]),
+    ];
+    eventually("it would be ended", || {
+        let steps = violation_steps(&stage);
+        (steps.len() == expected.len()).then_some(())
+    });
+    assert_eq!(violation_steps(&stage), expected);
+    let document = guard_violations(&stage);
+    let ended = &document["records"][0];
+    assert_eq!(ended["evidence"]["limit"], json!(2 * GIB));
+    assert_eq!(ended["evidence"]["value"], json!(2 * GIB + 1));
+    assert_eq!(ended["victim"]["procs"][0]["pid"], json!(actor.pid()));
+    let status = stage.json(&["status", "-o", "json"]);
+    let told = [
+        "mode",
+        "rehearses",
+        "warned_today",
+        "ended_today",
+        "simulated_warned_today",
+        "simulated_ended_today",
+    ];
+    let told = told.map(|field| status["guard"][field].clone());
+    let expected = json!(["dry-run", "soft", 0, 0, 1, 1]);
+    assert_eq!(Value::from(told.to_vec()), expected);
+    // The process was not ended.
+    assert!(std::path::Path::new(&format!("/proc/{}", actor.pid())).exists());
+    // No further step follows a simulated end.
+    eventually("more samples", || {
+        let samples = stage.json(&["audit", "-o", "json"]);
+        (samples["records"].as_array()?.len() > 20).then_some(())
+    });
+    assert!(
+        violation_steps(&stage).len() <= 4,
+        "{:?}",
+        violation_steps(&stage)
+    );
+    daemon.stop();
+}
+
+#[test]
+fn replay_matches_the_live_records() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("busy");
+    write_rules(&stage, RULES);
+    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    let daemon = stage.start();
+    eventually("it would be ended", || {
+        (record_fields(&guard_violations(&stage), &["step"]).len() >= 3).then_some(())
+    });
+    let fields = [
+        "timestamp",
+        "rule",
+        "subject",
+        "step",
+        "warning",
+        "deadline",
+        "victim",
+        "evidence",
+    ];
+    let replayed = || {
+        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        record_fields(&report, &fields)
+    };
+    // Samples may be stored shortly after they are evaluated.
+    eventually("both give the same records", || {
+        let mut live = record_fields(&guard_violations(&stage), &fields);
+        live.reverse();
+        (replayed() == live).then_some(())
+    });
+    // A replay tests other rules that are not in force.
+    let draft = stage.path("draft.toml");
+    std::fs::write(&draft, "[global]\ndefault_memory_limit_gb = 8\n").unwrap();
+    let draft = draft.to_str().unwrap();
+    let report = stage.json(&[
+        "guard", "replay", "--rules", draft, "--since", "1h", "-o", "json",
+    ]);
+    assert_eq!(
+        (&report["outcomes"], &report["records"]),
+        (&json!([]), &json!([]))
+    );
+    assert_eq!(report["runs"], json!(1));
+    daemon.stop();
+}
+
+#[test]
+fn restart_repeats_no_records() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("busy");
+    write_rules(&stage, "[global]\ndefault_memory_limit_gb = 2\n");
+    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    let daemon = stage.start();
+    let warned = || (record_fields(&guard_violations(&stage), &["step"]).len() == 2).then_some(());
+    eventually("it would be warned", warned);
+    let before = guard_violations(&stage);
+    daemon.kill();
+    let daemon = stage.start();
+    eventually("the violation is open", || {
+        let status = stage.json(&["guard", "status", "-o", "json"]);
+        (status["open"] == json!(1) && status["judged_at"].is_string()).then_some(())
+    });
+    let after = guard_violations(&stage);
+    assert_eq!(after["records"], before["records"]);
+    for field in ["violated_at", "warned_at", "deadline"] {
+        assert_eq!(after["open"][0][field], before["open"][0][field], "{field}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn simulated_end_is_recorded_once() {
+    let stage = TestBox::new();
+    let actor = TestProcess::start("busy");
+    write_rules(&stage, RULES);
+    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    let daemon = stage.start();
+    let told = || violation_steps(&stage).len();
+    eventually("it would be ended", || (told() >= 3).then_some(()));
+    // Waits until this many more samples are evaluated.
+    let judged = |more: usize| {
+        let at = || {
+            let status = stage.json(&["guard", "status", "-o", "json"]);
+            status["judged_at"].as_str().map(str::to_owned)
+        };
+        let mut last = at();
+        for _ in 0..more {
+            last = eventually("a sample is evaluated", || {
+                Some(at()).filter(|it| *it != last)
+            });
+        }
+    };
+    let fails = || {
+        let lists = ["Compute", "Graphics", "MPSCompute"];
+        let errors = lists.iter().flat_map(|list| {
+            let versions = ["", "_v2", "_v3"].iter();
+            versions.map(move |it| {
+                (
+                    format!("nvmlDeviceGet{list}RunningProcesses{it}"),
+                    json!(999),
+                )
+            })
+        });
+        let errors: serde_json::Map<String, Value> = errors.collect();
+        let processes = json!([{"pid": actor.pid(), "memory": 3 * GIB}]);
+        let gpu = json!({"memory": {"total": 80 * GIB}, "processes": processes, "errors": errors});
+        stage.set_driver_state(&json!({"gpus": [gpu]}));
+        eventually("its list fails", || {
+            stage.list()["gpus"][0]["pids"].is_null().then_some(())
+        });
+    };
+    fails();
+    judged(4);
+    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    judged(3);
+    fails();
+    judged(2);
+    daemon.kill();
+    let daemon = stage.start();
+    judged(4);
+    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    judged(4);
+    let expected = ["violated", "warned", "ended"];
+    let expected = expected.map(|step| json!(["default: memory", step, "dry-run"]));
+    assert_eq!(violation_steps(&stage), expected);
+    let fields = [
+        "timestamp",
+        "rule",
+        "subject",
+        "step",
+        "deadline",
+        "evidence",
+    ];
+    eventually("both give the same records", || {
+        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let mut live = record_fields(&guard_violations(&stage), &fields);
+        live.reverse();
+        (record_fields(&report, &fields) == live).then_some(())
+    });
+    daemon.stop();
+}

@@ -1,0 +1,200 @@
+//! Enforcement: soft mode ends a job after a warning, enforce mode ends it at once. The whole
+//! job ends, and the guard records the outcome.
+
+mod forbidden;
+
+mod stale_readings;
+
+mod disk_full;
+
+mod obstacles;
+
+mod impostors;
+
+mod interrupted;
+
+mod journal;
+
+mod lost_gpu;
+
+mod newcomers;
+
+mod changing_identity;
+
+mod passed_descriptor;
+
+mod pid_reuse;
+
+mod rogues;
+
+mod shared_container;
+
+mod services;
+
+mod ignored_sigterm;
+
+mod survivors;
+
+mod terminal_warning;
+
+mod grace_period;
+
+use super::{guard_violations, write_rules};
+use gpukill_tests::harness::{
+    Daemon, FakeDriver, Script, TestBox, eventually, eventually_equals, process_has_ended, skip,
+};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long the simulated driver takes to release memory.
+const MEMORY_RELEASE_TIME: Duration = Duration::from_millis(300);
+
+/// A launcher that restarts its worker whenever it ends. Prints the pids of both.
+const RESPAWNING_JOB: &str =
+    "launcher -c 'echo $$; while :; do worker 1000 & echo $!; wait $!; done' & wait; true";
+
+/// A box with one GPU and a daemon that may end jobs.
+struct GuardBox {
+    driver: FakeDriver,
+    daemon: Daemon,
+    stage: TestBox,
+}
+
+impl GuardBox {
+    /// Starts a daemon with these rules. Returns `None` where it would end the tests' own job.
+    fn with_rules(rules: &str) -> Option<Self> {
+        let stage = Self::test_box_with_rules(rules)?;
+        let mut daemon = stage.daemon_command();
+        Some(Self::start(stage, &mut daemon))
+    }
+
+    /// A box with these rules, without a daemon.
+    fn test_box_with_rules(rules: &str) -> Option<TestBox> {
+        if !tests_are_separate_jobs() {
+            return None;
+        }
+        let stage = TestBox::new();
+        stage.make_world_accessible();
+        write_rules(&stage, rules);
+        Some(stage)
+    }
+
+    /// Starts this command as the daemon.
+    fn start(stage: TestBox, daemon: &mut Command) -> Self {
+        Self {
+            driver: FakeDriver::start(&stage, MEMORY_RELEASE_TIME),
+            daemon: stage.start_with(daemon),
+            stage,
+        }
+    }
+
+    fn steps(&self) -> Vec<Value> {
+        guard_steps(&self.stage)
+    }
+
+    fn kills(&self) -> Value {
+        recorded_kills(&self.stage)
+    }
+
+    fn outcome(&self) -> Value {
+        last_outcome(&self.stage)
+    }
+}
+
+/// The decisions of the guard so far: step and mode, oldest first.
+fn guard_steps(stage: &TestBox) -> Vec<Value> {
+    let mut steps = super::record_fields(&guard_violations(stage), &["step", "mode"]);
+    steps.reverse();
+    // On a busy machine a sample may find the job gone before its memory is released.
+    for at in 1..steps.len() {
+        if steps[at - 1][0] == "over" && steps[at][0] == "acted" {
+            steps.swap(at - 1, at);
+        }
+    }
+    steps
+}
+
+/// These steps, all in this mode.
+fn steps_in_mode(mode: &str, steps: &[&str]) -> Vec<Value> {
+    steps.iter().map(|step| json!([step, mode])).collect()
+}
+
+/// The recorded kills of a box: request and result.
+fn recorded_kills(stage: &TestBox) -> Value {
+    let acts = stage.json(&["audit", "actions", "-o", "json"]);
+    let acts = acts["actions"].as_array().unwrap().iter();
+    let kills = acts.filter(|act| act["kind"] == "kill");
+    kills
+        .map(|act| json!([act["what"], act["result"]]))
+        .collect()
+}
+
+/// Waits for the outcome of the last enforcement: how many processes ended, how many are left,
+/// and why.
+fn last_outcome(stage: &TestBox) -> Value {
+    eventually("the outcome is recorded", || {
+        let document = guard_violations(stage);
+        let records = document["records"].as_array().unwrap();
+        let acted = records.iter().find(|it| it["step"] == "acted")?;
+        Some(json!([
+            acted["outcome"]["ended"],
+            acted["outcome"]["left"],
+            acted["why"]
+        ]))
+    })
+}
+
+/// Waits for several polls and their samples.
+fn wait_for_polls(stage: &TestBox) {
+    let polls = || stage.json(&["status", "-o", "json"])["polls"].as_u64();
+    let before = polls();
+    eventually("some polls", || (polls()? > before? + 6).then_some(()));
+}
+
+/// Whether a process that a test starts is a job of its own. In a service or container all
+/// tests are one job. Checked once, on a box without rules.
+fn tests_are_separate_jobs() -> bool {
+    static ARE: OnceLock<bool> = OnceLock::new();
+    let are = *ARE.get_or_init(|| {
+        let stage = TestBox::new();
+        let driver = FakeDriver::start(&stage, MEMORY_RELEASE_TIME);
+        let _daemon = stage.start();
+        let job = Script::run(&stage, RESPAWNING_JOB);
+        let [_, worker] = job.next_pids();
+        driver.add_processes(&[worker]);
+        let worker = worker.to_string();
+        let ask = ["kill", &worker, "--scope", "job", "--dry-run", "-o", "json"];
+        let plan = eventually("the process is listed on the GPU", || {
+            let plan: Value = serde_json::from_str(&stage.ctl(&ask).stdout).ok()?;
+            plan["targets"].is_array().then_some(plan)
+        });
+        let theirs = job.running_pids();
+        let mut targets = plan["targets"].as_array().unwrap().iter();
+        targets.all(|target| theirs.iter().any(|pid| target["pid"] == *pid))
+    });
+    if !are {
+        skip("the tests run in a service or a container, which is the job of all of them");
+    }
+    are
+}
+
+#[test]
+fn soft_mode_warns_then_ends_the_job() {
+    let rules = "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
+        [enforcement]\ngrace_period_seconds = 3\nmax_warnings = 1\n";
+    let Some(it) = GuardBox::with_rules(rules) else {
+        return;
+    };
+    let job = Script::run(&it.stage, RESPAWNING_JOB);
+    let [launcher, worker] = job.next_pids();
+    it.driver.add_processes(&[worker]);
+    let steps = ["violated", "warned", "ended", "acted", "over"];
+    eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
+    eventually_equals(&Vec::new(), || job.running_pids());
+    assert!(process_has_ended(launcher) && process_has_ended(worker));
+    assert_eq!(it.outcome(), json!([2, 0, null]));
+    assert_eq!(it.kills(), json!([["guard: default: memory", "done"]]));
+    it.daemon.stop();
+}

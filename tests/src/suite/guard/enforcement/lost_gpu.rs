@@ -1,0 +1,72 @@
+//! A GPU that disappears from the driver's list while a job on it violates a rule: the job is
+//! not ended, and all commands report the lost GPU, also after a restart.
+
+use super::{GuardBox, RESPAWNING_JOB, guard_steps};
+use crate::guard::GIB;
+use gpukill_tests::harness::{Script, TestBox, eventually, eventually_equals, process_has_ended};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const RULES: &str = "[global]\ndry_run = false\n\
+    [enforcement]\ngrace_period_seconds = 15\nmax_warnings = 1\n\
+    [gpu_policies.1]\nmax_memory_gb = 2\n\
+    [gpu_policies.2]\nmax_memory_gb = 2\naction = \"warn\"\n";
+
+/// The number of open violations, the number in a rule test, and what the test could not
+/// evaluate about devices.
+fn open_violations(stage: &TestBox) -> Value {
+    let live = stage.json(&["guard", "status", "-o", "json"])["open"].clone();
+    // The store of a daemon that has just started may not be open yet.
+    let test = stage.ctl(&["guard", "test", "-o", "json"]);
+    if test.code != 0 {
+        return Value::Null;
+    }
+    let test: Value = serde_json::from_str(&test.stdout).unwrap();
+    let of_devices = test["not_judged"].as_array().unwrap().iter();
+    let of_devices = of_devices.filter(|it| it["rule"].is_null());
+    let whys: Vec<&Value> = of_devices.map(|it| &it["why"]).collect();
+    json!([live, test["open"].as_array().unwrap().len(), whys])
+}
+
+#[test]
+fn lost_gpu_ends_no_job() {
+    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+        return;
+    };
+    let job = Script::run(&stage, RESPAWNING_JOB);
+    let [_, worker] = job.next_pids();
+    let gpu = |name: &str, pids: &[u32]| {
+        let processes: Vec<Value> = pids
+            .iter()
+            .map(|pid| json!({"pid": pid, "memory": 3 * GIB}))
+            .collect();
+        json!({"uuid": format!("GPU-{name}"), "processes": processes})
+    };
+    let (a, b, c) = (gpu("a", &[]), gpu("b", &[worker]), gpu("c", &[worker]));
+    stage.set_driver_state(&json!({"gpus": [a, b, c]}));
+    let daemon = stage.start();
+    eventually_equals(&json!([2, 2, []]), || open_violations(&stage));
+    let is_step = |name: &str| guard_steps(&stage).iter().any(|step| step[0] == name);
+    eventually("a warning", || is_step("warned").then_some(()));
+    let warned = Instant::now();
+    stage.set_driver_state(&json!({"gpus": [a, c]}));
+    let gone = "GPU 1 is gone (its driver does not list it)";
+    eventually_equals(&json!([1, 1, [gone]]), || open_violations(&stage));
+    let screen = stage.table(&["guard", "test"]);
+    let is_said = |line: &str| line.starts_with(&format!("not judged: {gone} for "));
+    assert!(screen.lines().any(is_said), "{screen}");
+
+    // The other GPU disappears while no daemon runs.
+    daemon.stop();
+    stage.set_driver_state(&json!({"gpus": [a]}));
+    let daemon = stage.start();
+    let both = ["GPU 1 is gone", "GPU 2 is gone"];
+    eventually_equals(&json!([0, 0, both]), || open_violations(&stage));
+    // Longer than the grace period.
+    while warned.elapsed() < Duration::from_secs(20) {
+        assert!(!process_has_ended(worker), "it was ended");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!is_step("ended"), "{:?}", guard_steps(&stage));
+    daemon.stop();
+}

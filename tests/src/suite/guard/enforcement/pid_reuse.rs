@@ -1,0 +1,135 @@
+//! Enforce mode: a process that reuses the pid of a process that the driver still lists is not
+//! the listed process.
+
+use super::super::write_rules;
+use super::{guard_steps, recorded_kills, steps_in_mode, wait_for_polls};
+use crate::kill::is_in_test_namespaces;
+use gpukill_tests::harness::{
+    TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals, process_has_ended,
+    skip,
+};
+use serde_json::{Value, json};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Persons; no machine has these uids.
+const ALICE: u32 = 60_001;
+const BOB: u32 = 60_002;
+
+const GIB: u64 = 1 << 30;
+
+/// Bob may not use the GPU, and exceeds the memory limit.
+const RULES: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
+    [enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n\
+    [user_policies.60001]\nmemory_limit_gb = 8\n\
+    [gpu_policies.0]\nblocked_users = [\"60002\"]\n";
+
+const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// A pid that is free in the PID namespace of this test.
+const FREE_PID: u32 = 9_000;
+
+fn process_of(uid: u32) -> TestProcess {
+    TestProcess::spawn(Command::new("sleep").arg("1000").uid(uid).gid(uid))
+}
+
+/// Starts a process of this user with this pid.
+fn process_with_pid(pid: u32, uid: u32) -> TestProcess {
+    eventually("a process gets the pid", || {
+        std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
+        Some(process_of(uid)).filter(|it| it.pid() == pid)
+    })
+}
+
+fn set_listed_pids(stage: &TestBox, pids: &[u32]) {
+    let rows = pids.iter().map(|pid| json!({"pid": pid, "memory": GIB}));
+    let rows: Vec<Value> = rows.collect();
+    let memory = json!({"total": 80 * GIB, "used": GIB * rows.len() as u64});
+    stage.set_driver_state(&json!({"gpus": [{"memory": memory, "processes": rows}]}));
+}
+
+/// Pid, user and the reason of an unknown user in each row.
+fn rows(stage: &TestBox) -> Vec<Value> {
+    let list = stage.list();
+    let rows = list["procs"].as_array().unwrap().iter();
+    rows.map(|row| json!([row["pid"], row["uid"], row["reasons"]["uid"]]))
+        .collect()
+}
+
+#[test]
+fn reused_pid_is_not_ended() {
+    if !is_in_test_namespaces("guard::enforcement::pid_reuse::reused_pid_is_not_ended")
+        || !can_run_as_other_users()
+    {
+        return;
+    }
+    if std::fs::write(LAST_PID, "2000").is_err() {
+        return skip("the next pid cannot be set here");
+    }
+    let stage = TestBox::new();
+    stage.make_world_accessible();
+    write_rules(&stage, RULES);
+    set_listed_pids(&stage, &[]);
+    let daemon = stage.start();
+    let nobody = |pid: u32| vec![json!([pid, null, "failed: no such process on this host"])];
+
+    // The first pid belonged to Alice's process, the second to no process when it was listed.
+    let alices = process_of(ALICE);
+    let pid = alices.pid();
+    set_listed_pids(&stage, &[pid]);
+    eventually_equals(&vec![json!([pid, ALICE, null])], || rows(&stage));
+    drop(alices);
+    eventually_equals(&true, || stage.list()["procs"][0]["ended_at"].is_string());
+    assert_eq!(rows(&stage), [json!([pid, ALICE, null])]);
+    assert_not_attributed(&stage, pid);
+
+    set_listed_pids(&stage, &[FREE_PID]);
+    eventually_equals(&nobody(FREE_PID), || rows(&stage));
+    let bobs = assert_not_attributed(&stage, FREE_PID);
+
+    // The row is Bob's only after the driver has removed the pid and lists it again.
+    set_listed_pids(&stage, &[]);
+    eventually_equals(&Vec::new(), || rows(&stage));
+    set_listed_pids(&stage, &[FREE_PID]);
+    eventually_equals(&true, || process_has_ended(bobs.pid()));
+    let acted = steps_in_mode("enforce", &["acted"]);
+    eventually_equals(&true, || guard_steps(&stage).contains(&acted[0]));
+    daemon.stop();
+}
+
+/// Starts a process of Bob with a listed pid and checks that it is neither attributed nor
+/// ended.
+fn assert_not_attributed(stage: &TestBox, pid: u32) -> TestProcess {
+    let bobs = process_with_pid(pid, BOB);
+    let why = "failed: listed before the process with this pid started";
+    eventually_equals(&vec![json!([pid, null, why])], || rows(stage));
+    wait_for_polls(stage);
+    assert!(!process_has_ended(pid), "{}", recorded_kills(stage));
+    assert_eq!(recorded_kills(stage), json!([]));
+    assert_eq!(rows(stage), [json!([pid, null, why])]);
+    let violations = super::guard_violations(stage).to_string();
+    assert!(!violations.contains("60002"), "{violations}");
+    let samples = eventually("the samples are stored", || {
+        let samples = stage.json(&["audit", "-o", "json"]).to_string();
+        samples.contains("60001").then_some(samples)
+    });
+    assert!(!samples.contains("60002"), "{samples}");
+    let own = pid.to_string();
+    // Whether Bob's processes use the GPU is unknown.
+    let words: [(&[&str], i32); 3] = [
+        (&["kill", "--gpu", "0", "--batch"], 8),
+        (&["kill", "--user", "60002", "--batch"], 2),
+        (&["kill", &own, "--yes"], 8),
+    ];
+    for (words, code) in words {
+        let ran = stage.ctl(words);
+        assert_eq!(ran.code, code, "{words:?} {ran:?}");
+    }
+    let why = "listed before the process with this pid started";
+    for words in [&["holders", "--gpu", "0"][..], &["explain", &own][..]] {
+        let ran = stage.ctl(words);
+        assert!(ran.stdout.contains(why), "{words:?} {ran:?}");
+    }
+    assert!(!process_has_ended(pid), "{}", recorded_kills(stage));
+    bobs
+}

@@ -1,0 +1,101 @@
+//! Waiting for records of a scenario.
+
+use super::super::guard_violations;
+use super::expected_violation::{self, ExpectedViolation};
+use super::scenario::Scenario;
+use gpukill_tests::harness::{eventually, eventually_equals};
+use serde_json::Value;
+
+/// The number of samples that are evaluated after all expected records exist, to detect
+/// unexpected ones.
+const EXTRA_SAMPLES: usize = 2;
+
+impl Scenario {
+    /// The records so far, sorted.
+    pub(super) fn recorded(&self) -> Vec<ExpectedViolation> {
+        let document = guard_violations(&self.stage);
+        expected_violation::group_records(
+            document["records"].as_array().unwrap().iter().rev(),
+            self,
+        )
+    }
+
+    /// The records of a replay.
+    fn replayed(&self) -> Vec<ExpectedViolation> {
+        expected_violation::group_records(self.replay()["records"].as_array().unwrap().iter(), self)
+    }
+
+    /// A replay of the same rules over the whole history.
+    fn replay(&self) -> Value {
+        let since = ["guard", "replay", "--since", "1h", "-o", "json"];
+        self.stage.json(&since)
+    }
+
+    /// Waits until the records are exactly the expected ones and checks that they stay so.
+    /// Applies `changes` before each sample.
+    pub(super) fn assert_records_while(
+        &mut self,
+        expected: impl IntoIterator<Item = ExpectedViolation>,
+        mut changes: impl FnMut(&mut Self),
+    ) {
+        let mut expected: Vec<ExpectedViolation> = expected.into_iter().collect();
+        expected.sort();
+        let mut turn = |cast: &mut Self| {
+            changes(cast);
+            cast.write_driver_state();
+            cast.wait_for_samples(1);
+            cast.recorded()
+        };
+        eventually_equals(&expected, || turn(self));
+        for _ in 0..EXTRA_SAMPLES {
+            assert_eq!(turn(self), expected, "unexpected records");
+        }
+        eventually_equals(&expected, || self.replayed());
+    }
+
+    /// Waits until the records are exactly the expected ones and checks that they stay so.
+    pub(super) fn assert_records(&self, expected: impl IntoIterator<Item = ExpectedViolation>) {
+        let mut expected: Vec<ExpectedViolation> = expected.into_iter().collect();
+        expected.sort();
+        eventually_equals(&expected, || self.recorded());
+        self.wait_for_samples(EXTRA_SAMPLES);
+        assert_eq!(self.recorded(), expected, "unexpected records");
+        // A replay gives the same records once all samples are stored.
+        eventually_equals(&expected, || self.replayed());
+    }
+
+    /// Waits until this many more samples are evaluated.
+    pub(super) fn wait_for_samples(&self, more: usize) {
+        let judged_at = || {
+            let status = self.stage.json(&["guard", "status", "-o", "json"]);
+            status["judged_at"].clone()
+        };
+        let mut last = judged_at();
+        for _ in 0..more {
+            last = eventually("another sample is evaluated", || {
+                let now = judged_at();
+                (now != last).then_some(now)
+            });
+        }
+    }
+
+    /// The rules that could not be evaluated in full, and why.
+    pub(super) fn unevaluated_rules(&self) -> Vec<String> {
+        let report = self.replay();
+        let unjudged = report["not_judged"].as_array().unwrap().iter();
+        let said = unjudged.map(|it| {
+            let said = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
+            self.with_names(&said.join(": "))
+        });
+        said.collect()
+    }
+
+    /// Waits until these entries are among the rules that could not be evaluated in full.
+    pub(super) fn assert_unevaluated(&self, expected: &[&str]) {
+        eventually_equals(&Vec::<&str>::new(), || {
+            let found = self.unevaluated_rules();
+            let is_judged = |it: &&&str| !found.iter().any(|found| found == *it);
+            expected.iter().filter(is_judged).copied().collect()
+        });
+    }
+}

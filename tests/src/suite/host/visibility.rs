@@ -1,0 +1,38 @@
+//! Command lines that the admin hides from plain users.
+
+use super::{gpu_with_processes, row_when};
+use gpukill_tests::harness::{
+    TestBox, TestProcess, can_run_as_other_users, group_id, run_as_user, skip, test_uid,
+};
+use serde_json::{Value, json};
+
+#[test]
+fn hidden_command_lines_are_for_operators_and_admins() {
+    if !can_run_as_other_users() {
+        return;
+    }
+    // Groups that every Linux has.
+    let (Some(operators), Some(admins)) = (group_id("daemon"), group_id("bin")) else {
+        return skip("this system has no group daemon or bin");
+    };
+    let stage = TestBox::new();
+    stage.make_world_accessible();
+    stage.configure(
+        "[access]\nhide_other_users = true\noperator_group = \"daemon\"\nadmin_group = \"bin\"",
+    );
+    let actor = TestProcess::start("python --token=secret");
+    stage.set_driver_state(&gpu_with_processes(&[actor.pid()]));
+    let daemon = stage.start();
+    let shown = json!("python --token=secret 1000");
+    row_when(&stage, actor.pid(), |row| row["command"] == shown);
+    let cases: [(&[u32], &Value); 3] = [
+        (&[operators], &shown),
+        (&[admins], &shown),
+        (&[], &Value::Null),
+    ];
+    for (groups, expected) in cases {
+        let list = run_as_user(test_uid(0), groups, || stage.list());
+        assert_eq!(&list["procs"][0]["command"], expected, "{groups:?}");
+    }
+    daemon.stop();
+}

@@ -1,0 +1,298 @@
+//! Fork bombs: as many processes as their user may have. Each starts another as soon as the
+//! limit allows.
+
+use super::{KillBox, parse_output, planned_pids, recorded_actions};
+use gpukill_tests::harness::{
+    FakeProcfs, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users, eventually,
+    process_has_ended, skip, test_uid,
+};
+use rustix::process::{Pid, getsid};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// The process limit of the bomb's user.
+const PROCESS_LIMIT: usize = 300;
+
+/// Seconds until a process that cannot fork tries again; `GPUKILL_BOMB_PAUSE` overrides it.
+/// With a shorter pause a bomb occupies all processors.
+const FORK_RETRY_SECONDS: &str = "0.02";
+
+/// The first process of the bomb's PID namespace. It reaps orphans, as on any machine, so that
+/// each end makes room for another process.
+const NAMESPACE_INIT: &str = "
+    use POSIX ();
+    my $first = fork // die;
+    if (!$first) { POSIX::setsid(); exec @ARGV }
+    while (1) { wait == -1 && sleep 1 }";
+
+/// Every process of the bomb forks in an endless loop and ignores SIGTERM.
+const FORK_LOOP: &str = "
+    $SIG{TERM} = $SIG{CHLD} = 'IGNORE';
+    while (1) { my $child = fork; select undef, undef, undef, $ENV{PAUSE} unless defined $child }";
+
+/// Each process starts its own session, so that nothing attributes a process to its job after
+/// its parent has ended.
+const SESSION_LOOP: &str = "
+    use POSIX ();
+    $SIG{TERM} = $SIG{CHLD} = 'IGNORE';
+    while (1) {
+        my $child = fork;
+        if (!defined $child) { select undef, undef, undef, $ENV{PAUSE} }
+        elsif (!$child) { POSIX::setsid() }
+    }";
+
+/// Each process except the first ends soon after it has forked, so that parents end before
+/// their children.
+const ORPHAN_LOOP: &str = "
+    $SIG{TERM} = $SIG{CHLD} = 'IGNORE';
+    my $left;
+    while (!defined $left || $left--) {
+        my $child = fork;
+        if (!defined $child) { select undef, undef, undef, $ENV{PAUSE} }
+        elsif (!$child) { $left = 100 }
+    }";
+
+/// A bomb in its own PID namespace. When it is dropped, all processes of the namespace end.
+struct Bomb {
+    unshare: Child,
+    namespace: PathBuf,
+    init: u32,
+}
+
+impl Bomb {
+    /// Starts a bomb as a user without other processes. Returns `None` where that is not
+    /// possible.
+    fn start(script: &str) -> Option<Self> {
+        if !can_run_as_other_users() {
+            return None;
+        }
+        for (program, argument) in [
+            ("perl", "-v"),
+            ("setpriv", "--version"),
+            ("prlimit", "--version"),
+        ] {
+            let runs = Command::new(program).arg(argument).output();
+            if !runs.is_ok_and(|it| it.status.success()) {
+                skip(&format!("no {program} here"));
+                return None;
+            }
+        }
+        let unshare = || {
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child"]);
+            command
+        };
+        if !unshare().arg("true").status().is_ok_and(|it| it.success()) {
+            skip("no PID namespace can be made here");
+            return None;
+        }
+        let uid = test_uid(210).to_string();
+        let pause =
+            std::env::var("GPUKILL_BOMB_PAUSE").unwrap_or_else(|_| FORK_RETRY_SECONDS.to_owned());
+        let child = unshare()
+            .args(["perl", "-e", NAMESPACE_INIT])
+            .args(["prlimit", &format!("--nproc={PROCESS_LIMIT}")])
+            .args(["setpriv", "--reuid", &uid, "--regid", &uid])
+            .args(["--clear-groups", "perl", "-e", script])
+            .env("PAUSE", pause)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let parent = child.id();
+        let mut bomb = Self {
+            unshare: child,
+            namespace: PathBuf::new(),
+            init: 0,
+        };
+        bomb.init = eventually("the namespace has a first process", || {
+            children(parent).pop()
+        });
+        let link = format!("/proc/{}/ns/pid", bomb.init);
+        bomb.namespace = std::fs::read_link(link).unwrap();
+        Some(bomb)
+    }
+
+    /// Waits until the bomb has all processes that it may have. Returns its first process.
+    fn wait_until_full(&self) -> u32 {
+        eventually("the bomb is full", || {
+            (self.running_pids().len() >= PROCESS_LIMIT - 5).then_some(())
+        });
+        // The first process leads the session. The other children of the namespace's first
+        // process are orphans, and pids wrap around, so the lowest pid is no evidence.
+        let leads = |pid: &u32| {
+            let pid = Pid::from_raw(i32::try_from(*pid).unwrap());
+            pid.is_some_and(|pid| getsid(Some(pid)) == Ok(pid))
+        };
+        children(self.init).into_iter().find(leads).unwrap()
+    }
+
+    /// The bomb's processes that have not ended.
+    fn running_pids(&self) -> BTreeSet<u32> {
+        let entries = std::fs::read_dir("/proc").unwrap();
+        let pids = entries.flatten().filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            // An ended process has no namespace.
+            let namespace = std::fs::read_link(entry.path().join("ns/pid")).ok()?;
+            (namespace == self.namespace && pid != self.init).then_some(pid)
+        });
+        pids.collect()
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        // `--kill-child` ends the first process of the namespace, and the kernel then ends all
+        // others.
+        let _ = self.unshare.kill();
+        let _ = self.unshare.wait();
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let file = format!("/proc/{pid}/task/{pid}/children");
+    let pids = std::fs::read_to_string(file).unwrap_or_default();
+    pids.split(' ').filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// The result of a kill with force: the exit code, the report, and the bomb's processes that
+/// were left when the client ended.
+#[expect(clippy::print_stdout, reason = "its figures")]
+fn kill_bomb(name: &str, script: &str, scope: &str) -> Option<(i32, Value, BTreeSet<u32>)> {
+    const MORE: &[&str] = &[
+        "--timeout-secs",
+        "1",
+        "--request-timeout",
+        "60",
+        "-o",
+        "json",
+    ];
+    let it = KillBox::new();
+    let bomb = Bomb::start(script)?;
+    let first = bomb.wait_until_full();
+    it.add_gpu_processes(&[first]);
+    let named = first.to_string();
+    let arguments = [&named, "--scope", scope, "--force", "--yes"];
+    let (_, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
+    if planned_pids(&plan).contains(&std::process::id()) {
+        skip("the tests run in a service or a container, which is the job of all of them");
+        return None;
+    }
+    let begun = Instant::now();
+    let ran = it.kill_output(&[&arguments[..], MORE].concat());
+    let took = begun.elapsed();
+    let left = bomb.running_pids();
+    let (code, report) = parse_output(&ran);
+    let outcomes = report["outcomes"].as_array().unwrap().len();
+    println!(
+        "bomb that {name}: exit {code}, {outcomes} outcomes, {} left, {:.1} s",
+        left.len(),
+        took.as_secs_f64()
+    );
+    Some((code, report, left))
+}
+
+/// The processes that a report does not call ended.
+fn reported_survivors(report: &Value) -> BTreeSet<u32> {
+    let outcomes = report["outcomes"].as_array().unwrap().iter();
+    let left = outcomes.filter(|it| it["ending"] != "ended" && it["ending"] != "gone");
+    left.map(|it| u32::try_from(it["pid"].as_u64().unwrap()).unwrap())
+        .collect()
+}
+
+#[test]
+fn force_ends_fork_bombs_or_names_survivors() {
+    // One bomb at a time, because each occupies all processors.
+    for (name, script, scope) in [
+        ("forks", FORK_LOOP, "tree"),
+        ("forks sessions", SESSION_LOOP, "tree"),
+        ("loses its parents", ORPHAN_LOOP, "job"),
+    ] {
+        let Some((code, report, left)) = kill_bomb(name, script, scope) else {
+            return;
+        };
+        let expected = if left.is_empty() { 0 } else { 7 };
+        assert_eq!(code, expected, "{name}: {left:?} {report:#}");
+        assert!(
+            left.is_subset(&reported_survivors(&report)),
+            "{name}: {left:?} {report:#}"
+        );
+    }
+}
+
+/// The number of processes that join a tree, one at each scan. It is greater than the number of
+/// scans.
+const LATE_MEMBERS: usize = 120;
+
+/// The number of consecutive scans that find a late member before any process is killed.
+const SCANS_BEFORE_KILL: usize = 24;
+
+#[test]
+fn late_members_delay_the_kill() {
+    let stage = TestBox::new();
+    let procfs = FakeProcfs::new(stage.path("proc"));
+    let mut daemon = stage.daemon_command();
+    daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
+    let it = KillBox::start(stage, daemon);
+    // Their session shows that they belong together after the launcher has ended.
+    let script = format!(
+        "setsid launcher -c 'echo $$; i=0
+            while [ $i -lt {LATE_MEMBERS} ]; do worker 1000 & echo $!; i=$((i + 1)); done; wait' & wait; true"
+    );
+    let troupe = Script::run(&it.stage, &script);
+    let [launcher] = troupe.next_pids();
+    let workers: [u32; LATE_MEMBERS] = troupe.next_pids();
+    procfs.link_real_process(launcher);
+    it.add_gpu_processes(&[launcher]);
+    let gate = ScanGate::new(&procfs);
+    let named = launcher.to_string();
+    let arguments = ["kill", &named, "--scope", "tree", "--force", "--signal"];
+    let arguments = [&arguments[..], &["KILL", "--yes", "-o", "json"]].concat();
+    let client = RunningProgram::start(&mut it.stage.client_command(&arguments));
+    let is_settled = || {
+        recorded_actions(&it.stage)
+            .pop()
+            .is_some_and(|act| !act["word"].is_null())
+    };
+    for (looks, worker) in workers.into_iter().enumerate() {
+        let look = eventually("a scan, or the end of the kill", || {
+            let look = gate.hold_reader();
+            (look.is_some() || is_settled()).then_some(look)
+        });
+        let Some(look) = look else {
+            break;
+        };
+        // The waiting scan has its list of pids already, so the next scan finds this process.
+        procfs.link_real_process(worker);
+        gate.pass_one().unwrap();
+        drop(look);
+        if looks < SCANS_BEFORE_KILL {
+            assert!(
+                !workers.into_iter().any(process_has_ended),
+                "after {looks} scans"
+            );
+        }
+    }
+    gate.remove();
+    let (code, said, complaints) = client.wait();
+    let report: Value = serde_json::from_str(&said.concat()).unwrap();
+    assert_eq!(code, 7, "{complaints:?} {report:#}");
+    let outcomes = report["outcomes"].as_array().unwrap();
+    let (found_late, others): (Vec<&Value>, Vec<&Value>) =
+        outcomes.iter().partition(|it| it["ending"] == "unclear");
+    let [late] = found_late[..] else {
+        panic!("{report:#}");
+    };
+    assert_eq!(late["why"], "it started while the others were being ended");
+    let pid = u32::try_from(late["pid"].as_u64().unwrap()).unwrap();
+    assert!(workers.contains(&pid) && !process_has_ended(pid));
+    assert!(others.len() > SCANS_BEFORE_KILL);
+    assert!(
+        others.iter().all(|it| it["ending"] == "ended"),
+        "{report:#}"
+    );
+}

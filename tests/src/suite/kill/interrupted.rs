@@ -1,0 +1,105 @@
+//! A daemon that ends during a kill.
+
+use super::{KillBox, recorded_actions};
+use gpukill_tests::harness::{
+    Daemon, FakeDriver, RunningProgram, Script, TestBox, eventually, eventually_equals,
+    process_has_ended,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Prints each SIGTERM and continues.
+const STUBBORN: &str = "trap 'echo TERM' TERM; echo $$; while :; do sleep 0.05; done";
+
+/// The kind and result of the recorded action, and whether it has a plan.
+fn recorded_action(stage: &TestBox) -> Value {
+    let acts = recorded_actions(stage);
+    assert_eq!(acts.len(), 1, "{acts:#?}");
+    json!([
+        acts[0]["kind"],
+        acts[0]["word"],
+        acts[0]["plan"].is_object()
+    ])
+}
+
+/// Starts a kill that takes long, and waits for its first signal.
+fn start_long_kill() -> (TestBox, FakeDriver, Daemon, Script, u32, RunningProgram) {
+    let KillBox {
+        driver,
+        daemon,
+        stage,
+    } = KillBox::new();
+    let troupe = Script::run(&stage, STUBBORN);
+    let [pid] = troupe.next_pids();
+    driver.add_processes(&[pid]);
+    eventually("it is listed", || {
+        let list = stage.list();
+        list["procs"]
+            .as_array()?
+            .iter()
+            .any(|row| row["pid"] == pid)
+            .then_some(())
+    });
+    let arguments = [
+        "kill",
+        &pid.to_string(),
+        "--timeout-secs",
+        "60",
+        "--force",
+        "-o",
+        "json",
+    ];
+    let client = RunningProgram::start(&mut stage.client_command(&arguments));
+    assert_eq!(troupe.next_line(), "TERM");
+    // The intent is recorded before the signal.
+    assert_eq!(recorded_action(&stage), json!(["kill", null, true]));
+    (stage, driver, daemon, troupe, pid, client)
+}
+
+/// Restarts the daemon and checks that it sends no further signal.
+fn restart_and_check(stage: &TestBox, troupe: &Script, pid: u32) {
+    let daemon = stage.start();
+    eventually_equals(&json!(["kill", "interrupted", true]), || {
+        recorded_action(stage)
+    });
+    // The daemon has had time for several scans.
+    eventually("some polls", || {
+        let status = stage.json(&["status", "-o", "json"]);
+        (status["polls"].as_u64()? > 10).then_some(())
+    });
+    assert_eq!(
+        troupe.unread_lines(),
+        Vec::<String>::new(),
+        "it got another signal"
+    );
+    assert!(!process_has_ended(pid));
+    daemon.stop();
+    assert_eq!(recorded_action(stage), json!(["kill", "interrupted", true]));
+}
+
+#[test]
+fn stopped_daemon_does_not_resume_a_kill() {
+    let (stage, _driver, daemon, troupe, pid, client) = start_long_kill();
+    let begun = std::time::Instant::now();
+    daemon.stop();
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "it waited for the signal's time"
+    );
+    let (code, _, complaints) = client.wait();
+    assert!([1, 6].contains(&code), "{code} {complaints:?}");
+    eventually_equals(&json!(["kill", "interrupted", true]), || {
+        recorded_action(&stage)
+    });
+    restart_and_check(&stage, &troupe, pid);
+}
+
+#[test]
+fn killed_daemon_does_not_resume_a_kill() {
+    let (stage, _driver, daemon, troupe, pid, client) = start_long_kill();
+    daemon.kill();
+    let (code, _, complaints) = client.wait();
+    assert!([1, 6].contains(&code), "{code} {complaints:?}");
+    assert_eq!(recorded_action(&stage), json!(["kill", null, true]));
+    restart_and_check(&stage, &troupe, pid);
+}

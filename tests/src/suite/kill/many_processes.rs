@@ -1,0 +1,48 @@
+//! Kills of many processes at once.
+
+use super::{KillBox, all_with_ending, outcomes};
+use gpukill_tests::harness::{TestBox, TestProcess, process_has_ended};
+use std::time::{Duration, Instant};
+
+const MANY_PROCESSES: usize = 200;
+
+/// The duration of one kill, and the time of its slowest process.
+fn time_kill(it: &KillBox, actors: &[TestProcess]) -> (Duration, Duration) {
+    let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+    it.add_gpu_processes(&pids);
+    let begun = Instant::now();
+    let (code, report) = it.kill_json(&["--gpu", "0", "--batch"]);
+    let took = begun.elapsed();
+    assert_eq!(
+        (code, outcomes(&report)),
+        (0, all_with_ending(&pids, "ended", "SIGTERM"))
+    );
+    assert!(pids.iter().all(|pid| process_has_ended(*pid)));
+    let slowest = report["outcomes"].as_array().unwrap().iter();
+    let slowest = slowest.filter_map(|it| it["after_ms"].as_u64()).max();
+    (took, Duration::from_millis(slowest.unwrap()))
+}
+
+#[test]
+fn two_hundred_end_in_parallel() {
+    let stage = TestBox::new();
+    let mut daemon = stage.daemon_command();
+    // A poll is late after half of the interval; with 1 s a busy machine does not delay it that
+    // long.
+    daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s");
+    let it = KillBox::start(stage, daemon);
+    let (one, _) = time_kill(&it, &[TestProcess::start("python")]);
+    let actors: Vec<TestProcess> = (0..MANY_PROCESSES)
+        .map(|_| TestProcess::start("python"))
+        .collect();
+    let (many, slowest) = time_kill(&it, &actors);
+    // In sequence the kill would take a hundred times as long.
+    let limit = one * 5 + Duration::from_secs(3);
+    assert!(
+        many < limit,
+        "one took {one:?}, {MANY_PROCESSES} took {many:?}, the slowest {slowest:?}"
+    );
+    assert!(slowest < Duration::from_secs(4), "{slowest:?}");
+    let status = it.stage.json(&["status", "-o", "json"]);
+    assert_eq!(status["polls_late"], 0, "{status:#}");
+}

@@ -1,0 +1,253 @@
+//! GPUs that disappear from the list of their driver, come back, and are forgotten.
+
+use gpukill_tests::harness::{
+    NOBODY_UID, TestBox, can_run_as_other_users, eventually_equals, run_as_user, skip,
+};
+use serde_json::{Value, json};
+
+/// GPUs with these names, each with an address.
+fn gpus(names: &[&str]) -> Value {
+    let gpu = |name: &&str| {
+        json!({
+            "name": name,
+            "uuid": format!("GPU-{name}"),
+            "processes": [{"pid": std::process::id(), "memory": 1 << 20}],
+        })
+    };
+    json!({"gpus": names.iter().map(gpu).collect::<Vec<_>>()})
+}
+
+/// The index, name and state of each GPU.
+fn states(stage: &TestBox) -> Vec<Value> {
+    let list = stage.list();
+    let rows = list["gpus"].as_array().unwrap().iter();
+    rows.map(|gpu| json!([gpu["gpu_index"], gpu["name"], gpu["state"]]))
+        .collect()
+}
+
+/// Recorded events of GPUs and actions on them, the oldest first.
+fn recorded_events_and_actions(stage: &TestBox) -> Vec<Value> {
+    let ran = stage.ctl(&[
+        "audit",
+        "actions",
+        "--kind",
+        "device,forgotten",
+        "-o",
+        "json",
+    ]);
+    // Exit code 8 means that there are none.
+    assert!([0, 8].contains(&ran.code), "{ran:?}");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let mut events: Vec<Value> = document["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| json!([it["kind"], it["gpu_id"], it["what"]]))
+        .collect();
+    events.reverse();
+    events
+}
+
+fn log_line_count(stage: &TestBox, what: &str) -> usize {
+    let log = std::fs::read_to_string(stage.path("daemon.log")).unwrap();
+    log.lines().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn missing_gpu_keeps_its_row() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&gpus(&["a", "b", "c"]));
+    let daemon = stage.start();
+    let all = |b: &str| {
+        vec![
+            json!([0, "a", "ok"]),
+            json!([1, "b", b]),
+            json!([2, "c", "ok"]),
+        ]
+    };
+    eventually_equals(&all("ok"), || states(&stage));
+    stage.set_driver_state(&gpus(&["a", "c"]));
+    eventually_equals(&all("gone"), || states(&stage));
+    // No reading of it is shown as zero.
+    let gone = stage.list()["gpus"][1].clone();
+    for field in [
+        "mem_used_bytes",
+        "mem_total_bytes",
+        "util_pct",
+        "pids",
+        "temp_c",
+    ] {
+        let shown = json!([gone[field], gone["reasons"][field]]);
+        assert_eq!(shown, json!([null, "failed: gone"]), "{field}");
+    }
+    assert!(gone["lost_since"].is_string(), "{gone}");
+    let why = "its driver does not list it";
+    assert_eq!(gone["lost_reason"], why);
+    let what = format!("gone ({why}): if it will not return, run gpukillctl forget --gpu 1");
+    assert_eq!(stage.faults(), [("GPU 1".to_owned(), what)]);
+    let table = stage.table(&["list", "--width", "120"]);
+    let row = table
+        .lines()
+        .find(|line| line.contains("gone since "))
+        .unwrap();
+    assert!(
+        row.ends_with(&format!(" ({why}): gpukillctl forget --gpu 1")),
+        "{table}"
+    );
+    assert_eq!(log_line_count(&stage, "GPU 1 is gone"), 1);
+    let left = json!(["device", "GPU-b", "GPU gone"]);
+    eventually_equals(&vec![left.clone()], || recorded_events_and_actions(&stage));
+
+    stage.set_driver_state(&gpus(&["a", "b", "c"]));
+    eventually_equals(&all("ok"), || states(&stage));
+    assert_eq!(stage.faults(), []);
+    assert_eq!(log_line_count(&stage, "GPU 1 is back"), 1);
+    let back = json!(["device", "GPU-b", "GPU is back"]);
+    eventually_equals(&vec![left, back], || recorded_events_and_actions(&stage));
+    daemon.stop();
+}
+
+#[test]
+fn unloaded_driver_is_one_fault() {
+    let stage = TestBox::new();
+    stage.set_driver_state(&gpus(&["a", "b"]));
+    let daemon = stage.start();
+    let all = |state: &str| vec![json!([0, "a", state]), json!([1, "b", state])];
+    eventually_equals(&all("ok"), || states(&stage));
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(stage.ctl(&["quiesce", "--minutes", "30"]).code, 0);
+        stage.set_driver_state(&gpus(&["a"]));
+        eventually_equals(&json!("quiesced"), || {
+            stage.list()["backends"][0]["state"].clone()
+        });
+        assert!(states(&stage).iter().all(|gpu| gpu[2] != "gone"));
+        stage.set_driver_state(&gpus(&["a", "b"]));
+        assert_eq!(stage.ctl(&["resume"]).code, 0);
+        eventually_equals(&all("ok"), || states(&stage));
+    }
+    stage.set_driver_state(&gpus(&[]));
+    eventually_equals(&all("gone"), || states(&stage));
+    let what = "all 2 GPUs are gone: its driver was unloaded";
+    assert_eq!(stage.faults(), [("nvidia".to_owned(), what.to_owned())]);
+    assert_eq!(recorded_events_and_actions(&stage), Vec::<Value>::new());
+    stage.set_driver_state(&gpus(&["a", "b"]));
+    eventually_equals(&all("ok"), || states(&stage));
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn admin_forgets_missing_gpu() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root is an admin here");
+    }
+    let stage = TestBox::new();
+    stage.make_world_accessible();
+    stage.set_driver_state(&gpus(&["a", "b"]));
+    let daemon = stage.start();
+    let both = |b: &str| vec![json!([0, "a", "ok"]), json!([1, "b", b])];
+    eventually_equals(&both("ok"), || states(&stage));
+    let refused = stage.ctl(&["forget", "--gpu", "1"]);
+    let why = "gpukillctl: GPU 1 is not gone: its driver lists it\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (3, why));
+    stage.set_driver_state(&gpus(&["a"]));
+    eventually_equals(&both("gone"), || states(&stage));
+    if can_run_as_other_users() {
+        let denied = run_as_user(NOBODY_UID, &[], || stage.ctl(&["forget", "--gpu", "1"]));
+        assert_eq!(denied.code, 4, "{denied:?}");
+        assert_eq!(states(&stage), both("gone"));
+    }
+    let forgotten = stage.ctl(&["forget", "--gpu", "1"]);
+    let told = "GPU 1 (GPU-b) is not listed any more\n";
+    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (0, told));
+    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&stage));
+    assert_eq!(stage.faults(), []);
+    let expected = vec![
+        json!(["device", "GPU-b", "GPU gone"]),
+        json!(["forgotten", "GPU-b", "a GPU that is gone"]),
+    ];
+    eventually_equals(&expected, || recorded_events_and_actions(&stage));
+    // The GPU comes back with its index, like any new GPU.
+    stage.set_driver_state(&gpus(&["a", "b"]));
+    eventually_equals(&both("ok"), || states(&stage));
+    eventually_equals(&expected, || recorded_events_and_actions(&stage));
+    // After a restart a GPU that is missing is unknown.
+    stage.set_driver_state(&gpus(&["a"]));
+    eventually_equals(&both("gone"), || states(&stage));
+    daemon.stop();
+    let daemon = stage.start();
+    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&stage));
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+const B: &str = "GPU-bbbb0000-1111-2222-3333-444455556666";
+const C: &str = "GPU-cccc0000-1111-2222-3333-444455556666";
+
+/// GPUs with these names, and with UUIDs of the form that NVIDIA's have.
+fn gpus_with_uuids(names: &[&str]) -> Value {
+    let gpu = |name: &&str| {
+        let uuid = match *name {
+            "b" => B,
+            "c" => C,
+            _ => "GPU-aaaa0000-1111-2222-3333-444455556666",
+        };
+        json!({"name": name, "uuid": uuid})
+    };
+    json!({"gpus": names.iter().map(gpu).collect::<Vec<_>>()})
+}
+
+#[test]
+fn two_missing_gpus_in_one_slot() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root is an admin here");
+    }
+    let stage = TestBox::new();
+    stage.set_driver_state(&gpus_with_uuids(&["a", "b"]));
+    let daemon = stage.start();
+    let rows = |others: &[Value]| [&[json!([0, "a", "ok"])], others].concat();
+    eventually_equals(&rows(&[json!([1, "b", "ok"])]), || states(&stage));
+    // Another GPU takes the slot, and disappears too.
+    stage.set_driver_state(&gpus_with_uuids(&["a", "c"]));
+    let sorted = || {
+        let mut states = states(&stage);
+        states.sort_by_key(Value::to_string);
+        states
+    };
+    eventually_equals(
+        &rows(&[json!([1, "b", "gone"]), json!([1, "c", "ok"])]),
+        sorted,
+    );
+    stage.set_driver_state(&gpus_with_uuids(&["a"]));
+    let both = rows(&[json!([1, "b", "gone"]), json!([1, "c", "gone"])]);
+    eventually_equals(&both, sorted);
+    let fault = |id: &str| {
+        let why = "its driver does not list it";
+        let what = format!("gone ({why}): if it will not return, run gpukillctl forget --gpu {id}");
+        ("GPU 1".to_owned(), what)
+    };
+    assert_eq!(stage.faults(), [fault(B), fault(C)]);
+    let table = stage.table(&["list", "--width", "160"]);
+    for id in [B, C] {
+        assert!(
+            table.contains(&format!("gpukillctl forget --gpu {id}")),
+            "{table}"
+        );
+    }
+    for typed in ["1", "0-1", "bbbb,1"] {
+        let refused = stage.ctl(&["forget", "--gpu", typed]);
+        assert_eq!(refused.code, 3, "{typed} {refused:?}");
+        let which = "several GPUs have the number 1: name one by its UUID: ";
+        assert!(refused.stderr.contains(which), "{refused:?}");
+        assert!(refused.stderr.contains(&format!("{B}, {C}")), "{refused:?}");
+        assert_eq!(sorted(), both);
+    }
+    let forgotten = stage.ctl(&["forget", "--gpu", B]);
+    let told = format!("GPU 1 ({B}) is not listed any more\n");
+    assert_eq!(
+        (forgotten.code, forgotten.stdout.as_str()),
+        (0, told.as_str())
+    );
+    eventually_equals(&rows(&[json!([1, "c", "gone"])]), sorted);
+    daemon.stop();
+}

@@ -1,0 +1,51 @@
+//! A restore that is killed.
+
+use super::{
+    assert_entries_are_kept, make_backup, one_gpu, record_prune, recorded_actions,
+    recorded_entries, records, replaced_directories, restore, restore_command, state_file_names,
+};
+use gpukill_tests::harness::eventually;
+use std::process::Stdio;
+use std::time::Instant;
+
+#[test]
+fn killed_restore_is_complete_or_absent() {
+    /// The number of kills, spread over the duration of a restore.
+    const KILLS: u32 = 8;
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    record_prune(&stage, 1);
+    let copy = make_backup(&stage, "copy.tar");
+    record_prune(&stage, 2);
+    daemon.stop();
+    let began = Instant::now();
+    assert_eq!(restore(&stage, &copy, &[]).code, 0);
+    let whole = began.elapsed();
+    for moment in 0..KILLS {
+        let before = recorded_entries(&stage);
+        let times = replaced_directories(&stage).len();
+        let mut command = restore_command(&stage, &copy, &[]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // Every moment must satisfy the assertions below.
+        std::thread::sleep(whole * moment / KILLS);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let daemon = stage.start();
+        eventually("a sample", || records(&stage, &[]).pop());
+        assert_eq!(stage.faults(), []);
+        daemon.stop();
+        assert_entries_are_kept(&stage, &before);
+        let now = replaced_directories(&stage).len();
+        assert!(now == times || now == times + 1);
+        assert_eq!(
+            recorded_actions(&stage, "restore").len(),
+            now,
+            "moment {moment}"
+        );
+        let left = state_file_names(&stage);
+        let stray = |name: &&String| name.starts_with("restoring") || name.starts_with("copying");
+        assert_eq!(left.iter().find(stray), None);
+    }
+}
