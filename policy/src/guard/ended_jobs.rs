@@ -19,9 +19,9 @@ pub type PidStart = (u32, u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndedJob {
     pub(crate) at: Timestamp,
-    /// The rule, and the fingerprint of its policy then.
+    /// The rule, and the digest of its policy then.
     pub(crate) rule: Option<(RuleName, Digest)>,
-    /// Fingerprint of all rules then.
+    /// Digest of all rules then.
     pub(crate) rule_set: Digest,
     pub(crate) progress: EndProgress,
     /// How often it was chosen before without a signal.

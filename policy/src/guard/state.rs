@@ -145,7 +145,7 @@ pub(crate) struct RuleViolations {
 /// Results that stay valid until other facts become known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MatchCache {
-    /// Fingerprint of the rules.
+    /// Digest of the rules.
     rule_set: Option<Digest>,
     device_names: DeviceNames,
     policy_devices: Arc<PolicyDevices>,
@@ -364,7 +364,7 @@ pub(crate) fn retain_keys<'k, K: Ord + 'k, V>(
     }
 }
 
-/// Whether a rule still has this fingerprint.
+/// Whether a rule still has this digest.
 pub(crate) fn is_current(book: &CompiledRules, rule: &RuleName, digest: Digest) -> bool {
     book.find(&rule.source)
         .is_some_and(|policy| book.policy_digest(policy) == digest)

@@ -6,7 +6,7 @@ use super::contacts::{contact_text, user_names};
 use super::device_use::{ProcessDeviceUse, device_use, is_zombie};
 use super::protection::protection_of;
 use super::resolve::resolve;
-use super::scope::{ScopeIndex, hosts_sessions, membership_key};
+use super::scope::{ScopeIndex, find_process, hosts_sessions, membership_key};
 use super::signals::signal_sequence;
 use super::{KillContext, ProcessInfo, ProcessTable};
 use crate::access::{Operation, Ruling, check};
@@ -307,10 +307,4 @@ pub(super) fn find_reaper(process: &ProcessInfo, table: &ProcessTable) -> Reaper
             Reading::Value(parent.lineage.name.clone())
         }),
     }
-}
-
-fn find_process(table: &ProcessTable, key: ProcessKey) -> Option<&ProcessInfo> {
-    table
-        .get(&key.pid)
-        .filter(|process| process.lineage.key == key)
 }

@@ -1,5 +1,5 @@
 //! Rules prepared for evaluation: policies by source, the response to a violation, and
-//! fingerprints that show whether a policy has changed.
+//! digests that show whether a policy has changed.
 
 use super::super::limits::PolicyProfile;
 use super::super::limits::milliseconds;
@@ -124,7 +124,7 @@ impl CompiledRules {
         self.digests_of(policy).whole
     }
 
-    /// Fingerprint of what a behaviour policy measures, and on which processes. A change of
+    /// Digest of what a behaviour policy measures, and on which processes. A change of
     /// the response alone does not change it, so that measurements of past hours are kept.
     pub(crate) fn measured_digest(&self, policy: PolicyIndex) -> Digest {
         self.digests_of(policy).measured
@@ -138,7 +138,7 @@ impl CompiledRules {
         )
     }
 
-    /// Fingerprint of all behaviour rules and idle limits, whatever the mode and whatever
+    /// Digest of all behaviour rules and idle limits, whatever the mode and whatever
     /// else applies to the same people.
     pub(crate) const fn behaviour_digest(&self) -> Digest {
         self.behaviour_digest
