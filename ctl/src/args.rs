@@ -2,26 +2,16 @@
 //! environment and the settings file.
 
 mod audit;
-
 mod audit_copies;
-
 mod deferred;
-
-mod guard;
-
-mod kill;
-
-mod reset;
-
-mod rogue;
-
-mod number;
-
 mod examples;
-
-mod visible;
-
 mod fish;
+mod guard;
+mod kill;
+mod number;
+mod reset;
+mod rogue;
+mod visible;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, RecordFilter};

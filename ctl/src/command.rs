@@ -2,37 +2,21 @@
 //! `output`.
 
 pub(crate) mod audit;
-
 pub(crate) mod completions;
-
 mod confirm;
-
-mod follow;
-
 pub(crate) mod explain;
-
-pub(crate) mod guard;
-
-pub(crate) mod rogue;
-
-mod rules;
-
-mod signals;
-
-pub(crate) mod holders;
-
-pub(crate) mod kill;
-
-pub(crate) mod reset;
-
-pub(crate) mod list;
-
+mod follow;
 pub(crate) mod forget;
-
+pub(crate) mod guard;
+pub(crate) mod holders;
+pub(crate) mod kill;
+pub(crate) mod list;
 pub(crate) mod quiesce;
-
+pub(crate) mod reset;
 pub(crate) mod resume;
-
+pub(crate) mod rogue;
+mod rules;
+mod signals;
 pub(crate) mod status;
 
 use crate::args::Command;

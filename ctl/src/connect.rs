@@ -1,24 +1,15 @@
 //! The connection to the daemon: which socket, how long to wait, when to try again.
 
-mod wait_hooks;
-
-mod timeout;
-
-mod socket;
-
 mod daemon;
-
-mod kill;
-
-mod store;
-
 mod guard;
-
-mod rules;
-
+mod kill;
 mod reset;
-
 mod rogue;
+mod rules;
+mod socket;
+mod store;
+mod timeout;
+mod wait_hooks;
 
 pub(crate) use daemon::{AnnotatedSnapshot, Daemon};
 pub(crate) use kill::is_over;

@@ -19,28 +19,17 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-
-mod settings;
-
-pub mod exit;
-
-mod versions;
-
-mod host_facts;
-
-mod connect;
-
 mod command;
-
-mod time_input;
-
-mod output;
-
-pub mod rules_files;
-
+mod connect;
 pub mod convert;
-
 mod convert_program;
+pub mod exit;
+mod host_facts;
+mod output;
+pub mod rules_files;
+mod settings;
+mod time_input;
+mod versions;
 
 use args::{Cli, Command};
 use exit::{DaemonKind, Error, Exit};

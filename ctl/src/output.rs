@@ -19,74 +19,42 @@
 //! - [`screen`]: the terminal during `list --watch`.
 //! - [`spinner`]: one line on stderr during a wait.
 
-pub(crate) mod style;
-
-pub(crate) mod text;
-
-pub(crate) mod table;
-
-pub(crate) mod value;
-
-mod age;
-
-mod owner_cells;
-
-mod idle;
-
-mod loss;
-
-pub(crate) mod view;
-
-mod markers;
-
-mod gpus;
-
-mod processes;
-
-mod finding;
-
-pub(crate) mod holders;
-
-pub(crate) mod explain;
-
-pub(crate) mod kill;
-
-pub(crate) mod reset;
-
-pub(crate) mod guard;
-
-pub(crate) mod rogue;
-pub(crate) mod rules;
-
-pub(crate) mod report;
-
-pub(crate) mod status;
-
-pub(crate) mod history;
-
-pub(crate) mod export;
-
-pub(crate) mod prune;
-
 pub(crate) mod actions;
-
-pub(crate) mod summary;
-
-pub(crate) mod json;
-
+mod age;
 pub(crate) mod csv;
-
-pub(crate) mod screen;
-
-pub(crate) mod spinner;
-
-pub(crate) mod message;
-
+pub(crate) mod explain;
+pub(crate) mod export;
+mod finding;
 #[cfg(test)]
 pub(crate) mod fixtures;
-
+mod gpus;
+pub(crate) mod guard;
+pub(crate) mod history;
+pub(crate) mod holders;
+mod idle;
+pub(crate) mod json;
+pub(crate) mod kill;
+mod loss;
+mod markers;
+pub(crate) mod message;
+mod owner_cells;
+mod processes;
+pub(crate) mod prune;
+pub(crate) mod report;
+pub(crate) mod reset;
+pub(crate) mod rogue;
+pub(crate) mod rules;
+pub(crate) mod screen;
+pub(crate) mod spinner;
+pub(crate) mod status;
+pub(crate) mod style;
+pub(crate) mod summary;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod text;
+pub(crate) mod value;
+pub(crate) mod view;
 
 use crate::exit::Error;
 use std::fs::File;

@@ -2,9 +2,8 @@
 //!
 //! [`resolve`] decides and has no side effects; `load` reads the file and the variables.
 
-mod non_defaults;
-
 mod load;
+mod non_defaults;
 
 pub(crate) use load::load;
 

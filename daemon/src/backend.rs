@@ -4,24 +4,15 @@
 //! runs on a thread of its own, behind a [`reader::BackendReader`].
 
 pub(crate) mod apple;
-
-pub(crate) mod validation;
-
-pub(crate) mod driver_files;
-
-pub(crate) mod drm;
-
-mod lost_devices;
-
-pub(crate) mod nvidia;
-
-mod response_time;
-
-mod quarantine;
-
-pub(crate) mod reader;
-
 pub(crate) mod configured;
+pub(crate) mod driver_files;
+pub(crate) mod drm;
+mod lost_devices;
+pub(crate) mod nvidia;
+mod quarantine;
+pub(crate) mod reader;
+mod response_time;
+pub(crate) mod validation;
 
 use crate::fault_tracker::FaultCause;
 use crate::fd_scan::DeviceNumber;

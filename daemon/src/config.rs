@@ -2,13 +2,9 @@
 //! this order. All mistakes are reported at once.
 
 mod changed;
-
 mod document;
-
 mod foreign_pids;
-
 mod keys;
-
 mod trusted_file;
 
 pub use foreign_pids::ForeignPids;

@@ -8,25 +8,16 @@
 //! Files that a process has mapped and then closed are not found. Reading the mappings takes a lock
 //! that a process stuck in a driver may hold.
 
-mod short_lived;
-
-mod scanner;
-
-mod descriptors;
-
-mod procfs_scanner;
-
-mod schedule;
-
-mod denied;
-
-mod quota;
-
-mod state;
-
-mod worker;
-
 pub mod bench_api;
+mod denied;
+mod descriptors;
+mod procfs_scanner;
+mod quota;
+mod scanner;
+mod schedule;
+mod short_lived;
+mod state;
+mod worker;
 
 use self::procfs_scanner::ProcfsScanner;
 use self::scanner::FdScanner;

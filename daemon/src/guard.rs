@@ -4,23 +4,15 @@
 //! file; [`worker`] is the thread, whose state survives a restart in [`saved_state`]; [`notify`]
 //! informs the users who break rules. The decisions are made in `policy::guard`.
 
-pub(crate) mod sample;
-
-mod rules;
-
-mod saved_state;
-
 mod daily_counts;
-
-mod notify;
-
-mod worker;
-
-mod status;
-
 mod enforcement;
-
+mod notify;
 pub(crate) mod replay;
+mod rules;
+pub(crate) mod sample;
+mod saved_state;
+mod status;
+mod worker;
 
 use crate::fault_tracker::FaultCause;
 use crate::kill::KillService;

@@ -5,52 +5,29 @@
 //! (`ancestors` to `process_table`); the network use of jobs (`sockets`); evidence for rogue
 //! verdicts (`evidence`); and hashes of executables (`hashes`).
 
-mod status;
-
-mod cpu;
-
-mod cgroup;
-
-pub(crate) mod person;
-
-pub(crate) mod namespace;
-
-mod background_cache;
-
-pub(crate) mod users;
-
-pub(crate) mod commands;
-
 pub(crate) mod accounts;
-
-pub(crate) mod containers;
-
 mod ancestors;
-
-pub(crate) mod fuse;
-
-mod login_defs;
-
-pub(crate) mod memory;
-
-pub(crate) mod process_state;
-
-pub(crate) mod process_metadata;
-
-pub(crate) mod process;
-
-pub(crate) mod process_table;
-
-pub(crate) mod sockets;
-
+mod background_cache;
+mod cgroup;
+pub(crate) mod commands;
+pub(crate) mod containers;
+mod cpu;
 #[cfg_attr(not(test), expect(dead_code, reason = "rogue verdicts will use it"))]
 pub(crate) mod evidence;
-
+pub(crate) mod fuse;
+pub(crate) mod fuzz_api;
 pub(crate) mod hashes;
-
+mod login_defs;
+pub(crate) mod memory;
+pub(crate) mod namespace;
+pub(crate) mod person;
+pub(crate) mod process;
+pub(crate) mod process_metadata;
+pub(crate) mod process_state;
+pub(crate) mod process_table;
 mod seat;
-
+pub(crate) mod sockets;
+mod status;
 #[cfg(test)]
 mod test_process;
-
-pub(crate) mod fuzz_api;
+pub(crate) mod users;

@@ -2,29 +2,18 @@
 //! plan and keeps it, [`KillService::execute`] runs it on a thread of its own,
 //! [`KillService::follow`] reports its progress.
 
-mod ids;
-
 mod concurrency;
-
-mod guard_slots;
-
-mod stopped_file;
-
-mod stopped;
-
-mod recovery;
-
-mod fd_budget;
-
-mod plans;
-
-mod operations;
-
-mod planner;
-
-mod executor;
-
 mod enforcement;
+mod executor;
+mod fd_budget;
+mod guard_slots;
+mod ids;
+mod operations;
+mod planner;
+mod plans;
+mod recovery;
+mod stopped;
+mod stopped_file;
 
 use crate::authority::Authority;
 use crate::clock::Clock;

@@ -23,75 +23,42 @@
 #![deny(unsafe_code)]
 
 pub mod args;
-
-pub mod config;
-
-pub mod clock;
-
-mod log_events;
-
-mod logging;
-
-mod systemd;
-
-mod heap;
-
-mod local_time;
-
-mod quiesce;
-
-mod procfs;
-
-mod sampler;
-
-mod fd_scan;
-
-#[doc(hidden)]
-pub mod sensor;
-
-mod backend;
-
-mod host;
-
-mod store;
-
-mod fault_tracker;
-
-mod state;
-
-mod poll;
-
-mod poller;
-
-mod full_scan;
-
 mod authority;
-
-mod kill;
-
-#[doc(hidden)]
-pub mod reset_helper;
-
-mod reset;
-
-mod terminals;
-
+mod backend;
+pub mod clock;
+pub mod config;
 mod evaluator;
-
-mod rules_file;
-
-mod state_file;
-
-mod guard;
-
-mod rogue;
-
-mod server;
-
-mod startup;
-
+mod fault_tracker;
+mod fd_scan;
+mod full_scan;
 #[doc(hidden)]
 pub mod fuzz_api;
+mod guard;
+mod heap;
+mod host;
+mod kill;
+mod local_time;
+mod log_events;
+mod logging;
+mod poll;
+mod poller;
+mod procfs;
+mod quiesce;
+mod reset;
+#[doc(hidden)]
+pub mod reset_helper;
+mod rogue;
+mod rules_file;
+mod sampler;
+#[doc(hidden)]
+pub mod sensor;
+mod server;
+mod startup;
+mod state;
+mod state_file;
+mod store;
+mod systemd;
+mod terminals;
 
 #[doc(hidden)]
 pub use fd_scan::bench_api;

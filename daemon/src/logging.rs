@@ -3,7 +3,6 @@
 //! blocks when journald is stuck; messages that do not fit are dropped and counted.
 
 mod journal;
-
 mod record;
 
 use journal::JournalSocket;

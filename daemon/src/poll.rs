@@ -1,26 +1,16 @@
 //! One poll: reads the backends and the process table, and builds a snapshot of both.
 
 mod assemble;
-
-mod faults;
-
 mod device;
-
-mod recently_ended;
-
-mod short_lived;
-
-mod gone_devices;
-
 mod device_holders;
-
-mod past_use;
-
 mod device_index;
-
-mod user_groups;
-
+mod faults;
+mod gone_devices;
+mod past_use;
 mod pci_slots;
+mod recently_ended;
+mod short_lived;
+mod user_groups;
 
 use crate::backend::Roots;
 use crate::backend::reader::{BackendReader, LatestReadings};

@@ -5,16 +5,11 @@
 //! ([`executor`]), the requests to the helper ([`helper_client`]), the check that the device
 //! answers again ([`verify`]), and the log entries ([`events`]).
 
-mod operations;
-
-mod planner;
-
-mod executor;
-
-mod helper_client;
-
 mod events;
-
+mod executor;
+mod helper_client;
+mod operations;
+mod planner;
 mod verify;
 
 pub(crate) use helper_client::{HelperAnswer, parse_answer};

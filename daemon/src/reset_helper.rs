@@ -12,19 +12,13 @@
 //! ([`open_files`]), the lock that allows one reset at a time ([`reset_lock`]), and the step of
 //! each vendor ([`nvidia`], [`amd`]).
 
-mod peer;
-
-pub(crate) mod request;
-
-mod device;
-
-mod open_files;
-
-mod reset_lock;
-
-mod nvidia;
-
 mod amd;
+mod device;
+mod nvidia;
+mod open_files;
+mod peer;
+pub(crate) mod request;
+mod reset_lock;
 
 use clap::Parser;
 use gpukill_proto::text::sanitize;

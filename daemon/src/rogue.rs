@@ -5,15 +5,11 @@
 //! process, and when it is read again; [`watch`] is the thread; [`rules`] holds the rules. The
 //! verdicts are made in `policy::rogue`.
 
-pub(crate) mod rules;
-
 mod evidence;
-
 mod evidence_cache;
-
-mod watch;
-
+pub(crate) mod rules;
 pub(crate) mod scan;
+mod watch;
 
 use crate::fault_tracker::FaultCause;
 use crate::guard;

@@ -5,11 +5,9 @@
 //! the client or with an editor; if it also loads a pending hand edit, it says so. The content of
 //! the rules is known to their [`RulesKind`].
 
-mod kind;
-
-pub(crate) mod file;
-
 mod edit_warnings;
+pub(crate) mod file;
+mod kind;
 
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::log_events::event;

@@ -7,13 +7,9 @@
 //! bounds its answers and ends it.
 
 pub(crate) mod child;
-
 pub(crate) mod confine;
-
 mod message;
-
 mod nvml;
-
 mod program;
 
 use crate::backend::BackendReadings;

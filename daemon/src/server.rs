@@ -1,28 +1,17 @@
 //! The socket: who may connect, how many at once, and the answers to their calls.
 
-mod explanation;
-
-mod holder_pages;
-
-mod kill_pages;
-
-mod limits;
-
-pub(crate) mod listener;
-
-mod peer;
-
-mod replays;
-
-mod session;
-
-mod visibility;
-
-mod snapshot_pages;
-
-mod fair_queue;
-
 mod disconnect;
+mod explanation;
+mod fair_queue;
+mod holder_pages;
+mod kill_pages;
+mod limits;
+pub(crate) mod listener;
+mod peer;
+mod replays;
+mod session;
+mod snapshot_pages;
+mod visibility;
 
 use crate::authority::Authority;
 use crate::clock::Clock;

@@ -1,16 +1,11 @@
 //! Starts the daemon from its command line, and stops it in order.
 
 mod evaluator_child;
-
 mod person_lookup;
-
 mod polling;
-
 mod restore;
-
-mod settings;
-
 mod rogue_watch;
+mod settings;
 
 use crate::args::{Args, Command};
 use crate::authority::Authority;

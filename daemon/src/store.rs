@@ -1,72 +1,40 @@
 //! The store: samples of devices and processes in `samples.db`, the record of actions and events in
 //! `audit.db`. One thread alone writes both files; callers hand data over and go on.
 
-mod rule_facts;
-
 mod actions;
-
-mod quarantine;
-
-mod history;
-
 mod backup;
-
-mod copy;
-
-mod truncate;
-
-mod database;
-
-mod event_row;
-
-mod fault_log;
-
-mod queue;
-
-mod killed_runs;
-
 mod bench_api;
-
-mod open_action;
-
 mod blob;
-
-mod query;
-
-mod reader;
-
-mod refusals;
-
-mod disk_reserve;
-
-mod restore;
-
-mod retention;
-
-mod rollup;
-
-mod sql_values;
-
-mod sample;
-
-mod sample_writer;
-
-mod disk_space;
-
-mod status;
-
 mod clock_guard;
-
+mod copy;
+mod database;
+mod disk_reserve;
+mod disk_space;
 mod error;
+mod event_row;
+mod fault_log;
+mod findings;
+pub(crate) mod fuzz_api;
+mod history;
+mod killed_runs;
+mod open_action;
+mod quarantine;
+mod query;
+mod queue;
+mod reader;
+mod refusals;
+mod restore;
+mod retention;
+mod rollup;
+mod rule_facts;
+mod sample;
+mod sample_writer;
+mod sql_values;
+mod status;
 #[cfg(test)]
 pub(crate) mod test_rows;
-
-pub(crate) mod fuzz_api;
-
-mod findings;
-
+mod truncate;
 mod verdicts;
-
 mod writer;
 
 pub(crate) use backup::backup_action as asked_for_a_copy;

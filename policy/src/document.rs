@@ -1,12 +1,9 @@
 //! Edits a TOML text that people write, and keeps its comments, order and formatting.
 
-pub(crate) mod list;
-
-pub(crate) mod typed_value;
-
 pub(crate) mod json;
-
 mod line_endings;
+pub(crate) mod list;
+pub(crate) mod typed_value;
 
 use toml_edit::{Decor, DocumentMut, Item, RawString, Table, TableLike, Value};
 

@@ -8,71 +8,40 @@
 //! The same code evaluates live, in a test of rules and in a replay. A result depends on
 //! the rules, on the state and on the sample, and on nothing else.
 
-pub mod rules;
-
-pub mod facts;
-
-pub mod parse;
-
-pub mod lint;
-
-pub mod edit;
-
-pub mod diff;
-
-pub mod import;
-
-pub mod sample;
-
-pub mod device_losses;
-
-pub mod schedule;
-
-pub mod limits;
-
-pub mod lookback;
-
-pub mod restarted;
-
-pub mod consequences;
-
-mod evaluate;
-
-mod person_key;
-
-mod state;
-
-mod violation_state;
-
-mod warning_state;
-
-mod victims;
-
-mod ended_jobs;
-
-mod simulated;
-
-mod rule_doubt;
-
-mod snoozes;
-
 mod breaker;
-
-mod order;
-
-pub mod enforcement;
-
 pub mod concurrency;
-
+pub mod consequences;
+pub mod device_losses;
+pub mod diff;
+pub mod edit;
+mod ended_jobs;
+pub mod enforcement;
+mod evaluate;
+pub mod facts;
+pub mod import;
+pub mod limits;
+pub mod lint;
+pub mod lookback;
 pub mod notice;
-
+mod order;
+pub mod parse;
+mod person_key;
 pub mod replay;
-
+pub mod restarted;
+mod rule_doubt;
+pub mod rules;
+pub mod sample;
+pub mod schedule;
+mod simulated;
+mod snoozes;
+mod state;
 #[cfg(test)]
 pub(crate) mod testing;
-
 #[cfg(test)]
 mod tests;
+mod victims;
+mod violation_state;
+mod warning_state;
 
 pub use ended_jobs::PidStart;
 pub use evaluate::{CompiledRules, Evaluation, MAX_UNJUDGED, Overflow, evaluate};

@@ -4,14 +4,10 @@
 //! stale reading decides nothing, and a suggested command names orphans only.
 
 mod cause;
-
-pub(crate) mod program_names;
-
-mod remedy;
-
-mod role;
-
 mod evidence_text;
+pub(crate) mod program_names;
+mod remedy;
+mod role;
 
 pub use role::{full_program_name, program_protection, role};
 

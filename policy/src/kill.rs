@@ -9,37 +9,22 @@
 //! ([`respawned`]), and the overall result ([`outcome`]). A kill by the guard leaves
 //! the processes of other people in a [`shared_container`] alone.
 
-pub mod device_use;
-
-pub mod resolve;
-
 mod condition;
-
-pub mod scope;
-
-pub mod late_members;
-
-pub mod protection;
-
-pub mod seat;
-
-pub mod signals;
-
-mod plan;
-
-mod contacts;
-
-pub mod shared_container;
-
-pub mod recheck;
-
 pub mod consent;
-
-pub mod reclaimed;
-
-pub mod respawned;
-
+mod contacts;
+pub mod device_use;
+pub mod late_members;
 pub mod outcome;
+mod plan;
+pub mod protection;
+pub mod recheck;
+pub mod reclaimed;
+pub mod resolve;
+pub mod respawned;
+pub mod scope;
+pub mod seat;
+pub mod shared_container;
+pub mod signals;
 
 use crate::access::{Caller, Roles, Uids};
 use crate::job::ProcessLineage;

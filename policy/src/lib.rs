@@ -21,45 +21,25 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-
-pub mod select;
-
-pub mod job;
-
-pub mod network;
-
-pub mod owner;
-
-pub mod subordinate;
-
-pub mod round_robin;
-
-pub mod memory;
-
-pub mod holders;
-
-pub mod kill;
-
-pub mod reset;
-
-pub mod usage;
-
-pub mod guard;
-
-pub mod rogue;
-
-pub mod health;
-
-pub mod xid;
-
 pub mod alert;
-
 pub mod digest;
-
 mod document;
-
-#[cfg(test)]
-mod golden;
-
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod golden;
+pub mod guard;
+pub mod health;
+pub mod holders;
+pub mod job;
+pub mod kill;
+pub mod memory;
+pub mod network;
+pub mod owner;
+pub mod reset;
+pub mod rogue;
+pub mod round_robin;
+pub mod select;
+pub mod subordinate;
+pub mod usage;
+pub mod xid;

@@ -5,13 +5,10 @@
 //! result ([`outcome`]). The executor plans each device again ([`plan_device`]) right
 //! before its reset.
 
-mod unsupported;
-
 mod blockers;
-
-pub mod response;
-
 pub mod outcome;
+pub mod response;
+mod unsupported;
 
 use crate::access::{Caller, Operation, Roles, Ruling, check};
 use crate::kill;

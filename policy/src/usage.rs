@@ -6,13 +6,9 @@
 //! double counting, in any order of steps.
 
 mod cpu;
-
 mod gauge;
-
 pub mod label;
-
 mod share;
-
 #[cfg(test)]
 mod tests;
 

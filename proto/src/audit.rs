@@ -1,9 +1,7 @@
 //! Queries of the history, and their results.
 
 mod actions;
-
 mod maintenance;
-
 mod summary;
 
 pub use actions::{ActionCursor, ActionPage, ActionQuery, ActionRecord};

@@ -4,41 +4,24 @@
 //! `reasons` beside it says why: `"unsupported"`, `"failed: …"`, `"stale: 12 s"` or `"withheld:
 //! …"`. Fields named `…_mb` count MiB; fields named `…_bytes` are exact.
 
-mod fields;
-
-mod gpu;
-
-mod process;
-
-mod status;
-
-mod audit;
-
 mod actions;
-
-mod summary;
-
-mod holders;
-
-mod explain;
-
-mod kill;
-
-mod reset;
-
+mod audit;
 mod evidence;
-
+mod explain;
+mod fields;
+mod gpu;
 mod guard;
-
+mod holders;
+mod kill;
+mod process;
 mod process_status;
-
-mod replay;
-
-mod rogue;
-
 mod prune;
-
+mod replay;
 pub mod report;
+mod reset;
+mod rogue;
+mod status;
+mod summary;
 
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;

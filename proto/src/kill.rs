@@ -1,7 +1,6 @@
 //! Ending processes: the request, the plan made from it, and the report of its execution.
 
 mod protection;
-
 mod uninterruptible;
 
 use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};

@@ -17,39 +17,23 @@
 //! Nothing here decides or acts.
 #![forbid(unsafe_code)]
 
-pub mod units;
-
-pub mod reading;
-
-pub mod model;
-
-pub mod holders;
-
-pub mod kill;
-
-pub mod reset;
-
-pub mod status;
-
 pub mod audit;
-
-pub mod guard;
-
-pub mod rogue;
-
-pub mod refusal;
-
-pub mod service;
-
-pub mod transport;
-
-pub mod json;
-
 pub mod collect;
-
+pub mod guard;
+pub mod holders;
+pub mod json;
+pub mod kill;
+pub mod model;
+pub mod reading;
+pub mod refusal;
+pub mod reset;
+pub mod rogue;
+pub mod service;
 pub mod settings;
-
+pub mod status;
 pub mod text;
+pub mod transport;
+pub mod units;
 
 /// The version of the wire. Another major version cannot be understood at all; a higher minor
 /// version only adds calls at the end of the service.

@@ -1,15 +1,10 @@
 //! The GPUs of a host and the processes that use them, at one moment.
 
 mod device;
-
 mod fault;
-
-mod network;
-
 mod location;
-
+mod network;
 mod process;
-
 mod vitals;
 
 use crate::reading::Reading;

@@ -3,11 +3,9 @@
 //! bincode does not describe itself, so both sides agree on the version in the preface before
 //! the first frame. Each side limits what it reads.
 
-pub mod preface;
-
 pub mod codec;
-
 mod connect;
+pub mod preface;
 
 pub use connect::{ConnectError, Connection, Readiness, WaitFn, open_socket};
 

@@ -12,41 +12,30 @@
     reason = "it prints its counts, and ends where it cannot count"
 )]
 
-#[path = "budget/callgrind.rs"]
-mod callgrind;
-
-#[path = "budget/clients.rs"]
-mod clients;
-
-#[path = "budget/comparison.rs"]
-mod comparison;
-
-#[path = "budget/daemon.rs"]
-mod daemon;
-
-#[path = "budget/growth.rs"]
-mod growth;
-
-#[path = "budget/daemon_life.rs"]
-#[allow(dead_code, reason = "the bench `store` needs more of it")]
-mod daemon_life;
-
-#[path = "budget/poll_reads.rs"]
-mod poll_reads;
-
-#[path = "budget/programs.rs"]
-mod programs;
-
-#[path = "../src/suite/guard/junk.rs"]
-mod junk;
-
 #[path = "boxes.rs"]
 #[allow(dead_code, reason = "another bench needs more of it")]
 mod boxes;
-
+#[path = "budget/callgrind.rs"]
+mod callgrind;
+#[path = "budget/clients.rs"]
+mod clients;
+#[path = "budget/comparison.rs"]
+mod comparison;
+#[path = "budget/daemon.rs"]
+mod daemon;
+#[path = "budget/daemon_life.rs"]
+#[allow(dead_code, reason = "the bench `store` needs more of it")]
+mod daemon_life;
+#[path = "budget/growth.rs"]
+mod growth;
+#[path = "../src/suite/guard/junk.rs"]
+mod junk;
+#[path = "budget/poll_reads.rs"]
+mod poll_reads;
 #[path = "process.rs"]
 mod process;
-
+#[path = "budget/programs.rs"]
+mod programs;
 #[path = "training.rs"]
 mod training;
 

@@ -11,12 +11,11 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
+#[path = "../src/suite/load/attacks.rs"]
+mod attacks;
 #[path = "../src/suite/raw.rs"]
 #[allow(dead_code, reason = "the stories need more of it")]
 mod raw;
-
-#[path = "../src/suite/load/attacks.rs"]
-mod attacks;
 
 use gpukill_tests::harness::{Daemon, TestBox};
 use serde_json::json;

@@ -16,17 +16,14 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-#[path = "process.rs"]
-mod process;
-
-#[path = "threads.rs"]
-mod threads;
-
-#[path = "crowd.rs"]
-mod crowd;
-
 #[path = "boxes.rs"]
 mod boxes;
+#[path = "crowd.rs"]
+mod crowd;
+#[path = "process.rs"]
+mod process;
+#[path = "threads.rs"]
+mod threads;
 
 use boxes::{BoxHardware, GpuUsers};
 use crowd::{HostProcesses, host_pids, open_descriptors};

@@ -15,7 +15,6 @@
 
 #[path = "people.rs"]
 mod people;
-
 #[path = "process.rs"]
 mod process;
 

@@ -14,15 +14,13 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-#[path = "process.rs"]
-mod process;
-
-#[path = "threads.rs"]
-mod threads;
-
 #[path = "../corpus/rogue.rs"]
 #[allow(dead_code, reason = "the stories need more of it")]
 mod corpus;
+#[path = "process.rs"]
+mod process;
+#[path = "threads.rs"]
+mod threads;
 
 use corpus::cases;
 use gpukill_tests::harness::{TestBox, TestProcess};

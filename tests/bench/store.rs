@@ -15,19 +15,16 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-#[path = "people.rs"]
-mod people;
-
-#[path = "process.rs"]
-#[allow(dead_code, reason = "other benches need more of it")]
-mod process;
-
 #[path = "budget/callgrind.rs"]
 #[allow(dead_code, reason = "the bench `budget` needs more of it")]
 mod callgrind;
-
 #[path = "budget/daemon_life.rs"]
 mod daemon_life;
+#[path = "people.rs"]
+mod people;
+#[path = "process.rs"]
+#[allow(dead_code, reason = "other benches need more of it")]
+mod process;
 
 use callgrind::Callgrind;
 use daemon_life::{Reads, life_instructions};

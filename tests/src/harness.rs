@@ -11,45 +11,27 @@
 //! daemon.stop();
 //! ```
 
-mod test_process;
-
-mod booted_box;
-
 mod binaries;
-
-mod process_churn;
-
+mod booted_box;
 mod daemon;
-
 mod fake_driver;
-
-mod scan_gate;
-
+mod fake_procfs;
+mod fake_sysfs;
 mod journald;
 mod login_terminal;
-
 #[path = "../fake-nvml/older.rs"]
 mod older;
-
-mod user_namespaces;
-
 mod packages;
-
-mod fake_procfs;
-
+mod process_churn;
 mod program;
-
-mod test_box;
-
 mod running_program;
-
-mod fake_sysfs;
-
-mod terminal;
-
+mod scan_gate;
 mod script;
-
+mod terminal;
+mod test_box;
+mod test_process;
 mod user;
+mod user_namespaces;
 
 pub use binaries::{Binaries, binaries, build_binaries};
 pub use booted_box::BootedBox;
@@ -79,18 +61,28 @@ use std::time::{Duration, Instant};
 /// are slow and shared.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The first pause between two calls of `look`. Each further pause is twice as long, because
+/// most of these functions run the client, and scenarios that wait for long would take the
+/// processor from others.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest pause: the poll interval of the test boxes.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
 /// Waits until `look` returns a value.
 ///
 /// # Panics
 /// When it returns `None` for a minute.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
+    let mut pause = FIRST_PAUSE;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "did not happen: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -103,6 +95,7 @@ pub fn eventually_equals<T: PartialEq + std::fmt::Debug>(
     mut look: impl FnMut() -> T,
 ) {
     let deadline = Instant::now() + TIMEOUT;
+    let mut pause = FIRST_PAUSE;
     loop {
         let found = look();
         if found == *expected {
@@ -114,7 +107,8 @@ pub fn eventually_equals<T: PartialEq + std::fmt::Debug>(
                 "the value did not change to the expected one"
             );
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

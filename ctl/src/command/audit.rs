@@ -1,14 +1,10 @@
 //! `audit`: records of past usage. Each subcommand has a file of its own.
 
-mod summary;
-
 mod actions;
-
-mod export;
-
 mod backup;
-
+mod export;
 mod prune;
+mod summary;
 
 use super::{confirm, connect, now};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};

@@ -1,15 +1,10 @@
 //! `guard`: status, violations, the rules, and rules tried on the past.
 
 mod edit;
-
 mod files;
-
 mod host_warnings;
-
 mod replay;
-
 mod snooze;
-
 mod violations;
 
 use super::{connect, now, rules};

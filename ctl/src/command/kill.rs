@@ -1,11 +1,9 @@
 //! `kill`: shows the plan, asks when it must, carries it out, and reports the outcome of each
 //! process.
 
-mod request;
-
-mod next_step;
-
 mod follow;
+mod next_step;
+mod request;
 
 use super::follow::carry_out;
 use super::{confirm, connect, list, now, scan_timeout};

@@ -1,9 +1,7 @@
 //! `list`: the GPUs and the processes that use them.
 
 mod filter;
-
 pub(super) mod user_lookup;
-
 mod watch;
 
 use super::{connect, now};

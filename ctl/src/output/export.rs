@@ -2,7 +2,6 @@
 //! written files.
 
 pub(crate) mod atomic_file;
-
 mod parquet;
 
 use super::csv::{self, Header};

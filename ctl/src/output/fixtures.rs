@@ -1,18 +1,12 @@
 //! A snapshot, a status and records like those of a real box, for tests.
 
-mod status;
-
 mod audit;
-
-mod holders;
-
-mod kill;
-
-mod reset;
-
 mod guard;
-
+mod holders;
+mod kill;
+mod reset;
 mod rogue;
+mod status;
 
 pub(crate) use audit::{actions, older_records, records, summary};
 pub(crate) use guard::{

@@ -1,17 +1,12 @@
 //! The guard, for people: its status, its decisions, changes of its rules, and what rules would
 //! have done.
 
-mod violations;
-
-mod own_jobs;
-
-mod replay;
-
-mod process_rows;
-
 mod edit_effect;
-
+mod own_jobs;
+mod process_rows;
+mod replay;
 mod violation_text;
+mod violations;
 
 use edit_effect::effect_lines;
 pub(crate) use edit_effect::{EditEffect, PreviousState};

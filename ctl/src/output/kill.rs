@@ -7,17 +7,12 @@
 //! - [`memory`]: the memory that was released.
 //! - [`follow_up`]: other facts in the report.
 
-mod heading;
-
-mod rows;
-
 mod advice;
-
-mod progress;
-
-mod memory;
-
 mod follow_up;
+mod heading;
+mod memory;
+mod progress;
+mod rows;
 
 use super::owner_cells::owner_name;
 use super::processes::command_line;

@@ -1,10 +1,8 @@
 //! Suspicious processes, for people: scan results, one process, marks in lists, and the status
 //! of the watch.
 
-mod process;
-
 mod column;
-
+mod process;
 mod scan;
 
 pub(super) use column::{RogueColumn, count_marked};

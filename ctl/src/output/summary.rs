@@ -1,18 +1,12 @@
 //! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom, when, and the
 //! gaps.
 
-mod number;
-
-mod share;
-
-mod top;
-
 mod busy_chart;
-
 mod devices;
-
 mod gaps;
-
+mod number;
+mod share;
+mod top;
 mod weeks;
 
 use super::history::TimeSpan;

@@ -2,21 +2,13 @@
 //! review the difference before you keep it.
 
 mod audit;
-
 mod guard;
-
 mod holders;
-
 mod hostile;
-
 mod kill;
-
 mod report;
-
 mod reset;
-
 mod rogue;
-
 mod unlisted;
 
 use super::csv::Header;

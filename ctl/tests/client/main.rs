@@ -14,53 +14,29 @@
 //! - `watch`: `list --watch`, on a stream and on a `terminal`.
 
 mod answers;
-
-mod confirmation;
-
-mod fake_daemon;
-
-mod kill_follow;
-
-mod guard;
-
-mod fake_holders;
-
-mod holders;
-
-mod fake_kill;
-
-mod kill;
-
-mod fake_audit;
-
-mod progress;
-
-mod quiesce;
-
 mod audit;
-
-mod fake_reset;
-
-mod reset;
-
-mod fake_snapshot;
-
-mod script;
-
-mod fake_server;
-
-mod rogue;
-
-mod fake_rogue;
-
-mod terminal;
-
-mod fake_guard;
-
-mod versions;
-
 mod availability;
-
+mod confirmation;
+mod fake_audit;
+mod fake_daemon;
+mod fake_guard;
+mod fake_holders;
+mod fake_kill;
+mod fake_reset;
+mod fake_rogue;
+mod fake_server;
+mod fake_snapshot;
+mod guard;
+mod holders;
+mod kill;
+mod kill_follow;
+mod progress;
+mod quiesce;
+mod reset;
+mod rogue;
+mod script;
+mod terminal;
+mod versions;
 mod watch;
 
 use std::path::Path;

@@ -1,12 +1,9 @@
 //! Reads Apple GPUs through `ioreg`: macOS has no files that report them. A system without that
 //! program pays no cost.
 
-mod ioreg;
-
-mod registry;
-
 pub(crate) mod fuzz_api;
-
+mod ioreg;
+mod registry;
 mod usage;
 
 use super::{
@@ -263,6 +260,5 @@ fn driver_version(gpus: &[(DeviceId, RegistryEntry)]) -> Reading<String> {
 
 #[cfg(test)]
 mod captures;
-
 #[cfg(test)]
 mod tests;

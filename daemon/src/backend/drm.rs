@@ -2,38 +2,22 @@
 //! only files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
 
 pub(crate) mod amd;
-
 pub(crate) mod card;
-
-pub(crate) mod clients;
-
-mod contradiction;
-
-pub(crate) mod engines;
-
-pub(crate) mod family;
-
-pub(crate) mod fdinfo;
-
-pub(crate) mod hwmon;
-
-pub(crate) mod intel;
-
-pub(crate) mod missing_attributes;
-
-mod link;
-
-pub(crate) mod names;
-
 mod card_reader;
-
-pub(crate) mod other;
-
-mod runtime_pm;
-
-pub(crate) mod sysfs;
-
+pub(crate) mod clients;
+mod contradiction;
+pub(crate) mod engines;
+pub(crate) mod family;
+pub(crate) mod fdinfo;
 mod fuzz_api;
+pub(crate) mod hwmon;
+pub(crate) mod intel;
+mod link;
+pub(crate) mod missing_attributes;
+pub(crate) mod names;
+pub(crate) mod other;
+mod runtime_pm;
+pub(crate) mod sysfs;
 
 use super::{DeviceNode, InstanceReadings, MemoryReadings};
 use crate::fault_tracker::FaultCause;

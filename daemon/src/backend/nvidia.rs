@@ -2,7 +2,6 @@
 //! and ends a sensor that does not answer.
 
 mod device_nodes;
-
 mod retry;
 
 use self::device_nodes::DeviceMajors;

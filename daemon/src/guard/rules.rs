@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 mod edit_warnings;
-
 #[cfg(test)]
 mod tests;
 

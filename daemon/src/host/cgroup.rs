@@ -7,7 +7,6 @@
 //! [`ContainerManager`] reports that.
 
 mod container;
-
 mod scheduler;
 
 use container::find_container;
@@ -240,10 +239,8 @@ fn session_id(unit: &Unit) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests;
-
-#[cfg(test)]
 mod forged;
-
 #[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod tests;

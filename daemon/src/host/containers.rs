@@ -6,10 +6,8 @@
 //! only ids become parts of paths, no link below a runtime's directory is followed, and a user's
 //! own files only describe containers below that user's own systemd, and never name their owner.
 
-pub(super) mod format;
-
 mod docker;
-
+pub(super) mod format;
 mod open;
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
@@ -353,7 +351,6 @@ fn first_match(
 }
 
 #[cfg(test)]
-mod tests;
-
-#[cfg(test)]
 mod hanging;
+#[cfg(test)]
+mod tests;

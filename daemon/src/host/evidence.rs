@@ -5,13 +5,10 @@
 //! The kernel reads some of this only under a lock of the process's memory, which a process that is
 //! stuck in a driver may hold forever: background threads read it.
 
-mod reader;
-
-mod libraries;
-
-mod network;
-
 pub(crate) mod fuzz_api;
+mod libraries;
+mod network;
+mod reader;
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
 use gpukill_proto::model::ProcessKey;

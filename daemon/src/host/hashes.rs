@@ -2,7 +2,6 @@
 //! that hangs: a thread of its own reads one file after the other, and each file once.
 
 mod cache;
-
 mod file;
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};

@@ -1,11 +1,8 @@
 //! Reads the process table for kills: every process of the host at one moment.
 
-mod entry;
-
 mod background_reads;
-
+mod entry;
 mod membership;
-
 mod program_origins;
 
 use super::fuse::{self, FuseMount};

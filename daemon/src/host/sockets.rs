@@ -6,27 +6,17 @@
 //! TCP sockets count.
 
 mod addresses;
-
-mod budget;
-
-mod collector;
-
-mod scan;
-
-mod job_processes;
-
-mod namespaces;
-
-mod served;
-
-mod table;
-
-mod job_use;
-
 #[doc(hidden)]
 pub mod bench_api;
-
+mod budget;
+mod collector;
 pub(crate) mod fuzz_api;
+mod job_processes;
+mod job_use;
+mod namespaces;
+mod scan;
+mod served;
+mod table;
 
 use budget::BudgetOwner;
 use core::net::SocketAddr;

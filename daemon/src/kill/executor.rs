@@ -1,20 +1,13 @@
 //! Executes one plan on a thread of its own: records the intent, rechecks each target, sends the
 //! signals, ends late members, and waits until the memory is back.
 
-mod reclaim;
-
-mod record;
-
 mod late_members;
-
-mod stop;
-
-mod stuck;
-
-mod target;
-
+mod reclaim;
+mod record;
 mod report;
-
+mod stop;
+mod stuck;
+mod target;
 mod wait;
 
 use super::KillEnvironment;

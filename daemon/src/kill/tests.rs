@@ -1,8 +1,7 @@
 //! Tests of plans and operations over the parts of a daemon, without its server.
 
-mod kills;
-
 mod fd_budget;
+mod kills;
 
 use super::*;
 use crate::authority::TestSettings;

@@ -1,12 +1,9 @@
 //! Combines readings and process metadata into a snapshot.
 
 mod last_known;
-
 mod listing;
-
-mod stored_use;
-
 mod rows;
+mod stored_use;
 
 use self::last_known::LastProcesses;
 use self::listing::{ListedPids, listed_before_reuse};

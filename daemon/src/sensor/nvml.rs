@@ -4,21 +4,13 @@
 //! affects another value or another GPU.
 
 mod codes;
-
 mod device;
-
 mod events;
-
 mod instances;
-
-mod ranges;
-
 mod processes;
-
+mod ranges;
 mod raw;
-
 mod records;
-
 mod utilization;
 
 use crate::backend::{BackendReadings, DeviceReadings, LossCause, LostDevice};

@@ -1,27 +1,16 @@
 //! One connection: the preface, then calls, each answered for its caller.
 
-mod kill;
-
 mod audit;
-
 mod backup;
-
-mod guard;
-
-mod inspect;
-
-mod lookback;
-
-mod scan;
-
 mod forget;
-
+mod guard;
+mod inspect;
+mod kill;
+mod lookback;
 mod quiesce;
-
 mod reset;
-
 mod rogue_rules;
-
+mod scan;
 mod status;
 
 use super::disconnect::DisconnectStream;

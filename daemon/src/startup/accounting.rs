@@ -1,9 +1,8 @@
 //! One hour with a known outcome, polled by the `run` of the daemon on a manual clock, with a
 //! restart and a gap: afterwards the store agrees with the outcome to within one sample.
 
-mod script;
-
 mod fixture;
+mod script;
 
 use fixture::AccountingFixture;
 use gpukill_proto::collect::IntoMap as _;

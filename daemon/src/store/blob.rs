@@ -8,9 +8,8 @@
 //! run, where known of any. Decoding is written by hand, in `decode`, because it takes most of the
 //! time of most queries.
 
-mod decode;
-
 mod cursor;
+mod decode;
 
 pub(super) use decode::{
     BlobError, BlobReader, BlobRuns, DecodedUsage, decode, decode_in_order, decode_span,

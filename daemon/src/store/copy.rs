@@ -1,9 +1,7 @@
 //! Operations on the whole store: count its contents, prune it, copy it.
 
 pub(super) mod archive;
-
 pub(super) mod contents;
-
 mod store_copy;
 
 pub(crate) use store_copy::StoreCopy;

@@ -1,24 +1,15 @@
 //! Answers queries about the history, each bounded in rows, bytes and time.
 
-mod actions;
-
-mod guard_samples;
-
-mod filter;
-
-mod page;
-
-mod past_use;
-
-mod range;
-
-mod summary;
-
-mod verdicts;
-
-mod page_search;
-
 mod action_filter;
+mod actions;
+mod filter;
+mod guard_samples;
+mod page;
+mod page_search;
+mod past_use;
+mod range;
+mod summary;
+mod verdicts;
 
 pub(crate) use action_filter::{ActionFilter, SelectedDevices};
 pub(super) use actions::{acting_uids, action_page};

@@ -2,13 +2,10 @@
 //! whole before it is put in place. The replaced store is kept, and the entries of its record that
 //! the backup lacks are carried over.
 
-mod record_merge;
-
-mod check;
-
-mod swap;
-
 mod archive_reader;
+mod check;
+mod record_merge;
+mod swap;
 
 pub use archive_reader::fuzz_api::copy;
 pub(super) use swap::{finish_restore, is_unfinished};

@@ -2,10 +2,8 @@
 //! retried until it works.
 
 mod actions;
-
-mod recovery;
-
 mod pruning;
+mod recovery;
 
 pub(super) use pruning::{CLOCK_JUMPED, RequestedPrune};
 

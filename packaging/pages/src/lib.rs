@@ -12,18 +12,12 @@
 //! of every command on each page, has no headings, and has no place for exit codes and files.
 #![forbid(unsafe_code)]
 
-mod roff;
-
-mod command;
-
 mod client;
-
-mod daemon;
-
-mod reference;
-
+mod command;
 mod completions;
-
+mod daemon;
+mod reference;
+mod roff;
 mod settings;
 
 use std::collections::BTreeMap;

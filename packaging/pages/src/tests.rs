@@ -2,11 +2,8 @@
 //! that read them.
 
 mod pages;
-
 mod references;
-
 mod settings;
-
 mod tools;
 
 use super::*;

@@ -5,47 +5,27 @@
 //! ([`super::violation_state`]), and a violation that is due selects a job to end
 //! ([`super::victims`]).
 
-mod overflow;
-
-mod compiled_rules;
-
-mod policy_match;
-
-mod owner_match;
-
-mod policy_devices;
-
-mod context;
-
-mod index;
-
-mod findings;
-
-mod scope;
-
 mod access;
-
-mod limits;
-
-mod utilization;
-
 mod behaviour;
-
-mod duration;
-
-mod idle;
-
 mod claims;
-
-mod waste;
-
-mod runaway;
-
+mod compiled_rules;
+mod context;
+mod duration;
+mod findings;
 mod growth;
-
+mod idle;
+mod index;
+mod limits;
+mod overflow;
+mod owner_match;
+mod policy_devices;
+mod policy_match;
 mod rogue;
-
+mod runaway;
+mod scope;
 mod transitions;
+mod utilization;
+mod waste;
 
 pub use compiled_rules::CompiledRules;
 pub(crate) use compiled_rules::{PolicyIndex, RuleResponse, has_grace};

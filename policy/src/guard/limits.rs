@@ -3,9 +3,8 @@
 //! limits), their groups (the strictest), the defaults. Queries and evaluations share this
 //! code.
 
-mod replaced;
-
 mod effective;
+mod replaced;
 
 pub use effective::{effective_limits, protection_reason};
 pub use replaced::replaced_limits;

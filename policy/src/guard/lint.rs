@@ -5,17 +5,12 @@
 //! [`gpus_and_times`] and [`behaviours`]; [`duplicates`] compares rules with each other.
 //! [`host`] compares the rules with what exists on one host.
 
-mod global;
-
-mod users_and_groups;
-
-mod gpus_and_times;
-
 mod behaviours;
-
 mod duplicates;
-
+mod global;
+mod gpus_and_times;
 pub mod host;
+mod users_and_groups;
 
 use super::parse::field::quote_key;
 use super::rules::{Limits, Measures, RuleSet};

@@ -2,10 +2,9 @@
 //! when a job is ended for it, and what to do. Processes of other people are only mentioned
 //! as existing.
 
-mod words;
-
 #[cfg(test)]
 mod tests;
+mod words;
 
 use super::schedule::{LocalTime, Weekday};
 use gpukill_proto::guard::{

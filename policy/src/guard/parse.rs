@@ -6,29 +6,18 @@
 //! several kinds of policies share. Each key is defined once, with its help: [`reference`]
 //! prints them from there.
 
-pub mod value_reader;
-
-pub mod value;
-
-pub mod field;
-
-mod bounds;
-
-mod shared;
-
-mod hours;
-
-mod global;
-
-mod users_and_groups;
-
-mod gpu;
-
-mod time;
-
 mod behaviour;
-
+mod bounds;
+pub mod field;
+mod global;
+mod gpu;
+mod hours;
 mod reference;
+mod shared;
+mod time;
+mod users_and_groups;
+pub mod value;
+pub mod value_reader;
 
 pub use hours::format_toml_time;
 

@@ -3,9 +3,8 @@
 //! Whatever mode the rules set, it is a dry run: a job that would have been ended goes on
 //! as it did, and its later usage counts as freed.
 
-mod silent_devices;
-
 mod error;
+mod silent_devices;
 
 use super::device_losses::DeviceLosses;
 use super::ended_jobs::PidStart;

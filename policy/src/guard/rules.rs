@@ -1,10 +1,8 @@
 //! The admin's rules after parsing. The file format is the subject of
 //! [`parse`](super::parse).
 
-pub(crate) mod canonical;
-
 mod behaviour;
-
+pub(crate) mod canonical;
 mod enforcement;
 
 use super::parse::value_reader::KeyPositions;

@@ -2,15 +2,10 @@
 //! goes on from there. What is gone from the host is dropped.
 
 pub(crate) mod claim;
-
-pub(crate) mod pairs;
-
-pub(crate) mod evidence;
-
 pub(crate) mod device_reporting;
-
+pub(crate) mod evidence;
+pub(crate) mod pairs;
 pub(crate) mod streak;
-
 pub(crate) mod window;
 
 use super::breaker::CircuitBreaker;

@@ -1,80 +1,43 @@
 //! The guard as a whole: what it finds and decides for a simulated host.
 
-pub(super) mod record_text;
-
-mod orders;
-
-mod violations;
-
-mod violation_lifecycle;
-
-mod victim_selection;
-
-mod ended_load;
-
-mod simulated;
-
-mod unobserved;
-
-mod gaps;
-
-mod clock_steps;
-
-mod hours;
-
-mod self_reported;
-
-mod logins;
-
-mod job_changes;
-
-mod names;
-
-mod labels;
-
-mod properties;
-
-mod limits;
-
-mod state;
-
 mod bounds;
-
-mod outcomes;
-
-mod timelines;
-
-mod days;
-
-mod warnings;
-
-mod snoozes;
-
-mod rule_doubt;
-
-mod consistency;
-
-mod readings;
-
 mod breaker;
-
+mod clock_steps;
+mod consistency;
 mod cooldown;
-
-mod kill_plan_check;
-
-mod shared_containers;
-
-mod services;
-
-mod presets;
-
-mod idleness;
-
-mod stale_readings;
-
-mod late_arrivals;
-
+mod days;
 mod device_losses;
+mod ended_load;
+mod gaps;
+mod hours;
+mod idleness;
+mod job_changes;
+mod kill_plan_check;
+mod labels;
+mod late_arrivals;
+mod limits;
+mod logins;
+mod names;
+mod orders;
+mod outcomes;
+mod presets;
+mod properties;
+mod readings;
+pub(super) mod record_text;
+mod rule_doubt;
+mod self_reported;
+mod services;
+mod shared_containers;
+mod simulated;
+mod snoozes;
+mod stale_readings;
+mod state;
+mod timelines;
+mod unobserved;
+mod victim_selection;
+mod violation_lifecycle;
+mod violations;
+mod warnings;
 
 use super::evaluate::CompiledRules;
 use super::rules::*;

@@ -12,9 +12,7 @@
 //! others.
 
 mod candidates;
-
 mod exempt;
-
 mod report;
 
 use super::concurrency::has_slot;

@@ -1,11 +1,8 @@
 //! Tests of the causes with their evidence, and of what no finding may say.
 
-mod properties;
-
 mod causes;
-
+mod properties;
 mod remedies;
-
 mod stale;
 
 use super::*;

@@ -1,8 +1,7 @@
 //! Tests of the jobs of processes.
 
-mod session_hosts;
-
 mod people;
+mod session_hosts;
 
 use super::*;
 use gpukill_proto::model::{ContainerId, Scheduler};

@@ -8,15 +8,11 @@
 //! with constant memory and hardly any traffic. Some honest work looks the same, so
 //! this load alone never exceeds a low risk.
 
-mod identity;
-
-mod load;
-
-mod network;
-
-mod origin;
-
 mod command_line;
+mod identity;
+mod load;
+mod network;
+mod origin;
 
 use super::rules::RogueRules;
 use super::suspect::Suspect;

@@ -1,7 +1,6 @@
 //! The fields of documents, with values and without.
 
 mod container;
-
 mod holders;
 pub(super) mod page;
 

@@ -1,28 +1,17 @@
 //! The guard: its rules, violations, enforcement, and replays of the past.
 
-mod edits;
-
-mod rule_files;
-
-mod scenarios;
-
-mod dry_run;
-
-mod simulated_ends;
-
 mod affected_jobs;
-
-mod job_accounts;
-
 mod display;
-
-mod mode_messages;
-
-mod resource_limits;
-
-mod junk;
-
+mod dry_run;
+mod edits;
 mod enforcement;
+mod job_accounts;
+mod junk;
+mod mode_messages;
+mod resource_limits;
+mod rule_files;
+mod scenarios;
+mod simulated_ends;
 
 use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::{Value, json};

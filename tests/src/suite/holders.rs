@@ -5,33 +5,20 @@ use gpukill_tests::harness::{Daemon, FakeProcess, FakeProcessDetails, FakeProcfs
 use serde_json::{Value, json};
 use std::process::Command;
 
-mod descriptor_passing;
-
-mod orphans;
-
-mod namespaces;
-
-mod ended;
-
-mod stuck;
-
-mod shared_services;
-
-mod unlisted;
-
-mod incomplete_scans;
-
-mod explain;
-
-mod visibility;
-
-mod drm_cards;
-
-mod shared_clients;
-
-mod shared_buffers;
-
 mod concurrent_requests;
+mod descriptor_passing;
+mod drm_cards;
+mod ended;
+mod explain;
+mod incomplete_scans;
+mod namespaces;
+mod orphans;
+mod shared_buffers;
+mod shared_clients;
+mod shared_services;
+mod stuck;
+mod unlisted;
+mod visibility;
 
 const GIB: u64 = 1 << 30;
 

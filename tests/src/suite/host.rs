@@ -1,29 +1,18 @@
 //! The facts that the daemon reads about a process: owner, start time, container, job and
 //! namespaces, and the texts that processes choose for themselves.
 
-mod containers;
-
-mod ended;
-
 mod cgroups;
-
-mod visibility;
-
-mod hostile_names;
-
-mod identity;
-
-mod jobs;
-
-mod launchers;
-
-mod namespaces;
-
 mod container_runtimes;
-
+mod containers;
+mod ended;
+mod hostile_names;
+mod identity;
+mod jobs;
+mod launchers;
+mod namespaces;
 mod screens;
-
 mod stuck;
+mod visibility;
 
 use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::{Value, json};

@@ -1,22 +1,14 @@
 //! The Debian package on a box with its own systemd: installed, run, upgraded and removed
 //! as on any other box, with the stand-in NVML in place of the driver.
 
-mod privilege_separation;
-
-mod shutdown;
-
 mod device_nodes;
-
+mod privilege_separation;
 mod reset;
-
 mod restarts;
-
 mod rights;
-
 mod service;
-
 mod settings;
-
+mod shutdown;
 mod versions;
 
 use gpukill_tests::harness::{BootedBox, CommandOutput, Packages, binaries, eventually, packages};

@@ -1,38 +1,22 @@
 //! Kills of real processes by the real daemon and the real client. A simulated driver forgets
 //! ended processes, as drivers do.
 
-mod single_process;
-
-mod scopes;
-
-pub(crate) mod changing_uids;
-
 mod access;
-
-mod protected;
-
-mod impostors;
-
+pub(crate) mod changing_uids;
 mod consent;
-
 mod foreign_pids;
-
-mod interrupted;
-
-mod stopped_recovery;
-
-mod pid_reuse;
-
-pub(crate) mod reexec;
-
 mod fork_bomb;
-
 mod fuse;
-
+mod impostors;
+mod interrupted;
 mod many_processes;
-
+mod pid_reuse;
+mod protected;
+pub(crate) mod reexec;
+mod scopes;
+mod single_process;
 mod stop_before_kill;
-
+mod stopped_recovery;
 mod zombies;
 
 use gpukill_tests::harness::{CommandOutput, Daemon, FakeDriver, TestBox, eventually, skip};
@@ -106,7 +90,7 @@ impl KillBox {
 
 /// All recorded actions, oldest first.
 fn recorded_actions(stage: &TestBox) -> Vec<Value> {
-    let database = rusqlite::Connection::open(stage.path("state/audit.db")).unwrap();
+    let database = crate::store::open_database(stage, "audit.db");
     let mut statement = database
         .prepare("SELECT kind, uid, word, why, asked, plan, outcome FROM action ORDER BY id")
         .unwrap();

@@ -1,11 +1,8 @@
 //! More load than a real box has: clients, attackers, processes.
 
 mod attacks;
-
 mod clients;
-
 mod processes;
-
 mod under_attack;
 
 use gpukill_tests::harness::{Daemon, TestBox, eventually, eventually_equals};

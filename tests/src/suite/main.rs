@@ -5,54 +5,32 @@
     reason = "a test that cannot go on ends with the place and the reason"
 )]
 
-mod kill;
-
 mod budget;
-
 mod client;
-
+mod client_connections;
 mod container_image;
-
-mod demo;
-
-mod host;
-
-mod readings;
-
-mod readme;
-
-mod report;
-
-mod reset;
-
-mod list;
-
-mod vendors;
-
-mod holders;
-
-mod guard;
-
-mod rogue_corpus;
-
-mod rogue_scan;
-
-mod rogue_rules;
-
-mod sockets;
-
-mod store;
-
-mod wire;
-
-mod load;
-
-mod fuzz_corpus;
-
 mod daemon;
-
+mod demo;
+mod driver_failures;
+mod explain;
+mod fuzz_corpus;
+mod guard;
+mod holders;
+mod host;
 mod installed;
-
+mod kill;
+mod list;
+mod load;
 mod raw;
-
+mod readings;
+mod readme;
+mod report;
+mod reset;
+mod rogue_corpus;
+mod rogue_rules;
+mod rogue_scan;
+mod sockets;
+mod store;
 mod tidy;
+mod vendors;
+mod wire;

@@ -4,34 +4,19 @@
 use serde_json::Value;
 
 mod alerts;
-
-mod return_codes;
-
-mod mig;
-
 mod events;
-
 mod getters;
-
-mod missing_gpus;
-
 mod library;
-
-mod process_lists;
-
 mod lost_gpus;
-
 mod memory;
-
-mod without_nvml;
-
+mod mig;
+mod missing_gpus;
+mod process_lists;
 mod processes;
-
 mod quiesce;
-
-mod sensor;
-
+mod return_codes;
 mod vitals;
+mod without_nvml;
 
 /// Fields that only GPUs of other vendors have.
 const FIELDS_OF_OTHER_VENDORS: [&str; 8] = [

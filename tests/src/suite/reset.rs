@@ -16,22 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-mod helper;
-
-mod vendor_tool;
-
-mod free_gpus;
-
-mod gpus_in_use;
-
-mod failures;
-
-mod precheck;
-
 mod events;
-
+mod failures;
+mod free_gpus;
+mod gpus_in_use;
+mod helper;
 mod interrupted;
-
+mod precheck;
+mod vendor_tool;
 mod vendors;
 
 /// The PCI addresses of the two NVIDIA GPUs.

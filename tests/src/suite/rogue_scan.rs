@@ -23,14 +23,14 @@ use std::time::Duration;
 type RiskByName = BTreeMap<&'static str, Option<String>>;
 
 /// A box with some processes on one GPU, each with a name for the test.
-struct RogueBox {
-    stage: TestBox,
+pub(crate) struct RogueBox {
+    pub(crate) stage: TestBox,
     driver: FakeDriver,
     processes: Vec<(&'static str, Script)>,
 }
 
 impl RogueBox {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let stage = TestBox::new();
         stage.make_world_accessible();
         Self {
@@ -40,7 +40,7 @@ impl RogueBox {
         }
     }
 
-    fn start_on_gpu(&mut self, name: &'static str, command: &mut Command) -> u32 {
+    pub(crate) fn start_on_gpu(&mut self, name: &'static str, command: &mut Command) -> u32 {
         let troupe = Script::spawn(&self.stage, command);
         let pid = troupe.pid();
         self.driver.add_processes(&[pid]);
@@ -49,7 +49,7 @@ impl RogueBox {
     }
 
     /// Creates a program of this name that sleeps, in this directory.
-    fn create_program(&self, directory: &str, name: &str) -> PathBuf {
+    pub(crate) fn create_program(&self, directory: &str, name: &str) -> PathBuf {
         let directory = self.stage.path(directory);
         std::fs::create_dir_all(&directory).unwrap();
         copy_of_sleep(&directory.join(name))
@@ -100,7 +100,7 @@ fn copy_of_sleep(to: &Path) -> PathBuf {
     to.to_owned()
 }
 
-fn sleep_command(program: &Path) -> Command {
+pub(crate) fn sleep_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("1000");
     command

@@ -1,37 +1,24 @@
 //! The store: what the daemon records, and its behaviour when files, disks or clocks fail.
 
 mod actions;
-
-mod faults;
-
-mod connections;
-
 mod backup;
-
+pub(crate) mod disk_full;
+mod faults;
+mod history;
+mod other_versions;
+mod owners;
+mod queries;
+mod recorded_commands;
+mod restarts;
+mod restore;
 mod shutdown;
 
-pub(crate) mod disk_full;
-
-mod history;
-
-mod recorded_commands;
-
-mod other_versions;
-
-mod owners;
-
-mod queries;
-
-mod restarts;
-
-mod restore;
-
 use gpukill_tests::harness::{TestBox, eventually};
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 /// The records that `gpukillctl audit` prints with these arguments.
-fn records(stage: &TestBox, arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn records(stage: &TestBox, arguments: &[&str]) -> Vec<Value> {
     let arguments = [&["audit", "-o", "json"], arguments].concat();
     // A daemon that has just started may not have created its files yet.
     let ran = eventually("the store answers", || {
@@ -56,8 +43,16 @@ fn ids(records: &[Value]) -> Vec<u64> {
     records.iter().map(|record| number(record, "id")).collect()
 }
 
-fn open_database(stage: &TestBox, file: &str) -> Connection {
-    Connection::open(stage.path("state").join(file)).unwrap()
+/// Opens `samples.db` or `audit.db` of the daemon's store. A new daemon creates the file before
+/// its tables, so this waits for the tables.
+pub(crate) fn open_database(stage: &TestBox, file: &str) -> Connection {
+    let path = stage.path("state").join(file);
+    eventually("the database has its tables", || {
+        let database =
+            Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).ok()?;
+        let version = database.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+        (version.ok()? > 0).then_some(database)
+    })
 }
 
 /// The recorded events of the daemon without those about settings and faults: kind and

@@ -4,11 +4,8 @@ use gpukill_tests::harness::{Daemon, FakeProcess, FakeProcfs, TestBox};
 use serde_json::Value;
 
 mod apple;
-
 mod captures;
-
 mod drm_cards;
-
 mod mixed;
 
 /// A box with simulated `/sys` and `/proc`.

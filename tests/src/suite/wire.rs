@@ -1,11 +1,8 @@
 //! The socket under hostile clients, and under too many honest ones.
 
 mod attack;
-
 mod connection_limits;
-
 mod pages;
-
 mod versions;
 
 use super::raw::RawConnection;

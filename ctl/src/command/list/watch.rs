@@ -1,9 +1,7 @@
 //! `list --watch`: draws a frame for each new snapshot until a signal ends it.
 
 mod feed;
-
 mod frame_output;
-
 mod signals;
 
 use super::ListRequest;

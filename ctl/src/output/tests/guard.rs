@@ -1,9 +1,7 @@
 //! The screens of the guard, and the guard in other screens.
 
-mod rogue_rules;
-
 mod affected;
-
+mod rogue_rules;
 mod status;
 
 use super::*;

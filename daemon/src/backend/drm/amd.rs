@@ -3,29 +3,18 @@
 //! Files of one value each take precedence; `gpu_metrics` fills the gaps. Nothing below debugfs is
 //! read: reading one of its files resets the GPU.
 
-mod clocks;
-
-mod lines;
-
-mod kfd_processes;
-
-mod memory;
-
-mod metrics;
-
-mod partitions;
-
-mod ras;
-
-mod slow_attributes;
-
-mod sensors;
-
 mod cached;
-
-mod topology;
-
+mod clocks;
 pub(crate) mod fuzz_api;
+mod kfd_processes;
+mod lines;
+mod memory;
+mod metrics;
+mod partitions;
+mod ras;
+mod sensors;
+mod slow_attributes;
+mod topology;
 
 use super::CardReadings;
 use super::card::DrmCard;

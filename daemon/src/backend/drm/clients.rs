@@ -4,15 +4,10 @@
 //! Reading wakes a suspended card (xe), so a suspended card is not read.
 
 mod bounds;
-
 mod clients_file;
-
 mod counter;
-
-mod scan;
-
 mod origin;
-
+mod scan;
 mod shares;
 
 use super::card::DrmCard;

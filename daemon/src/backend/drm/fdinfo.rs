@@ -269,7 +269,6 @@ fn valid_name(text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests;
-
-#[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod tests;

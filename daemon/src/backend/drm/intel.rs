@@ -2,11 +2,8 @@
 //! debugfs, and opens no device file, because that would wake the card.
 
 mod counter;
-
 mod gt;
-
 mod link;
-
 mod sensors;
 
 use super::CardReadings;
@@ -204,6 +201,5 @@ fn greatest<T: Ord>(readings: impl Iterator<Item = Reading<T>>) -> Reading<T> {
 
 #[cfg(test)]
 mod captures;
-
 #[cfg(test)]
 mod tests;

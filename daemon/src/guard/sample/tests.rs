@@ -1,9 +1,7 @@
 //! Rules see the same data live and in a replay.
 
 mod accounts;
-
 mod stream;
-
 mod verdicts;
 
 use super::*;

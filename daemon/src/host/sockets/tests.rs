@@ -1,9 +1,7 @@
 //! Tests with fake processes and sockets.
 
 mod floods;
-
 mod private;
-
 mod sockets;
 
 use super::*;

@@ -1,7 +1,6 @@
 //! The watch on processes whose evidence a test sets.
 
 mod hashes;
-
 mod owners;
 
 use super::super::rules::RogueRuleStore;

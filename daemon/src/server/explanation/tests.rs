@@ -1,7 +1,6 @@
 //! The content of an explanation for each caller.
 
 mod never;
-
 mod shares;
 use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};

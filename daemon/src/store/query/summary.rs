@@ -1,13 +1,9 @@
 //! Sums up a time span of the history.
 
-mod local_hours;
-
 mod devices;
-
 mod gaps;
-
+mod local_hours;
 mod owners;
-
 #[cfg(test)]
 mod tests;
 

@@ -264,6 +264,5 @@ impl ManifestText {
 }
 
 pub(super) mod fuzz_api;
-
 #[cfg(test)]
 mod tests;

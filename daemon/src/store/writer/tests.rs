@@ -1,16 +1,11 @@
 //! The record survives failures of the daemon and of its file.
 
-mod quarantine;
-
-mod failing;
-
 mod busy;
-
 mod clock;
-
+mod failing;
 mod full;
-
 mod killed;
+mod quarantine;
 
 use super::super::database::{AUDIT, open, open_for_reading};
 use super::super::{Action, ActionId, ActionKind, CLOSED, Store, truncate};

@@ -1,8 +1,7 @@
 //! Edits of rules: the resulting text, and the refusals.
 
-mod other_policies;
-
 mod line_endings;
+mod other_policies;
 
 use super::*;
 

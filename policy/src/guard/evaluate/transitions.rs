@@ -2,7 +2,6 @@
 //! condition that does not hold settles; a subject that is gone closes its violation.
 
 mod lifecycle;
-
 mod simulated;
 
 use super::super::breaker::{CircuitBreaker, EndKind};

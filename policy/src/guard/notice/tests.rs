@@ -1,8 +1,7 @@
 //! The texts that people read, for each kind of rule and step.
 
-mod recipients;
-
 mod hostile;
+mod recipients;
 
 use super::super::testing::{GIB, person};
 use super::*;

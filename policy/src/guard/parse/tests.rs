@@ -1,10 +1,8 @@
 //! What each key means, and the mistakes of wrong texts.
 
 mod fields;
-
-mod values;
-
 mod mistakes;
+mod values;
 
 use super::*;
 use crate::guard::rules::GpuSelector;

@@ -2,13 +2,9 @@
 //! and not where a value is unknown.
 
 mod access;
-
 mod amounts;
-
 mod conduct;
-
 mod groups;
-
 mod rogue;
 
 use super::*;

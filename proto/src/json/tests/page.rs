@@ -1,7 +1,6 @@
 //! Compares docs/json.md with the fields of the documents.
 
 mod guard;
-
 mod rogue;
 
 pub(super) use guard::{guard_summary, process_guard_status, violations};

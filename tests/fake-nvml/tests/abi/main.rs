@@ -5,13 +5,12 @@
     reason = "a C library is called; each test passes what nvml.h asks for"
 )]
 
-mod loaded_library;
-
 mod events;
 mod faults;
 mod fields;
 mod lists;
 mod load;
+mod loaded_library;
 mod mig;
 mod missing;
 mod repairs;

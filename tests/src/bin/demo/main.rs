@@ -8,9 +8,7 @@
 )]
 
 mod child;
-
 mod shell;
-
 mod simulated_box;
 
 use gpukill_tests::harness::{binaries, build_binaries, eventually};

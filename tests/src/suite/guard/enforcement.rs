@@ -1,43 +1,25 @@
 //! Enforcement: soft mode ends a job after a warning, enforce mode ends it at once. The whole
 //! job ends, and the guard records the outcome.
 
-mod forbidden;
-
-mod stale_readings;
-
-mod disk_full;
-
-mod obstacles;
-
-mod impostors;
-
-mod interrupted;
-
-mod journal;
-
-mod lost_gpu;
-
-mod newcomers;
-
 mod changing_identity;
-
-mod passed_descriptor;
-
-mod pid_reuse;
-
-mod rogues;
-
-mod shared_container;
-
-mod services;
-
-mod ignored_sigterm;
-
-mod survivors;
-
-mod terminal_warning;
-
+mod disk_full;
+mod forbidden;
 mod grace_period;
+mod ignored_sigterm;
+mod impostors;
+mod interrupted;
+mod journal;
+mod lost_gpu;
+mod newcomers;
+mod obstacles;
+mod passed_descriptor;
+mod pid_reuse;
+mod rogues;
+mod services;
+mod shared_container;
+mod stale_readings;
+mod survivors;
+mod terminal_warning;
 
 use super::{guard_violations, write_rules};
 use gpukill_tests::harness::{

@@ -3,38 +3,22 @@
 //! compared as a whole.
 
 mod access;
-
-mod scenario;
-
-mod waste_and_runaway;
-
-mod counts;
-
-mod growth;
-
-mod time_windows;
-
-mod idle;
-
-mod logins;
-
-mod enforcement_steps;
-
-mod memory;
-
-mod simulated_process;
-
-mod protect;
-
-mod selectors;
-
-mod expected_violation;
-
-mod utilization;
-
-mod victims;
-
 mod assertions;
+mod counts;
+mod enforcement_steps;
+mod expected_violation;
+mod growth;
+mod idle;
+mod logins;
+mod memory;
+mod protect;
+mod scenario;
+mod selectors;
+mod simulated_process;
+mod time_windows;
+mod utilization;
+mod victims;
+mod waste_and_runaway;
 
 use expected_violation::ExpectedViolation;
 use scenario::Scenario;

@@ -1,7 +1,6 @@
 //! Events of a GPU: in the list, in the log, in the store.
 
 use gpukill_tests::harness::{Daemon, TestBox, eventually, eventually_equals};
-use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -24,11 +23,7 @@ fn start_and_wait_for_listening(stage: &TestBox) -> Daemon {
 
 /// The kind, device, number and text of each recorded device event.
 fn recorded_events(stage: &TestBox) -> Vec<(String, String, Option<i64>, String)> {
-    let database = Connection::open_with_flags(
-        stage.path("state/audit.db"),
-        OpenFlags::SQLITE_OPEN_READ_ONLY,
-    )
-    .unwrap();
+    let database = crate::store::open_database(stage, "audit.db");
     let mut statement = database
         .prepare(
             "SELECT kind, device, number, detail FROM event WHERE device IS NOT NULL ORDER BY id",
@@ -200,8 +195,7 @@ fn event_storm_is_bounded() {
     eventually("polls go on", || (polls() > before + 10).then_some(()));
     eventually_equals(&json!(30), || stage.list()["gpus"][0]["temp_c"].clone());
     let times = || {
-        let path = stage.path("state/audit.db");
-        let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let database = crate::store::open_database(&stage, "audit.db");
         let count = "SELECT sum(times), count(*) FROM event WHERE kind = 'xid'";
         let row = database.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?)));
         row.unwrap_or((0, 0))

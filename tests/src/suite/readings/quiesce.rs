@@ -99,7 +99,7 @@ fn driver_is_released_until_resume() {
     assert_eq!(stage.faults(), []);
     daemon.stop();
     let kinds = eventually("both are recorded", || {
-        let database = rusqlite::Connection::open(stage.path("state/audit.db")).ok()?;
+        let database = crate::store::open_database(&stage, "audit.db");
         let mut statement = database
             .prepare(
                 "SELECT kind, uid FROM event WHERE kind IN ('quiesced', 'resumed') ORDER BY id",

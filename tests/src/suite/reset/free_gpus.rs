@@ -12,7 +12,7 @@ pub(super) fn gpu_ids(it: &ResetBox) -> Value {
 
 /// The recorded resets: the request, and the result.
 pub(super) fn recorded_resets(it: &ResetBox) -> Vec<(String, Option<String>)> {
-    let database = rusqlite::Connection::open(it.stage.path("state/audit.db")).unwrap();
+    let database = crate::store::open_database(&it.stage, "audit.db");
     let mut statement = database
         .prepare("SELECT asked, word FROM action WHERE kind = 'reset' ORDER BY id")
         .unwrap();

@@ -91,7 +91,7 @@ fn stopping_daemon_finishes_current_reset() {
         recorded_resets(&it),
         [("--all".to_owned(), Some("interrupted".to_owned()))]
     );
-    let database = rusqlite::Connection::open(it.stage.path("state/audit.db")).unwrap();
+    let database = crate::store::open_database(&it.stage, "audit.db");
     let outcome = "SELECT outcome FROM action WHERE kind = 'reset'";
     let outcome: String = database.query_row(outcome, [], |row| row.get(0)).unwrap();
     let outcome: Value = serde_json::from_str(&outcome).unwrap();

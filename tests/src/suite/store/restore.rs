@@ -2,7 +2,6 @@
 //! a backup file of root is accepted.
 
 mod interrupted;
-
 mod invalid_backups;
 
 use super::super::raw::RawConnection;

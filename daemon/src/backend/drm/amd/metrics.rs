@@ -6,7 +6,6 @@
 //! field with all bits set is absent.
 
 mod layouts;
-
 mod throttle;
 
 use crate::backend::drm::hwmon;

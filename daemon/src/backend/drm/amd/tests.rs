@@ -1,9 +1,7 @@
 //! Tests with trees of files as amdgpu writes them, and with recorded trees.
 
 mod kfd;
-
 mod recorded;
-
 mod sensors;
 
 use super::*;

@@ -1,16 +1,11 @@
 //! Tests with simulated descriptors of simulated processes.
 
 mod forms;
-
-mod people;
-
 mod passed;
-
-mod silent;
-
-mod sharing;
-
+mod people;
 mod rereading;
+mod sharing;
+mod silent;
 
 use super::*;
 use crate::backend::DeviceNode;

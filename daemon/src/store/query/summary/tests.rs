@@ -1,9 +1,7 @@
 //! The summary of a time span equals what was written in it.
 
-mod properties;
-
 mod clocks;
-
+mod properties;
 mod sample_store;
 
 use super::super::Deadline;

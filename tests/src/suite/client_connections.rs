@@ -1,6 +1,6 @@
 //! The number of clients of a server on a GPU is listed and stored.
 
-use super::records;
+use crate::store::records;
 use gpukill_tests::harness::{TestBox, TestProcess, eventually, first_child};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

@@ -1,0 +1,42 @@
+//! `explain` names the rule behind a verdict.
+
+use crate::rogue_scan::{RogueBox, sleep_command};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The longest wait: memory counts after it was held for a minute.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(180);
+
+#[test]
+fn explain_names_the_memory_limit() {
+    let mut scene = RogueBox::new();
+    let honest = scene.create_program("honest", "python3.11");
+    let pid = scene
+        .start_on_gpu("holder", &mut sleep_command(&honest))
+        .to_string();
+    let daemon = scene.stage.start();
+    let key = ["rogue", "set", "detection.max_memory_usage_gb", "0.5"];
+    let ran = scene.stage.ctl(&key);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let began = Instant::now();
+    let explained = || scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let signs = |explained: &Value| -> String {
+        let signs = explained["rogue"]["signs"].as_array().cloned();
+        signs.map(Value::Array).unwrap_or_default().to_string()
+    };
+    let mut seen = signs(&explained());
+    while !seen.contains("detection.max_memory_usage_gb") {
+        assert!(began.elapsed() < MEMORY_TIMEOUT, "{seen}");
+        std::thread::sleep(Duration::from_secs(1));
+        seen = signs(&explained());
+    }
+    assert!(seen.contains("more than the 0.5 GiB"), "{seen}");
+    assert!(
+        scene
+            .stage
+            .ctl(&["explain", &pid])
+            .stdout
+            .contains("max_memory_usage_gb")
+    );
+    daemon.stop();
+}
