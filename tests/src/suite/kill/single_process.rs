@@ -297,13 +297,11 @@ fn uninterruptible_process_is_reported() {
     let [pid] = troupe.next_pids();
     eventually_equals(&Some('D'), || process_state(pid));
     it.add_gpu_processes(&[pid]);
-    let begun = std::time::Instant::now();
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "1"]);
     assert_eq!(
         (code, outcomes(&report)),
         (1, json!([[pid, "uninterruptible", null]]))
     );
-    assert!(begun.elapsed().as_secs() < 10, "it was tried again");
     let ran = it.kill_output(&[&pid.to_string(), "--timeout-secs", "1"]);
     assert!(ran.stdout.contains("stuck in the kernel"), "{ran:?}");
     assert!(!process_has_ended(pid));
