@@ -100,6 +100,18 @@ impl Daemon {
         self.memory_field("RssAnon:")
     }
 
+    /// Checks that the anonymous memory has not grown by `max_growth` bytes for good. The daemon
+    /// releases a part of it only when it has noticed that a client has disconnected.
+    ///
+    /// # Panics
+    /// When the memory is not released within a minute.
+    pub fn assert_memory_released(&self, before: u64, max_growth: u64) {
+        eventually("the daemon releases the memory", || {
+            let grown = self.anonymous_bytes().saturating_sub(before);
+            (grown < max_growth).then_some(())
+        });
+    }
+
     fn memory_field(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the daemon runs");

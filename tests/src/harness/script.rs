@@ -5,6 +5,7 @@ use super::TestBox;
 use super::running_program::read_lines;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,6 +56,9 @@ impl Script {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            // A process group of its own: other processes of the suite may not seem to belong to
+            // the job of the script.
+            .process_group(0)
             .spawn()
             .expect("a script starts");
         let said = read_lines(shell.stdout.take().expect("it is piped"));

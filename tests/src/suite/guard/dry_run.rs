@@ -1,7 +1,7 @@
 //! Dry run: violations are recorded with deadlines, and no process ends.
 
 use super::{GIB, guard_violations, record_fields, set_gpu_processes, write_rules};
-use gpukill_tests::harness::{TestBox, TestProcess, eventually};
+use gpukill_tests::harness::{TestBox, TestProcess, eventually, eventually_equals};
 use serde_json::{Value, json};
 
 const RULES: &str = "[global]\ndefault_memory_limit_gb = 2\n\
@@ -49,8 +49,7 @@ fn memory_violation_is_simulated_to_its_end() {
     assert_eq!(ended["evidence"]["limit"], json!(2 * GIB));
     assert_eq!(ended["evidence"]["value"], json!(2 * GIB + 1));
     assert_eq!(ended["victim"]["procs"][0]["pid"], json!(actor.pid()));
-    let status = stage.json(&["status", "-o", "json"]);
-    let told = [
+    let fields = [
         "mode",
         "rehearses",
         "warned_today",
@@ -58,9 +57,13 @@ fn memory_violation_is_simulated_to_its_end() {
         "simulated_warned_today",
         "simulated_ended_today",
     ];
-    let told = told.map(|field| status["guard"][field].clone());
-    let expected = json!(["dry-run", "soft", 0, 0, 1, 1]);
-    assert_eq!(Value::from(told.to_vec()), expected);
+    eventually_equals(&json!(["dry-run", "soft", 0, 0, 1, 1]), || {
+        let status = stage.json(&["status", "-o", "json"]);
+        fields
+            .map(|field| status["guard"][field].clone())
+            .to_vec()
+            .into()
+    });
     // The process was not ended.
     assert!(std::path::Path::new(&format!("/proc/{}", actor.pid())).exists());
     // No further step follows a simulated end.

@@ -117,8 +117,7 @@ fn unfinished_requests_are_harmless() {
             .unwrap();
     }
     assert_unharmed(&stage, &mut daemon, "half frames");
-    let grown = daemon.anonymous_bytes().saturating_sub(before);
-    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
+    daemon.assert_memory_released(before, MAX_GROWTH);
     daemon.stop();
 }
 
@@ -145,8 +144,7 @@ fn random_bytes_are_harmless() {
         raw.write(&encode_frame(&body)).unwrap();
     }
     assert_unharmed(&stage, &mut daemon, "random frames");
-    let grown = daemon.anonymous_bytes().saturating_sub(before);
-    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
+    daemon.assert_memory_released(before, MAX_GROWTH);
     daemon.stop();
 }
 
@@ -286,8 +284,7 @@ fn client_that_never_reads_is_dropped() {
     });
     let limit = Duration::from_secs(5) + calm * 10;
     assert!(slowest < limit, "{slowest:?}, and {calm:?} before");
-    let grown = daemon.anonymous_bytes().saturating_sub(before);
-    assert!(grown < MAX_GROWTH, "grew by {grown} bytes");
+    daemon.assert_memory_released(before, MAX_GROWTH);
     assert_unharmed(&stage, &mut daemon, "when it is gone");
     daemon.stop();
 }

@@ -286,7 +286,7 @@ fn waiting_client_times_out() {
     let stage = TestBox::new();
     let daemon = stage.start();
     let _held = open_connections(&stage.socket(), TOO_MANY);
-    let ran = stage.ctl(&["list", "--request-timeout", "1"]);
+    let ran = stage.ctl(&["list", "--request-timeout", "5"]);
     let expected = CommandOutput {
         code: 6,
         stdout: String::new(),
