@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Session {
     /// Drops the rows of the devices that `gpu` selects.
-    pub(super) async fn forget_devices(&self, gpu: &str) -> Result<Vec<DeviceLabel>, Refusal> {
+    pub(crate) async fn forget_devices(&self, gpu: &str) -> Result<Vec<DeviceLabel>, Refusal> {
         let admins = self.shared.authority.admin_group_name();
         self.require_right(
             Operation::ForgetDevices,

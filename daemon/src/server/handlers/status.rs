@@ -7,29 +7,12 @@ use gpukill_policy::alert::alert_values;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
 use gpukill_proto::status::{CallerReport, DaemonStatus};
-use std::time::Duration;
-
-/// How long an answer waits for the names of people, and how often it checks.
-const NAME_TIMEOUT: Duration = Duration::from_millis(100);
-const NAME_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Session {
-    /// Waits a moment for the name of the caller.
-    pub(super) async fn wait_for_own_name(&self) {
+    /// The status, with the name of the caller if the name service answers in a moment.
+    pub(crate) async fn status_report(&self) -> DaemonStatus {
         self.wait_for_names(&[self.caller.uid]).await;
-    }
-
-    /// Waits a moment for the names of these users.
-    pub(super) async fn wait_for_names(&self, uids: &[u32]) {
-        let users = &self.shared.authority.users;
-        let mut waited = Duration::ZERO;
-        while uids.iter().any(|uid| users.is_name_pending(*uid)) && waited < NAME_TIMEOUT {
-            tokio::time::sleep(NAME_POLL_INTERVAL).await;
-            waited += NAME_POLL_INTERVAL;
-        }
-    }
-
-    pub(super) fn status_report(&self, is_file_changed: Option<bool>) -> DaemonStatus {
+        let is_file_changed = self.shared.guard.is_file_changed().await;
         let shared = &self.shared;
         let published = shared.state.borrow().clone();
         let config = shared.authority.config.borrow().clone();

@@ -1,15 +1,18 @@
-//! The findings of the watch for rogue processes, as far as this caller may see them.
+//! The calls about rogue processes: the findings that this caller may see, and the rules.
 
 use super::super::visibility::Visibility;
 use super::Session;
 use crate::rogue::scan::scan;
 use crate::rules_file::RulesMistake;
+use crate::store::RuleSetKind;
+use gpukill_policy::access::Operation;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::model::{GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{
-    RogueAssessment, RogueFinding, RogueReport, ScanReport, VerdictSummary,
+    RogueAssessment, RogueEdit, RogueFinding, RogueReport, ScanReport, VerdictSummary,
 };
 use gpukill_proto::service::{MAX_SCAN_HOURS, MAX_VERDICTS};
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ const HOUR: i64 = 3_600;
 
 impl Session {
     /// Lists the suspicious processes of now and of the last `hours`.
-    pub(super) async fn scan_past(&self, hours: u32) -> Result<ScanReport, Refusal> {
+    pub(crate) async fn scan_past(&self, hours: u32) -> Result<ScanReport, Refusal> {
         if !(1..=MAX_SCAN_HOURS).contains(&hours) {
             let what = format!("a scan covers 1 to {MAX_SCAN_HOURS} hours");
             return Err(Refusal::Invalid(what));
@@ -52,7 +55,7 @@ impl Session {
     }
 
     /// The suspicious processes in a list of this snapshot.
-    pub(super) fn suspected_processes(
+    pub(crate) fn suspected_processes(
         &self,
         snapshot: &Snapshot,
     ) -> Vec<(ProcessKey, VerdictSummary)> {
@@ -113,6 +116,45 @@ impl Session {
             findings: count(seen.len()),
             worst: seen.iter().map(|it| it.risk).max(),
         }
+    }
+
+    /// Returns a part of the rules: as written for callers who may edit them, as in force for all
+    /// others.
+    pub(crate) async fn rogue_rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
+        self.check_rules_access("read the rogue rules: hide_other_users is set")?;
+        let keeper = Arc::clone(&self.shared.rogue.store);
+        // The file of the rules may contain something that is not rules.
+        if self.may_edit_rogue().is_err() {
+            return Ok(keeper.text_in_force(offset));
+        }
+        let text = tokio::task::spawn_blocking(move || keeper.text(offset)).await;
+        text.map_err(|_| Refusal::Internal)?
+    }
+
+    /// Changes the rules, or only reports what that would change.
+    pub(crate) async fn change_rogue_rules(
+        &self,
+        edit: Option<RogueEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        self.may_edit_rogue().inspect_err(|refusal| {
+            self.record_refused_edit(RuleSetKind::Rogues, edit.as_ref(), refusal);
+        })?;
+        let edit = match edit {
+            Some(edit) => edit,
+            None => RogueEdit::Replace(self.offered_rules.text()?),
+        };
+        let (keeper, uid) = (Arc::clone(&self.shared.rogue.store), self.caller.uid);
+        let edited = tokio::task::spawn_blocking(move || {
+            keeper.edit(uid, &edit, expected.as_ref(), is_dry_run)
+        });
+        edited.await.map_err(|_| Refusal::Internal)?
+    }
+
+    fn may_edit_rogue(&self) -> Result<(), Refusal> {
+        let admins = self.shared.authority.admin_group_name();
+        self.require_right(Operation::EditRules, "change the rogue rules", &admins)
     }
 }
 

@@ -11,7 +11,7 @@ const MAX_SELECTOR_BYTES: usize = 1_024;
 
 impl Session {
     /// Makes a plan.
-    pub(super) async fn reset_plan(
+    pub(crate) async fn reset_plan(
         &self,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
@@ -20,12 +20,12 @@ impl Session {
     }
 
     /// Starts the execution of a plan.
-    pub(super) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
+    pub(crate) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
         self.shared.resetter.execute(&self.caller, plan).await
     }
 
     /// Returns the current report.
-    pub(super) async fn reset_report(
+    pub(crate) async fn reset_report(
         &self,
         operation: OperationId,
         after: Option<u64>,
