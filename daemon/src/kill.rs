@@ -5,9 +5,6 @@
 mod concurrency;
 mod enforcement;
 mod executor;
-mod fd_budget;
-mod guard_slots;
-mod ids;
 mod operations;
 mod planner;
 mod plans;
@@ -22,9 +19,9 @@ use crate::host::process_table::ProcessTableReader;
 use crate::state;
 use crate::state::PublishedPoll;
 use crate::store::Store;
+pub(crate) use concurrency::raise_fd_limit;
 use concurrency::{ConcurrencySlot, ConcurrencySlots};
 pub(crate) use enforcement::{EnforcementObserver, EnforcementRequest};
-pub(crate) use fd_budget::raise_fd_limit;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_policy::kill::protection::protection_of;
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
@@ -32,6 +29,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
 use planner::{PLANNING_LIMITS, PlanResult, SLOT_TIMEOUT, plan_on_thread};
 pub(crate) use recovery::recover_stopped;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -315,6 +313,13 @@ fn scan_now(means: &KillEnvironment) -> PublishedPoll {
         tracing::warn!(%why, "cannot scan all processes before a kill; using the last scan");
         means.state.borrow().clone()
     })
+}
+
+/// The first id of plans and of operations. It is random, so that an id that a client remembers
+/// from an earlier daemon names nothing in this one. It is far below the end of the range, and
+/// never 0.
+fn first_id() -> u64 {
+    (RandomState::new().hash_one(0) >> 16) + 1
 }
 
 #[cfg(test)]

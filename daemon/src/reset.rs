@@ -2,15 +2,12 @@
 //! step, and verifies the result.
 //!
 //! In reading order: the plans and [`operations`], how a plan is made ([`planner`]) and executed
-//! ([`executor`]), the requests to the helper ([`helper_client`]), the check that the device
-//! answers again ([`verify`]), and the log entries ([`events`]).
+//! ([`executor`]), and the requests to the helper ([`helper_client`]).
 
-mod events;
 mod executor;
 mod helper_client;
 mod operations;
 mod planner;
-mod verify;
 
 pub(crate) use helper_client::{HelperAnswer, parse_answer};
 

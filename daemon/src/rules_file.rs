@@ -5,14 +5,12 @@
 //! the client or with an editor; if it also loads a pending hand edit, it says so. The content of
 //! the rules is known to their [`RulesKind`].
 
-mod edit_warnings;
 pub(crate) mod file;
 mod kind;
 
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::log_events::event;
 use crate::store::{Action, ActionKind, RecordedEvent, Store};
-use edit_warnings::{EditExtent, durability_warning, unloaded_changes_warning};
 use file::Durability;
 use gpukill_policy::digest::digest_text;
 use gpukill_policy::guard::diff::unified_diff;
@@ -344,4 +342,37 @@ pub(crate) fn parse<K: RulesKind>(
     };
     let rules = K::parse(&text)?;
     Ok(RulesInForce::new(rules, &text, Some(text_revision(&text))))
+}
+
+/// How much of the rules an edit replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EditExtent {
+    Everything,
+    Part,
+}
+
+/// A warning about a hand edit that is not in force yet.
+fn unloaded_changes_warning(
+    name: &str,
+    (held, written, new): (&str, &str, &str),
+    says: EditExtent,
+) -> Option<String> {
+    if held == written {
+        return None;
+    }
+    let becomes = match says {
+        EditExtent::Everything if written != new => "these rules replace them too",
+        EditExtent::Everything | EditExtent::Part => "they come into force with this edit",
+    };
+    Some(format!(
+        "{name} has changes that are not loaded yet: {becomes}"
+    ))
+}
+
+/// A warning that a power loss may undo the edit.
+fn durability_warning(name: &str, error: &std::io::Error) -> String {
+    format!(
+        "{name} is changed and in force, but not known to be on the disk, and may not survive a \
+         power loss: {error}"
+    )
 }

@@ -3,7 +3,6 @@
 use crate::log_events::event;
 use crate::rules_file::{self, EditResult, RulesKind, RulesMistake};
 use crate::store::{RuleSetKind, Store};
-use edit_warnings::{no_limits_warning, restart_warning};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::lint::lint;
@@ -17,7 +16,6 @@ use gpukill_proto::settings::position::TextPosition;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-mod edit_warnings;
 #[cfg(test)]
 mod tests;
 
@@ -163,4 +161,29 @@ impl GuardRuleStore {
                 .collect()
         })
     }
+}
+
+/// A warning that an edit removes the last rule.
+fn no_limits_warning(held: &RuleSet, new: &RuleSet) -> Option<String> {
+    let gone = match held.rule_count() {
+        0 => return None,
+        1 => "the only rule is removed".to_owned(),
+        several => format!("all {several} rules are removed"),
+    };
+    (new.rule_count() == 0).then(|| format!("{gone}: there are no more limits"))
+}
+
+/// A warning that this many violations start again after an edit.
+fn restart_warning(count: usize) -> Option<String> {
+    let (violations, grace) = match count {
+        0 => return None,
+        1 => ("1 violation starts".to_owned(), "its grace period starts"),
+        several => (
+            format!("{several} violations start"),
+            "their grace periods start",
+        ),
+    };
+    Some(format!(
+        "{violations} again if the new rules are still broken: {grace} again"
+    ))
 }

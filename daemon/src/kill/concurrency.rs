@@ -1,8 +1,12 @@
-//! Limits how many requests run at once, in all and per person. A request without a free slot is
-//! refused, or waits in order.
+//! Limits how many requests run at once, in all and per person, and how many process handles are
+//! open at once. A request without a free slot is refused, or waits in order.
 
 use gpukill_policy::access::LimitGroup;
+use gpukill_policy::guard::PersonKey;
+use gpukill_policy::guard::concurrency::has_slot;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -204,6 +208,92 @@ impl Drop for ConcurrencySlot {
         }
         drop(taken);
         self.slots.changed.notify_waiters();
+    }
+}
+
+/// The kill slots of the guard that are in use, by the person with the job. They are apart from the
+/// slots of clients. Clones share the count.
+#[derive(Clone, Default)]
+pub(super) struct GuardSlots(Arc<Mutex<BTreeMap<PersonKey, usize>>>);
+
+/// One slot, released when dropped.
+pub(super) struct GuardSlot {
+    slots: GuardSlots,
+    person: PersonKey,
+}
+
+impl GuardSlots {
+    /// A slot to end a job of this person, if one is free.
+    pub(super) fn take(&self, person: &PersonKey) -> Option<GuardSlot> {
+        let mut taken = self.lock();
+        let of_person = taken.get(person).copied().unwrap_or(0);
+        if !has_slot(of_person, taken.values().sum()) {
+            return None;
+        }
+        taken.insert(person.clone(), of_person + 1);
+        Some(GuardSlot {
+            slots: self.clone(),
+            person: person.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PersonKey, usize>> {
+        // No code panics while it holds this lock; if some did, the counts in it would still be
+        // whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for GuardSlot {
+    fn drop(&mut self) {
+        let mut taken = self.slots.lock();
+        if let Some(of_person) = taken.get_mut(&self.person) {
+            *of_person -= 1;
+        }
+        taken.retain(|_, of_person| *of_person > 0);
+    }
+}
+
+/// Handles that all operations of this program hold now.
+static OPEN_HANDLES: AtomicU64 = AtomicU64::new(0);
+
+/// Kills may use this fraction of the program's descriptors: one in two. Each process handle is a
+/// descriptor, and without descriptors the daemon can neither poll nor serve: a user with many
+/// processes must not take them all.
+const KILL_DIVISOR: u64 = 2;
+
+/// Permission for one handle, released when dropped.
+#[derive(Debug)]
+pub(super) struct FdPermit(());
+
+impl FdPermit {
+    /// A permit, if one is left.
+    pub(super) fn take() -> Option<Self> {
+        // Without a limit there is always a permit.
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / KILL_DIVISOR;
+        let more = |held: u64| (held < most).then_some(held + 1);
+        let took = OPEN_HANDLES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        // Constructed only on success: dropping a permit releases it.
+        took.is_ok().then(|| Self(()))
+    }
+}
+
+/// Raises the soft limit of descriptors to the hard limit: the default soft limit is about a
+/// thousand.
+pub(crate) fn raise_fd_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+impl Drop for FdPermit {
+    fn drop(&mut self) {
+        OPEN_HANDLES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 //! for, but a kill that cannot be recorded is not done.
 
 use super::executor::{KillAuthorization, execute};
-use super::guard_slots::GuardSlot;
+use super::concurrency::GuardSlot;
 use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;

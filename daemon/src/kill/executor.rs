@@ -3,34 +3,35 @@
 
 mod late_members;
 mod reclaim;
-mod record;
 mod report;
 mod stop;
 mod stuck;
 mod target;
-mod wait;
 
 use super::KillEnvironment;
+use super::planner::affected_facts;
 use crate::state::PublishedPoll;
+use crate::store::{Action, ActionKind, OpenAction, log_unrecorded_end};
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
+use gpukill_policy::kill::outcome::{KillCompletion, completion};
 use gpukill_policy::kill::recheck::{RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{
     KillPlan, KillReport, KillScope, KillTarget, Outcome, PlannedAction, Stage,
 };
 use gpukill_proto::model::ProcessKey;
-use record::{record_intent, record_outcome};
 use report::KillReporter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{SendResult, Target};
 use tokio::sync::watch;
-use wait::wait_for_exits;
 
 /// How many times the executor searches for late members after each signal. The number is bounded
 /// because a process that forks forever is faster than any scan.
@@ -38,6 +39,9 @@ const MAX_LATE_ROUNDS: usize = 8;
 
 /// How long late members have to end before the next search.
 const LATE_MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A wait for exits returns at least this often, so that the executor sees that the daemon stops.
+const EXIT_WAIT: Duration = Duration::from_millis(200);
 
 /// The authority under which a plan is executed.
 pub(super) struct KillAuthorization<'a> {
@@ -93,6 +97,43 @@ pub(super) fn execute(
     // The record comes first: a client that reads the last report finds it in the store.
     record_outcome(plan, &report, recorded.ok());
     act.reporter.publish();
+}
+
+/// Records the intent. When the store cannot, the intent goes to the log, and a kill that a person
+/// asked for goes ahead.
+fn record_intent(
+    plan: &KillPlan,
+    word: &KillAuthorization<'_>,
+    means: &KillEnvironment,
+) -> Result<OpenAction, String> {
+    let document = KillPlanDocument::from(plan);
+    let act = Action {
+        kind: ActionKind::Kill,
+        uid: word.caller.uid,
+        request: word.request_text.clone(),
+        plan: serde_json::to_string(&document).unwrap_or_default(),
+    };
+    means.store.record_intent_about(act, affected_facts(plan))
+}
+
+fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {
+    let word = outcome_word(plan, report);
+    let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
+    match act {
+        Some(act) => act.settle(word, outcome),
+        // Only the log has the intent in this case.
+        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), word, &outcome),
+    }
+}
+
+fn outcome_word(plan: &KillPlan, report: &KillReport) -> &'static str {
+    match (report.stage, completion(plan, report)) {
+        (Stage::Interrupted, _) => "interrupted",
+        (_, KillCompletion::All) => "done",
+        (_, KillCompletion::Partial) => "partly",
+        (_, KillCompletion::Refused) => "refused",
+        (_, KillCompletion::NothingToEnd | KillCompletion::Failed) => "failed",
+    }
 }
 
 /// One plan under way.
@@ -371,4 +412,32 @@ impl<'a> Execution<'a> {
         }
         self.reporter.publish();
     }
+}
+
+/// Waits until one of the pending targets has ended, at most until `deadline` and at most
+/// [`EXIT_WAIT`]. Returns the positions of the ended targets.
+fn wait_for_exits(targets: &[Target], deadline: Instant) -> Vec<usize> {
+    let left: Vec<(usize, &Target)> = targets
+        .iter()
+        .enumerate()
+        .filter(|(_, target)| target.is_pending())
+        .collect();
+    let mut handles: Vec<PollFd<'_>> = left
+        .iter()
+        .map(|(_, target)| PollFd::from_borrowed_fd(target.handle(), PollFlags::IN))
+        .collect();
+    let length = deadline
+        .saturating_duration_since(Instant::now())
+        .min(EXIT_WAIT);
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(length.subsec_nanos()),
+    };
+    // An interrupted wait counts as no result yet.
+    if !matches!(poll(&mut handles, Some(&timeout)), Ok(1..)) {
+        return Vec::new();
+    }
+    let ended = handles.iter().zip(&left);
+    let ended = ended.filter(|(handle, _)| !handle.revents().is_empty());
+    ended.map(|(_, (position, _))| *position).collect()
 }

@@ -1,8 +1,9 @@
 //! Operations under way, and the results of finished ones.
 
-use super::concurrency::{ConcurrencyLimits, ConcurrencySlot, ConcurrencySlots};
-use super::guard_slots::{GuardSlot, GuardSlots};
-use super::{KillOwner, ids};
+use super::concurrency::{
+    ConcurrencyLimits, ConcurrencySlot, ConcurrencySlots, GuardSlot, GuardSlots,
+};
+use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
@@ -61,7 +62,7 @@ pub(super) struct OperationHandle {
 impl Default for Operations {
     fn default() -> Self {
         let all = OperationTable {
-            next: ids::first_id(),
+            next: first_id(),
             by_id: BTreeMap::new(),
         };
         Self {

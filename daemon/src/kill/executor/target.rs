@@ -1,7 +1,7 @@
 //! A handle on one process that is to end. Signals go through the pidfd and never by number: a PID
 //! is reused, a pidfd is not.
 
-use super::super::fd_budget::FdPermit;
+use super::super::concurrency::FdPermit;
 use super::super::stopped::{StopGuard, StoppedProcesses};
 use crate::state::whole_milliseconds;
 use gpukill_proto::kill::{KillSignal, KillTarget, Outcome};
@@ -255,7 +255,7 @@ fn to_kernel_signal(signal: KillSignal) -> Signal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wait::wait_for_exits;
+    use super::super::wait_for_exits;
     use super::*;
     use crate::procfs::stat::Stat;
     use gpukill_proto::kill::PlannedAction;
