@@ -48,7 +48,7 @@ impl<K: RulesKind> RuleStore<K> {
         let before = before.and_then(|text| parse::<K>(Some(text)).ok());
         let built_in = || RulesInForce::new(K::built_in(), "", None);
         let (in_force, _) = watch::channel(before.unwrap_or_else(built_in));
-        let keeper = Self {
+        let rule_store = Self {
             path,
             in_force,
             store,
@@ -56,8 +56,8 @@ impl<K: RulesKind> RuleStore<K> {
             replace: file::replace,
         };
         // Records the rules in force if they differ from those before.
-        keeper.reload();
-        keeper
+        rule_store.reload();
+        rule_store
     }
 
     /// A receiver of the rules in force, which is woken when they change.
@@ -123,7 +123,8 @@ impl<K: RulesKind> RuleStore<K> {
     }
 
     /// Changes the file, or only reports what that would change. `expected` is the revision that
-    /// the caller has seen; `odd` returns warnings from the rules in force and the new ones.
+    /// the caller has seen; `lint_warnings` returns warnings from the rules in force and the new
+    /// ones.
     ///
     /// # Errors
     /// All mistakes in the new rules, or why they cannot be written or recorded.
@@ -133,7 +134,7 @@ impl<K: RulesKind> RuleStore<K> {
         asked: &K::Edit,
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
-        odd: impl FnOnce(&K::Rules, &K::Rules) -> Vec<String>,
+        lint_warnings: impl FnOnce(&K::Rules, &K::Rules) -> Vec<String>,
     ) -> Result<EditResult<K::Rules>, Refusal> {
         let _one_at_a_time = self.lock();
         let written = self.read_file()?;
@@ -173,7 +174,7 @@ impl<K: RulesKind> RuleStore<K> {
             difference: unified_diff((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
-                .chain(odd(&in_force.rules, &rules.rules))
+                .chain(lint_warnings(&in_force.rules, &rules.rules))
                 .collect(),
         };
         let is_written = written.as_deref() == Some(&new);

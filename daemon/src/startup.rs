@@ -167,7 +167,7 @@ impl RunningDaemon {
         );
         let boot = read_boot_id(procfs);
         // Before another kill can be requested, and before the store records the last one.
-        let (frozen, recovered) = recover_stopped(state_dir, &boot, &process_tables);
+        let (stopped_processes, recovered) = recover_stopped(state_dir, &boot, &process_tables);
         let keep = settings::retention(config);
         let store =
             Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
@@ -201,7 +201,7 @@ impl RunningDaemon {
             tracing::warn!(why, "kills are disabled");
         }
         let authority = Authority::new(settings_read, users, process_tables.uid_min());
-        let means = KillEnvironment {
+        let environment = KillEnvironment {
             authority: authority.clone(),
             state: polling.published.clone(),
             full_scan: Arc::clone(&polling.full_scan),
@@ -211,11 +211,11 @@ impl RunningDaemon {
             poll_now: Arc::new(poll_now_fn(&polling.events)),
             disabled_reason: will_not_act.clone(),
             stopping: Arc::default(),
-            stopped_processes: frozen,
+            stopped_processes,
         };
-        let enforcer = KillService::new(means.clone());
+        let enforcer = KillService::new(environment.clone());
         guard.set_kill_service(enforcer.clone());
-        let resetter = ResetService::new(means, enforcer.clone(), polling.quiesce.clone());
+        let resetter = ResetService::new(environment, enforcer.clone(), polling.quiesce.clone());
         let shared = ServerContext {
             state: polling.published,
             authority,

@@ -359,7 +359,7 @@ impl Store {
         &self,
         act: Action,
         at: Timestamp,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ActionId, String> {
         let act = Action {
             request: truncate::text(act.request, truncate::MAX_TEXT_BYTES),
@@ -370,13 +370,13 @@ impl Store {
         let intent = ActionIntent {
             act,
             at,
-            deadline: Instant::now() + patience,
+            deadline: Instant::now() + timeout,
             answer,
         };
         queue::lock(&self.queue).push_intent(intent)?;
         self.wake()?;
         answered
-            .recv_timeout(patience)
+            .recv_timeout(timeout)
             .map_err(|_| "the store did not answer in time".to_owned())?
     }
 
@@ -497,14 +497,14 @@ impl Store {
     }
 
     pub(crate) fn report(&self) -> StoreReport {
-        let standing = lock(&self.status);
+        let status = lock(&self.status);
         StoreReport {
             directory: self.directory.display().to_string(),
-            samples: standing.samples,
-            audit: standing.audit,
-            written_at: standing.written_at,
-            written: standing.samples_written,
-            dropped: standing.samples_dropped,
+            samples: status.samples,
+            audit: status.audit,
+            written_at: status.written_at,
+            written: status.samples_written,
+            dropped: status.samples_dropped,
         }
     }
 

@@ -125,10 +125,10 @@ pub(crate) fn parse_rules(text: &str) -> Result<RuleSet, Refusal> {
 }
 
 fn to_rules_mistake(mistake: &RuleMistake) -> RulesMistake {
-    let place = mistake
+    let position = mistake
         .position
         .map(|TextPosition { line, column }| format!("line {line}, column {column}"));
-    RulesMistake::at_position(place, mistake.to_string())
+    RulesMistake::at_position(position, mistake.to_string())
 }
 
 impl GuardRuleStore {
@@ -153,11 +153,11 @@ impl GuardRuleStore {
     ) -> Result<EditResult<GuardRuleSet>, Refusal> {
         self.change(uid, asked, expected, is_dry_run, |held, new| {
             let (held, new) = (&held.compiled, &new.compiled);
-            let odd = lint(new.rules()).into_iter();
+            let lints = lint(new.rules()).into_iter();
             no_limits_warning(held.rules(), new.rules())
                 .into_iter()
                 .chain(restart_warning(count_restarted(open, held, new)))
-                .chain(odd.map(|warning| warning.to_string()))
+                .chain(lints.map(|warning| warning.to_string()))
                 .collect()
         })
     }

@@ -73,9 +73,9 @@ pub(super) struct ConcurrencySlot {
 }
 
 impl ConcurrencySlots {
-    pub(super) fn new(places: ConcurrencyLimits) -> Self {
+    pub(super) fn new(limits: ConcurrencyLimits) -> Self {
         Self {
-            limits: places,
+            limits,
             taken: Arc::default(),
             changed: Arc::default(),
         }
@@ -98,14 +98,14 @@ impl ConcurrencySlots {
         &self,
         group: LimitGroup,
         is_privileged: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<ConcurrencySlot> {
         let wanted = SlotRequest {
             group,
             is_privileged,
         };
         let mut waiting = SlotWaiter::enqueue(self, wanted);
-        let place = async {
+        let slot = async {
             loop {
                 let news = self.changed.notified();
                 if let Some(slot) = waiting.take() {
@@ -114,7 +114,7 @@ impl ConcurrencySlots {
                 news.await;
             }
         };
-        tokio::time::timeout(patience, place).await.ok()
+        tokio::time::timeout(timeout, slot).await.ok()
     }
 
     fn grant(&self, taken: &mut SlotUsage, wanted: SlotRequest) -> ConcurrencySlot {
@@ -139,15 +139,15 @@ impl SlotUsage {
         self.by_group.get(&group).copied().unwrap_or(0)
     }
 
-    fn fits(&self, wanted: SlotRequest, places: ConcurrencyLimits) -> bool {
-        self.all < places.total
-            && self.count_of(wanted.group()) < places.per_group
+    fn fits(&self, wanted: SlotRequest, limits: ConcurrencyLimits) -> bool {
+        self.all < limits.total
+            && self.count_of(wanted.group()) < limits.per_group
             && (wanted.is_privileged
-                || self.by_plain < places.total.saturating_sub(places.reserved))
+                || self.by_plain < limits.total.saturating_sub(limits.reserved))
     }
 }
 
-/// A place in the queue, left when dropped: the caller may go away.
+/// A position in the queue, left when dropped: the caller may go away.
 struct SlotWaiter<'a> {
     slots: &'a ConcurrencySlots,
     wanted: SlotRequest,
@@ -161,26 +161,26 @@ impl<'a> SlotWaiter<'a> {
         let waiting = waiting
             .filter(|other| other.group() == wanted.group())
             .count();
-        let turn = QueuePosition {
+        let position = QueuePosition {
             before: taken.count_of(wanted.group()) + waiting,
             number: taken.next,
         };
         taken.next += 1;
-        taken.queue.insert(turn, wanted);
+        taken.queue.insert(position, wanted);
         Self {
             slots,
             wanted,
-            position: turn,
+            position,
         }
     }
 
     /// The slot, where one is free and this waiter is next.
     fn take(&mut self) -> Option<ConcurrencySlot> {
         let mut taken = self.slots.lock();
-        let places = self.slots.limits;
+        let limits = self.slots.limits;
         let mut waiting = taken.queue.iter();
-        let next = waiting.find(|(_, wanted)| taken.fits(**wanted, places));
-        if next.map(|(turn, _)| *turn) != Some(self.position) {
+        let next = waiting.find(|(_, wanted)| taken.fits(**wanted, limits));
+        if next.map(|(position, _)| *position) != Some(self.position) {
             return None;
         }
         taken.queue.remove(&self.position);
@@ -335,14 +335,14 @@ mod tests {
             per_group: 2,
         });
         let fill = |group, is_privileged| {
-            let places = std::iter::from_fn(|| slots.take(group, is_privileged));
-            places.collect::<Vec<ConcurrencySlot>>()
+            let taken = std::iter::from_fn(|| slots.take(group, is_privileged));
+            taken.collect::<Vec<ConcurrencySlot>>()
         };
         // A plain caller that is counted as root takes no slot from root.
         let plain = fill(plain(0), false);
         let root = fill(LimitGroup::Person(0), true);
         let operator = fill(LimitGroup::Person(1000), true);
-        let counts = [plain, root, operator].map(|places| places.len());
+        let counts = [plain, root, operator].map(|taken| taken.len());
         assert_eq!(counts, [2, 2, 0]);
     }
 
@@ -371,7 +371,7 @@ mod tests {
     }
 
     /// The slot, where it is granted by now.
-    fn place(asks: &mut SlotFuture<'_>) -> Option<ConcurrencySlot> {
+    fn poll_slot(asks: &mut SlotFuture<'_>) -> Option<ConcurrencySlot> {
         asks.now_or_never().flatten()
     }
 
@@ -387,30 +387,30 @@ mod tests {
         let ask = |uid| asks(&slots, uid, false);
         let mut alices = [1, 2, 3].map(|_| ask(1000));
         let [first, second, third] = &mut alices;
-        let alices = place(first).unwrap();
-        assert!(place(second).is_none());
-        assert!(place(third).is_none());
-        let bobs = place(&mut ask(1001)).unwrap();
+        let alices = poll_slot(first).unwrap();
+        assert!(poll_slot(second).is_none());
+        assert!(poll_slot(third).is_none());
+        let bobs = poll_slot(&mut ask(1001)).unwrap();
         let (mut carol, mut dave) = (ask(1002), ask(1003));
-        assert!(place(&mut carol).is_none());
-        assert!(place(&mut dave).is_none());
+        assert!(poll_slot(&mut carol).is_none());
+        assert!(poll_slot(&mut dave).is_none());
         // The remaining slots are reserved.
-        let root = place(&mut asks(&slots, 0, true)).unwrap();
+        let root = poll_slot(&mut asks(&slots, 0, true)).unwrap();
         drop(alices);
         // All others are before her, in the order of their arrival.
-        assert!(place(second).is_none());
-        assert!(place(&mut dave).is_none());
-        let carols = place(&mut carol).unwrap();
+        assert!(poll_slot(second).is_none());
+        assert!(poll_slot(&mut dave).is_none());
+        let carols = poll_slot(&mut carol).unwrap();
         drop(bobs);
-        assert!(place(second).is_none());
-        let daves = place(&mut dave).unwrap();
+        assert!(poll_slot(second).is_none());
+        let daves = poll_slot(&mut dave).unwrap();
         drop((carols, daves, root));
-        let alices = place(second).unwrap();
+        let alices = poll_slot(second).unwrap();
         // There is another slot, and no other waiter.
-        assert!(place(third).is_none());
-        let bobs = place(&mut ask(1001)).unwrap();
+        assert!(poll_slot(third).is_none());
+        let bobs = poll_slot(&mut ask(1001)).unwrap();
         drop(alices);
-        assert!(place(third).is_some());
+        assert!(poll_slot(third).is_some());
         drop(bobs);
     }
 
@@ -422,9 +422,9 @@ mod tests {
         assert!(runtime.block_on(wait).is_none());
         let entered = runtime.enter();
         let mut goes = asks(&slots, 1003, false);
-        assert!(place(&mut goes).is_none());
+        assert!(poll_slot(&mut goes).is_none());
         let mut stays = asks(&slots, 1004, false);
-        assert!(place(&mut stays).is_none());
+        assert!(poll_slot(&mut stays).is_none());
         drop(held);
         drop(entered);
         // Wakes up for both, in either order.

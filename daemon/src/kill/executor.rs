@@ -58,19 +58,19 @@ pub(super) struct KillAuthorization<'a> {
     pub(super) required_uid: Option<u32>,
 }
 
-/// Executes the plan and reports its progress. `seen` is the result of the scan just before. The
-/// last report is [`Stage::Done`] or [`Stage::Interrupted`].
+/// Executes the plan and reports its progress. `published` is the result of the scan just before.
+/// The last report is [`Stage::Done`] or [`Stage::Interrupted`].
 pub(super) fn execute(
     plan: &KillPlan,
-    word: &KillAuthorization<'_>,
-    means: &KillEnvironment,
-    seen: &PublishedPoll,
+    authorization: &KillAuthorization<'_>,
+    environment: &KillEnvironment,
+    published: &PublishedPoll,
     report: &watch::Sender<Arc<KillReport>>,
 ) {
     let mut reporter = KillReporter::new(report);
-    let recorded = record_intent(plan, word, means);
+    let recorded = record_intent(plan, authorization, environment);
     reporter.set_unrecorded(recorded.as_ref().err().cloned());
-    if let (Err(why), true) = (&recorded, word.must_be_recorded) {
+    if let (Err(why), true) = (&recorded, authorization.must_be_recorded) {
         for target in &plan.targets {
             reporter.add_unsignalled(
                 target,
@@ -81,7 +81,7 @@ pub(super) fn execute(
         reporter.publish();
         return;
     }
-    let mut act = Execution::new(plan, word, means, seen, reporter);
+    let mut act = Execution::new(plan, authorization, environment, published, reporter);
     act.open_targets();
     act.send_signals();
     act.settle_survivors();
@@ -89,7 +89,7 @@ pub(super) fn execute(
     act.wait_for_memory();
     act.report_respawned();
     act.mark_reaped_zombies_gone();
-    let report = act.reporter.finish(if means.is_stopping() {
+    let report = act.reporter.finish(if environment.is_stopping() {
         Stage::Interrupted
     } else {
         Stage::Done
@@ -103,17 +103,17 @@ pub(super) fn execute(
 /// asked for goes ahead.
 fn record_intent(
     plan: &KillPlan,
-    word: &KillAuthorization<'_>,
-    means: &KillEnvironment,
+    authorization: &KillAuthorization<'_>,
+    environment: &KillEnvironment,
 ) -> Result<OpenAction, String> {
     let document = KillPlanDocument::from(plan);
     let act = Action {
         kind: ActionKind::Kill,
-        uid: word.caller.uid,
-        request: word.request_text.clone(),
+        uid: authorization.caller.uid,
+        request: authorization.request_text.clone(),
         plan: serde_json::to_string(&document).unwrap_or_default(),
     };
-    means.store.record_intent_about(act, affected_facts(plan))
+    environment.store.record_intent_about(act, affected_facts(plan))
 }
 
 fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {
@@ -140,7 +140,7 @@ fn outcome_word(plan: &KillPlan, report: &KillReport) -> &'static str {
 struct Execution<'a> {
     plan: &'a KillPlan,
     authorization: &'a KillAuthorization<'a>,
-    means: &'a KillEnvironment,
+    environment: &'a KillEnvironment,
     /// The state before the first signal.
     before: PublishedPoll,
     /// Processes that used a device or had one open before the first signal.
@@ -163,17 +163,17 @@ struct Execution<'a> {
 impl<'a> Execution<'a> {
     fn new(
         plan: &'a KillPlan,
-        word: &'a KillAuthorization<'a>,
-        means: &'a KillEnvironment,
-        seen: &PublishedPoll,
+        authorization: &'a KillAuthorization<'a>,
+        environment: &'a KillEnvironment,
+        published: &PublishedPoll,
         reporter: KillReporter<'a>,
     ) -> Self {
         Self {
             plan,
-            authorization: word,
-            means,
-            before: seen.clone(),
-            gpu_users: device_users(&seen.snapshot, &seen.holders),
+            authorization,
+            environment,
+            before: published.clone(),
+            gpu_users: device_users(&published.snapshot, &published.holders),
             initial_table: Arc::default(),
             members: plan.targets.iter().map(|target| target.key).into_set(),
             observed: BTreeMap::new(),
@@ -192,9 +192,9 @@ impl<'a> Execution<'a> {
     /// Opens a handle on each target, then checks the target once more through it.
     fn open_targets(&mut self) {
         match self
-            .means
+            .environment
             .process_tables
-            .read_all(&self.means.authority.users)
+            .read_all(&self.environment.authority.users)
         {
             Ok(table) => self.initial_table = Arc::new(table),
             Err(error) => {
@@ -217,7 +217,7 @@ impl<'a> Execution<'a> {
         for target in &plan.targets {
             match self.open_target(target) {
                 Ok(open) => self.targets.push(open),
-                Err(ending) => self.reporter.add_unsignalled(target, ending),
+                Err(outcome) => self.reporter.add_unsignalled(target, outcome),
             }
         }
         let came = self.add_joined();
@@ -238,7 +238,7 @@ impl<'a> Execution<'a> {
             PlannedAction::Zombie(parent) => return Err(Outcome::Zombie(parent.clone())),
         };
         let open = Target::open(target, signals)?;
-        match self.means.process_tables.pid_of(open.handle()) {
+        match self.environment.process_tables.pid_of(open.handle()) {
             Some(pid) if pid == target.key.pid => {}
             _ if open.has_ended() => return Err(Outcome::Gone),
             Some(_) | None => {
@@ -248,7 +248,7 @@ impl<'a> Execution<'a> {
         }
         // The data that is read from here on belongs to the process of the handle, or shows another
         // start time, which the recheck refuses: a PID is only reused by a later process.
-        let now = match self.means.process_tables.read_one(target.key.pid) {
+        let now = match self.environment.process_tables.read_one(target.key.pid) {
             Ok(now) => now,
             Err(_) if open.has_ended() => return Err(Outcome::Gone),
             Err(error) => return Err(Outcome::Unclear(format!("it cannot be read: {error}"))),
@@ -260,8 +260,8 @@ impl<'a> Execution<'a> {
     }
 
     fn veto(&self, target: &KillTarget, now: &ProcessInfo, had_signal: bool) -> Option<Outcome> {
-        let roles = self.means.authority.roles();
-        let operators = self.means.authority.operator_group_name();
+        let roles = self.environment.authority.roles();
+        let operators = self.environment.authority.operator_group_name();
         let again = RecheckContext {
             caller: self.authorization.caller,
             roles: &roles,
@@ -269,7 +269,7 @@ impl<'a> Execution<'a> {
             processes: &self.initial_table,
             before: self.observed.get(&target.key),
             person: self.authorization.required_uid,
-            protection: &self.means.authority.protection(),
+            protection: &self.environment.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
             used_gpu_itself: self.gpu_users.contains(&target.key),
             had_signal,
@@ -281,7 +281,7 @@ impl<'a> Execution<'a> {
     /// have executed a program with the rights of another user.
     fn veto_now(&self, target: &Target) -> Option<Outcome> {
         let key = target.key();
-        match self.means.process_tables.read_one(key.pid) {
+        match self.environment.process_tables.read_one(key.pid) {
             Ok(now) => self.veto(target.planned(), &now, target.had_signal()),
             Err(error) => Some(Outcome::Unclear(format!("it cannot be read: {error}"))),
         }
@@ -306,8 +306,8 @@ impl<'a> Execution<'a> {
         };
         if let Some(target) = self.targets.get_mut(position) {
             tracing::warn!(pid = target.key().pid, ?why, "signal withheld");
-            let ending = target.settle_withheld(why, step);
-            self.reporter.add_settled(target, ending);
+            let outcome = target.settle_withheld(why, step);
+            self.reporter.add_settled(target, outcome);
         }
         false
     }
@@ -329,13 +329,13 @@ impl<'a> Execution<'a> {
             .max()
             .unwrap_or(0);
         for step in 0..steps {
-            if self.means.is_stopping() || !self.has_pending_targets() {
+            if self.environment.is_stopping() || !self.has_pending_targets() {
                 return;
             }
             self.stop_all(step, &mut self.stop_budget(step));
             self.send_step(step);
-            let patience = Duration::from_millis(self.plan.request.signal_timeout_ms);
-            self.wait_until(Instant::now() + patience);
+            let timeout = Duration::from_millis(self.plan.request.signal_timeout_ms);
+            self.wait_until(Instant::now() + timeout);
             self.signal_late_members(step);
         }
     }
@@ -360,12 +360,12 @@ impl<'a> Execution<'a> {
     }
 
     fn wait_until(&mut self, deadline: Instant) {
-        while self.has_pending_targets() && !self.means.is_stopping() {
+        while self.has_pending_targets() && !self.environment.is_stopping() {
             let ended = wait_for_exits(&self.targets, deadline);
             for position in &ended {
                 if let Some(target) = self.targets.get_mut(*position) {
-                    let ending = target.settle_ended();
-                    self.reporter.add_settled(target, ending);
+                    let outcome = target.settle_ended();
+                    self.reporter.add_settled(target, outcome);
                 }
             }
             self.reporter.publish();
@@ -380,7 +380,7 @@ impl<'a> Execution<'a> {
     fn signal_late_members(&mut self, step: usize) {
         let mut limit = self.stop_budget(step);
         for _ in 0..MAX_LATE_ROUNDS {
-            if self.means.is_stopping() || !self.add_forked() {
+            if self.environment.is_stopping() || !self.add_forked() {
                 return;
             }
             self.stop_all(step, &mut limit);
@@ -397,18 +397,20 @@ impl<'a> Execution<'a> {
             if !target.is_pending() {
                 continue;
             }
-            let ending = match stuck.remove(&target.key()) {
+            let outcome = match stuck.remove(&target.key()) {
                 _ if target.has_ended() => target.settle_ended(),
                 Some(waits_on) => Outcome::Uninterruptible(stuck::describe(
                     target.key().pid,
                     waits_on,
-                    &self.means.process_tables,
+                    &self.environment.process_tables,
                     &self.initial_table,
                 )),
-                None if self.means.is_stopping() => target.settle_survived("gpukilld is stopping"),
+                None if self.environment.is_stopping() => {
+                    target.settle_survived("gpukilld is stopping")
+                }
                 None => target.settle_survived("it started while the others were being ended"),
             };
-            self.reporter.add_settled(target, ending);
+            self.reporter.add_settled(target, outcome);
         }
         self.reporter.publish();
     }

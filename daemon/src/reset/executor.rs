@@ -225,14 +225,14 @@ impl ResetExecution<'_> {
 
     /// The target as it is now, after a scan of all processes that started now.
     fn recheck(&self, planned: &ResetTarget) -> Result<ResetTarget, String> {
-        let means = &self.resetter.environment;
+        let environment = &self.resetter.environment;
         let since = ScanFreshness::StartedAfter(Instant::now());
-        let seen = self
+        let published = self
             .runtime
-            .block_on(read_after_scan(&means.full_scan, &means.state, since))
+            .block_on(read_after_scan(&environment.full_scan, &environment.state, since))
             .map_err(|refusal| refusal.to_string())?;
         let (request, id) = (&self.plan.request, &planned.device);
-        let now = planner::plan_target(means, self.caller, request, &seen, id);
+        let now = planner::plan_target(environment, self.caller, request, &published, id);
         match now.map_err(|refusal| refusal.to_string())? {
             Some(now) if now.pci.last_known() == planned.pci.last_known() => Ok(now),
             Some(_) => Err("its PCI address changed: nothing was done".to_owned()),
@@ -266,14 +266,14 @@ impl ResetExecution<'_> {
 
     /// Releases the driver, requests the step of the helper, and verifies the device.
     fn reset_device(&self, target: &ResetTarget, ended: Option<KillReport>) -> ResetOutcome {
-        let began = Instant::now();
-        let means = &self.resetter.environment;
+        let started_at = Instant::now();
+        let environment = &self.resetter.environment;
         let pci = target.pci.last_known();
         let Some(gpu) = pci.and_then(|pci| helper_client::requested_gpu(target.vendor, pci)) else {
             let why = "its PCI address is unknown: nothing was done".to_owned();
             return new_outcome(target, ended, ResetResult::Failed(why));
         };
-        let socket = means.authority.config.borrow().reset.helper.clone();
+        let socket = environment.authority.config.borrow().reset.helper.clone();
         let lock = match self.quiesce_sensor(target.vendor) {
             Ok(lock) => lock,
             Err(why) => return new_outcome(target, ended, ResetResult::Failed(why)),
@@ -290,14 +290,14 @@ impl ResetExecution<'_> {
             gpu_uuid = target.device.0,
             caller_uid
         );
-        let done = helper_client::reset(&socket, gpu, || means.is_stopping());
+        let done = helper_client::reset(&socket, gpu, || environment.is_stopping());
         drop(lock);
-        let stands = verify_device(means, &target.device, target.vendor);
-        let took = whole_milliseconds(began.elapsed());
-        let (ending, note) = conclude(done, stands, took);
+        let stands = verify_device(environment, &target.device, target.vendor);
+        let took = whole_milliseconds(started_at.elapsed());
+        let (result, note) = conclude(done, stands, took);
         ResetOutcome {
             note,
-            ..new_outcome(target, ended, ending)
+            ..new_outcome(target, ended, result)
         }
     }
 
@@ -322,15 +322,15 @@ impl ResetExecution<'_> {
 }
 
 /// The state of the device, from polls that started after now.
-fn verify_device(means: &KillEnvironment, id: &DeviceId, vendor: Vendor) -> ResetResponse {
+fn verify_device(environment: &KillEnvironment, id: &DeviceId, vendor: Vendor) -> ResetResponse {
     let deadline = Instant::now() + VERIFY_TIMEOUT;
     let mut silent_since: Option<Instant> = None;
     let mut stands = ResetResponse::NotRead("gpukilld did not poll".to_owned());
-    let mut poll = NewPoll::after_now(&means.state);
+    let mut poll = NewPoll::after_now(&environment.state);
     loop {
-        if poll.is_published(&means.state, &*means.poll_now) {
-            stands = check_response(id, vendor, &means.state.borrow().snapshot);
-            poll = NewPoll::after_now(&means.state);
+        if poll.is_published(&environment.state, &*environment.poll_now) {
+            stands = check_response(id, vendor, &environment.state.borrow().snapshot);
+            poll = NewPoll::after_now(&environment.state);
         }
         match &stands {
             ResetResponse::Healthy | ResetResponse::Advised(_) => return stands,
@@ -342,7 +342,7 @@ fn verify_device(means: &KillEnvironment, id: &DeviceId, vendor: Vendor) -> Rese
             }
             ResetResponse::NotRead(_) => silent_since = None,
         }
-        if Instant::now() > deadline || means.is_stopping() {
+        if Instant::now() > deadline || environment.is_stopping() {
             return stands;
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -384,7 +384,7 @@ fn conclude(
         Err(why) => format!("its reset failed ({why})"),
     };
     let note = done.as_ref().ok().cloned().flatten();
-    let ending = match (done, stands) {
+    let result = match (done, stands) {
         (Ok(_), ResetResponse::Healthy) => ResetResult::Reset(took),
         (Ok(_), ResetResponse::Advised(advice)) => ResetResult::Failed(format!(
             "its reset was done, and its driver still advises: {advice}"
@@ -398,19 +398,19 @@ fn conclude(
             "{tried}, and whether it answers is not known ({why}): see gpukillctl status"
         )),
     };
-    (ending, note)
+    (result, note)
 }
 
 fn new_outcome(
     target: &ResetTarget,
     ended: Option<KillReport>,
-    ending: ResetResult,
+    result: ResetResult,
 ) -> ResetOutcome {
     ResetOutcome {
         device: target.device.clone(),
         index: target.index,
         ended,
-        result: ending,
+        result,
         note: None,
     }
 }

@@ -78,41 +78,41 @@ impl Session {
     }
 
     /// Waits for the place of the caller in this queue.
-    async fn acquire_permit(&self, turns: &FairQueue) -> QueuePermit {
+    async fn acquire_permit(&self, queue: &FairQueue) -> QueuePermit {
         if is_privileged(&self.caller, &self.shared.roles()) {
             FairQueue::privileged_permit()
         } else {
-            turns.acquire_plain(self.caller.limit_group).await
+            queue.acquire_plain(self.caller.limit_group).await
         }
     }
 
-    /// Runs a query on the thread for replays: each query keeps a core busy. `look` receives a
+    /// Runs a query on the thread for replays: each query keeps a core busy. `query` receives a
     /// function that tells whether the result is still wanted.
     ///
     /// # Errors
     /// The error of the query, or [`Refusal::Busy`] if others take too long.
     async fn run_lookback<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&dyn Fn() -> bool) -> Result<T, Refusal> + Send + 'static,
+        query: impl FnOnce(&dyn Fn() -> bool) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.acquire_replay_thread());
-        let turn = turn.await.map_err(|_| Refusal::Busy)?;
+        let permit = tokio::time::timeout(QUEUE_TIMEOUT, self.acquire_replay_thread());
+        let permit = permit.await.map_err(|_| Refusal::Busy)?;
         let is_wanted = Arc::new(AtomicBool::new(true));
         // Dropped with this call: at its end, when the caller has gone, and when the caller stops
         // waiting.
         let _waits = CancelOnDrop(Arc::clone(&is_wanted));
-        let looked = self.replay_thread().run(move || {
+        let result = self.replay_thread().run(move || {
             // Held until the query has ended, whether or not the caller still waits.
-            let _turn = turn;
-            look(&|| is_wanted.load(Ordering::Relaxed))
+            let _permit = permit;
+            query(&|| is_wanted.load(Ordering::Relaxed))
         });
-        looked.await.ok_or(Refusal::Internal)?
+        result.await.ok_or(Refusal::Internal)?
     }
 
     /// At most one query of a plain user waits for the thread, and privileged users wait for few.
     async fn acquire_replay_thread(&self) -> impl Send + use<> {
-        let turn = self.acquire_permit(&self.shared.replays.queue).await;
-        self.replay_thread().acquire(turn).await
+        let permit = self.acquire_permit(&self.shared.replays.queue).await;
+        self.replay_thread().acquire(permit).await
     }
 
     /// The thread for the replays of this caller.

@@ -102,8 +102,8 @@ async fn exchange_prefaces(stream: &mut UnixStream) -> io::Result<bool> {
     preface::Preface::new(preface::PrefaceStatus::Welcome, MAX_REQUEST)
         .send(stream)
         .await?;
-    let theirs = preface::Preface::receive(stream).await?;
-    Ok(theirs.version.major == PROTOCOL_VERSION.major)
+    let received = preface::Preface::receive(stream).await?;
+    Ok(received.version.major == PROTOCOL_VERSION.major)
 }
 
 /// One connection and its caller. Clones share it.

@@ -101,7 +101,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         },
     )?;
     let wanted = HolderDemand::default();
-    let look = new_full_scan(
+    let full_scan = new_full_scan(
         holders.clone(),
         wanted.clone(),
         published.clone(),
@@ -144,7 +144,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         events,
         stopped: ended,
         published,
-        full_scan: look,
+        full_scan,
         quiesce,
     })
 }

@@ -46,11 +46,11 @@ pub(super) fn run_query<T>(
 /// # Errors
 /// As [`run_query`].
 pub(super) fn run_query_with_timeout<T>(
-    patience: Duration,
+    timeout: Duration,
     connection: &mut Connection,
     ask: impl FnOnce(&Connection, Deadline) -> Result<T, QueryError>,
 ) -> Result<T, Refusal> {
-    let deadline = Deadline(Instant::now() + patience);
+    let deadline = Deadline(Instant::now() + timeout);
     let watch = connection.progress_handler(PROGRESS_STEPS, Some(move || deadline.has_passed()));
     let result = watch
         .map_err(QueryError::Store)

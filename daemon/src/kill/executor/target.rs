@@ -172,8 +172,8 @@ impl Target {
 
     /// Stops it so that it does not fork before its signal. It resumes when it is settled, or when
     /// the daemon ends.
-    pub(super) fn stop(&mut self, frozen: &StoppedProcesses) {
-        let stop = || frozen.stop(self.planned.key, &self.handle);
+    pub(super) fn stop(&mut self, stopped: &StoppedProcesses) {
+        let stop = || stopped.stop(self.planned.key, &self.handle);
         self.stopped.get_or_insert_with(stop).stop();
     }
 
@@ -278,8 +278,8 @@ mod tests {
                 .spawn()
                 .unwrap();
             let mut line = String::new();
-            let told = child.stdout.take().unwrap();
-            BufReader::new(told).read_line(&mut line).unwrap();
+            let stdout = child.stdout.take().unwrap();
+            BufReader::new(stdout).read_line(&mut line).unwrap();
             Self(child)
         }
 
@@ -423,8 +423,8 @@ mod tests {
         assert_eq!(target.send(0), SendResult::Delivered);
         assert!(target.had_signal());
         let why = Outcome::Changed("it runs as uid 0 now".into());
-        let told = "SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM";
-        assert_eq!(target.settle_withheld(why, 1), Outcome::Failed(told.into()));
+        let expected = "SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM";
+        assert_eq!(target.settle_withheld(why, 1), Outcome::Failed(expected.into()));
         assert!(!target.is_pending());
         // Before the first signal the reason is reported unchanged.
         let mut target = actor.planned(TERM);

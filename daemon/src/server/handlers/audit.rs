@@ -16,7 +16,7 @@ use std::sync::Arc;
 impl Session {
     /// Returns one page of samples, without the command lines that are hidden from the caller.
     pub(crate) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         let mut page = self.shared.store.sample_page(query).await?;
         let may_read = self.command_permission();
         for record in &mut page.records {
@@ -37,14 +37,14 @@ impl Session {
     /// Summarises a period of the past.
     pub(crate) async fn summary(&self, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
         let may_read = self.command_permission();
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         self.shared.store.summary(filter, may_read).await
     }
 
     /// Returns one page of recorded actions. The requests, plans and outcomes of other users may be
     /// hidden from the caller; the fact that they acted is not.
     pub(crate) async fn actions(&self, query: ActionQuery) -> Result<ActionPage, Refusal> {
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         let uids = match query.user.as_deref() {
             Some(typed) => Some(self.resolve_uids(typed).await?),
             None => None,

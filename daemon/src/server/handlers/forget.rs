@@ -47,10 +47,10 @@ fn ambiguous_index(typed: &str, chosen: &[&Device]) -> Option<u32> {
         });
     let mut ranges = by_number;
     ranges.find_map(|range| {
-        let mut seen = BTreeSet::new();
+        let mut indices = BTreeSet::new();
         let of_range = chosen.iter().filter(|device| range.contains(&device.index));
-        let mut again = of_range.filter(|device| !seen.insert(device.index));
-        again.next().map(|device| device.index)
+        let mut repeated = of_range.filter(|device| !indices.insert(device.index));
+        repeated.next().map(|device| device.index)
     })
 }
 

@@ -142,26 +142,27 @@ impl Session {
         query: ViolationQuery,
     ) -> Result<ViolationPage, Refusal> {
         let (open, would_have_ended) = if query.before.is_none() {
-            let standing = self.shared.guard.status();
-            let simulated = standing.simulated.iter().map(|end| &end.violation);
+            let status = self.shared.guard.status();
+            let simulated = status.simulated.iter().map(|end| &end.violation);
             let user = query.user.as_deref();
             (
-                self.visible_violations(standing.open.iter(), user),
+                self.visible_violations(status.open.iter(), user),
                 self.visible_violations(simulated, user),
             )
         } else {
             (Vec::new(), Vec::new())
         };
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         let (records, next) = self.shared.store.verdict_page(query).await?;
         let roles = self.shared.roles();
-        let sight = self.visibility(&roles);
-        let seen = records.into_iter();
-        let seen = seen.filter_map(|(id, record)| Some((id, sight.redact_record(record)?)));
+        let visibility = self.visibility(&roles);
+        let visible = records.into_iter();
+        let visible =
+            visible.filter_map(|(id, record)| Some((id, visibility.redact_record(record)?)));
         Ok(ViolationPage {
             open,
             would_have_ended,
-            records: seen.collect(),
+            records: visible.collect(),
             next,
         })
     }
@@ -173,22 +174,22 @@ impl Session {
         user: Option<&str>,
     ) -> Vec<OpenViolation> {
         let roles = self.shared.roles();
-        let sight = self.visibility(&roles);
+        let visibility = self.visibility(&roles);
         let in_force = self.shared.guard.in_force();
-        let seen =
-            violations.filter_map(|open| sight.redact_violation(open, &in_force.rules.compiled));
+        let rules = &in_force.rules.compiled;
+        let visible = violations.filter_map(|open| visibility.redact_violation(open, rules));
         // Filtered after the redaction: otherwise a caller could learn by name who else is part of
         // a violation.
-        let asked = seen.filter(|open| user.is_none_or(|user| involves_user(open, user)));
+        let asked = visible.filter(|open| user.is_none_or(|user| involves_user(open, user)));
         asked.take(MAX_OPEN_VIOLATIONS).collect()
     }
 
     /// The summary of the guard for a list of this snapshot.
     pub(crate) fn guard_brief(&self, snapshot: &Snapshot) -> GuardSummary {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let (in_force, standing) = (guard.in_force(), guard.status());
+        let (in_force, status) = (guard.in_force(), guard.status());
         self.visibility(&roles)
-            .brief(&in_force.rules.compiled, &standing, snapshot)
+            .brief(&in_force.rules.compiled, &status, snapshot)
     }
 
     /// Returns a part of the rules: as written for callers who may edit them, as in force for all

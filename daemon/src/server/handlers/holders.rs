@@ -83,24 +83,24 @@ impl Session {
         let roles = self.shared.roles();
         let now = self.shared.clock.now();
         let (guard, users) = (&self.shared.guard, &self.shared.authority.users);
-        let (in_force, standing) = (guard.in_force(), guard.status());
-        let asker = ExplanationContext {
+        let (in_force, status) = (guard.in_force(), guard.status());
+        let context = ExplanationContext {
             caller: &self.caller,
             roles: &roles,
             disabled_reason: self.shared.disabled_reason.as_deref(),
             protected,
             guard: GuardContext {
                 rules: &in_force.rules.compiled,
-                is_stopped: standing.tripped_at.is_some(),
-                open: &standing.open,
-                simulated: &standing.simulated,
+                is_stopped: status.tripped_at.is_some(),
+                open: &status.open,
+                simulated: &status.simulated,
                 local_time: local_time_of(now),
                 groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
                 accounts: &published.accounts,
             },
         };
         let people = RefCell::new(Vec::new());
-        let explained = explain(published, pid, now, &asker, |person| {
+        let explained = explain(published, pid, now, &context, |person| {
             if let Principal::User(uid) = person {
                 people.borrow_mut().push(uid);
             }

@@ -126,11 +126,11 @@ fn validate(request: KillRequest) -> Result<KillRequest, Refusal> {
             )));
         }
     }
-    let patience = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&patience) {
+    let timeout_ms = request.signal_timeout_ms;
+    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
         let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
         return Err(Refusal::Invalid(format!(
-            "{patience} ms: the signal timeout must be 1 ms to {most} s"
+            "{timeout_ms} ms: the signal timeout must be 1 ms to {most} s"
         )));
     }
     if request.signal == Some(KillSignal::Kill) && !request.force {

@@ -50,10 +50,10 @@ fn validate(request: ResetRequest) -> Result<ResetRequest, Refusal> {
         let what = format!("--gpu: it is longer than {MAX_SELECTOR_BYTES} bytes");
         return Err(Refusal::Invalid(what));
     }
-    let patience = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&patience) {
+    let timeout_ms = request.signal_timeout_ms;
+    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
         let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
-        let what = format!("{patience} ms: the signal timeout must be 1 ms to {most} s");
+        let what = format!("{timeout_ms} ms: the signal timeout must be 1 ms to {most} s");
         return Err(Refusal::Invalid(what));
     }
     Ok(request)

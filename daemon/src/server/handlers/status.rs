@@ -40,22 +40,22 @@ impl Session {
     /// may see; a mistake quotes the file only to callers who may edit it.
     fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let (sight, standing) = (self.visibility(&roles), guard.status());
+        let (visibility, status) = (self.visibility(&roles), guard.status());
         let mut report = guard.report();
-        let today = sight.today_counts(standing.counts.done());
-        let simulated = sight.today_counts(standing.counts.simulated());
+        let today = visibility.today_counts(status.counts.done());
+        let simulated = visibility.today_counts(status.counts.simulated());
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(RulesMistake::position).collect();
         }
         GuardReport {
-            open: sight.count_visible(&standing.open),
-            would_have_ended: sight.count_simulated(&standing.simulated),
+            open: visibility.count_visible(&status.open),
+            would_have_ended: visibility.count_simulated(&status.simulated),
             warned_today: today.warned,
             ended_today: today.ended,
             simulated_warned_today: simulated.warned,
             simulated_ended_today: simulated.ended,
-            idle_services: sight.idle_services(&standing.open, &guard.in_force().rules.compiled),
+            idle_services: visibility.idle_services(&status.open, &guard.in_force().rules.compiled),
             is_file_changed,
             ..report
         }

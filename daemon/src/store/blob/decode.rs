@@ -385,8 +385,8 @@ mod tests {
             left in prop::collection::btree_set(1..i64::MAX, 0..4),
         ) {
             let blob = encode_sample(&usage, &left);
-            let told = decode_in_order(&blob, usage.from).map(|it| it.left);
-            prop_assert_eq!(told, Ok(left));
+            let decoded = decode_in_order(&blob, usage.from).map(|it| it.left);
+            prop_assert_eq!(decoded, Ok(left));
             prop_assert_eq!(decode(&blob, usage.from), Ok(usage.clone()));
             for end in 0..blob.len() {
                 prop_assert_eq!(decode(&blob[..end], usage.from), Err(BlobError));

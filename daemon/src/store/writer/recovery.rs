@@ -266,10 +266,10 @@ impl Writer {
         faults.dedup_by(|one, other| one.what == other.what);
         let quarantined = self.quarantine_faults.iter();
         faults.extend(quarantined.map(|what| FaultCause::new(FaultCode::FileQuarantined, what)));
-        let mut standing = lock(&self.status);
-        standing.faults = faults;
-        standing.samples = file_bytes(&self.directory, &SAMPLES);
-        standing.audit = file_bytes(&self.directory, &AUDIT);
+        let mut status = lock(&self.status);
+        status.faults = faults;
+        status.samples = file_bytes(&self.directory, &SAMPLES);
+        status.audit = file_bytes(&self.directory, &AUDIT);
     }
 }
 

@@ -15,8 +15,8 @@ pub fn copy(bytes: &[u8]) {
     for change in changes {
         let at = usize::from(change[0]) << 8 | usize::from(change[1]);
         let end = changed.len();
-        if let Some(place) = changed.get_mut(at % end) {
-            *place = change[2];
+        if let Some(byte) = changed.get_mut(at % end) {
+            *byte = change[2];
         }
     }
     if let Some(by) = rest {
@@ -31,12 +31,12 @@ fn assert_round_trip(bytes: &[u8]) {
         return;
     };
     assert!(archive.manifest.host.len() <= MAX_HOST_BYTES);
-    let place = |at: u64| usize::try_from(at).expect("it lies in memory");
-    let mut again = bytes[..place(archive.samples.offset - BLOCK_BYTES)].to_vec();
+    let index = |at: u64| usize::try_from(at).expect("it lies in memory");
+    let mut again = bytes[..index(archive.samples.offset - BLOCK_BYTES)].to_vec();
     for (kind, it) in [(&SAMPLES, archive.samples), (&AUDIT, archive.audit)] {
         again.extend(header(kind.file, it.bytes, it.seconds).expect("it was read"));
-        again.extend_from_slice(&bytes[place(it.offset)..place(it.offset + it.bytes)]);
-        again.resize(again.len() + place(padding(it.bytes)), 0);
+        again.extend_from_slice(&bytes[index(it.offset)..index(it.offset + it.bytes)]);
+        again.resize(again.len() + index(padding(it.bytes)), 0);
     }
     again.extend_from_slice(&END_BLOCKS);
     assert_eq!(again, bytes);
