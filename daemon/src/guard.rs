@@ -1,8 +1,8 @@
 //! The guard: evaluates each sample by the rules of the admin, on a thread of its own.
 //!
 //! [`sample`] turns a sample into what rules see; [`rules`] holds the rules in force and their
-//! file; [`worker`] is the thread, whose state survives a restart in [`saved_state`]; [`notify`]
-//! informs the users who break rules. The decisions are made in `policy::guard`.
+//! file; [`worker`] is the thread, with state that survives a restart in [`saved_state`];
+//! [`notify`] informs the users who break rules. The decisions are made in `policy::guard`.
 
 mod daily_counts;
 mod enforcement;

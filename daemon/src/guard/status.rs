@@ -33,7 +33,7 @@ pub(crate) struct GuardStatus {
 }
 
 impl GuardStatus {
-    /// The violations whose rules are broken now.
+    /// The violations of rules that are broken now.
     pub(crate) fn broken(&self) -> impl Iterator<Item = &OpenViolation> {
         self.open.iter().filter(|it| it.not_broken_since.is_none())
     }

@@ -213,7 +213,7 @@ impl<W: EnforcementObserver> FinishOnce<W> {
 /// The plan of an enforcement.
 struct EnforcementPlan {
     plan: KillPlan,
-    /// The only users whose late processes are ended, too.
+    /// Late processes are ended, too, of these users only.
     late_member_users: Option<ContainerUsers>,
     /// Why the rest of the job is spared.
     rest: Option<String>,

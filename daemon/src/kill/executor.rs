@@ -51,10 +51,11 @@ pub(super) struct KillAuthorization<'a> {
     /// Whether the kill is skipped when its intent cannot be recorded. A kill that a person asked
     /// for goes ahead: the person watches it.
     pub(super) must_be_recorded: bool,
-    /// The only users whose late processes are ended, too; `None`: any user with a planned process.
+    /// Late processes of these users only are ended, too; `None`: of any user with a planned
+    /// process.
     pub(super) late_member_users: Option<ContainerUsers>,
-    /// The only user whose processes get signals after a process changed its user; `None`: any user
-    /// whose processes the caller may end.
+    /// After a process changed its user, only processes of this user get signals; `None`: of any
+    /// user as far as the caller may end them.
     pub(super) required_uid: Option<u32>,
 }
 
@@ -155,7 +156,7 @@ struct Execution<'a> {
     targets: Vec<Target>,
     /// Whether a late member appeared since the plan. The job forks, and would go on forking.
     has_forked: bool,
-    /// The step whose signal the job is being stopped for.
+    /// The step with the signal that the job is being stopped for.
     stopping_for_step: Option<usize>,
     reporter: KillReporter<'a>,
 }
@@ -353,7 +354,7 @@ impl<'a> Execution<'a> {
             }
         }
         // No process resumes before all have the signal: a resumed process may fork, and a child
-        // whose parent has ended cannot be found.
+        // of a parent that has ended cannot be found.
         for target in &mut self.targets {
             target.resume();
         }

@@ -255,8 +255,8 @@ fn empty_or_dry_run_plan_has_no_id() {
     assert_eq!(parts.enforcer.get_plan(&root, id), Ok(planned.1));
 }
 
-/// An idle process that is no child of the daemon, whose children are protected. Ended when
-/// dropped.
+/// An idle process that is no child of the daemon: children of the daemon are protected. Ended
+/// when dropped.
 struct OrphanSleeper {
     pid: u32,
     handle: OwnedFd,

@@ -274,7 +274,7 @@ impl Visibility<'_> {
         self.sees_everyone() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
     }
 
-    /// The marks of processes whose jobs a dry run counts as ended, as far as the caller may see
+    /// The marks of processes in jobs that a dry run counts as ended, as far as the caller may see
     /// them.
     fn simulated_marks(
         &self,

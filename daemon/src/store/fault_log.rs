@@ -39,7 +39,7 @@ pub(crate) struct FaultChange {
 
 type FaultKey = (String, FaultCode, String);
 
-/// A fault whose start was recorded.
+/// A fault with a recorded start.
 struct LoggedFault {
     is_present: bool,
     /// Whether its last end was recorded, too.

@@ -24,7 +24,7 @@ pub(super) struct SampleWriter {
     facts: RuleFactsCache,
     /// `None` until it is read from the file.
     rollup: Option<Rollup>,
-    /// Whether runs whose end was not observed are marked.
+    /// Whether runs without an observed end are marked.
     has_ended_unobserved_runs: bool,
 }
 
@@ -431,7 +431,7 @@ pub(super) fn format_instance(instance: Option<InstanceId>) -> String {
     instance.map_or_else(String::new, |it| it.to_string())
 }
 
-/// Ends the runs whose end was not observed because the daemon was not running. They were in the
+/// Ends the runs that ended unobserved because the daemon was not running. They were in the
 /// previous sample, otherwise their end would have been observed.
 fn end_unobserved_runs(
     transaction: &Transaction<'_>,

@@ -22,7 +22,7 @@ pub(super) struct Target {
     /// Set while this kill has stopped the process. It must not stay stopped.
     stopped: Option<StopGuard>,
     signals: Vec<KillSignal>,
-    /// The last step whose signal was sent or skipped.
+    /// The last step with a signal that was sent or skipped.
     step: Option<usize>,
     /// When the first signal was sent.
     first_at: Option<Instant>,
@@ -182,7 +182,7 @@ impl Target {
         self.stopped.is_some()
     }
 
-    /// Settles a target whose process has ended.
+    /// Settles a target after its process ended.
     pub(super) fn settle_ended(&mut self) -> Outcome {
         self.is_settled = true;
         let at = *self.ended_at.get_or_insert_with(Instant::now);
@@ -195,7 +195,7 @@ impl Target {
         }
     }
 
-    /// Settles a target whose process still exists. `why_none` is the reason where it got no
+    /// Settles a target while its process still exists. `why_none` is the reason where it got no
     /// signal.
     pub(super) fn settle_survived(&mut self, why_none: &str) -> Outcome {
         self.settle();

@@ -1,4 +1,4 @@
-//! The watch on processes whose evidence a test sets.
+//! The watch on processes, with evidence that a test sets.
 
 mod hashes;
 

@@ -126,7 +126,7 @@ fn open_row(row: &EncodedRow) -> Result<(StoredUsage, BlobRuns<'_>), BlobError> 
     Ok((head, runs))
 }
 
-/// A row whose runs are read one after another.
+/// A row with runs that are read one after another.
 struct RowCursor<'a> {
     until: Timestamp,
     runs: BlobRuns<'a>,

@@ -149,7 +149,7 @@ impl Writer {
     }
 
     fn quarantine(&mut self, kind: &DatabaseKind, why: &str) -> Result<(), String> {
-        // The times of files come from their file system, whose clock may differ.
+        // The times of files come from the clock of their file system, which may differ.
         self.quarantined_at
             .retain(|at| at.elapsed() < quarantine::DAY);
         if self.quarantined_at.len() >= 2 * quarantine::MAX_PER_DAY {

@@ -42,7 +42,7 @@ fn assert_round_trip(bytes: &[u8]) {
     assert_eq!(again, bytes);
 }
 
-/// A valid archive with two files of a few bytes, whose contents are not checked here.
+/// A valid archive with two files of a few bytes; their contents are not checked here.
 fn valid_archive() -> Vec<u8> {
     let manifest = br#"{"form":1,"gpukilld":"0.1.0","host":"box","at":"2026-11-21T14:02:31.250Z",
         "checked":"quick_check","samples.db":{"schema":2,"bytes":700},"audit.db":{"schema":3,"bytes":512}}"#;

@@ -7,7 +7,7 @@ use crate::fault_tracker::FaultCause;
 use gpukill_proto::model::FaultCode;
 use std::os::unix::fs::FileExt as _;
 
-/// A writer whose files have many pages, and whose logs are empty.
+/// A writer of files with many pages and empty logs.
 fn filled(directory: &Path) -> Writer {
     let mut filled = writer(directory, "boot");
     let id = intend(&mut filled, "first").unwrap();

@@ -98,7 +98,7 @@ fn plus(sum: &mut UsageTimes, more: UsageTimes) {
     sum.unknown_ms += more.unknown_ms;
 }
 
-/// Removes the times of memory peaks, whose precision depends on the rows that were read.
+/// Removes the times of memory peaks: their precision depends on the rows that were read.
 fn without_moments(mut summary: AuditSummary) -> AuditSummary {
     for device in &mut summary.devices {
         device.memory_most_at = None;
