@@ -73,12 +73,12 @@ impl Authority {
         }
     }
 
-    /// The name of the group whose members may end any user's processes.
+    /// The name of the group of operators: its members may end any user's processes.
     pub(crate) fn operator_group_name(&self) -> String {
         self.config.borrow().access.operator_group.clone()
     }
 
-    /// The name of the group whose members may change the rules and manage the store.
+    /// The name of the group of admins: its members may change the rules and manage the store.
     pub(crate) fn admin_group_name(&self) -> String {
         self.config.borrow().access.admin_group.clone()
     }
@@ -101,8 +101,8 @@ impl Authority {
     }
 }
 
-/// The users whose processes this daemon may signal. Its unit grants the service the capability;
-/// where an admin removed it, each refused signal is reported.
+/// The users that own the processes this daemon may signal. Its unit grants the service the
+/// capability; where an admin removed it, each refused signal is reported.
 fn signal_reach() -> SignalReach {
     let sets = rustix::thread::capabilities(None);
     match sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::KILL)) {

@@ -368,7 +368,7 @@ mod tests {
     fn file_of_another_user_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let file = tempfile::NamedTempFile::new().unwrap();
-        let told = |mode, scope| {
+        let reason = |mode, scope| {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, mode).unwrap();
             let (_, metadata) = read(file.path(), scope).unwrap();
@@ -381,12 +381,12 @@ mod tests {
             (0o646, Some(open), Some(open)),
         ] {
             assert_eq!(
-                told(mode, DaemonScope::Host).as_deref(),
+                reason(mode, DaemonScope::Host).as_deref(),
                 for_all,
                 "{mode:o}"
             );
             assert_eq!(
-                told(mode, DaemonScope::Personal).as_deref(),
+                reason(mode, DaemonScope::Personal).as_deref(),
                 for_one,
                 "{mode:o}"
             );
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(distrust_reason(&of_nobody, DaemonScope::Host), None);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
-            let why = told(0o644, DaemonScope::Host);
+            let why = reason(0o644, DaemonScope::Host);
             assert_eq!(
                 why.as_deref(),
                 Some("it belongs to uid 65534: change its owner to root")
@@ -547,7 +547,7 @@ mod tests {
             load_text("[alerts]\n", &[]).unwrap().alerts,
             Thresholds::default()
         );
-        let told = |value: &str| {
+        let error = |value: &str| {
             let text = format!(
                 "[alerts]\ntemp_threshold_celsius = {value}\nmemory_threshold_percent = {value}\n"
             );
@@ -556,7 +556,7 @@ mod tests {
         for value in ["0", "151", "85.5", "nan", "-1", "1e300", "\"85\"", "true"] {
             let shown = value.parse::<toml::Value>().unwrap();
             assert_eq!(
-                told(value),
+                error(value),
                 format!(
                     "2: alerts.temp_threshold_celsius: {shown} is not a whole number from 1 to \
                      150\n\

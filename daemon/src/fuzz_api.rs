@@ -15,7 +15,7 @@ pub use crate::backend::drm::fdinfo::fuzz_api::fdinfo;
 pub use crate::host::evidence::fuzz_api::{mappings, sent};
 pub use crate::host::fuzz_api::{cgroup, command, container, login_uid, stat, status};
 pub use crate::host::sockets::fuzz_api::sockets;
-pub use crate::store::fuzz_api::{copy, times};
+pub use crate::store::bench_api::{copy, times};
 
 /// Decodes the body of a sensor answer: the bytes themselves, and a valid answer changed by them.
 /// Each change is two bytes: position and value.

@@ -1,8 +1,8 @@
 //! The guard: evaluates each sample by the rules of the admin, on a thread of its own.
 //!
 //! [`sample`] turns a sample into what rules see; [`rules`] holds the rules in force and their
-//! file; [`worker`] is the thread, whose state survives a restart in [`saved_state`]; [`notify`]
-//! informs the users who break rules. The decisions are made in `policy::guard`.
+//! file; [`worker`] is the thread, with state that survives a restart in [`saved_state`];
+//! [`notify`] informs the users who break rules. The decisions are made in `policy::guard`.
 
 mod daily_counts;
 mod enforcement;
@@ -114,9 +114,9 @@ impl Guard {
     ) -> std::io::Result<(Self, BTreeMap<DeviceProcess, Timestamp>)> {
         let (remembered, before) = saved_state::load(&directory, &boot);
         let first = remembered.history.first_seen_by_process();
-        let keeper = Arc::new(GuardRuleStore::start(settings.rules, before, store.clone()));
-        let in_force = keeper.subscribe();
-        let (standing, status) = watch::channel(Arc::default());
+        let rules = Arc::new(GuardRuleStore::start(settings.rules, before, store.clone()));
+        let in_force = rules.subscribe();
+        let (status_sender, status) = watch::channel(Arc::default());
         let (orders, received) = sync_channel(QUEUE_CAPACITY);
         let (ending, ended) = sync_channel(1);
         let worker = GuardWorker {
@@ -125,7 +125,7 @@ impl Guard {
             liveness: Arc::clone(&living),
             state: remembered,
             in_force: in_force.clone(),
-            status: standing,
+            status: status_sender,
             store,
             saved_at: Timestamp::default(),
             has_save_failed: false,
@@ -141,7 +141,7 @@ impl Guard {
             })?;
         let guard = Self {
             commands: orders,
-            store: keeper,
+            store: rules,
             in_force,
             status,
             dropped: Arc::default(),
@@ -188,7 +188,7 @@ impl Guard {
         let (pid, _) = asked.process;
         let (answer, answered) = oneshot::channel();
         // The requests of one user never fill the queue that samples wait in.
-        let _turn = self.snooze_permits.acquire(asked.by).ok_or(Refusal::Busy)?;
+        let _permit = self.snooze_permits.acquire(asked.by).ok_or(Refusal::Busy)?;
         let order = SnoozeCommand {
             query: asked,
             answer,
@@ -230,14 +230,14 @@ impl Guard {
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
         let open = &self.status().open;
-        let keeper = &self.store;
         let EditResult { mut report, rules } =
-            keeper.edit(uid, edit, expected, is_dry_run, open)?;
+            self.store
+                .edit(uid, edit, expected, is_dry_run, open)?;
         let mode = rules.compiled.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
-        let standing = self.status();
-        if acts && let Some(doubt) = standing.doubt {
+        let status = self.status();
+        if acts && let Some(doubt) = status.doubt {
             let are = if is_dry_run { "would be" } else { "are" };
             let confirms = format!(
                 "rules on behaviour {are} confirmed, although {}",
@@ -245,7 +245,7 @@ impl Guard {
             );
             report.warnings.insert(0, confirms);
         }
-        if acts && standing.tripped_at.is_some() {
+        if acts && status.tripped_at.is_some() {
             let ends = match is_dry_run {
                 true => "it would end jobs again: it is stopped",
                 false => "it ends jobs again: it was stopped",
@@ -253,7 +253,7 @@ impl Guard {
             let see = format!("{ends}: see gpukillctl guard violations");
             report.warnings.insert(0, see);
         }
-        let is_stopped = standing.tripped_at.is_some() || standing.doubt.is_some();
+        let is_stopped = status.tripped_at.is_some() || status.doubt.is_some();
         if acts && is_stopped && !is_dry_run {
             // A thread that has ended ends no job.
             let _ = self.commands.send(GuardCommand::Resume(uid));
@@ -278,17 +278,17 @@ impl Guard {
     /// Whether the file has changed since it was last read; `None` if the disk does not answer in
     /// time.
     pub(crate) async fn is_file_changed(&self) -> Option<bool> {
-        let looked = async {
-            let turn = Arc::clone(&self.file_check).acquire_owned().await.ok()?;
-            let keeper = Arc::clone(&self.store);
-            let look = move || {
+        let check = async {
+            let permit = Arc::clone(&self.file_check).acquire_owned().await.ok()?;
+            let rules = Arc::clone(&self.store);
+            let read_file = move || {
                 // Held until the check has ended: a disk that hangs blocks one thread at most.
-                let _turn = turn;
-                keeper.is_changed()
+                let _permit = permit;
+                rules.is_changed()
             };
-            tokio::task::spawn_blocking(look).await.ok()
+            tokio::task::spawn_blocking(read_file).await.ok()
         };
-        tokio::time::timeout(FILE_CHECK_TIMEOUT, looked)
+        tokio::time::timeout(FILE_CHECK_TIMEOUT, check)
             .await
             .ok()
             .flatten()
@@ -309,10 +309,10 @@ impl Guard {
 
     /// The status, with violations by the rules in force.
     pub(crate) fn status(&self) -> Arc<GuardStatus> {
-        let standing = Arc::clone(&self.status.borrow());
-        match standing.under_rules(&self.in_force().rules.compiled) {
+        let status = Arc::clone(&self.status.borrow());
+        match status.under_rules(&self.in_force().rules.compiled) {
             Some(now) => Arc::new(now),
-            None => standing,
+            None => status,
         }
     }
 
@@ -355,9 +355,9 @@ impl Guard {
 
     /// The status report, without what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
-        let (in_force, standing) = (self.in_force(), self.status());
+        let (in_force, status) = (self.in_force(), self.status());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let (done, simulated) = (standing.counts.done().all, standing.counts.simulated().all);
+        let (done, simulated) = (status.counts.done().all, status.counts.simulated().all);
         GuardReport {
             mode: in_force.rules().mode,
             armed_mode: match in_force.rules().armed_mode {
@@ -369,18 +369,18 @@ impl Guard {
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
             is_file_changed: None,
-            judged_at: standing.evaluated_at,
+            judged_at: status.evaluated_at,
             dropped: self.dropped.load(Ordering::Relaxed),
-            overflow: standing.overflow,
-            tripped_at: standing.tripped_at,
-            doubt: standing.doubt,
-            open: count(standing.broken().count()),
-            would_have_ended: count(simulated_jobs(&standing.simulated)),
+            overflow: status.overflow,
+            tripped_at: status.tripped_at,
+            doubt: status.doubt,
+            open: count(status.broken().count()),
+            would_have_ended: count(simulated_jobs(&status.simulated)),
             warned_today: done.warned,
             ended_today: done.ended,
             simulated_warned_today: simulated.warned,
             simulated_ended_today: simulated.ended,
-            is_trip_simulated: standing.is_trip_simulated,
+            is_trip_simulated: status.is_trip_simulated,
             idle_services: Vec::new(),
         }
     }

@@ -5,9 +5,6 @@
 mod concurrency;
 mod enforcement;
 mod executor;
-mod fd_budget;
-mod guard_slots;
-mod ids;
 mod operations;
 mod planner;
 mod plans;
@@ -22,9 +19,9 @@ use crate::host::process_table::ProcessTableReader;
 use crate::state;
 use crate::state::PublishedPoll;
 use crate::store::Store;
+pub(crate) use concurrency::raise_fd_limit;
 use concurrency::{ConcurrencySlot, ConcurrencySlots};
 pub(crate) use enforcement::{EnforcementObserver, EnforcementRequest};
-pub(crate) use fd_budget::raise_fd_limit;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_policy::kill::protection::protection_of;
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
@@ -32,6 +29,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
 use planner::{PLANNING_LIMITS, PlanResult, SLOT_TIMEOUT, plan_on_thread};
 pub(crate) use recovery::recover_stopped;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -104,7 +102,7 @@ impl KillOwner {
 /// Plans and operations. Clones share it.
 #[derive(Clone)]
 pub(crate) struct KillService {
-    means: KillEnvironment,
+    environment: KillEnvironment,
     planning: ConcurrencySlots,
     plans: plans::PendingPlans,
     operations: operations::Operations,
@@ -120,9 +118,9 @@ pub(crate) struct OperationView {
 }
 
 impl KillService {
-    pub(crate) fn new(means: KillEnvironment) -> Self {
+    pub(crate) fn new(environment: KillEnvironment) -> Self {
         Self {
-            means,
+            environment,
             planning: ConcurrencySlots::new(PLANNING_LIMITS),
             plans: plans::PendingPlans::default(),
             operations: operations::Operations::default(),
@@ -140,9 +138,9 @@ impl KillService {
         caller: &Caller,
         request: KillRequest,
     ) -> Result<(Option<PlanId>, Arc<KillPlan>), Refusal> {
-        self.means.check_enabled()?;
+        self.environment.check_enabled()?;
         let group = caller.limit_group;
-        let is_privileged = self.means.is_privileged(caller);
+        let is_privileged = self.environment.is_privileged(caller);
         let slot = self.planning.wait(group, is_privileged, SLOT_TIMEOUT).await;
         let slot = slot.ok_or(Refusal::Busy)?;
         match self
@@ -162,17 +160,18 @@ impl KillService {
     /// the process does not exist, and where the answer is unknown now: the kill itself checks
     /// again.
     pub(crate) async fn protection(&self, caller: &Caller, pid: u32) -> Option<String> {
-        let is_privileged = self.means.is_privileged(caller);
+        let is_privileged = self.environment.is_privileged(caller);
         let slot = self
             .planning
             .wait(caller.limit_group, is_privileged, SLOT_TIMEOUT)
             .await?;
-        let means = self.means.clone();
+        let environment = self.environment.clone();
         let read = move || {
-            let table = means.process_tables.read_all(&means.authority.users).ok();
+            let table = environment.process_tables.read_all(&environment.authority.users).ok();
             drop(slot);
             let table = table?;
-            let protected = protection_of(table.get(&pid)?, &table, &means.authority.protection())?;
+            let protection = environment.authority.protection();
+            let protected = protection_of(table.get(&pid)?, &table, &protection)?;
             Some(match protected.override_hint() {
                 Some(way) => format!("{}; {way}", protected.why),
                 None => protected.why,
@@ -187,9 +186,14 @@ impl KillService {
         request: KillRequest,
         slot: Arc<ConcurrencySlot>,
     ) -> Result<PlanResult, Refusal> {
-        let (means, asked) = (&self.means, Instant::now());
-        let seen = read_after_scan(&means.full_scan, &means.state, ScanFreshness::Recent).await?;
-        let made = plan_on_thread(means, caller, &request, seen, &slot).await;
+        let (environment, asked) = (&self.environment, Instant::now());
+        let published = read_after_scan(
+            &environment.full_scan,
+            &environment.state,
+            ScanFreshness::Recent,
+        )
+        .await?;
+        let made = plan_on_thread(environment, caller, &request, published, &slot).await;
         let is_nobody = match &made {
             Err(refusal) => matches!(refusal, Refusal::NoMatch(_)),
             Ok(PlanResult::DisplayOnly(plan) | PlanResult::Executable(plan)) => {
@@ -200,13 +204,13 @@ impl KillService {
             return made;
         }
         // The target may have opened a GPU after the scan that is cached.
-        let seen = read_after_scan(
-            &means.full_scan,
-            &means.state,
+        let published = read_after_scan(
+            &environment.full_scan,
+            &environment.state,
             ScanFreshness::StartedAfter(asked),
         )
         .await?;
-        plan_on_thread(means, caller, &request, seen, &slot).await
+        plan_on_thread(environment, caller, &request, published, &slot).await
     }
 
     /// A cached plan of this caller.
@@ -225,19 +229,20 @@ impl KillService {
     /// # Errors
     /// [`Refusal::Expired`], and [`Refusal::Busy`] when too many kills are under way.
     pub(crate) fn execute(&self, caller: &Caller, id: PlanId) -> Result<OperationId, Refusal> {
-        self.means.check_enabled()?;
+        self.environment.check_enabled()?;
         let owner = KillOwner::from_caller(caller);
         // The slot comes first: a plan that cannot run now stays cached.
-        let is_privileged = self.means.is_privileged(caller);
+        let is_privileged = self.environment.is_privileged(caller);
         let slot = self.operations.take_slot(caller.limit_group, is_privileged);
         let slot = slot.ok_or(Refusal::Busy)?;
         let plan = self.plans.take(owner, id, Instant::now());
         let plan = plan.ok_or(Refusal::Expired)?;
-        let (means, caller, carried_out) = (self.means.clone(), caller.clone(), Arc::clone(&plan));
-        let began = self.operations.start(slot, owner, &plan, move |report| {
-            execute_plan(&carried_out, &caller, &means, report);
+        let (environment, caller) = (self.environment.clone(), caller.clone());
+        let carried_out = Arc::clone(&plan);
+        let started = self.operations.start(slot, owner, &plan, move |report| {
+            execute_plan(&carried_out, &caller, &environment, report);
         });
-        began.map_err(|error| {
+        started.map_err(|error| {
             tracing::error!(%error, "cannot start a thread for a kill");
             Refusal::Unavailable("cannot start a thread for it".to_owned())
         })
@@ -255,7 +260,7 @@ impl KillService {
     ) -> Result<OperationView, Refusal> {
         let followed = self.operations.get(id).and_then(|followed| {
             let is_own = followed.owner == KillOwner::from_caller(caller);
-            (is_own || self.means.is_privileged(caller)).then_some(OperationView {
+            (is_own || self.environment.is_privileged(caller)).then_some(OperationView {
                 plan: followed.plan,
                 is_own,
                 report: followed.report,
@@ -267,10 +272,10 @@ impl KillService {
     }
 
     /// Signals all operations that the daemon stops, and waits at most this long for them.
-    pub(crate) fn stop(&self, patience: Duration) {
-        self.means.stopping.store(true, Ordering::Relaxed);
-        let left = self.operations.wait_until_idle(Instant::now() + patience);
-        self.means.stopped_processes.resume_all();
+    pub(crate) fn stop(&self, timeout: Duration) {
+        self.environment.stopping.store(true, Ordering::Relaxed);
+        let left = self.operations.wait_until_idle(Instant::now() + timeout);
+        self.environment.stopped_processes.resume_all();
         if left > 0 {
             tracing::warn!(left, "kills under way did not end in time");
         }
@@ -281,40 +286,47 @@ impl KillService {
 fn execute_plan(
     plan: &KillPlan,
     caller: &Caller,
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     report: &watch::Sender<Arc<KillReport>>,
 ) {
-    let seen = scan_now(means);
-    let word = executor::KillAuthorization {
+    let published = scan_now(environment);
+    let authorization = executor::KillAuthorization {
         caller,
         request_text: plan.request.selector.to_string(),
         must_be_recorded: false,
         late_member_users: None,
         required_uid: None,
     };
-    executor::execute(plan, &word, means, &seen, report);
+    executor::execute(plan, &authorization, environment, &published, report);
 }
 
 /// Scans all processes now, from a thread outside the server's runtime.
-fn scan_now(means: &KillEnvironment) -> PublishedPoll {
+fn scan_now(environment: &KillEnvironment) -> PublishedPoll {
     // The scan waits, and the server's own runtime may be gone by then.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();
-    let seen = match runtime {
+    let published = match runtime {
         Ok(runtime) => runtime.block_on(read_after_scan(
-            &means.full_scan,
-            &means.state,
+            &environment.full_scan,
+            &environment.state,
             ScanFreshness::Recent,
         )),
         Err(error) => Err(Refusal::Unavailable(error.to_string())),
     };
     // Processes that held a device a moment ago are in the last published answer. The recheck
     // spares a process that holds none any more.
-    seen.unwrap_or_else(|why| {
+    published.unwrap_or_else(|why| {
         tracing::warn!(%why, "cannot scan all processes before a kill; using the last scan");
-        means.state.borrow().clone()
+        environment.state.borrow().clone()
     })
+}
+
+/// The first id of plans and of operations. It is random, so that an id that a client remembers
+/// from an earlier daemon names nothing in this one. It is far below the end of the range, and
+/// never 0.
+fn first_id() -> u64 {
+    (RandomState::new().hash_one(0) >> 16) + 1
 }
 
 #[cfg(test)]

@@ -2,15 +2,12 @@
 //! step, and verifies the result.
 //!
 //! In reading order: the plans and [`operations`], how a plan is made ([`planner`]) and executed
-//! ([`executor`]), the requests to the helper ([`helper_client`]), the check that the device
-//! answers again ([`verify`]), and the log entries ([`events`]).
+//! ([`executor`]), and the requests to the helper ([`helper_client`]).
 
-mod events;
 mod executor;
 mod helper_client;
 mod operations;
 mod planner;
-mod verify;
 
 pub(crate) use helper_client::{HelperAnswer, parse_answer};
 
@@ -44,9 +41,13 @@ pub(crate) struct ResetService {
 }
 
 impl ResetService {
-    pub(crate) fn new(means: KillEnvironment, enforcer: KillService, quiesce: Quiesce) -> Self {
+    pub(crate) fn new(
+        environment: KillEnvironment,
+        enforcer: KillService,
+        quiesce: Quiesce,
+    ) -> Self {
         Self {
-            environment: means,
+            environment,
             enforcer,
             quiesce,
             operations: ResetOperations::default(),
@@ -65,12 +66,17 @@ impl ResetService {
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
         self.require_right(caller, Some(&request)).await?;
-        let means = &self.environment;
-        let seen = read_after_scan(&means.full_scan, &means.state, ScanFreshness::Recent).await?;
+        let environment = &self.environment;
+        let published = read_after_scan(
+            &environment.full_scan,
+            &environment.state,
+            ScanFreshness::Recent,
+        )
+        .await?;
         let (resetter, of) = (self.clone(), caller.clone());
         let is_dry_run = request.dry_run;
         let plan = self
-            .run_blocking(move || planner::plan(&resetter.environment, &of, &request, &seen))
+            .run_blocking(move || planner::plan(&resetter.environment, &of, &request, &published))
             .await??;
         if is_dry_run {
             return Ok((None, plan));

@@ -65,16 +65,16 @@ impl Rogue {
     /// # Errors
     /// If a thread cannot be started.
     pub(crate) fn start(
-        keeper: RogueRuleStore,
-        witness: Box<dyn EvidenceSource>,
+        rules: RogueRuleStore,
+        evidence: Box<dyn EvidenceSource>,
         store: Store,
         boot: String,
     ) -> std::io::Result<Self> {
-        let keeper = Arc::new(keeper);
-        let (standing, status) = channel::channel(Arc::default());
+        let rules = Arc::new(rules);
+        let (sender, status) = channel::channel(Arc::default());
         let (orders, received) = sync_channel(QUEUE_CAPACITY);
         let (ending, ended) = sync_channel(1);
-        let watch = RogueWatcher::new(keeper.subscribe(), witness, store, standing);
+        let watch = RogueWatcher::new(rules.subscribe(), evidence, store, sender);
         std::thread::Builder::new()
             .name("rogue".into())
             .spawn(move || {
@@ -82,7 +82,7 @@ impl Rogue {
                 watch.run(&boot, &received);
             })?;
         Ok(Self {
-            store: keeper,
+            store: rules,
             commands: orders,
             status,
             ended: Arc::new(Mutex::new(ended)),
@@ -122,15 +122,15 @@ impl Rogue {
     /// The faults of the watch, as text.
     pub(crate) fn faults(&self) -> Vec<FaultCause> {
         // The number changes all the time: `status` reports it.
-        let standing = self.status();
+        let status = self.status();
         let all = [
             (FaultCode::RulesMistaken, self.store.fault()),
             (
                 FaultCode::ProcessesUnwatched,
-                (standing.overflow > 0)
+                (status.overflow > 0)
                     .then(|| "more processes use GPUs than are watched".to_owned()),
             ),
-            (FaultCode::EvidenceStuck, standing.fault.clone()),
+            (FaultCode::EvidenceStuck, status.fault.clone()),
         ];
         let all = all.into_iter();
         all.filter_map(|(code, what)| Some(FaultCause::new(code, what?)))

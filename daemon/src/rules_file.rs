@@ -5,14 +5,12 @@
 //! the client or with an editor; if it also loads a pending hand edit, it says so. The content of
 //! the rules is known to their [`RulesKind`].
 
-mod edit_warnings;
 pub(crate) mod file;
 mod kind;
 
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::log_events::event;
 use crate::store::{Action, ActionKind, RecordedEvent, Store};
-use edit_warnings::{EditExtent, durability_warning, unloaded_changes_warning};
 use file::Durability;
 use gpukill_policy::digest::digest_text;
 use gpukill_policy::guard::diff::unified_diff;
@@ -50,7 +48,7 @@ impl<K: RulesKind> RuleStore<K> {
         let before = before.and_then(|text| parse::<K>(Some(text)).ok());
         let built_in = || RulesInForce::new(K::built_in(), "", None);
         let (in_force, _) = watch::channel(before.unwrap_or_else(built_in));
-        let keeper = Self {
+        let rule_store = Self {
             path,
             in_force,
             store,
@@ -58,8 +56,8 @@ impl<K: RulesKind> RuleStore<K> {
             replace: file::replace,
         };
         // Records the rules in force if they differ from those before.
-        keeper.reload();
-        keeper
+        rule_store.reload();
+        rule_store
     }
 
     /// A receiver of the rules in force, which is woken when they change.
@@ -125,7 +123,8 @@ impl<K: RulesKind> RuleStore<K> {
     }
 
     /// Changes the file, or only reports what that would change. `expected` is the revision that
-    /// the caller has seen; `odd` returns warnings from the rules in force and the new ones.
+    /// the caller has seen; `lint_warnings` returns warnings from the rules in force and the new
+    /// ones.
     ///
     /// # Errors
     /// All mistakes in the new rules, or why they cannot be written or recorded.
@@ -135,7 +134,7 @@ impl<K: RulesKind> RuleStore<K> {
         asked: &K::Edit,
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
-        odd: impl FnOnce(&K::Rules, &K::Rules) -> Vec<String>,
+        lint_warnings: impl FnOnce(&K::Rules, &K::Rules) -> Vec<String>,
     ) -> Result<EditResult<K::Rules>, Refusal> {
         let _one_at_a_time = self.lock();
         let written = self.read_file()?;
@@ -175,7 +174,7 @@ impl<K: RulesKind> RuleStore<K> {
             difference: unified_diff((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
-                .chain(odd(&in_force.rules, &rules.rules))
+                .chain(lint_warnings(&in_force.rules, &rules.rules))
                 .collect(),
         };
         let is_written = written.as_deref() == Some(&new);
@@ -344,4 +343,37 @@ pub(crate) fn parse<K: RulesKind>(
     };
     let rules = K::parse(&text)?;
     Ok(RulesInForce::new(rules, &text, Some(text_revision(&text))))
+}
+
+/// How much of the rules an edit replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EditExtent {
+    Everything,
+    Part,
+}
+
+/// A warning about a hand edit that is not in force yet.
+fn unloaded_changes_warning(
+    name: &str,
+    (held, written, new): (&str, &str, &str),
+    says: EditExtent,
+) -> Option<String> {
+    if held == written {
+        return None;
+    }
+    let becomes = match says {
+        EditExtent::Everything if written != new => "these rules replace them too",
+        EditExtent::Everything | EditExtent::Part => "they come into force with this edit",
+    };
+    Some(format!(
+        "{name} has changes that are not loaded yet: {becomes}"
+    ))
+}
+
+/// A warning that a power loss may undo the edit.
+fn durability_warning(name: &str, error: &std::io::Error) -> String {
+    format!(
+        "{name} is changed and in force, but not known to be on the disk, and may not survive a \
+         power loss: {error}"
+    )
 }

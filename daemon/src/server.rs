@@ -3,6 +3,7 @@
 mod disconnect;
 mod explanation;
 mod fair_queue;
+mod handlers;
 mod holder_pages;
 mod kill_pages;
 mod limits;

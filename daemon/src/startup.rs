@@ -1,19 +1,22 @@
 //! Starts the daemon from its command line, and stops it in order.
 
-mod evaluator_child;
-mod person_lookup;
 mod polling;
 mod restore;
-mod rogue_watch;
+mod served_sockets_file;
 mod settings;
 
 use crate::args::{Args, Command};
 use crate::authority::Authority;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
-use crate::guard::Guard;
+use crate::evaluator::{EvaluatorRequest, child};
+use crate::guard::replay::replay;
+use crate::guard::{Guard, ProcessLiveness, check_rules, parse_rules};
+use crate::host::evidence::EvidenceReader;
+use crate::host::hashes::ExecutableHashes;
 use crate::host::namespace::is_in_host_pid_namespace;
 use crate::host::process_table::ProcessTableReader;
+use crate::host::sockets::SocketWatcher;
 use crate::host::users::{SystemNameService, Users};
 use crate::kill::{KillEnvironment, KillService, recover_stopped};
 use crate::log_events::event;
@@ -22,14 +25,18 @@ use crate::poll::PastUseQuery;
 use crate::poller::PollerEvent;
 use crate::procfs::alive::LiveProcesses;
 use crate::reset::ResetService;
+use crate::rogue::rules::{RogueRuleStore, check_rules as check_rogue_rules};
+use crate::rogue::{ProcEvidence, Rogue};
 use crate::server::listener::{SocketListener, listen, lock_file};
 use crate::server::{FairQueue, ReplayThreads, ServerContext, serve};
-use crate::store::{RecordedEvent as Recorded, Store};
+use crate::store::{RecordedEvent as Recorded, Store, StoredHistory};
 use crate::systemd;
+use gpukill_proto::refusal::Refusal;
 use polling::{PollingParts, poll_now_fn};
 use settings::{load_settings, reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
@@ -61,7 +68,7 @@ const GROUP_LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
     if args.evaluate {
-        return exit_after(evaluator_child::evaluate(), EXIT_FAILED);
+        return exit_after(evaluate(), EXIT_FAILED);
     }
     if args.print_default_config {
         return exit_after(print(&config::print_default()), EXIT_FAILED);
@@ -160,7 +167,7 @@ impl RunningDaemon {
         );
         let boot = read_boot_id(procfs);
         // Before another kill can be requested, and before the store records the last one.
-        let (frozen, recovered) = recover_stopped(state_dir, &boot, &process_tables);
+        let (stopped_processes, recovered) = recover_stopped(state_dir, &boot, &process_tables);
         let keep = settings::retention(config);
         let store =
             Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
@@ -173,7 +180,7 @@ impl RunningDaemon {
         )
         .map_err(&thread)?;
         let history = PastUseQuery::new(store.clone(), boot.clone(), remembered);
-        let (rogue, connections) = rogue_watch::start(config, &store, boot).map_err(&thread)?;
+        let (rogue, connections) = start_rogue_watch(config, &store, boot).map_err(&thread)?;
         let others = PollingParts {
             host: host_name(),
             users: users.clone(),
@@ -194,7 +201,7 @@ impl RunningDaemon {
             tracing::warn!(why, "kills are disabled");
         }
         let authority = Authority::new(settings_read, users, process_tables.uid_min());
-        let means = KillEnvironment {
+        let environment = KillEnvironment {
             authority: authority.clone(),
             state: polling.published.clone(),
             full_scan: Arc::clone(&polling.full_scan),
@@ -204,11 +211,11 @@ impl RunningDaemon {
             poll_now: Arc::new(poll_now_fn(&polling.events)),
             disabled_reason: will_not_act.clone(),
             stopping: Arc::default(),
-            stopped_processes: frozen,
+            stopped_processes,
         };
-        let enforcer = KillService::new(means.clone());
+        let enforcer = KillService::new(environment.clone());
         guard.set_kill_service(enforcer.clone());
-        let resetter = ResetService::new(means, enforcer.clone(), polling.quiesce.clone());
+        let resetter = ResetService::new(environment, enforcer.clone(), polling.quiesce.clone());
         let shared = ServerContext {
             state: polling.published,
             authority,
@@ -314,6 +321,39 @@ fn start_user_lookup(config: &Config) -> Users {
     users
 }
 
+/// Starts the watch for rogue processes and the socket watcher, which also counts connections for
+/// polls.
+///
+/// # Errors
+/// If a thread cannot be started.
+fn start_rogue_watch(
+    config: &Config,
+    store: &Store,
+    boot: String,
+) -> std::io::Result<(Rogue, Arc<SocketWatcher>)> {
+    let procfs = &config.backends.procfs_root;
+    let kept = served_sockets_file::load(&config.daemon.state_dir, &boot);
+    let connections = Arc::new(SocketWatcher::start(procfs.clone(), kept)?);
+    let evidence = ProcEvidence {
+        evidence: EvidenceReader::new(procfs.clone()),
+        hashes: ExecutableHashes::new(procfs.clone()),
+        sockets: Arc::clone(&connections),
+    };
+    let rules = RogueRuleStore::start(config.rogue.rules.clone(), store.clone());
+    let rogue = Rogue::start(rules, Box::new(evidence), store.clone(), boot)?;
+    Ok((rogue, connections))
+}
+
+impl ProcessLiveness for LiveProcesses {
+    fn is_alive(&self, pid: u32, start_ticks: u64) -> bool {
+        self.is_alive(pid, start_ticks)
+    }
+
+    fn live_processes(&self) -> BTreeSet<(u32, u64)> {
+        self.all()
+    }
+}
+
 /// The name of this host.
 fn host_name() -> String {
     let names = rustix::system::uname();
@@ -331,6 +371,40 @@ fn read_boot_id(procfs: &std::path::Path) -> String {
 
 fn add_context<E: Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
+}
+
+/// Runs as the child that reads rules, until it has answered.
+///
+/// # Errors
+/// If it cannot answer.
+fn evaluate() -> std::io::Result<()> {
+    child::run(
+        |request| match request {
+            EvaluatorRequest::Check { .. } => None,
+            EvaluatorRequest::Replay { directory, .. } => Some(StoredHistory::open(directory)),
+        },
+        |request, past| match request {
+            EvaluatorRequest::Check { is_guard, text } => child::encode_answer(&match is_guard {
+                true => check_rules(&text),
+                false => check_rogue_rules(&text),
+            }),
+            EvaluatorRequest::Replay {
+                directory: _,
+                text,
+                snoozes,
+                since,
+                until,
+                present,
+            } => {
+                let replayed = || {
+                    let rules = parse_rules(&text)?;
+                    let past = past.unwrap_or(Err(Refusal::Internal))?;
+                    replay(past, rules, &snoozes, (since, until), present)
+                };
+                child::encode_answer(&replayed())
+            }
+        },
+    )
 }
 
 fn print(text: &str) -> std::io::Result<()> {

@@ -3,7 +3,7 @@
 
 mod actions;
 mod backup;
-mod bench_api;
+pub(crate) mod bench_api;
 mod blob;
 mod clock_guard;
 mod copy;
@@ -14,7 +14,6 @@ mod error;
 mod event_row;
 mod fault_log;
 mod findings;
-pub(crate) mod fuzz_api;
 mod history;
 mod killed_runs;
 mod open_action;
@@ -30,7 +29,6 @@ mod rule_facts;
 mod sample;
 mod sample_writer;
 mod sql_values;
-mod status;
 #[cfg(test)]
 pub(crate) mod test_rows;
 mod truncate;
@@ -60,14 +58,15 @@ use gpukill_proto::model::{DeviceId, GpuEvent};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::RogueFinding;
 use gpukill_proto::status::StoreReport;
-use gpukill_proto::units::Timestamp;
-pub(crate) use open_action::{OpenAction, log_unrecorded_end};
+use gpukill_proto::units::{Bytes, Timestamp};
+use open_action::ActionId;
+pub(crate) use open_action::{Action, ActionKind, OpenAction, log_unrecorded_end};
 use queue::{ActionIntent, ActionQueue};
 use rusqlite::Connection;
-use status::{StoreStatus, lock};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::oneshot;
 
@@ -163,59 +162,6 @@ impl RuleSetKind {
     }
 }
 
-/// An operation that a user requested, before it starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Action {
-    pub(crate) kind: ActionKind,
-    /// The user who requested it.
-    pub(crate) uid: u32,
-    /// The request, as options of the command.
-    pub(crate) request: String,
-    /// The plan, as JSON.
-    pub(crate) plan: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ActionKind {
-    Kill,
-    Reset,
-    /// Old samples were deleted.
-    Prune,
-    /// The store was copied.
-    Backup,
-    /// A copy replaced the store.
-    Restore,
-    /// Rules were edited.
-    EditRules,
-}
-
-impl ActionKind {
-    const ALL: [Self; 6] = [
-        Self::Kill,
-        Self::Reset,
-        Self::Prune,
-        Self::Backup,
-        Self::Restore,
-        Self::EditRules,
-    ];
-
-    /// The name in the record.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Reset => "reset",
-            Self::Prune => "prune",
-            Self::Backup => "backup",
-            Self::Restore => "restore",
-            Self::EditRules => "rules_edit",
-        }
-    }
-}
-
-/// Identifies a recorded action while the daemon runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ActionId(i64);
-
 /// A command for the reading thread.
 enum ReaderCommand {
     Samples(Box<dyn StoreQuery>),
@@ -227,6 +173,24 @@ trait StoreQuery: Send {
     /// Answers the query from the file, or with the reason why the file cannot be read. Returns
     /// false when the file may no longer be the right one.
     fn answer(self: Box<Self>, file: Result<&mut Connection, Refusal>) -> bool;
+}
+
+/// The status of the store, shared between its threads and its callers.
+#[derive(Debug, Default)]
+struct StoreStatus {
+    faults: Vec<FaultCause>,
+    samples: Bytes,
+    audit: Bytes,
+    written_at: Option<Timestamp>,
+    samples_written: u64,
+    samples_dropped: u64,
+    /// The files that a query could not read; the writer checks them.
+    suspected: BTreeSet<&'static str>,
+}
+
+fn lock(shared: &Mutex<StoreStatus>) -> MutexGuard<'_, StoreStatus> {
+    // No code panics while it holds this lock; even then the values would be consistent.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A handle to the store. Clones share the store.
@@ -395,7 +359,7 @@ impl Store {
         &self,
         act: Action,
         at: Timestamp,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ActionId, String> {
         let act = Action {
             request: truncate::text(act.request, truncate::MAX_TEXT_BYTES),
@@ -406,13 +370,13 @@ impl Store {
         let intent = ActionIntent {
             act,
             at,
-            deadline: Instant::now() + patience,
+            deadline: Instant::now() + timeout,
             answer,
         };
         queue::lock(&self.queue).push_intent(intent)?;
         self.wake()?;
         answered
-            .recv_timeout(patience)
+            .recv_timeout(timeout)
             .map_err(|_| "the store did not answer in time".to_owned())?
     }
 
@@ -533,14 +497,14 @@ impl Store {
     }
 
     pub(crate) fn report(&self) -> StoreReport {
-        let standing = lock(&self.status);
+        let status = lock(&self.status);
         StoreReport {
             directory: self.directory.display().to_string(),
-            samples: standing.samples,
-            audit: standing.audit,
-            written_at: standing.written_at,
-            written: standing.samples_written,
-            dropped: standing.samples_dropped,
+            samples: status.samples,
+            audit: status.audit,
+            written_at: status.written_at,
+            written: status.samples_written,
+            dropped: status.samples_dropped,
         }
     }
 

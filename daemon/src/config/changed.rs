@@ -26,11 +26,11 @@ impl Config {
 
     /// The settings that differ from another configuration, with their values here.
     fn differing_keys(&self, other: &Self) -> Vec<(&'static Key<Self>, Value)> {
-        let (ours, theirs) = (self.document(), other.document());
+        let (ours, others) = (self.document(), other.document());
         let of = |document: &Value, key: &Key<Self>| document.pointer(&json_pointer(key)).cloned();
         let differs = KEYS.iter().filter_map(|key| {
             let value = of(&ours, key)?;
-            (Some(&value) != of(&theirs, key).as_ref()).then_some((key, value))
+            (Some(&value) != of(&others, key).as_ref()).then_some((key, value))
         });
         differs.collect()
     }

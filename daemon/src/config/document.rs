@@ -165,9 +165,9 @@ mod tests {
         let document = config.document();
         let mut again = Config::default();
         for key in KEYS {
-            let told = &document[key.section][key.name];
-            assert!(!told.is_null(), "{}.{}", key.section, key.name);
-            let value = toml::Value::try_from(told).unwrap();
+            let entry = &document[key.section][key.name];
+            assert!(!entry.is_null(), "{}.{}", key.section, key.name);
+            let value = toml::Value::try_from(entry).unwrap();
             (key.set)(&mut again, &value).unwrap();
         }
         assert_eq!(again, config);

@@ -199,11 +199,11 @@ mod tests {
         let rules = at("rules/guard.toml");
         for target in [at("secret"), "../secret".into(), "/proc/self/exe".into()] {
             symlink(&target, &rules).unwrap();
-            let told = format!(
+            let expected = format!(
                 "it is a symbolic link to {}, which is not followed: put the file itself there",
                 target.display()
             );
-            assert_eq!(refused(&rules), told);
+            assert_eq!(refused(&rules), expected);
             std::fs::remove_file(&rules).unwrap();
         }
         // As a ConfigMap is mounted.
@@ -240,8 +240,8 @@ mod tests {
             std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         mode(0o777);
-        let told = "users other than its owner may write its directory: chmod go-w DIRECTORY";
-        assert_eq!(refused(&path), told);
+        let expected = "users other than its owner may write its directory: chmod go-w DIRECTORY";
+        assert_eq!(refused(&path), expected);
         for fine in [0o1777, 0o775, 0o755] {
             mode(fine);
             assert!(open_trusted(&path).unwrap().is_some(), "{fine:o}");
@@ -251,8 +251,8 @@ mod tests {
             return;
         }
         std::os::unix::fs::chown(&directory, Some(65_534), None).unwrap();
-        let told = "its directory belongs to uid 65534: change its owner to root";
-        assert_eq!(refused(&path), told);
+        let expected = "its directory belongs to uid 65534: change its owner to root";
+        assert_eq!(refused(&path), expected);
         // A settings file may be named there, but a link there must not lead elsewhere.
         assert!(open_settings(&path, 0).is_ok());
         std::fs::remove_file(&path).unwrap();

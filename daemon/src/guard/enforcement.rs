@@ -104,17 +104,17 @@ impl EnforcementObserver for GuardObserver {
 
 impl GuardWorker {
     /// Orders the end of a chosen job.
-    pub(super) fn enforce(&mut self, ending: EnforcementOrder) {
-        let Some(victim) = ending.record.step.victim() else {
+    pub(super) fn enforce(&mut self, order: EnforcementOrder) {
+        let Some(victim) = order.record.step.victim() else {
             return;
         };
         let Some(armed) = &self.enforcer else {
             return;
         };
-        let sentence = EnforcementRequest {
-            rule: ending.record.rule.to_string(),
+        let request = EnforcementRequest {
+            rule: order.record.rule.to_string(),
             job: victim.job.clone(),
-            processes: ending.processes.clone(),
+            processes: order.processes.clone(),
             devices: victim
                 .runs
                 .iter()
@@ -123,33 +123,33 @@ impl GuardWorker {
             rules: Arc::clone(&self.in_force.borrow().rules.compiled),
         };
         let waiting = GuardObserver {
-            order: Box::new(ending),
+            order: Box::new(order),
             commands: armed.commands.clone(),
         };
-        armed.enforcer.enforce(sentence, waiting);
+        armed.enforcer.enforce(request, waiting);
     }
 
     /// Whether the first signal may be sent to this job now: its rule still applies, and the start
     /// of the signals is saved.
-    pub(super) fn confirm_start(&mut self, ending: &EnforcementOrder) -> bool {
+    pub(super) fn confirm_start(&mut self, order: &EnforcementOrder) -> bool {
         // A job that was chosen before the circuit breaker tripped is one of those that may be
         // ended.
-        let book = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
-        if !self.state.state.may_execute(&book, ending) {
+        let rules = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
+        if !self.state.state.may_execute(&rules, order) {
             return false;
         }
-        self.state.state.mark_started(ending);
+        self.state.state.mark_started(order);
         self.save(None)
     }
 
     /// Records the outcome.
     pub(super) fn record_outcome(
         &mut self,
-        ending: &EnforcementOrder,
+        order: &EnforcementOrder,
         acted: (EnforcementOutcome, SignalStatus),
     ) {
         let now = now();
-        let record = self.state.state.record_outcome(ending, acted, now);
+        let record = self.state.state.record_outcome(order, acted, now);
         log_step(&record);
         let today = &mut self.state.counts;
         today.add(now, std::slice::from_ref(&record), |_| false);
@@ -164,7 +164,7 @@ impl GuardWorker {
             query: asked,
             answer,
         } = order;
-        let book = self.effective_rules();
+        let rules = self.effective_rules();
         let snoozer = SnoozeRequest {
             requester: asked.by,
             owner: asked.owner,
@@ -172,7 +172,7 @@ impl GuardWorker {
             job: asked.job.as_deref(),
         };
         let mut memory = self.state.state.clone();
-        let granted = memory.snooze(&book, snoozer, now());
+        let granted = memory.snooze(&rules, snoozer, now());
         if let (Ok(records), false) = (&granted, asked.is_dry_run) {
             self.state.state = memory;
             records.iter().for_each(log_step);

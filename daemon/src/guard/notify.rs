@@ -43,7 +43,7 @@ enum NoticeContent<'a> {
 pub(super) fn notify_users(
     dev: &Path,
     records: &[GuardRecord],
-    book: &CompiledRules,
+    rules: &CompiledRules,
     memory: &GuardState,
 ) {
     let people = group_by_user(records);
@@ -55,7 +55,7 @@ pub(super) fn notify_users(
     let terminals = UserTerminals::find_in(dev);
     let to_say = NoticeContext {
         host: &host,
-        most_warnings: book.rules().enforcement.max_warnings,
+        most_warnings: rules.rules().enforcement.max_warnings,
         open: &memory.violations(),
     };
     let sent = send_all(&people, &to_say, |uid, text| terminals.write(uid, text));
@@ -109,10 +109,10 @@ fn group_by_user(records: &[GuardRecord]) -> Vec<UserNotices<'_>> {
         }
     }
     let mut people: Vec<UserNotices<'_>> = of.into_iter().collect();
-    for (_, theirs) in &mut people {
-        theirs.sort_indirect_by_key(|record| urgency(record));
+    for (_, records) in &mut people {
+        records.sort_indirect_by_key(|record| urgency(record));
     }
-    people.sort_indirect_by_key(|(_, theirs)| theirs.first().map(|record| urgency(record)));
+    people.sort_indirect_by_key(|(_, records)| records.first().map(|record| urgency(record)));
     people
 }
 
@@ -139,8 +139,8 @@ fn send_all<'a>(
     mut write: impl FnMut(u32, &str) -> u32,
 ) -> Vec<SentNotice<'a>> {
     let mut sent = Vec::new();
-    for (uid, theirs) in people.iter().take(MAX_USERS) {
-        for record in theirs.iter().take(MAX_NOTICES) {
+    for (uid, records) in people.iter().take(MAX_USERS) {
+        for record in records.iter().take(MAX_NOTICES) {
             let notice = Notice {
                 record,
                 uid: *uid,
@@ -156,7 +156,7 @@ fn send_all<'a>(
                 });
             }
         }
-        let more = theirs.len().saturating_sub(MAX_NOTICES);
+        let more = records.len().saturating_sub(MAX_NOTICES);
         if more > 0 {
             sent.push(SentNotice {
                 uid: *uid,

@@ -47,15 +47,15 @@ pub(crate) fn replay(
     for grant in snoozes {
         replay.add_snooze(grant.clone());
     }
-    let mut seen = ReplayCoverage::default();
+    let mut coverage = ReplayCoverage::default();
     let span = (since.plus_seconds(-LEAD_SECONDS), until);
     let mut added = Ok(());
     let mut newest: Option<GuardSample> = None;
-    past.guard_samples(span, &mut |bucket, is_sample| {
-        if bucket.until > since {
-            seen.add(bucket.from, bucket.until, bucket.observed_ms, is_sample);
+    past.guard_samples(span, &mut |sample, is_sample| {
+        if sample.until > since {
+            coverage.add(sample.from, sample.until, sample.observed_ms, is_sample);
         }
-        if let Some(before) = newest.replace(bucket) {
+        if let Some(before) = newest.replace(sample) {
             added = replay.add(&before);
         }
         match added {
@@ -81,12 +81,12 @@ pub(crate) fn replay(
         open,
         not_judged,
     } = replay.finish();
-    let (first, last) = seen.span.unwrap_or((since, until));
+    let (first, last) = coverage.span.unwrap_or((since, until));
     let report = ReplayReport {
         since: first.max(since),
         until: last.min(until),
         judged,
-        samples_since: seen.samples_since.filter(|_| seen.is_coarse),
+        samples_since: coverage.samples_since.filter(|_| coverage.is_coarse),
         people: saturating_count(people),
         runs: saturating_count(runs),
         rules: policies,
@@ -94,7 +94,7 @@ pub(crate) fn replay(
         records,
         more_records,
         open,
-        gaps: seen.gaps(),
+        gaps: coverage.gaps(),
         not_judged,
     };
     match encode(&report) {

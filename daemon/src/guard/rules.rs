@@ -3,7 +3,6 @@
 use crate::log_events::event;
 use crate::rules_file::{self, EditResult, RulesKind, RulesMistake};
 use crate::store::{RuleSetKind, Store};
-use edit_warnings::{no_limits_warning, restart_warning};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::lint::lint;
@@ -17,7 +16,6 @@ use gpukill_proto::settings::position::TextPosition;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-mod edit_warnings;
 #[cfg(test)]
 mod tests;
 
@@ -127,10 +125,10 @@ pub(crate) fn parse_rules(text: &str) -> Result<RuleSet, Refusal> {
 }
 
 fn to_rules_mistake(mistake: &RuleMistake) -> RulesMistake {
-    let place = mistake
+    let position = mistake
         .position
         .map(|TextPosition { line, column }| format!("line {line}, column {column}"));
-    RulesMistake::at_position(place, mistake.to_string())
+    RulesMistake::at_position(position, mistake.to_string())
 }
 
 impl GuardRuleStore {
@@ -155,12 +153,37 @@ impl GuardRuleStore {
     ) -> Result<EditResult<GuardRuleSet>, Refusal> {
         self.change(uid, asked, expected, is_dry_run, |held, new| {
             let (held, new) = (&held.compiled, &new.compiled);
-            let odd = lint(new.rules()).into_iter();
+            let lints = lint(new.rules()).into_iter();
             no_limits_warning(held.rules(), new.rules())
                 .into_iter()
                 .chain(restart_warning(count_restarted(open, held, new)))
-                .chain(odd.map(|warning| warning.to_string()))
+                .chain(lints.map(|warning| warning.to_string()))
                 .collect()
         })
     }
+}
+
+/// A warning that an edit removes the last rule.
+fn no_limits_warning(held: &RuleSet, new: &RuleSet) -> Option<String> {
+    let gone = match held.rule_count() {
+        0 => return None,
+        1 => "the only rule is removed".to_owned(),
+        several => format!("all {several} rules are removed"),
+    };
+    (new.rule_count() == 0).then(|| format!("{gone}: there are no more limits"))
+}
+
+/// A warning that this many violations start again after an edit.
+fn restart_warning(count: usize) -> Option<String> {
+    let (violations, grace) = match count {
+        0 => return None,
+        1 => ("1 violation starts".to_owned(), "its grace period starts"),
+        several => (
+            format!("{several} violations start"),
+            "their grace periods start",
+        ),
+    };
+    Some(format!(
+        "{violations} again if the new rules are still broken: {grace} again"
+    ))
 }

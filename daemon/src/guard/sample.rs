@@ -51,9 +51,9 @@ impl SampleHistory {
     }
 
     /// Whether many processes in the history are not in this sample.
-    pub(crate) fn has_many_gone(&self, bucket: &GuardSample) -> bool {
+    pub(crate) fn has_many_gone(&self, sample: &GuardSample) -> bool {
         self.first_seen.len()
-            > bucket
+            > sample
                 .runs
                 .len()
                 .saturating_mul(2)
@@ -62,16 +62,16 @@ impl SampleHistory {
 
     /// Removes ended processes from the history unless they are in this sample; `lives` tells
     /// whether the process with this pid and start in ticks is alive.
-    pub(crate) fn forget(&mut self, bucket: &GuardSample, lives: &dyn Fn(u32, u64) -> bool) {
+    pub(crate) fn forget(&mut self, sample: &GuardSample, lives: &dyn Fn(u32, u64) -> bool) {
         let first = &mut self.first_seen;
-        first.retain(|run, _| bucket.runs.contains_key(run) || lives(run.pid, run.start_ticks));
+        first.retain(|run, _| sample.runs.contains_key(run) || lives(run.pid, run.start_ticks));
     }
 }
 
-/// Converts the sample, with times in this zone. New facts are added to `seen`.
+/// Converts the sample, with times in this zone. New facts are added to `history`.
 pub(crate) fn to_guard_sample(
     sample: &Sample,
-    seen: &mut SampleHistory,
+    history: &mut SampleHistory,
     zone: &impl TimeZone,
 ) -> GuardSample {
     let usage = &sample.usage;
@@ -81,10 +81,10 @@ pub(crate) fn to_guard_sample(
         .runs
         .iter()
         .filter_map(|(run, used)| {
-            let judged = run_key(run)?;
+            let key = run_key(run)?;
             let process = known.get(run)?;
             let first = process.first_seen.known().copied();
-            let since = seen.first_seen.entry(judged.clone());
+            let since = history.first_seen.entry(key.clone());
             let since = since.or_insert_with(|| first.unwrap_or(usage.from));
             // The store may have reported an earlier time since.
             *since = (*since).min(first.unwrap_or(*since));
@@ -95,7 +95,7 @@ pub(crate) fn to_guard_sample(
                 usage: used.clone(),
                 is_present: !left.contains(run),
             };
-            Some((Arc::new(judged), run_sample))
+            Some((Arc::new(key), run_sample))
         })
         .into_map();
     GuardSample {
@@ -103,7 +103,7 @@ pub(crate) fn to_guard_sample(
         until: usage.until,
         observed_ms: usage.seen_ms,
         local_time: to_civil_time(zone, usage.from),
-        devices: device_samples(sample, &mut seen.devices),
+        devices: device_samples(sample, &mut history.devices),
         runs,
     }
 }

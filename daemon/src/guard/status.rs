@@ -33,7 +33,7 @@ pub(crate) struct GuardStatus {
 }
 
 impl GuardStatus {
-    /// The violations whose rules are broken now.
+    /// The violations of rules that are broken now.
     pub(crate) fn broken(&self) -> impl Iterator<Item = &OpenViolation> {
         self.open.iter().filter(|it| it.not_broken_since.is_none())
     }
@@ -62,7 +62,7 @@ mod tests {
         ViolationSubject,
     };
 
-    fn book(global: &str) -> CompiledRules {
+    fn compiled(global: &str) -> CompiledRules {
         let text = format!("[global]\n{global}\ndefault_memory_limit_gb = 1\n");
         CompiledRules::new(parse(&text).unwrap())
     }
@@ -110,32 +110,32 @@ mod tests {
     #[test]
     fn new_rules_apply_before_the_next_sample() {
         let dry = "dry_run = true";
-        let standing = GuardStatus {
+        let status = GuardStatus {
             open: vec![dry_run()],
             simulated: vec![SimulatedEnd {
                 violation: dry_run(),
                 processes: Default::default(),
             }],
-            evaluated_by: Some(Arc::new(book(dry))),
+            evaluated_by: Some(Arc::new(compiled(dry))),
             ..GuardStatus::default()
         };
-        assert!(standing.under_rules(&book(dry)).is_none());
-        let soft = standing.under_rules(&book("dry_run = false")).unwrap();
+        assert!(status.under_rules(&compiled(dry)).is_none());
+        let soft = status.under_rules(&compiled("dry_run = false")).unwrap();
         let open: Vec<_> = soft.open.iter().map(|it| (it.mode, it.deadline)).collect();
         assert_eq!(open, [(GuardMode::Soft, None)]);
         assert_eq!(soft.simulated, []);
-        let off = standing.under_rules(&book("enabled = false")).unwrap();
+        let off = status.under_rules(&compiled("enabled = false")).unwrap();
         assert_eq!((off.open.len(), off.simulated.len()), (0, 0));
         // Another limit of another person changes nothing.
         let other = "dry_run = true\n[user_policies.carol]\nmemory_limit_gb = 4\n[global]";
         let text = other.replace("\n[global]", "");
         let text = format!("[global]\ndefault_memory_limit_gb = 1\n{text}\n");
-        let same = standing
+        let same = status
             .under_rules(&CompiledRules::new(parse(&text).unwrap()))
             .unwrap();
         assert_eq!(
             (same.open, same.simulated),
-            (standing.open, standing.simulated)
+            (status.open, status.simulated)
         );
     }
 }

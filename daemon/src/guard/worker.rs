@@ -74,12 +74,12 @@ impl GuardWorker {
                     self.publish(None);
                 }
                 GuardCommand::SetEnforcer(armed) => self.enforcer = Some(armed),
-                GuardCommand::ConfirmStart(ending, answer) => {
+                GuardCommand::ConfirmStart(order, answer) => {
                     // The caller may have gone.
-                    let _ = answer.send(self.confirm_start(&ending));
+                    let _ = answer.send(self.confirm_start(&order));
                 }
-                GuardCommand::Outcome(ending, acted, signals) => {
-                    self.record_outcome(&ending, (acted, signals))
+                GuardCommand::Outcome(order, acted, signals) => {
+                    self.record_outcome(&order, (acted, signals))
                 }
                 GuardCommand::Snooze(order) => self.snooze(order),
                 GuardCommand::Resume(uid) => self.resume(uid),
@@ -88,52 +88,52 @@ impl GuardWorker {
         }
         // The outcomes of jobs that were ended before the stop are still recorded.
         while let Ok(order) = orders.try_recv() {
-            if let GuardCommand::Outcome(ending, acted, signals) = order {
-                self.record_outcome(&ending, (acted, signals));
+            if let GuardCommand::Outcome(order, acted, signals) = order {
+                self.record_outcome(&order, (acted, signals));
             }
         }
         let _ = self.save(None);
     }
 
     fn evaluate_sample(&mut self, sample: &Sample) {
-        let book = self.effective_rules();
-        let bucket = to_guard_sample(sample, &mut self.state.history, &Local);
-        if book.rules().mode == GuardMode::Disabled {
-            self.update_history(&bucket);
+        let rules = self.effective_rules();
+        let guard_sample = to_guard_sample(sample, &mut self.state.history, &Local);
+        if rules.rules().mode == GuardMode::Disabled {
+            self.update_history(&guard_sample);
             return;
         }
         let memory = &mut self.state.state;
         let lives = |pid, start_ticks| self.liveness.is_alive(pid, start_ticks);
         memory.apply_losses(&DeviceLosses::from_snapshot(&sample.snapshot), &lives);
-        let evaluation = evaluate(&book, memory, &bucket);
+        let evaluation = evaluate(&rules, memory, &guard_sample);
         let memory = &self.state.state;
         let is_first = |record: &GuardRecord| memory.is_first_warning(record);
         let today = &mut self.state.counts;
-        today.add(bucket.until, &evaluation.records, is_first);
+        today.add(guard_sample.until, &evaluation.records, is_first);
         for record in &evaluation.records {
             log_step(record);
         }
         let has_decided = !evaluation.records.is_empty();
-        let endings = self.state.state.enforcement_orders(&evaluation.records);
+        let orders_due = self.state.state.enforcement_orders(&evaluation.records);
         let records = evaluation.records.clone();
         self.record(evaluation.records);
-        let is_old = self.is_save_due(&bucket);
-        self.forget_ended(&bucket);
+        let is_old = self.is_save_due(&guard_sample);
+        self.forget_ended(&guard_sample);
         if has_decided || is_old || self.has_save_failed {
-            let _ = self.save(Some(bucket.until));
+            let _ = self.save(Some(guard_sample.until));
         }
         let is_kept = !self.has_save_failed;
         self.overflow = evaluation.overflow.total() as u64;
-        self.publish(Some(bucket.until));
-        for ending in endings {
-            self.enforce(ending);
+        self.publish(Some(guard_sample.until));
+        for order in orders_due {
+            self.enforce(order);
         }
         if let Some(dev) = &self.terminals {
             let records = match is_kept {
                 true => records,
                 false => without_ends(records),
             };
-            notify_users(dev, &records, &book, &self.state.state);
+            notify_users(dev, &records, &rules, &self.state.state);
         }
     }
 
@@ -155,25 +155,25 @@ impl GuardWorker {
 
     /// The mode is disabled. A process that held a device before there were rules has still held it
     /// since then, as in a replay.
-    fn update_history(&mut self, bucket: &GuardSample) {
-        if self.forget_ended(bucket) {
-            self.saved_at = bucket.until;
+    fn update_history(&mut self, sample: &GuardSample) {
+        if self.forget_ended(sample) {
+            self.saved_at = sample.until;
         }
     }
 
     /// Whether the state was last saved long before this sample.
-    fn is_save_due(&self, bucket: &GuardSample) -> bool {
-        let age = bucket.until.since(self.saved_at);
+    fn is_save_due(&self, sample: &GuardSample) -> bool {
+        let age = sample.until.since(self.saved_at);
         age >= Duration::from_millis(SAVE_INTERVAL_MS.unsigned_abs())
     }
 
     /// Removes processes that have ended from the history: periodically, and if there are many.
     /// Returns whether it did.
-    fn forget_ended(&mut self, bucket: &GuardSample) -> bool {
-        let is_due = self.is_save_due(bucket) || self.state.history.has_many_gone(bucket);
+    fn forget_ended(&mut self, sample: &GuardSample) -> bool {
+        let is_due = self.is_save_due(sample) || self.state.history.has_many_gone(sample);
         if is_due {
             let lives = |pid, start_ticks| self.liveness.is_alive(pid, start_ticks);
-            self.state.history.forget(bucket, &lives);
+            self.state.history.forget(sample, &lives);
         }
         is_due
     }
@@ -218,16 +218,16 @@ impl GuardWorker {
         let beyond = self.overflow;
         let in_force = &self.in_force.borrow().rules;
         let judged_by = judged_at.map(|_| Arc::clone(&in_force.compiled));
-        self.status.send_modify(|standing| {
-            *standing = Arc::new(GuardStatus {
-                evaluated_at: judged_at.or(standing.evaluated_at),
+        self.status.send_modify(|status| {
+            *status = Arc::new(GuardStatus {
+                evaluated_at: judged_at.or(status.evaluated_at),
                 open,
                 simulated,
                 overflow: beyond,
                 counts: today,
                 tripped_at: memory.tripped_at(),
                 is_trip_simulated: memory.is_trip_simulated(),
-                evaluated_by: judged_by.or_else(|| standing.evaluated_by.clone()),
+                evaluated_by: judged_by.or_else(|| status.evaluated_by.clone()),
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,

@@ -1,8 +1,12 @@
-//! Limits how many requests run at once, in all and per person. A request without a free slot is
-//! refused, or waits in order.
+//! Limits how many requests run at once, in all and per person, and how many process handles are
+//! open at once. A request without a free slot is refused, or waits in order.
 
 use gpukill_policy::access::LimitGroup;
+use gpukill_policy::guard::PersonKey;
+use gpukill_policy::guard::concurrency::has_slot;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -69,9 +73,9 @@ pub(super) struct ConcurrencySlot {
 }
 
 impl ConcurrencySlots {
-    pub(super) fn new(places: ConcurrencyLimits) -> Self {
+    pub(super) fn new(limits: ConcurrencyLimits) -> Self {
         Self {
-            limits: places,
+            limits,
             taken: Arc::default(),
             changed: Arc::default(),
         }
@@ -94,14 +98,14 @@ impl ConcurrencySlots {
         &self,
         group: LimitGroup,
         is_privileged: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<ConcurrencySlot> {
         let wanted = SlotRequest {
             group,
             is_privileged,
         };
         let mut waiting = SlotWaiter::enqueue(self, wanted);
-        let place = async {
+        let slot = async {
             loop {
                 let news = self.changed.notified();
                 if let Some(slot) = waiting.take() {
@@ -110,7 +114,7 @@ impl ConcurrencySlots {
                 news.await;
             }
         };
-        tokio::time::timeout(patience, place).await.ok()
+        tokio::time::timeout(timeout, slot).await.ok()
     }
 
     fn grant(&self, taken: &mut SlotUsage, wanted: SlotRequest) -> ConcurrencySlot {
@@ -135,15 +139,15 @@ impl SlotUsage {
         self.by_group.get(&group).copied().unwrap_or(0)
     }
 
-    fn fits(&self, wanted: SlotRequest, places: ConcurrencyLimits) -> bool {
-        self.all < places.total
-            && self.count_of(wanted.group()) < places.per_group
+    fn fits(&self, wanted: SlotRequest, limits: ConcurrencyLimits) -> bool {
+        self.all < limits.total
+            && self.count_of(wanted.group()) < limits.per_group
             && (wanted.is_privileged
-                || self.by_plain < places.total.saturating_sub(places.reserved))
+                || self.by_plain < limits.total.saturating_sub(limits.reserved))
     }
 }
 
-/// A place in the queue, left when dropped: the caller may go away.
+/// A position in the queue, left when dropped: the caller may go away.
 struct SlotWaiter<'a> {
     slots: &'a ConcurrencySlots,
     wanted: SlotRequest,
@@ -157,26 +161,26 @@ impl<'a> SlotWaiter<'a> {
         let waiting = waiting
             .filter(|other| other.group() == wanted.group())
             .count();
-        let turn = QueuePosition {
+        let position = QueuePosition {
             before: taken.count_of(wanted.group()) + waiting,
             number: taken.next,
         };
         taken.next += 1;
-        taken.queue.insert(turn, wanted);
+        taken.queue.insert(position, wanted);
         Self {
             slots,
             wanted,
-            position: turn,
+            position,
         }
     }
 
     /// The slot, where one is free and this waiter is next.
     fn take(&mut self) -> Option<ConcurrencySlot> {
         let mut taken = self.slots.lock();
-        let places = self.slots.limits;
+        let limits = self.slots.limits;
         let mut waiting = taken.queue.iter();
-        let next = waiting.find(|(_, wanted)| taken.fits(**wanted, places));
-        if next.map(|(turn, _)| *turn) != Some(self.position) {
+        let next = waiting.find(|(_, wanted)| taken.fits(**wanted, limits));
+        if next.map(|(position, _)| *position) != Some(self.position) {
             return None;
         }
         taken.queue.remove(&self.position);
@@ -204,6 +208,92 @@ impl Drop for ConcurrencySlot {
         }
         drop(taken);
         self.slots.changed.notify_waiters();
+    }
+}
+
+/// The kill slots of the guard that are in use, by the person with the job. They are apart from the
+/// slots of clients. Clones share the count.
+#[derive(Clone, Default)]
+pub(super) struct GuardSlots(Arc<Mutex<BTreeMap<PersonKey, usize>>>);
+
+/// One slot, released when dropped.
+pub(super) struct GuardSlot {
+    slots: GuardSlots,
+    person: PersonKey,
+}
+
+impl GuardSlots {
+    /// A slot to end a job of this person, if one is free.
+    pub(super) fn take(&self, person: &PersonKey) -> Option<GuardSlot> {
+        let mut taken = self.lock();
+        let of_person = taken.get(person).copied().unwrap_or(0);
+        if !has_slot(of_person, taken.values().sum()) {
+            return None;
+        }
+        taken.insert(person.clone(), of_person + 1);
+        Some(GuardSlot {
+            slots: self.clone(),
+            person: person.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PersonKey, usize>> {
+        // No code panics while it holds this lock; if some did, the counts in it would still be
+        // whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for GuardSlot {
+    fn drop(&mut self) {
+        let mut taken = self.slots.lock();
+        if let Some(of_person) = taken.get_mut(&self.person) {
+            *of_person -= 1;
+        }
+        taken.retain(|_, of_person| *of_person > 0);
+    }
+}
+
+/// Handles that all operations of this program hold now.
+static OPEN_HANDLES: AtomicU64 = AtomicU64::new(0);
+
+/// Kills may use this fraction of the program's descriptors: one in two. Each process handle is a
+/// descriptor, and without descriptors the daemon can neither poll nor serve: a user with many
+/// processes must not take them all.
+const KILL_DIVISOR: u64 = 2;
+
+/// Permission for one handle, released when dropped.
+#[derive(Debug)]
+pub(super) struct FdPermit(());
+
+impl FdPermit {
+    /// A permit, if one is left.
+    pub(super) fn take() -> Option<Self> {
+        // Without a limit there is always a permit.
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / KILL_DIVISOR;
+        let more = |held: u64| (held < most).then_some(held + 1);
+        let took = OPEN_HANDLES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        // Constructed only on success: dropping a permit releases it.
+        took.is_ok().then(|| Self(()))
+    }
+}
+
+/// Raises the soft limit of descriptors to the hard limit: the default soft limit is about a
+/// thousand.
+pub(crate) fn raise_fd_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+impl Drop for FdPermit {
+    fn drop(&mut self) {
+        OPEN_HANDLES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -245,14 +335,14 @@ mod tests {
             per_group: 2,
         });
         let fill = |group, is_privileged| {
-            let places = std::iter::from_fn(|| slots.take(group, is_privileged));
-            places.collect::<Vec<ConcurrencySlot>>()
+            let taken = std::iter::from_fn(|| slots.take(group, is_privileged));
+            taken.collect::<Vec<ConcurrencySlot>>()
         };
         // A plain caller that is counted as root takes no slot from root.
         let plain = fill(plain(0), false);
         let root = fill(LimitGroup::Person(0), true);
         let operator = fill(LimitGroup::Person(1000), true);
-        let counts = [plain, root, operator].map(|places| places.len());
+        let counts = [plain, root, operator].map(|taken| taken.len());
         assert_eq!(counts, [2, 2, 0]);
     }
 
@@ -281,7 +371,7 @@ mod tests {
     }
 
     /// The slot, where it is granted by now.
-    fn place(asks: &mut SlotFuture<'_>) -> Option<ConcurrencySlot> {
+    fn poll_slot(asks: &mut SlotFuture<'_>) -> Option<ConcurrencySlot> {
         asks.now_or_never().flatten()
     }
 
@@ -297,30 +387,30 @@ mod tests {
         let ask = |uid| asks(&slots, uid, false);
         let mut alices = [1, 2, 3].map(|_| ask(1000));
         let [first, second, third] = &mut alices;
-        let alices = place(first).unwrap();
-        assert!(place(second).is_none());
-        assert!(place(third).is_none());
-        let bobs = place(&mut ask(1001)).unwrap();
+        let alices = poll_slot(first).unwrap();
+        assert!(poll_slot(second).is_none());
+        assert!(poll_slot(third).is_none());
+        let bobs = poll_slot(&mut ask(1001)).unwrap();
         let (mut carol, mut dave) = (ask(1002), ask(1003));
-        assert!(place(&mut carol).is_none());
-        assert!(place(&mut dave).is_none());
+        assert!(poll_slot(&mut carol).is_none());
+        assert!(poll_slot(&mut dave).is_none());
         // The remaining slots are reserved.
-        let root = place(&mut asks(&slots, 0, true)).unwrap();
+        let root = poll_slot(&mut asks(&slots, 0, true)).unwrap();
         drop(alices);
         // All others are before her, in the order of their arrival.
-        assert!(place(second).is_none());
-        assert!(place(&mut dave).is_none());
-        let carols = place(&mut carol).unwrap();
+        assert!(poll_slot(second).is_none());
+        assert!(poll_slot(&mut dave).is_none());
+        let carols = poll_slot(&mut carol).unwrap();
         drop(bobs);
-        assert!(place(second).is_none());
-        let daves = place(&mut dave).unwrap();
+        assert!(poll_slot(second).is_none());
+        let daves = poll_slot(&mut dave).unwrap();
         drop((carols, daves, root));
-        let alices = place(second).unwrap();
+        let alices = poll_slot(second).unwrap();
         // There is another slot, and no other waiter.
-        assert!(place(third).is_none());
-        let bobs = place(&mut ask(1001)).unwrap();
+        assert!(poll_slot(third).is_none());
+        let bobs = poll_slot(&mut ask(1001)).unwrap();
         drop(alices);
-        assert!(place(third).is_some());
+        assert!(poll_slot(third).is_some());
         drop(bobs);
     }
 
@@ -332,9 +422,9 @@ mod tests {
         assert!(runtime.block_on(wait).is_none());
         let entered = runtime.enter();
         let mut goes = asks(&slots, 1003, false);
-        assert!(place(&mut goes).is_none());
+        assert!(poll_slot(&mut goes).is_none());
         let mut stays = asks(&slots, 1004, false);
-        assert!(place(&mut stays).is_none());
+        assert!(poll_slot(&mut stays).is_none());
         drop(held);
         drop(entered);
         // Wakes up for both, in either order.

@@ -2,7 +2,7 @@
 //! for, but a kill that cannot be recorded is not done.
 
 use super::executor::{KillAuthorization, execute};
-use super::guard_slots::GuardSlot;
+use super::concurrency::GuardSlot;
 use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
@@ -51,11 +51,11 @@ pub(crate) trait EnforcementObserver: Send + 'static {
 
 impl KillService {
     /// Enforces the order on threads of its own.
-    pub(crate) fn enforce(&self, sentence: EnforcementRequest, who: impl EnforcementObserver) {
+    pub(crate) fn enforce(&self, request: EnforcementRequest, who: impl EnforcementObserver) {
         let enforcer = self.clone();
-        let who = FinishOnce::new(&sentence, who);
+        let who = FinishOnce::new(&request, who);
         let settled = who.clone();
-        let run = move || enforcer.run_enforcement(sentence, who);
+        let run = move || enforcer.run_enforcement(request, who);
         let thread = std::thread::Builder::new()
             .name("enforcement".into())
             .spawn(run);
@@ -68,9 +68,9 @@ impl KillService {
     fn wait_for_guard_slot(&self, person: &PersonKey) -> Option<GuardSlot> {
         let until = Instant::now() + SLOT_TIMEOUT;
         loop {
-            let place = self.operations.take_guard_slot(person);
-            if place.is_some() || self.means.is_stopping() || Instant::now() >= until {
-                return place;
+            let slot = self.operations.take_guard_slot(person);
+            if slot.is_some() || self.environment.is_stopping() || Instant::now() >= until {
+                return slot;
             }
             std::thread::sleep(SLOT_CHECK_INTERVAL);
         }
@@ -78,23 +78,23 @@ impl KillService {
 
     fn run_enforcement(
         &self,
-        sentence: EnforcementRequest,
+        request: EnforcementRequest,
         who: FinishOnce<impl EnforcementObserver>,
     ) {
         // The slot comes first: an order without one costs no scan and no memory.
-        let Some(place) = self.wait_for_guard_slot(&PersonKey::from(&sentence.job.owner)) else {
+        let Some(slot) = self.wait_for_guard_slot(&PersonKey::from(&request.job.owner)) else {
             return who.finish_postponed();
         };
-        let means = KillEnvironment {
-            authority: self.means.authority.for_guard(),
-            ..self.means.clone()
+        let environment = KillEnvironment {
+            authority: self.environment.authority.for_guard(),
+            ..self.environment.clone()
         };
-        let seen = scan_now(&means);
+        let published = scan_now(&environment);
         let EnforcementPlan {
             plan,
             late_member_users: users,
             rest,
-        } = match plan_enforcement(&sentence, &means, &seen) {
+        } = match plan_enforcement(&request, &environment, &published) {
             Ok(planned) => planned,
             Err(None) => return who.finish_already_ended(),
             Err(Some(why)) => return who.finish_unenforced(why),
@@ -108,18 +108,18 @@ impl KillService {
         let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let settled = who.clone();
-        let person = judged_person(sentence.rules.rules(), &sentence.job);
-        let began = self.operations.start(place, owner, &plan, move |report| {
-            let word = KillAuthorization {
+        let person = judged_person(request.rules.rules(), &request.job);
+        let started = self.operations.start(slot, owner, &plan, move |report| {
+            let authorization = KillAuthorization {
                 caller: &caller,
-                request_text: format!("guard: {}", sentence.rule),
+                request_text: format!("guard: {}", request.rule),
                 must_be_recorded: true,
                 late_member_users: users,
                 required_uid: person,
             };
-            execute(&carried_out, &word, &means, &seen, report);
+            execute(&carried_out, &authorization, &environment, &published, report);
             let report = report.borrow().clone();
-            let mut acted = summarize_report(sentence.job, &report);
+            let mut acted = summarize_report(request.job, &report);
             let rest = rest.map(|why| format!("the rest of its job is not ended: {why}"));
             acted.why = match (acted.why, rest) {
                 (Some(why), Some(rest)) => Some(format!("{why}; {rest}")),
@@ -127,7 +127,7 @@ impl KillService {
             };
             who.finish(acted, signals_sent(&report));
         });
-        if let Err(error) = began {
+        if let Err(error) = started {
             settled.finish_unenforced(format!("cannot start a thread for it: {error}"));
         }
     }
@@ -150,11 +150,11 @@ impl<W> Clone for FinishOnce<W> {
 }
 
 impl<W: EnforcementObserver> FinishOnce<W> {
-    fn new(sentence: &EnforcementRequest, who: W) -> Self {
-        let left = u32::try_from(sentence.processes.len()).unwrap_or(u32::MAX);
+    fn new(request: &EnforcementRequest, who: W) -> Self {
+        let left = u32::try_from(request.processes.len()).unwrap_or(u32::MAX);
         Self {
             nothing_done: EnforcementOutcome {
-                job: sentence.job.clone(),
+                job: request.job.clone(),
                 ended: 0,
                 left,
                 why: None,
@@ -213,7 +213,7 @@ impl<W: EnforcementObserver> FinishOnce<W> {
 /// The plan of an enforcement.
 struct EnforcementPlan {
     plan: KillPlan,
-    /// The only users whose late processes are ended, too.
+    /// Late processes are ended, too, of these users only.
     late_member_users: Option<ContainerUsers>,
     /// Why the rest of the job is spared.
     rest: Option<String>,
@@ -224,12 +224,12 @@ struct EnforcementPlan {
 /// # Errors
 /// The reason where there is no plan; `None` where none of its processes exists any more.
 fn plan_enforcement(
-    sentence: &EnforcementRequest,
-    means: &KillEnvironment,
-    seen: &PublishedPoll,
+    request: &EnforcementRequest,
+    environment: &KillEnvironment,
+    published: &PublishedPoll,
 ) -> Result<EnforcementPlan, Option<String>> {
-    means.check_enabled().map_err(|why| Some(why.to_string()))?;
-    let table = means.process_tables.read_all(&means.authority.users);
+    environment.check_enabled().map_err(|why| Some(why.to_string()))?;
+    let table = environment.process_tables.read_all(&environment.authority.users);
     let table = table.map_err(|error| Some(format!("cannot read the process table: {error}")))?;
     let lives = |process: &&PidStart| {
         let (pid, start_ticks) = **process;
@@ -237,35 +237,36 @@ fn plan_enforcement(
             .get(&pid)
             .is_some_and(|it| it.lineage.key.start_ticks == start_ticks)
     };
-    let living: BTreeSet<PidStart> = sentence.processes.iter().filter(lives).copied().into_set();
+    let living: BTreeSet<PidStart> = request.processes.iter().filter(lives).copied().into_set();
     if living.is_empty() {
         return Err(None);
     }
     // A process that has released the devices is ended with the job, but must not prevent that.
-    let living = processes_on_devices(&seen.snapshot, &living, &sentence.devices).map_err(Some)?;
+    let living =
+        processes_on_devices(&published.snapshot, &living, &request.devices).map_err(Some)?;
     let (roles, operators) = (
-        means.authority.roles(),
-        means.authority.operator_group_name(),
+        environment.authority.roles(),
+        environment.authority.operator_group_name(),
     );
-    let protection = means.authority.protection();
+    let protection = environment.authority.protection();
     let caller = Authority::guard_caller();
-    let seen = KillContext {
+    let context = KillContext {
         caller: &caller,
         roles: &roles,
         operators: &operators,
-        snapshot: &seen.snapshot,
-        holders: &seen.holders,
+        snapshot: &published.snapshot,
+        holders: &published.holders,
         processes: &table,
         protection: &protection,
     };
     let planned = |scope| {
-        let plan = plan(&kill_request(&living, scope), &seen, means.clock.now());
+        let plan = plan(&kill_request(&living, scope), &context, environment.clock.now());
         plan.map_err(|why| Some(why.to_string()))
     };
-    let judged = EnforcementTarget {
-        job: &sentence.job,
+    let target = EnforcementTarget {
+        job: &request.job,
         processes: &living,
-        rules: sentence.rules.rules(),
+        rules: request.rules.rules(),
         process_table: &table,
         uid_min: protection.uid_min,
     };
@@ -274,7 +275,7 @@ fn plan_enforcement(
         start_ticks: *start_ticks,
     });
     let whole = narrow_plan(planned(KillScope::Job)?, &keys.into_set(), &table).map_err(Some)?;
-    let rest = match job_plan_veto(&whole.plan, judged) {
+    let rest = match job_plan_veto(&whole.plan, target) {
         None => {
             let is_shared = whole.users.is_some();
             return Ok(EnforcementPlan {
@@ -287,7 +288,7 @@ fn plan_enforcement(
         Some(PlanVeto::RestOfJob(why)) => why,
     };
     let alone = planned(KillScope::Process)?;
-    match process_plan_veto(&alone, judged) {
+    match process_plan_veto(&alone, target) {
         Some(why) => Err(Some(why.to_string())),
         None => Ok(EnforcementPlan {
             plan: alone,

@@ -3,34 +3,35 @@
 
 mod late_members;
 mod reclaim;
-mod record;
 mod report;
 mod stop;
 mod stuck;
 mod target;
-mod wait;
 
 use super::KillEnvironment;
+use super::planner::affected_facts;
 use crate::state::PublishedPoll;
+use crate::store::{Action, ActionKind, OpenAction, log_unrecorded_end};
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::device_use::device_users;
+use gpukill_policy::kill::outcome::{KillCompletion, completion};
 use gpukill_policy::kill::recheck::{RecheckContext, veto};
 use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{
     KillPlan, KillReport, KillScope, KillTarget, Outcome, PlannedAction, Stage,
 };
 use gpukill_proto::model::ProcessKey;
-use record::{record_intent, record_outcome};
 use report::KillReporter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{SendResult, Target};
 use tokio::sync::watch;
-use wait::wait_for_exits;
 
 /// How many times the executor searches for late members after each signal. The number is bounded
 /// because a process that forks forever is faster than any scan.
@@ -38,6 +39,9 @@ const MAX_LATE_ROUNDS: usize = 8;
 
 /// How long late members have to end before the next search.
 const LATE_MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A wait for exits returns at least this often, so that the executor sees that the daemon stops.
+const EXIT_WAIT: Duration = Duration::from_millis(200);
 
 /// The authority under which a plan is executed.
 pub(super) struct KillAuthorization<'a> {
@@ -47,26 +51,27 @@ pub(super) struct KillAuthorization<'a> {
     /// Whether the kill is skipped when its intent cannot be recorded. A kill that a person asked
     /// for goes ahead: the person watches it.
     pub(super) must_be_recorded: bool,
-    /// The only users whose late processes are ended, too; `None`: any user with a planned process.
+    /// Late processes of these users only are ended, too; `None`: of any user with a planned
+    /// process.
     pub(super) late_member_users: Option<ContainerUsers>,
-    /// The only user whose processes get signals after a process changed its user; `None`: any user
-    /// whose processes the caller may end.
+    /// After a process changed its user, only processes of this user get signals; `None`: of any
+    /// user as far as the caller may end them.
     pub(super) required_uid: Option<u32>,
 }
 
-/// Executes the plan and reports its progress. `seen` is the result of the scan just before. The
-/// last report is [`Stage::Done`] or [`Stage::Interrupted`].
+/// Executes the plan and reports its progress. `published` is the result of the scan just before.
+/// The last report is [`Stage::Done`] or [`Stage::Interrupted`].
 pub(super) fn execute(
     plan: &KillPlan,
-    word: &KillAuthorization<'_>,
-    means: &KillEnvironment,
-    seen: &PublishedPoll,
+    authorization: &KillAuthorization<'_>,
+    environment: &KillEnvironment,
+    published: &PublishedPoll,
     report: &watch::Sender<Arc<KillReport>>,
 ) {
     let mut reporter = KillReporter::new(report);
-    let recorded = record_intent(plan, word, means);
+    let recorded = record_intent(plan, authorization, environment);
     reporter.set_unrecorded(recorded.as_ref().err().cloned());
-    if let (Err(why), true) = (&recorded, word.must_be_recorded) {
+    if let (Err(why), true) = (&recorded, authorization.must_be_recorded) {
         for target in &plan.targets {
             reporter.add_unsignalled(
                 target,
@@ -77,7 +82,7 @@ pub(super) fn execute(
         reporter.publish();
         return;
     }
-    let mut act = Execution::new(plan, word, means, seen, reporter);
+    let mut act = Execution::new(plan, authorization, environment, published, reporter);
     act.open_targets();
     act.send_signals();
     act.settle_survivors();
@@ -85,7 +90,7 @@ pub(super) fn execute(
     act.wait_for_memory();
     act.report_respawned();
     act.mark_reaped_zombies_gone();
-    let report = act.reporter.finish(if means.is_stopping() {
+    let report = act.reporter.finish(if environment.is_stopping() {
         Stage::Interrupted
     } else {
         Stage::Done
@@ -95,11 +100,48 @@ pub(super) fn execute(
     act.reporter.publish();
 }
 
+/// Records the intent. When the store cannot, the intent goes to the log, and a kill that a person
+/// asked for goes ahead.
+fn record_intent(
+    plan: &KillPlan,
+    authorization: &KillAuthorization<'_>,
+    environment: &KillEnvironment,
+) -> Result<OpenAction, String> {
+    let document = KillPlanDocument::from(plan);
+    let act = Action {
+        kind: ActionKind::Kill,
+        uid: authorization.caller.uid,
+        request: authorization.request_text.clone(),
+        plan: serde_json::to_string(&document).unwrap_or_default(),
+    };
+    environment.store.record_intent_about(act, affected_facts(plan))
+}
+
+fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {
+    let word = outcome_word(plan, report);
+    let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
+    match act {
+        Some(act) => act.settle(word, outcome),
+        // Only the log has the intent in this case.
+        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), word, &outcome),
+    }
+}
+
+fn outcome_word(plan: &KillPlan, report: &KillReport) -> &'static str {
+    match (report.stage, completion(plan, report)) {
+        (Stage::Interrupted, _) => "interrupted",
+        (_, KillCompletion::All) => "done",
+        (_, KillCompletion::Partial) => "partly",
+        (_, KillCompletion::Refused) => "refused",
+        (_, KillCompletion::NothingToEnd | KillCompletion::Failed) => "failed",
+    }
+}
+
 /// One plan under way.
 struct Execution<'a> {
     plan: &'a KillPlan,
     authorization: &'a KillAuthorization<'a>,
-    means: &'a KillEnvironment,
+    environment: &'a KillEnvironment,
     /// The state before the first signal.
     before: PublishedPoll,
     /// Processes that used a device or had one open before the first signal.
@@ -114,7 +156,7 @@ struct Execution<'a> {
     targets: Vec<Target>,
     /// Whether a late member appeared since the plan. The job forks, and would go on forking.
     has_forked: bool,
-    /// The step whose signal the job is being stopped for.
+    /// The step with the signal that the job is being stopped for.
     stopping_for_step: Option<usize>,
     reporter: KillReporter<'a>,
 }
@@ -122,17 +164,17 @@ struct Execution<'a> {
 impl<'a> Execution<'a> {
     fn new(
         plan: &'a KillPlan,
-        word: &'a KillAuthorization<'a>,
-        means: &'a KillEnvironment,
-        seen: &PublishedPoll,
+        authorization: &'a KillAuthorization<'a>,
+        environment: &'a KillEnvironment,
+        published: &PublishedPoll,
         reporter: KillReporter<'a>,
     ) -> Self {
         Self {
             plan,
-            authorization: word,
-            means,
-            before: seen.clone(),
-            gpu_users: device_users(&seen.snapshot, &seen.holders),
+            authorization,
+            environment,
+            before: published.clone(),
+            gpu_users: device_users(&published.snapshot, &published.holders),
             initial_table: Arc::default(),
             members: plan.targets.iter().map(|target| target.key).into_set(),
             observed: BTreeMap::new(),
@@ -151,9 +193,9 @@ impl<'a> Execution<'a> {
     /// Opens a handle on each target, then checks the target once more through it.
     fn open_targets(&mut self) {
         match self
-            .means
+            .environment
             .process_tables
-            .read_all(&self.means.authority.users)
+            .read_all(&self.environment.authority.users)
         {
             Ok(table) => self.initial_table = Arc::new(table),
             Err(error) => {
@@ -176,7 +218,7 @@ impl<'a> Execution<'a> {
         for target in &plan.targets {
             match self.open_target(target) {
                 Ok(open) => self.targets.push(open),
-                Err(ending) => self.reporter.add_unsignalled(target, ending),
+                Err(outcome) => self.reporter.add_unsignalled(target, outcome),
             }
         }
         let came = self.add_joined();
@@ -197,7 +239,7 @@ impl<'a> Execution<'a> {
             PlannedAction::Zombie(parent) => return Err(Outcome::Zombie(parent.clone())),
         };
         let open = Target::open(target, signals)?;
-        match self.means.process_tables.pid_of(open.handle()) {
+        match self.environment.process_tables.pid_of(open.handle()) {
             Some(pid) if pid == target.key.pid => {}
             _ if open.has_ended() => return Err(Outcome::Gone),
             Some(_) | None => {
@@ -207,7 +249,7 @@ impl<'a> Execution<'a> {
         }
         // The data that is read from here on belongs to the process of the handle, or shows another
         // start time, which the recheck refuses: a PID is only reused by a later process.
-        let now = match self.means.process_tables.read_one(target.key.pid) {
+        let now = match self.environment.process_tables.read_one(target.key.pid) {
             Ok(now) => now,
             Err(_) if open.has_ended() => return Err(Outcome::Gone),
             Err(error) => return Err(Outcome::Unclear(format!("it cannot be read: {error}"))),
@@ -219,8 +261,8 @@ impl<'a> Execution<'a> {
     }
 
     fn veto(&self, target: &KillTarget, now: &ProcessInfo, had_signal: bool) -> Option<Outcome> {
-        let roles = self.means.authority.roles();
-        let operators = self.means.authority.operator_group_name();
+        let roles = self.environment.authority.roles();
+        let operators = self.environment.authority.operator_group_name();
         let again = RecheckContext {
             caller: self.authorization.caller,
             roles: &roles,
@@ -228,7 +270,7 @@ impl<'a> Execution<'a> {
             processes: &self.initial_table,
             before: self.observed.get(&target.key),
             person: self.authorization.required_uid,
-            protection: &self.means.authority.protection(),
+            protection: &self.environment.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
             used_gpu_itself: self.gpu_users.contains(&target.key),
             had_signal,
@@ -240,7 +282,7 @@ impl<'a> Execution<'a> {
     /// have executed a program with the rights of another user.
     fn veto_now(&self, target: &Target) -> Option<Outcome> {
         let key = target.key();
-        match self.means.process_tables.read_one(key.pid) {
+        match self.environment.process_tables.read_one(key.pid) {
             Ok(now) => self.veto(target.planned(), &now, target.had_signal()),
             Err(error) => Some(Outcome::Unclear(format!("it cannot be read: {error}"))),
         }
@@ -265,8 +307,8 @@ impl<'a> Execution<'a> {
         };
         if let Some(target) = self.targets.get_mut(position) {
             tracing::warn!(pid = target.key().pid, ?why, "signal withheld");
-            let ending = target.settle_withheld(why, step);
-            self.reporter.add_settled(target, ending);
+            let outcome = target.settle_withheld(why, step);
+            self.reporter.add_settled(target, outcome);
         }
         false
     }
@@ -288,13 +330,13 @@ impl<'a> Execution<'a> {
             .max()
             .unwrap_or(0);
         for step in 0..steps {
-            if self.means.is_stopping() || !self.has_pending_targets() {
+            if self.environment.is_stopping() || !self.has_pending_targets() {
                 return;
             }
             self.stop_all(step, &mut self.stop_budget(step));
             self.send_step(step);
-            let patience = Duration::from_millis(self.plan.request.signal_timeout_ms);
-            self.wait_until(Instant::now() + patience);
+            let timeout = Duration::from_millis(self.plan.request.signal_timeout_ms);
+            self.wait_until(Instant::now() + timeout);
             self.signal_late_members(step);
         }
     }
@@ -312,19 +354,19 @@ impl<'a> Execution<'a> {
             }
         }
         // No process resumes before all have the signal: a resumed process may fork, and a child
-        // whose parent has ended cannot be found.
+        // of a parent that has ended cannot be found.
         for target in &mut self.targets {
             target.resume();
         }
     }
 
     fn wait_until(&mut self, deadline: Instant) {
-        while self.has_pending_targets() && !self.means.is_stopping() {
+        while self.has_pending_targets() && !self.environment.is_stopping() {
             let ended = wait_for_exits(&self.targets, deadline);
             for position in &ended {
                 if let Some(target) = self.targets.get_mut(*position) {
-                    let ending = target.settle_ended();
-                    self.reporter.add_settled(target, ending);
+                    let outcome = target.settle_ended();
+                    self.reporter.add_settled(target, outcome);
                 }
             }
             self.reporter.publish();
@@ -339,7 +381,7 @@ impl<'a> Execution<'a> {
     fn signal_late_members(&mut self, step: usize) {
         let mut limit = self.stop_budget(step);
         for _ in 0..MAX_LATE_ROUNDS {
-            if self.means.is_stopping() || !self.add_forked() {
+            if self.environment.is_stopping() || !self.add_forked() {
                 return;
             }
             self.stop_all(step, &mut limit);
@@ -356,19 +398,49 @@ impl<'a> Execution<'a> {
             if !target.is_pending() {
                 continue;
             }
-            let ending = match stuck.remove(&target.key()) {
+            let outcome = match stuck.remove(&target.key()) {
                 _ if target.has_ended() => target.settle_ended(),
                 Some(waits_on) => Outcome::Uninterruptible(stuck::describe(
                     target.key().pid,
                     waits_on,
-                    &self.means.process_tables,
+                    &self.environment.process_tables,
                     &self.initial_table,
                 )),
-                None if self.means.is_stopping() => target.settle_survived("gpukilld is stopping"),
+                None if self.environment.is_stopping() => {
+                    target.settle_survived("gpukilld is stopping")
+                }
                 None => target.settle_survived("it started while the others were being ended"),
             };
-            self.reporter.add_settled(target, ending);
+            self.reporter.add_settled(target, outcome);
         }
         self.reporter.publish();
     }
+}
+
+/// Waits until one of the pending targets has ended, at most until `deadline` and at most
+/// [`EXIT_WAIT`]. Returns the positions of the ended targets.
+fn wait_for_exits(targets: &[Target], deadline: Instant) -> Vec<usize> {
+    let left: Vec<(usize, &Target)> = targets
+        .iter()
+        .enumerate()
+        .filter(|(_, target)| target.is_pending())
+        .collect();
+    let mut handles: Vec<PollFd<'_>> = left
+        .iter()
+        .map(|(_, target)| PollFd::from_borrowed_fd(target.handle(), PollFlags::IN))
+        .collect();
+    let length = deadline
+        .saturating_duration_since(Instant::now())
+        .min(EXIT_WAIT);
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(length.subsec_nanos()),
+    };
+    // An interrupted wait counts as no result yet.
+    if !matches!(poll(&mut handles, Some(&timeout)), Ok(1..)) {
+        return Vec::new();
+    }
+    let ended = handles.iter().zip(&left);
+    let ended = ended.filter(|(handle, _)| !handle.revents().is_empty());
+    ended.map(|(_, (position, _))| *position).collect()
 }

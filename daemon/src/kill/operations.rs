@@ -1,8 +1,9 @@
 //! Operations under way, and the results of finished ones.
 
-use super::concurrency::{ConcurrencyLimits, ConcurrencySlot, ConcurrencySlots};
-use super::guard_slots::{GuardSlot, GuardSlots};
-use super::{KillOwner, ids};
+use super::concurrency::{
+    ConcurrencyLimits, ConcurrencySlot, ConcurrencySlots, GuardSlot, GuardSlots,
+};
+use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
@@ -61,7 +62,7 @@ pub(super) struct OperationHandle {
 impl Default for Operations {
     fn default() -> Self {
         let all = OperationTable {
-            next: ids::first_id(),
+            next: first_id(),
             by_id: BTreeMap::new(),
         };
         Self {
@@ -97,7 +98,7 @@ impl Operations {
     /// When the system cannot start a thread.
     pub(super) fn start(
         &self,
-        place: impl Send + 'static,
+        slot: impl Send + 'static,
         owner: KillOwner,
         plan: &Arc<KillPlan>,
         act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
@@ -125,14 +126,14 @@ impl Operations {
             id
         };
         let operations = self.clone();
-        let began = std::thread::Builder::new()
+        let spawned = std::thread::Builder::new()
             .name(format!("act-{}", id.0 % 10_000))
             .spawn(move || {
                 run(id, &report, act);
-                drop(place);
+                drop(slot);
                 operations.mark_ended(id);
             });
-        match began {
+        match spawned {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.lock().by_id.remove(&id);
@@ -281,15 +282,15 @@ mod tests {
     #[test]
     fn can_be_followed_while_and_after_it_runs() {
         let operations = Operations::default();
-        let (go_on, told) = channel::<()>();
+        let (release, released) = channel::<()>();
         let id = begin(&operations, 1000, move |report| {
-            let _ = told.recv();
+            let _ = released.recv();
             end(report, Stage::Done);
         });
         let id = id.unwrap();
         assert_eq!(report(&operations, id), (0, Stage::Ending));
         assert_eq!(operations.wait_until_idle(Instant::now()), 1);
-        drop(go_on);
+        drop(release);
         settle(&operations);
         assert_eq!(report(&operations, id), (1, Stage::Done));
         let followed = operations.get(id).unwrap();
@@ -336,8 +337,8 @@ mod tests {
             panics(&open.ok().unwrap());
         });
         settle(&operations);
-        let told = report(&operations, id.unwrap());
-        assert_eq!(told, (1, Stage::Interrupted));
+        let last = report(&operations, id.unwrap());
+        assert_eq!(last, (1, Stage::Interrupted));
         // Waits for the writer thread.
         store.close();
         let database = rusqlite::Connection::open(directory.path().join("audit.db")).unwrap();
@@ -355,22 +356,22 @@ mod tests {
     #[test]
     fn one_person_runs_four_at_most() {
         let operations = Operations::default();
-        let (go_on, told) = channel::<()>();
-        let told = Arc::new(Mutex::new(told));
-        let mut begun = 0;
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let mut started = 0;
         loop {
-            let told = Arc::clone(&told);
+            let released = Arc::clone(&released);
             let wait = move |report: &watch::Sender<Arc<KillReport>>| {
-                let _ = told.lock().unwrap().recv();
+                let _ = released.lock().unwrap().recv();
                 end(report, Stage::Done);
             };
             if begin(&operations, 1000, wait).is_none() {
                 break;
             }
-            begun += 1;
+            started += 1;
         }
-        assert_eq!(begun, 4);
-        drop(go_on);
+        assert_eq!(started, 4);
+        drop(release);
         settle(&operations);
         // The slot is released a moment before the operation is marked as ended.
         assert!(begin(&operations, 1000, |report| end(report, Stage::Done)).is_some());
@@ -381,8 +382,8 @@ mod tests {
     fn clients_leave_slots_to_root_and_guard() {
         let operations = Operations::default();
         let take = |group, is_privileged| {
-            let places = std::iter::from_fn(|| operations.take_slot(group, is_privileged));
-            places.collect::<Vec<_>>()
+            let taken = std::iter::from_fn(|| operations.take_slot(group, is_privileged));
+            taken.collect::<Vec<_>>()
         };
         let plain: Vec<_> = (0..8)
             .map(|uid| take(LimitGroup::Person(uid), false))
@@ -391,11 +392,11 @@ mod tests {
         let guards = |operations: &Operations| -> Vec<usize> {
             let of = |uid| {
                 let person = PersonKey::User(uid);
-                let places = std::iter::from_fn(|| operations.take_guard_slot(&person));
-                places.collect::<Vec<_>>()
+                let taken = std::iter::from_fn(|| operations.take_guard_slot(&person));
+                taken.collect::<Vec<_>>()
             };
-            let places: Vec<_> = [1000, 1001, 0, 1002].map(of).into();
-            places.iter().map(Vec::len).collect()
+            let taken: Vec<_> = [1000, 1001, 0, 1002].map(of).into();
+            taken.iter().map(Vec::len).collect()
         };
         let guard = guards(&operations);
         let plain: usize = plain.iter().map(Vec::len).sum();

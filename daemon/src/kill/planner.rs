@@ -38,17 +38,17 @@ pub(super) enum PlanResult {
 /// # Errors
 /// The errors of [`plan`].
 pub(super) async fn plan_on_thread(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     request: &KillRequest,
-    seen: PublishedPoll,
+    published: PublishedPoll,
     slot: &Arc<ConcurrencySlot>,
 ) -> Result<PlanResult, Refusal> {
-    let (means, caller, request) = (means.clone(), caller.clone(), request.clone());
+    let (environment, caller, request) = (environment.clone(), caller.clone(), request.clone());
     let slot = Arc::clone(slot);
     let (sender, result) = oneshot::channel();
     let make = move || {
-        let made = make_plan(&means, &caller, &request, &seen);
+        let made = make_plan(&environment, &caller, &request, &published);
         drop(slot);
         // The caller may have gone.
         let _ = sender.send(made);
@@ -66,22 +66,22 @@ pub(super) async fn plan_on_thread(
 }
 
 fn make_plan(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     request: &KillRequest,
     published: &PublishedPoll,
 ) -> Result<PlanResult, Refusal> {
-    let table = means.process_tables.read_all(&means.authority.users);
+    let table = environment.process_tables.read_all(&environment.authority.users);
     let table = table.map_err(|error| {
         tracing::error!(%error, "cannot read the process table");
         Refusal::Unavailable(format!("cannot read the process table: {error}"))
     })?;
     let (roles, operators) = (
-        means.authority.roles(),
-        means.authority.operator_group_name(),
+        environment.authority.roles(),
+        environment.authority.operator_group_name(),
     );
-    let protection = means.authority.protection();
-    let seen = KillContext {
+    let protection = environment.authority.protection();
+    let context = KillContext {
         caller,
         roles: &roles,
         operators: &operators,
@@ -90,10 +90,10 @@ fn make_plan(
         processes: &table,
         protection: &protection,
     };
-    let made = plan(request, &seen, means.clock.now());
+    let made = plan(request, &context, environment.clock.now());
     if let (Err(Refusal::Denied { asked, ask }), false) = (&made, request.dry_run) {
         let why = format!("cannot {asked}: ask {ask}");
-        record_refused(means, caller, request, String::new(), why);
+        record_refused(environment, caller, request, String::new(), why);
     }
     let plan = Arc::new(made?);
     // A request without any known target is not a refusal.
@@ -104,7 +104,7 @@ fn make_plan(
         return Ok(PlanResult::Executable(plan));
     }
     record_refused(
-        means,
+        environment,
         caller,
         request,
         plan_json(&plan),
@@ -147,7 +147,7 @@ fn plan_json(plan: &KillPlan) -> String {
 }
 
 fn record_refused(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     request: &KillRequest,
     plan: String,
@@ -160,7 +160,7 @@ fn record_refused(
         request: asked,
         plan,
     };
-    means.store.record_refusal(act, caller.limit_group, why);
+    environment.store.record_refusal(act, caller.limit_group, why);
 }
 
 /// The processes that a plan ends, their users and the devices they hold.

@@ -1,6 +1,6 @@
 //! Plans that wait for their execution.
 
-use super::{KillOwner, ids};
+use super::{KillOwner, first_id};
 use gpukill_policy::access::LimitGroup;
 use gpukill_proto::kill::{KillPlan, PlanId};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ struct PendingPlan {
 impl Default for PendingPlans {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(PendingPlanTable {
-            next: ids::first_id(),
+            next: first_id(),
             plans: BTreeMap::new(),
         })))
     }

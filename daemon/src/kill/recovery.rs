@@ -157,8 +157,8 @@ mod tests {
 
     fn left_by(directory: &Path, keys: &[ProcessKey]) {
         let note = StoppedFile::start_empty(StoppedFile::open(directory).unwrap(), "boot").unwrap();
-        for (place, key) in (0..).zip(keys) {
-            note.write(place, *key);
+        for (position, key) in (0..).zip(keys) {
+            note.write(position, *key);
         }
     }
 
@@ -169,24 +169,24 @@ mod tests {
     #[test]
     fn resumes_left_processes_not_reused_pids() {
         let directory = tempfile::tempdir().unwrap();
-        let (left, heir) = (StoppedChild::new(), StoppedChild::new());
+        let (left, late_child) = (StoppedChild::new(), StoppedChild::new());
         let earlier = ProcessKey {
-            start_ticks: heir.key().start_ticks - 1,
-            ..heir.key()
+            start_ticks: late_child.key().start_ticks - 1,
+            ..late_child.key()
         };
         let nobody = ProcessKey {
             pid: u32::MAX,
             start_ticks: 1,
         };
         left_by(directory.path(), &[earlier, nobody, left.key()]);
-        let (_frozen, done) = recover_stopped(directory.path(), "boot", &process_tables());
+        let (_stopped, done) = recover_stopped(directory.path(), "boot", &process_tables());
         let pid = left.0.id();
         let expected = format!("resumed after interrupted kills had left them stopped: {pid}");
         assert_eq!(done, Some(expected));
         left.becomes("RS");
-        assert_eq!(heir.stat().state, 'T');
+        assert_eq!(late_child.stat().state, 'T');
         // It is done once.
-        let (_frozen, done) = recover_stopped(directory.path(), "boot", &process_tables());
+        let (_stopped, done) = recover_stopped(directory.path(), "boot", &process_tables());
         assert_eq!(done, None);
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let stopped = StoppedChild::new();
         left_by(directory.path(), &[stopped.key()]);
-        let (_frozen, done) = recover_stopped(directory.path(), "another", &process_tables());
+        let (_stopped, done) = recover_stopped(directory.path(), "another", &process_tables());
         assert_eq!(done, None);
         assert_eq!(stopped.stat().state, 'T');
     }
@@ -205,21 +205,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let noted = || read_entries(&StoppedFile::open(directory.path()).unwrap(), "boot").unwrap();
         let (one, other) = (StoppedChild::new(), StoppedChild::new());
-        let (frozen, _) = recover_stopped(directory.path(), "boot", &process_tables());
+        let (stopped, _) = recover_stopped(directory.path(), "boot", &process_tables());
         let handle = |of: &StoppedChild| {
             let pid = i32::try_from(of.0.id()).ok().and_then(Pid::from_raw);
             std::sync::Arc::new(pidfd_open(pid.unwrap(), PidfdFlags::empty()).unwrap())
         };
-        let first = frozen.stop(one.key(), &handle(&one));
+        let first = stopped.stop(one.key(), &handle(&one));
         assert_eq!(noted(), [one.key()]);
-        let second = frozen.stop(other.key(), &handle(&other));
+        let second = stopped.stop(other.key(), &handle(&other));
         assert_eq!(noted(), [one.key(), other.key()]);
         drop(first);
         assert_eq!(noted(), [other.key()]);
         // Its position is free for another process.
-        let third = frozen.stop(one.key(), &handle(&one));
+        let third = stopped.stop(one.key(), &handle(&one));
         assert_eq!(noted(), [one.key(), other.key()]);
-        frozen.resume_all();
+        stopped.resume_all();
         assert_eq!(noted(), []);
         one.becomes("RS");
         other.becomes("RS");
@@ -244,13 +244,13 @@ mod tests {
     #[test]
     fn kills_work_without_the_file() {
         let directory = tempfile::tempdir().unwrap();
-        let (frozen, done) =
+        let (stopped_processes, done) =
             recover_stopped(&directory.path().join("gone"), "boot", &process_tables());
         assert_eq!(done, None);
         let stopped = StoppedChild::new();
         let pid = i32::try_from(stopped.0.id()).ok().and_then(Pid::from_raw);
         let handle = pidfd_open(pid.unwrap(), PidfdFlags::empty()).unwrap();
-        drop(frozen.stop(stopped.key(), &std::sync::Arc::new(handle)));
+        drop(stopped_processes.stop(stopped.key(), &std::sync::Arc::new(handle)));
         stopped.becomes("RS");
     }
 }

@@ -47,11 +47,11 @@ impl StoppedProcesses {
 
     /// Registers a process that is about to be stopped.
     pub(super) fn stop(&self, key: ProcessKey, handle: &Arc<OwnedFd>) -> StopGuard {
-        let place = self.lock().insert(handle);
-        self.file.write(place, key);
+        let position = self.lock().insert(handle);
+        self.file.write(position, key);
         StopGuard {
             stopped: self.clone(),
-            position: place,
+            position,
             handle: Arc::clone(handle),
         }
     }
@@ -79,12 +79,12 @@ impl StoppedProcesses {
 
 impl StoppedTable {
     fn insert(&mut self, handle: &Arc<OwnedFd>) -> u64 {
-        let place = self.free.pop().unwrap_or_else(|| {
+        let position = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        self.by_position.insert(place, Arc::clone(handle));
-        place
+        self.by_position.insert(position, Arc::clone(handle));
+        position
     }
 }
 

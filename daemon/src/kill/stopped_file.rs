@@ -65,14 +65,14 @@ impl StoppedFile {
     }
 
     /// Writes an entry at this position. A kill continues where that fails.
-    pub(super) fn write(&self, place: u64, key: ProcessKey) {
+    pub(super) fn write(&self, position: u64, key: ProcessKey) {
         let ProcessKey { pid, start_ticks } = key;
-        self.write_line(place, &format!("{pid:>10} {start_ticks:>20}\n"));
+        self.write_line(position, &format!("{pid:>10} {start_ticks:>20}\n"));
     }
 
     /// Clears the entry at this position.
-    pub(super) fn clear(&self, place: u64) {
-        self.write_line(place, &format!("{:>1$}", "\n", ENTRY_BYTES));
+    pub(super) fn clear(&self, position: u64) {
+        self.write_line(position, &format!("{:>1$}", "\n", ENTRY_BYTES));
     }
 
     /// Clears all entries.
@@ -84,8 +84,8 @@ impl StoppedFile {
         );
     }
 
-    fn write_line(&self, place: u64, line: &str) {
-        let at = self.first_offset + place * ENTRY_BYTES as u64;
+    fn write_line(&self, position: u64, line: &str) {
+        let at = self.first_offset + position * ENTRY_BYTES as u64;
         let file = self.file.as_ref();
         self.log_new_failure(file.map(|file| file.write_all_at(line.as_bytes(), at)));
     }
@@ -112,14 +112,14 @@ fn heading(boot: &str) -> String {
 pub(super) fn read_entries(file: &File, boot: &str) -> io::Result<Vec<ProcessKey>> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
-    let places = bytes.strip_prefix(heading(boot).as_bytes());
-    let places = places.unwrap_or_default().chunks_exact(ENTRY_BYTES);
-    Ok(places.filter_map(parse_entry).collect())
+    let entries = bytes.strip_prefix(heading(boot).as_bytes());
+    let entries = entries.unwrap_or_default().chunks_exact(ENTRY_BYTES);
+    Ok(entries.filter_map(parse_entry).collect())
 }
 
 /// Parses an entry. A position that was never written is all zeros.
-fn parse_entry(place: &[u8]) -> Option<ProcessKey> {
-    let text = std::str::from_utf8(place).ok()?.strip_suffix('\n')?;
+fn parse_entry(entry: &[u8]) -> Option<ProcessKey> {
+    let text = std::str::from_utf8(entry).ok()?.strip_suffix('\n')?;
     let (pid, start_ticks) = text.trim_start().split_once(' ')?;
     Some(ProcessKey {
         pid: pid.parse().ok()?,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn ignores_damaged_entries() {
-        for place in [
+        for entry in [
             "         7                   70",
             "         7                  70",
             "                             70\n",
@@ -174,7 +174,7 @@ mod tests {
             "        -7                   70\n",
             "         7 70                 0\n",
         ] {
-            assert_eq!(parse_entry(place.as_bytes()), None, "{place:?}");
+            assert_eq!(parse_entry(entry.as_bytes()), None, "{entry:?}");
         }
     }
 

@@ -61,7 +61,7 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Tes
     let (_, state) = state::channel("box".into(), hour);
     let (settings, authority) =
         TestSettings::new_with_users(Users::new(SystemNameService::for_this_host()));
-    let means = KillEnvironment {
+    let environment = KillEnvironment {
         authority,
         state,
         full_scan: Arc::new(|_| Box::pin(async { ScanResult::Complete })),
@@ -74,7 +74,7 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Tes
         stopped_processes: StoppedProcesses::default(),
     };
     TestDaemon {
-        enforcer: KillService::new(means),
+        enforcer: KillService::new(environment),
         settings,
         _directory: directory,
     }
@@ -186,7 +186,7 @@ fn refuses_when_disabled_or_stopping() {
     parts.enforcer.stop(Duration::ZERO);
     let why = Refusal::Unavailable("gpukilld is stopping".to_owned());
     assert_eq!(parts.enforcer.execute(&root, id), Err(why));
-    assert!(parts.enforcer.means.is_stopping());
+    assert!(parts.enforcer.environment.is_stopping());
 }
 
 #[test]
@@ -255,8 +255,8 @@ fn empty_or_dry_run_plan_has_no_id() {
     assert_eq!(parts.enforcer.get_plan(&root, id), Ok(planned.1));
 }
 
-/// An idle process that is no child of the daemon, whose children are protected. Ended when
-/// dropped.
+/// An idle process that is no child of the daemon: children of the daemon are protected. Ended
+/// when dropped.
 struct OrphanSleeper {
     pid: u32,
     handle: OwnedFd,
@@ -266,9 +266,9 @@ impl OrphanSleeper {
     fn new() -> Self {
         let script = "sleep 1000 >/dev/null 2>&1 & echo $!";
         let mut shell = std::process::Command::new("sh");
-        let told = shell.args(["-c", script]).output().unwrap();
-        let told = String::from_utf8(told.stdout).unwrap();
-        let pid: i32 = told.trim().parse().unwrap();
+        let output = shell.args(["-c", script]).output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        let pid: i32 = output.trim().parse().unwrap();
         // For a moment it is a copy of the shell.
         let name = format!("/proc/{pid}/comm");
         while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
@@ -306,10 +306,10 @@ fn executed_plan_ends_its_targets() {
     let report = report.borrow();
     assert_eq!(report.stage, Stage::Done);
     let outcomes = report.outcomes.iter();
-    let endings: Vec<_> = outcomes.map(|outcome| &outcome.outcome).collect();
+    let outcomes: Vec<_> = outcomes.map(|outcome| &outcome.outcome).collect();
     assert!(
-        matches!(endings[..], [Outcome::Ended(KillSignal::Terminate, _)]),
-        "{endings:?}"
+        matches!(outcomes[..], [Outcome::Ended(KillSignal::Terminate, _)]),
+        "{outcomes:?}"
     );
     assert!(sleeper.has_ended());
 }

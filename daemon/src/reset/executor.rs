@@ -1,7 +1,8 @@
-//! Executes a plan, device by device, on a thread of its own.
+//! Executes a plan, device by device, on a thread of its own, and logs the result for each device.
 
-use super::{ResetService, events, helper_client, planner, verify};
-use crate::full_scan::{ScanFreshness, read_after_scan};
+use super::{ResetService, helper_client, planner};
+use crate::full_scan::{NewPoll, ScanFreshness, read_after_scan};
+use crate::kill::KillEnvironment;
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;
@@ -9,10 +10,10 @@ use crate::store::{Action as Recorded, ActionKind, log_unrecorded_end};
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::force_kill_request;
 use gpukill_policy::reset::outcome::{ResetCompletion, completion};
-use gpukill_policy::reset::response::ResetResponse;
+use gpukill_policy::reset::response::{ResetResponse, check_response};
 use gpukill_proto::json::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{KillReport, KillRequest, Stage};
-use gpukill_proto::model::Vendor;
+use gpukill_proto::model::{DeviceId, Vendor};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{
     Blocker, PlannedReset, ResetOutcome, ResetPlan, ResetReport, ResetResult, ResetTarget,
@@ -35,6 +36,18 @@ const QUIESCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// a whole host must fit an answer.
 const MAX_ENDED_SHOWN: usize = 32;
 const MAX_COMMAND_BYTES: usize = 80;
+
+/// At most this many blockers are logged.
+const MAX_NAMED_BLOCKERS: usize = 8;
+
+/// How long a device may take to answer after its reset: a sensor that starts wakes every GPU of
+/// the host.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A device that its driver cannot reach for this long is given up.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Executes a plan and reports its progress. Returns when the last report is [`Stage::Done`] or
 /// [`Stage::Interrupted`].
@@ -86,7 +99,7 @@ pub(super) fn execute(
             if resetter.environment.is_stopping() {
                 return false;
             }
-            events::log_outcome(&outcome, caller.uid);
+            log_outcome(&outcome, caller.uid);
             tell(&|report| report.outcomes.push(outcome.clone()));
         }
         true
@@ -212,14 +225,14 @@ impl ResetExecution<'_> {
 
     /// The target as it is now, after a scan of all processes that started now.
     fn recheck(&self, planned: &ResetTarget) -> Result<ResetTarget, String> {
-        let means = &self.resetter.environment;
+        let environment = &self.resetter.environment;
         let since = ScanFreshness::StartedAfter(Instant::now());
-        let seen = self
+        let published = self
             .runtime
-            .block_on(read_after_scan(&means.full_scan, &means.state, since))
+            .block_on(read_after_scan(&environment.full_scan, &environment.state, since))
             .map_err(|refusal| refusal.to_string())?;
         let (request, id) = (&self.plan.request, &planned.device);
-        let now = planner::plan_target(means, self.caller, request, &seen, id);
+        let now = planner::plan_target(environment, self.caller, request, &published, id);
         match now.map_err(|refusal| refusal.to_string())? {
             Some(now) if now.pci.last_known() == planned.pci.last_known() => Ok(now),
             Some(_) => Err("its PCI address changed: nothing was done".to_owned()),
@@ -253,14 +266,14 @@ impl ResetExecution<'_> {
 
     /// Releases the driver, requests the step of the helper, and verifies the device.
     fn reset_device(&self, target: &ResetTarget, ended: Option<KillReport>) -> ResetOutcome {
-        let began = Instant::now();
-        let means = &self.resetter.environment;
+        let started_at = Instant::now();
+        let environment = &self.resetter.environment;
         let pci = target.pci.last_known();
         let Some(gpu) = pci.and_then(|pci| helper_client::requested_gpu(target.vendor, pci)) else {
             let why = "its PCI address is unknown: nothing was done".to_owned();
             return new_outcome(target, ended, ResetResult::Failed(why));
         };
-        let socket = means.authority.config.borrow().reset.helper.clone();
+        let socket = environment.authority.config.borrow().reset.helper.clone();
         let lock = match self.quiesce_sensor(target.vendor) {
             Ok(lock) => lock,
             Err(why) => return new_outcome(target, ended, ResetResult::Failed(why)),
@@ -277,14 +290,14 @@ impl ResetExecution<'_> {
             gpu_uuid = target.device.0,
             caller_uid
         );
-        let done = helper_client::reset(&socket, gpu, || means.is_stopping());
+        let done = helper_client::reset(&socket, gpu, || environment.is_stopping());
         drop(lock);
-        let stands = verify::verify(means, &target.device, target.vendor);
-        let took = whole_milliseconds(began.elapsed());
-        let (ending, note) = conclude(done, stands, took);
+        let stands = verify_device(environment, &target.device, target.vendor);
+        let took = whole_milliseconds(started_at.elapsed());
+        let (result, note) = conclude(done, stands, took);
         ResetOutcome {
             note,
-            ..new_outcome(target, ended, ending)
+            ..new_outcome(target, ended, result)
         }
     }
 
@@ -305,6 +318,34 @@ impl ResetExecution<'_> {
         } else {
             Err("gpukilld's own sensor does not end: nothing was done".to_owned())
         }
+    }
+}
+
+/// The state of the device, from polls that started after now.
+fn verify_device(environment: &KillEnvironment, id: &DeviceId, vendor: Vendor) -> ResetResponse {
+    let deadline = Instant::now() + VERIFY_TIMEOUT;
+    let mut silent_since: Option<Instant> = None;
+    let mut stands = ResetResponse::NotRead("gpukilld did not poll".to_owned());
+    let mut poll = NewPoll::after_now(&environment.state);
+    loop {
+        if poll.is_published(&environment.state, &*environment.poll_now) {
+            stands = check_response(id, vendor, &environment.state.borrow().snapshot);
+            poll = NewPoll::after_now(&environment.state);
+        }
+        match &stands {
+            ResetResponse::Healthy | ResetResponse::Advised(_) => return stands,
+            ResetResponse::Unreachable(_) => {
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > SILENCE_TIMEOUT {
+                    return stands;
+                }
+            }
+            ResetResponse::NotRead(_) => silent_since = None,
+        }
+        if Instant::now() > deadline || environment.is_stopping() {
+            return stands;
+        }
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -343,7 +384,7 @@ fn conclude(
         Err(why) => format!("its reset failed ({why})"),
     };
     let note = done.as_ref().ok().cloned().flatten();
-    let ending = match (done, stands) {
+    let result = match (done, stands) {
         (Ok(_), ResetResponse::Healthy) => ResetResult::Reset(took),
         (Ok(_), ResetResponse::Advised(advice)) => ResetResult::Failed(format!(
             "its reset was done, and its driver still advises: {advice}"
@@ -357,19 +398,19 @@ fn conclude(
             "{tried}, and whether it answers is not known ({why}): see gpukillctl status"
         )),
     };
-    (ending, note)
+    (result, note)
 }
 
 fn new_outcome(
     target: &ResetTarget,
     ended: Option<KillReport>,
-    ending: ResetResult,
+    result: ResetResult,
 ) -> ResetOutcome {
     ResetOutcome {
         device: target.device.clone(),
         index: target.index,
         ended,
-        result: ending,
+        result,
         note: None,
     }
 }
@@ -383,4 +424,37 @@ fn shorten_report(report: &KillReport) -> KillReport {
         outcome.command = command.map(|command| sanitize(command.as_bytes(), MAX_COMMAND_BYTES));
     }
     report
+}
+
+/// Logs the result for one GPU, which this user reset.
+fn log_outcome(outcome: &ResetOutcome, caller_uid: u32) {
+    let (gpu, gpu_uuid) = (outcome.index, outcome.device.0.as_str());
+    match &outcome.result {
+        ResetResult::Reset(_) => {
+            let note = outcome.note.as_deref();
+            event!(GpuReset, gpu, gpu_uuid, caller_uid, note);
+        }
+        ResetResult::Blocked(blockers) => {
+            event!(
+                GpuNotReset,
+                gpu,
+                gpu_uuid,
+                caller_uid,
+                why = blocker_names(blockers)
+            );
+        }
+        ResetResult::Unsupported(why) => event!(GpuNotReset, gpu, gpu_uuid, caller_uid, why),
+        ResetResult::Failed(why) => event!(GpuResetFailed, gpu, gpu_uuid, caller_uid, why),
+        ResetResult::Unreachable(why) => event!(GpuUnreachable, gpu, gpu_uuid, caller_uid, why),
+    }
+}
+
+fn blocker_names(blockers: &[Blocker]) -> String {
+    let named = blockers.iter().take(MAX_NAMED_BLOCKERS);
+    let mut names: Vec<String> = named.map(|blocker| blocker.what.clone()).collect();
+    let more = blockers.len().saturating_sub(MAX_NAMED_BLOCKERS);
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    names.join("; ")
 }

@@ -95,7 +95,7 @@ pub(super) fn reset(
 fn send_request(
     socket: &Path,
     request: &ResetHelperRequest,
-    patience: Duration,
+    timeout: Duration,
     is_stopping: impl Fn() -> bool,
 ) -> Result<HelperAnswer, String> {
     let broken = |error| format!("gpukill-reset does not answer: {error}");
@@ -109,7 +109,7 @@ fn send_request(
     stream
         .write_all(request.to_string().as_bytes())
         .map_err(broken)?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let mut answer = [0; MAX_ANSWER_BYTES];
     let mut length = 0;
     loop {
@@ -128,7 +128,7 @@ fn send_request(
             break;
         }
         if Instant::now() > deadline {
-            let seconds = patience.as_secs();
+            let seconds = timeout.as_secs();
             return Err(format!("gpukill-reset did not answer within {seconds} s"));
         }
         if is_stopping() {

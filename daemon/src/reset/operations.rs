@@ -201,8 +201,8 @@ mod tests {
         })
     }
 
-    fn refusal(begun: Result<(OperationId, StartedReset), Refusal>) -> Option<Refusal> {
-        begun.err()
+    fn refusal(started: Result<(OperationId, StartedReset), Refusal>) -> Option<Refusal> {
+        started.err()
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
         let (kept, now) = (ResetOperations::default(), Instant::now());
         let id = kept.add_plan(7, plan(), now);
         assert_eq!(refusal(kept.start(8, id, now)), Some(Refusal::Expired));
-        let (operation, begun) = kept.start(7, id, now).unwrap();
-        assert_eq!(begun.plan, plan());
+        let (operation, started) = kept.start(7, id, now).unwrap();
+        assert_eq!(started.plan, plan());
         assert_eq!(refusal(kept.start(7, id, now)), Some(Refusal::Expired));
         kept.finish(operation, now);
         assert!(kept.report(operation, now).is_some());
@@ -249,8 +249,8 @@ mod tests {
         // A reset that does not end in time is no longer waited for.
         assert!(!kept.stop(now + Duration::from_millis(10)));
         assert!(kept.is_stopping());
-        let theirs = kept.clone();
-        let ends = std::thread::spawn(move || theirs.finish(operation, Instant::now()));
+        let operations = kept.clone();
+        let ends = std::thread::spawn(move || operations.finish(operation, Instant::now()));
         assert!(kept.stop(now + RETENTION));
         ends.join().unwrap();
         let stops = Refusal::Unavailable("gpukilld is stopping".to_owned());

@@ -20,14 +20,14 @@ use std::path::Path;
 /// # Errors
 /// The errors of [`reset::plan`].
 pub(super) fn plan(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     request: &ResetRequest,
     published: &PublishedPoll,
 ) -> Result<ResetPlan, Refusal> {
     let wanted = reset::selected_devices(request, &published.snapshot)?;
-    with_context(means, caller, published, &wanted, |seen| {
-        reset::plan(request, seen, means.clock.now())
+    with_context(environment, caller, published, &wanted, |context| {
+        reset::plan(request, context, environment.clock.now())
     })?
 }
 
@@ -36,7 +36,7 @@ pub(super) fn plan(
 /// # Errors
 /// If processes cannot be scanned.
 pub(super) fn plan_target(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     request: &ResetRequest,
     published: &PublishedPoll,
@@ -46,28 +46,28 @@ pub(super) fn plan_target(
     let Some(device) = devices.find(|device| device.id == *id) else {
         return Ok(None);
     };
-    with_context(means, caller, published, &[device], |seen| {
-        Some(reset::plan_device(device, request, seen, means.clock.now()))
+    with_context(environment, caller, published, &[device], |context| {
+        Some(reset::plan_device(device, request, context, environment.clock.now()))
     })
 }
 
 fn with_context<T>(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     caller: &Caller,
     published: &PublishedPoll,
     wanted: &[&Device],
     decide: impl FnOnce(&reset::ResetContext<'_>) -> T,
 ) -> Result<T, Refusal> {
-    let table = means.process_tables.read_all(&means.authority.users);
+    let table = environment.process_tables.read_all(&environment.authority.users);
     let table = table.map_err(|error| {
         tracing::error!(%error, "cannot scan processes");
         Refusal::Unavailable(format!("cannot scan processes: {error}"))
     })?;
-    let authority = &means.authority;
+    let authority = &environment.authority;
     let (roles, operators) = (authority.roles(), authority.operator_group_name());
     let protection = authority.protection();
     let config = authority.config.borrow().clone();
-    let checks = helper_checks(means, &config.reset.helper, wanted);
+    let checks = helper_checks(environment, &config.reset.helper, wanted);
     let hives = xgmi_hives(&published.snapshot.devices, &config.backends.sysfs_root);
     Ok(decide(&reset::ResetContext {
         kill: kill::KillContext {
@@ -87,7 +87,7 @@ fn with_context<T>(
 /// The answer of the helper for each of these devices. If it does not answer, or another reset
 /// runs, the answer for the others would be the same, so it is requested once.
 fn helper_checks(
-    means: &KillEnvironment,
+    environment: &KillEnvironment,
     socket: &Path,
     devices: &[&Device],
 ) -> BTreeMap<DeviceId, HelperCheck> {
@@ -96,7 +96,7 @@ fn helper_checks(
         let gpu = helper_client::requested_gpu(device.vendor, device.pci.last_known()?)?;
         let check = of_all
             .clone()
-            .unwrap_or_else(|| helper_client::check(socket, gpu, || means.is_stopping()));
+            .unwrap_or_else(|| helper_client::check(socket, gpu, || environment.is_stopping()));
         match check {
             HelperCheck::Busy(_) | HelperCheck::NoAnswer(_) => of_all = Some(check.clone()),
             HelperCheck::Possible | HelperCheck::Refused(_) => {}

@@ -130,15 +130,15 @@ impl NvidiaSmi<'_> {
     }
 
     /// Runs the tool, and waits at most this long for its end.
-    fn run(&self, arguments: &[&str], patience: ToolTimeout) -> Result<String, ToolError> {
+    fn run(&self, arguments: &[&str], timeout: ToolTimeout) -> Result<String, ToolError> {
         let output = create_output().map_err(|error| {
             ToolError::Failed(format!("cannot create a file for its output: {error}"))
         })?;
         let mut child = self.start(arguments, &output).map_err(ToolError::Failed)?;
-        let (ToolTimeout::Kill(time) | ToolTimeout::Leave(time)) = patience;
+        let (ToolTimeout::Kill(time) | ToolTimeout::Leave(time)) = timeout;
         let Some(status) = wait_for_exit(&mut child, time) else {
             let late = format!("nvidia-smi did not end within {} s", time.as_secs());
-            return Err(match patience {
+            return Err(match timeout {
                 ToolTimeout::Leave(_) => ToolError::StillRunning(format!(
                     "{late}, and is still running (pid {}): until it ends nothing else is reset",
                     child.id()
@@ -200,8 +200,8 @@ fn read_output(output: &File) -> String {
     text.trim_end_matches('\0').to_owned()
 }
 
-fn wait_for_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let deadline = Instant::now() + patience;
+fn wait_for_exit(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + timeout;
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
@@ -247,16 +247,16 @@ mod tests {
 
     /// The result of `sleep` with a timeout of one second.
     fn run_sleep(
-        patience: fn(Duration) -> ToolTimeout,
+        timeout: fn(Duration) -> ToolTimeout,
         directory: &Path,
     ) -> Result<String, ToolError> {
-        let began = Instant::now();
+        let started = Instant::now();
         let tool = NvidiaSmi {
             path: Path::new("/bin/sleep"),
             alone: &acquire(&directory.join("lock")).unwrap(),
         };
-        let said = tool.run(&["1000"], patience(Duration::from_secs(1)));
-        assert!(began.elapsed() < Duration::from_secs(30));
+        let said = tool.run(&["1000"], timeout(Duration::from_secs(1)));
+        assert!(started.elapsed() < Duration::from_secs(30));
         said
     }
 

@@ -128,23 +128,23 @@ impl WatchedProcess {
 
     /// Takes available evidence, and requests it if it is due; the hash of the executable only if
     /// the rules have hashes.
-    pub(super) fn read(&mut self, witness: &dyn EvidenceSource, hash: bool, at: Instant) {
+    pub(super) fn read(&mut self, source: &dyn EvidenceSource, hash: bool, at: Instant) {
         if !self.is_pending && at >= self.read_at {
             self.is_pending = true;
         }
         if self.is_pending
-            && let Some(traces) = witness.process_evidence(self.key)
+            && let Some(traces) = source.process_evidence(self.key)
         {
             self.is_pending = false;
             self.read_at = at + self.pause;
             self.pause = self.pause.saturating_mul(2).min(MAX_INTERVAL);
             self.add_evidence(&traces);
             // The evidence is stored here.
-            witness.forget(self.key);
+            source.forget(self.key);
             // The process may execute another file of the same name.
             self.hash.invalidate();
         }
-        if self.hash.update((self.key, self.person), hash, witness) {
+        if self.hash.update((self.key, self.person), hash, source) {
             self.has_changed = true;
             self.suspect.sha256 = self.hash.sha256();
         }
@@ -152,7 +152,7 @@ impl WatchedProcess {
             .sockets_at
             .is_none_or(|last| at.duration_since(last) >= SOCKET_INTERVAL)
         {
-            let sockets = witness.sockets(self.key);
+            let sockets = source.sockets(self.key);
             // A process that was not scanned yet will be soon.
             self.sockets_at = sockets.as_ref().map(|_| at);
             let (listens, peers) = match sockets {
@@ -257,7 +257,7 @@ impl WatchedProcess {
             allowed,
         } = assess(&self.suspect, rules);
         let before = self.assessment.as_deref();
-        let mut looked = RogueAssessment {
+        let mut assessment = RogueAssessment {
             at: before.map_or(now, |before| before.at),
             verdicts,
             score,
@@ -265,11 +265,11 @@ impl WatchedProcess {
             allowed: allowed.iter().map(ToString::to_string).collect(),
             unread: self.unavailable(),
         };
-        if before == Some(&looked) {
+        if before == Some(&assessment) {
             return None;
         }
-        looked.at = now;
-        Some(self.assessment.insert(Arc::new(looked)))
+        assessment.at = now;
+        Some(self.assessment.insert(Arc::new(assessment)))
     }
 
     /// The last assessment.
@@ -291,8 +291,8 @@ impl WatchedProcess {
         if suspect.sent == SentTraffic::Shared {
             unseen.push("the traffic of its network namespace: it shares the host's".to_owned());
         }
-        let seen = suspect.load.map(|load| load.seen).unwrap_or_default();
-        if seen < MIN_LOAD_TIME {
+        let load_time = suspect.load.map(|load| load.seen).unwrap_or_default();
+        if load_time < MIN_LOAD_TIME {
             unseen.push("its GPU usage: known only after half an hour".to_owned());
         }
         unseen

@@ -68,8 +68,8 @@ pub(crate) fn check_rules(text: &str) -> Result<(), Vec<RulesMistake>> {
 }
 
 fn to_rules_mistake(mistake: &SettingMistake) -> RulesMistake {
-    let place = mistake.line.map(|line| format!("line {line}"));
-    RulesMistake::at_position(place, mistake.to_string())
+    let position = mistake.line.map(|line| format!("line {line}"));
+    RulesMistake::at_position(position, mistake.to_string())
 }
 
 impl RogueRuleStore {
@@ -90,11 +90,11 @@ impl RogueRuleStore {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let odd = |_: &Arc<RogueRules>, new: &Arc<RogueRules>| {
-            let odd = lint(new).into_iter();
-            odd.map(|warning| warning.to_string()).collect()
+        let lints = |_: &Arc<RogueRules>, new: &Arc<RogueRules>| {
+            let lints = lint(new).into_iter();
+            lints.map(|warning| warning.to_string()).collect()
         };
-        let edited = self.change(uid, asked, expected, is_dry_run, odd)?;
+        let edited = self.change(uid, asked, expected, is_dry_run, lints)?;
         Ok(edited.report)
     }
 }

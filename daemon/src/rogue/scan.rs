@@ -21,7 +21,7 @@ pub(crate) fn scan(
     store: &Store,
     rules: RogueRules,
     since: Timestamp,
-    (snapshot, standing): (&Snapshot, &RogueStatus),
+    (snapshot, status): (&Snapshot, &RogueStatus),
     is_reported: &dyn Fn(&RogueFinding) -> bool,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<ScanReport, Refusal> {
@@ -32,33 +32,33 @@ pub(crate) fn scan(
             ..finding
         });
     }
-    store.guard_samples((since, snapshot.taken_at), &mut |bucket, _| {
+    store.guard_samples((since, snapshot.taken_at), &mut |sample, _| {
         if !is_wanted() {
             return ControlFlow::Break(());
         }
-        scan.add(&bucket);
+        scan.add(&sample);
         ControlFlow::Continue(())
     })?;
     if !is_wanted() {
         // The caller has gone.
         return Err(Refusal::Expired);
     }
-    let living = current_findings(snapshot, standing);
+    let living = current_findings(snapshot, status);
     Ok(scan.finish(&living, snapshot.taken_at, is_reported))
 }
 
 /// The processes that use a device now, with their findings.
 fn current_findings(
     snapshot: &Snapshot,
-    standing: &RogueStatus,
+    status: &RogueStatus,
 ) -> BTreeMap<ProcessKey, Option<RogueFinding>> {
     let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
     let mut living: BTreeMap<ProcessKey, Option<RogueFinding>> = keys
         // For a process that was not assessed yet, the stored findings count.
-        .filter(|key| standing.assessments.contains_key(key))
+        .filter(|key| status.assessments.contains_key(key))
         .map(|key| (key, None))
         .into_map();
-    for finding in &standing.findings {
+    for finding in &status.findings {
         if let Some(found) = living.get_mut(&finding.process) {
             *found = Some(RogueFinding {
                 last_seen: snapshot.taken_at,

@@ -63,15 +63,15 @@ struct PresentProcess<'a> {
 impl RogueWatcher {
     pub(super) fn new(
         in_force: watch::Receiver<RogueRulesInForce>,
-        witness: Box<dyn EvidenceSource>,
+        evidence: Box<dyn EvidenceSource>,
         store: Store,
-        standing: watch::Sender<Arc<RogueStatus>>,
+        sender: watch::Sender<Arc<RogueStatus>>,
     ) -> Self {
         Self {
             in_force,
-            evidence: witness,
+            evidence,
             store,
-            status: standing,
+            status: sender,
             processes: BTreeMap::new(),
             loads: LoadTracker::with_window(LOAD_WINDOW),
             findings: FindingTracker::default(),
@@ -100,8 +100,8 @@ impl RogueWatcher {
         let window = i64::try_from(LOAD_WINDOW.as_secs()).unwrap_or(i64::MAX);
         let span = (now.plus_seconds(-window), now);
         let loads = &mut self.loads;
-        let used = self.store.guard_samples(span, &mut |bucket, _| {
-            loads.add_stored(&bucket);
+        let used = self.store.guard_samples(span, &mut |sample, _| {
+            loads.add_stored(&sample);
             ControlFlow::Continue(())
         });
         let findings = self
@@ -155,18 +155,18 @@ impl RogueWatcher {
             if are_others {
                 known.mark_changed();
             }
-            let Some(looked) = known.assess(&rules, now) else {
+            let Some(assessment) = known.assess(&rules, now) else {
                 continue;
             };
             is_new = true;
             let finding = new_finding(key, it, snapshot);
-            self.findings.record(finding, looked.verdicts.clone());
+            self.findings.record(finding, assessment.verdicts.clone());
         }
         self.report_findings(snapshot);
         let fault = self.evidence.fault();
         let is_as_before = {
-            let standing = self.status.borrow();
-            standing.overflow == beyond && standing.fault == fault
+            let status = self.status.borrow();
+            status.overflow == beyond && status.fault == fault
         };
         if is_new || !is_as_before {
             self.publish(beyond, fault);
@@ -211,18 +211,18 @@ impl RogueWatcher {
     /// Publishes the status.
     fn publish(&self, beyond: u32, fault: Option<String>) {
         let known = self.processes.iter();
-        let looked: BTreeMap<_, _> = known
+        let assessments: BTreeMap<_, _> = known
             .filter_map(|(key, known)| Some((*key, Arc::clone(known.assessment()?))))
             .into_map();
         let suspicions: RogueSuspicions = match self.are_rules_uncertain() {
             true => RogueSuspicions::new(),
-            false => looked
+            false => assessments
                 .iter()
-                .map(|(key, looked)| (*key, VerdictSummary::most_actionable(&looked.verdicts)))
+                .map(|(key, it)| (*key, VerdictSummary::most_actionable(&it.verdicts)))
                 .into_map(),
         };
         self.status.send_replace(Arc::new(RogueStatus {
-            assessments: looked,
+            assessments,
             findings: self.findings.current().into_iter().cloned().collect(),
             suspicions: Arc::new(suspicions),
             overflow: beyond,

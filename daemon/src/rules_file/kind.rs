@@ -77,13 +77,13 @@ pub(crate) struct RulesMistake {
 
 impl RulesMistake {
     /// A mistake at this position, such as `line 3`.
-    pub(crate) fn at_position(place: Option<String>, what: String) -> Self {
-        let place = match place {
-            Some(place) => format!("a mistake in {place}"),
+    pub(crate) fn at_position(position: Option<String>, what: String) -> Self {
+        let position = match position {
+            Some(position) => format!("a mistake in {position}"),
             None => "a mistake".to_owned(),
         };
         Self {
-            position: place,
+            position,
             message: what,
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn explain(
     published: &PublishedPoll,
     pid: u32,
     now: Timestamp,
-    asker: &ExplanationContext<'_>,
+    context: &ExplanationContext<'_>,
     called: impl Fn(Principal) -> String,
 ) -> Option<Explanation> {
     let snapshot = &published.snapshot;
@@ -56,7 +56,7 @@ pub(super) fn explain(
         .iter()
         .filter(|process| process.pid == pid)
         .map(|process| {
-            let shown = snapshot_pages::redact(asker.caller, asker.roles, process);
+            let shown = snapshot_pages::redact(context.caller, context.roles, process);
             (device_label(snapshot, process), shown)
         })
         .take(MAX_ENTRIES)
@@ -66,7 +66,7 @@ pub(super) fn explain(
         .iter()
         .flat_map(|device| holders_with_pid(device, pid))
         .map(|(device, holder)| {
-            let shown = holder_pages::redact(asker.caller, asker.roles, holder);
+            let shown = holder_pages::redact(context.caller, context.roles, holder);
             (device.label(), shown, role(holder, device))
         })
         .take(MAX_ENTRIES)
@@ -83,9 +83,9 @@ pub(super) fn explain(
         pid,
         frees: sum_of_known(own.map(|(_, process)| exclusive_memory(published, process))),
         shared_with,
-        may_end: may_end(&uses, &holds, asker, called),
+        may_end: may_end(&uses, &holds, context, called),
         findings: findings_about(pid, &published.holders, now),
-        guard: guard_part(snapshot, pid, asker),
+        guard: guard_part(snapshot, pid, context),
         rogue: Reading::Unsupported,
         uses,
         holds,
@@ -207,7 +207,7 @@ fn findings_about(
 fn may_end(
     uses: &[(DeviceLabel, GpuProcess)],
     holds: &[(DeviceLabel, Holder, Role)],
-    asker: &ExplanationContext<'_>,
+    context: &ExplanationContext<'_>,
     called: impl Fn(Principal) -> String,
 ) -> EndPermission {
     let listed = uses.first().map(|(_, process)| process);
@@ -234,13 +234,13 @@ fn may_end(
         Reading::Stale(..) => Some("it has ended"),
         Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
     });
-    let never = asker.protected.or(gone).or(asker.disabled_reason);
+    let never = context.protected.or(gone).or(context.disabled_reason);
     EndPermission {
-        people: principals_allowed_to_end(uids, maker, asker.roles)
+        people: principals_allowed_to_end(uids, maker, context.roles)
             .into_iter()
             .map(called)
             .collect(),
-        you: check(asker.caller, operation, asker.roles) == Ruling::Allow,
+        you: check(context.caller, operation, context.roles) == Ruling::Allow,
         never: never.map(str::to_owned),
     }
 }

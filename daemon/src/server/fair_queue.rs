@@ -77,28 +77,28 @@ mod tests {
 
     #[test]
     fn users_wait_only_for_their_own_queries() {
-        let turns = FairQueue::default();
-        let first = turns.acquire_plain(Person(1)).now_or_never();
+        let queue = FairQueue::default();
+        let first = queue.acquire_plain(Person(1)).now_or_never();
         assert!(first.is_some());
-        assert!(turns.acquire_plain(Person(1)).now_or_never().is_none());
-        let other = turns.acquire_plain(Person(2)).now_or_never();
+        assert!(queue.acquire_plain(Person(1)).now_or_never().is_none());
+        let other = queue.acquire_plain(Person(2)).now_or_never();
         assert!(other.is_some());
         drop(first);
-        assert!(turns.acquire_plain(Person(1)).now_or_never().is_some());
+        assert!(queue.acquire_plain(Person(1)).now_or_never().is_some());
     }
 
     #[test]
     fn plain_users_leave_room() {
-        let turns = FairQueue::default();
+        let queue = FairQueue::default();
         let held: Vec<Option<QueuePermit>> = (0..u32::try_from(MAX_PLAIN_QUERIES).unwrap())
-            .map(|uid| turns.acquire_plain(Person(uid)).now_or_never())
+            .map(|uid| queue.acquire_plain(Person(uid)).now_or_never())
             .collect();
         assert!(held.iter().all(Option::is_some));
-        assert!(turns.acquire_plain(Person(99)).now_or_never().is_none());
+        assert!(queue.acquire_plain(Person(99)).now_or_never().is_none());
         drop(held);
-        assert!(turns.acquire_plain(Person(99)).now_or_never().is_some());
+        assert!(queue.acquire_plain(Person(99)).now_or_never().is_some());
         // Users that have gone are not kept.
-        let _one = turns.acquire_plain(Person(7)).now_or_never();
-        assert_eq!(turns.of_user.lock().unwrap().len(), 1);
+        let _one = queue.acquire_plain(Person(7)).now_or_never();
+        assert_eq!(queue.of_user.lock().unwrap().len(), 1);
     }
 }

@@ -46,25 +46,25 @@ impl HoldersAnswer {
             size: 0,
             devices: Vec::new(),
         };
-        let mut place = 0;
+        let mut position = 0;
         let mut next = None;
         'devices: for report in &self.devices {
-            let behind = place + 1 + report.device.holders.len();
+            let behind = position + 1 + report.device.holders.len();
             if behind <= start {
-                place = behind;
+                position = behind;
                 continue;
             }
-            let mut taken = if place >= start {
+            let mut taken = if position >= start {
                 if !page.push_device(&report_without_holders(report)) {
-                    next = Some(place);
+                    next = Some(position);
                     break;
                 }
-                place += 1;
+                position += 1;
                 0
             } else {
                 page.devices.push(continued_report(report));
-                let taken = start - place - 1;
-                place = start;
+                let taken = start - position - 1;
+                position = start;
                 taken
             };
             while let Some((holder, role)) = report
@@ -74,10 +74,10 @@ impl HoldersAnswer {
                 .zip(report.roles.get(taken))
             {
                 if !page.push_holder(&redact(caller, roles, holder), *role) {
-                    next = Some(place);
+                    next = Some(position);
                     break 'devices;
                 }
-                place += 1;
+                position += 1;
                 taken += 1;
             }
         }

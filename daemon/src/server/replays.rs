@@ -49,9 +49,9 @@ pub(super) type ThreadPermit = (QueuePermit, Option<OwnedSemaphorePermit>);
 
 impl ReplayThread {
     /// Waits until the thread is free.
-    pub(super) async fn acquire(&self, turn: QueuePermit) -> ThreadPermit {
+    pub(super) async fn acquire(&self, permit: QueuePermit) -> ThreadPermit {
         // It is never closed.
-        (turn, Arc::clone(&self.semaphore).acquire_owned().await.ok())
+        (permit, Arc::clone(&self.semaphore).acquire_owned().await.ok())
     }
 
     /// Runs the work on the thread; `None` if the thread cannot be started or the work panicked.
@@ -115,13 +115,13 @@ mod tests {
         let plain = taken(&replays.plain);
         assert!(plain.is_some() && taken(&replays.plain).is_none());
         assert!(taken(&replays.privileged).is_some());
-        let (go_on, waits) = channel::<()>();
+        let (release, waits) = channel::<()>();
         let busy = replays.plain.run(move || waits.recv().is_err());
         let admins = replays.privileged.run(|| true);
         let (admins, busy) = tokio::join!(
             async {
                 let admins = admins.await;
-                drop(go_on);
+                drop(release);
                 admins
             },
             busy

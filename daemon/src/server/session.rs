@@ -1,26 +1,13 @@
 //! One connection: the preface, then calls, each answered for its caller.
 
-mod audit;
-mod backup;
-mod forget;
-mod guard;
-mod inspect;
-mod kill;
-mod lookback;
-mod quiesce;
-mod reset;
-mod rogue_rules;
-mod scan;
-mod status;
-
 use super::disconnect::DisconnectStream;
+use super::handlers::{ConnectionBackup, OfferedRules, PendingKillPages};
 use super::holder_pages::HoldersAnswer;
 use super::snapshot_pages::page;
 use super::{PREFACE_TIMEOUT, ServerContext};
-use crate::store::RecordedEvent as Recorded;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::access::{Caller, Operation, Ruling, check};
+use gpukill_policy::access::Caller;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
@@ -80,9 +67,9 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: ServerCo
         shared,
         pending_snapshot: Arc::default(),
         pending_holders: Arc::default(),
-        pending_kill: kill::PendingKillPages::default(),
-        backup: backup::ConnectionBackup::default(),
-        offered_rules: guard::OfferedRules::default(),
+        pending_kill: PendingKillPages::default(),
+        backup: ConnectionBackup::default(),
+        offered_rules: OfferedRules::default(),
     };
     let channel = BaseChannel::new(
         Config {
@@ -115,21 +102,22 @@ async fn exchange_prefaces(stream: &mut UnixStream) -> io::Result<bool> {
     preface::Preface::new(preface::PrefaceStatus::Welcome, MAX_REQUEST)
         .send(stream)
         .await?;
-    let theirs = preface::Preface::receive(stream).await?;
-    Ok(theirs.version.major == PROTOCOL_VERSION.major)
+    let received = preface::Preface::receive(stream).await?;
+    Ok(received.version.major == PROTOCOL_VERSION.major)
 }
 
+/// One connection and its caller. Clones share it.
 #[derive(Clone)]
-struct Session {
-    caller: Arc<Caller>,
-    shared: ServerContext,
+pub(super) struct Session {
+    pub(super) caller: Arc<Caller>,
+    pub(super) shared: ServerContext,
     /// The snapshot that this connection may read more pages of.
     pending_snapshot: Arc<Mutex<Option<Arc<Snapshot>>>>,
     /// The list of holders that it may read more pages of.
-    pending_holders: Arc<Mutex<Option<Arc<HoldersAnswer>>>>,
-    pending_kill: kill::PendingKillPages,
-    backup: backup::ConnectionBackup,
-    offered_rules: guard::OfferedRules,
+    pub(super) pending_holders: Arc<Mutex<Option<Arc<HoldersAnswer>>>>,
+    pub(super) pending_kill: PendingKillPages,
+    pub(super) backup: ConnectionBackup,
+    pub(super) offered_rules: OfferedRules,
 }
 
 impl Gpukill for Session {
@@ -162,12 +150,7 @@ impl Gpukill for Session {
     }
 
     async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
-        catch_panic(async {
-            self.wait_for_own_name().await;
-            let is_file_changed = self.shared.guard.is_file_changed().await;
-            Ok(self.status_report(is_file_changed))
-        })
-        .await
+        catch_panic(async { Ok(self.status_report().await) }).await
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
@@ -336,24 +319,18 @@ impl Gpukill for Session {
 }
 
 impl Session {
-    /// Checks that the caller has this right. Otherwise the refusal names root and the members of
-    /// `group`.
-    fn require_right(&self, operation: Operation, asked: &str, group: &str) -> Result<(), Refusal> {
-        match check(&self.caller, operation, &self.shared.roles()) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => Err(Refusal::Denied {
-                asked: asked.to_owned(),
-                ask: format!("root, or someone in group {group}"),
-            }),
-        }
-    }
-
-    /// Records an action of a person. The store may make it wait, but nothing else.
-    async fn record(&self, event: Recorded) {
-        let store = self.shared.store.clone();
-        let recorded = tokio::task::spawn_blocking(move || store.record(event));
-        // A store that panicked has logged it.
-        let _ = recorded.await;
+    /// Returns more processes of the last snapshot of this connection.
+    fn rest_of_snapshot(&self, tick: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+        let kept = self
+            .pending_snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let snapshot = kept
+            .filter(|snapshot| snapshot.tick == tick)
+            .ok_or(Refusal::Expired)?;
+        let roles = self.shared.roles();
+        Ok(page(&snapshot, start as usize, &self.caller, &roles))
     }
 
     fn keep_snapshot(&self, snapshot: Option<Arc<Snapshot>>) {

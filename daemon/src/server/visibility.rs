@@ -72,14 +72,14 @@ impl Visibility<'_> {
     pub(super) fn redact_violation(
         &self,
         open: &OpenViolation,
-        book: &CompiledRules,
+        compiled: &CompiledRules,
     ) -> Option<OpenViolation> {
         self.sees_violation(open).then(|| {
             let mut open = open.clone();
             open.evidence
                 .runs
                 .retain(|process| self.sees_owner(process));
-            open.own_policy = milder_policy_for_violation(&open, book);
+            open.own_policy = milder_policy_for_violation(&open, compiled);
             self.hide_others(&mut open, Some(self.caller.uid));
             open
         })
@@ -90,16 +90,16 @@ impl Visibility<'_> {
     pub(super) fn idle_services(
         &self,
         open: &[OpenViolation],
-        book: &CompiledRules,
+        compiled: &CompiledRules,
     ) -> Vec<OpenViolation> {
         let is_idle = |open: &&OpenViolation| is_broken(open) && is_idle_service(open);
         let services = open.iter().filter(is_idle);
-        let mut seen: Vec<OpenViolation> = services
-            .filter_map(|open| self.redact_violation(open, book))
+        let mut visible: Vec<OpenViolation> = services
+            .filter_map(|open| self.redact_violation(open, compiled))
             .collect();
-        seen.sort_indirect_by_key(|open| open.evidence.since);
-        seen.truncate(MAX_IDLE_SERVICES);
-        seen
+        visible.sort_indirect_by_key(|open| open.evidence.since);
+        visible.truncate(MAX_IDLE_SERVICES);
+        visible
     }
 
     /// A violation about this process of a user, which the caller may see, with the deadline of
@@ -108,12 +108,12 @@ impl Visibility<'_> {
         &self,
         open: &OpenViolation,
         (pid, owner): (u32, Option<u32>),
-        book: &CompiledRules,
+        compiled: &CompiledRules,
     ) -> OpenViolation {
         let mut open = open.clone();
         let processes = &mut open.evidence.runs;
         processes.retain(|process| process.run.pid == pid || self.sees_owner(process));
-        open.own_policy = milder_policy_for_violation(&open, book);
+        open.own_policy = milder_policy_for_violation(&open, compiled);
         self.hide_others(&mut open, owner);
         open
     }
@@ -194,8 +194,8 @@ impl Visibility<'_> {
     /// The summary of the guard for a list of this snapshot.
     pub(super) fn brief(
         &self,
-        book: &CompiledRules,
-        standing: &GuardStatus,
+        compiled: &CompiledRules,
+        status: &GuardStatus,
         snapshot: &Snapshot,
     ) -> GuardSummary {
         let GuardStatus {
@@ -203,12 +203,12 @@ impl Visibility<'_> {
             simulated,
             tripped_at,
             ..
-        } = standing;
-        let rules = book.rules();
-        let seen = open
+        } = status;
+        let rules = compiled.rules();
+        let visible = open
             .iter()
             .filter(|open| is_broken(open) && self.sees_violation(open));
-        let marked = seen.flat_map(|open| match milder_policy_for_violation(open, book) {
+        let marked = visible.flat_map(|open| match milder_policy_for_violation(open, compiled) {
             None => self.marks(open, rules.person, snapshot),
             own_policy @ Some(_) => {
                 let open = OpenViolation {
@@ -241,8 +241,8 @@ impl Visibility<'_> {
 
     /// The warnings of the caller for which none of the caller's jobs is ended.
     fn own_warnings(&self, open: &[OpenViolation]) -> Vec<OwnWarning> {
-        let seen = open.iter().filter(|open| self.sees_violation(open));
-        let warnings = seen.filter_map(|open| OwnWarning::find(open, self.caller.uid));
+        let visible = open.iter().filter(|open| self.sees_violation(open));
+        let warnings = visible.filter_map(|open| OwnWarning::find(open, self.caller.uid));
         warnings.take(MAX_OWN_WARNINGS).collect()
     }
 
@@ -264,27 +264,28 @@ impl Visibility<'_> {
 
     /// The number of simulated ends that the caller may see.
     pub(super) fn count_simulated(&self, simulated: &[SimulatedEnd]) -> u32 {
-        let seen = simulated
+        let visible = simulated
             .iter()
             .filter(|end| self.sees_violation(&end.violation));
-        saturating_count(simulated_jobs(seen))
+        saturating_count(simulated_jobs(visible))
     }
 
     fn sees_violation(&self, open: &OpenViolation) -> bool {
         self.sees_everyone() || self.concerns_visible_person(&open.subject, &open.evidence.runs)
     }
 
-    /// The marks of processes whose jobs a dry run counts as ended, as far as the caller may see
+    /// The marks of processes in jobs that a dry run counts as ended, as far as the caller may see
     /// them.
     fn simulated_marks(
         &self,
         simulated: &[SimulatedEnd],
         snapshot: &Snapshot,
     ) -> Vec<ViolationMark> {
-        let seen = simulated
+        let visible = simulated
             .iter()
             .filter(|end| self.sees_violation(&end.violation));
-        let of_end = seen.flat_map(|end| end.processes.iter().map(move |process| (*process, end)));
+        let of_end =
+            visible.flat_map(|end| end.processes.iter().map(move |process| (*process, end)));
         // A process may be part of several simulated ends.
         let mut ends: BTreeMap<PidStart, Vec<&SimulatedEnd>> = BTreeMap::new();
         for (process, end) in of_end {
@@ -321,8 +322,8 @@ impl Visibility<'_> {
     ) -> Vec<ViolationMark> {
         let processes = open.evidence.runs.iter();
         let all = processes.zip(ViolationMark::from_violation(open));
-        let seen = all.filter(|(process, _)| self.sees_owner(process));
-        let mut marks: Vec<ViolationMark> = seen.map(|(_, mark)| mark).collect();
+        let visible = all.filter(|(process, _)| self.sees_owner(process));
+        let mut marks: Vec<ViolationMark> = visible.map(|(_, mark)| mark).collect();
         let Some(first) = marks.first().cloned() else {
             return marks;
         };

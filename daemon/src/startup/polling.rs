@@ -1,7 +1,6 @@
 //! Starts polling: a reader for each vendor, the file descriptor scan, and the poll thread.
 
-use super::person_lookup::HostPersonLookup;
-use crate::backend::drm::clients::ProcessAccount;
+use crate::backend::drm::clients::{PersonLookup, ProcessAccount};
 use crate::backend::{self, Roots};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -12,6 +11,7 @@ use crate::heap::TrimSchedule;
 use crate::host::accounts::SlurmAccounts;
 use crate::host::commands::CommandLineCache;
 use crate::host::containers::ContainerCache;
+use crate::host::person::user_and_slice;
 use crate::host::process::ProcessReader;
 use crate::host::sockets::SocketWatcher;
 use crate::host::users::Users;
@@ -23,6 +23,8 @@ use crate::sampler::Sampler;
 use crate::state::{self, HolderDemand};
 use crate::store::Store;
 use gpukill_proto::model::DeviceId;
+use gpukill_proto::reading::Reading;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -99,7 +101,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         },
     )?;
     let wanted = HolderDemand::default();
-    let look = new_full_scan(
+    let full_scan = new_full_scan(
         holders.clone(),
         wanted.clone(),
         published.clone(),
@@ -142,9 +144,27 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         events,
         stopped: ended,
         published,
-        full_scan: look,
+        full_scan,
         quiesce,
     })
+}
+
+/// The owners of the processes that hold clients of a card, as the host knows them.
+pub(super) struct HostPersonLookup(pub(super) Users);
+
+impl PersonLookup for HostPersonLookup {
+    fn account(&self, directory: &Path) -> Option<ProcessAccount> {
+        user_and_slice(directory).map(|(user, slice)| ProcessAccount { user, slice })
+    }
+
+    fn person(&self, account: ProcessAccount) -> Option<u32> {
+        let user = Reading::Value(account.user);
+        let behind = self
+            .0
+            .person_behind(&user, &Reading::Value(None), account.slice);
+        let behind = behind.known().copied()?;
+        Some(behind.unwrap_or(account.user))
+    }
 }
 
 /// Maps the users of this host to persons, as far as they are known.

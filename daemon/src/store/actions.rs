@@ -1,5 +1,5 @@
 //! Actions in the record: a row before the action starts, and its outcome once that is known. An
-//! action whose row is on the disk stays in memory until its end is on the disk too, whatever
+//! action with its row on the disk stays in memory until its end is on the disk too, whatever
 //! happens to the file meanwhile.
 
 use super::refusals::RefusalRow;
@@ -26,7 +26,7 @@ pub(super) struct ActionEnd {
     pub(super) ended: Vec<ProcessKey>,
 }
 
-/// A kill whose end is on the disk.
+/// A kill with its end on the disk.
 pub(super) struct RecordedKill {
     pub(super) row: i64,
     pub(super) at: Timestamp,
@@ -34,7 +34,7 @@ pub(super) struct RecordedKill {
 }
 
 impl ActionEnd {
-    /// The end of an action whose caller did not wait for the row.
+    /// The end of an action if its caller did not wait for the row.
     pub(super) fn unrecorded(at: Timestamp) -> Self {
         let why = "its row was written too late: see the log for the outcome";
         Self {
@@ -68,7 +68,7 @@ impl ActionEnd {
     }
 }
 
-/// An action whose end is not on the disk.
+/// An action without its end on the disk.
 struct PendingAction {
     act: Action,
     at: Timestamp,
@@ -76,7 +76,7 @@ struct PendingAction {
     end: Option<ActionEnd>,
 }
 
-/// The actions of this run of the daemon whose ends are not on the disk.
+/// The actions of this run of the daemon without their ends on the disk.
 pub(super) struct OpenActions {
     run: String,
     last_id: i64,

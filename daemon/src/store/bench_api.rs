@@ -1,10 +1,14 @@
-//! The sample writer as its benchmark runs it; not an interface.
+//! The sample writer and the decoder of samples, as benches and fuzzing run them; not an interface.
 
+pub use super::restore::copy;
+
+use super::blob::decode;
 use super::database::{OpenDatabase, SAMPLES, open};
 use super::retention::{Retention, delete_before, delete_unused, release_pages};
 use super::sample::Sample;
 use super::sample_writer::SampleWriter;
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,4 +66,14 @@ impl BenchRecorder {
         }
         Ok(())
     }
+}
+
+/// How long each run held its device, and its shares of its owner's time: busy, idle and unknown,
+/// in milliseconds. `None` if the bytes are not a sample.
+#[must_use]
+pub fn times(sample: &[u8]) -> Option<BTreeMap<i64, [u64; 4]>> {
+    let stored = decode(sample, Timestamp(0)).ok()?;
+    let runs = stored.runs.into_iter();
+    let times = runs.map(|(run, it)| (run, [it.held_ms, it.busy_ms, it.idle_ms, it.unknown_ms]));
+    Some(times.collect())
 }

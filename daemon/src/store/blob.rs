@@ -86,7 +86,7 @@ enum EncodedAmount {
     Mebibytes(u64),
 }
 
-/// Encodes a sample at whose end these runs had left.
+/// Encodes a sample; these runs had left at its end.
 pub(super) fn encode_sample(usage: &StoredUsage, left: &BTreeSet<i64>) -> Vec<u8> {
     encode_runs(usage).finish(usage, left)
 }

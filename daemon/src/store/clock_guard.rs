@@ -137,10 +137,10 @@ mod tests {
         let mut clock = starting(1_000 + YEARS, Some(1_000), start);
         let looks =
             [1, 60, 1_439, 1_440].map(|after: u64| (after, 1_000 + YEARS + after.cast_signed()));
-        let looked = believed(&mut clock, start, &looks);
+        let actual = believed(&mut clock, start, &looks);
         let day = 1_440;
         let expected = [1_061, 1_120, 1_000 + day - 1 + 60, 1_000 + YEARS + day];
-        assert_eq!(looked, expected.map(Some));
+        assert_eq!(actual, expected.map(Some));
     }
 
     #[test]
@@ -150,10 +150,10 @@ mod tests {
             let mut clock = starting(1_000, recorded, start);
             let ahead = |after: u64| (after, 1_000 + YEARS + after.cast_signed());
             let looks = [(5, 1_005), ahead(6), ahead(65), ahead(66), ahead(1_446)];
-            let looked = believed(&mut clock, start, &looks);
+            let actual = believed(&mut clock, start, &looks);
             let (latest, after) = (1_000 + 66 + 60, 1_000 + YEARS + 1_446);
             let expected = [Some(1_005), None, None, Some(latest), Some(after)];
-            assert_eq!(looked, expected, "{recorded:?}");
+            assert_eq!(actual, expected, "{recorded:?}");
         }
     }
 

@@ -93,8 +93,8 @@ impl Store {
 
     /// Acquires the permit of the one copy that may be in progress, a backup or a restore.
     pub(super) fn acquire_copy_permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let place = Arc::clone(&self.copy_permits).try_acquire_owned();
-        place.map_err(|_| {
+        let permit = Arc::clone(&self.copy_permits).try_acquire_owned();
+        permit.map_err(|_| {
             Refusal::Unavailable("another copy is in progress: one at a time".to_owned())
         })
     }
@@ -104,9 +104,10 @@ impl Store {
     /// # Errors
     /// The reason why there is no copy.
     pub(crate) async fn make_copy(&self, host: String) -> Result<StoreCopy, Refusal> {
-        let place = self.acquire_copy_permit()?;
+        let permit = self.acquire_copy_permit()?;
         let directory = Arc::clone(&self.directory);
-        let made = tokio::task::spawn_blocking(move || StoreCopy::create(&directory, &host, place));
+        let made =
+            tokio::task::spawn_blocking(move || StoreCopy::create(&directory, &host, permit));
         let made = made.await.map_err(|_| Refusal::Internal)?;
         made.map_err(Refusal::Unavailable)
     }

@@ -142,7 +142,7 @@ pub(super) fn open(directory: &Path, kind: &DatabaseKind) -> Result<OpenDatabase
 /// # Errors
 /// As [`open`].
 pub(super) fn open_checked(
-    look: Duration,
+    check_timeout: Duration,
     directory: &Path,
     kind: &DatabaseKind,
 ) -> Result<OpenDatabase, StoreError> {
@@ -161,7 +161,7 @@ pub(super) fn open_checked(
     let connection = Connection::open_with_flags(&path, flags);
     let mut connection = connection.map_err(|error| by_sqlite(&error))?;
     let is_new = is_new(&path, &connection, kind)?;
-    let found = quick_check(&mut connection, look).map_err(|error| by_sqlite(&error))?;
+    let found = quick_check(&mut connection, check_timeout).map_err(|error| by_sqlite(&error))?;
     if let Some(found) = found {
         return Err(StoreError::corrupt(&path, &found));
     }
@@ -184,13 +184,13 @@ fn create_file(path: &Path) -> std::io::Result<()> {
 /// Checks the integrity of a file, for at most this long; returns the first problem found.
 fn quick_check(
     connection: &mut Connection,
-    patience: Duration,
+    timeout: Duration,
 ) -> rusqlite::Result<Option<String>> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     connection.progress_handler(PROGRESS_STEPS, Some(move || Instant::now() > deadline))?;
-    let looked = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    let result = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
     connection.progress_handler(0, None::<fn() -> bool>)?;
-    match looked {
+    match result {
         Ok(found) => Ok(Some(found).filter(|found| found != "ok")),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             Ok(None)

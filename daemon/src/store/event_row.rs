@@ -259,8 +259,8 @@ mod tests {
             .connection
             .prepare("SELECT at || ' ' || kind || ' ' || detail FROM event ORDER BY id")
             .unwrap();
-        let told = select.query_map([], |row| row.get(0)).unwrap();
-        let told: Vec<String> = told.map(Result::unwrap).collect();
+        let kinds = select.query_map([], |row| row.get(0)).unwrap();
+        let kinds: Vec<String> = kinds.map(Result::unwrap).collect();
         let expected = [
             "1 started 1.2.3",
             "2 started 1.2.3",
@@ -268,7 +268,7 @@ mod tests {
             "3 started 1.2.3",
             "4 started 1.2.3",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(kinds, expected);
         let row = EventRow::from_event(Timestamp(1), &started, "a");
         let content: serde_json::Value = serde_json::from_str(&row.content.unwrap()).unwrap();
         assert_eq!(

@@ -39,7 +39,7 @@ pub(crate) struct FaultChange {
 
 type FaultKey = (String, FaultCode, String);
 
-/// A fault whose start was recorded.
+/// A fault with a recorded start.
 struct LoggedFault {
     is_present: bool,
     /// Whether its last end was recorded, too.
@@ -333,8 +333,8 @@ mod tests {
         }
         rows.extend(change_rows(log.log.drain()));
         assert!(rows.len() < 70, "{}", rows.len());
-        let began = rows.iter().filter(|(_, what, _)| *what == "began");
-        assert_eq!(began.map(|(_, _, times)| times).sum::<u64>(), beginnings);
+        let starts = rows.iter().filter(|(_, what, _)| *what == "began");
+        assert_eq!(starts.map(|(_, _, times)| times).sum::<u64>(), beginnings);
         assert_eq!(rows.last(), Some(&(86_399, "over", 1)));
         // After a quiet time the violation is recorded at once again.
         assert_eq!(log.changes_at(100_000, &[]), []);
@@ -351,8 +351,8 @@ mod tests {
         for second in 0..3_600 {
             rows.extend(log.changes_at(second, &[fault(&format!("{second} left"), second)]));
         }
-        let began = rows.iter().filter(|(_, what, _)| *what == "began");
-        assert_eq!(began.count() as u64, MAX_PER_HOUR);
+        let starts = rows.iter().filter(|(_, what, _)| *what == "began");
+        assert_eq!(starts.count() as u64, MAX_PER_HOUR);
         let next = log.changes_at(3_600, &[]);
         let counted = 3_600 - MAX_PER_HOUR;
         assert_eq!(next, [(240, "began", counted)]);

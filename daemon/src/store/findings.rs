@@ -99,18 +99,18 @@ mod tests {
         let connection = &mut opened.connection;
         insert(connection, "one", &[finding(1, 10), finding(2, 20)]).unwrap();
         insert(connection, "two", &[finding(1, 30)]).unwrap();
-        let mut told = |at: i64, boot: Option<&str>| {
-            let told = run_query(connection, |file, deadline| {
+        let mut found_since = |at: i64, boot: Option<&str>| {
+            let found_since = run_query(connection, |file, deadline| {
                 read_since(file, Timestamp(at), boot, deadline)
             });
-            told.unwrap()
+            found_since.unwrap()
         };
         assert_eq!(
-            told(0, None),
+            found_since(0, None),
             [finding(1, 30), finding(2, 20), finding(1, 10)]
         );
-        assert_eq!(told(20, None), [finding(1, 30), finding(2, 20)]);
-        assert_eq!(told(0, Some("one")), [finding(2, 20), finding(1, 10)]);
+        assert_eq!(found_since(20, None), [finding(1, 30), finding(2, 20)]);
+        assert_eq!(found_since(0, Some("one")), [finding(2, 20), finding(1, 10)]);
         for change in ["DELETE FROM finding", "UPDATE finding SET risk = 'low'"] {
             connection.execute_batch(change).unwrap_err();
         }

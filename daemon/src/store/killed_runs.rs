@@ -17,7 +17,7 @@ const MAX_PROCESSES: usize = 4_096;
 const MIN_SEARCH_TIME: Duration = Duration::from_secs(600);
 const MIN_SEARCH_SAMPLES: u32 = 3;
 
-/// How long before the last sample a kill may have started whose ends are not in that sample:
+/// How long before the last sample a kill may have started if its ends are not in that sample:
 /// longer than a kill takes. And the most such kills that are read.
 const EARLIER_KILL_MS: i64 = 600_000;
 const MAX_EARLIER_KILLS: u32 = 64;
@@ -43,7 +43,7 @@ pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
     ended.map(key).collect()
 }
 
-/// Processes that kills ended, and whose runs may not be written yet.
+/// Processes that kills ended, while their runs may not be written yet.
 #[derive(Default)]
 pub(super) struct KilledRuns {
     waiting: VecDeque<KilledProcess>,
@@ -147,8 +147,8 @@ impl KilledRuns {
         }
         let whole = connection.transaction()?;
         for it in &self.waiting {
-            // A run that ended before the kill was not ended by it. A run whose end was not
-            // observed by the daemon that killed was, if that daemon observed the run at all.
+            // The kill did not end a run that ended before it. It did end a run that the daemon
+            // observed, if that daemon did not observe the end.
             let update = "UPDATE run SET ending = 'killed', action = ?1
                 WHERE process = (SELECT id FROM process
                                  WHERE boot = ?2 AND pid = ?3 AND start_ticks = ?4)

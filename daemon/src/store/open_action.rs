@@ -1,12 +1,66 @@
-//! An action that is open in the record.
+//! An action, from the request to its end in the record.
 
 use super::actions::ActionEnd;
-use super::{ActionId, ActionKind, Store};
+use super::Store;
 use crate::log_events::{EventSubject, event};
 use std::time::SystemTime;
 
-/// A recorded action whose outcome is not known yet. If this is dropped without
-/// [`OpenAction::settle`], a fault of gpukilld aborted the action, and the violation is recorded as failed.
+/// An operation that a user requested, before it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Action {
+    pub(crate) kind: ActionKind,
+    /// The user who requested it.
+    pub(crate) uid: u32,
+    /// The request, as options of the command.
+    pub(crate) request: String,
+    /// The plan, as JSON.
+    pub(crate) plan: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ActionKind {
+    Kill,
+    Reset,
+    /// Old samples were deleted.
+    Prune,
+    /// The store was copied.
+    Backup,
+    /// A copy replaced the store.
+    Restore,
+    /// Rules were edited.
+    EditRules,
+}
+
+impl ActionKind {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Kill,
+        Self::Reset,
+        Self::Prune,
+        Self::Backup,
+        Self::Restore,
+        Self::EditRules,
+    ];
+
+    /// The name in the record.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Reset => "reset",
+            Self::Prune => "prune",
+            Self::Backup => "backup",
+            Self::Restore => "restore",
+            Self::EditRules => "rules_edit",
+        }
+    }
+}
+
+/// Identifies a recorded action while the daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ActionId(pub(super) i64);
+
+/// A recorded action without an outcome so far. If this is dropped without
+/// [`OpenAction::settle`], a fault of gpukilld aborted the action, and the action is recorded as
+/// failed.
 pub(crate) struct OpenAction {
     id: Option<ActionId>,
     kind: ActionKind,

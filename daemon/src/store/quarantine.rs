@@ -185,12 +185,12 @@ mod tests {
                 0 => String::new(),
                 several => format!(" and {several} older ones"),
             };
-            let told = format!(
+            let expected = format!(
                 "samples.db was corrupt and was recreated; the old file is kept as {}{others}: move \
                  it away",
                 path.display()
             );
-            assert_eq!(quarantine_fault(directory, &SAMPLES), Some(told));
+            assert_eq!(quarantine_fault(directory, &SAMPLES), Some(expected));
         }
         write(directory, &["samples.db"]);
         let why = "no; 3 such files were already quarantined today: move it away";
@@ -215,14 +215,14 @@ mod tests {
         write(directory, &["samples.db-wal"]);
         move_left_logs(directory, &SAMPLES);
         assert_eq!(names(directory), ["samples.db-wal"]);
-        let aside = "samples.db.broken-20261121T231502Z";
-        write(directory, &[aside, "samples.db"]);
+        let quarantined = "samples.db.broken-20261121T231502Z";
+        write(directory, &[quarantined, "samples.db"]);
         // A database in use keeps its log.
         move_left_logs(directory, &SAMPLES);
         assert!(directory.join("samples.db-wal").exists());
         std::fs::remove_file(directory.join("samples.db")).unwrap();
         move_left_logs(directory, &SAMPLES);
-        assert_eq!(names(directory), [aside, &format!("{aside}-wal")]);
+        assert_eq!(names(directory), [quarantined, &format!("{quarantined}-wal")]);
     }
 
     #[test]

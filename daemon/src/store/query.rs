@@ -1,6 +1,5 @@
 //! Answers queries about the history, each bounded in rows, bytes and time.
 
-mod action_filter;
 mod actions;
 mod filter;
 mod guard_samples;
@@ -11,7 +10,7 @@ mod range;
 mod summary;
 mod verdicts;
 
-pub(crate) use action_filter::{ActionFilter, SelectedDevices};
+pub(crate) use actions::{ActionFilter, SelectedDevices};
 pub(super) use actions::{acting_uids, action_page};
 pub(crate) use guard_samples::guard_samples;
 pub(super) use page::sample_page;
@@ -47,11 +46,11 @@ pub(super) fn run_query<T>(
 /// # Errors
 /// As [`run_query`].
 pub(super) fn run_query_with_timeout<T>(
-    patience: Duration,
+    timeout: Duration,
     connection: &mut Connection,
     ask: impl FnOnce(&Connection, Deadline) -> Result<T, QueryError>,
 ) -> Result<T, Refusal> {
-    let deadline = Deadline(Instant::now() + patience);
+    let deadline = Deadline(Instant::now() + timeout);
     let watch = connection.progress_handler(PROGRESS_STEPS, Some(move || deadline.has_passed()));
     let result = watch
         .map_err(QueryError::Store)

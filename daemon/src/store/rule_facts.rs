@@ -58,7 +58,7 @@ impl RuleFactsCache {
         Ok(())
     }
 
-    /// Drops the entries whose rows are not kept.
+    /// Drops the entries of rows that are not kept.
     pub(super) fn retain(&mut self, is_kept: impl Fn(i64) -> bool) {
         self.0.retain(|process, _| is_kept(*process));
     }

@@ -24,7 +24,7 @@ pub(super) struct SampleWriter {
     facts: RuleFactsCache,
     /// `None` until it is read from the file.
     rollup: Option<Rollup>,
-    /// Whether runs whose end was not observed are marked.
+    /// Whether runs without an observed end are marked.
     has_ended_unobserved_runs: bool,
 }
 
@@ -54,7 +54,7 @@ struct ProcessRow {
     image: Option<String>,
     unit: Option<String>,
     job: Option<String>,
-    place: Option<String>,
+    location: Option<String>,
 }
 
 impl SampleWriter {
@@ -282,8 +282,8 @@ impl SampleWriter {
 
 impl ProcessRow {
     fn from_process(process: &GpuProcess, groups: &GroupNames) -> Self {
-        let place = &process.location;
-        let container = place.container.last_known().and_then(Option::as_ref);
+        let location = &process.location;
+        let container = location.container.last_known().and_then(Option::as_ref);
         let owner = process.owner.last_known().cloned();
         let uid = owner.as_ref().and_then(|owner| owner.uid);
         let groups = uid.and_then(|uid| groups.get(&uid));
@@ -301,13 +301,13 @@ impl ProcessRow {
             container: container.map(|container| container.id.to_string()),
             container_name: container.and_then(|it| it.name.last_known().cloned()),
             image: container.and_then(|it| it.image.last_known().cloned()),
-            unit: place
+            unit: location
                 .unit
                 .last_known()
                 .and_then(Option::as_ref)
                 .map(|unit| unit.name.clone()),
             job: process.job.last_known().map(ToString::to_string),
-            place: serde_json::to_string(place).ok(),
+            location: serde_json::to_string(location).ok(),
         }
     }
 
@@ -363,7 +363,7 @@ impl ProcessRow {
                     self.image,
                     self.unit,
                     self.job,
-                    self.place,
+                    self.location,
                 ],
                 |row| row.get(0),
             )
@@ -431,7 +431,7 @@ pub(super) fn format_instance(instance: Option<InstanceId>) -> String {
     instance.map_or_else(String::new, |it| it.to_string())
 }
 
-/// Ends the runs whose end was not observed because the daemon was not running. They were in the
+/// Ends the runs that ended unobserved because the daemon was not running. They were in the
 /// previous sample, otherwise their end would have been observed.
 fn end_unobserved_runs(
     transaction: &Transaction<'_>,

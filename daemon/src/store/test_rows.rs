@@ -29,8 +29,8 @@ pub(crate) fn guard_samples(
         std::time::Duration::from_secs(60),
         &mut opened.connection,
         |file, deadline| {
-            let mut tell = |bucket, _| {
-                rows.push(bucket);
+            let mut tell = |sample, _| {
+                rows.push(sample);
                 ControlFlow::Continue(())
             };
             super::query::guard_samples(file, span, &chrono::Utc, deadline, &mut tell)

@@ -27,7 +27,7 @@ pub(super) fn insert(connection: &Connection, records: &[GuardRecord]) -> rusqli
     whole.commit()
 }
 
-/// The person whom the record is about: the person who broke the rule, or the owner of the job that
+/// The subject of the record: the person who broke the rule, or the owner of the job that
 /// is ended for it.
 fn affected_person(record: &GuardRecord) -> Option<&Person> {
     let first_owner = || record.evidence.runs.first()?.owner.as_ref();

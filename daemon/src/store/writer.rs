@@ -229,10 +229,10 @@ impl Writer {
         };
         match self.sample_writer.write(connection, &self.boot, sample) {
             Ok(()) => {
-                let mut standing = lock(&self.status);
-                standing.written_at = Some(SystemTime::now().into());
-                standing.samples_written += 1;
-                drop(standing);
+                let mut status = lock(&self.status);
+                status.written_at = Some(SystemTime::now().into());
+                status.samples_written += 1;
+                drop(status);
                 self.mark_killed_runs();
                 self.killed_runs.count_sample(Instant::now());
             }

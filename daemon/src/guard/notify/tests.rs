@@ -91,11 +91,11 @@ fn sent_notices(records: &[GuardRecord]) -> (Vec<(u32, String)>, Vec<SentNotice<
         most_warnings: 3,
         open: &[],
     };
-    let told = send_all(&group_by_user(records), &to_say, |uid, text| {
+    let notices = send_all(&group_by_user(records), &to_say, |uid, text| {
         written.push((uid, text.lines().next().unwrap().to_owned()));
         if uid % 2 == 0 { 2 } else { 0 }
     });
-    (written, told)
+    (written, notices)
 }
 
 const WARNING: &str = "gpukill on gpu-box-07: warning 1 of 3";
@@ -112,7 +112,7 @@ fn owners_are_notified_once_but_not_of_dry_runs() {
         record(GuardMode::Enforce, ended(1001, None), &[1000, 1001]),
         record(GuardMode::Soft, GuardStep::Over, &[1000]),
     ];
-    let (written, told) = sent_notices(&records);
+    let (written, notices) = sent_notices(&records);
     let expected = [(1001, END), (1001, WARNING), (1000, WARNING)];
     assert_eq!(written, expected.map(|(uid, text)| (uid, text.to_owned())));
     let reached = |uid, record, terminals| SentNotice {
@@ -125,7 +125,7 @@ fn owners_are_notified_once_but_not_of_dry_runs() {
         reached(1001, &records[3], 0),
         reached(1000, &records[3], 2),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(notices, expected);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn many_notices_end_with_a_count() {
         .map(|deadline| record(GuardMode::Soft, warned(*deadline), &[1000]))
         .collect();
     records.push(record(GuardMode::Enforce, ended(1000, None), &[1000]));
-    let (written, told) = sent_notices(&records);
+    let (written, notices) = sent_notices(&records);
     let expected = [
         END,
         WARNING,
@@ -166,7 +166,7 @@ fn many_notices_end_with_a_count() {
         what,
         terminals: 2,
     });
-    assert_eq!(told, expected);
+    assert_eq!(notices, expected);
 }
 
 #[test]

@@ -52,20 +52,20 @@ fn rule_store(directory: &Path, text: &str) -> GuardRuleStore {
     GuardRuleStore::start(path, None, store)
 }
 
-fn apply_edit(keeper: &GuardRuleStore, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
-    apply_edit_with_open(&[], keeper, asked, is_dry_run)
+fn apply_edit(rules: &GuardRuleStore, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
+    apply_edit_with_open(&[], rules, asked, is_dry_run)
 }
 
 /// Edits while these violations are open.
 fn apply_edit_with_open(
     open: &[OpenViolation],
-    keeper: &GuardRuleStore,
+    rules: &GuardRuleStore,
     asked: &GuardEdit,
     is_dry_run: bool,
 ) -> EditReport {
     // The store opens meanwhile.
     for _ in 0..500 {
-        match keeper.edit(0, asked, None, is_dry_run, open) {
+        match rules.edit(0, asked, None, is_dry_run, open) {
             Err(Refusal::Unavailable(_)) => std::thread::sleep(Duration::from_millis(10)),
             other => return other.unwrap().report,
         }
@@ -84,32 +84,32 @@ fn limit(name: &str, memory: &str) -> GuardEdit {
 #[test]
 fn edit_reports_pending_hand_edits() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(
+    let rules = rule_store(
         directory.path(),
         "[user_policies.alice]\nmemory_limit_gb = 8\n",
     );
-    assert!(!keeper.is_changed());
+    assert!(!rules.is_changed());
     let by_hand = "[user_policies.alice]\nmemory_limit_gb = 16\n";
-    std::fs::write(keeper.path(), by_hand).unwrap();
-    assert!(keeper.is_changed());
-    let file = keeper.path().display().to_string();
+    std::fs::write(rules.path(), by_hand).unwrap();
+    assert!(rules.is_changed());
+    let file = rules.path().display().to_string();
     let difference = format!(
         "--- {file} (in force)\n+++ {file}\n@@ -1,2 +1,5 @@\n [user_policies.alice]\n\
          -memory_limit_gb = 8\n+memory_limit_gb = 16\n+\n+[user_policies.bob]\n\
          +memory_limit_gb = 4\n"
     );
-    let told =
+    let warning =
         format!("{file} has changes that are not loaded yet: they come into force with this edit");
-    let planned = apply_edit(&keeper, &limit("bob", "4"), true);
+    let planned = apply_edit(&rules, &limit("bob", "4"), true);
     assert_eq!(planned.difference, difference);
-    assert_eq!(planned.warnings, [told.as_str()]);
+    assert_eq!(planned.warnings, [warning.as_str()]);
     assert_eq!(planned.before, Some(text_revision(by_hand)));
-    let made = apply_edit(&keeper, &limit("bob", "4"), false);
+    let made = apply_edit(&rules, &limit("bob", "4"), false);
     assert_eq!(made, planned);
-    assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
-    assert!(!keeper.is_changed());
+    assert_eq!(rules.subscribe().borrow().revision, Some(made.after));
+    assert!(!rules.is_changed());
     // Once the hand edit is in force, it is no longer reported.
-    let next = apply_edit(&keeper, &limit("bob", "5"), true);
+    let next = apply_edit(&rules, &limit("bob", "5"), true);
     assert_eq!(next.warnings, Vec::<String>::new());
     assert!(
         next.difference
@@ -120,20 +120,20 @@ fn edit_reports_pending_hand_edits() {
 #[test]
 fn edit_equal_to_the_hand_edit_loads_it() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(directory.path(), "");
+    let rules = rule_store(directory.path(), "");
     let by_hand = "[user_policies.alice]\nmemory_limit_gb = 16\n";
-    std::fs::write(keeper.path(), by_hand).unwrap();
-    let made = apply_edit(&keeper, &limit("alice", "16"), false);
+    std::fs::write(rules.path(), by_hand).unwrap();
+    let made = apply_edit(&rules, &limit("alice", "16"), false);
     assert_eq!(made.before.as_ref(), Some(&made.after));
     assert!(
         made.difference
             .ends_with("+[user_policies.alice]\n+memory_limit_gb = 16\n")
     );
-    assert_eq!(&*keeper.subscribe().borrow().text, by_hand);
+    assert_eq!(&*rules.subscribe().borrow().text, by_hand);
     // An edit that replaces everything says so.
-    std::fs::write(keeper.path(), "[global]\nenabled = false\n").unwrap();
-    let replaced = apply_edit(&keeper, &GuardEdit::Replace(by_hand.into()), false);
-    let file = keeper.path().display();
+    std::fs::write(rules.path(), "[global]\nenabled = false\n").unwrap();
+    let replaced = apply_edit(&rules, &GuardEdit::Replace(by_hand.into()), false);
+    let file = rules.path().display();
     assert_eq!(
         replaced.warnings,
         [format!(
@@ -141,7 +141,7 @@ fn edit_equal_to_the_hand_edit_loads_it() {
         )]
     );
     assert_eq!(replaced.difference, "");
-    assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), by_hand);
+    assert_eq!(std::fs::read_to_string(rules.path()).unwrap(), by_hand);
 }
 
 /// A violation of the policy for this user.
@@ -184,9 +184,9 @@ fn edit_reports_restarted_violations() {
     let directory = tempfile::tempdir().unwrap();
     let text = "[user_policies.alice]\nmemory_limit_gb = 8\n\
         [user_policies.bob]\nmemory_limit_gb = 8\n";
-    let keeper = rule_store(directory.path(), text);
+    let rules = rule_store(directory.path(), text);
     let open = [open_violation("alice"), open_violation("bob")];
-    let told = |asked: &GuardEdit| apply_edit_with_open(&open, &keeper, asked, true).warnings;
+    let warnings = |asked: &GuardEdit| apply_edit_with_open(&open, &rules, asked, true).warnings;
     let grace = |grace: &str| GuardEdit::SetKey {
         path: "enforcement.grace_period_seconds".into(),
         value: grace.into(),
@@ -194,23 +194,23 @@ fn edit_reports_restarted_violations() {
     let rest = "if the new rules are still broken";
     let one = format!("1 violation starts again {rest}: its grace period starts again");
     let both = format!("2 violations start again {rest}: their grace periods start again");
-    assert_eq!(told(&limit("alice", "9")), [one]);
-    assert_eq!(told(&grace("60")), [both]);
-    assert_eq!(told(&limit("carol", "9")), Vec::<String>::new());
+    assert_eq!(warnings(&limit("alice", "9")), [one]);
+    assert_eq!(warnings(&grace("60")), [both]);
+    assert_eq!(warnings(&limit("carol", "9")), Vec::<String>::new());
     // The file already says so.
-    assert_eq!(told(&grace("300")).len(), 0);
+    assert_eq!(warnings(&grace("300")).len(), 0);
 }
 
 #[test]
 fn edit_warns_if_power_loss_may_undo_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut keeper = rule_store(directory.path(), "");
-    keeper.replace = |path, text| {
+    let mut rules = rule_store(directory.path(), "");
+    rules.replace = |path, text| {
         std::fs::write(path, text)?;
         Ok(Durability::NotSynced(std::io::Error::other("no room")))
     };
-    let made = apply_edit(&keeper, &limit("alice", "16"), false);
-    let file = keeper.path().display();
+    let made = apply_edit(&rules, &limit("alice", "16"), false);
+    let file = rules.path().display();
     assert_eq!(
         made.warnings,
         [format!(
@@ -218,24 +218,24 @@ fn edit_warns_if_power_loss_may_undo_it() {
              power loss: no room"
         )]
     );
-    assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
-    assert!(!keeper.is_changed());
+    assert_eq!(rules.subscribe().borrow().revision, Some(made.after));
+    assert!(!rules.is_changed());
 }
 
 #[test]
 fn broken_file_counts_as_changed_only_if_it_changes_again() {
     let directory = tempfile::tempdir().unwrap();
     let right = "[global]\nenabled = true\n";
-    let keeper = rule_store(directory.path(), right);
-    std::fs::write(keeper.path(), "[global]\nenabeld = true\n").unwrap();
-    assert!(keeper.is_changed());
-    keeper.reload();
-    assert_eq!(keeper.subscribe().borrow().mistakes.len(), 1);
-    assert!(!keeper.is_changed());
-    let refused = keeper.edit(0, &limit("bob", "4"), None, true, &[]);
+    let rules = rule_store(directory.path(), right);
+    std::fs::write(rules.path(), "[global]\nenabeld = true\n").unwrap();
+    assert!(rules.is_changed());
+    rules.reload();
+    assert_eq!(rules.subscribe().borrow().mistakes.len(), 1);
+    assert!(!rules.is_changed());
+    let refused = rules.edit(0, &limit("bob", "4"), None, true, &[]);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
-    std::fs::write(keeper.path(), right).unwrap();
-    assert!(keeper.is_changed());
-    std::fs::remove_file(keeper.path()).unwrap();
-    assert!(keeper.is_changed());
+    std::fs::write(rules.path(), right).unwrap();
+    assert!(rules.is_changed());
+    std::fs::remove_file(rules.path()).unwrap();
+    assert!(rules.is_changed());
 }

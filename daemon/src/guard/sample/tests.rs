@@ -140,15 +140,15 @@ fn first_seen_survives_leaving_a_device() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut seen = SampleHistory::default();
+    let mut history = SampleHistory::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(to_guard_sample(sample, &mut seen, &Utc));
+        live.push(to_guard_sample(sample, &mut history, &Utc));
     }
     assert_eq!(test_rows::guard_samples(directory.path()), live);
     let since = |buckets: &[GuardSample]| -> Vec<Vec<i64>> {
-        let runs = buckets.iter().map(|bucket| bucket.runs.values());
+        let runs = buckets.iter().map(|sample| sample.runs.values());
         runs.map(|runs| runs.map(|it| it.first_seen.0).collect())
             .collect()
     };
@@ -160,35 +160,35 @@ fn first_seen_survives_leaving_a_device() {
 #[test]
 fn clock_jump_does_not_age_processes() {
     let month = 30 * 86_400_000;
-    let began = |at: i64| GpuProcess {
+    let started = |at: i64| GpuProcess {
         started_at: Reading::Value(Timestamp(at)),
         ..known_process(7)
     };
     let samples = [
-        sample(100_000, vec![began(80_000)], Vec::new(), 1_000),
+        sample(100_000, vec![started(80_000)], Vec::new(), 1_000),
         sample(
             month + 110_000,
-            vec![began(month + 80_000)],
+            vec![started(month + 80_000)],
             Vec::new(),
             1_000,
         ),
         sample(
             month + 120_000,
-            vec![began(month + 80_000)],
+            vec![started(month + 80_000)],
             Vec::new(),
             1_000,
         ),
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut seen = SampleHistory::default();
+    let mut history = SampleHistory::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(to_guard_sample(sample, &mut seen, &Utc));
+        live.push(to_guard_sample(sample, &mut history, &Utc));
     }
     let since = |buckets: &[GuardSample]| -> Vec<i64> {
-        let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
+        let runs = buckets.iter().flat_map(|sample| sample.runs.values());
         runs.map(|it| it.first_seen.0).collect()
     };
     let expected = [90_000, month + 20_000, month + 20_000];
@@ -223,18 +223,18 @@ fn stored_sample_equals_live_sample() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut seen = SampleHistory::default();
+    let mut history = SampleHistory::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(to_guard_sample(sample, &mut seen, &Utc));
+        live.push(to_guard_sample(sample, &mut history, &Utc));
     }
     assert_eq!(test_rows::guard_samples(directory.path()), live);
 
     let names: Vec<Vec<Option<&str>>> = live
         .iter()
-        .map(|bucket| {
-            let runs = bucket.runs.values();
+        .map(|sample| {
+            let runs = sample.runs.values();
             runs.map(|run| run.facts.name.as_deref()).collect()
         })
         .collect();
@@ -252,11 +252,11 @@ fn stored_sample_equals_live_sample() {
     );
     // An ended process is removed; a process that left and is alive is not.
     let last = live.last().unwrap();
-    seen.forget(last, &|pid, _| pid == 7);
-    let known: Vec<u32> = seen.first_seen.keys().map(|run| run.pid).collect();
+    history.forget(last, &|pid, _| pid == 7);
+    let known: Vec<u32> = history.first_seen.keys().map(|run| run.pid).collect();
     assert_eq!(known, [7]);
-    seen.forget(last, &|_, _| false);
-    assert_eq!(seen.first_seen, BTreeMap::new());
+    history.forget(last, &|_, _| false);
+    assert_eq!(history.first_seen, BTreeMap::new());
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn absent_at_the_end_of_both_samples() {
     });
     let (live, stored) = live_and_stored(&samples);
     let present = |buckets: &[GuardSample]| -> Vec<bool> {
-        let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
+        let runs = buckets.iter().flat_map(|sample| sample.runs.values());
         runs.map(|run| run.is_present).collect()
     };
     assert_eq!(present(&live), [true, false, false, true, false]);
@@ -355,10 +355,10 @@ fn silent_device_keeps_its_facts() {
         silent(50_000),
     ];
     let (live, stored) = live_and_stored(&samples);
-    let told = live.iter().flat_map(|bucket| bucket.devices.values());
-    let told = told.map(|device| (device.name.as_deref(), device.memory));
+    let devices = live.iter().flat_map(|sample| sample.devices.values());
+    let devices = devices.map(|device| (device.name.as_deref(), device.memory));
     let expected = (Some("H100"), Some(Bytes(900)));
-    assert_eq!(told.collect::<Vec<_>>(), [expected; 4]);
+    assert_eq!(devices.collect::<Vec<_>>(), [expected; 4]);
     assert_eq!(stored, live);
 }
 
@@ -366,11 +366,11 @@ fn silent_device_keeps_its_facts() {
 fn live_and_stored(samples: &[Sample]) -> (Vec<GuardSample>, Vec<GuardSample>) {
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut seen = SampleHistory::default();
+    let mut history = SampleHistory::default();
     let mut live = Vec::new();
     for sample in samples {
         recording.write(sample).unwrap();
-        live.push(to_guard_sample(sample, &mut seen, &Utc));
+        live.push(to_guard_sample(sample, &mut history, &Utc));
     }
     (live, test_rows::guard_samples(directory.path()))
 }

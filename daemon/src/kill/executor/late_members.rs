@@ -23,7 +23,7 @@ impl Execution<'_> {
         if !self.is_wide() {
             return false;
         }
-        let (reader, users) = (&self.means.process_tables, &self.means.authority.users);
+        let (reader, users) = (&self.environment.process_tables, &self.environment.authority.users);
         // Only the minimum is read: while a slow command line is read, other processes fork or stay
         // stopped.
         let Ok(table) = reader.reread_all(&self.initial_table, users) else {
@@ -41,7 +41,7 @@ impl Execution<'_> {
         if self.targets.is_empty() || self.plan.request.scope != KillScope::Job {
             return;
         }
-        let (reader, users) = (&self.means.process_tables, &self.means.authority.users);
+        let (reader, users) = (&self.environment.process_tables, &self.environment.authority.users);
         let Ok(table) = reader.reread_all(&self.initial_table, users) else {
             return;
         };
@@ -76,13 +76,13 @@ impl Execution<'_> {
                     // Stopped at once: its recheck has just been done.
                     let stops = |step| open.needs_stop(step, self.has_forked);
                     if self.stopping_for_step.is_some_and(stops) {
-                        open.stop(&self.means.stopped_processes);
+                        open.stop(&self.environment.stopped_processes);
                     }
                     self.targets.push(open);
                 }
                 // A process that lived for a moment is not reported.
                 Err(Outcome::Gone | Outcome::Zombie(_)) => {}
-                Err(ending) => self.reporter.add_unsignalled(&member, ending),
+                Err(outcome) => self.reporter.add_unsignalled(&member, outcome),
             }
         }
         any

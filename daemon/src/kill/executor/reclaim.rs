@@ -60,7 +60,7 @@ impl Execution<'_> {
                 }
             }
             self.reporter.set_memory(memory);
-            if all_is_back || since.elapsed() > RECLAIM_TIMEOUT || self.means.is_stopping() {
+            if all_is_back || since.elapsed() > RECLAIM_TIMEOUT || self.environment.is_stopping() {
                 return;
             }
             std::thread::sleep(RECLAIM_INTERVAL);
@@ -73,7 +73,7 @@ impl Execution<'_> {
 
     /// The snapshot of a poll that began after now, or the newest one where polls take too long.
     fn wait_for_newer_snapshot(&self) -> Arc<Snapshot> {
-        let (state, hurry) = (&self.means.state, &*self.means.poll_now);
+        let (state, hurry) = (&self.environment.state, &*self.environment.poll_now);
         let deadline = Instant::now() + POLL_TIMEOUT;
         let mut poll = NewPoll::after_now(state);
         while !poll.is_published(state, hurry) && Instant::now() < deadline {
@@ -90,14 +90,14 @@ impl Execution<'_> {
             .filter(|target| target.has_ended())
             .map(Target::key)
             .into_set();
-        let Some(at) = self.last_ended_at().filter(|_| !self.means.is_stopping()) else {
+        let Some(at) = self.last_ended_at().filter(|_| !self.environment.is_stopping()) else {
             return;
         };
         std::thread::sleep(RESPAWN_DELAY.saturating_sub(at.elapsed()));
         if let Ok(table) = self
-            .means
+            .environment
             .process_tables
-            .read_all(&self.means.authority.users)
+            .read_all(&self.environment.authority.users)
         {
             let new = find_respawned(&ended, &self.members, &self.initial_table, &table);
             self.reporter.set_respawned(new);
@@ -108,7 +108,7 @@ impl Execution<'_> {
     /// failure.
     pub(super) fn mark_reaped_zombies_gone(&mut self) {
         for key in self.reporter.zombies() {
-            let now = self.means.process_tables.read_one(key.pid);
+            let now = self.environment.process_tables.read_one(key.pid);
             if !now.is_ok_and(|now| now.lineage.key == key) {
                 self.reporter.mark_gone(key);
             }

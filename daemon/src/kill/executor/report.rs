@@ -31,12 +31,12 @@ impl<'a> KillReporter<'a> {
     }
 
     /// Adds the outcome of a target that got no signal.
-    pub(super) fn add_unsignalled(&mut self, target: &KillTarget, ending: Outcome) {
+    pub(super) fn add_unsignalled(&mut self, target: &KillTarget, outcome: Outcome) {
         let outcome = ProcessOutcome {
             key: target.key,
             name: target.name.clone(),
             command: target.command.clone(),
-            outcome: ending,
+            outcome,
         };
         self.outcomes.insert(target.key, outcome);
     }
@@ -56,13 +56,13 @@ impl<'a> KillReporter<'a> {
     }
 
     /// Adds the outcome of a target that got signals, and settles it.
-    pub(super) fn add_settled(&mut self, target: &mut Target, ending: Outcome) {
+    pub(super) fn add_settled(&mut self, target: &mut Target, outcome: Outcome) {
         target.settle();
         let outcome = ProcessOutcome {
             key: target.key(),
             name: target.planned().name.clone(),
             command: target.planned().command.clone(),
-            outcome: ending,
+            outcome,
         };
         self.outcomes.insert(target.key(), outcome);
     }

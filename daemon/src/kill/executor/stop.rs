@@ -51,7 +51,7 @@ impl Execution<'_> {
         while let Some(looks) = limit.rounds.checked_sub(1) {
             limit.rounds = looks;
             let is_any = self.stop_each(step, limit.deadline);
-            let is_over = self.means.is_stopping() || Instant::now() >= limit.deadline;
+            let is_over = self.environment.is_stopping() || Instant::now() >= limit.deadline;
             if !is_any || is_over || !self.add_forked() {
                 break;
             }
@@ -69,14 +69,14 @@ impl Execution<'_> {
                 continue;
             };
             is_any = true;
-            if self.means.is_stopping() || Instant::now() >= deadline {
+            if self.environment.is_stopping() || Instant::now() >= deadline {
                 break;
             }
             // Another process may have resumed a target that was stopped.
             if (target.is_stopped() || self.recheck(position, step))
                 && let Some(target) = self.targets.get_mut(position)
             {
-                target.stop(&self.means.stopped_processes);
+                target.stop(&self.environment.stopped_processes);
             }
         }
         is_any

@@ -23,9 +23,9 @@ impl Execution<'_> {
     pub(super) fn find_stuck(&self) -> BTreeMap<ProcessKey, Option<String>> {
         let left = self.targets.iter().filter(|target| target.is_pending());
         let mut keys: Vec<ProcessKey> = left.map(Target::key).collect();
-        for look in 0.. {
+        for check in 0.. {
             let found = keys.iter().filter_map(|key| {
-                let now = self.means.process_tables.read_one(key.pid).ok()?;
+                let now = self.environment.process_tables.read_one(key.pid).ok()?;
                 match now.state {
                     ProcessState::Uninterruptible(at) if now.lineage.key == *key => {
                         Some((*key, at))
@@ -39,7 +39,7 @@ impl Execution<'_> {
                 }
             });
             let found: BTreeMap<ProcessKey, Option<String>> = found.into_map();
-            if found.is_empty() || look == STUCK_CHECKS {
+            if found.is_empty() || check == STUCK_CHECKS {
                 return found;
             }
             keys = found.into_keys().collect();

@@ -1,7 +1,7 @@
 //! A handle on one process that is to end. Signals go through the pidfd and never by number: a PID
 //! is reused, a pidfd is not.
 
-use super::super::fd_budget::FdPermit;
+use super::super::concurrency::FdPermit;
 use super::super::stopped::{StopGuard, StoppedProcesses};
 use crate::state::whole_milliseconds;
 use gpukill_proto::kill::{KillSignal, KillTarget, Outcome};
@@ -22,7 +22,7 @@ pub(super) struct Target {
     /// Set while this kill has stopped the process. It must not stay stopped.
     stopped: Option<StopGuard>,
     signals: Vec<KillSignal>,
-    /// The last step whose signal was sent or skipped.
+    /// The last step with a signal that was sent or skipped.
     step: Option<usize>,
     /// When the first signal was sent.
     first_at: Option<Instant>,
@@ -172,8 +172,8 @@ impl Target {
 
     /// Stops it so that it does not fork before its signal. It resumes when it is settled, or when
     /// the daemon ends.
-    pub(super) fn stop(&mut self, frozen: &StoppedProcesses) {
-        let stop = || frozen.stop(self.planned.key, &self.handle);
+    pub(super) fn stop(&mut self, stopped: &StoppedProcesses) {
+        let stop = || stopped.stop(self.planned.key, &self.handle);
         self.stopped.get_or_insert_with(stop).stop();
     }
 
@@ -182,7 +182,7 @@ impl Target {
         self.stopped.is_some()
     }
 
-    /// Settles a target whose process has ended.
+    /// Settles a target after its process ended.
     pub(super) fn settle_ended(&mut self) -> Outcome {
         self.is_settled = true;
         let at = *self.ended_at.get_or_insert_with(Instant::now);
@@ -195,7 +195,7 @@ impl Target {
         }
     }
 
-    /// Settles a target whose process still exists. `why_none` is the reason where it got no
+    /// Settles a target while its process still exists. `why_none` is the reason where it got no
     /// signal.
     pub(super) fn settle_survived(&mut self, why_none: &str) -> Outcome {
         self.settle();
@@ -255,7 +255,7 @@ fn to_kernel_signal(signal: KillSignal) -> Signal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wait::wait_for_exits;
+    use super::super::wait_for_exits;
     use super::*;
     use crate::procfs::stat::Stat;
     use gpukill_proto::kill::PlannedAction;
@@ -278,8 +278,8 @@ mod tests {
                 .spawn()
                 .unwrap();
             let mut line = String::new();
-            let told = child.stdout.take().unwrap();
-            BufReader::new(told).read_line(&mut line).unwrap();
+            let stdout = child.stdout.take().unwrap();
+            BufReader::new(stdout).read_line(&mut line).unwrap();
             Self(child)
         }
 
@@ -423,8 +423,8 @@ mod tests {
         assert_eq!(target.send(0), SendResult::Delivered);
         assert!(target.had_signal());
         let why = Outcome::Changed("it runs as uid 0 now".into());
-        let told = "SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM";
-        assert_eq!(target.settle_withheld(why, 1), Outcome::Failed(told.into()));
+        let expected = "SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM";
+        assert_eq!(target.settle_withheld(why, 1), Outcome::Failed(expected.into()));
         assert!(!target.is_pending());
         // Before the first signal the reason is reported unchanged.
         let mut target = actor.planned(TERM);

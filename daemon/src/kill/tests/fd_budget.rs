@@ -1,6 +1,6 @@
 //! Tests of the descriptor limit, in a process of their own: the limit is that of a whole program.
 
-use super::super::fd_budget::{FdPermit, raise_fd_limit};
+use super::super::concurrency::{FdPermit, raise_fd_limit};
 use rustix::process::{Resource, getrlimit};
 use std::process::Command;
 

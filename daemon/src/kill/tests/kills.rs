@@ -16,8 +16,8 @@ impl StubbornTree {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let script = r#"
-            trap 'sleep 1000 & echo $! > heir; : > told' TERM
-            trap 'echo >> went-on' CONT
+            trap 'sleep 1000 & echo $! > late; : > signalled' TERM
+            trap 'echo >> continued' CONT
             : > ready
             while :; do
                 [ -e fork ] && rm fork && { sleep 1000 & echo $! > born; }
@@ -27,9 +27,9 @@ impl StubbornTree {
         let start = "sh run >/dev/null 2>&1 & echo $!";
         let mut shell = std::process::Command::new("sh");
         let shell = shell.args(["-c", start]).current_dir(directory.path());
-        let told = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+        let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
         let this = Self {
-            pid: told.trim().parse().unwrap(),
+            pid: output.trim().parse().unwrap(),
             directory,
             children: std::cell::RefCell::default(),
         };
@@ -42,7 +42,7 @@ impl StubbornTree {
         loop {
             let text = std::fs::read_to_string(self.directory.path().join(name));
             if let Ok(text) = text
-                && (!["born", "heir"].contains(&name) || text.ends_with('\n'))
+                && (!["born", "late"].contains(&name) || text.ends_with('\n'))
             {
                 return text;
             }
@@ -73,9 +73,9 @@ impl StubbornTree {
 
 impl Drop for StubbornTree {
     fn drop(&mut self) {
-        let heir = std::fs::read_to_string(self.directory.path().join("heir"));
-        let heir = heir.ok().and_then(|heir| heir.trim().parse().ok());
-        let children = self.children.take().into_iter().chain(heir);
+        let late = std::fs::read_to_string(self.directory.path().join("late"));
+        let late = late.ok().and_then(|late| late.trim().parse().ok());
+        let children = self.children.take().into_iter().chain(late);
         for pid in children.chain([self.pid]) {
             let pid = i32::try_from(pid)
                 .ok()
@@ -86,8 +86,8 @@ impl Drop for StubbornTree {
 }
 
 /// Whether a process got SIGTERM but no SIGKILL, because the admin protects it by then.
-fn is_withheld(endings: &[&Outcome]) -> bool {
-    let [Outcome::Failed(why)] = endings else {
+fn is_withheld(outcomes: &[&Outcome]) -> bool {
+    let [Outcome::Failed(why)] = outcomes else {
         return false;
     };
     why.starts_with("SIGKILL withheld: the admin protects processes of ")
@@ -106,14 +106,14 @@ fn newly_protected_gets_no_second_signal() {
     };
     let (id, _) = parts.make(&root, request).unwrap();
     let operation = parts.enforcer.execute(&root, id.unwrap()).unwrap();
-    stubborn.await_file("told");
+    stubborn.await_file("signalled");
     let us = rustix::process::getuid().as_raw().to_string();
     parts.settings.protect_users(vec![us]);
     assert!(parts.is_over(operation));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
     let report = report.borrow();
-    let endings: Vec<_> = report.outcomes.iter().map(|it| &it.outcome).collect();
-    assert!(is_withheld(&endings), "{endings:?}");
+    let outcomes: Vec<_> = report.outcomes.iter().map(|it| &it.outcome).collect();
+    assert!(is_withheld(&outcomes), "{outcomes:?}");
     assert!(!matches!(stubborn.state(), 'Z' | 'T'));
 }
 
@@ -137,9 +137,9 @@ fn late_members_of_a_tree_are_ended() {
     let report = report.borrow();
     for pid in [stubborn.pid, born] {
         let outcome = report.outcomes.iter().find(|it| it.key.pid == pid);
-        let ending = outcome.map(|it| &it.outcome);
+        let outcome = outcome.map(|it| &it.outcome);
         assert!(
-            matches!(ending, Some(Outcome::Ended(..))),
+            matches!(outcome, Some(Outcome::Ended(..))),
             "{pid}: {report:?}"
         );
     }
@@ -160,18 +160,18 @@ fn none_stays_stopped_after_interruption() {
         }
     };
     let parts = enforcer(None);
-    let frozen = &parts.enforcer.means.stopped_processes;
+    let registry = &parts.enforcer.environment.stopped_processes;
     // The file lists no process.
     let nobody = gpukill_proto::model::ProcessKey {
         pid: 0,
         start_ticks: 0,
     };
-    let stopped = frozen.stop(nobody, &handle);
+    let stopped = registry.stop(nobody, &handle);
     stopped.stop();
     becomes(true);
     drop(stopped);
     becomes(false);
-    let stopped = frozen.stop(nobody, &handle);
+    let stopped = registry.stop(nobody, &handle);
     stopped.stop();
     becomes(true);
     parts.enforcer.stop(Duration::ZERO);
@@ -201,13 +201,13 @@ fn pid_of_another_namespace_gets_no_signal() {
     assert!(parts.is_over(operation));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
     let report = report.borrow();
-    let endings: Vec<_> = report.outcomes.iter().map(|it| &it.outcome).collect();
-    assert!(matches!(endings[..], [Outcome::Failed(_)]), "{endings:?}");
+    let outcomes: Vec<_> = report.outcomes.iter().map(|it| &it.outcome).collect();
+    assert!(matches!(outcomes[..], [Outcome::Failed(_)]), "{outcomes:?}");
     assert!(!sleeper.has_ended());
 }
 
 /// The outcomes of these processes.
-fn endings(parts: &TestDaemon, id: OperationId, pids: &[u32]) -> Vec<Option<Outcome>> {
+fn outcomes(parts: &TestDaemon, id: OperationId, pids: &[u32]) -> Vec<Option<Outcome>> {
     let report = parts.enforcer.follow(&caller(0), id).unwrap().report;
     let report = report.borrow();
     let of = |pid: &u32| {
@@ -230,18 +230,18 @@ fn late_children_end_and_stubborn_survive() {
     };
     let (id, _) = parts.make(&root, request).unwrap();
     let operation = parts.enforcer.execute(&root, id.unwrap()).unwrap();
-    let born: u32 = stubborn.await_file("heir").trim().parse().unwrap();
+    let born: u32 = stubborn.await_file("late").trim().parse().unwrap();
     assert!(parts.is_over(operation));
-    let endings = endings(&parts, operation, &[before, stubborn.pid, born]);
+    let outcomes = outcomes(&parts, operation, &[before, stubborn.pid, born]);
     let is_expected = matches!(
-        endings[..],
+        outcomes[..],
         [
             Some(Outcome::Ended(KillSignal::Terminate, _)),
             Some(Outcome::Survived(KillSignal::Terminate, _)),
             Some(Outcome::Ended(KillSignal::Terminate, _)),
         ]
     );
-    assert!(is_expected, "{endings:?}");
+    assert!(is_expected, "{outcomes:?}");
 }
 
 #[test]
@@ -256,17 +256,17 @@ fn interrupted_kill_is_reported() {
     };
     let (id, _) = parts.make(&root, request).unwrap();
     let operation = parts.enforcer.execute(&root, id.unwrap()).unwrap();
-    stubborn.await_file("told");
+    stubborn.await_file("signalled");
     parts.enforcer.stop(Duration::from_secs(30));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
     assert_eq!(report.borrow().stage, Stage::Interrupted);
-    let endings = endings(&parts, operation, &[stubborn.pid]);
+    let outcomes = outcomes(&parts, operation, &[stubborn.pid]);
     assert!(
         matches!(
-            endings[..],
+            outcomes[..],
             [Some(Outcome::Survived(KillSignal::Terminate, _))]
         ),
-        "{endings:?}"
+        "{outcomes:?}"
     );
     assert_ne!(stubborn.state(), 'Z');
 }
@@ -277,7 +277,7 @@ fn unrecorded_kill_goes_ahead() {
     let root = caller(0);
     let sleeper = OrphanSleeper::new();
     let (id, _) = parts.make(&root, any_process(sleeper.pid)).unwrap();
-    parts.enforcer.means.store.clone().close();
+    parts.enforcer.environment.store.clone().close();
     let operation = parts.enforcer.execute(&root, id.unwrap()).unwrap();
     assert!(parts.is_over(operation));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
@@ -315,7 +315,7 @@ fn zombie_is_gone_only_when_reaped() {
     let operation = parts.enforcer.execute(&root, id).unwrap();
     assert!(parts.is_over(operation));
     assert_eq!(
-        endings(&parts, operation, &[sleeper.pid, (1 << 22) + 1]),
+        outcomes(&parts, operation, &[sleeper.pid, (1 << 22) + 1]),
         [Some(Outcome::Zombie(reaper)), Some(Outcome::Gone)]
     );
     assert!(!sleeper.has_ended());

@@ -18,13 +18,13 @@ fn rule_store(directory: &Path, text: Option<&str>) -> RogueRuleStore {
 }
 
 fn apply_edit(
-    keeper: &RogueRuleStore,
+    rules: &RogueRuleStore,
     asked: &RogueEdit,
     is_dry_run: bool,
 ) -> Result<EditReport, Refusal> {
     // The store opens meanwhile.
     for _ in 0..500 {
-        match keeper.edit(0, asked, None, is_dry_run) {
+        match rules.edit(0, asked, None, is_dry_run) {
             Err(Refusal::Unavailable(_)) => std::thread::sleep(Duration::from_millis(10)),
             other => return other,
         }
@@ -32,8 +32,8 @@ fn apply_edit(
     panic!("the store does not open");
 }
 
-fn in_force(keeper: &RogueRuleStore) -> RogueRulesInForce {
-    keeper.subscribe().borrow().clone()
+fn in_force(rules: &RogueRuleStore) -> RogueRulesInForce {
+    rules.subscribe().borrow().clone()
 }
 
 fn allow(what: &str) -> RogueEdit {
@@ -43,68 +43,68 @@ fn allow(what: &str) -> RogueEdit {
 #[test]
 fn first_edit_creates_the_file() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(directory.path(), None);
-    let built_in = in_force(&keeper);
+    let rules = rule_store(directory.path(), None);
+    let built_in = in_force(&rules);
     assert_eq!(
         (&*built_in.rules, built_in.revision),
         (&RogueRules::default(), None)
     );
-    let planned = apply_edit(&keeper, &allow("hashcat"), true).unwrap();
-    assert!(!keeper.path().exists());
+    let planned = apply_edit(&rules, &allow("hashcat"), true).unwrap();
+    assert!(!rules.path().exists());
     assert_eq!(planned.before, None);
     assert!(
         planned
             .difference
             .contains("+process_whitelist = [\"hashcat\"]\n")
     );
-    let woken = keeper.subscribe();
-    let made = apply_edit(&keeper, &allow("hashcat"), false).unwrap();
+    let woken = rules.subscribe();
+    let made = apply_edit(&rules, &allow("hashcat"), false).unwrap();
     assert!(woken.has_changed().unwrap());
-    let now = in_force(&keeper);
+    let now = in_force(&rules);
     assert_eq!(
         (now.rules.allowed.len(), now.revision),
         (1, Some(made.after))
     );
-    assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), &*now.text);
+    assert_eq!(std::fs::read_to_string(rules.path()).unwrap(), &*now.text);
     // The file has it already: nothing is written.
-    let again = apply_edit(&keeper, &allow("hashcat"), false);
+    let again = apply_edit(&rules, &allow("hashcat"), false);
     let why = "process \"hashcat\" is allowed already".to_owned();
     assert_eq!(again, Err(Refusal::Invalid(why)));
-    assert_eq!((keeper.is_changed(), keeper.fault()), (false, None));
+    assert_eq!((rules.is_changed(), rules.fault()), (false, None));
 }
 
 #[test]
 fn mistakes_keep_the_previous_rules() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(
+    let rules = rule_store(
         directory.path(),
         Some("[detection]\nmax_memory_usage_gb = 20\n"),
     );
-    let file = keeper.path().display().to_string();
-    std::fs::write(keeper.path(), "[detection]\nmax = 20\nsecret = 'x'\n").unwrap();
-    assert!(keeper.is_changed());
-    keeper.reload();
-    let held = in_force(&keeper);
+    let file = rules.path().display().to_string();
+    std::fs::write(rules.path(), "[detection]\nmax = 20\nsecret = 'x'\n").unwrap();
+    assert!(rules.is_changed());
+    rules.reload();
+    let held = in_force(&rules);
     assert_eq!(held.rules.detection.max_memory, Some(Bytes(20 << 30)));
-    let told: Vec<String> = held.mistakes.iter().map(ToString::to_string).collect();
+    let mistakes: Vec<String> = held.mistakes.iter().map(ToString::to_string).collect();
     let expected = [
         "line 2: unknown key detection.max",
         "line 3: unknown key detection.secret",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(mistakes, expected);
     let fault = format!(
         "{file}: a mistake in line 2, and 1 more: the previous rules stay in force; see gpukillctl \
          rogue check {file}"
     );
-    assert_eq!(keeper.fault(), Some(fault));
-    assert!(!keeper.is_changed());
+    assert_eq!(rules.fault(), Some(fault));
+    assert!(!rules.is_changed());
     // A text that cannot be parsed cannot be edited, but can be replaced.
-    let refused = apply_edit(&keeper, &allow("hashcat"), false);
+    let refused = apply_edit(&rules, &allow("hashcat"), false);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
     let whole = RogueEdit::Replace("[patterns]\nuser_whitelist = ['bob']\n".into());
-    apply_edit(&keeper, &whole, false).unwrap();
+    apply_edit(&rules, &whole, false).unwrap();
     assert_eq!(
-        (keeper.fault(), in_force(&keeper).rules.allowed.len()),
+        (rules.fault(), in_force(&rules).rules.allowed.len()),
         (None, 1)
     );
 }
@@ -112,24 +112,24 @@ fn mistakes_keep_the_previous_rules() {
 #[test]
 fn mistakes_at_start_leave_built_in_rules() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(directory.path(), Some("max = 1\n"));
-    let held = in_force(&keeper);
+    let rules = rule_store(directory.path(), Some("max = 1\n"));
+    let held = in_force(&rules);
     assert_eq!(
         (&*held.rules, held.revision),
         (&RogueRules::default(), None)
     );
-    let file = keeper.path().display();
+    let file = rules.path().display();
     let fault = format!(
         "{file}: a mistake in line 1: the built-in rules apply; see gpukillctl rogue check {file}"
     );
-    assert_eq!(keeper.fault(), Some(fault));
+    assert_eq!(rules.fault(), Some(fault));
 }
 
 #[test]
 fn edit_reports_lints() {
     let directory = tempfile::tempdir().unwrap();
-    let keeper = rule_store(directory.path(), None);
-    let planned = apply_edit(&keeper, &allow("python3"), true).unwrap();
+    let rules = rule_store(directory.path(), None);
+    let planned = apply_edit(&rules, &allow("python3"), true).unwrap();
     let expected = "patterns.process_whitelist: \"python3\" hides every process of this name \
          without near-proof: name its executable (executable_whitelist), or \"python3@USER\"";
     assert_eq!(planned.warnings, [expected]);

@@ -1,7 +1,6 @@
-//! The watch on processes whose evidence a test sets.
+//! The watch on processes, with evidence that a test sets.
 
 mod hashes;
-mod owners;
 
 use super::super::rules::RogueRuleStore;
 use super::*;
@@ -63,10 +62,10 @@ impl EvidenceSource for ScriptedEvidence {
 struct WatchFixture {
     script: Arc<Mutex<EvidenceScript>>,
     store: Store,
-    standing: watch::Receiver<Arc<RogueStatus>>,
+    status: watch::Receiver<Arc<RogueStatus>>,
     watch: RogueWatcher,
-    began: Instant,
-    keeper: RogueRuleStore,
+    started: Instant,
+    rules: RogueRuleStore,
     directory: tempfile::TempDir,
 }
 
@@ -75,28 +74,28 @@ impl WatchFixture {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let store = Store::start(path.clone(), "boot".into(), Retention::HOUR, None).unwrap();
-        let keeper = RogueRuleStore::start(path.join("rogue.toml"), store.clone());
+        let rules = RogueRuleStore::start(path.join("rogue.toml"), store.clone());
         let script = Arc::<Mutex<EvidenceScript>>::default();
-        let (standing, told) = watch::channel(Arc::default());
-        let witness = Box::new(ScriptedEvidence(Arc::clone(&script)));
+        let (sender, status) = watch::channel(Arc::default());
+        let evidence = Box::new(ScriptedEvidence(Arc::clone(&script)));
         Self {
             script,
-            watch: RogueWatcher::new(keeper.subscribe(), witness, store.clone(), standing),
+            watch: RogueWatcher::new(rules.subscribe(), evidence, store.clone(), sender),
             store,
-            standing: told,
-            began: Instant::now(),
-            keeper,
+            status,
+            started: Instant::now(),
+            rules,
             directory,
         }
     }
 
     /// A poll at that second.
     fn poll(&mut self, second: u64, processes: &[GpuProcess]) -> Arc<RogueStatus> {
-        let at = self.began + Duration::from_secs(second);
+        let at = self.started + Duration::from_secs(second);
         let snapshot = snapshot(second, processes);
         self.watch
             .assess_poll(&snapshot, &guard::GuardStatus::default(), at);
-        Arc::clone(&self.standing.borrow())
+        Arc::clone(&self.status.borrow())
     }
 
     fn reads(&self, pid: u32) -> u32 {
@@ -124,7 +123,7 @@ impl WatchFixture {
         let file = self.directory.path().join("rogue.toml");
         let text = format!("[patterns]\nminer_sha256 = {hashes:?}\n");
         std::fs::write(file, text).unwrap();
-        self.keeper.reload();
+        self.rules.reload();
     }
 
     /// The recorded findings, once there are this many.
@@ -199,24 +198,24 @@ const POOL: [&str; 4] = [
 fn miner_is_found_by_name_then_by_arguments() {
     let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig"), process(2, "python3")];
-    let standing = stage.poll(0, &miner);
-    assert_eq!(standing.findings.len(), 1);
-    let found = &standing.findings[0];
+    let status = stage.poll(0, &miner);
+    assert_eq!(status.findings.len(), 1);
+    let found = &status.findings[0];
     assert_eq!((found.process, found.uid), (key_of(1), Some(1004)));
     assert_eq!((&found.gpus[..], found.is_present), (&[3][..], true));
     assert_eq!(found.verdicts[0].risk, Risk::High);
-    assert!(standing.assessments[&key_of(2)].verdicts.is_empty());
+    assert!(status.assessments[&key_of(2)].verdicts.is_empty());
     stage.set_arguments(1, &POOL);
     stage.set_arguments(2, &["python3", "train.py"]);
-    let standing = stage.poll(2, &miner);
-    assert_eq!(standing.findings[0].verdicts[0].risk, Risk::Critical);
-    assert_eq!(standing.findings[0].since, Timestamp(0));
-    let suspected = standing.suspicions[&key_of(1)].unwrap();
+    let status = stage.poll(2, &miner);
+    assert_eq!(status.findings[0].verdicts[0].risk, Risk::Critical);
+    assert_eq!(status.findings[0].since, Timestamp(0));
+    let suspected = status.suspicions[&key_of(1)].unwrap();
     assert_eq!(
         (suspected.risk, suspected.threat),
         (Risk::Critical, Threat::CryptoMiner)
     );
-    assert_eq!(standing.suspicions[&key_of(2)], None);
+    assert_eq!(status.suspicions[&key_of(2)], None);
     // It was reported and recorded both times.
     let risks: Vec<Risk> = stage
         .wait_for_recorded(2)
@@ -234,8 +233,8 @@ fn unchanged_process_is_read_rarely_and_reported_once() {
     let polls = (0..3_600).step_by(2);
     let mut tellings = BTreeSet::new();
     for second in polls {
-        let standing = stage.poll(second, &miner);
-        tellings.insert(standing.assessments[&key_of(1)].at);
+        let status = stage.poll(second, &miner);
+        tellings.insert(status.assessments[&key_of(1)].at);
     }
     // At 0, 4, 12, 28, … 1020 s, and then every ten minutes.
     assert_eq!(stage.reads(1), 13);
@@ -263,9 +262,9 @@ fn new_program_is_read_at_once() {
         executable: Reading::Value("/tmp/python3".into()),
         ..process(1, "python3")
     };
-    let standing = stage.poll(602, &[other]);
+    let status = stage.poll(602, &[other]);
     assert_eq!(stage.reads(1), before + 1);
-    assert_eq!(standing.findings.len(), 1);
+    assert_eq!(status.findings.len(), 1);
 }
 
 #[test]
@@ -301,15 +300,15 @@ fn connection_counts_when_it_is_made() {
     let mut stage = WatchFixture::new();
     stage.set_arguments(1, &["xmrig"]);
     let miner = [process(1, "xmrig")];
-    let score = |standing: &RogueStatus| standing.assessments[&key_of(1)].score;
+    let score = |status: &RogueStatus| status.assessments[&key_of(1)].score;
     let alone = score(&stage.poll(0, &miner));
     let mut script = stage.script.lock().unwrap();
     script.peers.insert(1, "203.0.113.9:3333");
     drop(script);
     assert_eq!(score(&stage.poll(8, &miner)), alone);
-    let standing = stage.poll(10, &miner);
-    assert!(score(&standing) > alone);
-    assert!(standing.suspicions[&key_of(1)].unwrap().is_actionable);
+    let status = stage.poll(10, &miner);
+    assert!(score(&status) > alone);
+    assert!(status.suspicions[&key_of(1)].unwrap().is_actionable);
 }
 
 #[test]
@@ -320,14 +319,14 @@ fn new_rules_reassess_and_gone_is_no_finding() {
     assert_eq!(stage.poll(0, &miner).findings.len(), 1);
     let file = stage.directory.path().join("rogue.toml");
     std::fs::write(file, "[patterns]\nuser_whitelist = ['eve']\n").unwrap();
-    stage.keeper.reload();
+    stage.rules.reload();
     assert!(stage.poll(2, &miner).findings.is_empty());
     std::fs::remove_file(stage.directory.path().join("rogue.toml")).unwrap();
-    stage.keeper.reload();
+    stage.rules.reload();
     assert_eq!(stage.poll(4, &miner).findings.len(), 1);
-    let standing = stage.poll(6, &miner[1..]);
-    assert!(standing.findings.is_empty());
-    assert_eq!(standing.assessments.len(), 1);
+    let status = stage.poll(6, &miner[1..]);
+    assert!(status.findings.is_empty());
+    assert_eq!(status.assessments.len(), 1);
     // It was reported once.
     assert_eq!(stage.wait_for_recorded(1).len(), 1);
 }
@@ -336,19 +335,19 @@ fn new_rules_reassess_and_gone_is_no_finding() {
 fn guard_ignores_verdicts_of_fallback_rules() {
     let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig")];
-    let suspected = |standing: &RogueStatus| standing.suspicions.get(&key_of(1)).copied();
+    let suspected = |status: &RogueStatus| status.suspicions.get(&key_of(1)).copied();
     assert!(suspected(&stage.poll(0, &miner)).is_some());
     let file = stage.directory.path().join("rogue.toml");
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
-    stage.keeper.reload();
-    let standing = stage.poll(2, &miner);
-    assert_eq!((suspected(&standing), standing.findings.len()), (None, 1));
+    stage.rules.reload();
+    let status = stage.poll(2, &miner);
+    assert_eq!((suspected(&status), status.findings.len()), (None, 1));
     std::fs::write(&file, "").unwrap();
-    stage.keeper.reload();
+    stage.rules.reload();
     assert!(suspected(&stage.poll(4, &miner)).is_some());
     // The rules before the mistake were written by an admin.
     std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
-    stage.keeper.reload();
+    stage.rules.reload();
     assert!(suspected(&stage.poll(6, &miner)).is_some());
 }
 
@@ -362,8 +361,8 @@ fn own_namespace_counts_from_first_reading() {
             ..traces(&["python3"])
         };
         stage.script.lock().unwrap().traces.insert(1, traces);
-        let standing = stage.poll(second, &[process(1, "python3")]);
-        let signs = &standing.assessments[&key_of(1)].signs;
+        let status = stage.poll(second, &[process(1, "python3")]);
+        let signs = &status.assessments[&key_of(1)].signs;
         signs.iter().any(|sign| sign.kind == "sent_much")
     };
     let much = 200 << 30;
@@ -378,16 +377,16 @@ fn restarted_daemon_reports_nothing_twice() {
     let mut stage = WatchFixture::new();
     let miner = [process(1, "xmrig")];
     stage.poll(0, &miner);
-    let told = stage.wait_for_recorded(1);
-    let (standing, _told) = watch::channel(Arc::default());
-    let witness = Box::new(ScriptedEvidence(Arc::clone(&stage.script)));
+    let findings = stage.wait_for_recorded(1);
+    let (sender, _status) = watch::channel(Arc::default());
+    let evidence = Box::new(ScriptedEvidence(Arc::clone(&stage.script)));
     stage.watch = RogueWatcher::new(
-        stage.keeper.subscribe(),
-        witness,
+        stage.rules.subscribe(),
+        evidence,
         stage.store.clone(),
-        standing,
+        sender,
     );
-    stage.watch.findings.restore_reported(told[0].clone());
+    stage.watch.findings.restore_reported(findings[0].clone());
     stage.poll(2, &miner);
     stage.set_arguments(1, &POOL);
     stage.poll(10, &miner);
@@ -397,4 +396,23 @@ fn restarted_daemon_reports_nothing_twice() {
         .map(|it| it.verdicts[0].risk)
         .collect();
     assert_eq!(risks, [Risk::Critical, Risk::High]);
+}
+
+#[test]
+fn one_owner_cannot_displace_others() {
+    let of = |pid: u32, uid: u32| GpuProcess {
+        owner: Reading::Value(gpukill_proto::model::Owner {
+            name: format!("u{uid}"),
+            uid: Some(uid),
+            kind: gpukill_proto::model::OwnerKind::User,
+        }),
+        ..process(pid, "x")
+    };
+    let mut processes: Vec<GpuProcess> = (1..=50).map(|pid| of(pid, 1001)).collect();
+    processes.extend([of(60, 1002), of(61, 1002)]);
+    let snapshot = snapshot(1, &processes);
+    let (watched, beyond) = select_present(&snapshot, 10);
+    let pids: Vec<u32> = watched.keys().map(|key| key.pid).collect();
+    assert_eq!((pids, beyond), (vec![1, 2, 3, 4, 5, 6, 7, 8, 60, 61], 42));
+    assert_eq!(select_present(&snapshot, 52).1, 0);
 }

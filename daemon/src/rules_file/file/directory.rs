@@ -141,7 +141,7 @@ mod tests {
         let open = around.path().join("open");
         std::fs::create_dir(&open).unwrap();
         mode(&open, 0o777);
-        let told = format!(
+        let expected = format!(
             "its directory does not exist, and is not created in {}: users other than its owner may \
              write there",
             open.display()
@@ -151,14 +151,14 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             error.to_string()
         };
-        assert_eq!(refused(&open), told);
+        assert_eq!(refused(&open), expected);
         // Nor through links that are there, or that lead there.
         let ours = around.path().join("ours");
         std::fs::create_dir(&ours).unwrap();
         symlink(&ours, open.join("link")).unwrap();
-        assert_eq!(refused(&open.join("link")), told);
+        assert_eq!(refused(&open.join("link")), expected);
         symlink("open/link", around.path().join("chain")).unwrap();
-        assert_eq!(refused(&around.path().join("chain")), told);
+        assert_eq!(refused(&around.path().join("chain")), expected);
         assert_eq!(std::fs::read_dir(&ours).unwrap().count(), 0);
         // In a sticky directory only the owner of an entry can rename it.
         mode(&open, 0o1777);
@@ -173,10 +173,10 @@ mod tests {
             return;
         }
         let around = tempfile::tempdir().unwrap();
-        let (theirs, link) = (around.path().join("theirs"), around.path().join("link"));
-        std::fs::create_dir(&theirs).unwrap();
+        let (foreign, link) = (around.path().join("theirs"), around.path().join("link"));
+        std::fs::create_dir(&foreign).unwrap();
         symlink(around.path(), &link).unwrap();
-        for path in [&theirs, &link] {
+        for path in [&foreign, &link] {
             std::os::unix::fs::lchown(path, Some(65_534), None).unwrap();
             let error = replace(&path.join("gpukill/guard.toml"), "one").unwrap_err();
             let path = path.display();

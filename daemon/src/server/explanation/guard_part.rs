@@ -41,7 +41,7 @@ pub(in crate::server) struct GuardContext<'a> {
 pub(super) fn guard_part(
     snapshot: &Snapshot,
     pid: u32,
-    asker: &ExplanationContext<'_>,
+    context: &ExplanationContext<'_>,
 ) -> Reading<ProcessGuardStatus> {
     let mut processes = snapshot.processes.iter();
     // A pid without a process is not evaluated.
@@ -49,21 +49,21 @@ pub(super) fn guard_part(
     let Some(process) = process else {
         return Reading::Unsupported;
     };
-    let sight = Visibility {
-        caller: asker.caller,
-        roles: asker.roles,
+    let visibility = Visibility {
+        caller: context.caller,
+        roles: context.roles,
     };
-    if !sight.sees_process(process) {
+    if !visibility.sees_process(process) {
         return Reading::Withheld;
     }
     let GuardContext {
-        rules: book,
+        rules: compiled,
         is_stopped,
         open,
         simulated,
         ..
-    } = asker.guard;
-    let (mode, by) = (book.rules().mode, book.rules().person);
+    } = context.guard;
+    let (mode, by) = (compiled.rules().mode, compiled.rules().person);
     if mode == GuardMode::Disabled {
         return Reading::Value(ProcessGuardStatus {
             mode,
@@ -84,9 +84,9 @@ pub(super) fn guard_part(
     let violations = violations.filter(|open| !is_simulated(open));
     let violations = violations.take(MAX_GUARD_ENTRIES);
     let owner = person_of_process(process, by).and_then(|person| person.uid);
-    let about = current_facts(&asker.guard, process);
-    let protected = protection_reason(book, &about);
-    let redact = |open| sight.redact_for_process(open, (pid, owner), book);
+    let about = current_facts(&context.guard, process);
+    let protected = protection_reason(compiled, &about);
+    let redact = |open| visibility.redact_for_process(open, (pid, owner), compiled);
     Reading::Value(ProcessGuardStatus {
         mode,
         is_stopped: is_stopped && mode > GuardMode::DryRun,
@@ -94,7 +94,7 @@ pub(super) fn guard_part(
         would_have_ended: its.iter().copied().map(redact).collect(),
         limits: match protected {
             Some(_) => Vec::new(),
-            None => limits(&asker.guard, &about),
+            None => limits(&context.guard, &about),
         },
         protected,
         attribution: evaluated_as(by, process),
@@ -113,18 +113,18 @@ fn evaluated_as(by: PersonAttribution, process: &GpuProcess) -> Attribution {
 }
 
 /// The facts of a process that rules may use.
-fn current_facts(judged: &GuardContext<'_>, process: &GpuProcess) -> ProcessFacts {
+fn current_facts(guard: &GuardContext<'_>, process: &GpuProcess) -> ProcessFacts {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
     let people = owner.into_iter().chain(process.known_login_uid());
-    let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
+    let groups = people.filter_map(|uid| Some((uid, (guard.groups)(uid)?)));
     let groups: BTreeMap<u32, Vec<String>> = groups.into_map();
-    process_facts(process, &groups, judged.accounts)
+    process_facts(process, &groups, guard.accounts)
 }
 
 /// The limits of the owner now, and the policies that they replace.
-fn limits(judged: &GuardContext<'_>, about: &ProcessFacts) -> Vec<AppliedLimit> {
-    let mut others = replaced_limits(judged.rules, about, judged.local_time);
-    let limits = effective_limits(judged.rules, about, judged.local_time).into_iter();
+fn limits(guard: &GuardContext<'_>, about: &ProcessFacts) -> Vec<AppliedLimit> {
+    let mut others = replaced_limits(guard.rules, about, guard.local_time);
+    let limits = effective_limits(guard.rules, about, guard.local_time).into_iter();
     let limits = limits
         .take(MAX_GUARD_ENTRIES)
         .map(|EffectiveLimit { rule, limit }| {

@@ -1,6 +1,5 @@
 //! The content of an explanation for each caller.
 
-mod never;
 mod shares;
 use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
@@ -83,8 +82,8 @@ fn memory(source: RuleSource) -> RuleName {
 }
 
 /// Group ml exceeds a limit: a process of each of these users is reported.
-fn group_violation(told: &[(u32, u32)]) -> OpenViolation {
-    let runs = told.iter().map(|(pid, uid)| EvidenceProcess {
+fn group_violation(processes: &[(u32, u32)]) -> OpenViolation {
+    let runs = processes.iter().map(|(pid, uid)| EvidenceProcess {
         run: RunKey {
             pid: *pid,
             start_ticks: 1,
@@ -122,7 +121,7 @@ fn group_violation(told: &[(u32, u32)]) -> OpenViolation {
             measured: Some(measured),
             since: NOW,
             runs: runs.collect(),
-            count: u32::try_from(told.len()).unwrap(),
+            count: u32::try_from(processes.len()).unwrap(),
             unknown: 0,
             threat: None,
             is_spared_service: false,
@@ -217,9 +216,9 @@ fn reports_broken_rules_and_limits() {
         );
     }
     // The rule for which its job would have been ended is reported once.
-    let (book, open, mut simulated) = guard_fixture();
+    let (compiled, open, mut simulated) = guard_fixture();
     simulated[2].violation.rule = open[0].rule.clone();
-    let once = explain_as(&(book, open, simulated), &published(), 71, 0, &[], None);
+    let once = explain_as(&(compiled, open, simulated), &published(), 71, 0, &[], None);
     let once = once.unwrap().guard.known().cloned().unwrap();
     assert_eq!((once.violations.len(), once.would_have_ended.len()), (0, 1));
     // No driver lists it, and no rule is about it.
@@ -301,11 +300,11 @@ fn reports_evaluated_person_if_not_owner() {
             process.location.scheduler = Reading::Value(None);
         }
         let explained = explain_as(&guarded(person), &published, 71, 0, &[], None).unwrap();
-        let told = explained
+        let attribution = explained
             .guard
             .known()
             .map(|ruled| ruled.attribution.clone());
-        assert_eq!(told, Some(expected), "{person} {uid:?}");
+        assert_eq!(attribution, Some(expected), "{person} {uid:?}");
     }
 }
 
@@ -320,7 +319,7 @@ fn explain_with_snapshot(
 }
 
 fn explain_as(
-    (book, open, simulated): &(CompiledRules, Vec<OpenViolation>, Vec<SimulatedEnd>),
+    (compiled, open, simulated): &(CompiledRules, Vec<OpenViolation>, Vec<SimulatedEnd>),
     published: &PublishedPoll,
     pid: u32,
     uid: u32,
@@ -338,13 +337,13 @@ fn explain_as(
         hide_other_users: true,
         ..Roles::default()
     };
-    let asker = ExplanationContext {
+    let context = ExplanationContext {
         caller: &caller,
         roles: &roles,
         disabled_reason: will_not_act,
         protected: (pid == PROTECTED).then_some("it watches the devices"),
         guard: GuardContext {
-            rules: book,
+            rules: compiled,
             is_stopped: false,
             open,
             simulated,
@@ -357,7 +356,7 @@ fn explain_as(
         Principal::User(uid) => format!("user {uid}"),
         Principal::Group(group) => format!("group {group}"),
     };
-    explain(published, pid, NOW, &asker, called)
+    explain(published, pid, NOW, &context, called)
 }
 
 #[test]
@@ -417,4 +416,25 @@ fn open_device_is_explained_by_findings() {
     assert_eq!(causes.collect::<Vec<_>>(), [(1, Cause::Orphans)]);
     assert_eq!(explained.frees, Reading::Unsupported);
     assert_eq!(explained.may_end.never, None);
+}
+
+#[test]
+fn protected_process_says_why() {
+    let monitor = explain_to(PROTECTED, 0, &[], None).unwrap();
+    assert_eq!(
+        monitor.may_end.never.as_deref(),
+        Some("it watches the devices")
+    );
+    let elsewhere = explain_to(71, 0, &[], Some("pids would name others")).unwrap();
+    assert_eq!(
+        elsewhere.may_end.never.as_deref(),
+        Some("pids would name others")
+    );
+}
+
+#[test]
+fn process_without_device_is_not_explained() {
+    for pid in [0, 1, 70, u32::MAX] {
+        assert_eq!(explain_to(pid, 0, &[], None), None, "{pid}");
+    }
 }

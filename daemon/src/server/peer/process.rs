@@ -95,12 +95,12 @@ impl PeerProcess {
     }
 
     fn read(directory: &Path) -> Self {
-        let (theirs, own) = (
+        let (peer, own) = (
             pid_namespace(directory),
             pid_namespace(Path::new("/proc/self")),
         );
         Self {
-            contained: theirs.is_none() || own.is_none() || theirs != own,
+            contained: peer.is_none() || own.is_none() || peer != own,
             person: person_behind(directory),
         }
     }

@@ -127,7 +127,7 @@ fn violations() -> Vec<OpenViolation> {
     ]
 }
 
-fn standing(open: Vec<OpenViolation>) -> GuardStatus {
+fn guard_status(open: Vec<OpenViolation>) -> GuardStatus {
     GuardStatus {
         open,
         ..GuardStatus::default()
@@ -176,26 +176,26 @@ fn plain_user_sees_only_their_own() {
     ];
     for (hide, caller, count, marked) in cases {
         let roles = roles(hide);
-        let sight = Visibility {
+        let visibility = Visibility {
             caller: &caller,
             roles: &roles,
         };
-        let brief = sight.brief(
+        let brief = visibility.brief(
             &CompiledRules::new(rules.clone()),
-            &standing(violations()),
+            &guard_status(violations()),
             &snapshot(Vec::new()),
         );
         let pids: Vec<u32> = brief.marks.iter().map(|mark| mark.run.pid).collect();
         assert_eq!((brief.open, pids), (count, marked), "{hide} {caller:?}");
         // The processes in the evidence of one violation are the marked ones.
         let open = violations();
-        let seen = open.iter().filter_map(|open| {
-            sight.redact_violation(open, &CompiledRules::new(RuleSet::default()))
+        let redacted = open.iter().filter_map(|open| {
+            visibility.redact_violation(open, &CompiledRules::new(RuleSet::default()))
         });
-        let told = seen.flat_map(|open| open.evidence.runs);
-        let told: Vec<u32> = told.map(|told| told.run.pid).collect();
+        let reported = redacted.flat_map(|open| open.evidence.runs);
+        let reported: Vec<u32> = reported.map(|reported| reported.run.pid).collect();
         let pids: Vec<u32> = brief.marks.iter().map(|mark| mark.run.pid).collect();
-        assert_eq!(told, pids);
+        assert_eq!(reported, pids);
     }
 }
 
@@ -227,7 +227,7 @@ fn victims_of_others_are_hidden() {
     let group = || ViolationSubject::Group("ml".into());
     let spared = || GuardStep::Spared("tree 1: it is protected".into());
     let (caller, roles) = (caller(ALICE, &[]), roles(true));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
@@ -248,11 +248,11 @@ fn victims_of_others_are_hidden() {
         ),
     ];
     for (what, record, expected) in cases {
-        let told = sight
+        let visible = visibility
             .redact_record(record)
             .map(|record| record.evidence.runs);
         let hers = expected.then(|| vec![alice_evidence()]);
-        assert_eq!(told, hers, "{what}");
+        assert_eq!(visible, hers, "{what}");
     }
 }
 
@@ -296,14 +296,14 @@ fn whole_job_is_marked() {
     );
     many.evidence.count = 3;
     let (caller, roles) = (caller(BOB, &[]), roles(false));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
     let pids = |open: &OpenViolation| {
-        let brief = sight.brief(
+        let brief = visibility.brief(
             &CompiledRules::new(RuleSet::default()),
-            &standing(vec![open.clone()]),
+            &guard_status(vec![open.clone()]),
             &snapshot,
         );
         let pids = brief.marks.iter().map(|mark| mark.run.pid);
@@ -331,13 +331,13 @@ fn marks_are_bounded() {
         })
         .collect();
     let (caller, roles) = (caller(0, &[]), roles(true));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
-    let brief = sight.brief(
+    let brief = visibility.brief(
         &CompiledRules::new(RuleSet::default()),
-        &standing(many),
+        &guard_status(many),
         &snapshot(Vec::new()),
     );
     assert_eq!((brief.open, brief.marks.len()), (1_999, MAX_MARKED));
@@ -347,7 +347,7 @@ fn marks_are_bounded() {
 #[test]
 fn has_rules_counts_any_rule() {
     let (caller, roles) = (caller(0, &[]), roles(false));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
@@ -360,7 +360,7 @@ fn has_rules_counts_any_rule() {
     ];
     for (text, expected) in cases {
         let rules = gpukill_policy::guard::parse::parse(text).unwrap();
-        let brief = sight.brief(
+        let brief = visibility.brief(
             &CompiledRules::new(rules.clone()),
             &GuardStatus::default(),
             &snapshot(Vec::new()),
@@ -423,11 +423,11 @@ fn today_counts_only_visible() {
     );
     let counted = |uid, groups: &[u32], hides| {
         let (caller, roles) = (caller(uid, groups), roles(hides));
-        let sight = Visibility {
+        let visibility = Visibility {
             caller: &caller,
             roles: &roles,
         };
-        let ActionCounts { warned, ended } = sight.today_counts(today.simulated());
+        let ActionCounts { warned, ended } = visibility.today_counts(today.simulated());
         (warned, ended)
     };
     assert_eq!(counted(ALICE, &[], true), (2, 0));

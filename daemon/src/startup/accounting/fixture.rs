@@ -23,7 +23,7 @@ use crate::procfs::alive::LiveProcesses;
 use crate::rogue::rules::RogueRuleStore;
 use crate::rogue::{NoEvidence, Rogue};
 use crate::sampler::Sampler;
-use crate::startup::person_lookup::HostPersonLookup;
+use crate::startup::polling::HostPersonLookup;
 use crate::state::{self, HolderDemand};
 use crate::store::{Retention, Store, test_rows};
 use futures::executor::block_on;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct BlobError;
 
-/// Decodes a blob whose usage began at `from`.
+/// Decodes the blob of a usage that began at `from`.
 pub(in super::super) fn decode(blob: &[u8], from: Timestamp) -> Result<StoredUsage, BlobError> {
     let read = decode_in_order(blob, from)?;
     Ok(StoredUsage {
@@ -34,7 +34,7 @@ pub(in super::super) struct DecodedUsage {
     pub(in super::super) left: BTreeSet<i64>,
 }
 
-/// Decodes a blob whose usage began at `from`, to be read once in order.
+/// Decodes the blob of a usage that began at `from`, to be read once in order.
 pub(in super::super) fn decode_in_order(
     blob: &[u8],
     from: Timestamp,
@@ -73,7 +73,7 @@ pub(in super::super) fn decode_span(
     Ok((packed.until, packed.seen_ms))
 }
 
-/// A blob whose devices are not decoded yet.
+/// A blob with devices that are not decoded yet.
 pub(in super::super) struct BlobReader<'a> {
     pub(in super::super) until: Timestamp,
     pub(in super::super) seen_ms: u64,
@@ -178,12 +178,12 @@ impl BlobRuns<'_> {
         Ok(Some(self.last_id))
     }
 
-    /// The usage of the run whose id was read.
+    /// The usage of the run with the id that was read.
     pub(in super::super) fn usage(&mut self) -> Result<RunUsage, BlobError> {
         self.read_run_body()?.usage()
     }
 
-    /// Skips the usage of the run whose id was read.
+    /// Skips the usage of the run with the id that was read.
     pub(in super::super) fn skip_usage(&mut self) -> Result<(), BlobError> {
         for _ in 0..4 {
             self.rest.skip_number()?;
@@ -385,8 +385,8 @@ mod tests {
             left in prop::collection::btree_set(1..i64::MAX, 0..4),
         ) {
             let blob = encode_sample(&usage, &left);
-            let told = decode_in_order(&blob, usage.from).map(|it| it.left);
-            prop_assert_eq!(told, Ok(left));
+            let decoded = decode_in_order(&blob, usage.from).map(|it| it.left);
+            prop_assert_eq!(decoded, Ok(left));
             prop_assert_eq!(decode(&blob, usage.from), Ok(usage.clone()));
             for end in 0..blob.len() {
                 prop_assert_eq!(decode(&blob[..end], usage.from), Err(BlobError));

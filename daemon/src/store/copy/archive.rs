@@ -20,8 +20,8 @@ pub(in super::super) fn header(name: &str, bytes: u64, seconds: u64) -> Result<V
     }
     let mut block = vec![0; 512];
     let mut put = |at: usize, text: &str| {
-        for (place, byte) in block.iter_mut().skip(at).zip(text.bytes()) {
-            *place = byte;
+        for (target, byte) in block.iter_mut().skip(at).zip(text.bytes()) {
+            *target = byte;
         }
     };
     put(0, name);
@@ -37,8 +37,8 @@ pub(in super::super) fn header(name: &str, bytes: u64, seconds: u64) -> Result<V
     put(263, "00");
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     let sum = format!("{sum:06o}\0 ");
-    for (place, byte) in block.iter_mut().skip(148).zip(sum.bytes()) {
-        *place = byte;
+    for (target, byte) in block.iter_mut().skip(148).zip(sum.bytes()) {
+        *target = byte;
     }
     Ok(block)
 }

@@ -74,7 +74,7 @@ impl StoreCopy {
     pub(in super::super) fn create(
         directory: &Path,
         host: &str,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<Self, String> {
         let target = copy_directory(directory);
         let room = check_free_space(directory, store_bytes(directory), "a copy");
@@ -91,13 +91,13 @@ impl StoreCopy {
         if target.exists() {
             remove_directory(&target);
         }
-        Self::from_files(made?, host, place)
+        Self::from_files(made?, host, permit)
     }
 
     fn from_files(
         [samples, audit]: [CopiedFile; 2],
         host: &str,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<Self, String> {
         let now = SystemTime::now();
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
@@ -133,7 +133,7 @@ impl StoreCopy {
         Ok(Self {
             pieces,
             bytes,
-            _permit: place,
+            _permit: permit,
         })
     }
 
@@ -161,8 +161,8 @@ impl StoreCopy {
                 match piece {
                     ArchivePiece::Text(text) => {
                         let skipped = usize::try_from(at - begin).unwrap_or(usize::MAX);
-                        for (place, byte) in slice.iter_mut().zip(text.iter().skip(skipped)) {
-                            *place = *byte;
+                        for (target, byte) in slice.iter_mut().zip(text.iter().skip(skipped)) {
+                            *target = *byte;
                         }
                     }
                     ArchivePiece::File(file, _) => file.read_exact_at(slice, at - begin)?,
@@ -264,8 +264,8 @@ mod tests {
         let audit = open(directory.path(), &AUDIT).unwrap();
         let insert = "INSERT INTO event (at, kind) VALUES (7, 'started')";
         audit.connection.execute(insert, []).unwrap();
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let made = StoreCopy::create(directory.path(), "box", place).unwrap();
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let made = StoreCopy::create(directory.path(), "box", permit).unwrap();
         drop((samples, audit));
         let mut left: Vec<_> = std::fs::read_dir(directory.path())
             .unwrap()

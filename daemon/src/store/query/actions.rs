@@ -3,7 +3,7 @@
 use super::super::ActionKind;
 use super::super::event_row::EVENT_KINDS;
 use super::super::sql_values::saturating_i64;
-use super::{ActionFilter, Deadline, QueryError, SelectedDevices, run_query};
+use super::{Deadline, QueryError, run_query};
 use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
@@ -26,6 +26,33 @@ const MAX_PAGE_BYTES: u64 = 256 << 10;
 
 /// The most users that are listed.
 const MAX_USERS: u32 = 1_000;
+
+/// Restricts a query to users who acted and devices that were affected, resolved to ids: the record
+/// has neither user names nor GPU indexes. `None` for all.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ActionFilter {
+    pub(crate) uids: Option<BTreeSet<u32>>,
+    pub(crate) devices: Option<SelectedDevices>,
+}
+
+/// The devices that a selector names.
+#[derive(Debug, Clone)]
+pub(crate) enum SelectedDevices {
+    /// Present devices, by id.
+    Present(Vec<String>),
+    /// No present device: the text is the full id of a former device, or else an error, which is
+    /// the second field.
+    Gone(String, Refusal),
+}
+
+impl SelectedDevices {
+    fn ids(&self) -> &[String] {
+        match self {
+            Self::Present(ids) => ids,
+            Self::Gone(id, _) => std::slice::from_ref(id),
+        }
+    }
+}
 
 /// Whether the caller may see the request, plan and outcome of this user's actions.
 type MayReadAction<'a> = &'a dyn Fn(Option<u32>) -> bool;

@@ -50,8 +50,8 @@ pub(crate) fn guard_samples(
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
             // A corrupt row is logged where the rollup reads it, and skipped here.
             if let Ok(stored) = decode_in_order(blob, Timestamp(at)) {
-                let bucket = known.guard_sample((level, id), stored, zone)?;
-                if visit(bucket, level == RollupLevel::Samples).is_break() {
+                let sample = known.guard_sample((level, id), stored, zone)?;
+                if visit(sample, level == RollupLevel::Samples).is_break() {
                     return Ok(());
                 }
             }
@@ -117,7 +117,7 @@ impl<'a> SampleReader<'a> {
             };
             let first_seen = held_since(run.first_seen, run.started_at, stored.until);
             let process = run.process;
-            let judged = Arc::clone(&run.key);
+            let key = Arc::clone(&run.key);
             // Only a sample names the runs that had left. A run of a minute or an hour is present
             // at its end if the run's last sample is later.
             let is_present = match level {
@@ -136,7 +136,7 @@ impl<'a> SampleReader<'a> {
                 usage,
                 is_present,
             };
-            runs.push((judged, sample));
+            runs.push((key, sample));
         }
         // A run that has left does not return, or is read again.
         for (row, process) in left {

@@ -218,17 +218,17 @@ impl RowMatches {
             (devices, indices, runs)
         };
         let mut runs = Vec::new();
-        let mut place = sql_values::saturating_i64(indices.len() as u64);
+        let mut position = sql_values::saturating_i64(indices.len() as u64);
         while let Some(id) = all_runs.next_id()? {
             if wanted.is_past(id) {
                 break;
             }
             if wanted.matches(connection, id).map_err(RowError::Failed)? {
-                runs.push((place, id, all_runs.usage()?));
+                runs.push((position, id, all_runs.usage()?));
             } else {
                 all_runs.skip_usage()?;
             }
-            place += 1;
+            position += 1;
         }
         let scope = &wanted.scope;
         let has_device = devices.iter().any(|(id, _)| scope.devices.contains(id));
@@ -249,12 +249,12 @@ impl RowMatches {
 
     /// The records, highest id first.
     fn records<'a>(&'a self, wanted: &'a PageSearch<'_>) -> impl Iterator<Item = AuditRecord> + 'a {
-        let record = move |place: i64, device: i64| {
+        let record = move |position: i64, device: i64| {
             let stored = wanted.scope.all_devices.get(&device);
             AuditRecord {
                 id: u64::try_from(record_id(
                     self.row_id,
-                    place.min(MAX_RECORDS_PER_SAMPLE - 1),
+                    position.min(MAX_RECORDS_PER_SAMPLE - 1),
                 ))
                 .unwrap_or(0),
                 at: self.until,
@@ -271,17 +271,17 @@ impl RowMatches {
             }
         };
         let runs = self.runs.iter().rev();
-        let runs = runs.filter_map(move |(place, run, usage)| {
+        let runs = runs.filter_map(move |(position, run, usage)| {
             let stored = wanted.cached_run(*run)?;
-            Some(run_record(record(*place, stored.device), stored, usage))
+            Some(run_record(record(*position, stored.device), stored, usage))
         });
         let is_wanted =
             move |device: &i64| self.has_device_records && wanted.scope.devices.contains(device);
         let devices = self.devices.iter().enumerate().rev();
         let devices = devices.filter(move |(_, (device, _))| is_wanted(device));
-        let devices = devices.map(move |(place, (device, usage))| {
+        let devices = devices.map(move |(position, (device, usage))| {
             device_record(
-                record(sql_values::saturating_i64(place as u64), *device),
+                record(sql_values::saturating_i64(position as u64), *device),
                 usage,
             )
         });

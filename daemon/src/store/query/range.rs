@@ -144,7 +144,7 @@ fn rows_within(
     {
         *first = previous_row(connection, RollupLevel::Hours, *first)?.saturating_add(1);
     }
-    // Rows that are in no hour yet, and rows up to the first hour, whose beginning is unknown.
+    // Rows that are in no hour yet, and rows up to the first hour; its beginning is unknown.
     let others = match level {
         RollupLevel::Hours => [all, (1, 0)],
         RollupLevel::Samples | RollupLevel::Minutes => [
@@ -209,7 +209,7 @@ impl RollupLevel {
         }
     }
 
-    /// The level whose rows are sums of its rows.
+    /// The level with sums of the rows of this level.
     const fn coarser(self) -> Option<Self> {
         match self {
             Self::Samples => Some(Self::Minutes),

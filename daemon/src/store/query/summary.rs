@@ -25,8 +25,8 @@ use rusqlite::{Connection, params};
 /// owner of the user namespace.
 type MayReadCommand<'a> = &'a dyn Fn(Option<u32>, Option<u32>) -> bool;
 
-/// Sums up what `filter` selects. `may_read` decides, by user and namespace owner, whose command
-/// lines are used as labels.
+/// Sums up what `filter` selects. `may_read` decides, by user and namespace owner, whether the
+/// command line of a process is its label.
 ///
 /// # Errors
 /// When the query is invalid, the store fails, or the query takes too long.
@@ -94,7 +94,7 @@ fn for_each_row(
     mut visit: impl FnMut(RollupLevel, i64, &DecodedUsage) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     for CoveredRows { rows, since, until } in parts {
-        // By id, in whose order the rows must come, not by `at`.
+        // By id, not by `at`: the rows must come in the order of ids.
         let mut statement = connection.prepare_cached(&format!(
             "SELECT id, at, usage FROM {}
              WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4 ORDER BY id",

@@ -69,7 +69,7 @@ impl RefusalTimeline {
         self.rows.extend(due);
     }
 
-    fn told(&self) -> u64 {
+    fn recorded(&self) -> u64 {
         self.rows.iter().map(|row| row.times).sum()
     }
 }
@@ -119,7 +119,7 @@ fn flood_is_a_row_a_minute() {
         hours.pass(1_000);
     }
     assert_eq!(hours.rows.len(), 11);
-    assert_eq!(hours.told(), 600_000);
+    assert_eq!(hours.recorded(), 600_000);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn repeats_for_hours_are_counted_beyond_limit() {
     assert!(hours.rows.len() <= most, "{}", hours.rows.len());
     let rest = hours.refusals.drain();
     hours.rows.extend(rest);
-    assert_eq!(hours.told(), hours.taken);
+    assert_eq!(hours.recorded(), hours.taken);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn many_user_ids_share_one_allowance() {
     assert_eq!(firsts, expected);
     let rest = hours.refusals.drain();
     hours.rows.extend(rest);
-    assert_eq!(hours.told(), hours.taken);
+    assert_eq!(hours.recorded(), hours.taken);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn many_people_are_bounded_together() {
     hours.pass(3_600_000);
     assert_eq!(hours.rows.len(), most + 1);
     assert_eq!(hours.rows.last().unwrap().uid, None);
-    assert_eq!(hours.told(), 50_000);
+    assert_eq!(hours.recorded(), 50_000);
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn memory_is_bounded_without_a_writer() {
     let most = (MAX_ROWS + MAX_FIRST_ROWS) as usize;
     assert_eq!(refusals.ready.len(), most);
     assert!(refusals.repeats.len() <= most);
-    let told: u64 = refusals.drain().iter().map(|row| row.times).sum();
-    assert_eq!(told, 5_000);
+    let total: u64 = refusals.drain().iter().map(|row| row.times).sum();
+    assert_eq!(total, 5_000);
 }
 
 #[test]
@@ -275,6 +275,6 @@ proptest! {
         }
         let rest = hours.refusals.drain();
         hours.rows.extend(rest);
-        prop_assert_eq!(hours.told(), hours.taken);
+        prop_assert_eq!(hours.recorded(), hours.taken);
     }
 }

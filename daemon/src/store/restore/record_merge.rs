@@ -130,17 +130,17 @@ fn find_match(
     but: &BTreeSet<i64>,
 ) -> rusqlite::Result<Option<(i64, bool)>> {
     let mut conditions: Vec<String> = Vec::new();
-    for (place, column) in table.fixed_columns.iter().enumerate() {
+    for (position, column) in table.fixed_columns.iter().enumerate() {
         // The time by `=`, because it has an index.
-        let is = if place == 0 { "=" } else { "IS" };
-        conditions.push(format!("{column} {is} ?{}", place + 1));
+        let is = if position == 0 { "=" } else { "IS" };
+        conditions.push(format!("{column} {is} ?{}", position + 1));
     }
     let mut is_open = "0".to_owned();
     if let Some(first) = table.end_columns.first() {
         is_open = format!("{first} IS NULL");
         let ends = table.end_columns.iter().enumerate();
-        let alike = ends.map(|(place, column)| {
-            let number = table.fixed_columns.len() + place + 1;
+        let alike = ends.map(|(position, column)| {
+            let number = table.fixed_columns.len() + position + 1;
             format!("{column} IS ?{number}")
         });
         let alike: Vec<String> = alike.collect();
@@ -220,7 +220,7 @@ fn column_list(table: &RecordTable) -> String {
 fn read_entry(row: &Row<'_>, table: &RecordTable) -> rusqlite::Result<RecordEntry> {
     let values = |from: usize, count: usize| {
         (from..from + count)
-            .map(|place| row.get(place))
+            .map(|index| row.get(index))
             .collect::<rusqlite::Result<Vec<Value>>>()
     };
     Ok(RecordEntry {
@@ -336,11 +336,11 @@ mod tests {
     fn foreign_backup_keeps_its_entries() {
         let (now, mut copy) = (file(), file());
         now.file.execute_batch(BEFORE).unwrap();
-        let theirs = "
+        let other_rows = "
             INSERT INTO action (id, at, run, kind, asked, finished_at, word)
                 VALUES (1, 10, 'theirs', 'kill', '9', 11, 'done'), (7, 13, 'theirs', 'kill', '9', 14, 'done');
             INSERT INTO event (at, kind) VALUES (1, 'started'), (2, 'stopped');";
-        copy.file.execute_batch(theirs).unwrap();
+        copy.file.execute_batch(other_rows).unwrap();
         let before = all(&copy.file);
         assert_eq!(carry_over(&now.file, &mut copy.file), Ok(3));
         let after = all(&copy.file);

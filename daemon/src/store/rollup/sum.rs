@@ -126,7 +126,7 @@ fn open_row(row: &EncodedRow) -> Result<(StoredUsage, BlobRuns<'_>), BlobError> 
     Ok((head, runs))
 }
 
-/// A row whose runs are read one after another.
+/// A row with runs that are read one after another.
 struct RowCursor<'a> {
     until: Timestamp,
     runs: BlobRuns<'a>,
@@ -219,13 +219,13 @@ mod tests {
         let mut expected = seconds[0].clone();
         seconds[1..].iter().for_each(|more| expected.merge(more));
         let rows: Vec<EncodedRow> = seconds.iter().map(row).collect();
-        let mut told = Vec::new();
+        let mut read = Vec::new();
         let summed = sum_rows(&rows, &mut |run| {
             assert_eq!(
                 (run.until, run.usage),
                 (expected.until, &expected.runs[&run.id])
             );
-            told.push((run.id, run.last_active.map(|at| at.0 / 1_000)));
+            read.push((run.id, run.last_active.map(|at| at.0 / 1_000)));
             Ok(())
         });
         let summed = summed.unwrap().unwrap();
@@ -238,7 +238,7 @@ mod tests {
             (9, Some(61)),
             (i64::MAX, None),
         ];
-        assert_eq!(told, active);
+        assert_eq!(read, active);
     }
 
     #[test]
@@ -249,10 +249,10 @@ mod tests {
         assert!(EncodedRow::read(&torn, good.from).is_err());
         let of = |rows: &[EncodedRow]| sum_rows(rows, &mut |_| Ok(())).unwrap();
         assert!(of(&[]).is_none());
-        let odd = EncodedRow {
+        let invalid = EncodedRow {
             blob: b"odd".to_vec(),
             ..row(&good)
         };
-        assert!(of(&[odd]).is_none());
+        assert!(of(&[invalid]).is_none());
     }
 }

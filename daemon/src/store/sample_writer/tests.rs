@@ -81,7 +81,7 @@ fn records(opened: &mut OpenDatabase, process: Option<&str>) -> Vec<AuditRecord>
 }
 
 /// The record of process 7 after these samples of it.
-fn told(samples: &[GpuProcess]) -> AuditSubject {
+fn stored_subject(samples: &[GpuProcess]) -> AuditSubject {
     let (_directory, mut opened) = opened();
     for (second, process) in (1..).zip(samples) {
         // Each as the first sample of a restarted daemon.
@@ -116,7 +116,7 @@ fn owner_is_kept_while_the_user_is_the_same() {
         uid: Reading::Value(5),
         ..nothing.clone()
     };
-    let whose =
+    let expected_subject =
         |uid, user: Option<&str>, owner: &GpuProcess, namespace_owner| AuditSubject::Process {
             pid: 7,
             instance: None,
@@ -133,24 +133,24 @@ fn owner_is_kept_while_the_user_is_the_same() {
         };
     let (alices, sub) = (Some(1000), Some("sub"));
     let cases = [
-        (vec![&nothing], whose(None, None, &nothing, None)),
-        (vec![&known], whose(Some(100_999), sub, &known, alices)),
+        (vec![&nothing], expected_subject(None, None, &nothing, None)),
+        (vec![&known], expected_subject(Some(100_999), sub, &known, alices)),
         (
             vec![&known, &nothing],
-            whose(Some(100_999), sub, &known, alices),
+            expected_subject(Some(100_999), sub, &known, alices),
         ),
         (
             vec![&known, &labelled],
-            whose(Some(100_999), sub, &labelled, alices),
+            expected_subject(Some(100_999), sub, &labelled, alices),
         ),
         (
             vec![&known, &other_user],
-            whose(Some(5), None, &nothing, alices),
+            expected_subject(Some(5), None, &nothing, alices),
         ),
     ];
     for (samples, expected) in cases {
         let samples: Vec<GpuProcess> = samples.into_iter().cloned().collect();
-        assert_eq!(told(&samples), expected);
+        assert_eq!(stored_subject(&samples), expected);
     }
 }
 
@@ -262,15 +262,15 @@ fn older_history_is_shown_in_rollups() {
         ("hour", at(0)),
     ];
     while super::super::retention::delete_before(&mut opened.connection, oldest).unwrap() {}
-    let told = records(&mut opened, Some("python"));
+    let rows = records(&mut opened, Some("python"));
     // Two hours, forty minutes, and the rest as samples.
-    let covers: Vec<u64> = told.iter().map(|it| it.covers_ms / 1000).collect();
+    let covers: Vec<u64> = rows.iter().map(|it| it.covers_ms / 1000).collect();
     let expected = [vec![10; 40], vec![60; 40], vec![3_600; 2]].concat();
     assert_eq!(covers, expected);
-    let ids: Vec<u64> = told.iter().map(|it| it.id).collect();
+    let ids: Vec<u64> = rows.iter().map(|it| it.id).collect();
     assert!(ids.is_sorted_by(|newer, older| newer > older));
     assert!(
-        told.iter()
+        rows.iter()
             .all(|it| it.utilization == Reading::Value(Percent(90)))
     );
 }

@@ -58,10 +58,10 @@ impl Writer {
         if !self.open_actions.has_room() {
             return Err(("too many actions are open".into(), None));
         }
-        let begun = self.with_audit(|writer, connection| {
+        let result = self.with_audit(|writer, connection| {
             writer.open_actions.begin(connection, act.clone(), at)
         });
-        let Some(id) = begun else {
+        let Some(id) = result else {
             return Err((self.audit_error(), None));
         };
         // The file may have been moved away just before. The next file gets the open actions when

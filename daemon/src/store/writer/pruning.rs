@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(samples(&writer), (0, empty));
     }
 
-    /// Processes whose runs on a device ended long ago.
+    /// Processes with runs on a device that ended long ago.
     fn people(writer: &Writer) {
         let file = &writer.samples.as_ref().unwrap().connection;
         file.execute_batch(

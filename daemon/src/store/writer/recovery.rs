@@ -149,7 +149,7 @@ impl Writer {
     }
 
     fn quarantine(&mut self, kind: &DatabaseKind, why: &str) -> Result<(), String> {
-        // The times of files come from their file system, whose clock may differ.
+        // The times of files come from the clock of their file system, which may differ.
         self.quarantined_at
             .retain(|at| at.elapsed() < quarantine::DAY);
         if self.quarantined_at.len() >= 2 * quarantine::MAX_PER_DAY {
@@ -266,10 +266,10 @@ impl Writer {
         faults.dedup_by(|one, other| one.what == other.what);
         let quarantined = self.quarantine_faults.iter();
         faults.extend(quarantined.map(|what| FaultCause::new(FaultCode::FileQuarantined, what)));
-        let mut standing = lock(&self.status);
-        standing.faults = faults;
-        standing.samples = file_bytes(&self.directory, &SAMPLES);
-        standing.audit = file_bytes(&self.directory, &AUDIT);
+        let mut status = lock(&self.status);
+        status.faults = faults;
+        status.samples = file_bytes(&self.directory, &SAMPLES);
+        status.audit = file_bytes(&self.directory, &AUDIT);
     }
 }
 

@@ -39,9 +39,9 @@ fn writer(directory: &Path, boot: &str) -> Writer {
 /// Closes the store, however long that takes.
 fn close(store: &Store) {
     store.close();
-    let began = Instant::now();
+    let started = Instant::now();
     while store.wake().is_ok() {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -55,12 +55,12 @@ fn act(asked: &str) -> Action {
     }
 }
 
-fn intent(asked: &str, patience: Duration) -> (ActionIntent, Receiver<Result<ActionId, String>>) {
+fn intent(asked: &str, timeout: Duration) -> (ActionIntent, Receiver<Result<ActionId, String>>) {
     let (answer, answered) = sync_channel(0);
     let intent = ActionIntent {
         act: act(asked),
         at: SystemTime::now().into(),
-        deadline: Instant::now() + patience,
+        deadline: Instant::now() + timeout,
         answer,
     };
     (intent, answered)
@@ -69,10 +69,10 @@ fn intent(asked: &str, patience: Duration) -> (ActionIntent, Receiver<Result<Act
 /// Records an action, with a thread that waits for the row.
 fn intend(writer: &mut Writer, asked: &str) -> Result<ActionId, String> {
     let (intent, answered) = intent(asked, LONG);
-    let asker = std::thread::spawn(move || answered.recv().unwrap());
+    let caller = std::thread::spawn(move || answered.recv().unwrap());
     queue::lock(&writer.queue).push_intent(intent).unwrap();
     writer.process_queue();
-    asker.join().unwrap()
+    caller.join().unwrap()
 }
 
 fn settle(writer: &mut Writer, id: ActionId, outcome: &str) {
@@ -219,15 +219,15 @@ fn hanging_store_times_out() {
     };
     // No thread reads the commands, and the queue is full.
     store.record(RecordedEvent::Stopped);
-    let begun = Instant::now();
-    let patience = Duration::from_millis(50);
-    let answer = store.send_intent(act("1"), SystemTime::now().into(), patience);
+    let started = Instant::now();
+    let timeout = Duration::from_millis(50);
+    let answer = store.send_intent(act("1"), SystemTime::now().into(), timeout);
     assert_eq!(answer, Err("the store did not answer in time".into()));
     for number in 0..100_000 {
         store.record_refusal(act("2"), LimitGroup::Person(7), format!("{}", number % 100));
         store.settle(ActionId(1), "done", "{}".into());
     }
-    assert!(begun.elapsed() < LONG);
+    assert!(started.elapsed() < LONG);
     let mut writer = Writer::new(
         directory.path().into(),
         "boot".into(),
@@ -263,7 +263,7 @@ fn refusals_are_recorded_at_once_and_at_close() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     store.record_refusal(
         act("1"),
         LimitGroup::Person(7),
@@ -275,7 +275,7 @@ fn refusals_are_recorded_at_once_and_at_close() {
         connection.and_then(|it| it.query_row(select, [], |row| row.get(0)))
     };
     while is_there() != Ok(1) {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(5));
     }
     for _ in 0..10_000 {

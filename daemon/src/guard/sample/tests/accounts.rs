@@ -36,19 +36,19 @@ fn account_is_stored_as_evaluated() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
-    let mut seen = SampleHistory::default();
+    let mut history = SampleHistory::default();
     let live: Vec<GuardSample> = samples
         .iter()
         .map(|sample| {
             recording.write(sample).unwrap();
-            to_guard_sample(sample, &mut seen, &Utc)
+            to_guard_sample(sample, &mut history, &Utc)
         })
         .collect();
     assert_eq!(test_rows::guard_samples(directory.path()), live);
     let accounts: Vec<Vec<Option<Option<&str>>>> = live
         .iter()
-        .map(|bucket| {
-            let accounts = bucket.runs.values().map(|run| &run.facts.account);
+        .map(|sample| {
+            let accounts = sample.runs.values().map(|run| &run.facts.account);
             accounts
                 .map(|it| it.as_ref().map(Option::as_deref))
                 .collect()

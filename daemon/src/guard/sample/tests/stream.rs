@@ -335,8 +335,8 @@ fn live_and_stored(
     let directory = tempfile::tempdir().unwrap();
     let mut recording = BenchRecorder::open(directory.path()).unwrap();
     let mut stage = StreamFixture::new();
-    let (book, mut memory) = (CompiledRules::new(rules.clone()), GuardState::default());
-    let (mut seen, mut live, mut records) = (SampleHistory::default(), Vec::new(), Vec::new());
+    let (compiled, mut memory) = (CompiledRules::new(rules.clone()), GuardState::default());
+    let (mut history, mut live, mut records) = (SampleHistory::default(), Vec::new(), Vec::new());
     // At first each device reports its facts. The store may learn the facts of a silent device
     // later, and a replay would then know more than the live evaluation.
     for poll in iter::once(&Vec::new()).chain(polls) {
@@ -345,15 +345,15 @@ fn live_and_stored(
         }
         for sample in stage.poll() {
             recording.write(&sample).unwrap();
-            let bucket = to_guard_sample(&sample, &mut seen, &Utc);
-            records.extend(evaluate(&book, &mut memory, &bucket).records);
-            live.push(bucket);
+            let guard_sample = to_guard_sample(&sample, &mut history, &Utc);
+            records.extend(evaluate(&compiled, &mut memory, &guard_sample).records);
+            live.push(guard_sample);
         }
     }
     let stored = test_rows::guard_samples(directory.path());
     let mut replay = Replay::new(rules, Timestamp(0));
-    for bucket in &stored {
-        replay.add(bucket).unwrap();
+    for guard_sample in &stored {
+        replay.add(guard_sample).unwrap();
     }
     let replayed = replay.finish();
     // A replay omits a violation that ends with it and is not settled yet.
@@ -371,14 +371,14 @@ fn replay_equals_live_evaluation() {
         cases: 32,
         ..Config::default()
     });
-    let (told, of_rogues) = (Cell::new(0), Cell::new(0));
+    let (record_count, of_rogues) = (Cell::new(0), Cell::new(0));
     for at_once in ["", "hard_enforcement = true\nsoft_enforcement = false\n"] {
         let rules = RULES.replace("[enforcement]\n", &format!("[enforcement]\n{at_once}"));
         let tried = runner.run(&polls(), |polls| {
             let [live, stored] = live_and_stored(&rules, &polls);
             prop_assert_eq!(&live.0, &stored.0);
             prop_assert_eq!(&live.1, &stored.1);
-            told.set(told.get() + live.1.len());
+            record_count.set(record_count.get() + live.1.len());
             let is_of_rogues = |it: &&GuardRecord| it.rule.kind == RuleKind::Rogue;
             of_rogues.set(of_rogues.get() + live.1.iter().filter(is_of_rogues).count());
             Ok(())
@@ -386,6 +386,6 @@ fn replay_equals_live_evaluation() {
         tried.unwrap();
     }
     // Most rules produce events.
-    assert!(told.get() > 500, "{}", told.get());
+    assert!(record_count.get() > 500, "{}", record_count.get());
     assert!(of_rogues.get() > 30, "{}", of_rogues.get());
 }

@@ -40,12 +40,12 @@ fn verdict_is_stored_as_evaluated() {
     ];
     let (live, stored) = live_and_stored(&samples);
     assert_eq!(stored, live);
-    let told = live.iter().map(|bucket| {
-        let runs = bucket.runs.values();
+    let suspected = live.iter().map(|sample| {
+        let runs = sample.runs.values();
         runs.map(|run| run.facts.suspected).collect()
     });
     assert_eq!(
-        told.collect::<Vec<Vec<_>>>(),
+        suspected.collect::<Vec<Vec<_>>>(),
         [
             vec![None, None],
             vec![Some(None), None],

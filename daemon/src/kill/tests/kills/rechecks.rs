@@ -17,17 +17,17 @@ fn newly_protected_is_not_stopped() {
     };
     let (id, _) = parts.make(&root, request).unwrap();
     let operation = parts.enforcer.execute(&root, id.unwrap()).unwrap();
-    stubborn.await_file("told");
+    stubborn.await_file("signalled");
     let us = rustix::process::getuid().as_raw().to_string();
     parts.settings.protect_users(vec![us]);
     assert!(parts.is_over(operation));
     // It has taken all its signals when it does anything else.
     stubborn.fork();
-    let endings = endings(&parts, operation, &[stubborn.pid]);
-    let of_it: Vec<_> = endings.iter().flatten().collect();
-    assert!(is_withheld(&of_it), "{endings:?}");
+    let outcomes = outcomes(&parts, operation, &[stubborn.pid]);
+    let of_it: Vec<_> = outcomes.iter().flatten().collect();
+    assert!(is_withheld(&of_it), "{outcomes:?}");
     // Once for its signal, which a stopped process could not take.
-    assert_eq!(stubborn.await_file("went-on").lines().count(), 1);
+    assert_eq!(stubborn.await_file("continued").lines().count(), 1);
 }
 
 /// A process outside the daemon's children that forks a child when the file `go` is written, and
@@ -38,8 +38,8 @@ fn parent_to_be(directory: &Path) -> OrphanSleeper {
         echo $!";
     let mut shell = std::process::Command::new("sh");
     let shell = shell.args(["-c", script]).current_dir(directory);
-    let told = String::from_utf8(shell.output().unwrap().stdout).unwrap();
-    let pid: i32 = told.trim().parse().unwrap();
+    let output = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+    let pid: i32 = output.trim().parse().unwrap();
     let raw = rustix::process::Pid::from_raw(pid).unwrap();
     let handle = rustix::process::pidfd_open(raw, PidfdFlags::empty()).unwrap();
     OrphanSleeper {
@@ -80,8 +80,8 @@ fn late_member_that_ended_is_not_reported() {
     assert!(parts.is_over(operation));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
     let report = report.borrow();
-    let told: Vec<u32> = report.outcomes.iter().map(|it| it.key.pid).collect();
-    assert_eq!(told, [parent.pid], "{report:?}");
+    let pids: Vec<u32> = report.outcomes.iter().map(|it| it.key.pid).collect();
+    assert_eq!(pids, [parent.pid], "{report:?}");
     assert!(parent.has_ended());
 }
 
@@ -104,7 +104,7 @@ fn process_off_the_gpu_is_not_ended() {
     assert!(parts.is_over(operation));
     let why = "it no longer uses a GPU";
     assert_eq!(
-        endings(&parts, operation, &[sleeper.pid]),
+        outcomes(&parts, operation, &[sleeper.pid]),
         [Some(Outcome::Changed(why.into()))]
     );
     assert!(!sleeper.has_ended());

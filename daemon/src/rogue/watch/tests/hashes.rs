@@ -5,10 +5,10 @@ use super::*;
 const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 /// Whether process 1 is found by its hash, and the report on the hash.
-fn hash_result(standing: &RogueStatus) -> (bool, Option<String>) {
-    let looked = &standing.assessments[&key_of(1)];
-    let is_known = looked.signs.iter().any(|sign| sign.kind == "miner_hash");
-    let mut unseen = looked.unread.iter().filter(|it| it.contains("the hash"));
+fn hash_result(status: &RogueStatus) -> (bool, Option<String>) {
+    let assessment = &status.assessments[&key_of(1)];
+    let is_known = assessment.signs.iter().any(|sign| sign.kind == "miner_hash");
+    let mut unseen = assessment.unread.iter().filter(|it| it.contains("the hash"));
     (is_known, unseen.next().cloned())
 }
 
@@ -45,8 +45,8 @@ fn unreadable_hash_is_reported_with_reason() {
     let python = [process(1, "python3")];
     let unseen = |why: &str| (false, Some(format!("the hash of its executable: {why}")));
     for second in 0..2 {
-        let standing = stage.poll(second, &python);
-        assert_eq!(hash_result(&standing), unseen("not read yet"));
+        let status = stage.poll(second, &python);
+        assert_eq!(hash_result(&status), unseen("not read yet"));
     }
     let why = "the file cannot be read: not permitted";
     stage.set_hash(1, Err(why));

@@ -28,7 +28,7 @@ fn job_is_marked_by_login_user() {
     );
     many.evidence.count = 3;
     let (caller, roles) = (caller(0, &[]), roles(false));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
@@ -40,9 +40,9 @@ fn job_is_marked_by_login_user() {
             person,
             ..RuleSet::default()
         };
-        let brief = sight.brief(
+        let brief = visibility.brief(
             &CompiledRules::new(rules.clone()),
-            &standing(vec![many.clone()]),
+            &guard_status(vec![many.clone()]),
             &snapshot,
         );
         let pids: Vec<u32> = brief.marks.iter().map(|mark| mark.run.pid).collect();

@@ -24,17 +24,17 @@ fn warned_user_sees_only_their_own_deadline() {
             vec![evidence_process(1, ALICE), evidence_process(2, BOB)],
         )
     };
-    let book = CompiledRules::new(RuleSet::default());
-    let seen = |hide, uid: u32| {
+    let compiled = CompiledRules::new(RuleSet::default());
+    let shown_to = |hide, uid: u32| {
         let (caller, roles) = (caller(uid, &[]), roles(hide));
-        let sight = Visibility {
+        let visibility = Visibility {
             caller: &caller,
             roles: &roles,
         };
-        let of = |pid, uid| sight.redact_for_process(&of_both, (pid, Some(uid)), &book);
+        let of = |pid, uid| visibility.redact_for_process(&of_both, (pid, Some(uid)), &compiled);
         let all = [
-            sight
-                .redact_violation(&of_both, &book)
+            visibility
+                .redact_violation(&of_both, &compiled)
                 .expect("it is theirs too"),
             of(1, ALICE),
             of(2, BOB),
@@ -43,11 +43,11 @@ fn warned_user_sees_only_their_own_deadline() {
         (deadlines, all[0].readers.len())
     };
     let (first, later) = (Some(first.0), Some(later.0));
-    assert_eq!(seen(false, ALICE), ([later, later, first], 2));
-    assert_eq!(seen(false, BOB), ([first, later, first], 2));
+    assert_eq!(shown_to(false, ALICE), ([later, later, first], 2));
+    assert_eq!(shown_to(false, BOB), ([first, later, first], 2));
     // A user who was not warned sees the first deadline.
-    assert_eq!(seen(false, 0), ([first, later, first], 2));
-    assert_eq!(seen(true, ALICE), ([later, later, first], 1));
+    assert_eq!(shown_to(false, 0), ([first, later, first], 2));
+    assert_eq!(shown_to(true, ALICE), ([later, later, first], 1));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn milder_own_policy_hides_the_end() {
         })
     };
     let (caller, roles) = (caller(BOB, &[]), roles(false));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
@@ -78,7 +78,7 @@ fn milder_own_policy_hides_the_end() {
             vec![evidence_process(1, ALICE)],
         )
     };
-    for (book, own_policy, marked) in [
+    for (compiled, own_policy, marked) in [
         (policy(None, None), None, end),
         (
             policy(Some(GuardAction::Warn), None),
@@ -91,13 +91,13 @@ fn milder_own_policy_hides_the_end() {
             None,
         ),
     ] {
-        let seen = sight
-            .redact_violation(&of_alice, &book)
+        let redacted = visibility
+            .redact_violation(&of_alice, &compiled)
             .expect("nobody is hidden");
-        assert_eq!(seen.own_policy, own_policy);
-        let brief = sight.brief(
-            &book,
-            &standing(vec![of_alice.clone()]),
+        assert_eq!(redacted.own_policy, own_policy);
+        let brief = visibility.brief(
+            &compiled,
+            &guard_status(vec![of_alice.clone()]),
             &snapshot(Vec::new()),
         );
         let marks: Vec<_> = brief.marks.iter().map(|mark| mark.deadline).collect();
@@ -118,23 +118,23 @@ fn rule_no_longer_broken_is_not_counted() {
     );
     (warned.mode, warned.action) = (GuardMode::Soft, GuardAction::Warn);
     warned.warned_at = Some(Timestamp(1));
-    let standing = standing(vec![over, warned]);
+    let status = guard_status(vec![over, warned]);
     let (caller, roles) = (caller(ALICE, &[]), roles(false));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
-    let brief = sight.brief(
+    let brief = visibility.brief(
         &CompiledRules::new(RuleSet::default()),
-        &standing,
+        &status,
         &snapshot(Vec::new()),
     );
     let marked: Vec<u32> = brief.marks.iter().map(|mark| mark.run.pid).collect();
     assert_eq!((brief.open, marked), (1, vec![1]));
     assert_eq!(
         (
-            sight.count_visible(&standing.open),
-            standing.broken().count()
+            visibility.count_visible(&status.open),
+            status.broken().count()
         ),
         (1, 1)
     );
@@ -142,13 +142,13 @@ fn rule_no_longer_broken_is_not_counted() {
     let own: Vec<u32> = brief.own_warnings.iter().map(|it| it.pid).collect();
     assert_eq!(own, [1]);
     let caller = self::caller(BOB, &[]);
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
-    let brief = sight.brief(
+    let brief = visibility.brief(
         &CompiledRules::new(RuleSet::default()),
-        &standing,
+        &status,
         &snapshot(Vec::new()),
     );
     assert_eq!(brief.own_warnings, []);

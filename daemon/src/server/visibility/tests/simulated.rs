@@ -16,7 +16,7 @@ fn end(uid: u32, pids: std::ops::Range<u32>) -> SimulatedEnd {
 
 #[test]
 fn simulated_job_is_marked() {
-    let standing = GuardStatus {
+    let status = GuardStatus {
         open: violations(),
         simulated: vec![end(ALICE, 21..24), end(BOB, 31..32)],
         ..GuardStatus::default()
@@ -39,13 +39,13 @@ fn simulated_job_is_marked() {
     ];
     for (hide, caller, count, pids) in cases {
         let roles = roles(hide);
-        let sight = Visibility {
+        let visibility = Visibility {
             caller: &caller,
             roles: &roles,
         };
-        let brief = sight.brief(
+        let brief = visibility.brief(
             &CompiledRules::new(RuleSet::default()),
-            &standing,
+            &status,
             &snapshot,
         );
         let gone = brief.marks.iter();
@@ -58,14 +58,14 @@ fn simulated_job_is_marked() {
             "{what}"
         );
         // They are not open violations.
-        assert_eq!(brief.open, sight.count_visible(&standing.open), "{what}");
+        assert_eq!(brief.open, visibility.count_visible(&status.open), "{what}");
     }
 }
 
 #[test]
 fn violations_and_simulated_ends_share_the_room() {
     let (caller, roles) = (caller(0, &[]), roles(true));
-    let sight = Visibility {
+    let visibility = Visibility {
         caller: &caller,
         roles: &roles,
     };
@@ -75,15 +75,15 @@ fn violations_and_simulated_ends_share_the_room() {
             vec![evidence_process(pid, pid)],
         )
     });
-    let standing = GuardStatus {
+    let status = GuardStatus {
         open: many.collect(),
         simulated: vec![end(BOB, 3_000..4_000)],
         ..GuardStatus::default()
     };
     let processes = (3_000..4_000).map(|pid| process(pid, BOB, 1));
-    let brief = sight.brief(
+    let brief = visibility.brief(
         &CompiledRules::new(RuleSet::default()),
-        &standing,
+        &status,
         &snapshot(processes.collect()),
     );
     let gone = brief

@@ -41,8 +41,8 @@ fn whole() -> ActionQuery {
     }
 }
 
-fn ask(opened: &mut OpenDatabase, query: &ActionQuery, whom: &ActionFilter) -> ActionPage {
-    action_page(&mut opened.connection, query, whom, &|_| true).unwrap()
+fn ask(opened: &mut OpenDatabase, query: &ActionQuery, filter: &ActionFilter) -> ActionPage {
+    action_page(&mut opened.connection, query, filter, &|_| true).unwrap()
 }
 
 fn pages(opened: &mut OpenDatabase, mut query: ActionQuery) -> Vec<ActionPage> {
@@ -78,20 +78,21 @@ proptest! {
         };
         let pages = pages(&mut opened, query);
         prop_assert!(pages.iter().all(|page| page.records.len() <= limit as usize));
-        let places: Vec<ActionCursor> = pages.iter().flat_map(|page| &page.records).map(entry_position).collect();
+        let records = pages.iter().flat_map(|page| &page.records);
+        let positions: Vec<ActionCursor> = records.map(entry_position).collect();
         let (mut events, mut acts) = (0, 0);
         let mut expected: Vec<ActionCursor> = entries
             .iter()
             .map(|(at, is_act, _)| {
-                let (number, odd) = if *is_act { (&mut acts, 1) } else { (&mut events, 0) };
+                let (number, parity) = if *is_act { (&mut acts, 1) } else { (&mut events, 0) };
                 *number += 1;
-                ActionCursor { at: Timestamp(*at), id: *number * 2 + odd }
+                ActionCursor { at: Timestamp(*at), id: *number * 2 + parity }
             })
-            .filter(|place| (since..until).contains(&place.at.0))
+            .filter(|position| (since..until).contains(&position.at.0))
             .collect();
         expected.sort_unstable();
         expected.reverse();
-        prop_assert_eq!(places, expected);
+        prop_assert_eq!(positions, expected);
     }
 }
 
@@ -129,18 +130,18 @@ fn pages_are_bounded_in_entries() {
 #[test]
 fn extreme_positions_and_bad_queries() {
     let (_directory, mut opened) = file(&[(1, false, 0), (1, true, 0)]);
-    let place = |at, id| {
+    let cursor = |at, id| {
         Some(ActionCursor {
             at: Timestamp(at),
             id,
         })
     };
     let cases = [
-        (place(i64::MAX, u64::MAX), 2),
-        (place(i64::MIN, 0), 0),
-        (place(1, 0), 0),
-        (place(1, 3), 1),
-        (place(1, u64::MAX), 2),
+        (cursor(i64::MAX, u64::MAX), 2),
+        (cursor(i64::MIN, 0), 0),
+        (cursor(1, 0), 0),
+        (cursor(1, 3), 1),
+        (cursor(1, u64::MAX), 2),
         (None, 2),
     ];
     for (before, expected) in cases {
@@ -152,7 +153,7 @@ fn extreme_positions_and_bad_queries() {
         limit: 0,
         ..whole()
     };
-    let odd = ActionQuery {
+    let invalid = ActionQuery {
         kind: Some("klil".into()),
         ..whole()
     };
@@ -166,7 +167,7 @@ fn extreme_positions_and_bad_queries() {
     };
     for (query, why) in [
         (nothing, "the limit must be greater than 0"),
-        (odd, &no_kind),
+        (invalid, &no_kind),
         (one_odd, &no_kind),
     ] {
         let answer = action_page(
@@ -230,11 +231,11 @@ fn filters_by_user_kind_and_device() {
     let mistake = Refusal::NoMatch("no such GPU".into());
     let gone = |id: &str| Some(SelectedDevices::Gone(id.into(), mistake.clone()));
     assert_eq!(ids_of(None, None, gone("GPU-1")), [9, 5, 6]);
-    let whom = ActionFilter {
+    let filter = ActionFilter {
         uids: None,
         devices: gone("7"),
     };
-    let answer = action_page(&mut opened.connection, &whole(), &whom, &|_| true);
+    let answer = action_page(&mut opened.connection, &whole(), &filter, &|_| true);
     assert_eq!(answer, Err(mistake.clone()));
     assert_eq!(acting_uids(&mut opened.connection), Ok(vec![1_000, 1_001]));
 }
@@ -250,7 +251,7 @@ fn withholds_requests_of_other_users() {
         &only_own,
     )
     .unwrap();
-    let told: Vec<_> = page
+    let rows: Vec<_> = page
         .records
         .iter()
         .map(|it| {
@@ -278,7 +279,7 @@ fn withholds_requests_of_other_users() {
         (4, 1, None, Some("abcd"), None, (false, false)),
         (2, 1, None, Some("1.2.3"), None, (true, false)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(rows, expected);
     // Everybody may see that an action happened, its word and its end.
     let others = &page.records[3];
     assert_eq!(
@@ -287,11 +288,11 @@ fn withholds_requests_of_other_users() {
     );
     assert_eq!(page.records[6].plan, Reading::Withheld);
     // A query for a device must not reveal the device of another user's kill either.
-    let whom = ActionFilter {
+    let filter = ActionFilter {
         uids: None,
         devices: Some(SelectedDevices::Present(vec!["GPU-0".into()])),
     };
-    let page = action_page(&mut opened.connection, &whole(), &whom, &only_own).unwrap();
+    let page = action_page(&mut opened.connection, &whole(), &filter, &only_own).unwrap();
     assert_eq!(page.records, []);
 }
 
@@ -342,7 +343,7 @@ fn settings_and_rules_are_withheld() {
              (4, 'started', '1.2.3', '{}');",
         )
         .unwrap();
-    let mut told = |may_read: bool| {
+    let mut withheld_kinds = |may_read: bool| {
         let answer = action_page(
             &mut opened.connection,
             &whole(),
@@ -350,14 +351,14 @@ fn settings_and_rules_are_withheld() {
             &|_| may_read,
         );
         let records = answer.unwrap().records.into_iter();
-        let told = records.map(|it| (it.kind, it.plan == Reading::Withheld));
-        told.collect::<Vec<_>>()
+        let withheld_kinds = records.map(|it| (it.kind, it.plan == Reading::Withheld));
+        withheld_kinds.collect::<Vec<_>>()
     };
     let kinds = ["started", "rogue_rules", "rules", "settings"];
     let all = |withheld: [bool; 4]| {
         let kinds = kinds.map(str::to_owned).into_iter();
         kinds.zip(withheld).collect::<Vec<_>>()
     };
-    assert_eq!(told(true), all([false; 4]));
-    assert_eq!(told(false), all([false, true, true, true]));
+    assert_eq!(withheld_kinds(true), all([false; 4]));
+    assert_eq!(withheld_kinds(false), all([false, true, true, true]));
 }

@@ -270,22 +270,22 @@ fn partly_deleted_minute_is_shown_whole() {
         is_second_gone: true,
     };
     let (_directory, mut opened, end) = written(&[step]);
-    let begun = end - 4 * MINUTE;
-    let told = |opened: &OpenDatabase, since: i64| -> Vec<(i64, u64)> {
+    let start = end - 4 * MINUTE;
+    let covered_since = |opened: &OpenDatabase, since: i64| -> Vec<(i64, u64)> {
         let filter = AuditFilter {
             since: Timestamp(since),
             user: Some("user2".into()),
             ..everything()
         };
         let records = walk(&opened.connection, &filter, 3, 1);
-        let seconds = |it: &AuditRecord| ((it.at.0 - begun) / 1000, it.covers_ms / 1000);
+        let seconds = |it: &AuditRecord| ((it.at.0 - start) / 1000, it.covers_ms / 1000);
         records.iter().map(seconds).collect()
     };
     let samples = |after: i64| (after / 20 + 1..=12).rev().map(|it| (20 * it, 20));
-    assert_eq!(told(&opened, begun), samples(0).collect::<Vec<_>>());
+    assert_eq!(covered_since(&opened, start), samples(0).collect::<Vec<_>>());
 
     // The first sample of the second minute is deleted, and all samples of the first minute.
-    let before = Timestamp(begun + MINUTE + 1);
+    let before = Timestamp(start + MINUTE + 1);
     let oldest = [
         ("sample", before),
         ("minute", Timestamp(0)),
@@ -294,10 +294,10 @@ fn partly_deleted_minute_is_shown_whole() {
     while delete_before(&mut opened.connection, oldest).unwrap() {}
     let minutes = [(120, 60), (60, 60)];
     let expected: Vec<_> = samples(120).chain(minutes).collect();
-    assert_eq!(told(&opened, begun), expected);
+    assert_eq!(covered_since(&opened, start), expected);
     // The minute began before the requested time: its remaining samples are shown.
-    let within = begun + MINUTE + 10_000;
-    assert_eq!(told(&opened, within), samples(80).collect::<Vec<_>>());
+    let within = start + MINUTE + 10_000;
+    assert_eq!(covered_since(&opened, within), samples(80).collect::<Vec<_>>());
 }
 
 #[test]
@@ -309,16 +309,16 @@ fn since_is_inclusive_and_until_is_exclusive() {
         is_second_gone: true,
     };
     let (_directory, opened, end) = written(&[step]);
-    let begun = end - 4 * MINUTE;
+    let start = end - 4 * MINUTE;
     let times = |since: i64, until: i64| -> Vec<i64> {
         let filter = AuditFilter {
-            since: Timestamp(begun + since * 1000),
-            until: Timestamp(begun + until * 1000),
+            since: Timestamp(start + since * 1000),
+            until: Timestamp(start + until * 1000),
             user: Some("user2".into()),
             ..everything()
         };
         let records = walk(&opened.connection, &filter, 3, 1);
-        records.iter().map(|it| (it.at.0 - begun) / 1000).collect()
+        records.iter().map(|it| (it.at.0 - start) / 1000).collect()
     };
     assert_eq!(times(0, 50), [40, 20]);
     assert_eq!(times(0, 40), [20]);
@@ -341,7 +341,7 @@ fn hour_includes_processes_that_ended_before() {
     };
     let (_directory, mut opened, end) = written(&[step(1, &[3]), step(360, &[])]);
     // Two hours: the process was present for the first 20 seconds.
-    let begun = end - 361 * 20_000;
+    let start = end - 361 * 20_000;
     let oldest = [
         ("sample", Timestamp(end)),
         ("minute", Timestamp(end)),
@@ -350,7 +350,7 @@ fn hour_includes_processes_that_ended_before() {
     while delete_before(&mut opened.connection, oldest).unwrap() {}
     let pids = |user: Option<&str>| -> Vec<u32> {
         let filter = AuditFilter {
-            since: Timestamp(begun + 2 * MINUTE),
+            since: Timestamp(start + 2 * MINUTE),
             user: user.map(str::to_owned),
             ..everything()
         };

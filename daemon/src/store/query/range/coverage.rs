@@ -16,7 +16,7 @@ pub(in super::super) struct CoveredRows {
 
 /// The rows that together cover everything that began in the requested time, once: hours that lie
 /// within it; minutes and samples at its edges, and where coarser rows do not exist yet or any
-/// more. An hour or minute whose finer rows were deleted counts if it began within the time. In the
+/// more. An hour or minute without its finer rows counts if it began within the time. In the
 /// order in which the rows were written.
 pub(in super::super) fn covering_rows(
     connection: &Connection,

@@ -44,10 +44,11 @@ impl HourSplit {
             // Samples and minutes never span two local hours, except by chance a sample.
             RollupLevel::Samples | RollupLevel::Minutes => None,
             RollupLevel::Hours => {
-                let turn = from - civil.rem_euclid(HOUR_MS) + HOUR_MS;
+                let next_hour = from - civil.rem_euclid(HOUR_MS) + HOUR_MS;
                 // A clock that jumped makes a row longer than its hour.
                 let until = row.until.0.min(from - from.rem_euclid(HOUR_MS) + HOUR_MS);
-                (turn < until).then(|| (local_hour(zone, turn).1, turn - from, until - from))
+                (next_hour < until)
+                    .then(|| (local_hour(zone, next_hour).1, next_hour - from, until - from))
             }
         };
         Self { first, rest }

@@ -31,7 +31,7 @@ const MAX_GROUPS: usize = 1 << 16;
 /// in a row.
 const MAX_SKIPPED_IDS: i64 = 64;
 
-/// The label of a process whose name is unknown.
+/// The label of a process with an unknown name.
 const UNNAMED_LABEL: &str = "?";
 
 /// The sums so far.

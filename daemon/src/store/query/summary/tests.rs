@@ -71,7 +71,7 @@ fn sums_devices_owners_programs_and_hours() {
     let mut days = vec![UsageTimes::default(); 7];
     let all = times(all_ms, HOUR_MS, HOUR_MS + 600_000);
     days[0] = all;
-    let told = |gpu, times, most, most_at, joules| DeviceTime {
+    let device_time = |gpu, times, most, most_at, joules| DeviceTime {
         device: id(gpu),
         index: gpu,
         name: None,
@@ -90,8 +90,8 @@ fn sums_devices_owners_programs_and_hours() {
         since: Timestamp(MONDAY + HOUR),
         until: Timestamp(until),
         devices: vec![
-            told(0, times(all_ms, 0, 0), 300, 2, 7_800 * 90),
-            told(1, times(0, HOUR_MS, HOUR_MS + 600_000), 7, 1, 0),
+            device_time(0, times(all_ms, 0, 0), 300, 2, 7_800 * 90),
+            device_time(1, times(0, HOUR_MS, HOUR_MS + 600_000), 7, 1, 0),
         ],
         owners: [("alice", alices), ("bob", bobs)]
             .map(|(name, used)| OwnerTime {
@@ -152,7 +152,7 @@ fn filters_owners_and_devices() {
         vec![contained.clone()],
     );
     let job = contained.job.known().unwrap().to_string();
-    let theirs = |of: &[(&str, u64)]| -> Vec<(Option<String>, u64)> {
+    let owner_times = |of: &[(&str, u64)]| -> Vec<(Option<String>, u64)> {
         of.iter()
             .map(|(name, s)| (Some((*name).into()), *s))
             .collect()
@@ -161,7 +161,7 @@ fn filters_owners_and_devices() {
     let cases = [
         (
             all_times(),
-            theirs(&[alice, bob, carol]),
+            owner_times(&[alice, bob, carol]),
             vec![7_810, 7_800],
         ),
         (
@@ -169,7 +169,7 @@ fn filters_owners_and_devices() {
                 user: Some("bob".into()),
                 ..all_times()
             },
-            theirs(&[bob]),
+            owner_times(&[bob]),
             vec![7_810, 7_800],
         ),
         (
@@ -177,7 +177,7 @@ fn filters_owners_and_devices() {
                 gpu: Some("1".into()),
                 ..all_times()
             },
-            theirs(&[bob]),
+            owner_times(&[bob]),
             vec![7_800],
         ),
         (
@@ -185,7 +185,7 @@ fn filters_owners_and_devices() {
                 process: Some("^olla".into()),
                 ..all_times()
             },
-            theirs(&[carol]),
+            owner_times(&[carol]),
             vec![7_810, 7_800],
         ),
         (
@@ -194,7 +194,7 @@ fn filters_owners_and_devices() {
                 gpu: Some("0".into()),
                 ..all_times()
             },
-            theirs(&[carol]),
+            owner_times(&[carol]),
             vec![7_810],
         ),
         (
@@ -202,28 +202,28 @@ fn filters_owners_and_devices() {
                 container: Some("web".into()),
                 ..all_times()
             },
-            theirs(&[]),
+            owner_times(&[]),
             vec![7_810, 7_800],
         ),
         // From the 59th minute of the first hour to the 11th second of the last.
         (
             between(MONDAY + 2 * HOUR - MINUTE, MONDAY + 3 * HOUR + 11_000),
-            theirs(&[("alice", 3_680), ("bob", 60)]),
+            owner_times(&[("alice", 3_680), ("bob", 60)]),
             vec![3_680, 3_680],
         ),
-        (between(0, MONDAY), theirs(&[]), vec![]),
+        (between(0, MONDAY), owner_times(&[]), vec![]),
     ];
     for (filter, owners, devices) in cases {
-        let told = stage.summary(&filter);
-        assert_eq!(seconds(&told), (owners, devices), "{filter:?}");
+        let summary = stage.summary(&filter);
+        assert_eq!(seconds(&summary), (owners, devices), "{filter:?}");
     }
     let wrong = AuditFilter {
         gpu: Some("9".into()),
         ..all_times()
     };
     let utc = FixedOffset::east_opt(0).unwrap();
-    let told = stage.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
-    assert!(matches!(told, Err(Refusal::NoMatch(_))), "{told:?}");
+    let summary = stage.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
+    assert!(matches!(summary, Err(Refusal::NoMatch(_))), "{summary:?}");
 }
 
 #[test]
@@ -231,10 +231,10 @@ fn hides_unreadable_command_lines() {
     let stage = two_hours();
     let utc = FixedOffset::east_opt(0).unwrap();
     let bobs_only = |uid, _| uid == owner("bob").uid;
-    let told = stage
+    let summary = stage
         .try_summary(&all_times(), &bobs_only, &utc, generous_deadline())
         .unwrap();
-    let labels: Vec<&str> = told.processes.iter().map(|it| it.label.as_str()).collect();
+    let labels: Vec<&str> = summary.processes.iter().map(|it| it.label.as_str()).collect();
     assert_eq!(labels, ["python", "python train.py"]);
 }
 
@@ -249,10 +249,10 @@ fn includes_unknown_owners_and_names() {
         ..process(0, 1, "alice", 90)
     };
     stage.sample(MONDAY, TEN_SECONDS, vec![device(0, 90, 1)], vec![ghost]);
-    let told = stage.summary(&all_times());
-    assert_eq!(seconds(&told).0, [(None, 10)]);
-    assert_eq!(told.processes[0].label, "?");
-    assert_eq!(told.weeks[0].most, None);
+    let summary = stage.summary(&all_times());
+    assert_eq!(seconds(&summary).0, [(None, 10)]);
+    assert_eq!(summary.processes[0].label, "?");
+    assert_eq!(summary.weeks[0].most, None);
 }
 
 #[test]
@@ -272,19 +272,19 @@ fn reports_fifty_and_counts_the_rest() {
             vec![process],
         );
     }
-    let told = stage.summary(&all_times());
+    let summary = stage.summary(&all_times());
     let expected: Vec<(Option<String>, u64)> = (11..=60)
         .rev()
         .map(|pid| (Some(format!("user{pid:02}")), pid))
         .collect();
-    assert_eq!(seconds(&told).0, expected);
-    let labels: Vec<String> = told.processes.into_iter().map(|it| it.label).collect();
+    assert_eq!(seconds(&summary).0, expected);
+    let labels: Vec<String> = summary.processes.into_iter().map(|it| it.label).collect();
     let expected: Vec<String> = (11..=60)
         .rev()
         .map(|pid| format!("program{pid:02}"))
         .collect();
     assert_eq!(labels, expected);
-    assert_eq!((told.more_owners, told.more_processes), (10, 10));
+    assert_eq!((summary.more_owners, summary.more_processes), (10, 10));
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn slow_answer_is_refused() {
     let stage = two_hours();
     let utc = FixedOffset::east_opt(0).unwrap();
     let before = Deadline(Instant::now() - Duration::from_secs(1));
-    let told = stage.try_summary(&all_times(), &|_, _| true, &utc, before);
-    assert_eq!(told, Err(Refusal::TooSlow("reading the history".into())));
+    let summary = stage.try_summary(&all_times(), &|_, _| true, &utc, before);
+    assert_eq!(summary, Err(Refusal::TooSlow("reading the history".into())));
 }
 
 #[test]

@@ -58,18 +58,18 @@ fn pages_join_to_the_record() {
     let records: Vec<GuardRecord> = (0..7).map(|at| record(at, "ann", Some(1000))).collect();
     let (_directory, mut opened) = file(&[records[..3].to_vec(), records[3..].to_vec()]);
     let mut asked = query(None, 3);
-    let mut told = Vec::new();
+    let mut read = Vec::new();
     loop {
         let (page, next) = verdict_page(&mut opened.connection, &asked).unwrap();
         assert!(page.len() <= 3);
-        told.extend(page.into_iter().map(|(_, record)| record));
+        read.extend(page.into_iter().map(|(_, record)| record));
         asked.before = next;
         if next.is_none() {
             break;
         }
     }
     let newest_first: Vec<GuardRecord> = records.into_iter().rev().collect();
-    assert_eq!(told, newest_first);
+    assert_eq!(read, newest_first);
 }
 
 #[test]

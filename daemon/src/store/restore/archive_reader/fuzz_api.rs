@@ -15,8 +15,8 @@ pub fn copy(bytes: &[u8]) {
     for change in changes {
         let at = usize::from(change[0]) << 8 | usize::from(change[1]);
         let end = changed.len();
-        if let Some(place) = changed.get_mut(at % end) {
-            *place = change[2];
+        if let Some(byte) = changed.get_mut(at % end) {
+            *byte = change[2];
         }
     }
     if let Some(by) = rest {
@@ -31,18 +31,18 @@ fn assert_round_trip(bytes: &[u8]) {
         return;
     };
     assert!(archive.manifest.host.len() <= MAX_HOST_BYTES);
-    let place = |at: u64| usize::try_from(at).expect("it lies in memory");
-    let mut again = bytes[..place(archive.samples.offset - BLOCK_BYTES)].to_vec();
+    let index = |at: u64| usize::try_from(at).expect("it lies in memory");
+    let mut again = bytes[..index(archive.samples.offset - BLOCK_BYTES)].to_vec();
     for (kind, it) in [(&SAMPLES, archive.samples), (&AUDIT, archive.audit)] {
         again.extend(header(kind.file, it.bytes, it.seconds).expect("it was read"));
-        again.extend_from_slice(&bytes[place(it.offset)..place(it.offset + it.bytes)]);
-        again.resize(again.len() + place(padding(it.bytes)), 0);
+        again.extend_from_slice(&bytes[index(it.offset)..index(it.offset + it.bytes)]);
+        again.resize(again.len() + index(padding(it.bytes)), 0);
     }
     again.extend_from_slice(&END_BLOCKS);
     assert_eq!(again, bytes);
 }
 
-/// A valid archive with two files of a few bytes, whose contents are not checked here.
+/// A valid archive with two files of a few bytes; their contents are not checked here.
 fn valid_archive() -> Vec<u8> {
     let manifest = br#"{"form":1,"gpukilld":"0.1.0","host":"box","at":"2026-11-21T14:02:31.250Z",
         "checked":"quick_check","samples.db":{"schema":2,"bytes":700},"audit.db":{"schema":3,"bytes":512}}"#;

@@ -97,10 +97,10 @@ fn changed_bytes_outside_files_are_refused() {
     let bytes = valid_archive();
     let archive = read_archive(bytes.as_slice(), bytes.len() as u64).unwrap();
     for at in 0..bytes.len() {
-        let place = at as u64;
+        let offset = at as u64;
         let in_files = [archive.samples, archive.audit]
             .iter()
-            .any(|it| (it.offset..it.offset + it.bytes).contains(&place));
+            .any(|it| (it.offset..it.offset + it.bytes).contains(&offset));
         // The contents of the manifest are tested below.
         let in_manifest = (512..1_024).contains(&at);
         if in_files || in_manifest {
@@ -159,7 +159,7 @@ fn other_entries_are_refused() {
         let sum: u32 = bytes[at..at + 512]
             .iter()
             .enumerate()
-            .map(|(place, byte)| match place {
+            .map(|(offset, byte)| match offset {
                 148..156 => 32,
                 _ => u32::from(*byte),
             })
@@ -189,9 +189,9 @@ fn wrong_lengths_are_refused() {
         let why = refused(&bytes);
         assert!(why.contains("short"), "{why}");
     }
-    let told = with_manifest(&manifest(701, 1_024));
+    let archive = with_manifest(&manifest(701, 1_024));
     assert_eq!(
-        refused(&told),
+        refused(&archive),
         "its samples.db has 700 bytes where its manifest.json says 701"
     );
     let long = vec![b' '; 20_000];

@@ -39,7 +39,7 @@ fn actions_come_between_flush_steps() {
 fn busy_store_closes() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     // The writer waits for its action queue, and its command queue is full.
     let inbox = queue::lock(&store.queue);
     while store.commands.try_send(WriterCommand::CheckQueue).is_ok() {}
@@ -53,7 +53,7 @@ fn busy_store_closes() {
         !matches!(asked, Err(std::sync::mpsc::TrySendError::Disconnected(_)))
     };
     while is_answering() {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(10));
     }
     // So that the closing thread also finds the queue full.
@@ -61,7 +61,7 @@ fn busy_store_closes() {
     drop(inbox);
     closer.join().unwrap();
     while store.wake().is_ok() {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(1));
     }
 }

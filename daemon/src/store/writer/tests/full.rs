@@ -47,14 +47,14 @@ fn record_uses_its_reserve_and_restores_it() {
             _ => vec![under_way("1")],
         };
         assert_eq!(rows(&file), expected);
-        let told = format!(
+        let expected = format!(
             "{}: the disk is full: recording continues from the reserve",
             reserve.display()
         );
         // With only a little space the fault stays, with the same text.
         for free in [0, 63, 79, 87] {
             writer.apply_space(DiskSpace::from_mib(free, 100_000));
-            assert!(faults(&mut writer).contains(&told), "{free}");
+            assert!(faults(&mut writer).contains(&expected), "{free}");
             assert!(!reserve.exists());
         }
         writer.apply_space(DiskSpace::from_mib(88, 100_000));
@@ -106,12 +106,12 @@ fn samples_pause_before_the_disk_is_full() {
     for free in [63, 79] {
         writer.apply_space(DiskSpace::from_mib(free, 100_000));
         writer.write_sample(&sample(Timestamp(20_000)));
-        let told = format!(
+        let expected = format!(
             "{}: too little disk space is free (less than 64 MiB, or an eighth): samples are \
              paused",
             directory.path().join("samples.db").display()
         );
-        assert_eq!(faults(&mut writer), [told]);
+        assert_eq!(faults(&mut writer), [expected]);
         // The record still works.
         intend(&mut writer, "1").unwrap();
     }

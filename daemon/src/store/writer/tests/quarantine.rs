@@ -7,7 +7,7 @@ use crate::fault_tracker::FaultCause;
 use gpukill_proto::model::FaultCode;
 use std::os::unix::fs::FileExt as _;
 
-/// A writer whose files have many pages, and whose logs are empty.
+/// A writer of files with many pages and empty logs.
 fn filled(directory: &Path) -> Writer {
     let mut filled = writer(directory, "boot");
     let id = intend(&mut filled, "first").unwrap();
@@ -45,7 +45,7 @@ fn break_from(directory: &Path, kind: &DatabaseKind, page: u64) {
 }
 
 /// The quarantined files of this kind.
-fn aside(directory: &Path, kind: &DatabaseKind) -> Vec<PathBuf> {
+fn quarantined(directory: &Path, kind: &DatabaseKind) -> Vec<PathBuf> {
     let prefix = format!("{}.broken-", kind.file);
     let entries = std::fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -62,7 +62,7 @@ fn aside(directory: &Path, kind: &DatabaseKind) -> Vec<PathBuf> {
 /// Asserts that both files work, and that the file was quarantined once, reported and recorded.
 fn assert_healed(writer: &mut Writer, kind: &DatabaseKind) {
     let directory = writer.directory.clone();
-    let [aside] = &aside(&directory, kind)[..] else {
+    let [quarantined] = &quarantined(&directory, kind)[..] else {
         panic!("it is not set aside, or not alone")
     };
     intend(writer, "after").unwrap();
@@ -71,22 +71,22 @@ fn assert_healed(writer: &mut Writer, kind: &DatabaseKind) {
     assert!(writer.samples.is_some() && writer.audit.is_some());
     writer.check_directory();
     writer.publish_status();
-    let told = format!(
+    let expected = format!(
         "{} was corrupt and was recreated; the old file is kept as {}: move it away",
         kind.file,
-        aside.display()
+        quarantined.display()
     );
     assert_eq!(
         lock(&writer.status).faults,
-        [FaultCause::new(FaultCode::FileQuarantined, told)]
+        [FaultCause::new(FaultCode::FileQuarantined, expected)]
     );
     let connection = Connection::open(audit(&directory)).unwrap();
     let select = "SELECT detail FROM event WHERE kind = 'broken' ORDER BY id DESC LIMIT 1";
     let detail: String = connection.query_row(select, [], |row| row.get(0)).unwrap();
-    let name = aside.file_name().unwrap().to_str().unwrap();
+    let name = quarantined.file_name().unwrap().to_str().unwrap();
     assert!(detail.starts_with(&format!("{name}: ")), "{detail}");
     // After the file is moved away, the fault is gone.
-    std::fs::rename(aside, directory.join("taken away")).unwrap();
+    std::fs::rename(quarantined, directory.join("taken away")).unwrap();
     writer.publish_status();
     assert_eq!(lock(&writer.status).faults, []);
 }
@@ -103,8 +103,8 @@ fn corrupt_file_is_quarantined_at_opening() {
             break_from(directory.path(), kind, page);
             let bytes = std::fs::read(directory.path().join(kind.file)).unwrap();
             let mut after = writer(directory.path(), "boot");
-            let aside = aside(directory.path(), kind);
-            assert_eq!(std::fs::read(&aside[0]).unwrap(), bytes);
+            let quarantined = quarantined(directory.path(), kind);
+            assert_eq!(std::fs::read(&quarantined[0]).unwrap(), bytes);
             assert_healed(&mut after, kind);
         }
     }
@@ -149,12 +149,12 @@ fn suspected_file_is_checked() {
         lock(&writer.status).suspected.insert(kind.file);
         writer.close_suspected_files();
         writer.open_closed_files();
-        assert_eq!(aside(directory.path(), kind), Vec::<PathBuf>::new());
+        assert_eq!(quarantined(directory.path(), kind), Vec::<PathBuf>::new());
         checkpoint(&writer);
         break_from(directory.path(), kind, 3);
         for moment in [writer.next_suspect_check, None] {
             writer.next_suspect_check = moment;
-            assert_eq!(aside(directory.path(), kind), Vec::<PathBuf>::new());
+            assert_eq!(quarantined(directory.path(), kind), Vec::<PathBuf>::new());
             lock(&writer.status).suspected.insert(kind.file);
             writer.close_suspected_files();
             writer.open_closed_files();
@@ -174,8 +174,8 @@ fn repeated_corruption_stops_the_quarantine() {
     std::fs::write(&file, vec![b'x'; 8_192]).unwrap();
     let writer = writer(directory.path(), "boot");
     let why = "file is not a database; 3 such files were already quarantined today: move it away";
-    let told = format!("{}: {why}", file.display());
-    assert_eq!(writer.samples_fault, Some(told));
+    let expected = format!("{}: {why}", file.display());
+    assert_eq!(writer.samples_fault, Some(expected));
     assert_eq!(std::fs::read(&file).unwrap(), vec![b'x'; 8_192]);
 }
 
@@ -187,9 +187,9 @@ fn reader_triggers_the_quarantine() {
     drop(before);
     // A short check does not find it.
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     while store.report().samples.0 == 0 {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(5));
     }
     break_from(directory.path(), &SAMPLES, 1);
@@ -208,14 +208,14 @@ fn reader_triggers_the_quarantine() {
         before: None,
         limit: 10,
     };
-    while aside(directory.path(), &SAMPLES).is_empty() {
-        assert!(began.elapsed() < LONG);
+    while quarantined(directory.path(), &SAMPLES).is_empty() {
+        assert!(started.elapsed() < LONG);
         let _ = runtime.block_on(store.sample_page(query.clone()));
         store.wake().unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
     while runtime.block_on(store.sample_page(query.clone())).is_err() {
-        assert!(began.elapsed() < LONG);
+        assert!(started.elapsed() < LONG);
         store.wake().unwrap();
     }
     close(&store);

@@ -55,7 +55,7 @@ fn slots(summary: &AuditSummary) -> Slots {
 }
 
 /// A device that was observed for some hours, stored as hours or as minutes.
-fn seen(from: i64, hours: i64, unit: &str) -> SampleStore {
+fn observed_hours(from: i64, hours: i64, unit: &str) -> SampleStore {
     let mut stage = SampleStore::new();
     let free = [device(0, 0, 0)];
     stage.samples(from, from + hours * HOUR, MINUTE, &free, &[]);
@@ -70,19 +70,19 @@ fn hours_follow_the_local_clock() {
     // Sunday, October 25, 2026, 0:00 UTC: two o'clock comes twice.
     let autumn = 1_792_886_400_000;
     for unit in ["hour", "minute"] {
-        let told = seen(autumn, 3, unit).summary_in(&all_times(), &Europe);
+        let summary = observed_hours(autumn, 3, unit).summary_in(&all_times(), &Europe);
         let week = vec![("2026-10-19".to_owned(), 10_800)];
         let expected = (vec![(2, 7_200), (3, 3_600)], vec![(6, 10_800)], week);
-        assert_eq!(slots(&told), expected);
+        assert_eq!(slots(&summary), expected);
         // Sunday, March 29: two o'clock never comes.
         let spring = autumn - 210 * 24 * HOUR;
-        let told = seen(spring, 2, unit).summary_in(&all_times(), &Europe);
+        let summary = observed_hours(spring, 2, unit).summary_in(&all_times(), &Europe);
         let week = vec![("2026-03-23".to_owned(), 7_200)];
         let expected = (vec![(1, 3_600), (3, 3_600)], vec![(6, 7_200)], week);
-        assert_eq!(slots(&told), expected);
+        assert_eq!(slots(&summary), expected);
         // From 23:30 of Sunday on, in a zone that is half an hour off.
         let india = FixedOffset::east_opt(19_800).unwrap();
-        let told = seen(MONDAY - 6 * HOUR, 2, unit).summary_in(&all_times(), &india);
+        let summary = observed_hours(MONDAY - 6 * HOUR, 2, unit).summary_in(&all_times(), &india);
         let weeks = [("2026-11-09", 1_800), ("2026-11-16", 5_400)];
         let weeks = weeks.map(|(monday, seconds)| (monday.to_owned(), seconds));
         let expected = (
@@ -90,6 +90,6 @@ fn hours_follow_the_local_clock() {
             vec![(0, 5_400), (6, 1_800)],
             weeks.to_vec(),
         );
-        assert_eq!(slots(&told), expected);
+        assert_eq!(slots(&summary), expected);
     }
 }

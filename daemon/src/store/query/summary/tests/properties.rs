@@ -98,7 +98,7 @@ fn plus(sum: &mut UsageTimes, more: UsageTimes) {
     sum.unknown_ms += more.unknown_ms;
 }
 
-/// Removes the times of memory peaks, whose precision depends on the rows that were read.
+/// Removes the times of memory peaks: their precision depends on the rows that were read.
 fn without_moments(mut summary: AuditSummary) -> AuditSummary {
     for device in &mut summary.devices {
         device.memory_most_at = None;
@@ -142,10 +142,10 @@ proptest! {
 
         let bare = history.stage.copy();
         bare.execute("DELETE FROM minute; DELETE FROM sample");
-        let mut told = without_moments(bare.summary(&filter));
+        let mut summary = without_moments(bare.summary(&filter));
         // The position of a gap in an hour is lost.
-        told.gaps.clone_from(&from_hours.gaps);
-        prop_assert_eq!(&told, &from_hours);
+        summary.gaps.clone_from(&from_hours.gaps);
+        prop_assert_eq!(&summary, &from_hours);
 
         history.stage.execute("DELETE FROM hour");
         prop_assert_eq!(&without_moments(history.stage.summary(&filter)), &from_hours);
@@ -156,18 +156,18 @@ proptest! {
     #[test]
     fn halves_add_up_to_the_whole(
         steps in prop::collection::vec(step(), 4..24),
-        places in [0..1_000_usize, 0..1_000, 0..1_000],
+        positions in [0..1_000_usize, 0..1_000, 0..1_000],
     ) {
         let history = WrittenHistory::write(&steps);
-        let mut at = places.map(|place| history.samples[place % history.samples.len()].0);
+        let mut at = positions.map(|position| history.samples[position % history.samples.len()].0);
         at.sort_unstable();
         let [since, middle, until] = at;
         let whole = history.stage.summary(&between(since, until));
         let [one, other] = [(since, middle), (middle, until)]
             .map(|(since, until)| history.stage.summary(&between(since, until)));
 
-        let seen: u64 = whole.devices.iter().map(|it| all(it.times)).sum();
-        prop_assert_eq!(seen, 2 * history.length(since, until));
+        let observed: u64 = whole.devices.iter().map(|it| all(it.times)).sum();
+        prop_assert_eq!(observed, 2 * history.length(since, until));
         for kind in [|it: &AuditSummary| it.hours.clone(), |it: &AuditSummary| it.days.clone()] {
             let mut sum = kind(&one);
             for (sum, more) in sum.iter_mut().zip(kind(&other)) {
@@ -186,10 +186,10 @@ proptest! {
             prop_assert_eq!(sum, device.times);
             prop_assert!(joules.abs_diff(device.energy_j.unwrap()) <= 1);
         }
-        let told = merged(&whole.owners, &[]);
+        let expected = merged(&whole.owners, &[]);
         let sum = merged(&one.owners, &other.owners);
-        prop_assert_eq!(told.keys().collect::<Vec<_>>(), sum.keys().collect::<Vec<_>>());
-        for (used, halves) in told.values().zip(sum.values()) {
+        prop_assert_eq!(expected.keys().collect::<Vec<_>>(), sum.keys().collect::<Vec<_>>());
+        for (used, halves) in expected.values().zip(sum.values()) {
             prop_assert!(used.memory_mib_s.abs_diff(halves.memory_mib_s) <= 1);
             prop_assert!(used.runs <= halves.runs && halves.runs <= 2 * used.runs);
             let alike = UsageTotals { memory_mib_s: used.memory_mib_s, runs: used.runs, ..*halves };
@@ -202,15 +202,15 @@ proptest! {
         let history = WrittenHistory::write(&steps);
         for gpu in ["0", "1"] {
             let filter = AuditFilter { gpu: Some(gpu.into()), ..all_times() };
-            let told = history.stage.summary(&filter);
-            let seen = all(told.devices[0].times);
+            let summary = history.stage.summary(&filter);
+            let covered = all(summary.devices[0].times);
             let mut sum = 0;
-            for OwnerTime { used, .. } in &told.owners {
-                prop_assert!(shared(*used) <= seen);
+            for OwnerTime { used, .. } in &summary.owners {
+                prop_assert!(shared(*used) <= covered);
                 sum += shared(*used);
             }
-            prop_assert!(sum <= seen * u64::try_from(told.owners.len()).unwrap());
-            let processes: u64 = told.processes.iter().map(|it| shared(it.used)).sum();
+            prop_assert!(sum <= covered * u64::try_from(summary.owners.len()).unwrap());
+            let processes: u64 = summary.processes.iter().map(|it| shared(it.used)).sum();
             prop_assert_eq!(processes, sum);
         }
     }
@@ -229,8 +229,8 @@ proptest! {
         let connection = &mut history.stage.opened.connection;
         let delete = super::super::super::super::retention::delete_before;
         while delete(connection, oldest).unwrap() {}
-        let told = history.stage.summary(&all_times());
-        let seen: u64 = told.devices.iter().map(|it| all(it.times)).sum();
+        let summary = history.stage.summary(&all_times());
+        let covered: u64 = summary.devices.iter().map(|it| all(it.times)).sum();
         // Nothing is left before the oldest hour, minute or sample.
         let oldest = [("hour", HOUR), ("minute", MINUTE), ("sample", 1)].map(|(table, length)| {
             let select = format!("SELECT min(at) FROM {table}");
@@ -239,7 +239,7 @@ proptest! {
             at.map_or(i64::MAX, |at| at - at.rem_euclid(length))
         });
         let oldest = oldest.into_iter().min().unwrap();
-        prop_assert_eq!(seen, 2 * history.length(oldest, i64::MAX));
-        prop_assert!(seen <= 2 * length);
+        prop_assert_eq!(covered, 2 * history.length(oldest, i64::MAX));
+        prop_assert!(covered <= 2 * length);
     }
 }

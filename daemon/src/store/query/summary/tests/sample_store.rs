@@ -165,8 +165,8 @@ impl SampleStore {
         zone: &impl TimeZone,
         deadline: Deadline,
     ) -> Result<AuditSummary, Refusal> {
-        let told = summarize(&self.opened.connection, filter, may_read, zone, deadline);
-        told.map_err(|failure| match failure {
+        let result = summarize(&self.opened.connection, filter, may_read, zone, deadline);
+        result.map_err(|failure| match failure {
             QueryError::Refused(refusal) => refusal,
             QueryError::Store(error) => Refusal::Unavailable(error.to_string()),
         })

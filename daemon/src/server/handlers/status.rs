@@ -7,29 +7,12 @@ use gpukill_policy::alert::alert_values;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
 use gpukill_proto::status::{CallerReport, DaemonStatus};
-use std::time::Duration;
-
-/// How long an answer waits for the names of people, and how often it checks.
-const NAME_TIMEOUT: Duration = Duration::from_millis(100);
-const NAME_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Session {
-    /// Waits a moment for the name of the caller.
-    pub(super) async fn wait_for_own_name(&self) {
+    /// The status, with the name of the caller if the name service answers in a moment.
+    pub(crate) async fn status_report(&self) -> DaemonStatus {
         self.wait_for_names(&[self.caller.uid]).await;
-    }
-
-    /// Waits a moment for the names of these users.
-    pub(super) async fn wait_for_names(&self, uids: &[u32]) {
-        let users = &self.shared.authority.users;
-        let mut waited = Duration::ZERO;
-        while uids.iter().any(|uid| users.is_name_pending(*uid)) && waited < NAME_TIMEOUT {
-            tokio::time::sleep(NAME_POLL_INTERVAL).await;
-            waited += NAME_POLL_INTERVAL;
-        }
-    }
-
-    pub(super) fn status_report(&self, is_file_changed: Option<bool>) -> DaemonStatus {
+        let is_file_changed = self.shared.guard.is_file_changed().await;
         let shared = &self.shared;
         let published = shared.state.borrow().clone();
         let config = shared.authority.config.borrow().clone();
@@ -57,22 +40,22 @@ impl Session {
     /// may see; a mistake quotes the file only to callers who may edit it.
     fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let (sight, standing) = (self.visibility(&roles), guard.status());
+        let (visibility, status) = (self.visibility(&roles), guard.status());
         let mut report = guard.report();
-        let today = sight.today_counts(standing.counts.done());
-        let simulated = sight.today_counts(standing.counts.simulated());
+        let today = visibility.today_counts(status.counts.done());
+        let simulated = visibility.today_counts(status.counts.simulated());
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(RulesMistake::position).collect();
         }
         GuardReport {
-            open: sight.count_visible(&standing.open),
-            would_have_ended: sight.count_simulated(&standing.simulated),
+            open: visibility.count_visible(&status.open),
+            would_have_ended: visibility.count_simulated(&status.simulated),
             warned_today: today.warned,
             ended_today: today.ended,
             simulated_warned_today: simulated.warned,
             simulated_ended_today: simulated.ended,
-            idle_services: sight.idle_services(&standing.open, &guard.in_force().rules.compiled),
+            idle_services: visibility.idle_services(&status.open, &guard.in_force().rules.compiled),
             is_file_changed,
             ..report
         }

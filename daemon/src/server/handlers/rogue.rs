@@ -1,15 +1,18 @@
-//! The findings of the watch for rogue processes, as far as this caller may see them.
+//! The calls about rogue processes: the findings that this caller may see, and the rules.
 
 use super::super::visibility::Visibility;
 use super::Session;
 use crate::rogue::scan::scan;
 use crate::rules_file::RulesMistake;
+use crate::store::RuleSetKind;
+use gpukill_policy::access::Operation;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::model::{GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{
-    RogueAssessment, RogueFinding, RogueReport, ScanReport, VerdictSummary,
+    RogueAssessment, RogueEdit, RogueFinding, RogueReport, ScanReport, VerdictSummary,
 };
 use gpukill_proto::service::{MAX_SCAN_HOURS, MAX_VERDICTS};
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ const HOUR: i64 = 3_600;
 
 impl Session {
     /// Lists the suspicious processes of now and of the last `hours`.
-    pub(super) async fn scan_past(&self, hours: u32) -> Result<ScanReport, Refusal> {
+    pub(crate) async fn scan_past(&self, hours: u32) -> Result<ScanReport, Refusal> {
         if !(1..=MAX_SCAN_HOURS).contains(&hours) {
             let what = format!("a scan covers 1 to {MAX_SCAN_HOURS} hours");
             return Err(Refusal::Invalid(what));
@@ -32,12 +35,12 @@ impl Session {
             let snapshot = Arc::clone(&state.borrow().snapshot);
             let since = snapshot.taken_at.plus_seconds(-i64::from(hours) * HOUR);
             let rules = rogue.in_force().rules;
-            let sight = Visibility {
+            let visibility = Visibility {
                 caller: &caller,
                 roles: &roles,
             };
             let here = processes_by_key(&snapshot);
-            let is_reported = |finding: &RogueFinding| is_visible(finding, &here, sight);
+            let is_reported = |finding: &RogueFinding| is_visible(finding, &here, visibility);
             let now = (&*snapshot, &*rogue.status());
             scan(
                 &store,
@@ -52,7 +55,7 @@ impl Session {
     }
 
     /// The suspicious processes in a list of this snapshot.
-    pub(super) fn suspected_processes(
+    pub(crate) fn suspected_processes(
         &self,
         snapshot: &Snapshot,
     ) -> Vec<(ProcessKey, VerdictSummary)> {
@@ -64,11 +67,11 @@ impl Session {
     /// All suspicious processes that the caller may see, the worst first.
     fn all_suspected_processes(&self, snapshot: &Snapshot) -> Vec<(ProcessKey, VerdictSummary)> {
         let roles = self.shared.roles();
-        let standing = self.shared.rogue.status();
+        let status = self.shared.rogue.status();
         let here = processes_by_key(snapshot);
-        let seen = standing.findings.iter();
-        let seen = seen.filter(|finding| is_visible(finding, &here, self.visibility(&roles)));
-        let marks = seen.filter_map(|finding| {
+        let visible = status.findings.iter();
+        let visible = visible.filter(|finding| is_visible(finding, &here, self.visibility(&roles)));
+        let marks = visible.filter_map(|finding| {
             let worst = VerdictSummary::worst(&finding.verdicts)?;
             Some((finding.process, worst))
         });
@@ -81,10 +84,10 @@ impl Session {
         if !self.visibility(&roles).sees_process(process) {
             return Reading::Withheld;
         }
-        let standing = self.shared.rogue.status();
-        let looked = process.key().and_then(|key| standing.assessments.get(&key));
-        match looked {
-            Some(looked) => Reading::Value((**looked).clone()),
+        let status = self.shared.rogue.status();
+        let assessment = process.key().and_then(|key| status.assessments.get(&key));
+        match assessment {
+            Some(assessment) => Reading::Value((**assessment).clone()),
             None => Reading::Failed("not inspected yet".into()),
         }
     }
@@ -92,8 +95,8 @@ impl Session {
     /// The status of the watch. A mistake quotes the file only to callers who may edit it.
     pub(super) fn rogue_report(&self, snapshot: &Snapshot) -> RogueReport {
         let rogue = &self.shared.rogue;
-        let (in_force, standing) = (rogue.in_force(), rogue.status());
-        let seen: Vec<VerdictSummary> = self
+        let (in_force, status) = (rogue.in_force(), rogue.status());
+        let visible: Vec<VerdictSummary> = self
             .all_suspected_processes(snapshot)
             .into_iter()
             .map(|(_, it)| it)
@@ -108,11 +111,50 @@ impl Session {
             file: rogue.store.path().display().to_string(),
             revision: in_force.revision.clone(),
             mistakes: mistakes.collect(),
-            watched: count(standing.assessments.len()),
-            unwatched: standing.overflow,
-            findings: count(seen.len()),
-            worst: seen.iter().map(|it| it.risk).max(),
+            watched: count(status.assessments.len()),
+            unwatched: status.overflow,
+            findings: count(visible.len()),
+            worst: visible.iter().map(|it| it.risk).max(),
         }
+    }
+
+    /// Returns a part of the rules: as written for callers who may edit them, as in force for all
+    /// others.
+    pub(crate) async fn rogue_rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
+        self.check_rules_access("read the rogue rules: hide_other_users is set")?;
+        let rules = Arc::clone(&self.shared.rogue.store);
+        // The file of the rules may contain something that is not rules.
+        if self.may_edit_rogue().is_err() {
+            return Ok(rules.text_in_force(offset));
+        }
+        let text = tokio::task::spawn_blocking(move || rules.text(offset)).await;
+        text.map_err(|_| Refusal::Internal)?
+    }
+
+    /// Changes the rules, or only reports what that would change.
+    pub(crate) async fn change_rogue_rules(
+        &self,
+        edit: Option<RogueEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        self.may_edit_rogue().inspect_err(|refusal| {
+            self.record_refused_edit(RuleSetKind::Rogues, edit.as_ref(), refusal);
+        })?;
+        let edit = match edit {
+            Some(edit) => edit,
+            None => RogueEdit::Replace(self.offered_rules.text()?),
+        };
+        let (rules, uid) = (Arc::clone(&self.shared.rogue.store), self.caller.uid);
+        let edited = tokio::task::spawn_blocking(move || {
+            rules.edit(uid, &edit, expected.as_ref(), is_dry_run)
+        });
+        edited.await.map_err(|_| Refusal::Internal)?
+    }
+
+    fn may_edit_rogue(&self) -> Result<(), Refusal> {
+        let admins = self.shared.authority.admin_group_name();
+        self.require_right(Operation::EditRules, "change the rogue rules", &admins)
     }
 }
 
@@ -126,10 +168,10 @@ fn processes_by_key(snapshot: &Snapshot) -> BTreeMap<ProcessKey, &GpuProcess> {
 fn is_visible(
     finding: &RogueFinding,
     here: &BTreeMap<ProcessKey, &GpuProcess>,
-    sight: Visibility<'_>,
+    visibility: Visibility<'_>,
 ) -> bool {
     match here.get(&finding.process) {
-        Some(process) => sight.sees_process(process),
-        None => sight.sees_user(finding.uid),
+        Some(process) => visibility.sees_process(process),
+        None => visibility.sees_user(finding.uid),
     }
 }

@@ -11,7 +11,7 @@ const MAX_SELECTOR_BYTES: usize = 1_024;
 
 impl Session {
     /// Makes a plan.
-    pub(super) async fn reset_plan(
+    pub(crate) async fn reset_plan(
         &self,
         request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
@@ -20,12 +20,12 @@ impl Session {
     }
 
     /// Starts the execution of a plan.
-    pub(super) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
+    pub(crate) async fn start_reset(&self, plan: PlanId) -> Result<OperationId, Refusal> {
         self.shared.resetter.execute(&self.caller, plan).await
     }
 
     /// Returns the current report.
-    pub(super) async fn reset_report(
+    pub(crate) async fn reset_report(
         &self,
         operation: OperationId,
         after: Option<u64>,
@@ -50,10 +50,10 @@ fn validate(request: ResetRequest) -> Result<ResetRequest, Refusal> {
         let what = format!("--gpu: it is longer than {MAX_SELECTOR_BYTES} bytes");
         return Err(Refusal::Invalid(what));
     }
-    let patience = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&patience) {
+    let timeout_ms = request.signal_timeout_ms;
+    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
         let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
-        let what = format!("{patience} ms: the signal timeout must be 1 ms to {most} s");
+        let what = format!("{timeout_ms} ms: the signal timeout must be 1 ms to {most} s");
         return Err(Refusal::Invalid(what));
     }
     Ok(request)

@@ -3,7 +3,6 @@
 
 use super::super::explanation::{ExplanationContext, GuardContext, explain, explain_absence};
 use super::super::holder_pages::HoldersAnswer;
-use super::super::snapshot_pages;
 use super::Session;
 use crate::full_scan::{SCAN_TIMEOUT, ScanFreshness, read_after_scan};
 use crate::guard::local_time_of;
@@ -13,34 +12,14 @@ use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::SnapshotPage;
 use gpukill_proto::text::sanitize;
 use std::cell::RefCell;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 impl Session {
-    /// Returns more processes of the last snapshot of this connection.
-    pub(super) fn rest_of_snapshot(&self, tick: u64, start: u32) -> Result<SnapshotPage, Refusal> {
-        let kept = self
-            .pending_snapshot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let snapshot = kept
-            .filter(|snapshot| snapshot.tick == tick)
-            .ok_or(Refusal::Expired)?;
-        let roles = self.shared.roles();
-        Ok(snapshot_pages::page(
-            &snapshot,
-            start as usize,
-            &self.caller,
-            &roles,
-        ))
-    }
-
     /// Returns one page of the holders of this device, or of all devices.
-    pub(super) async fn holders_page(
+    pub(crate) async fn holders_page(
         &self,
         device: Option<&DeviceId>,
         start: u32,
@@ -63,7 +42,7 @@ impl Session {
     }
 
     /// Returns all that is known of this process.
-    pub(super) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
+    pub(crate) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
         self.may_inspect()?;
         let asked = Instant::now();
         let protected = self.shared.enforcer.protection(&self.caller, pid).await;
@@ -104,24 +83,24 @@ impl Session {
         let roles = self.shared.roles();
         let now = self.shared.clock.now();
         let (guard, users) = (&self.shared.guard, &self.shared.authority.users);
-        let (in_force, standing) = (guard.in_force(), guard.status());
-        let asker = ExplanationContext {
+        let (in_force, status) = (guard.in_force(), guard.status());
+        let context = ExplanationContext {
             caller: &self.caller,
             roles: &roles,
             disabled_reason: self.shared.disabled_reason.as_deref(),
             protected,
             guard: GuardContext {
                 rules: &in_force.rules.compiled,
-                is_stopped: standing.tripped_at.is_some(),
-                open: &standing.open,
-                simulated: &standing.simulated,
+                is_stopped: status.tripped_at.is_some(),
+                open: &status.open,
+                simulated: &status.simulated,
                 local_time: local_time_of(now),
                 groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
                 accounts: &published.accounts,
             },
         };
         let people = RefCell::new(Vec::new());
-        let explained = explain(published, pid, now, &asker, |person| {
+        let explained = explain(published, pid, now, &context, |person| {
             if let Principal::User(uid) = person {
                 people.borrow_mut().push(uid);
             }

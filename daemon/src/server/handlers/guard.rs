@@ -1,11 +1,10 @@
 //! The calls about the guard: its decisions, its rules, and replays of rules.
 
-use super::super::visibility::Visibility;
 use super::Session;
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::guard::SnoozeQuery;
 use crate::store::{Action, ActionKind, RuleSetKind};
-use gpukill_policy::access::{Operation, Roles, Ruling, check};
+use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_policy::guard::facts::person_of_process;
 use gpukill_policy::select::names_user;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -29,7 +28,7 @@ const NOW_TOLERANCE_SECONDS: i64 = 60;
 
 /// The rules that a client offers on this connection. They are dropped with it.
 #[derive(Clone, Default)]
-pub(super) struct OfferedRules(Arc<Mutex<Option<Vec<u8>>>>);
+pub(crate) struct OfferedRules(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl OfferedRules {
     fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
@@ -38,7 +37,7 @@ impl OfferedRules {
     }
 
     /// Appends a part; a part at offset 0 starts again.
-    pub(super) fn append(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn append(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
         let mut taken = self.lock();
         let taken = taken.get_or_insert_default();
         if offset == 0 {
@@ -69,7 +68,7 @@ impl OfferedRules {
 
 impl Session {
     /// Postpones the end of the job of this process.
-    pub(super) async fn snooze_process(
+    pub(crate) async fn snooze_process(
         &self,
         pid: u32,
         is_dry_run: bool,
@@ -138,31 +137,32 @@ impl Session {
     }
 
     /// Returns one page of the decisions of the guard.
-    pub(super) async fn violations_page(
+    pub(crate) async fn violations_page(
         &self,
         query: ViolationQuery,
     ) -> Result<ViolationPage, Refusal> {
         let (open, would_have_ended) = if query.before.is_none() {
-            let standing = self.shared.guard.status();
-            let simulated = standing.simulated.iter().map(|end| &end.violation);
+            let status = self.shared.guard.status();
+            let simulated = status.simulated.iter().map(|end| &end.violation);
             let user = query.user.as_deref();
             (
-                self.visible_violations(standing.open.iter(), user),
+                self.visible_violations(status.open.iter(), user),
                 self.visible_violations(simulated, user),
             )
         } else {
             (Vec::new(), Vec::new())
         };
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         let (records, next) = self.shared.store.verdict_page(query).await?;
         let roles = self.shared.roles();
-        let sight = self.visibility(&roles);
-        let seen = records.into_iter();
-        let seen = seen.filter_map(|(id, record)| Some((id, sight.redact_record(record)?)));
+        let visibility = self.visibility(&roles);
+        let visible = records.into_iter();
+        let visible =
+            visible.filter_map(|(id, record)| Some((id, visibility.redact_record(record)?)));
         Ok(ViolationPage {
             open,
             would_have_ended,
-            records: seen.collect(),
+            records: visible.collect(),
             next,
         })
     }
@@ -174,35 +174,27 @@ impl Session {
         user: Option<&str>,
     ) -> Vec<OpenViolation> {
         let roles = self.shared.roles();
-        let sight = self.visibility(&roles);
+        let visibility = self.visibility(&roles);
         let in_force = self.shared.guard.in_force();
-        let seen =
-            violations.filter_map(|open| sight.redact_violation(open, &in_force.rules.compiled));
+        let rules = &in_force.rules.compiled;
+        let visible = violations.filter_map(|open| visibility.redact_violation(open, rules));
         // Filtered after the redaction: otherwise a caller could learn by name who else is part of
         // a violation.
-        let asked = seen.filter(|open| user.is_none_or(|user| involves_user(open, user)));
+        let asked = visible.filter(|open| user.is_none_or(|user| involves_user(open, user)));
         asked.take(MAX_OPEN_VIOLATIONS).collect()
     }
 
     /// The summary of the guard for a list of this snapshot.
-    pub(super) fn guard_brief(&self, snapshot: &Snapshot) -> GuardSummary {
+    pub(crate) fn guard_brief(&self, snapshot: &Snapshot) -> GuardSummary {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let (in_force, standing) = (guard.in_force(), guard.status());
+        let (in_force, status) = (guard.in_force(), guard.status());
         self.visibility(&roles)
-            .brief(&in_force.rules.compiled, &standing, snapshot)
-    }
-
-    /// What this caller may see of other users.
-    pub(super) fn visibility<'a>(&'a self, roles: &'a Roles) -> Visibility<'a> {
-        Visibility {
-            caller: &self.caller,
-            roles,
-        }
+            .brief(&in_force.rules.compiled, &status, snapshot)
     }
 
     /// Returns a part of the rules: as written for callers who may edit them, as in force for all
     /// others.
-    pub(super) async fn rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
+    pub(crate) async fn rules_part(&self, offset: u64) -> Result<RulesText, Refusal> {
         self.may_read_rules()?;
         let guard = self.shared.guard.clone();
         // The file of the rules may contain something that is not rules.
@@ -214,7 +206,7 @@ impl Session {
     }
 
     /// Changes the rules, or only reports what that would change.
-    pub(super) async fn change_rules(
+    pub(crate) async fn change_rules(
         &self,
         edit: Option<GuardEdit>,
         expected: Option<RulesRevision>,
@@ -235,7 +227,7 @@ impl Session {
     }
 
     /// Reports what rules would have done.
-    pub(super) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
+    pub(crate) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
         self.may_read_rules()?;
         let text = match request.rules {
             RuleSetSource::InForce => self.shared.guard.in_force().text.to_string(),

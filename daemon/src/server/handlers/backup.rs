@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The backup that a connection reads. It is deleted with the connection.
 #[derive(Clone, Default)]
-pub(super) struct ConnectionBackup(Arc<Mutex<BackupState>>);
+pub(crate) struct ConnectionBackup(Arc<Mutex<BackupState>>);
 
 #[derive(Default)]
 struct BackupState {
@@ -27,7 +27,7 @@ impl ConnectionBackup {
 
 impl Session {
     /// Deletes everything older than `before`.
-    pub(super) async fn prune_store(
+    pub(crate) async fn prune_store(
         &self,
         before: Timestamp,
         is_dry_run: bool,
@@ -56,7 +56,7 @@ impl Session {
     }
 
     /// Makes a backup, which replaces the previous one of this connection.
-    pub(super) async fn make_backup(&self) -> Result<Backup, Refusal> {
+    pub(crate) async fn make_backup(&self) -> Result<Backup, Refusal> {
         let (store, uid) = (&self.shared.store, self.caller.uid);
         if let Err(refusal) = self.may_manage_store("copy the store") {
             let by = self.caller.limit_group;
@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// Returns a part of the backup.
-    pub(super) async fn read_backup_part(
+    pub(crate) async fn read_backup_part(
         &self,
         id: CopyId,
         offset: u64,

@@ -15,7 +15,7 @@ const MAX_CONDITION_BYTES: usize = 1_024;
 
 /// The plan and the report that a connection may read more pages of.
 #[derive(Clone, Default)]
-pub(super) struct PendingKillPages {
+pub(crate) struct PendingKillPages {
     plan: PendingPages<Arc<KillPlan>>,
     report: PendingPages<(OperationId, Arc<KillReport>)>,
 }
@@ -25,7 +25,7 @@ type PendingPages<T> = Arc<Mutex<Option<T>>>;
 
 impl Session {
     /// Makes a plan, and returns its first page.
-    pub(super) async fn kill_plan(&self, request: KillRequest) -> Result<KillPlanPage, Refusal> {
+    pub(crate) async fn kill_plan(&self, request: KillRequest) -> Result<KillPlanPage, Refusal> {
         let request = validate(request)?;
         let (id, plan) = self.shared.enforcer.plan(&self.caller, request).await?;
         let page = plan_page(id, &plan, 0, &self.caller, &self.shared.roles());
@@ -36,7 +36,7 @@ impl Session {
     }
 
     /// Returns another page of a plan.
-    pub(super) async fn kill_plan_page(
+    pub(crate) async fn kill_plan_page(
         &self,
         plan: PlanId,
         start: u32,
@@ -53,12 +53,12 @@ impl Session {
     }
 
     /// Starts the execution of a plan.
-    pub(super) async fn start_kill(&self, plan: PlanId) -> Result<OperationId, Refusal> {
+    pub(crate) async fn start_kill(&self, plan: PlanId) -> Result<OperationId, Refusal> {
         self.shared.enforcer.execute(&self.caller, plan)
     }
 
     /// Returns a page of the current report.
-    pub(super) async fn kill_report_page(
+    pub(crate) async fn kill_report_page(
         &self,
         operation: OperationId,
         after: Option<u64>,
@@ -126,11 +126,11 @@ fn validate(request: KillRequest) -> Result<KillRequest, Refusal> {
             )));
         }
     }
-    let patience = request.signal_timeout_ms;
-    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&patience) {
+    let timeout_ms = request.signal_timeout_ms;
+    if !(1..=MAX_SIGNAL_TIMEOUT_MS).contains(&timeout_ms) {
         let most = MAX_SIGNAL_TIMEOUT_MS / 1_000;
         return Err(Refusal::Invalid(format!(
-            "{patience} ms: the signal timeout must be 1 ms to {most} s"
+            "{timeout_ms} ms: the signal timeout must be 1 ms to {most} s"
         )));
     }
     if request.signal == Some(KillSignal::Kill) && !request.force {

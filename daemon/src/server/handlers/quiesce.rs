@@ -16,7 +16,7 @@ const QUIESCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Session {
     /// Releases the driver for this many seconds.
-    pub(super) async fn quiesce_driver(&self, seconds: u64) -> Result<Timestamp, Refusal> {
+    pub(crate) async fn quiesce_driver(&self, seconds: u64) -> Result<Timestamp, Refusal> {
         self.may_quiesce("release the driver")?;
         let length = Duration::from_secs(seconds);
         if length.is_zero() || length > MAX_QUIESCE {
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// Reopens the driver early.
-    pub(super) async fn resume_driver(&self) -> Result<(), Refusal> {
+    pub(crate) async fn resume_driver(&self) -> Result<(), Refusal> {
         self.may_quiesce("reopen the driver")?;
         if self.shared.quiesce.end() {
             let uid = self.caller.uid;

@@ -1,7 +1,5 @@
 //! The calls that read the store.
 
-use super::super::fair_queue::{FairQueue, QueuePermit};
-use super::super::is_privileged;
 use super::Session;
 use crate::store::{ActionFilter, SelectedDevices};
 use gpukill_policy::access::{Operation, Ruling, check};
@@ -17,8 +15,8 @@ use std::sync::Arc;
 
 impl Session {
     /// Returns one page of samples, without the command lines that are hidden from the caller.
-    pub(super) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        let _turn = self.acquire_query_permit().await;
+    pub(crate) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        let _permit = self.acquire_query_permit().await;
         let mut page = self.shared.store.sample_page(query).await?;
         let may_read = self.command_permission();
         for record in &mut page.records {
@@ -37,16 +35,16 @@ impl Session {
     }
 
     /// Summarises a period of the past.
-    pub(super) async fn summary(&self, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
+    pub(crate) async fn summary(&self, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
         let may_read = self.command_permission();
-        let _turn = self.acquire_query_permit().await;
+        let _permit = self.acquire_query_permit().await;
         self.shared.store.summary(filter, may_read).await
     }
 
     /// Returns one page of recorded actions. The requests, plans and outcomes of other users may be
     /// hidden from the caller; the fact that they acted is not.
-    pub(super) async fn actions(&self, query: ActionQuery) -> Result<ActionPage, Refusal> {
-        let _turn = self.acquire_query_permit().await;
+    pub(crate) async fn actions(&self, query: ActionQuery) -> Result<ActionPage, Refusal> {
+        let _permit = self.acquire_query_permit().await;
         let uids = match query.user.as_deref() {
             Some(typed) => Some(self.resolve_uids(typed).await?),
             None => None,
@@ -73,20 +71,6 @@ impl Session {
             record.user = name.and_then(|name| name.last_known().cloned());
         }
         Ok(page)
-    }
-
-    /// Waits until the caller may query the store.
-    pub(super) async fn acquire_query_permit(&self) -> QueuePermit {
-        self.acquire_permit(&self.shared.query_queue).await
-    }
-
-    /// Waits for the place of the caller in this queue.
-    pub(super) async fn acquire_permit(&self, turns: &FairQueue) -> QueuePermit {
-        if is_privileged(&self.caller, &self.shared.roles()) {
-            FairQueue::privileged_permit()
-        } else {
-            turns.acquire_plain(self.caller.limit_group).await
-        }
     }
 
     /// The users in the record that a name or a number selects.

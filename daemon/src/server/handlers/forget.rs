@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Session {
     /// Drops the rows of the devices that `gpu` selects.
-    pub(super) async fn forget_devices(&self, gpu: &str) -> Result<Vec<DeviceLabel>, Refusal> {
+    pub(crate) async fn forget_devices(&self, gpu: &str) -> Result<Vec<DeviceLabel>, Refusal> {
         let admins = self.shared.authority.admin_group_name();
         self.require_right(
             Operation::ForgetDevices,
@@ -47,10 +47,10 @@ fn ambiguous_index(typed: &str, chosen: &[&Device]) -> Option<u32> {
         });
     let mut ranges = by_number;
     ranges.find_map(|range| {
-        let mut seen = BTreeSet::new();
+        let mut indices = BTreeSet::new();
         let of_range = chosen.iter().filter(|device| range.contains(&device.index));
-        let mut again = of_range.filter(|device| !seen.insert(device.index));
-        again.next().map(|device| device.index)
+        let mut repeated = of_range.filter(|device| !indices.insert(device.index));
+        repeated.next().map(|device| device.index)
     })
 }
 
