@@ -36,9 +36,9 @@ fn main() -> ExitCode {
 /// Adds `many` processes in steps: each step adds `come`, then keeps the newest `stay`. Returns
 /// how many kB of the daemon's own memory remain in use.
 fn measure(what: &str, many: u32, (come, stay): (usize, usize), pause_ms: u64) -> u64 {
-    let stage = TestBox::new();
-    let mut churn = ProcessChurn::new(&stage);
-    let daemon = stage.start_with(&mut churn.daemon_command());
+    let test_box = TestBox::new();
+    let mut churn = ProcessChurn::new(&test_box);
+    let daemon = test_box.start_with(&mut churn.daemon_command());
     churn.replace_processes(stay, stay);
     std::thread::sleep(Duration::from_secs(3));
     println!("{what}\n{:>10} {:>9} {:>9}", "came", "RSS kB", "anon kB");

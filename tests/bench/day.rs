@@ -25,12 +25,12 @@ const ROWS: u64 = 24;
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let most = numbers.next_back().unwrap_or(POLLS_PER_DAY);
-    let stage = TestBox::new();
-    let mut actors = start_processes(&stage);
-    let mut command = stage.daemon_command();
+    let test_box = TestBox::new();
+    let mut actors = start_processes(&test_box);
+    let mut command = test_box.daemon_command();
     // Half as often relative to the polls as by default: this is the shortest interval.
     command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     println!(
         "{:>7} {:>5} {:>8} {:>9} {:>9} {:>5} {:>8} {:>10} {:>10} {:>8} {:>10}",
         "polls",
@@ -47,7 +47,7 @@ fn main() {
     );
     let (mut sensor, mut restarts, mut next) = (daemon.sensor_pid(), 0, 0);
     loop {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         let number = |field: &str| status[field].as_u64().unwrap();
         let polls = number("polls");
         if daemon.sensor_pid() != sensor {
@@ -67,20 +67,20 @@ fn main() {
             break;
         }
         std::thread::sleep(Duration::from_secs(3));
-        actors = replace_processes(&stage, actors);
+        actors = replace_processes(&test_box, actors);
     }
     daemon.stop();
 }
 
 /// Puts other processes on the GPUs. The old ones end afterwards: as on a real box, the driver
 /// may list a pid for a moment after its end.
-fn replace_processes(stage: &TestBox, old: Vec<TestProcess>) -> Vec<TestProcess> {
-    let new = start_processes(stage);
+fn replace_processes(test_box: &TestBox, old: Vec<TestProcess>) -> Vec<TestProcess> {
+    let new = start_processes(test_box);
     drop(old);
     new
 }
 
-fn start_processes(stage: &TestBox) -> Vec<TestProcess> {
+fn start_processes(test_box: &TestBox) -> Vec<TestProcess> {
     let actors: Vec<TestProcess> = (0..64)
         .map(|_| TestProcess::start("python train.py"))
         .collect();
@@ -94,7 +94,7 @@ fn start_processes(stage: &TestBox) -> Vec<TestProcess> {
             json!({"processes": processes})
         })
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
+    test_box.set_driver_state(&json!({"gpus": gpus}));
     actors
 }
 

@@ -67,8 +67,8 @@ fn main() {
 }
 
 fn kill_repeatedly(times: usize, number: u64) -> Totals {
-    let stage = TestBox::new();
-    let driver = FakeDriver::start(&stage, Duration::ZERO);
+    let test_box = TestBox::new();
+    let driver = FakeDriver::start(&test_box, Duration::ZERO);
     let mut chance = MomentGenerator::new(number);
     let mut seen = Totals::default();
     let mut actors: Vec<TestProcess> = Vec::new();
@@ -80,17 +80,17 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
             actors.push(actor);
         }
         let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
-        let daemon = stage.launch(&mut stage.daemon_command(), &stage.socket());
+        let daemon = test_box.launch(&mut test_box.daemon_command(), &test_box.socket());
         let is_killed = AtomicBool::new(false);
         let told: Vec<u32> = std::thread::scope(|scope| {
             let clients: Vec<_> = pids
                 .iter()
                 .map(|pid| {
-                    let (stage, is_killed) = (&stage, &is_killed);
+                    let (test_box, is_killed) = (&test_box, &is_killed);
                     let later = Duration::from_millis(chance.below(MAX_LIFE_MS / 2));
                     scope.spawn(move || {
                         std::thread::sleep(later);
-                        end_process(stage, *pid, is_killed).then_some(*pid)
+                        end_process(test_box, *pid, is_killed).then_some(*pid)
                     })
                 })
                 .collect();
@@ -106,12 +106,12 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
         let mut must_be_there: Vec<u32> = ended.collect();
         seen.ended += must_be_there.len();
         must_be_there.extend(told);
-        assert_intact(&stage, &must_be_there, &mut seen);
+        assert_intact(&test_box, &must_be_there, &mut seen);
     }
     // The last daemon settles the actions that are open.
-    stage.start().stop();
-    assert_intact(&stage, &[], &mut seen);
-    let audit = Connection::open(stage.path("state/audit.db")).unwrap();
+    test_box.start().stop();
+    assert_intact(&test_box, &[], &mut seen);
+    let audit = Connection::open(test_box.path("state/audit.db")).unwrap();
     let left = "SELECT count(*) FROM action WHERE finished_at IS NULL";
     assert_eq!(query_number(&audit, left), 0);
     let interrupted = "SELECT count(*) FROM action WHERE word = 'interrupted'";
@@ -120,9 +120,9 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
 }
 
 /// Ends a process. Returns whether the client received an answer that the action is recorded.
-fn end_process(stage: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
+fn end_process(test_box: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
     while !is_killed.load(Ordering::Relaxed) {
-        let ran = stage.ctl(&["kill", &pid.to_string(), "-o", "json"]);
+        let ran = test_box.ctl(&["kill", &pid.to_string(), "-o", "json"]);
         // The output is no document if the process is not listed yet, or no daemon runs.
         let document: Result<Value, _> = serde_json::from_str(&ran.stdout);
         if let Ok(document) = document
@@ -137,9 +137,9 @@ fn end_process(stage: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
 }
 
 /// Inspects a copy of the files, so that the next daemon finds them as they were left.
-fn assert_intact(stage: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
+fn assert_intact(test_box: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
     let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(stage.path("state")).unwrap() {
+    for entry in std::fs::read_dir(test_box.path("state")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(!name.contains(".broken-"), "{name}");

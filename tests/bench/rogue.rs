@@ -67,7 +67,7 @@ fn main() {
 fn measure_box(many: usize) {
     let sleeps = |_| TestProcess::spawn(Command::new("sleep").arg("100000"));
     let actors: Vec<TestProcess> = (0..many).map(sleeps).collect();
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpus: Vec<_> = (0..GPUS)
         .map(|gpu| {
             let its = actors.iter().skip(gpu).step_by(GPUS);
@@ -77,17 +77,17 @@ fn measure_box(many: usize) {
             json!({"processes": processes})
         })
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let mut command = stage.daemon_command();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let mut command = test_box.daemon_command();
     command
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     let stretch = |name: &str, length| {
-        let (before, polled) = (thread_times(daemon.pid()), polls(&stage));
+        let (before, polled) = (thread_times(daemon.pid()), polls(&test_box));
         std::thread::sleep(length);
         let by_thread = thread_time_differences(&before, &thread_times(daemon.pid()));
-        let polls = (polls(&stage) - polled) as f64;
+        let polls = (polls(&test_box) - polled) as f64;
         let all: f64 = by_thread.iter().map(|(_, spent)| spent).sum();
         print!(
             "{many:>9} {name:<6} {polls:>5} {:>12.3} {:>9} ",
@@ -102,13 +102,13 @@ fn measure_box(many: usize) {
     stretch("new", FIRST_TIME);
     std::thread::sleep(SETTLE_TIME);
     stretch("later", LATER_TIME);
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "60"]);
     println!("{:>9} watched {}", "", status["rogue"]["watched"]);
     daemon.stop();
 }
 
-fn polls(stage: &TestBox) -> u64 {
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
+fn polls(test_box: &TestBox) -> u64 {
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "60"]);
     status["polls"].as_u64().unwrap()
 }
 

@@ -40,9 +40,9 @@ struct ListedProcess {
 impl FakeDriver {
     /// Starts a driver for this box that takes `teardown` to release memory.
     #[must_use]
-    pub fn start(stage: &TestBox, teardown: Duration) -> Self {
+    pub fn start(test_box: &TestBox, teardown: Duration) -> Self {
         let listed = Arc::new(Mutex::new(ProcessList {
-            directory: stage.directory().to_owned(),
+            directory: test_box.directory().to_owned(),
             processes: Vec::new(),
         }));
         let stop = Arc::new(AtomicBool::new(false));

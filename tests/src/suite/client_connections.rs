@@ -24,13 +24,13 @@ fn clients_of_a_server_are_counted_and_stored() {
     let other = TestProcess::spawn(Command::new("bash").args(["-c", "sleep 1000 & wait"]));
     let [own, others] =
         [&shell, &other].map(|shell| eventually("a process", || first_child(shell.pid())));
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"processes": [
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": own, "memory": 5}, {"pid": others, "memory": 5},
     ]}]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let listed = |pid: u32| -> Option<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let mut rows = list["procs"].as_array()?.iter();
         rows.find(|row| row["pid"] == pid).cloned()
     };
@@ -49,7 +49,7 @@ fn clients_of_a_server_are_counted_and_stored() {
         std::thread::sleep(Duration::from_millis(200));
     }
     let remembered = |count: u64| {
-        let all = records(&stage, &["--limit", "0"]);
+        let all = records(&test_box, &["--limit", "0"]);
         all.iter()
             .any(|record| record["pid"] == own && record["connections"] == count)
     };

@@ -14,12 +14,12 @@ fn explain_names_the_memory_limit() {
     let pid = scene
         .start_on_gpu("holder", &mut sleep_command(&honest))
         .to_string();
-    let daemon = scene.stage.start();
+    let daemon = scene.test_box.start();
     let key = ["rogue", "set", "detection.max_memory_usage_gb", "0.5"];
-    let ran = scene.stage.ctl(&key);
+    let ran = scene.test_box.ctl(&key);
     assert_eq!(ran.code, 0, "{ran:?}");
     let began = Instant::now();
-    let explained = || scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let explained = || scene.test_box.json(&["explain", &pid, "-o", "json"]);
     let signs = |explained: &Value| -> String {
         let signs = explained["rogue"]["signs"].as_array().cloned();
         signs.map(Value::Array).unwrap_or_default().to_string()
@@ -33,7 +33,7 @@ fn explain_names_the_memory_limit() {
     assert!(seen.contains("more than the 0.5 GiB"), "{seen}");
     assert!(
         scene
-            .stage
+            .test_box
             .ctl(&["explain", &pid])
             .stdout
             .contains("max_memory_usage_gb")

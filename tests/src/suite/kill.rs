@@ -31,7 +31,7 @@ const MEMORY_RELEASE_TIME: Duration = Duration::from_millis(300);
 struct KillBox {
     driver: FakeDriver,
     daemon: Daemon,
-    stage: TestBox,
+    test_box: TestBox,
 }
 
 impl KillBox {
@@ -41,19 +41,19 @@ impl KillBox {
 
     /// Starts the daemon with these additional settings.
     fn with_settings(more: &str) -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
-        stage.configure(more);
-        let daemon = stage.daemon_command();
-        Self::start(stage, daemon)
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
+        test_box.configure(more);
+        let daemon = test_box.daemon_command();
+        Self::start(test_box, daemon)
     }
 
     /// Starts this command as the daemon.
-    fn start(stage: TestBox, mut daemon: Command) -> Self {
+    fn start(test_box: TestBox, mut daemon: Command) -> Self {
         Self {
-            driver: FakeDriver::start(&stage, MEMORY_RELEASE_TIME),
-            daemon: stage.start_with(&mut daemon),
-            stage,
+            driver: FakeDriver::start(&test_box, MEMORY_RELEASE_TIME),
+            daemon: test_box.start_with(&mut daemon),
+            test_box,
         }
     }
 
@@ -61,7 +61,7 @@ impl KillBox {
     fn add_gpu_processes(&self, pids: &[u32]) {
         self.driver.add_processes(pids);
         eventually("the processes are listed", || {
-            let list = self.stage.list();
+            let list = self.test_box.list();
             let rows = list["procs"].as_array().unwrap();
             let is_there = |pid: &u32| rows.iter().any(|row| row["pid"] == *pid);
             pids.iter().all(is_there).then_some(())
@@ -70,7 +70,7 @@ impl KillBox {
 
     /// The output of `kill` for people.
     fn kill_output(&self, arguments: &[&str]) -> CommandOutput {
-        self.stage.ctl(&[&["kill"], arguments].concat())
+        self.test_box.ctl(&[&["kill"], arguments].concat())
     }
 
     /// The exit code of `kill` and its JSON document.
@@ -82,15 +82,15 @@ impl KillBox {
     /// that.
     fn newest_action(&self) -> Value {
         eventually("the action is settled", || {
-            let act = recorded_actions(&self.stage).pop()?;
+            let act = recorded_actions(&self.test_box).pop()?;
             (!act["word"].is_null()).then_some(act)
         })
     }
 }
 
 /// All recorded actions, oldest first.
-fn recorded_actions(stage: &TestBox) -> Vec<Value> {
-    let database = crate::store::open_database(stage, "audit.db");
+fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
+    let database = crate::store::open_database(test_box, "audit.db");
     let mut statement = database
         .prepare("SELECT kind, uid, word, why, asked, plan, outcome FROM action ORDER BY id")
         .unwrap();

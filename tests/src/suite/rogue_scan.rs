@@ -24,24 +24,24 @@ type RiskByName = BTreeMap<&'static str, Option<String>>;
 
 /// A box with some processes on one GPU, each with a name for the test.
 pub(crate) struct RogueBox {
-    pub(crate) stage: TestBox,
+    pub(crate) test_box: TestBox,
     driver: FakeDriver,
     processes: Vec<(&'static str, Script)>,
 }
 
 impl RogueBox {
     pub(crate) fn new() -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
         Self {
-            driver: FakeDriver::start(&stage, Duration::ZERO),
-            stage,
+            driver: FakeDriver::start(&test_box, Duration::ZERO),
+            test_box,
             processes: Vec::new(),
         }
     }
 
     pub(crate) fn start_on_gpu(&mut self, name: &'static str, command: &mut Command) -> u32 {
-        let troupe = Script::spawn(&self.stage, command);
+        let troupe = Script::spawn(&self.test_box, command);
         let pid = troupe.pid();
         self.driver.add_processes(&[pid]);
         self.processes.push((name, troupe));
@@ -50,13 +50,13 @@ impl RogueBox {
 
     /// Creates a program of this name that sleeps, in this directory.
     pub(crate) fn create_program(&self, directory: &str, name: &str) -> PathBuf {
-        let directory = self.stage.path(directory);
+        let directory = self.test_box.path(directory);
         std::fs::create_dir_all(&directory).unwrap();
         copy_of_sleep(&directory.join(name))
     }
 
     fn listed_risks(&self) -> RiskByName {
-        let list = self.stage.list();
+        let list = self.test_box.list();
         let processes = list["procs"].as_array().unwrap();
         let of = |pid: u32| {
             let mut its = processes.iter().filter(|it| it["pid"] == pid);
@@ -72,7 +72,7 @@ impl RogueBox {
     fn scan(&self) -> Value {
         eventually("a scan", || {
             let scanned = self
-                .stage
+                .test_box
                 .ctl(&["rogue", "scan", "--hours", "1", "-o", "json"]);
             serde_json::from_str(&scanned.stdout).ok()
         })
@@ -86,7 +86,7 @@ impl RogueBox {
     /// The indicators of a process in `explain`.
     fn indicators(&self, name: &str) -> Vec<String> {
         let pid = self.pid(name).to_string();
-        let explained = self.stage.json(&["explain", &pid, "-o", "json"]);
+        let explained = self.test_box.json(&["explain", &pid, "-o", "json"]);
         let signs = explained["rogue"]["signs"].as_array().unwrap().iter();
         signs
             .map(|it| it["kind"].as_str().unwrap().to_owned())
@@ -153,8 +153,8 @@ fn disguised_miners_are_found_honest_work_is_not() {
     titled.args(["-c", "exec -a 'sglang::scheduler_DP0_TP0' sleep 1000"]);
     scene.start_on_gpu("sglang", &mut titled);
     // An upgrade replaced the program while it ran.
-    std::fs::remove_file(scene.stage.path("honest/python3.11")).unwrap();
-    let daemon = scene.stage.start();
+    std::fs::remove_file(scene.test_box.path("honest/python3.11")).unwrap();
+    let daemon = scene.test_box.start();
     let expected: RiskByName = [
         ("by name", Some("high")),
         ("told a pool", Some("medium")),
@@ -181,7 +181,7 @@ fn disguised_miners_are_found_honest_work_is_not() {
     let log = daemon.log();
     let told = log.matches("may be a ").count();
     assert_eq!(told, 6, "{log}");
-    let status = scene.stage.json(&["status", "-o", "json"]);
+    let status = scene.test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["rogue"]["findings"], 6, "{status}");
     assert_eq!(status["rogue"]["worst"], "high");
 }
@@ -209,9 +209,9 @@ fn pool_connection_raises_risk_and_is_reported() {
     let mut scene = RogueBox::new();
     let pool = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = pool.local_addr().unwrap().port();
-    let rules = scene.stage.path("rogue.toml");
+    let rules = scene.test_box.path("rogue.toml");
     std::fs::write(rules, format!("[patterns]\npool_ports = [{port}]\n")).unwrap();
-    let connect = scene.stage.path("connect");
+    let connect = scene.test_box.path("connect");
     let script = format!(
         "until [ -e {} ]; do sleep 0.1; done; exec 3<>/dev/tcp/127.0.0.1/{port}; sleep 1000; true",
         connect.display()
@@ -219,7 +219,7 @@ fn pool_connection_raises_risk_and_is_reported() {
     let mut miner = Command::new("bash");
     miner.args(["-c", &script, "python3", "-o", POOL]);
     scene.start_on_gpu("miner", &mut miner);
-    let daemon = scene.stage.start();
+    let daemon = scene.test_box.start();
     let taken = |risk: &str| RiskByName::from([("miner", Some(risk.to_owned()))]);
     eventually_equals(&taken("medium"), || scene.listed_risks());
     std::fs::write(connect, "").unwrap();
@@ -237,7 +237,7 @@ fn pool_connection_raises_risk_and_is_reported() {
     );
     // A restarted daemon knows that it was reported, and does not report it again.
     daemon.stop();
-    let daemon = scene.stage.start();
+    let daemon = scene.test_box.start();
     eventually_equals(&taken("high"), || scene.listed_risks());
     assert_eq!(risks(daemon.log()), 0, "{}", daemon.log());
 }
@@ -249,7 +249,7 @@ fn finished_findings_are_remembered() {
     scene.start_on_gpu("miner", &mut sleep_command(&by_name));
     let honest = scene.create_program("bin", "train");
     scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.stage.start();
+    let _daemon = scene.test_box.start();
     eventually("it is found", || scene.listed_risks()["miner"].clone());
     let pid = scene.pid("miner");
     scene.processes.retain(|(name, _)| *name != "miner");
@@ -275,7 +275,7 @@ fn miner_is_found_by_executable_hash() {
     drop(file);
     scene.start_on_gpu("miner", &mut sleep_command(&miner));
     scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.stage.start();
+    let _daemon = scene.test_box.start();
     let taken = |risk: Option<&str>| {
         let risk = risk.map(str::to_owned);
         RiskByName::from([("miner", risk), ("honest", None)])
@@ -283,7 +283,7 @@ fn miner_is_found_by_executable_hash() {
     eventually_equals(&taken(None), || scene.listed_risks());
     let set = |hash: &str| {
         let key = "patterns.miner_sha256";
-        let ran = scene.stage.ctl(&["rogue", "set", key, hash]);
+        let ran = scene.test_box.ctl(&["rogue", "set", key, hash]);
         assert_eq!(ran.code, 0, "{ran:?}");
     };
     set(&sha256sum(&miner));
@@ -296,7 +296,7 @@ fn miner_is_found_by_executable_hash() {
     eventually_equals(&taken(None), || scene.listed_risks());
     // Evidence that no rule requests is not reported as unknown.
     let pid = scene.pid("miner").to_string();
-    let explained = scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let explained = scene.test_box.json(&["explain", &pid, "-o", "json"]);
     let unseen = explained["rogue"]["unseen"].to_string();
     assert!(!unseen.contains("hash"), "{unseen}");
 }
@@ -312,17 +312,17 @@ fn allowed_executables_are_ignored() {
     let mut scene = RogueBox::new();
     let program = scene.create_program("bin", "xmrig");
     scene.start_on_gpu("miner", &mut sleep_command(&program));
-    let _daemon = scene.stage.start();
+    let _daemon = scene.test_box.start();
     let taken = |risk: Option<&str>| RiskByName::from([("miner", risk.map(str::to_owned))]);
     eventually_equals(&taken(Some("high")), || scene.listed_risks());
     // A process chooses its own name: an allowed name does not remove nearly certain
     // evidence.
-    let allowed = scene.stage.ctl(&["rogue", "allow", "process", "xmrig"]);
+    let allowed = scene.test_box.ctl(&["rogue", "allow", "process", "xmrig"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     let path = program.display().to_string();
     assert_eq!(
         scene
-            .stage
+            .test_box
             .ctl(&["rogue", "allow", "executable", &path])
             .code,
         0
@@ -330,7 +330,7 @@ fn allowed_executables_are_ignored() {
     eventually_equals(&taken(None), || scene.listed_risks());
     assert_eq!(
         scene
-            .stage
+            .test_box
             .ctl(&["rogue", "disallow", "executable", &path])
             .code,
         0

@@ -5,18 +5,18 @@ use std::process::Command;
 
 #[test]
 fn each_shell_reads_its_completions() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     for (shell, option) in [
         ("bash", "--watch"),
         ("zsh", "--watch"),
         ("fish", "-l watch"),
     ] {
-        let ran = stage.ctl(&["completions", shell]);
+        let ran = test_box.ctl(&["completions", shell]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{shell}");
         for word in [option, "status", "audit", "ndjson"] {
             assert!(ran.stdout.contains(word), "{shell} has no {word}");
         }
-        let script = stage.path(shell);
+        let script = test_box.path(shell);
         std::fs::write(&script, ran.stdout).unwrap();
         match Command::new(shell).arg("-n").arg(&script).output() {
             Ok(output) => {

@@ -30,12 +30,12 @@ fn groups_give_rights_and_uids_do_not() {
     let Some([(operators, operator), (admins, admin)]) = two_groups() else {
         return;
     };
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure(&format!(
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure(&format!(
         "[access]\noperator_group = {operators:?}\nadmin_group = {admins:?}"
     ));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let all = json!(["look", "end_own", "end_any", "edit_rules"]);
     let cases: [(&[u32], Value); 4] = [
         (&[], json!(["look", "end_own"])),
@@ -44,11 +44,11 @@ fn groups_give_rights_and_uids_do_not() {
         (&[operator, admin], all.clone()),
     ];
     for (groups, rights) in cases {
-        let status = run_as_user(NOBODY_UID, groups, || stage.json(&["status", "-o", "json"]));
+        let status = run_as_user(NOBODY_UID, groups, || test_box.json(&["status", "-o", "json"]));
         assert_eq!(status["uid"], NOBODY_UID);
         assert_eq!(status["rights"], rights, "{groups:?}");
     }
-    let root = stage.json(&["status", "-o", "json"]);
+    let root = test_box.json(&["status", "-o", "json"]);
     assert_eq!((&root["uid"], &root["rights"]), (&json!(0), &all));
     daemon.stop();
 }
@@ -58,12 +58,12 @@ fn missing_groups_give_no_rights() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\noperator_group = \"no-such-group\"\nadmin_group = \"0\"");
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\noperator_group = \"no-such-group\"\nadmin_group = \"0\"");
+    let daemon = test_box.start();
     let status = run_as_user(NOBODY_UID, &[0, 1, 2], || {
-        stage.json(&["status", "-o", "json"])
+        test_box.json(&["status", "-o", "json"])
     });
     assert_eq!(status["rights"], json!(["look", "end_own"]));
     daemon.stop();
@@ -74,17 +74,17 @@ fn hidden_command_lines_are_for_owner_and_root() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\nhide_other_users = true");
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\nhide_other_users = true");
     let roots = TestProcess::start("python --token=secret");
     let theirs = run_as_user(NOBODY_UID, &[], || {
         TestProcess::start("python --token=theirs")
     });
-    stage.set_driver_state(&json!({"gpus": [{"processes": [
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": roots.pid(), "memory": 1}, {"pid": theirs.pid(), "memory": 2},
     ]}]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let of = |pid: u32, records: &Value| -> Value {
         let records = records.as_array().unwrap();
         let found = records.iter().find(|record| record["pid"] == pid);
@@ -107,16 +107,16 @@ fn hidden_command_lines_are_for_owner_and_root() {
         (test_uid(0), withheld.clone(), withheld),
     ];
     eventually("a sample", || {
-        (stage.ctl(&["audit", "--gpu", "0"]).code == 0).then_some(())
+        (test_box.ctl(&["audit", "--gpu", "0"]).code == 0).then_some(())
     });
     for (uid, of_root, of_theirs) in expected {
         let (list, history, raw) = run_as_user(uid, &[], || {
-            let list = stage.list();
-            let history = stage.json(&["audit", "-o", "json"]);
+            let list = test_box.list();
+            let history = test_box.json(&["audit", "-o", "json"]);
             (
                 list,
                 history,
-                stage.ctl(&["list", "-d", "-o", "csv"]).stdout,
+                test_box.ctl(&["list", "-d", "-o", "csv"]).stdout,
             )
         });
         for records in [&list["procs"], &history["records"]] {

@@ -19,9 +19,9 @@ fn successive_short_lived_holders_are_a_fault() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.sysfs().add_card(CARD);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.sysfs().add_card(CARD);
+    let daemon = test_box.start();
     let clock = TestProcess::start("until it ends");
     let mut shell = Command::new("sh");
     shell.args(["-c", PASS_DESCRIPTOR_SCRIPT, "sh", &clock.pid().to_string()]);
@@ -29,7 +29,7 @@ fn successive_short_lived_holders_are_a_fault() {
     // Other processes of the machine may do the same.
     let who = format!("user {HOPPER_UID}");
     let faults = || {
-        let all = stage.faults_now().into_iter();
+        let all = test_box.faults_now().into_iter();
         all.filter(|(_, what)| what.contains("one after the other") && what.contains(&who))
             .map(|(part, _)| part)
             .collect::<Vec<_>>()

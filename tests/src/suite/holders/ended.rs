@@ -42,7 +42,7 @@ fn listed_zombie_has_its_parent() {
     );
     eventually_equals(&verdict, || it.text_below_table());
     let heading = "GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it listed by the driver";
-    let screen = it.stage.ctl(&["holders"]).stdout;
+    let screen = it.test_box.ctl(&["holders"]).stdout;
     assert_eq!(screen.lines().next(), Some(heading));
 
     // The zombie is gone when its parent ends.

@@ -102,7 +102,7 @@ fn run_printed_command(it: &HoldersBox, worker: u32) -> Vec<String> {
             eventually("the worker is gone", || has_ended(worker).then_some(()));
             it.set_driver_state(0, &json!([]));
         });
-        it.stage.ctl(&arguments)
+        it.test_box.ctl(&arguments)
     });
     assert_eq!(ran.code, 0, "{ran:?}");
     let untimed = |line: &str| match line.split_once(" GiB in ") {

@@ -44,7 +44,7 @@ fn memory_without_holder_is_unknown_after_full_scan() {
         gpu_state(7, 35 * GIB, &json!([])),
         gpu_state(8, 0, &json!([])),
     ];
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     let screen = " nobody has it open\n\n\
@@ -53,7 +53,7 @@ fn memory_without_holder_is_unknown_after_full_scan() {
                     - all open files were scanned, and no process that could hold the memory has the device open\n";
     eventually_equals(&screen.to_owned(), || it.screen());
     // The number of its device file says which GPU the process has open.
-    let other = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);
+    let other = it.test_box.json(&["holders", "--gpu", "1", "-o", "json"]);
     let other = &other["held_gpus"][0];
     let row = select_fields(&other["holders"], &["pid", "role", "holds"]);
     assert_eq!(row, json!([[4711, "unlisted", ["nvidia8", "nvidia-uvm"]]]));
@@ -83,7 +83,7 @@ fn whole_box_fits_one_screen() {
     let listed = json!([{"pid": 4711, "memory": 35 * GIB}]);
     let mut gpus = vec![gpu_state(7, 35 * GIB, &listed)];
     gpus.extend([8, 9, 10].map(|minor| gpu_state(minor, 0, &json!([]))));
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     let screen = "\
 GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
@@ -94,6 +94,6 @@ GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
 
 GPUs 1-3: nobody holds memory
 ";
-    eventually_equals(&screen.to_owned(), || it.stage.ctl(&["holders"]).stdout);
+    eventually_equals(&screen.to_owned(), || it.test_box.ctl(&["holders"]).stdout);
     daemon.stop();
 }

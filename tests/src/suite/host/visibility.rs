@@ -15,23 +15,23 @@ fn hidden_command_lines_are_for_operators_and_admins() {
     let (Some(operators), Some(admins)) = (group_id("daemon"), group_id("bin")) else {
         return skip("this system has no group daemon or bin");
     };
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure(
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure(
         "[access]\nhide_other_users = true\noperator_group = \"daemon\"\nadmin_group = \"bin\"",
     );
     let actor = TestProcess::start("python --token=secret");
-    stage.set_driver_state(&gpu_with_processes(&[actor.pid()]));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&[actor.pid()]));
+    let daemon = test_box.start();
     let shown = json!("python --token=secret 1000");
-    row_when(&stage, actor.pid(), |row| row["command"] == shown);
+    row_when(&test_box, actor.pid(), |row| row["command"] == shown);
     let cases: [(&[u32], &Value); 3] = [
         (&[operators], &shown),
         (&[admins], &shown),
         (&[], &Value::Null),
     ];
     for (groups, expected) in cases {
-        let list = run_as_user(test_uid(0), groups, || stage.list());
+        let list = run_as_user(test_uid(0), groups, || test_box.list());
         assert_eq!(&list["procs"][0]["command"], expected, "{groups:?}");
     }
     daemon.stop();

@@ -148,7 +148,7 @@ fn namespace_owner_ends_its_processes() {
         exec setpriv --reuid=5 --keep-groups worker 1000";
     let mut command = Command::new("unshare");
     command.args(["--user", "--keep-caps", "bash", "-c", script]);
-    let troupe = Script::spawn(&it.stage, command.uid(ALICE).gid(ALICE));
+    let troupe = Script::spawn(&it.test_box, command.uid(ALICE).gid(ALICE));
     let [pid] = troupe.next_pids();
     let map = format!("0 {ALICE} 1\n5 {CAROL} 1\n");
     if std::fs::write(format!("/proc/{pid}/uid_map"), map).is_err() {

@@ -28,7 +28,7 @@ fn dry_run_ends_nothing_and_lists_targets() {
         "{ran:?}"
     );
     assert!(!pids.iter().any(|pid| process_has_ended(*pid)));
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
 
     let (code, report) = it.kill_json(&arguments);
     assert_eq!(
@@ -80,7 +80,7 @@ fn unknown_memory_is_not_no_match() {
     assert_eq!((ran.code, ran.stderr.as_str()), (8, nobody));
 
     // The driver does not report how much memory the process holds.
-    it.stage
+    it.test_box
         .set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
     let arguments = ["--gpu", "0", "--min-memory", "2G", "--dry-run"];
     let (code, plan) = eventually("its memory is not known", || {
@@ -99,7 +99,7 @@ fn unknown_memory_is_not_no_match() {
         (2, "", not_known)
     );
     // Nothing was refused, so nothing is recorded.
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
     assert!(!process_has_ended(actor.pid()));
 }
 
@@ -126,7 +126,7 @@ fn terminal_prompts_for_several_processes() {
     let both = sorted_pids(&actors);
     it.add_gpu_processes(&both);
     let [one, other] = both.map(|pid| pid.to_string());
-    let client = it.stage.client_command(&["kill", &one, &other]);
+    let client = it.test_box.client_command(&["kill", &one, &other]);
     let answered = |answer: &str| {
         let mut terminal = Terminal::start(&client, 120, 40)?;
         let shown = terminal.read_until("[y/N]");
@@ -142,7 +142,7 @@ fn terminal_prompts_for_several_processes() {
         assert!(ran.stdout.contains("nothing was ended"), "{ran:?}");
         assert!(!both.iter().any(|pid| process_has_ended(*pid)));
     }
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
     let ran = answered("y\n").unwrap();
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(both.iter().all(|pid| process_has_ended(*pid)));
@@ -155,7 +155,7 @@ fn process_that_ended_before_confirmation_is_gone() {
     let (gone, ended) = (first.pid(), second.pid());
     it.add_gpu_processes(&[gone, ended]);
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", &gone.to_string(), &ended.to_string()]);
     let Some(mut terminal) = Terminal::start(&client, 120, 40) else {
         return skip("no setsid here");
@@ -178,7 +178,7 @@ fn process_that_ended_before_confirmation_is_gone() {
 fn signal_timeout_is_respected() {
     let it = KillBox::new();
     let troupe = gpukill_tests::harness::Script::run(
-        &it.stage,
+        &it.test_box,
         "trap 'sleep 1.5; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
     let [pid] = troupe.next_pids();
@@ -199,13 +199,13 @@ fn signal_timeout_is_respected() {
 fn terminal_shows_progress() {
     let it = KillBox::new();
     let troupe = gpukill_tests::harness::Script::run(
-        &it.stage,
+        &it.test_box,
         "trap 'sleep 1.5; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
     let [pid] = troupe.next_pids();
     it.add_gpu_processes(&[pid]);
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", &pid.to_string(), "--timeout-secs", "20"]);
     let Some(mut terminal) = Terminal::start(&client, 120, 40) else {
         return skip("no setsid here");

@@ -19,14 +19,14 @@ fn foreign_pids_need_roots_permission() {
         assert!(!process_has_ended(actor.pid()));
     };
     // The setting is off.
-    let stage = TestBox::new();
-    let mut daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
-    refusal(&KillBox::start(stage, daemon));
+    refusal(&KillBox::start(test_box, daemon));
     // A settings file of another owner: the daemon does not start with it.
-    let stage = TestBox::new();
-    std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(test_uid(1)), None).unwrap();
-    let ran = CommandOutput::run(&mut stage.daemon_command());
+    let test_box = TestBox::new();
+    std::os::unix::fs::chown(test_box.path("gpukilld.toml"), Some(test_uid(1)), None).unwrap();
+    let ran = CommandOutput::run(&mut test_box.daemon_command());
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(
         ran.stderr

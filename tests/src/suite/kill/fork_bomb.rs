@@ -250,17 +250,17 @@ const SCANS_BEFORE_KILL: usize = 24;
 
 #[test]
 fn late_members_delay_the_kill() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let mut daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let it = KillBox::start(stage, daemon);
+    let it = KillBox::start(test_box, daemon);
     // Their session shows that they belong together after the launcher has ended.
     let script = format!(
         "setsid launcher -c 'echo $$; i=0
             while [ $i -lt {LATE_MEMBERS} ]; do worker 1000 & echo $!; i=$((i + 1)); done; wait' & wait; true"
     );
-    let troupe = Script::run(&it.stage, &script);
+    let troupe = Script::run(&it.test_box, &script);
     let [launcher] = troupe.next_pids();
     let workers: [u32; LATE_MEMBERS] = troupe.next_pids();
     procfs.link_real_process(launcher);
@@ -269,9 +269,9 @@ fn late_members_delay_the_kill() {
     let named = launcher.to_string();
     let arguments = ["kill", &named, "--scope", "tree", "--force", "--signal"];
     let arguments = [&arguments[..], &["KILL", "--yes", "-o", "json"]].concat();
-    let client = RunningProgram::start(&mut it.stage.client_command(&arguments));
+    let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
     let is_settled = || {
-        recorded_actions(&it.stage)
+        recorded_actions(&it.test_box)
             .pop()
             .is_some_and(|act| !act["word"].is_null())
     };

@@ -55,11 +55,11 @@ fn report_names_the_fuse_server() {
         return skip("no /dev/fuse can be opened here, or no python3 with ctypes is here");
     }
     let it = KillBox::new();
-    let mount = it.stage.path("a mount");
+    let mount = it.test_box.path("a mount");
     std::fs::create_dir(&mount).unwrap();
     // The mount disappears with the namespaces of the test.
     let mut server = Command::new("python3");
-    let server = Script::spawn(&it.stage, server.args(["-c", SERVER]).arg(&mount));
+    let server = Script::spawn(&it.test_box, server.args(["-c", SERVER]).arg(&mount));
     let [serves] = server.next_pids();
     let reader = TestProcess::spawn(Command::new("cat").arg(mount.join("file")));
     // The server is dropped before the reader, which cannot end before the server.

@@ -38,14 +38,14 @@ fn run_as(uid: u32, command: &mut Command) -> TestProcess {
 /// Starts a process of this user that runs the user's code in a system program: a preloaded
 /// library sleeps. Returns `None` where that is not possible.
 fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<TestProcess> {
-    let source = it.stage.path("own.c");
+    let source = it.test_box.path("own.c");
     std::fs::write(
         &source,
         "#include <unistd.h>\n__attribute__((constructor)) static void run(void)\n\
          { for (;;) pause(); }\n",
     )
     .unwrap();
-    let library = it.stage.path("own.so");
+    let library = it.test_box.path("own.so");
     let mut compiler = Command::new("cc");
     compiler
         .args(["-shared", "-fPIC", "-o"])
@@ -111,7 +111,7 @@ fn name_protects_only_the_hosts_file() {
     let it = KillBox::with_settings("[protect]\nnames = [\"serve\", \"/opt/engine\"]");
     for name in ["Xorg", "sshd", "serve", "engine"] {
         let path = create_system_program(name);
-        let copy = it.stage.path(name);
+        let copy = it.test_box.path(name);
         copy_program("/bin/sleep", &copy);
         let sleeper = |uid| run_as(uid, Command::new(&path).arg("1000"));
         // An upgrade replaces the file while a process runs it.
@@ -154,7 +154,7 @@ fn preloaded_code_is_not_protected() {
         return;
     };
     let pid = actor.pid().to_string();
-    let never = || it.stage.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
+    let never = || it.test_box.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
     it.add_gpu_processes(&[actor.pid()]);
     assert_eq!(never(), json!(null));
     assert!(kill_succeeds(&it, &actor));
@@ -221,10 +221,10 @@ fn active_display_server_is_protected() {
         return;
     }
     mount_private_opt();
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     procfs.link_real_process(1);
-    let sessions = stage.path("home/run/systemd/sessions");
+    let sessions = test_box.path("home/run/systemd/sessions");
     std::fs::create_dir_all(&sessions).unwrap();
     let is_in = |active: u32, seat: &str| {
         let text = format!(
@@ -234,14 +234,14 @@ fn active_display_server_is_protected() {
         std::fs::rename(sessions.join("new"), sessions.join("4")).unwrap();
     };
     is_in(1, "SEAT=seat0\n");
-    let mut daemon = stage.daemon_command();
+    let mut daemon = test_box.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
-        .env("GPUKILLD_BACKENDS_HOST_ROOT", stage.path("home"));
+        .env("GPUKILLD_BACKENDS_HOST_ROOT", test_box.path("home"));
     let it = KillBox {
-        driver: FakeDriver::start(&stage, super::MEMORY_RELEASE_TIME),
-        daemon: stage.start_with(&mut daemon),
-        stage,
+        driver: FakeDriver::start(&test_box, super::MEMORY_RELEASE_TIME),
+        daemon: test_box.start_with(&mut daemon),
+        test_box,
     };
     let slice = format!("/user.slice/user-{ALICE}.slice");
     let places = [

@@ -25,12 +25,12 @@ fn time_kill(it: &KillBox, actors: &[TestProcess]) -> (Duration, Duration) {
 
 #[test]
 fn two_hundred_end_in_parallel() {
-    let stage = TestBox::new();
-    let mut daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.daemon_command();
     // A poll is late after half of the interval; with 4 s a busy machine does not delay it that
     // long.
     daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "4s");
-    let it = KillBox::start(stage, daemon);
+    let it = KillBox::start(test_box, daemon);
     let (one, _) = time_kill(&it, &[TestProcess::start("python")]);
     let actors: Vec<TestProcess> = (0..MANY_PROCESSES)
         .map(|_| TestProcess::start("python"))
@@ -42,6 +42,6 @@ fn two_hundred_end_in_parallel() {
         many < limit && slowest < limit,
         "one took {one:?}, {MANY_PROCESSES} took {many:?}, the slowest {slowest:?}"
     );
-    let status = it.stage.json(&["status", "-o", "json"]);
+    let status = it.test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["polls_late"], 0, "{status:#}");
 }

@@ -72,15 +72,15 @@ fn reuse_pids(it: &KillBox, early: usize) -> usize {
     planned.sort_by_key(|it| it.0.id());
     let pids: Vec<u32> = planned.iter().map(|it| it.0.id()).collect();
     // The driver continues to list the pids, also for their new owners.
-    it.stage.set_driver_state(&driver_state(&pids));
+    it.test_box.set_driver_state(&driver_state(&pids));
     eventually("the processes are listed", || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         let rows = list["procs"].as_array()?;
         let last = pids.last()?;
         (rows.len() == pids.len() && rows.iter().any(|row| row["pid"] == *last)).then_some(())
     });
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", "--gpu", "0", "--batch", "--timeout-secs", "5"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("[y/N]");
@@ -131,7 +131,7 @@ fn reused_pid_gets_no_signal() {
         tries += reuse_pids(&it, early);
         rounds += 1;
     }
-    let acts = super::recorded_actions(&it.stage);
+    let acts = super::recorded_actions(&it.test_box);
     let of = |ending: &str| -> usize {
         let outcomes = acts
             .iter()

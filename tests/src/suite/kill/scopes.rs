@@ -29,7 +29,7 @@ fn plan_within_script(it: &KillBox, troupe: &Script, arguments: &[&str]) -> Opti
 #[test]
 fn job_scope_includes_the_launcher() {
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, RESPAWNER);
+    let troupe = Script::run(&it.test_box, RESPAWNER);
     let [launcher, worker] = troupe.next_pids();
     it.add_gpu_processes(&[worker]);
     let arguments = [&worker.to_string(), "--scope", "job"];
@@ -46,7 +46,7 @@ fn job_scope_includes_the_launcher() {
 #[test]
 fn restarting_parent_is_named() {
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, RESPAWNER);
+    let troupe = Script::run(&it.test_box, RESPAWNER);
     let [launcher, worker] = troupe.next_pids();
     it.add_gpu_processes(&[worker]);
     let ran = it.kill_output(&[&worker.to_string()]);
@@ -68,7 +68,7 @@ fn restarting_parent_is_named() {
 fn job_scope_includes_other_sessions() {
     let it = KillBox::new();
     let script = "launcher -c 'echo $$; setsid worker 1000 & echo $!; setsid worker 1001 & echo $!; wait' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [launcher, first, second] = troupe.next_pids();
     // The launcher forks before `setsid` has created the session.
     for pid in [first, second] {
@@ -97,7 +97,7 @@ fn tree_scope_is_descendants_only() {
     let script = "launcher -c 'echo $$
         launcher -c \"echo \\$\\$; worker 1000 & echo \\$!; wait\" & wait_for=$!
         sleep 0.3; worker 1001 & echo $!; wait' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [above, named, below, sibling] = troupe.next_pids();
     it.add_gpu_processes(&[below, sibling]);
     let (code, report) = it.kill_json(&[&named.to_string(), "--scope", "tree", "--yes"]);
@@ -161,7 +161,7 @@ fn forking_tree_ends_with_force() {
         "launcher -c 'trap \"\" TERM; echo $$; while :; do launcher -c \"{}\" & sleep 0.02; done' & wait; true",
         child.replace('"', "\\\"")
     );
-    let troupe = Script::run(&it.stage, &script);
+    let troupe = Script::run(&it.test_box, &script);
     let [launcher] = troupe.next_pids();
     it.add_gpu_processes(&[launcher]);
     let arguments = ["--scope", "tree", "--yes", "--force", "--timeout-secs", "1"];
@@ -188,7 +188,7 @@ fn forked_sessions_end_without_force() {
     // A process whose parent ended before the first scan cannot be attributed to its job.
     let script =
         "launcher -c 'echo $$; while :; do setsid worker 20 & sleep 0.02; done' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [launcher] = troupe.next_pids();
     it.add_gpu_processes(&[launcher]);
     let (code, report) = it.kill_json(&[&launcher.to_string(), "--scope", "job", "--yes"]);
@@ -205,7 +205,7 @@ fn late_member_ends_too() {
     let it = KillBox::new();
     // The SIGTERM handler starts a child that is in no plan.
     let script = "launcher -c 'trap \"worker 1000 & echo \\$!; wait\" TERM; echo $$; worker 1001 & echo $!; wait; wait' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [launcher, worker] = troupe.next_pids();
     it.add_gpu_processes(&[worker]);
     let (_, report) = it.kill_json(&[&launcher.to_string(), "--scope", "tree", "--yes"]);
@@ -228,7 +228,7 @@ fn daemonized_process_is_its_own_job() {
     let script = "launcher -c 'echo $$
         (setsid launcher -c \"echo \\$\\$; worker 1000 & echo \\$!; wait\" &)
         sleep 0.3; worker 1001 & echo $!; wait' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [launcher, loose, below, worker] = troupe.next_pids();
     it.add_gpu_processes(&[below, worker]);
     let arguments = [&below.to_string(), "--scope", "job"];
@@ -256,7 +256,7 @@ fn other_users_process_in_tree_survives() {
         "launcher -c 'echo $$; worker 1000 & echo $!
          setpriv --reuid={NOBODY_UID} --regid={NOBODY_UID} --clear-groups worker 1001 & echo $!; wait' & wait; true"
     );
-    let troupe = Script::run(&it.stage, &script);
+    let troupe = Script::run(&it.test_box, &script);
     let [launcher, own, others] = troupe.next_pids();
     eventually_equals(&"worker\n".to_owned(), || {
         std::fs::read_to_string(format!("/proc/{others}/comm")).unwrap()
@@ -281,10 +281,10 @@ fn other_users_process_in_tree_survives() {
 fn notebook_server_survives_its_kernel() {
     let it = KillBox::new();
     // The name of a program is that of its executable, not of a link to it.
-    copy_program("/bin/sh", it.stage.path("jupyter-lab"));
+    copy_program("/bin/sh", it.test_box.path("jupyter-lab"));
     let script =
         "jupyter-lab -c 'echo $$; worker 1000 & echo $!; worker 1001 & echo $!; wait' & wait; true";
-    let troupe = Script::run(&it.stage, script);
+    let troupe = Script::run(&it.test_box, script);
     let [server, kernel, other] = troupe.next_pids();
     it.add_gpu_processes(&[kernel, other]);
     let arguments = [&kernel.to_string(), "--scope", "job"];

@@ -100,7 +100,7 @@ fn kill_is_reported_and_recorded() {
 #[test]
 fn survivor_is_reported_with_a_hint() {
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, STUBBORN);
+    let troupe = Script::run(&it.test_box, STUBBORN);
     let [pid] = troupe.next_pids();
     it.add_gpu_processes(&[pid]);
     let ran = it.kill_output(&[&pid.to_string(), "--timeout-secs", "1"]);
@@ -138,7 +138,7 @@ fn sigkill_as_first_signal_needs_force() {
         return skip("these tests were started in the background, where SIGINT is ignored");
     }
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, STUBBORN);
+    let troupe = Script::run(&it.test_box, STUBBORN);
     let [pid] = troupe.next_pids();
     it.add_gpu_processes(&[pid]);
     let pid = pid.to_string();
@@ -162,7 +162,7 @@ fn sigkill_as_first_signal_needs_force() {
 fn stopped_process_continues_and_ends() {
     let it = KillBox::new();
     let troupe = Script::run(
-        &it.stage,
+        &it.test_box,
         "trap 'echo bye; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
     let [pid] = troupe.next_pids();
@@ -190,7 +190,7 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
         return;
     }
     let it = KillBox::new();
-    let troupe = Script::spawn(&it.stage, Command::new("python3").args(["-c", script]));
+    let troupe = Script::spawn(&it.test_box, Command::new("python3").args(["-c", script]));
     let [pid] = troupe.next_pids();
     eventually_equals(&Some('Z'), || process_state(pid));
     assert!(!process_has_ended(pid));
@@ -209,13 +209,13 @@ fn zombie_is_refused_with_its_parent() {
     let it = KillBox::new();
     // The parent never reaps its child.
     let troupe = Script::run(
-        &it.stage,
+        &it.test_box,
         "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait",
     );
     let [child, parent] = troupe.next_pids();
     eventually_equals(&Some('Z'), || process_state(child));
     // A driver lists the process while it releases its memory.
-    it.stage
+    it.test_box
         .set_driver_state(&json!({"gpus": [{"processes": [{"pid": child, "memory": 1 << 30}]}]}));
     let ran = eventually("the zombie is listed", || {
         let ran = it.kill_output(&[&child.to_string()]);
@@ -235,7 +235,7 @@ fn zombie_is_refused_with_its_parent() {
 fn unreaped_process_counts_as_ended() {
     let it = KillBox::new();
     let troupe = Script::run(
-        &it.stage,
+        &it.test_box,
         "launcher -c 'worker 1000 & echo $!; exec worker 1001' & wait",
     );
     let [child] = troupe.next_pids();
@@ -264,7 +264,7 @@ fn process_without_gpu_is_no_match() {
         ran.stderr.contains("there is no process 4194305"),
         "{ran:?}"
     );
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
     assert!(!process_has_ended(actor.pid()));
 }
 
@@ -293,7 +293,7 @@ fn uninterruptible_process_is_reported() {
         return;
     }
     let it = KillBox::new();
-    let troupe = Script::spawn(&it.stage, Command::new("python3").args(["-c", VFORK_WAIT]));
+    let troupe = Script::spawn(&it.test_box, Command::new("python3").args(["-c", VFORK_WAIT]));
     let [pid] = troupe.next_pids();
     eventually_equals(&Some('D'), || process_state(pid));
     it.add_gpu_processes(&[pid]);
@@ -326,7 +326,7 @@ fn frozen_process_ends_when_it_thaws() {
     };
     let it = KillBox::new();
     let troupe = Script::run(
-        &it.stage,
+        &it.test_box,
         "trap 'echo TERM; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
     let [pid] = troupe.next_pids();

@@ -25,10 +25,10 @@ fn supervised_job() -> String {
 fn supervisor_cannot_restart_the_worker() {
     let it = KillBox::new();
     let troupe = Script::spawn(
-        &it.stage,
+        &it.test_box,
         std::process::Command::new("bash")
             .args(["-c", &supervised_job()])
-            .current_dir(it.stage.directory()),
+            .current_dir(it.test_box.directory()),
     );
     let mut said: Vec<String> = (0..4).map(|_| troupe.next_line()).collect();
     said.retain(|line| line != "ready");

@@ -13,7 +13,7 @@ fn zombie_in_scope_is_no_failure() {
     }
     let it = KillBox::new();
     let troupe = Script::run(
-        &it.stage,
+        &it.test_box,
         "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait; true",
     );
     let [child, parent] = troupe.next_pids();

@@ -14,7 +14,7 @@ pub(super) fn start_holder(script: &str) -> TestProcess {
 }
 
 pub(super) fn holder_pids(it: &ResetBox) -> Value {
-    let held = it.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+    let held = it.test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holders = held["held_gpus"][0]["holders"].as_array().unwrap().iter();
     holders.map(|holder| holder["pid"].clone()).collect()
 }
@@ -71,16 +71,16 @@ fn restarted_holder_blocks_the_reset() {
     let successor = format!(
         "exec 5</dev/full; ln -s /proc/$$ {proc}/$$; echo $$ > {new}; : > {up}; exec sleep 1000",
         proc = it.procfs.root().display(),
-        new = it.stage.path("successor").display(),
-        up = it.stage.path("up").display(),
+        new = it.test_box.path("successor").display(),
+        up = it.test_box.path("up").display(),
     );
-    let wanted = it.stage.path("wanted").display().to_string();
+    let wanted = it.test_box.path("wanted").display().to_string();
     let unit = format!("until [ -e {wanted} ]; do sleep 0.05; done; sh -c '{successor}' & wait $!");
     let unit = TestProcess::spawn(Command::new("sh").args(["-c", &unit]).process_group(0));
     let actor = start_holder(&format!(
         "trap ': > {wanted}; until [ -e {up} ]; do sleep 0.05; done; exit' TERM; \
          while :; do sleep 0.05; done",
-        up = it.stage.path("up").display(),
+        up = it.test_box.path("up").display(),
     ));
     it.procfs.link_real_process(actor.pid());
     it.procfs.link_real_process(unit.pid());
@@ -89,7 +89,7 @@ fn restarted_holder_blocks_the_reset() {
     let daemon = it.start();
     eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
     let ran = it.reset(&["--gpu", "0", "--force", "--yes", "-o", "json"]);
-    let new = std::fs::read_to_string(it.stage.path("successor")).unwrap();
+    let new = std::fs::read_to_string(it.test_box.path("successor")).unwrap();
     let new: i32 = new.trim().parse().unwrap();
     let _ended = KillOnDrop(new);
     assert_eq!(ran.code, 1, "{ran:?}");

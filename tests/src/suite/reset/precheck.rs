@@ -34,14 +34,14 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
 #[test]
 fn force_spares_holders_without_pci_device() {
     let it = ResetBox::new();
-    std::fs::remove_dir_all(it.stage.path(&format!("sys/bus/pci/devices/{FIRST_GPU}"))).unwrap();
+    std::fs::remove_dir_all(it.test_box.path(&format!("sys/bus/pci/devices/{FIRST_GPU}"))).unwrap();
     assert_holder_survives(&it, &format!("there is no PCI device {FIRST_GPU}"));
 }
 
 #[test]
 fn force_spares_holders_without_vendor_tool() {
     let it = ResetBox::new();
-    let tool = it.stage.path("nvidia-smi");
+    let tool = it.test_box.path("nvidia-smi");
     std::fs::remove_file(&tool).unwrap();
     let why = "cannot be run: No such file or directory (os error 2)";
     assert_holder_survives(&it, &format!("{} {why}", tool.display()));
@@ -57,7 +57,7 @@ fn force_spares_holders_when_the_helper_is_lost() {
     let daemon = it.start();
     eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
     // The client shows the plan, and then asks for consent.
-    let client = it.stage.client_command(&["reset", "--gpu", "0", "--force"]);
+    let client = it.test_box.client_command(&["reset", "--gpu", "0", "--force"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("Reset it?");
     drop(systemd);
@@ -84,7 +84,7 @@ fn dry_run_without_helper_names_all_blockers() {
     let planned = it.planned(&ran);
     let why = format!(
         "gpukill-reset is not installed or not started: there is no socket {}",
-        it.stage.path("reset.sock").display()
+        it.test_box.path("reset.sock").display()
     );
     let sensor = json!(["gpukilld's own sensor", "daemon"]);
     let of_first = json!([[4711, "force"], ["persistence mode", "daemon"], sensor]);

@@ -11,7 +11,7 @@ fn known_miner_is_high_deleted_helper_is_medium() {
     let helper = scene.create_program("bin", "systemd-helper");
     scene.start_on_gpu("helper", &mut sleep_command(&helper));
     std::fs::remove_file(&helper).unwrap();
-    let daemon = scene.stage.start();
+    let daemon = scene.test_box.start();
     let expected = [("helper", "medium"), ("miner", "high")];
     let expected = expected.map(|(name, risk)| (name, Some(risk.to_owned())));
     eventually_equals(&expected.into(), || scene.listed_risks());

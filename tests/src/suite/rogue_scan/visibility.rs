@@ -23,7 +23,7 @@ fn finding_is_one_journal_entry() {
     );
     miner.args(["-c", &script]);
     let pid = scene.start_on_gpu("miner", &mut miner);
-    let daemon = journald.start_daemon(&scene.stage, &scene.stage.daemon_command());
+    let daemon = journald.start_daemon(&scene.test_box, &scene.test_box.daemon_command());
     let id = format!("MESSAGE_ID={}", Journald::message_id("rogue-found"));
     let found = || journald.entries(&[&id]);
     eventually_equals(&1, || found().len());
@@ -53,15 +53,15 @@ fn hidden_users_hide_rogue_findings() {
     for (hide, is_seen) in [(false, true), (true, false)] {
         let mut scene = RogueBox::new();
         let more = format!("[access]\nhide_other_users = {hide}");
-        scene.stage.configure(&more);
+        scene.test_box.configure(&more);
         let program = scene.create_program("bin", "xmrig");
         let pid = scene.start_on_gpu("miner", &mut sleep_command(&program));
-        let _daemon = scene.stage.start();
+        let _daemon = scene.test_box.start();
         eventually("it is found", || scene.listed_risks()["miner"].clone());
         let _store_is_open = scene.scan();
         let asked = |what: &[&str]| {
-            let (what, stage) = ([what, &["-o", "json"]].concat(), &scene.stage);
-            run_as_user(NOBODY_UID, &[], || stage.json(&what))
+            let (what, test_box) = ([what, &["-o", "json"]].concat(), &scene.test_box);
+            run_as_user(NOBODY_UID, &[], || test_box.json(&what))
         };
         let list = asked(&["list"]);
         assert_eq!(list["procs"][0]["rogue"].is_object(), is_seen, "{list}");
@@ -79,9 +79,9 @@ fn hidden_users_hide_rogue_findings() {
             let scanned = scene.scan();
             (scanned["findings"][0]["present"] == json!(false)).then_some(())
         });
-        let stage = &scene.stage;
+        let test_box = &scene.test_box;
         let scanned = run_as_user(NOBODY_UID, &[], || {
-            stage.json(&["rogue", "scan", "-o", "json"])
+            test_box.json(&["rogue", "scan", "-o", "json"])
         });
         let findings = scanned["findings"].as_array().unwrap();
         assert_eq!(!findings.is_empty(), is_seen, "{scanned}");

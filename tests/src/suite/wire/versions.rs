@@ -17,10 +17,10 @@ fn preface(major: u16, minor: u16) -> Preface {
 
 #[test]
 fn other_major_version_is_refused() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     for major in [PROTOCOL_VERSION.major - 1, PROTOCOL_VERSION.major + 1] {
-        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
+        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&test_box.socket());
         let heard = (theirs.version, theirs.status);
         assert_eq!(heard, (PROTOCOL_VERSION, PrefaceStatus::Welcome));
         raw.write(&preface(major, 0).encode()).unwrap();
@@ -31,9 +31,9 @@ fn other_major_version_is_refused() {
 
 #[test]
 fn newer_minor_version_is_answered() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let (mut raw, _) = RawConnection::connect_and_read_preface(&stage.socket());
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let (mut raw, _) = RawConnection::connect_and_read_preface(&test_box.socket());
     let theirs = preface(PROTOCOL_VERSION.major, PROTOCOL_VERSION.minor + 1);
     raw.write(&theirs.encode()).unwrap();
     let answer = raw.call(&GpukillRequest::Status {});

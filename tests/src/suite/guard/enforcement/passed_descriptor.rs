@@ -61,8 +61,8 @@ struct HelperProcess {
 }
 
 impl HelperProcess {
-    fn start(stage: &TestBox, uid: u32, part: &str, input: impl Into<Stdio>) -> Self {
-        let place = stage.path(part);
+    fn start(test_box: &TestBox, uid: u32, part: &str, input: impl Into<Stdio>) -> Self {
+        let place = test_box.path(part);
         std::fs::create_dir(&place).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&place, mode).unwrap();
@@ -176,8 +176,8 @@ fn helper_process() {
 }
 
 /// The entry of this process in `holders`.
-fn holder_fields(stage: &TestBox, pid: u32, fields: &[&str]) -> Option<Value> {
-    let document = stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+fn holder_fields(test_box: &TestBox, pid: u32, fields: &[&str]) -> Option<Value> {
+    let document = test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holders = document["held_gpus"][0]["holders"].as_array()?.clone();
     let holder = holders.into_iter().find(|it| it["pid"] == pid)?;
     Some(fields.iter().map(|field| holder[*field].clone()).collect())
@@ -188,29 +188,29 @@ fn passed_descriptor_ends_no_process() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(&rules()) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(&rules()) else {
         return;
     };
-    stage.sysfs().add_card(CARD);
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    test_box.sysfs().add_card(CARD);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
     let (one, other) = UnixStream::pair().unwrap();
-    let server = HelperProcess::start(&stage, RECEIVER, "server", OwnedFd::from(one));
-    let sender = HelperProcess::start(&stage, SENDER, "sender", OwnedFd::from(other));
+    let server = HelperProcess::start(&test_box, RECEIVER, "server", OwnedFd::from(one));
+    let sender = HelperProcess::start(&test_box, SENDER, "sender", OwnedFd::from(other));
     server.add_to_procfs(&procfs);
     sender.add_to_procfs(&procfs);
     sender.set_drm_client(&procfs, 1);
-    let mut command = stage.daemon_command();
+    let mut command = test_box.daemon_command();
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     let listed = || {
-        let list = stage.list();
+        let list = test_box.list();
         let rows = list["procs"].as_array().unwrap().iter();
         rows.map(|row| row["pid"].clone()).collect::<Vec<_>>()
     };
     eventually_equals(&vec![json!(sender.actor.pid())], listed);
-    wait_for_polls(&stage);
-    assert_eq!(guard_steps(&stage), Vec::<Value>::new());
+    wait_for_polls(&test_box);
+    assert_eq!(guard_steps(&test_box), Vec::<Value>::new());
 
     std::fs::write(sender.place.join("go"), "").unwrap();
     server.set_drm_client(&procfs, 1);
@@ -220,24 +220,24 @@ fn passed_descriptor_ends_no_process() {
     let fields = ["role", "listed", "passed_from_pid", "passed_from_uid"];
     let passed = Some(json!(["passed", false, sent_by, SENDER]));
     eventually_equals(&passed, || {
-        holder_fields(&stage, server.actor.pid(), &fields)
+        holder_fields(&test_box, server.actor.pid(), &fields)
     });
     assert_eq!(listed(), Vec::<Value>::new());
-    wait_for_polls(&stage);
+    wait_for_polls(&test_box);
     let pid = server.actor.pid().to_string();
-    let explained = stage.ctl(&["explain", &pid]).stdout;
+    let explained = test_box.ctl(&["explain", &pid]).stdout;
     let expected = format!("descriptor passed from {sent_by} (uid {SENDER}): counted for nobody");
     assert!(explained.contains(&expected), "{explained}");
-    assert_eq!(guard_steps(&stage), Vec::<Value>::new());
+    assert_eq!(guard_steps(&test_box), Vec::<Value>::new());
 
     // A process of the same user that opens the GPU itself is ended.
-    let intruder = HelperProcess::start(&stage, RECEIVER, "intruder", Stdio::null());
+    let intruder = HelperProcess::start(&test_box, RECEIVER, "intruder", Stdio::null());
     intruder.add_to_procfs(&procfs);
     intruder.set_drm_client(&procfs, 2);
     eventually("the intruder is ended", || {
         process_has_ended(intruder.actor.pid()).then_some(())
     });
-    wait_for_polls(&stage);
+    wait_for_polls(&test_box);
     assert!(
         !process_has_ended(server.actor.pid()),
         "the server was ended"
@@ -250,22 +250,22 @@ fn subordinate_uid_does_not_hide_a_holder() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(&rules()) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(&rules()) else {
         return;
     };
-    stage.sysfs().add_card(CARD);
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    test_box.sysfs().add_card(CARD);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
-    let opener = HelperProcess::start(&stage, SUPERIOR, "opener", Stdio::null());
-    let helper = HelperProcess::start(&stage, SUBORDINATE, "helper", Stdio::null());
+    let opener = HelperProcess::start(&test_box, SUPERIOR, "opener", Stdio::null());
+    let helper = HelperProcess::start(&test_box, SUBORDINATE, "helper", Stdio::null());
     for player in [&opener, &helper] {
         player.add_to_procfs(&procfs);
         player.set_drm_client(&procfs, 1);
     }
     let range = format!("{SUPERIOR}:{SUBORDINATE}:1\n");
-    let mut command = stage.daemon_command_with_subuid(&range);
+    let mut command = test_box.daemon_command_with_subuid(&range);
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     eventually("the opener is ended", || {
         process_has_ended(opener.actor.pid()).then_some(())
     });

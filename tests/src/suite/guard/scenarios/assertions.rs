@@ -13,7 +13,7 @@ const EXTRA_SAMPLES: usize = 2;
 impl Scenario {
     /// The records so far, sorted.
     pub(super) fn recorded(&self) -> Vec<ExpectedViolation> {
-        let document = guard_violations(&self.stage);
+        let document = guard_violations(&self.test_box);
         expected_violation::group_records(
             document["records"].as_array().unwrap().iter().rev(),
             self,
@@ -28,7 +28,7 @@ impl Scenario {
     /// A replay of the same rules over the whole history.
     fn replay(&self) -> Value {
         let since = ["guard", "replay", "--since", "1h", "-o", "json"];
-        self.stage.json(&since)
+        self.test_box.json(&since)
     }
 
     /// Waits until the records are exactly the expected ones and checks that they stay so.
@@ -67,7 +67,7 @@ impl Scenario {
     /// Waits until this many more samples are evaluated.
     pub(super) fn wait_for_samples(&self, more: usize) {
         let judged_at = || {
-            let status = self.stage.json(&["guard", "status", "-o", "json"]);
+            let status = self.test_box.json(&["guard", "status", "-o", "json"]);
             status["judged_at"].clone()
         };
         let mut last = judged_at();

@@ -35,7 +35,7 @@ memory_limit_gb = 1
 
 /// The records of a person's violation, oldest first.
 fn records_of_person(cast: &Scenario, who: &str) -> Vec<Value> {
-    let document = guard_violations(&cast.stage);
+    let document = guard_violations(&cast.test_box);
     let records = document["records"].as_array().unwrap().iter().rev();
     let is_theirs = |record: &&Value| {
         let owner = record["owner"].as_str();
@@ -159,7 +159,7 @@ fn enforce_ends_limits_after_two_samples() {
     // The first sample suffices for an access rule, but not for a limit.
     assert_eq!(milliseconds_between(&at("barred", 0), &at("barred", 1)), 0);
     assert!(milliseconds_between(&at("barred", 1), &at("greedy", 1)) > 0);
-    let status = cast.stage.json(&["guard", "status", "-o", "json"]);
+    let status = cast.test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(
         json!([status["mode"], status["rehearses"], status["open"]]),
         json!(["dry-run", "enforce", 5])
@@ -168,7 +168,7 @@ fn enforce_ends_limits_after_two_samples() {
     cast.rules("[global]\nenabled = false\ndefault_memory_limit_gb = 1\n");
     daemon.signal(Signal::HUP);
     gpukill_tests::harness::eventually_equals(&json!(["disabled", 0]), || {
-        let status = cast.stage.json(&["guard", "status", "-o", "json"]);
+        let status = cast.test_box.json(&["guard", "status", "-o", "json"]);
         json!([status["mode"], status["open"]])
     });
     daemon.stop();

@@ -31,7 +31,7 @@ fn protected_processes_do_not_count() {
     let mut cast = Scenario::new(1);
     let triton = "5".repeat(64);
     let file = format!("home/var/lib/docker/containers/{triton}/config.v2.json");
-    let file = cast.stage.path(&file);
+    let file = cast.test_box.path(&file);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let config = json!({"Name": "/serve", "Config": {"Image": "nvcr.io/triton:24"}});
     std::fs::write(file, config.to_string()).unwrap();

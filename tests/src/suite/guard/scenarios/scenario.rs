@@ -14,7 +14,7 @@ const FIRST_UID: u32 = test_uid(200);
 
 /// A box and the persons on it.
 pub(super) struct Scenario {
-    pub(super) stage: TestBox,
+    pub(super) test_box: TestBox,
     procfs: FakeProcfs,
     /// Whether processes run as the uids of their persons. Only root can do that; otherwise the
     /// uids are simulated.
@@ -41,14 +41,14 @@ struct ScenarioProcess {
 impl Scenario {
     /// A box with this many GPUs and without persons.
     pub(super) fn new(gpus: usize) -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         // The parent of all processes must exist in the tree; otherwise they would be orphans.
         procfs.link_with_changed_files(std::process::id(), &[("cgroup", Some("0::/\n"))]);
         Self {
             procfs,
-            stage,
+            test_box,
             is_real: can_run_other_users(),
             people: Vec::new(),
             processes: Vec::new(),
@@ -135,7 +135,7 @@ impl Scenario {
 
     /// The path of a program with this name that sleeps.
     fn program(&self, name: &str) -> std::path::PathBuf {
-        let path = self.stage.path(name);
+        let path = self.test_box.path(name);
         if name == "sleep" {
             return "sleep".into();
         }
@@ -167,7 +167,7 @@ impl Scenario {
             gpu["processes"] = processes.collect();
             gpu
         });
-        self.stage
+        self.test_box
             .set_driver_state(&json!({"gpus": gpus.collect::<Value>()}));
     }
 
@@ -182,7 +182,7 @@ impl Scenario {
     /// Writes the rules; `@alice` stands for the uid of alice.
     pub(super) fn rules(&mut self, text: &str) {
         let text = self.replace_persons(text);
-        write_rules(&self.stage, &text);
+        write_rules(&self.test_box, &text);
     }
 
     fn replace_persons(&mut self, text: &str) -> String {
@@ -199,15 +199,15 @@ impl Scenario {
 
     pub(super) fn start_daemon(&self) -> Daemon {
         self.write_driver_state();
-        let mut daemon = self.stage.daemon_command();
+        let mut daemon = self.test_box.daemon_command();
         daemon
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"))
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("home"))
             // A reading that is later than half an interval is stale. Test machines are slow,
             // so the interval is longer here.
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "500ms");
         daemon.envs(self.settings.iter().map(|(key, value)| (key, value)));
-        self.stage.start_with(&mut daemon)
+        self.test_box.start_with(&mut daemon)
     }
 
     /// Replaces uids by the names of persons, and GPU ids by indices.

@@ -76,7 +76,7 @@ fn container_id(digit: char) -> String {
 /// Writes the files of the container runtimes.
 fn write_container_files(cast: &Scenario) {
     let write = |file: String, text: serde_json::Value| {
-        let path = cast.stage.path("home").join(file);
+        let path = cast.test_box.path("home").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text.to_string()).unwrap();
     };
