@@ -26,7 +26,7 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let most = numbers.next_back().unwrap_or(POLLS_PER_DAY);
     let test_box = TestBox::new();
-    let mut actors = start_processes(&test_box);
+    let mut processes = start_processes(&test_box);
     let mut command = test_box.daemon_command();
     // Half as often relative to the polls as by default: this is the shortest interval.
     command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1s");
@@ -67,7 +67,7 @@ fn main() {
             break;
         }
         std::thread::sleep(Duration::from_secs(3));
-        actors = replace_processes(&test_box, actors);
+        processes = replace_processes(&test_box, processes);
     }
     daemon.stop();
 }
@@ -81,21 +81,21 @@ fn replace_processes(test_box: &TestBox, old: Vec<TestProcess>) -> Vec<TestProce
 }
 
 fn start_processes(test_box: &TestBox) -> Vec<TestProcess> {
-    let actors: Vec<TestProcess> = (0..64)
+    let processes: Vec<TestProcess> = (0..64)
         .map(|_| TestProcess::start("python train.py"))
         .collect();
-    let gpus: Vec<_> = actors
+    let gpus: Vec<_> = processes
         .chunks(8)
-        .map(|actors| {
-            let processes: Vec<_> = actors
+        .map(|processes| {
+            let processes: Vec<_> = processes
                 .iter()
-                .map(|actor| json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 12}))
+                .map(|process| json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 12}))
                 .collect();
             json!({"processes": processes})
         })
         .collect();
     test_box.set_driver_state(&json!({"gpus": gpus}));
-    actors
+    processes
 }
 
 fn print_row(daemon: &Daemon, sensor: u32, polls: &[u64; 3], stored: u64) {

@@ -68,8 +68,8 @@ fn measure(kind: SigtermHandling, many: usize, times: usize) {
     let (mut walls, mut slowest, mut planned) = (Vec::new(), Vec::new(), Vec::new());
     let before = poll_counts(&test_box);
     for _ in 0..times {
-        let actors: Vec<TestProcess> = (0..many).map(|_| kind.start()).collect();
-        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+        let processes: Vec<TestProcess> = (0..many).map(|_| kind.start()).collect();
+        let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
         driver.add_processes(&pids);
         eventually("the processes are listed", || {
             let list = test_box.list();

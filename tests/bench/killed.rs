@@ -71,15 +71,15 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
     let driver = FakeDriver::start(&test_box, Duration::ZERO);
     let mut chance = MomentGenerator::new(number);
     let mut seen = Totals::default();
-    let mut actors: Vec<TestProcess> = Vec::new();
+    let mut processes: Vec<TestProcess> = Vec::new();
     for _ in 0..times {
-        actors.retain(|actor| !process_has_ended(actor.pid()));
-        while actors.len() < PROCESSES_PER_LIFE {
-            let actor = TestProcess::start("python train.py");
-            driver.add_processes(&[actor.pid()]);
-            actors.push(actor);
+        processes.retain(|process| !process_has_ended(process.pid()));
+        while processes.len() < PROCESSES_PER_LIFE {
+            let process = TestProcess::start("python train.py");
+            driver.add_processes(&[process.pid()]);
+            processes.push(process);
         }
-        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+        let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
         let daemon = test_box.launch(&mut test_box.daemon_command(), &test_box.socket());
         let is_killed = AtomicBool::new(false);
         let told: Vec<u32> = std::thread::scope(|scope| {

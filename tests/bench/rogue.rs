@@ -66,13 +66,13 @@ fn main() {
 /// Measures a box with this many processes on its GPUs.
 fn measure_box(many: usize) {
     let sleeps = |_| TestProcess::spawn(Command::new("sleep").arg("100000"));
-    let actors: Vec<TestProcess> = (0..many).map(sleeps).collect();
+    let processes: Vec<TestProcess> = (0..many).map(sleeps).collect();
     let test_box = TestBox::new();
     let gpus: Vec<_> = (0..GPUS)
         .map(|gpu| {
-            let its = actors.iter().skip(gpu).step_by(GPUS);
+            let its = processes.iter().skip(gpu).step_by(GPUS);
             let processes: Vec<_> = its
-                .map(|actor| json!({"pid": actor.pid(), "memory": 1 << 20, "sm": 97}))
+                .map(|process| json!({"pid": process.pid(), "memory": 1 << 20, "sm": 97}))
                 .collect();
             json!({"processes": processes})
         })

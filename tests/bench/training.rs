@@ -32,8 +32,8 @@ impl Training {
         test_box.set_driver_state(&json!({"gpus": gpus}));
         let procfs = FakeProcfs::new(test_box.path("proc"));
         add_shell(&procfs);
-        for actor in &processes {
-            let pid = actor.pid();
+        for process in &processes {
+            let pid = process.pid();
             let stat = stat_text(pid);
             let files = [("stat", Some(stat.as_str())), ("cgroup", Some(SESSION))];
             procfs.link_with_changed_files(pid, &files);
@@ -94,7 +94,7 @@ fn gpu_state(processes: &[TestProcess]) -> Value {
     let memory = (60u64 << 30) / processes.len() as u64;
     let processes: Vec<Value> = processes
         .iter()
-        .map(|actor| json!({"pid": actor.pid(), "memory": memory, "sm": 48}))
+        .map(|process| json!({"pid": process.pid(), "memory": memory, "sm": 48}))
         .collect();
     json!({
         "memory": {"total": 80u64 << 30, "used": 61u64 << 30},

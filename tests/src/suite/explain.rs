@@ -9,17 +9,17 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[test]
 fn explain_names_the_memory_limit() {
-    let mut scene = RogueBox::new();
-    let honest = scene.create_program("honest", "python3.11");
-    let pid = scene
+    let mut rogue_box = RogueBox::new();
+    let honest = rogue_box.create_program("honest", "python3.11");
+    let pid = rogue_box
         .start_on_gpu("holder", &mut sleep_command(&honest))
         .to_string();
-    let daemon = scene.test_box.start();
+    let daemon = rogue_box.test_box.start();
     let key = ["rogue", "set", "detection.max_memory_usage_gb", "0.5"];
-    let ran = scene.test_box.ctl(&key);
+    let ran = rogue_box.test_box.ctl(&key);
     assert_eq!(ran.code, 0, "{ran:?}");
     let began = Instant::now();
-    let explained = || scene.test_box.json(&["explain", &pid, "-o", "json"]);
+    let explained = || rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let signs = |explained: &Value| -> String {
         let signs = explained["rogue"]["signs"].as_array().cloned();
         signs.map(Value::Array).unwrap_or_default().to_string()
@@ -32,7 +32,7 @@ fn explain_names_the_memory_limit() {
     }
     assert!(seen.contains("more than the 0.5 GiB"), "{seen}");
     assert!(
-        scene
+        rogue_box
             .test_box
             .ctl(&["explain", &pid])
             .stdout

@@ -17,11 +17,11 @@ fn first_five_commands_work() {
     assert_eq!(commands.len(), 5, "{commands:?}");
 
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python");
-    let process = json!({"pid": actor.pid(), "memory": 1 << 30});
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
+    let process = TestProcess::start("python");
+    let usage = json!({"pid": process.pid(), "memory": 1 << 30});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}, {}, {}, {}, {}, {}, {}]}));
     let daemon = test_box.start();
-    let pid = actor.pid().to_string();
+    let pid = process.pid().to_string();
     for command in commands {
         // `--watch` never ends and has scenarios of its own. The job of a test process may
         // be the whole test run, so `kill` must be a dry run.

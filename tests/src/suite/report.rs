@@ -71,31 +71,31 @@ fn name_everything(test_box: &TestBox) -> TestProcess {
     let program = home.join(NAME);
     std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     let mut sleep = Command::new(program);
-    let actor = TestProcess::spawn(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
-    let process = json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 1});
+    let process = TestProcess::spawn(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
+    let usage = json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 1});
     test_box.set_driver_state(&json!({"gpus": [{
         "uuid": UUID,
         "serial": SERIAL,
-        "processes": [process],
+        "processes": [usage],
         "errors": {"nvmlDeviceGetFanSpeed_v2": 999},
     }]}));
     let rules = format!("[user_policies.{NAME}]\nmemory_limit_gb = 1\nodd_{NAME} = 2\n");
     std::fs::write(test_box.path("guard.toml"), rules).unwrap();
     test_box.configure(&format!("[protect]\nusers = [\"{NAME}\"]\n"));
-    actor
+    process
 }
 
 #[test]
 fn has_no_names() {
     let test_box = TestBox::new();
-    let actor = name_everything(&test_box);
+    let process = name_everything(&test_box);
     let daemon = test_box.daemon_command();
     let is_named = with_host_name(&daemon);
     let has_name = is_named.is_some();
     let daemon = test_box.start_with(&mut is_named.unwrap_or(daemon));
     let list = eventually("the process", || {
         let list = test_box.list();
-        (list["procs"][0]["pid"] == actor.pid()).then_some(list)
+        (list["procs"][0]["pid"] == process.pid()).then_some(list)
     });
     assert_eq!(list["procs"][0]["proc_name"], NAME);
     assert_eq!(list["host"] == NAME, has_name);

@@ -41,10 +41,10 @@ impl RogueBox {
     }
 
     pub(crate) fn start_on_gpu(&mut self, name: &'static str, command: &mut Command) -> u32 {
-        let troupe = Script::spawn(&self.test_box, command);
-        let pid = troupe.pid();
+        let script = Script::spawn(&self.test_box, command);
+        let pid = script.pid();
         self.driver.add_processes(&[pid]);
-        self.processes.push((name, troupe));
+        self.processes.push((name, script));
         pid
     }
 
@@ -64,7 +64,7 @@ impl RogueBox {
             Some(risk.to_owned())
         };
         let cast = self.processes.iter();
-        cast.map(|(name, troupe)| (*name, of(troupe.pid())))
+        cast.map(|(name, script)| (*name, of(script.pid())))
             .collect()
     }
 
@@ -79,8 +79,8 @@ impl RogueBox {
     }
 
     fn pid(&self, name: &str) -> u32 {
-        let (_, troupe) = self.processes.iter().find(|(it, _)| *it == name).unwrap();
-        troupe.pid()
+        let (_, script) = self.processes.iter().find(|(it, _)| *it == name).unwrap();
+        script.pid()
     }
 
     /// The indicators of a process in `explain`.
@@ -120,25 +120,25 @@ const ENCODED_POOL: &str = "eyJ1cmwiOiJzdHJhdHVtK3RjcDovL3Bvb2wuZXhhbXBsZTo0NDQ0
 
 #[test]
 fn disguised_miners_are_found_honest_work_is_not() {
-    let mut scene = RogueBox::new();
-    let by_name = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("by name", &mut sleep_command(&by_name));
-    scene.start_on_gpu(
+    let mut rogue_box = RogueBox::new();
+    let by_name = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("by name", &mut sleep_command(&by_name));
+    rogue_box.start_on_gpu(
         "told a pool",
         &mut shell_with_arguments(&["python3", "train.py", "-o", POOL]),
     );
-    scene.start_on_gpu(
+    rogue_box.start_on_gpu(
         "in base64",
         &mut shell_with_arguments(&["python3", "-c", ENCODED_POOL]),
     );
     let mut masked = Command::new("bash");
     masked.args(["-c", "exec -a '[kworker/0:1]' sleep 1000"]);
-    scene.start_on_gpu("as a kernel thread", &mut masked);
+    rogue_box.start_on_gpu("as a kernel thread", &mut masked);
     let in_memory = memory_file();
     let path = format!("/proc/self/fd/{}", in_memory.as_raw_fd());
-    scene.start_on_gpu("of no file", &mut sleep_command(Path::new(&path)));
+    rogue_box.start_on_gpu("of no file", &mut sleep_command(Path::new(&path)));
     let shared = program_in_shared_memory("gpukill-worker");
-    scene.start_on_gpu("in shared memory", &mut sleep_command(&shared));
+    rogue_box.start_on_gpu("in shared memory", &mut sleep_command(&shared));
     std::fs::remove_file(&shared).unwrap();
     for (name, program) in [
         ("cuda", "cuda_train"),
@@ -146,15 +146,15 @@ fn disguised_miners_are_found_honest_work_is_not() {
         ("ollama", "ollama"),
         ("python", "python3.11"),
     ] {
-        let program = scene.create_program("honest", program);
-        scene.start_on_gpu(name, &mut sleep_command(&program));
+        let program = rogue_box.create_program("honest", program);
+        rogue_box.start_on_gpu(name, &mut sleep_command(&program));
     }
     let mut titled = Command::new("bash");
     titled.args(["-c", "exec -a 'sglang::scheduler_DP0_TP0' sleep 1000"]);
-    scene.start_on_gpu("sglang", &mut titled);
+    rogue_box.start_on_gpu("sglang", &mut titled);
     // An upgrade replaced the program while it ran.
-    std::fs::remove_file(scene.test_box.path("honest/python3.11")).unwrap();
-    let daemon = scene.test_box.start();
+    std::fs::remove_file(rogue_box.test_box.path("honest/python3.11")).unwrap();
+    let daemon = rogue_box.test_box.start();
     let expected: RiskByName = [
         ("by name", Some("high")),
         ("told a pool", Some("medium")),
@@ -170,18 +170,18 @@ fn disguised_miners_are_found_honest_work_is_not() {
     ]
     .map(|(name, risk)| (name, risk.map(str::to_owned)))
     .into();
-    eventually_equals(&expected, || scene.listed_risks());
-    assert_eq!(scene.indicators("in base64"), ["pool_on_command_line"]);
-    assert_eq!(scene.indicators("of no file"), ["executable_place"]);
+    eventually_equals(&expected, || rogue_box.listed_risks());
+    assert_eq!(rogue_box.indicators("in base64"), ["pool_on_command_line"]);
+    assert_eq!(rogue_box.indicators("of no file"), ["executable_place"]);
     // The log has each of them once, and a scan finds all of them.
-    let scanned = scene.scan();
+    let scanned = rogue_box.scan();
     let found = scanned["findings"].as_array().unwrap();
     assert_eq!(found.len(), 6, "{scanned}");
-    assert_eq!(found[0]["pid"], scene.pid("by name"));
+    assert_eq!(found[0]["pid"], rogue_box.pid("by name"));
     let log = daemon.log();
     let told = log.matches("may be a ").count();
     assert_eq!(told, 6, "{log}");
-    let status = scene.test_box.json(&["status", "-o", "json"]);
+    let status = rogue_box.test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["rogue"]["findings"], 6, "{status}");
     assert_eq!(status["rogue"]["worst"], "high");
 }
@@ -206,24 +206,24 @@ fn program_in_shared_memory(name: &str) -> PathBuf {
 
 #[test]
 fn pool_connection_raises_risk_and_is_reported() {
-    let mut scene = RogueBox::new();
+    let mut rogue_box = RogueBox::new();
     let pool = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = pool.local_addr().unwrap().port();
-    let rules = scene.test_box.path("rogue.toml");
+    let rules = rogue_box.test_box.path("rogue.toml");
     std::fs::write(rules, format!("[patterns]\npool_ports = [{port}]\n")).unwrap();
-    let connect = scene.test_box.path("connect");
+    let connect = rogue_box.test_box.path("connect");
     let script = format!(
         "until [ -e {} ]; do sleep 0.1; done; exec 3<>/dev/tcp/127.0.0.1/{port}; sleep 1000; true",
         connect.display()
     );
     let mut miner = Command::new("bash");
     miner.args(["-c", &script, "python3", "-o", POOL]);
-    scene.start_on_gpu("miner", &mut miner);
-    let daemon = scene.test_box.start();
+    rogue_box.start_on_gpu("miner", &mut miner);
+    let daemon = rogue_box.test_box.start();
     let taken = |risk: &str| RiskByName::from([("miner", Some(risk.to_owned()))]);
-    eventually_equals(&taken("medium"), || scene.listed_risks());
+    eventually_equals(&taken("medium"), || rogue_box.listed_risks());
     std::fs::write(connect, "").unwrap();
-    eventually_equals(&taken("high"), || scene.listed_risks());
+    eventually_equals(&taken("high"), || rogue_box.listed_risks());
     let risks = |log: String| {
         let lines = log
             .lines()
@@ -232,29 +232,29 @@ fn pool_connection_raises_risk_and_is_reported() {
     };
     eventually_equals(&2, || risks(daemon.log()));
     assert_eq!(
-        scene.indicators("miner"),
+        rogue_box.indicators("miner"),
         ["pool_on_command_line", "pool_port"]
     );
     // A restarted daemon knows that it was reported, and does not report it again.
     daemon.stop();
-    let daemon = scene.test_box.start();
-    eventually_equals(&taken("high"), || scene.listed_risks());
+    let daemon = rogue_box.test_box.start();
+    eventually_equals(&taken("high"), || rogue_box.listed_risks());
     assert_eq!(risks(daemon.log()), 0, "{}", daemon.log());
 }
 
 #[test]
 fn finished_findings_are_remembered() {
-    let mut scene = RogueBox::new();
-    let by_name = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("miner", &mut sleep_command(&by_name));
-    let honest = scene.create_program("bin", "train");
-    scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.test_box.start();
-    eventually("it is found", || scene.listed_risks()["miner"].clone());
-    let pid = scene.pid("miner");
-    scene.processes.retain(|(name, _)| *name != "miner");
+    let mut rogue_box = RogueBox::new();
+    let by_name = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&by_name));
+    let honest = rogue_box.create_program("bin", "train");
+    rogue_box.start_on_gpu("honest", &mut sleep_command(&honest));
+    let _daemon = rogue_box.test_box.start();
+    eventually("it is found", || rogue_box.listed_risks()["miner"].clone());
+    let pid = rogue_box.pid("miner");
+    rogue_box.processes.retain(|(name, _)| *name != "miner");
     let found = eventually("it is over", || {
-        let scanned = scene.scan();
+        let scanned = rogue_box.scan();
         let found = scanned["findings"][0].clone();
         // The honest process may not be in a sample yet.
         let is_whole = scanned["judged"].as_u64() >= Some(2);
@@ -268,35 +268,35 @@ fn finished_findings_are_remembered() {
 
 #[test]
 fn miner_is_found_by_executable_hash() {
-    let mut scene = RogueBox::new();
-    let [miner, honest] = ["bin", "honest"].map(|place| scene.create_program(place, "python3"));
+    let mut rogue_box = RogueBox::new();
+    let [miner, honest] = ["bin", "honest"].map(|place| rogue_box.create_program(place, "python3"));
     let mut file = File::options().append(true).open(&miner).unwrap();
     file.write_all(b"mines").unwrap();
     drop(file);
-    scene.start_on_gpu("miner", &mut sleep_command(&miner));
-    scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.test_box.start();
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&miner));
+    rogue_box.start_on_gpu("honest", &mut sleep_command(&honest));
+    let _daemon = rogue_box.test_box.start();
     let taken = |risk: Option<&str>| {
         let risk = risk.map(str::to_owned);
         RiskByName::from([("miner", risk), ("honest", None)])
     };
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     let set = |hash: &str| {
         let key = "patterns.miner_sha256";
-        let ran = scene.test_box.ctl(&["rogue", "set", key, hash]);
+        let ran = rogue_box.test_box.ctl(&["rogue", "set", key, hash]);
         assert_eq!(ran.code, 0, "{ran:?}");
     };
     set(&sha256sum(&miner));
-    eventually_equals(&taken(Some("critical")), || scene.listed_risks());
+    eventually_equals(&taken(Some("critical")), || rogue_box.listed_risks());
     assert_eq!(
-        scene.indicators("miner").first().map(String::as_str),
+        rogue_box.indicators("miner").first().map(String::as_str),
         Some("miner_hash")
     );
     set("[]");
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     // Evidence that no rule requests is not reported as unknown.
-    let pid = scene.pid("miner").to_string();
-    let explained = scene.test_box.json(&["explain", &pid, "-o", "json"]);
+    let pid = rogue_box.pid("miner").to_string();
+    let explained = rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let unseen = explained["rogue"]["unseen"].to_string();
     assert!(!unseen.contains("hash"), "{unseen}");
 }
@@ -309,31 +309,31 @@ fn sha256sum(file: &Path) -> String {
 
 #[test]
 fn allowed_executables_are_ignored() {
-    let mut scene = RogueBox::new();
-    let program = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("miner", &mut sleep_command(&program));
-    let _daemon = scene.test_box.start();
+    let mut rogue_box = RogueBox::new();
+    let program = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&program));
+    let _daemon = rogue_box.test_box.start();
     let taken = |risk: Option<&str>| RiskByName::from([("miner", risk.map(str::to_owned))]);
-    eventually_equals(&taken(Some("high")), || scene.listed_risks());
+    eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
     // A process chooses its own name: an allowed name does not remove nearly certain
     // evidence.
-    let allowed = scene.test_box.ctl(&["rogue", "allow", "process", "xmrig"]);
+    let allowed = rogue_box.test_box.ctl(&["rogue", "allow", "process", "xmrig"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     let path = program.display().to_string();
     assert_eq!(
-        scene
+        rogue_box
             .test_box
             .ctl(&["rogue", "allow", "executable", &path])
             .code,
         0
     );
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     assert_eq!(
-        scene
+        rogue_box
             .test_box
             .ctl(&["rogue", "disallow", "executable", &path])
             .code,
         0
     );
-    eventually_equals(&taken(Some("high")), || scene.listed_risks());
+    eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
 }

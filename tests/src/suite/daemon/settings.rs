@@ -165,8 +165,8 @@ fn environment_overrides_file() {
 #[test]
 fn reload_takes_effect() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python secret.py");
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 1}]}]}));
+    let process = TestProcess::start("python secret.py");
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid(), "memory": 1}]}]}));
     let file = test_box.path("gpukilld.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("\"100ms\"", "\"1h\"")).unwrap();
@@ -259,8 +259,8 @@ fn personal_daemon_needs_no_root() {
     if !root {
         skip("not root: the personal daemon runs as this user only");
     }
-    let actor = TestProcess::start("python of.somebody");
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 7}]}]}));
+    let process = TestProcess::start("python of.somebody");
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid(), "memory": 7}]}]}));
     test_box.make_world_accessible();
     let (runtime, state, config) = (
         test_box.path("home/runtime"),
@@ -323,7 +323,7 @@ fn personal_daemon_needs_no_root() {
             (list["gpus"] != json!([])).then_some(list)
         })
     });
-    assert_eq!(list["procs"][0]["pid"], actor.pid());
+    assert_eq!(list["procs"][0]["pid"], process.pid());
     assert_eq!(list["procs"][0]["used_mem_bytes"], 7);
     let status = as_owner(&|| ask(&["status", "-o", "json"]));
     assert_eq!(status["personal"], true);
@@ -333,7 +333,7 @@ fn personal_daemon_needs_no_root() {
     assert_eq!(status["rights"], json!(["look", "end_own", "edit_rules"]));
     if root {
         let refused = as_owner(&|| {
-            let mut client = test_box.client_command(&["kill", &actor.pid().to_string()]);
+            let mut client = test_box.client_command(&["kill", &process.pid().to_string()]);
             client.env_remove("GPUKILL_SOCKET");
             let ran = CommandOutput::run(client.env("XDG_RUNTIME_DIR", &runtime));
             let hint = ran.stderr.lines().last().map(str::to_owned);

@@ -210,9 +210,9 @@ fn violations_and_kills_are_found_by_pid() {
                  grace_period_seconds = 1\nmax_warnings = 1\n";
     std::fs::write(test_box.path("guard.toml"), rules).unwrap();
     let driver = FakeDriver::start(&test_box, Duration::from_millis(300));
-    let actors = [TestProcess::start("train"), TestProcess::start("serve")];
-    let [one, other] = actors.each_ref().map(|actor| actor.pid().to_string());
-    driver.add_processes(&actors.each_ref().map(TestProcess::pid));
+    let processes = [TestProcess::start("train"), TestProcess::start("serve")];
+    let [one, other] = processes.each_ref().map(|process| process.pid().to_string());
+    driver.add_processes(&processes.each_ref().map(TestProcess::pid));
     let daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     let first = |kind: &str| {
         let id = Journald::message_id(kind);

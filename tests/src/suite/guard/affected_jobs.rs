@@ -31,18 +31,18 @@ fn check_defaults_to_the_active_file() {
 #[test]
 fn mode_change_names_each_job_once() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [enforcement]\ngrace_period_seconds = 2\nmax_warnings = 1\n";
     write_rules(&test_box, rules);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     eventually("it would have been ended", || {
         let gone = guard_violations(&test_box)["would_have_ended"].clone();
         (gone.as_array().map(Vec::len) == Some(1)).then_some(())
     });
     let answer = successful_output(&test_box, &["guard", "soft", "--dry-run"]);
-    let rows = lines_with_pid(&answer, actor.pid());
+    let rows = lines_with_pid(&answer, process.pid());
     assert_eq!(rows.len(), 1, "{answer}");
     assert!(rows[0].contains("  not before "), "{answer}");
     daemon.stop();
@@ -51,12 +51,12 @@ fn mode_change_names_each_job_once() {
 #[test]
 fn violations_show_the_new_mode_at_once() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     // The grace period outlasts the test.
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [enforcement]\ngrace_period_seconds = 3600\nmax_warnings = 1\n";
     write_rules(&test_box, rules);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let open = |mode: &str| {
         eventually("the violation is reported", || {
@@ -78,18 +78,18 @@ fn violations_show_the_new_mode_at_once() {
 #[test]
 fn edit_names_affected_jobs() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     let rules = "[global]\ndry_run = false\n[enforcement]\ngrace_period_seconds = 3600\n";
     write_rules(&test_box, rules);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let set = |limit: &'static str| ["guard", "user", "set", "root", "--memory-limit", limit];
     let dry_run = |limit| successful_output(&test_box, &[&set(limit)[..], &["--dry-run"]].concat());
     let answer = eventually("the job is named", || {
         let answer = dry_run("2");
-        (!lines_with_pid(&answer, actor.pid()).is_empty()).then_some(answer)
+        (!lines_with_pid(&answer, process.pid()).is_empty()).then_some(answer)
     });
-    let rows = lines_with_pid(&answer, actor.pid());
+    let rows = lines_with_pid(&answer, process.pid());
     assert_eq!(rows.len(), 1, "{answer}");
     assert!(rows[0].contains("user root: memory"), "{answer}");
     assert!(rows[0].contains("not before "), "{answer}");
@@ -98,7 +98,7 @@ fn edit_names_affected_jobs() {
     // The dry runs have changed nothing.
     assert_eq!(guard_violations(&test_box)["open"], json!([]));
     let answer = successful_output(&test_box, &set("2"));
-    assert_eq!(lines_with_pid(&answer, actor.pid()).len(), 1, "{answer}");
+    assert_eq!(lines_with_pid(&answer, process.pid()).len(), 1, "{answer}");
     eventually("the violation is open", || {
         (guard_violations(&test_box)["open"][0]["rule"] == "user root: memory").then_some(())
     });
@@ -111,9 +111,9 @@ fn edit_names_affected_jobs() {
 #[test]
 fn import_names_affected_jobs() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, "[global]\ndry_run = true\n");
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let file = test_box.path("other.toml");
     let strict = "[global]\ndry_run = false\ndefault_memory_limit_gb = 2\n\
@@ -123,14 +123,14 @@ fn import_names_affected_jobs() {
         |how: &str| successful_output(&test_box, &["guard", "import", file.to_str().unwrap(), how]);
     let planned = eventually("the job is named", || {
         let planned = import("--dry-run");
-        (!lines_with_pid(&planned, actor.pid()).is_empty()).then_some(planned)
+        (!lines_with_pid(&planned, process.pid()).is_empty()).then_some(planned)
     });
     assert!(
         planned.contains("these would break a rule that this changes"),
         "{planned}"
     );
     let done = import("--yes");
-    let rows = lines_with_pid(&done, actor.pid());
+    let rows = lines_with_pid(&done, process.pid());
     assert_eq!(rows.len(), 1, "{done}");
     assert!(rows[0].contains("default: memory"), "{done}");
     assert!(rows[0].contains("not before "), "{done}");

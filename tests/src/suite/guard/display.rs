@@ -39,9 +39,9 @@ fn wait_for_evaluation(test_box: &TestBox) {
 #[test]
 fn list_counts_and_marks_violations() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, &rules());
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     wait_for_evaluation(&test_box);
     let kept = heading(&test_box, &["list", "--details"]);
@@ -50,7 +50,7 @@ fn list_counts_and_marks_violations() {
     assert!(!titles.contains("RULE"), "{titles}");
     assert_eq!(test_box.list()["procs"][0]["rules"], json!([]));
 
-    set_gpu_processes(&test_box, &[(actor.pid(), 4 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
     let document = wait_for_violations(&test_box, 1);
     let open = &document["open"][0];
     let uid = rustix::process::getuid().as_raw();
@@ -97,9 +97,9 @@ fn list_counts_and_marks_violations() {
 #[test]
 fn disabled_guard_is_not_shown() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, &rules());
-    set_gpu_processes(&test_box, &[(actor.pid(), 4 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
     let daemon = test_box.start();
     wait_for_violations(&test_box, 1);
     assert_eq!(test_box.ctl(&["guard", "disable"]).code, 0);
@@ -109,7 +109,7 @@ fn disabled_guard_is_not_shown() {
     assert_eq!(list["procs"][0]["rules"], json!([]));
     let off = heading(&test_box, &["list", "--details"]);
     assert!(!off.contains("guard"), "{off}");
-    let explained = test_box.json(&["explain", &actor.pid().to_string(), "-o", "json"]);
+    let explained = test_box.json(&["explain", &process.pid().to_string(), "-o", "json"]);
     assert_eq!(
         explained["guard"],
         json!({
@@ -123,12 +123,12 @@ fn disabled_guard_is_not_shown() {
 #[test]
 fn explain_shows_violated_and_replaced_rules() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, &rules());
-    set_gpu_processes(&test_box, &[(actor.pid(), 4 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
     let daemon = test_box.start();
     wait_for_violations(&test_box, 1);
-    let pid = actor.pid().to_string();
+    let pid = process.pid().to_string();
     let uid = rustix::process::getuid().as_raw();
     // The measured value is that of the newest sample, so both documents must show the same
     // sample.
@@ -233,17 +233,17 @@ fn hidden_users_violations_are_not_shown() {
 #[test]
 fn own_warning_is_shown_below_list() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     let uid = rustix::process::getuid().as_raw();
     let rules = format!(
         "[global]\ndry_run = false\n[user_policies.{uid}]\nmemory_limit_gb = 3\naction = \"warn\"\n\
          message = \"Ask in #gpus for more.\"\n"
     );
     write_rules(&test_box, &rules);
-    set_gpu_processes(&test_box, &[(actor.pid(), 4 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
     let daemon = test_box.start();
     wait_for_violations(&test_box, 1);
-    let pid = actor.pid();
+    let pid = process.pid();
     let expected = format!(
         "your job {pid} breaks a rule (user {uid}: memory), and is not ended for it: gpukillctl \
          explain {pid}\n  Ask in #gpus for more.\n"

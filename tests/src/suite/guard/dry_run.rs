@@ -18,10 +18,10 @@ fn violation_steps(test_box: &TestBox) -> Vec<Value> {
 #[test]
 fn memory_violation_is_simulated_to_its_end() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, RULES);
     // Exactly the limit is allowed.
-    set_gpu_processes(&test_box, &[(actor.pid(), 2 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 2 * GIB)]);
     let daemon = test_box.start();
     eventually("samples are evaluated", || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
@@ -32,7 +32,7 @@ fn memory_violation_is_simulated_to_its_end() {
         (samples["records"].as_array()?.len() > 8).then_some(())
     });
     assert_eq!(guard_violations(&test_box)["records"], json!([]));
-    set_gpu_processes(&test_box, &[(actor.pid(), 2 * GIB + 1)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 2 * GIB + 1)]);
     let rule = "default: memory";
     let expected = [
         json!([rule, "violated", "dry-run"]),
@@ -48,7 +48,7 @@ fn memory_violation_is_simulated_to_its_end() {
     let ended = &document["records"][0];
     assert_eq!(ended["evidence"]["limit"], json!(2 * GIB));
     assert_eq!(ended["evidence"]["value"], json!(2 * GIB + 1));
-    assert_eq!(ended["victim"]["procs"][0]["pid"], json!(actor.pid()));
+    assert_eq!(ended["victim"]["procs"][0]["pid"], json!(process.pid()));
     let status = test_box.json(&["status", "-o", "json"]);
     let told = [
         "mode",
@@ -62,7 +62,7 @@ fn memory_violation_is_simulated_to_its_end() {
     let expected = json!(["dry-run", "soft", 0, 0, 1, 1]);
     assert_eq!(Value::from(told.to_vec()), expected);
     // The process was not ended.
-    assert!(std::path::Path::new(&format!("/proc/{}", actor.pid())).exists());
+    assert!(std::path::Path::new(&format!("/proc/{}", process.pid())).exists());
     // No further step follows a simulated end.
     eventually("more samples", || {
         let samples = test_box.json(&["audit", "-o", "json"]);
@@ -79,9 +79,9 @@ fn memory_violation_is_simulated_to_its_end() {
 #[test]
 fn replay_matches_the_live_records() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, RULES);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     eventually("it would be ended", || {
         (record_fields(&guard_violations(&test_box), &["step"]).len() >= 3).then_some(())
@@ -124,9 +124,9 @@ fn replay_matches_the_live_records() {
 #[test]
 fn restart_repeats_no_records() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, "[global]\ndefault_memory_limit_gb = 2\n");
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let warned = || (record_fields(&guard_violations(&test_box), &["step"]).len() == 2).then_some(());
     eventually("it would be warned", warned);
@@ -148,9 +148,9 @@ fn restart_repeats_no_records() {
 #[test]
 fn simulated_end_is_recorded_once() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, RULES);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let told = || violation_steps(&test_box).len();
     eventually("it would be ended", || (told() >= 3).then_some(()));
@@ -179,7 +179,7 @@ fn simulated_end_is_recorded_once() {
             })
         });
         let errors: serde_json::Map<String, Value> = errors.collect();
-        let processes = json!([{"pid": actor.pid(), "memory": 3 * GIB}]);
+        let processes = json!([{"pid": process.pid(), "memory": 3 * GIB}]);
         let gpu = json!({"memory": {"total": 80 * GIB}, "processes": processes, "errors": errors});
         test_box.set_driver_state(&json!({"gpus": [gpu]}));
         eventually("its list fails", || {
@@ -188,14 +188,14 @@ fn simulated_end_is_recorded_once() {
     };
     fails();
     judged(4);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     judged(3);
     fails();
     judged(2);
     daemon.kill();
     let daemon = test_box.start();
     judged(4);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     judged(4);
     let expected = ["violated", "warned", "ended"];
     let expected = expected.map(|step| json!(["default: memory", step, "dry-run"]));

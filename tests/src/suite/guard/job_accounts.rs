@@ -26,8 +26,8 @@ fn process_with_account(account: Option<&str>) -> TestProcess {
 
 /// Adds the process to the simulated `/proc` with another control group and its own
 /// environment.
-fn add_to_procfs(procfs: &FakeProcfs, actor: &TestProcess, uid: u32, cgroup: &str) {
-    let pid = actor.pid();
+fn add_to_procfs(procfs: &FakeProcfs, process: &TestProcess, uid: u32, cgroup: &str) {
+    let pid = process.pid();
     procfs.add_process(FakeProcess {
         pid,
         name: "python",
@@ -71,7 +71,7 @@ fn account_selects_the_group_policy() {
     add_to_procfs(&procfs, &silent, 1001, &slurm_cgroup(9));
     add_to_procfs(&procfs, &outside, 1000, SESSION_CGROUP);
     let processes = [&ours, &others, &silent, &outside];
-    let processes = processes.map(|actor| json!({"pid": actor.pid(), "memory": 3 * GIB}));
+    let processes = processes.map(|process| json!({"pid": process.pid(), "memory": 3 * GIB}));
     test_box.set_driver_state(
         &json!({"gpus": [{"memory": {"total": 80 * GIB}, "processes": processes}]}),
     );
@@ -124,8 +124,8 @@ fn account_selects_the_group_policy() {
 #[test]
 fn rule_test_shows_its_lookback() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
-    super::set_gpu_processes(&test_box, &[(actor.pid(), GIB)]);
+    let process = TestProcess::start("busy");
+    super::set_gpu_processes(&test_box, &[(process.pid(), GIB)]);
     let daemon = test_box.start();
     wait_for_samples(&test_box);
     let report = test_box.json(&["guard", "test", "-o", "json"]);

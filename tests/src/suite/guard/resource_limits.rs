@@ -16,19 +16,19 @@ const MIB: u64 = 1 << 20;
 /// Starts a daemon and waits until it has stored samples of this many processes.
 fn start_with_history(
     test_box: &TestBox,
-    processes: usize,
+    count: usize,
     samples: usize,
 ) -> (Daemon, Vec<TestProcess>) {
-    let actors: Vec<TestProcess> = (0..processes).map(|_| TestProcess::start("busy")).collect();
-    let played: Vec<(u32, u64)> = actors.iter().map(|it| (it.pid(), GIB)).collect();
-    set_gpu_processes(test_box, &played);
+    let processes: Vec<TestProcess> = (0..count).map(|_| TestProcess::start("busy")).collect();
+    let usage: Vec<(u32, u64)> = processes.iter().map(|it| (it.pid(), GIB)).collect();
+    set_gpu_processes(test_box, &usage);
     let daemon = test_box.start();
     eventually("there is a history", || {
         let ran = test_box.ctl(&["guard", "replay", "--since", "1h", "-o", "json"]);
         let report: Value = serde_json::from_str(&ran.stdout).ok()?;
         (report["judged"].as_u64()? >= samples as u64).then_some(())
     });
-    (daemon, actors)
+    (daemon, processes)
 }
 
 /// This many rules with the same condition.
@@ -68,7 +68,7 @@ fn processor_ticks(daemon: &Daemon) -> u64 {
 #[test]
 fn excessive_replays_are_refused() {
     let test_box = TestBox::new();
-    let (daemon, _actors) = start_with_history(&test_box, 64, 4);
+    let (daemon, _processes) = start_with_history(&test_box, 64, 4);
     let before = peak_memory(&daemon);
     let file = test_box.path("many.toml");
     let violations = "gpukillctl: these rules find more than 1000 violations at once: try \
@@ -96,7 +96,7 @@ fn excessive_replays_are_refused() {
 #[test]
 fn replay_ends_when_the_client_disconnects() {
     let test_box = TestBox::new();
-    let (daemon, _actors) = start_with_history(&test_box, 32, 12);
+    let (daemon, _processes) = start_with_history(&test_box, 32, 12);
     let file = test_box.path("slow.toml");
     std::fs::write(&file, repeat_rule(3_000, "duration_limit_hours = 900")).unwrap();
     let slow = [
@@ -202,7 +202,7 @@ fn unread_file_is_hidden_from_users() {
 #[test]
 fn memory_of_foreign_rules_is_released() {
     let test_box = TestBox::new();
-    let (daemon, _actors) = start_with_history(&test_box, 4, 2);
+    let (daemon, _processes) = start_with_history(&test_box, 4, 2);
     let before = resident_memory(&daemon);
     let foreign = test_box.path("foreign.toml");
     let name = foreign.to_str().unwrap();
@@ -245,7 +245,7 @@ fn memory_of_foreign_rules_is_released() {
 #[test]
 fn rule_reader_is_confined() {
     let test_box = TestBox::new();
-    let (daemon, _actors) = start_with_history(&test_box, 4, 2);
+    let (daemon, _processes) = start_with_history(&test_box, 4, 2);
     let file = test_box.path("slow.toml");
     std::fs::write(&file, repeat_rule(3_000, "duration_limit_hours = 900")).unwrap();
     let rules = file.to_str().unwrap();

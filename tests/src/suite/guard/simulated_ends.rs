@@ -89,9 +89,9 @@ fn assert_simulated_end_shown(test_box: &TestBox, pid: u32, ended: &Value) {
 #[test]
 fn simulated_end_is_shown_until_the_process_ends() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let process = TestProcess::start("busy");
     write_rules(&test_box, RULES);
-    set_gpu_processes(&test_box, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
     let document = eventually("it would have been ended", || {
         let document = guard_violations(&test_box);
@@ -101,7 +101,7 @@ fn simulated_end_is_shown_until_the_process_ends() {
     let expected = ["ended", "warned", "violated"].map(|step| json!([step]));
     assert_eq!(steps, expected);
     let ended = &document["records"][0];
-    assert_simulated_end_shown(&test_box, actor.pid(), ended);
+    assert_simulated_end_shown(&test_box, process.pid(), ended);
     let ran = test_box.ctl(&["guard", "violations"]);
     let whats = ["  would end  ", "  would warn  "];
     for what in whats {
@@ -110,10 +110,10 @@ fn simulated_end_is_shown_until_the_process_ends() {
 
     daemon.kill();
     let daemon = test_box.start();
-    assert_simulated_end_shown(&test_box, actor.pid(), ended);
+    assert_simulated_end_shown(&test_box, process.pid(), ended);
     assert_eq!(guard_violations(&test_box)["records"], document["records"]);
 
-    drop(actor);
+    drop(process);
     set_gpu_processes(&test_box, &[]);
     eventually("no simulated end is shown", || {
         (guard_violations(&test_box)["would_have_ended"] == json!([])).then_some(())

@@ -88,15 +88,15 @@ fn process_with_ended_main_thread_is_alive() {
 #[test]
 fn memory_of_ended_process_is_awaited() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(35 * GIB, &json!([{"pid": pid, "memory": 35 * GIB}]));
     let daemon = it.start();
     eventually_equals(&json!([[pid, "user"]]), || it.roles());
     assert_eq!(it.findings(), json!([]));
 
-    drop(actor);
+    drop(process);
     it.set_driver_state(20 * GIB, &json!([]));
     eventually_equals(&json!([["tearing_down", [pid], "wait", []]]), || {
         it.findings()
@@ -129,12 +129,12 @@ fn memory_of_ended_process_is_awaited() {
 #[test]
 fn excess_memory_is_not_of_ended_process() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    it.procfs.link_real_process(actor.pid());
-    it.set_driver_state(2 * GIB, &json!([{"pid": actor.pid(), "memory": 2 * GIB}]));
+    let process = TestProcess::start("python train.py");
+    it.procfs.link_real_process(process.pid());
+    it.set_driver_state(2 * GIB, &json!([{"pid": process.pid(), "memory": 2 * GIB}]));
     let daemon = it.start();
-    eventually_equals(&json!([[actor.pid(), "user"]]), || it.roles());
-    drop(actor);
+    eventually_equals(&json!([[process.pid(), "user"]]), || it.roles());
+    drop(process);
     it.set_driver_state(35 * GIB, &json!([]));
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     daemon.stop();
@@ -143,8 +143,8 @@ fn excess_memory_is_not_of_ended_process() {
 #[test]
 fn earlier_unattributed_memory_is_not_awaited() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(10 * GIB, &json!([{"pid": pid, "memory": 2 * GIB}]));
     let daemon = it.start();
@@ -155,7 +155,7 @@ fn earlier_unattributed_memory_is_not_awaited() {
                    the memory have the device open\n";
     eventually_equals(&verdict.to_owned(), || it.text_below_table());
 
-    drop(actor);
+    drop(process);
     it.set_driver_state(10 * GIB, &json!([]));
     let both = json!([
         ["tearing_down", [pid], "wait", []],

@@ -11,8 +11,8 @@ use std::process::Command;
 fn unlisted_process_is_a_possible_cause() {
     let it = HoldersBox::new();
     let script = "exec 5</dev/full; exec sleep 1000";
-    let actor = TestProcess::spawn(Command::new("sh").args(["-c", script]).process_group(0));
-    let pid = actor.pid();
+    let process = TestProcess::spawn(Command::new("sh").args(["-c", script]).process_group(0));
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.procfs.link_real_process(std::process::id());
     it.set_driver_state(35 * GIB, &json!([]));
@@ -29,7 +29,7 @@ fn unlisted_process_is_a_possible_cause() {
     it.set_driver_state(0, &json!([]));
     eventually_equals(&json!([]), || it.findings());
     assert_eq!(it.roles(), json!([[pid, "unlisted"]]));
-    drop(actor);
+    drop(process);
     eventually_equals(&json!([]), || it.roles());
     daemon.stop();
 }

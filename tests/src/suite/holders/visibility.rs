@@ -24,10 +24,10 @@ fn hidden_command_line_is_for_owner_and_operators() {
         .configure("[access]\nhide_other_users = true\noperator_group = \"daemon\"");
     // The last argument is a secret that other users must not read.
     let script = "exec 5</dev/full; exec sleep 1000.424242";
-    let actor = run_as_user(OWNER_UID, &[], || {
+    let process = run_as_user(OWNER_UID, &[], || {
         TestProcess::spawn(Command::new("sh").args(["-c", script]))
     });
-    let pid = actor.pid();
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(35 * GIB, &json!([{"pid": pid, "memory": 35 * GIB}]));
     let daemon = it.start();

@@ -158,9 +158,9 @@ fn first_id(text: &str) -> Option<&str> {
 fn fake_procfs_can_hold_real_processes() {
     let test_box = TestBox::new();
     let procfs = FakeProcfs::new(test_box.path("proc"));
-    let actor = gpukill_tests::harness::TestProcess::start("python");
-    procfs.link_real_process(actor.pid());
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
+    let process = gpukill_tests::harness::TestProcess::start("python");
+    procfs.link_real_process(process.pid());
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid()}]}]}));
     let daemon = test_box.start_with(
         test_box
             .daemon_command()

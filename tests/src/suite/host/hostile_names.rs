@@ -91,23 +91,23 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
     // A process without privileges is the one that would imitate another.
     let other = can_run_as_other_users().then_some(NOBODY_UID);
     let disguises = disguises();
-    let actors: Vec<TestProcess> = disguises
+    let disguised: Vec<TestProcess> = disguises
         .iter()
         .map(|disguise| start_disguised(test_box.directory(), disguise, other))
         .collect();
-    let processes: Vec<Value> = actors
+    let processes: Vec<Value> = disguised
         .iter()
-        .map(|actor| json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 1}))
+        .map(|process| json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 1}))
         .collect();
     test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
     let daemon = test_box.start();
-    let mut expected: Vec<Value> = actors
+    let mut expected: Vec<Value> = disguised
         .iter()
         .zip(&disguises)
-        .map(|(actor, disguise)| {
+        .map(|(process, disguise)| {
             assert!(disguise.command_shown.len() <= 512);
             json!({
-                "pid": actor.pid(),
+                "pid": process.pid(),
                 "uid": other.unwrap_or(rustix::process::getuid().as_raw()),
                 "proc_name": disguise.name_shown,
                 "command": disguise.command_shown,

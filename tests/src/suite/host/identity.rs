@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 fn process_has_all_known_fields() {
     let test_box = TestBox::new();
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     test_box.set_driver_state(&gpu_with_processes(&[pid]));
     let daemon = test_box.start();
     let uid = rustix::process::getuid().as_raw();
@@ -72,21 +72,21 @@ fn process_of_other_user_has_its_name() {
     let test_box = TestBox::new();
     // A uid without a name, and one that has a name on most boxes.
     let nameless = 3_999_999_999;
-    let actors = [nameless, NOBODY_UID]
+    let processes = [nameless, NOBODY_UID]
         .map(|uid| TestProcess::spawn(Command::new("sleep").arg("1000").uid(uid)));
     test_box.set_driver_state(&gpu_with_processes(
-        &actors.each_ref().map(TestProcess::pid),
+        &processes.each_ref().map(TestProcess::pid),
     ));
     let daemon = test_box.start();
     let named = user_name(NOBODY_UID);
-    let row = row_when(&test_box, actors[1].pid(), |row| {
+    let row = row_when(&test_box, processes[1].pid(), |row| {
         row["user"].is_string() == named.is_some()
     });
     assert_eq!(
         (&row["uid"], &row["user"]),
         (&json!(NOBODY_UID), &json!(named))
     );
-    let row = row_when(&test_box, actors[0].pid(), |row| {
+    let row = row_when(&test_box, processes[0].pid(), |row| {
         row["reasons"]["user"] == "unsupported"
     });
     assert_eq!(

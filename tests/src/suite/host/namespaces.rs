@@ -120,8 +120,8 @@ fn start_rootless(inside: u32, outside: u32) -> Option<TestProcess> {
     );
     command.args(["--user", "sh", "-c", &script]);
     command.uid(NOBODY_UID).gid(NOBODY_UID);
-    let actor = TestProcess::spawn(&mut command);
-    let file = |name: &str| format!("/proc/{}/{name}", actor.pid());
+    let process = TestProcess::spawn(&mut command);
+    let file = |name: &str| format!("/proc/{}/{name}", process.pid());
     let own = std::fs::read_link("/proc/self/ns/user").unwrap();
     eventually("the namespace", || {
         let theirs = std::fs::read_link(file("ns/user")).ok()?;
@@ -132,7 +132,7 @@ fn start_rootless(inside: u32, outside: u32) -> Option<TestProcess> {
     std::fs::write(file("gid_map"), format!("0 {NOBODY_UID} 1\n")).ok()?;
     let users = format!("0 {NOBODY_UID} 1\n{inside} {outside} 1\n");
     std::fs::write(file("uid_map"), users).ok()?;
-    Some(actor)
+    Some(process)
 }
 
 #[test]
@@ -143,13 +143,13 @@ fn rootless_container_belongs_to_its_creator() {
     let test_box = TestBox::new();
     test_box.make_world_accessible();
     test_box.configure("[access]\nhide_other_users = true");
-    let Some(actor) = start_rootless(7, 3_999_999_990) else {
+    let Some(process) = start_rootless(7, 3_999_999_990) else {
         return skip("users cannot be mapped here");
     };
-    test_box.set_driver_state(&gpu_with_processes(&[actor.pid()]));
+    test_box.set_driver_state(&gpu_with_processes(&[process.pid()]));
     let daemon = test_box.start();
     let name = user_name(NOBODY_UID).unwrap_or_else(|| NOBODY_UID.to_string());
-    let row = row_when(&test_box, actor.pid(), |row| {
+    let row = row_when(&test_box, process.pid(), |row| {
         row["command"] == "sleep 1000" && row["owner"] == name.as_str()
     });
     assert_eq!(row["uid"], 3_999_999_990u32);
@@ -191,7 +191,7 @@ fn rootless_container_belongs_to_its_creator() {
     eventually_equals(&record(json!("sleep 1000")), || remembered_by(NOBODY_UID));
     assert_eq!(remembered_by(3_999_999_991), record(Value::Null));
     let chosen = test_box.json(&["list", "-o", "json", "--user", &NOBODY_UID.to_string()]);
-    assert_eq!(chosen["procs"][0]["pid"], actor.pid());
+    assert_eq!(chosen["procs"][0]["pid"], process.pid());
     daemon.stop();
 }
 

@@ -114,13 +114,13 @@ fn every_screen_shows_same_owner_and_name() {
                 .gid(test_uid(7)),
         )
     });
-    if let Some(actor) = &rootless {
-        let command = format!("/proc/{}/comm", actor.pid());
+    if let Some(process) = &rootless {
+        let command = format!("/proc/{}/comm", process.pid());
         eventually("it runs", || {
             (std::fs::read_to_string(&command).ok()? == "sleep\n").then_some(())
         });
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(ROOTLESS_CGROUP))]);
-        rows.push((actor.pid(), "60607", "sleep 1000", "sleep"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(ROOTLESS_CGROUP))]);
+        rows.push((process.pid(), "60607", "sleep 1000", "sleep"));
     }
     // A process of root in a container, which can be ended.
     let contained = can_run_as_other_users().then(|| {
@@ -132,10 +132,10 @@ fn every_screen_shows_same_owner_and_name() {
                 .process_group(0),
         )
     });
-    if let Some(actor) = &contained {
+    if let Some(process) = &contained {
         let cgroup = format!("0::/system.slice/docker-{}.scope\n", "cd".repeat(32));
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&cgroup))]);
-        rows.push((actor.pid(), CONTAINER_OWNER, "python3 -c", "python3"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&cgroup))]);
+        rows.push((process.pid(), CONTAINER_OWNER, "python3 -c", "python3"));
     }
     let pids = rows.iter().map(|(pid, ..)| *pid).chain([UNUSED_PID]);
     let used = pids.map(|pid| json!({"pid": pid, "memory": 1 << 30, "sm": 5}));
@@ -188,10 +188,10 @@ fn every_screen_shows_same_owner_and_name() {
         &["rogue", "scan"],
         &["container abababababab", "xmrig"],
     );
-    if let Some(actor) = &contained {
-        let ran = test_box.ctl(&["kill", &actor.pid().to_string(), "--force", "--yes"]);
+    if let Some(process) = &contained {
+        let ran = test_box.ctl(&["kill", &process.pid().to_string(), "--force", "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
-        let ended = format!("kill {} python3 of {CONTAINER_OWNER}", actor.pid());
+        let ended = format!("kill {} python3 of {CONTAINER_OWNER}", process.pid());
         wait_for_texts(&test_box, &["audit", "actions"], &[&ended]);
     }
     let gpu = eventually("it is listed", || index(UNUSED_PID)).to_string();

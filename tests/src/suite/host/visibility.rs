@@ -20,11 +20,11 @@ fn hidden_command_lines_are_for_operators_and_admins() {
     test_box.configure(
         "[access]\nhide_other_users = true\noperator_group = \"daemon\"\nadmin_group = \"bin\"",
     );
-    let actor = TestProcess::start("python --token=secret");
-    test_box.set_driver_state(&gpu_with_processes(&[actor.pid()]));
+    let process = TestProcess::start("python --token=secret");
+    test_box.set_driver_state(&gpu_with_processes(&[process.pid()]));
     let daemon = test_box.start();
     let shown = json!("python --token=secret 1000");
-    row_when(&test_box, actor.pid(), |row| row["command"] == shown);
+    row_when(&test_box, process.pid(), |row| row["command"] == shown);
     let cases: [(&[u32], &Value); 3] = [
         (&[operators], &shown),
         (&[admins], &shown),

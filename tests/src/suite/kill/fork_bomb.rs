@@ -256,13 +256,13 @@ fn late_members_delay_the_kill() {
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
     let it = KillBox::start(test_box, daemon);
     // Their session shows that they belong together after the launcher has ended.
-    let script = format!(
+    let commands = format!(
         "setsid launcher -c 'echo $$; i=0
             while [ $i -lt {LATE_MEMBERS} ]; do worker 1000 & echo $!; i=$((i + 1)); done; wait' & wait; true"
     );
-    let troupe = Script::run(&it.test_box, &script);
-    let [launcher] = troupe.next_pids();
-    let workers: [u32; LATE_MEMBERS] = troupe.next_pids();
+    let script = Script::run(&it.test_box, &commands);
+    let [launcher] = script.next_pids();
+    let workers: [u32; LATE_MEMBERS] = script.next_pids();
     procfs.link_real_process(launcher);
     it.add_gpu_processes(&[launcher]);
     let gate = ScanGate::new(&procfs);

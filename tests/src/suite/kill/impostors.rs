@@ -55,14 +55,14 @@ fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<Te
         skip("here is no such program, or no compiler");
         return None;
     }
-    let actor = run_as(uid, Command::new(program).env("LD_PRELOAD", &library));
+    let process = run_as(uid, Command::new(program).env("LD_PRELOAD", &library));
     eventually("it is that program", || {
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", actor.pid())).ok()?;
-        let file = std::fs::read_link(format!("/proc/{}/exe", actor.pid())).ok()?;
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
+        let file = std::fs::read_link(format!("/proc/{}/exe", process.pid())).ok()?;
         (program.ends_with(name.trim()) && file.file_name() == Path::new(program).file_name())
             .then_some(())
     });
-    Some(actor)
+    Some(process)
 }
 
 /// Starts a process of this user in a mount namespace where `path` is another file.
@@ -74,27 +74,27 @@ fn start_with_bind_mount(uid: u32, path: &Path, file: &Path) -> TestProcess {
         path.display()
     );
     let mut command = Command::new("unshare");
-    let actor = TestProcess::spawn(command.args(["--mount", "sh", "-c", &script]));
+    let process = TestProcess::spawn(command.args(["--mount", "sh", "-c", &script]));
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     eventually("it is that program", || {
-        let comm = std::fs::read_to_string(format!("/proc/{}/comm", actor.pid())).ok()?;
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
         (comm.trim() == name).then_some(())
     });
-    actor
+    process
 }
 
 /// Whether `kill --force` ends the process.
-fn kill_succeeds(it: &KillBox, actor: &TestProcess) -> bool {
-    let ran = it.kill_output(&[&actor.pid().to_string(), "--force", "--yes"]);
+fn kill_succeeds(it: &KillBox, process: &TestProcess) -> bool {
+    let ran = it.kill_output(&[&process.pid().to_string(), "--force", "--yes"]);
     match ran.code {
         0 => {
-            assert!(process_has_ended(actor.pid()), "{ran:?}");
+            assert!(process_has_ended(process.pid()), "{ran:?}");
             true
         }
         code => {
             let hint = "hint: root may end it with --override-protected\n";
             assert!(code == 4 && ran.stderr.ends_with(hint), "{ran:?}");
-            assert!(!process_has_ended(actor.pid()), "{ran:?}");
+            assert!(!process_has_ended(process.pid()), "{ran:?}");
             false
         }
     }
@@ -134,10 +134,10 @@ fn name_protects_only_the_hosts_file() {
                 false,
             ),
         ];
-        let pids: Vec<u32> = cases.iter().map(|(_, actor, _)| actor.pid()).collect();
+        let pids: Vec<u32> = cases.iter().map(|(_, process, _)| process.pid()).collect();
         it.add_gpu_processes(&pids);
-        for (whose, actor, is_protected) in &cases {
-            assert_eq!(kill_succeeds(&it, actor), !is_protected, "{name}: {whose}");
+        for (whose, process, is_protected) in &cases {
+            assert_eq!(kill_succeeds(&it, process), !is_protected, "{name}: {whose}");
         }
     }
 }
@@ -150,14 +150,14 @@ fn preloaded_code_is_not_protected() {
         return;
     }
     let it = KillBox::new();
-    let Some(actor) = start_with_preloaded_code(&it, ALICE, "/usr/sbin/agetty") else {
+    let Some(process) = start_with_preloaded_code(&it, ALICE, "/usr/sbin/agetty") else {
         return;
     };
-    let pid = actor.pid().to_string();
+    let pid = process.pid().to_string();
     let never = || it.test_box.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
-    it.add_gpu_processes(&[actor.pid()]);
+    it.add_gpu_processes(&[process.pid()]);
     assert_eq!(never(), json!(null));
-    assert!(kill_succeeds(&it, &actor));
+    assert!(kill_succeeds(&it, &process));
 }
 
 #[test]
@@ -261,14 +261,14 @@ fn active_display_server_is_protected() {
     ];
     let path = create_system_program("gnome-shell");
     let shell = |cgroup: &str| {
-        let actor = run_as(ALICE, Command::new(&path).arg("1000"));
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&format!("0::{cgroup}\n")))]);
-        actor
+        let process = run_as(ALICE, Command::new(&path).arg("1000"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&format!("0::{cgroup}\n")))]);
+        process
     };
     let ends_shell = |cgroup: &str| {
-        let actor = shell(cgroup);
-        it.add_gpu_processes(&[actor.pid()]);
-        kill_succeeds(&it, &actor)
+        let process = shell(cgroup);
+        it.add_gpu_processes(&[process.pid()]);
+        kill_succeeds(&it, &process)
     };
     for (cgroup, is_protected) in &places {
         assert_eq!(ends_shell(cgroup), !is_protected, "{cgroup}");
@@ -283,9 +283,9 @@ fn active_display_server_is_protected() {
     // No other name protects a person's process, not even at a seat.
     is_in(1, "SEAT=seat0\n");
     let login = create_system_program("agetty");
-    let actor = run_as(ALICE, Command::new(login).arg("1000"));
+    let process = run_as(ALICE, Command::new(login).arg("1000"));
     let cgroup = format!("0::{}\n", places[0].0);
-    procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&cgroup))]);
-    it.add_gpu_processes(&[actor.pid()]);
-    assert!(kill_succeeds(&it, &actor));
+    procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&cgroup))]);
+    it.add_gpu_processes(&[process.pid()]);
+    assert!(kill_succeeds(&it, &process));
 }

@@ -29,8 +29,8 @@ fn start_long_kill() -> (TestBox, FakeDriver, Daemon, Script, u32, RunningProgra
         daemon,
         test_box,
     } = KillBox::new();
-    let troupe = Script::run(&test_box, STUBBORN);
-    let [pid] = troupe.next_pids();
+    let script = Script::run(&test_box, STUBBORN);
+    let [pid] = script.next_pids();
     driver.add_processes(&[pid]);
     eventually("it is listed", || {
         let list = test_box.list();
@@ -50,14 +50,14 @@ fn start_long_kill() -> (TestBox, FakeDriver, Daemon, Script, u32, RunningProgra
         "json",
     ];
     let client = RunningProgram::start(&mut test_box.client_command(&arguments));
-    assert_eq!(troupe.next_line(), "TERM");
+    assert_eq!(script.next_line(), "TERM");
     // The intent is recorded before the signal.
     assert_eq!(recorded_action(&test_box), json!(["kill", null, true]));
-    (test_box, driver, daemon, troupe, pid, client)
+    (test_box, driver, daemon, script, pid, client)
 }
 
 /// Restarts the daemon and checks that it sends no further signal.
-fn restart_and_check(test_box: &TestBox, troupe: &Script, pid: u32) {
+fn restart_and_check(test_box: &TestBox, script: &Script, pid: u32) {
     let daemon = test_box.start();
     eventually_equals(&json!(["kill", "interrupted", true]), || {
         recorded_action(test_box)
@@ -68,7 +68,7 @@ fn restart_and_check(test_box: &TestBox, troupe: &Script, pid: u32) {
         (status["polls"].as_u64()? > 10).then_some(())
     });
     assert_eq!(
-        troupe.unread_lines(),
+        script.unread_lines(),
         Vec::<String>::new(),
         "it got another signal"
     );
@@ -79,7 +79,7 @@ fn restart_and_check(test_box: &TestBox, troupe: &Script, pid: u32) {
 
 #[test]
 fn stopped_daemon_does_not_resume_a_kill() {
-    let (test_box, _driver, daemon, troupe, pid, client) = start_long_kill();
+    let (test_box, _driver, daemon, script, pid, client) = start_long_kill();
     let begun = std::time::Instant::now();
     daemon.stop();
     assert!(
@@ -91,15 +91,15 @@ fn stopped_daemon_does_not_resume_a_kill() {
     eventually_equals(&json!(["kill", "interrupted", true]), || {
         recorded_action(&test_box)
     });
-    restart_and_check(&test_box, &troupe, pid);
+    restart_and_check(&test_box, &script, pid);
 }
 
 #[test]
 fn killed_daemon_does_not_resume_a_kill() {
-    let (test_box, _driver, daemon, troupe, pid, client) = start_long_kill();
+    let (test_box, _driver, daemon, script, pid, client) = start_long_kill();
     daemon.kill();
     let (code, _, complaints) = client.wait();
     assert!([1, 6].contains(&code), "{code} {complaints:?}");
     assert_eq!(recorded_action(&test_box), json!(["kill", null, true]));
-    restart_and_check(&test_box, &troupe, pid);
+    restart_and_check(&test_box, &script, pid);
 }

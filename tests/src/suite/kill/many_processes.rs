@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 const MANY_PROCESSES: u32 = 200;
 
 /// The duration of one kill, and the time of its slowest process.
-fn time_kill(it: &KillBox, actors: &[TestProcess]) -> (Duration, Duration) {
-    let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+fn time_kill(it: &KillBox, processes: &[TestProcess]) -> (Duration, Duration) {
+    let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
     it.add_gpu_processes(&pids);
     let begun = Instant::now();
     let (code, report) = it.kill_json(&["--gpu", "0", "--batch"]);
@@ -32,10 +32,10 @@ fn two_hundred_end_in_parallel() {
     daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "4s");
     let it = KillBox::start(test_box, daemon);
     let (one, _) = time_kill(&it, &[TestProcess::start("python")]);
-    let actors: Vec<TestProcess> = (0..MANY_PROCESSES)
+    let processes: Vec<TestProcess> = (0..MANY_PROCESSES)
         .map(|_| TestProcess::start("python"))
         .collect();
-    let (many, slowest) = time_kill(&it, &actors);
+    let (many, slowest) = time_kill(&it, &processes);
     // In sequence the kill would take two hundred times as long.
     let limit = (one * (MANY_PROCESSES / 4)).max(Duration::from_secs(10));
     assert!(

@@ -84,29 +84,29 @@ fn reuse_pids(it: &KillBox, early: usize) -> usize {
         .client_command(&["kill", "--gpu", "0", "--batch", "--timeout-secs", "5"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("[y/N]");
-    let mut heirs = Vec::new();
+    let mut successors = Vec::new();
     // From the last: signals are sent in ascending order of pids, so the two meet.
     while let Some(ended) = planned.pop() {
-        if heirs.len() == early {
+        if successors.len() == early {
             terminal.type_keys("y\n");
         }
         let pid = ended.0.id();
         drop(ended);
-        heirs.extend(Bystander::start_with_pid(pid));
-        if planned.is_empty() && heirs.len() < early {
+        successors.extend(Bystander::start_with_pid(pid));
+        if planned.is_empty() && successors.len() < early {
             terminal.type_keys("y\n");
         }
     }
     let ran = terminal.wait();
     assert!([0, 7, 8].contains(&ran.code), "{ran:?}");
-    for heir in &mut heirs {
+    for successor in &mut successors {
         assert!(
-            heir.is_running(),
+            successor.is_running(),
             "{} got a signal for another process",
-            heir.0.id()
+            successor.0.id()
         );
     }
-    heirs.len()
+    successors.len()
 }
 
 #[test]

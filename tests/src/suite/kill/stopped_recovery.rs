@@ -50,8 +50,8 @@ fn restarted_daemon_continues_stopped_processes() {
         daemon: start(&test_box),
         test_box,
     };
-    let troupe = Script::run(&it.test_box, STUBBORN);
-    let [launcher, worker] = troupe.next_pids();
+    let script = Script::run(&it.test_box, STUBBORN);
+    let [launcher, worker] = script.next_pids();
     let other = TestProcess::start("python");
     for pid in [launcher, worker, other.pid()] {
         procfs.link_real_process(pid);
@@ -67,7 +67,7 @@ fn restarted_daemon_continues_stopped_processes() {
     // The late member starts after the launcher's SIGTERM, so no plan has it.
     let born = eventually("the late member starts", || {
         gate.pass_one();
-        troupe.unread_lines().first()?.trim().parse().ok()
+        script.unread_lines().first()?.trim().parse().ok()
     });
     procfs.link_real_process(born);
     // The next scan finds the late member, and the scan after that finds nothing new.

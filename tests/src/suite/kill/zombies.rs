@@ -12,11 +12,11 @@ fn zombie_in_scope_is_no_failure() {
         return;
     }
     let it = KillBox::new();
-    let troupe = Script::run(
+    let script = Script::run(
         &it.test_box,
         "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait; true",
     );
-    let [child, parent] = troupe.next_pids();
+    let [child, parent] = script.next_pids();
     eventually_equals(&Some('Z'), || process_state(child));
     it.add_gpu_processes(&[parent]);
     let (code, report) = it.kill_json(&[&parent.to_string(), "--scope", "tree", "--yes"]);

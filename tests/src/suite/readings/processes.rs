@@ -16,10 +16,10 @@ fn procs(list: &Value, fields: &[&str]) -> Vec<Value> {
 #[test]
 fn unknown_process_memory_makes_remainder_unknown() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python");
+    let process = TestProcess::start("python");
     let gpu = |memory: Option<u64>| {
         json!({"gpus": [{
-            "memory": {"used": 30 * GIB}, "processes": [{"pid": actor.pid(), "memory": memory}],
+            "memory": {"used": 30 * GIB}, "processes": [{"pid": process.pid(), "memory": memory}],
         }]})
     };
     test_box.set_driver_state(&gpu(None));
@@ -67,10 +67,10 @@ fn table_column(test_box: &TestBox, column: usize) -> Vec<String> {
 #[test]
 fn unattributed_memory_has_row_and_field() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python");
+    let process = TestProcess::start("python");
     test_box.set_driver_state(&json!({"gpus": [
         {"memory": {"used": 35 * GIB}},
-        {"memory": {"used": 35 * GIB}, "processes": [{"pid": actor.pid(), "memory": 30 * GIB}]},
+        {"memory": {"used": 35 * GIB}, "processes": [{"pid": process.pid(), "memory": 30 * GIB}]},
         // Memory of the driver itself: no more than an idle GPU shows.
         {"memory": {"used": GIB / 2}},
     ]}));
@@ -103,8 +103,8 @@ fn unattributed_memory_has_row_and_field() {
 #[test]
 fn process_without_sample_is_idle() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python");
-    let on = |sm: Option<u32>| json!([{"pid": actor.pid(), "memory": GIB, "sm": sm}]);
+    let process = TestProcess::start("python");
+    let on = |sm: Option<u32>| json!([{"pid": process.pid(), "memory": GIB, "sm": sm}]);
     test_box.set_driver_state(&json!({"gpus": [
         {"processes": on(Some(97))},
         {"processes": on(None)},
@@ -174,8 +174,8 @@ fn process_in_several_lists_counts_once() {
 #[test]
 fn failed_process_list_is_a_fault() {
     let test_box = TestBox::new();
-    let actor = TestProcess::start("python");
-    let processes = json!([{"pid": actor.pid(), "memory": GIB}]);
+    let process = TestProcess::start("python");
+    let processes = json!([{"pid": process.pid(), "memory": GIB}]);
     test_box.set_driver_state(&json!({"gpus": [
         {"processes": processes},
         {"processes": processes, "errors": {"nvmlDeviceGetGraphicsRunningProcesses_v3": 999}},

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 /// Asserts that the plan resets nothing for a GPU whose holder `--force` would end: the
 /// client reports `why`, and the holder lives on.
 fn assert_holder_survives(it: &ResetBox, why: &str) {
-    let mut actor = start_holder("exec sleep 1000");
-    it.procfs.link_real_process(actor.pid());
+    let mut process = start_holder("exec sleep 1000");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let _systemd = FakeSystemd::new(it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(it));
-    let blockers = json!([[actor.pid(), "force"], ["gpukilld's own sensor", "daemon"]]);
+    eventually_equals(&json!([process.pid()]), || holder_pids(it));
+    let blockers = json!([[process.pid(), "force"], ["gpukilld's own sensor", "daemon"]]);
     let planned = json!([[0, "unsupported", why, blockers]]);
     for more in ["--dry-run", "--yes"] {
         let ran = it.reset(&["--gpu", "0", "--force", more, "-o", "json"]);
@@ -26,7 +26,7 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
             "{ran:?}"
         );
     }
-    assert!(actor.is_alive());
+    assert!(process.is_alive());
     assert_eq!(it.recorded_calls(), [""; 0]);
     daemon.stop();
 }
@@ -50,12 +50,12 @@ fn force_spares_holders_without_vendor_tool() {
 #[test]
 fn force_spares_holders_when_the_helper_is_lost() {
     let it = ResetBox::new();
-    let mut actor = start_holder("exec sleep 1000");
-    it.procfs.link_real_process(actor.pid());
+    let mut process = start_holder("exec sleep 1000");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
+    eventually_equals(&json!([process.pid()]), || holder_pids(&it));
     // The client shows the plan, and then asks for consent.
     let client = it.test_box.client_command(&["reset", "--gpu", "0", "--force"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
@@ -68,7 +68,7 @@ fn force_spares_holders_when_the_helper_is_lost() {
         ran.stdout.contains("gpukill-reset does not answer"),
         "{ran:?}"
     );
-    assert!(actor.is_alive());
+    assert!(process.is_alive());
     daemon.stop();
 }
 

@@ -91,8 +91,8 @@ fn actions_and_events_keep_their_order() {
     let test_box = TestBox::new();
     let driver = FakeDriver::start(&test_box, TEARDOWN);
     let daemon = test_box.start();
-    let actor = TestProcess::start("python");
-    let pid = actor.pid();
+    let process = TestProcess::start("python");
+    let pid = process.pid();
     driver.add_processes(&[pid]);
     wait_until_listed(&test_box, pid);
     let killed = test_box.ctl(&["kill", &pid.to_string(), "--yes"]);

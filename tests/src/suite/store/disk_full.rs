@@ -189,12 +189,12 @@ fn full_disk_pauses_samples_and_uses_reserve() {
 
 /// Kills a process, and asserts that the kill is recorded.
 fn kill_one(it: &SmallDisk, driver: &FakeDriver) {
-    let actor = TestProcess::start("python train.py");
-    driver.add_processes(&[actor.pid()]);
+    let process = TestProcess::start("python train.py");
+    driver.add_processes(&[process.pid()]);
     let report = eventually("it is ended", || {
         let ran = it
             .test_box
-            .ctl(&["kill", &actor.pid().to_string(), "-o", "json"]);
+            .ctl(&["kill", &process.pid().to_string(), "-o", "json"]);
         let document: Value = serde_json::from_str(&ran.stdout).ok()?;
         document["outcomes"].is_array().then_some(document)
     });

@@ -33,12 +33,12 @@ impl LongHistory {
     /// Copies one sample of a daemon many times into the past.
     fn new() -> Self {
         let test_box = TestBox::new();
-        let actors = ["a", "b", "c"].map(TestProcess::start);
-        let processes = actors.iter().map(TestProcess::pid);
-        let processes: Vec<_> = processes
+        let processes = ["a", "b", "c"].map(TestProcess::start);
+        let listed = processes.iter().map(TestProcess::pid);
+        let listed: Vec<_> = listed
             .map(|pid| json!({"pid": pid, "memory": 5}))
             .collect();
-        test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
+        test_box.set_driver_state(&json!({"gpus": [{"processes": listed}]}));
         let daemon = test_box.start();
         let (whole, ended) = eventually("a whole sample", || {
             let page = query_audit(&test_box, &query_for_all(Timestamp(i64::MAX))).ok()?;
@@ -51,7 +51,7 @@ impl LongHistory {
                 .then_some((newest.id >> RECORD_NUMBER_BITS, newest.at))
         });
         daemon.stop();
-        drop(actors);
+        drop(processes);
         test_box.set_driver_state(&json!({"gpus": [{}]}));
         let until = Timestamp::from(SystemTime::now()).plus_seconds(-60);
         let mut database = open_database(&test_box, "samples.db");

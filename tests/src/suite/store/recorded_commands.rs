@@ -164,8 +164,8 @@ fn backup_is_recorded_with_user_and_size() {
 fn kill_before_a_crash_is_recorded_as_end() {
     let test_box = TestBox::new();
     let driver = FakeDriver::start(&test_box, std::time::Duration::from_millis(300));
-    let actor = TestProcess::start("python");
-    let pid = actor.pid();
+    let process = TestProcess::start("python");
+    let pid = process.pid();
     driver.add_processes(&[pid]);
     let daemon = test_box.start();
     let run = || -> Option<(Option<String>, Option<i64>)> {

@@ -28,15 +28,15 @@ fn start_with_procfs(test_box: &TestBox, procfs: &FakeProcfs) -> (FakeDriver, Da
 
 #[test]
 fn changing_uids_does_not_prevent_the_end() {
-    let script = format!("{UID_CHANGE_FUNCTIONS}\nin_namespace()");
-    let Some(mut python) = python_with_namespaces(&script) else {
+    let code = format!("{UID_CHANGE_FUNCTIONS}\nin_namespace()");
+    let Some(mut python) = python_with_namespaces(&code) else {
         return;
     };
     let Some(it) = GuardBox::with_rules(RULES) else {
         return;
     };
-    let troupe = Script::spawn(&it.test_box, &mut python);
-    let [pid] = troupe.next_pids();
+    let script = Script::spawn(&it.test_box, &mut python);
+    let [pid] = script.next_pids();
     it.driver.add_processes(&[pid]);
     eventually_equals(&true, || process_has_ended(pid));
     it.daemon.stop();
@@ -58,8 +58,8 @@ fn changing_containers_does_not_prevent_the_end() {
         return;
     };
     let procfs = FakeProcfs::new(test_box.path("proc"));
-    let troupe = Script::spawn(&test_box, &mut python);
-    let [pid] = troupe.next_pids();
+    let script = Script::spawn(&test_box, &mut python);
+    let [pid] = script.next_pids();
     procfs.link_with_changed_files(pid, &[("cgroup", Some(&own_container(0)))]);
     let cgroup = procfs.root().join(format!("{pid}/cgroup"));
     let (is_done, begun) = (AtomicBool::new(false), Instant::now());
@@ -97,8 +97,8 @@ rest()";
         return;
     };
     let procfs = FakeProcfs::new(test_box.path("proc"));
-    let troupe = Script::spawn(&test_box, &mut python);
-    let [root, own] = troupe.next_pids();
+    let script = Script::spawn(&test_box, &mut python);
+    let [root, own] = script.next_pids();
     for pid in [root, own] {
         procfs.link_with_changed_files(pid, &[("cgroup", Some(&own_container(1)))]);
     }
@@ -146,8 +146,8 @@ fn nested_namespace_belongs_to_its_creator() {
         return;
     };
     let procfs = FakeProcfs::new(test_box.path("proc"));
-    let troupe = Script::spawn(&test_box, &mut python);
-    let [root, other, first] = troupe.next_pids();
+    let script = Script::spawn(&test_box, &mut python);
+    let [root, other, first] = script.next_pids();
     let child = eventually("its child", || first_child(first));
     let is_user = |pid: u32, uid: u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -56,7 +56,7 @@ fn rules() -> String {
 
 /// A helper process with a role. One end of a socket pair is its standard input.
 struct HelperProcess {
-    actor: TestProcess,
+    process: TestProcess,
     place: PathBuf,
 }
 
@@ -76,10 +76,10 @@ impl HelperProcess {
             .env(DIRECTORY_VARIABLE, &place)
             .process_group(0);
         let input: Stdio = input.into();
-        let actor = run_as_user(uid, &[], move || {
+        let process = run_as_user(uid, &[], move || {
             TestProcess::spawn_with_input(&mut command, input)
         });
-        Self { actor, place }
+        Self { process, place }
     }
 
     /// The descriptor that the helper has open.
@@ -92,8 +92,8 @@ impl HelperProcess {
 
     /// Adds the helper to the simulated `/proc`, without the kernel's fdinfo.
     fn add_to_procfs(&self, procfs: &FakeProcfs) {
-        procfs.link_with_changed_files(self.actor.pid(), &[("fdinfo", None)]);
-        let directory = procfs.root().join(self.actor.pid().to_string());
+        procfs.link_with_changed_files(self.process.pid(), &[("fdinfo", None)]);
+        let directory = procfs.root().join(self.process.pid().to_string());
         std::fs::create_dir(directory.join("fdinfo")).unwrap();
     }
 
@@ -104,7 +104,7 @@ impl HelperProcess {
              drm-resident-vram:\t9437184 KiB\n"
         );
         let file = format!("fdinfo/{}", self.descriptor());
-        procfs.write(self.actor.pid(), &file, &text);
+        procfs.write(self.process.pid(), &file, &text);
     }
 }
 
@@ -208,23 +208,23 @@ fn passed_descriptor_ends_no_process() {
         let rows = list["procs"].as_array().unwrap().iter();
         rows.map(|row| row["pid"].clone()).collect::<Vec<_>>()
     };
-    eventually_equals(&vec![json!(sender.actor.pid())], listed);
+    eventually_equals(&vec![json!(sender.process.pid())], listed);
     wait_for_polls(&test_box);
     assert_eq!(guard_steps(&test_box), Vec::<Value>::new());
 
     std::fs::write(sender.place.join("go"), "").unwrap();
     server.set_drm_client(&procfs, 1);
-    let sent_by = sender.actor.pid();
+    let sent_by = sender.process.pid();
     procfs.remove_process(sent_by);
     drop(sender);
     let fields = ["role", "listed", "passed_from_pid", "passed_from_uid"];
     let passed = Some(json!(["passed", false, sent_by, SENDER]));
     eventually_equals(&passed, || {
-        holder_fields(&test_box, server.actor.pid(), &fields)
+        holder_fields(&test_box, server.process.pid(), &fields)
     });
     assert_eq!(listed(), Vec::<Value>::new());
     wait_for_polls(&test_box);
-    let pid = server.actor.pid().to_string();
+    let pid = server.process.pid().to_string();
     let explained = test_box.ctl(&["explain", &pid]).stdout;
     let expected = format!("descriptor passed from {sent_by} (uid {SENDER}): counted for nobody");
     assert!(explained.contains(&expected), "{explained}");
@@ -235,11 +235,11 @@ fn passed_descriptor_ends_no_process() {
     intruder.add_to_procfs(&procfs);
     intruder.set_drm_client(&procfs, 2);
     eventually("the intruder is ended", || {
-        process_has_ended(intruder.actor.pid()).then_some(())
+        process_has_ended(intruder.process.pid()).then_some(())
     });
     wait_for_polls(&test_box);
     assert!(
-        !process_has_ended(server.actor.pid()),
+        !process_has_ended(server.process.pid()),
         "the server was ended"
     );
     daemon.stop();
@@ -258,22 +258,22 @@ fn subordinate_uid_does_not_hide_a_holder() {
     std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
     let opener = HelperProcess::start(&test_box, SUPERIOR, "opener", Stdio::null());
     let helper = HelperProcess::start(&test_box, SUBORDINATE, "helper", Stdio::null());
-    for player in [&opener, &helper] {
-        player.add_to_procfs(&procfs);
-        player.set_drm_client(&procfs, 1);
+    for process in [&opener, &helper] {
+        process.add_to_procfs(&procfs);
+        process.set_drm_client(&procfs, 1);
     }
     let range = format!("{SUPERIOR}:{SUBORDINATE}:1\n");
     let mut command = test_box.daemon_command_with_subuid(&range);
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
     let daemon = test_box.start_with(&mut command);
     eventually("the opener is ended", || {
-        process_has_ended(opener.actor.pid()).then_some(())
+        process_has_ended(opener.process.pid()).then_some(())
     });
-    procfs.remove_process(opener.actor.pid());
+    procfs.remove_process(opener.process.pid());
     // The descriptor that the opener leaves to its subordinate uid belongs to the same person.
     eventually("the helper is ended", || {
-        process_has_ended(helper.actor.pid()).then_some(())
+        process_has_ended(helper.process.pid()).then_some(())
     });
-    procfs.remove_process(helper.actor.pid());
+    procfs.remove_process(helper.process.pid());
     daemon.stop();
 }

@@ -30,9 +30,9 @@ fn other_users_of_the_container_survive() {
         return;
     };
     let procfs = FakeProcfs::new(test_box.path("proc"));
-    let troupe = Script::run(&test_box, CONTAINER);
+    let script = Script::run(&test_box, CONTAINER);
     // The order of the output varies.
-    let mut pids: Vec<u32> = troupe.next_pids::<5>().into();
+    let mut pids: Vec<u32> = script.next_pids::<5>().into();
     pids.sort_unstable();
     let user_of = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -49,7 +49,7 @@ fn other_users_of_the_container_survive() {
             (theirs.len() == 2).then_some(theirs)
         })
     });
-    let root = troupe.pid();
+    let root = script.pid();
     for pid in &pids {
         procfs.link_with_changed_files(
             *pid,

@@ -40,11 +40,11 @@ impl Scenario {
     ) {
         let mut expected: Vec<ExpectedViolation> = expected.into_iter().collect();
         expected.sort();
-        let mut turn = |cast: &mut Self| {
-            changes(cast);
-            cast.write_driver_state();
-            cast.wait_for_samples(1);
-            cast.recorded()
+        let mut turn = |scenario: &mut Self| {
+            changes(scenario);
+            scenario.write_driver_state();
+            scenario.wait_for_samples(1);
+            scenario.recorded()
         };
         eventually_equals(&expected, || turn(self));
         for _ in 0..EXTRA_SAMPLES {

@@ -71,19 +71,19 @@ impl ExpectedViolation {
 /// Groups records by rule and subject; the records are oldest first.
 pub(super) fn group_records<'a>(
     records: impl Iterator<Item = &'a Value>,
-    cast: &Scenario,
+    scenario: &Scenario,
 ) -> Vec<ExpectedViolation> {
     let mut all: BTreeMap<(String, String, Vec<String>), ExpectedViolation> = BTreeMap::new();
     // A doubted step is about the box, not about a subject.
     for record in records.filter(|record| record["step"] != "doubted") {
-        let text = |field: &str| record[field].as_str().map(|it| cast.with_names(it));
+        let text = |field: &str| record[field].as_str().map(|it| scenario.with_names(it));
         let rule = text("rule").unwrap();
         let who = text("owner").or_else(|| text("subject")).unwrap();
         let evidence = &record["evidence"];
         let procs = evidence["procs"].as_array().unwrap();
         let mut by: Vec<String> = procs
             .iter()
-            .map(|it| cast.process_name(&it["pid"]))
+            .map(|it| scenario.process_name(&it["pid"]))
             .collect();
         by.sort();
         let told = all
@@ -96,7 +96,7 @@ pub(super) fn group_records<'a>(
                 measured: Vec::new(),
                 unknown: 0,
             });
-        told.steps.push(step_name(record, cast));
+        told.steps.push(step_name(record, scenario));
         // The last value of a finished violation may come from the sample in which the usage
         // changed.
         let is_over = record["step"] == "over";
@@ -112,7 +112,7 @@ pub(super) fn group_records<'a>(
 }
 
 /// The step of a record, with the ended processes.
-fn step_name(record: &Value, cast: &Scenario) -> String {
+fn step_name(record: &Value, scenario: &Scenario) -> String {
     let step = record["step"].as_str().unwrap();
     match step {
         "warned" if record["deadline"].is_null() => "told".to_owned(),
@@ -121,7 +121,7 @@ fn step_name(record: &Value, cast: &Scenario) -> String {
             let procs = victim["procs"].as_array().unwrap();
             let mut procs: Vec<String> = procs
                 .iter()
-                .map(|it| cast.process_name(&it["pid"]))
+                .map(|it| scenario.process_name(&it["pid"]))
                 .collect();
             procs.sort();
             match victim["leave_to"].as_str() {

@@ -34,7 +34,7 @@ pub(super) struct Scenario {
 struct ScenarioProcess {
     /// Its name in the scenario.
     called: String,
-    actor: TestProcess,
+    process: TestProcess,
     holds: Vec<GpuUsage>,
 }
 
@@ -102,9 +102,9 @@ impl Scenario {
         if self.is_real {
             command.uid(uid).gid(uid);
         }
-        let actor = TestProcess::spawn_with_input(&mut command, input);
+        let process = TestProcess::spawn_with_input(&mut command, input);
         let read = |file: &str| {
-            let file = format!("/proc/{}/{file}", actor.pid());
+            let file = format!("/proc/{}/{file}", process.pid());
             std::fs::read_to_string(file).unwrap()
         };
         let (status, stat) = (
@@ -123,12 +123,12 @@ impl Scenario {
             files.push(("loginuid", Some(login)));
         }
         files.extend(part.unreadable_files.iter().map(|file| (*file, None)));
-        self.procfs.link_with_changed_files(actor.pid(), &files);
+        self.procfs.link_with_changed_files(process.pid(), &files);
         let called = part.name.unwrap_or(part.person).to_owned();
-        self.names.push((actor.pid(), called.clone()));
+        self.names.push((process.pid(), called.clone()));
         self.processes.push(ScenarioProcess {
             called,
-            actor,
+            process,
             holds: part.usage.to_vec(),
         });
     }
@@ -150,17 +150,17 @@ impl Scenario {
 
     /// Changes the GPU usage of a process.
     pub(super) fn set_usage(&mut self, called: &str, holds: &[GpuUsage]) {
-        let player = self.processes.iter_mut().find(|it| it.called == called);
-        player.unwrap().holds = holds.to_vec();
+        let process = self.processes.iter_mut().find(|it| it.called == called);
+        process.unwrap().holds = holds.to_vec();
     }
 
     /// Writes the current state for the simulated driver.
     pub(super) fn write_driver_state(&self) {
         let gpus = self.gpus.iter().enumerate().map(|(at, gpu)| {
-            let processes = self.processes.iter().flat_map(|player| {
-                let holds = player.holds.iter().filter(move |hold| hold.gpu == at);
+            let processes = self.processes.iter().flat_map(|process| {
+                let holds = process.holds.iter().filter(move |hold| hold.gpu == at);
                 holds.map(
-                    |hold| json!({"pid": player.actor.pid(), "memory": hold.memory, "sm": hold.utilization}),
+                    |hold| json!({"pid": process.process.pid(), "memory": hold.memory, "sm": hold.utilization}),
                 )
             });
             let mut gpu = gpu.clone();
@@ -174,9 +174,9 @@ impl Scenario {
     /// Ends a process.
     pub(super) fn end_process(&mut self, called: &str) {
         let at = self.processes.iter().position(|it| it.called == called);
-        let player = self.processes.remove(at.unwrap());
+        let process = self.processes.remove(at.unwrap());
         self.write_driver_state();
-        self.procfs.remove_process(player.actor.pid());
+        self.procfs.remove_process(process.process.pid());
     }
 
     /// Writes the rules; `@alice` stands for the uid of alice.

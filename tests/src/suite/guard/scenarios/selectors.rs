@@ -74,9 +74,9 @@ fn container_id(digit: char) -> String {
 }
 
 /// Writes the files of the container runtimes.
-fn write_container_files(cast: &Scenario) {
+fn write_container_files(scenario: &Scenario) {
     let write = |file: String, text: serde_json::Value| {
-        let path = cast.test_box.path("home").join(file);
+        let path = scenario.test_box.path("home").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text.to_string()).unwrap();
     };
@@ -105,19 +105,19 @@ fn write_container_files(cast: &Scenario) {
 
 #[test]
 fn all_selectors_of_a_rule_must_match() {
-    let mut cast = Scenario::new(2);
-    write_container_files(&cast);
+    let mut scenario = Scenario::new(2);
+    write_container_files(&scenario);
     let one = [memory_on(0, GIB)];
-    cast.add_person("alice", &one);
-    cast.add_person("bob", &[memory_on(1, GIB)]);
-    cast.add_person("carol", &[memory_on(1, GIB)]);
-    cast.add_person("erin", &one);
+    scenario.add_person("alice", &one);
+    scenario.add_person("bob", &[memory_on(1, GIB)]);
+    scenario.add_person("carol", &[memory_on(1, GIB)]);
+    scenario.add_person("erin", &one);
     for (who, program) in [
         ("dave", "trainer"),
         ("frank", "notebook"),
         ("grace", "trainers"),
     ] {
-        cast.add_process(SimulatedProcess {
+        scenario.add_process(SimulatedProcess {
             person: who,
             program,
             usage: &one,
@@ -125,14 +125,14 @@ fn all_selectors_of_a_rule_must_match() {
         });
     }
     for (who, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
-        cast.add_process(SimulatedProcess {
+        scenario.add_process(SimulatedProcess {
             person: who,
             argument,
             usage: &one,
             ..SimulatedProcess::default()
         });
     }
-    cast.add_process(SimulatedProcess {
+    scenario.add_process(SimulatedProcess {
         person: "veiled",
         usage: &one,
         unreadable_files: &["cmdline"],
@@ -154,7 +154,7 @@ fn all_selectors_of_a_rule_must_match() {
         ),
     ];
     for (who, cgroup) in &cgroups {
-        cast.add_process(SimulatedProcess {
+        scenario.add_process(SimulatedProcess {
             person: who,
             cgroup,
             usage: &one,
@@ -168,11 +168,11 @@ fn all_selectors_of_a_rule_must_match() {
             usage: &one,
             ..SimulatedProcess::default()
         };
-        cast.add_process_as(NOBODY_UID, part, std::process::Stdio::null());
+        scenario.add_process_as(NOBODY_UID, part, std::process::Stdio::null());
     }
     let (group_name, user_name) = group.clone().unwrap_or_default();
-    cast.rules(&RULES.replace("GROUP", &group_name));
-    let daemon = cast.start_daemon();
+    scenario.rules(&RULES.replace("GROUP", &group_name));
+    let daemon = scenario.start_daemon();
     let told = |name: &str, who: &str| {
         ExpectedViolation::new(&format!("rule {name}: duration"), who).at_or_over(0)
     };
@@ -204,9 +204,9 @@ fn all_selectors_of_a_rule_must_match() {
     } else {
         skip("the name service knows no group of nobody");
     }
-    cast.assert_records(expected);
+    scenario.assert_records(expected);
     let unclear = "whether the rule applies to it is not known";
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "rule command: duration: its command line is not known",
         &format!("rule images: duration: {unclear}"),
         &format!("rule accounts: duration: {unclear}"),
