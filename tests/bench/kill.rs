@@ -77,12 +77,12 @@ fn measure(kind: SigtermHandling, many: usize, times: usize) {
         });
         let arguments = ["kill", "--gpu", "0", "--batch", "--force"];
         let more = ["--timeout-secs", "1", "-o", "json"];
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let _ = test_box.json(&[&arguments[..], &more[..], &["--dry-run"]].concat());
-        planned.push(begun.elapsed());
-        let begun = Instant::now();
+        planned.push(started_at.elapsed());
+        let started_at = Instant::now();
         let report = test_box.json(&[&arguments[..], &more[..]].concat());
-        walls.push(begun.elapsed());
+        walls.push(started_at.elapsed());
         slowest.push(slowest_process(&report, many));
     }
     let after = poll_counts(&test_box);

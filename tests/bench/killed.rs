@@ -49,7 +49,7 @@ fn main() {
     let times = numbers.first().copied().unwrap_or(1_000);
     let boxes = numbers.get(1).copied().unwrap_or(2).max(1);
     let _ = binaries();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let seen: Vec<Totals> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..boxes)
             .map(|number| {
@@ -63,7 +63,7 @@ fn main() {
     for seen in seen {
         println!("{seen:?}");
     }
-    println!("all sound, {} s", begun.elapsed().as_secs());
+    println!("all sound, {} s", started_at.elapsed().as_secs());
 }
 
 fn kill_repeatedly(times: usize, number: u64) -> Totals {

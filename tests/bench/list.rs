@@ -44,9 +44,9 @@ fn main() {
             .iter_mut()
             .filter(|tool| round % (ROUNDS / tool.rounds) == 0)
         {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let status = tool.command.status().unwrap();
-            tool.times.push(begun.elapsed());
+            tool.times.push(started_at.elapsed());
             assert!(status.success(), "{} ended with {status}", tool.name);
         }
     }

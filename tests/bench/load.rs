@@ -105,9 +105,9 @@ type ClientResult = (Duration, bool);
 fn run_list(test_box: &TestBox, timeout: &str) -> ClientResult {
     let mut client = test_box.client_command(&["list", "--request-timeout", timeout]);
     client.stdout(Stdio::null()).stderr(Stdio::null());
-    let began = Instant::now();
+    let started_at = Instant::now();
     let answered = client.status().unwrap().success();
-    (began.elapsed(), answered)
+    (started_at.elapsed(), answered)
 }
 
 fn run_at_once(test_box: &TestBox, timeout: &str) -> Vec<ClientResult> {
@@ -131,9 +131,9 @@ fn run_in_sequence(test_box: &TestBox, runs: usize) -> Vec<ClientResult> {
 
 fn measure(test_box: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<ClientResult>) {
     let before = poll_counts(test_box);
-    let began = Instant::now();
+    let started_at = Instant::now();
     let took = work();
-    let wall = began.elapsed().as_secs_f64();
+    let wall = started_at.elapsed().as_secs_f64();
     let after = poll_counts(test_box);
     let answered = took.iter().filter(|(_, answered)| *answered).count();
     let mut times: Vec<Duration> = took.into_iter().map(|(time, _)| time).collect();

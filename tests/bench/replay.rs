@@ -144,13 +144,13 @@ fn measure(test_box: &TestBox, daemon: &Daemon, name: &str, clients: impl FnOnce
     // Resets the peak of resident memory (proc_pid_clear_refs(5)).
     std::fs::write(process_file(daemon.pid(), "clear_refs"), "5").unwrap();
     let (polls, late) = poll_counts(test_box);
-    let (before, begun) = (processor_seconds(daemon), Instant::now());
+    let (before, started_at) = (processor_seconds(daemon), Instant::now());
     let refused = clients()
         .into_iter()
         .filter_map(|mut client| client.wait().unwrap().code())
         .filter(|code| *code != 0)
         .count();
-    let (wall, spent) = (begun.elapsed(), processor_seconds(daemon) - before);
+    let (wall, spent) = (started_at.elapsed(), processor_seconds(daemon) - before);
     let peak = status_field(daemon.pid(), "VmHWM:");
     let (polls_after, late_after) = poll_counts(test_box);
     println!(

@@ -115,7 +115,7 @@ fn polls(test_box: &TestBox) -> u64 {
 /// Measures one assessment.
 fn measure_assessment() {
     let cases = cases();
-    let began = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..ROUNDS {
         for case in &cases {
             black_box(case.verdicts());
@@ -124,7 +124,7 @@ fn measure_assessment() {
     let count = f64::from(ROUNDS) * cases.len() as f64;
     println!(
         "one assessment: {:.1} µs, over {} cases",
-        began.elapsed().as_secs_f64() * 1e6 / count,
+        started_at.elapsed().as_secs_f64() * 1e6 / count,
         cases.len()
     );
 }

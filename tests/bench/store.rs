@@ -89,7 +89,7 @@ fn daemon(test_box: &TestBox) -> Command {
 fn write_history(state: &Path, start: Timestamp, seconds: u64) {
     let mut people = EightGpuBox::new();
     let mut measured = SamplerBench::open(state).unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut tell_at = DAY;
     println!(
         "{:>5} {:>10} {:>12} {:>12} {:>10}",
@@ -111,7 +111,7 @@ fn write_history(state: &Path, start: Timestamp, seconds: u64) {
                 bytes as f64 / 1e6,
                 bytes as f64 / samples,
                 bytes as f64 / samples / 72.0,
-                begun.elapsed().as_secs_f64()
+                started_at.elapsed().as_secs_f64()
             );
         }
     }
@@ -300,11 +300,11 @@ fn query_times(test_box: &TestBox, question: &[&str]) -> Vec<f64> {
     let round = |_| {
         let mut client = test_box.client_command(question);
         client.stdout(Stdio::null());
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let status = client.status().unwrap();
         let is_answered = status.success() || status.code() == Some(NOTHING_MATCHES);
         assert!(is_answered, "{question:?}: {status}");
-        begun.elapsed().as_secs_f64() * 1e3
+        started_at.elapsed().as_secs_f64() * 1e3
     };
     let mut times: Vec<f64> = (0..ROUNDS).map(round).collect();
     times.sort_unstable_by(f64::total_cmp);

@@ -43,9 +43,9 @@ fn clients_of_a_server_are_counted_and_stored() {
     assert_eq!(idle["connections"], Value::Null);
     // A client counts for a minute after it has disconnected.
     clients.truncate(1);
-    let went = Instant::now();
+    let closed_at = Instant::now();
     while listed(own).is_none_or(|row| row["connections"] != 1) {
-        assert!(went.elapsed() < Duration::from_secs(150), "two clients go");
+        assert!(closed_at.elapsed() < Duration::from_secs(150), "two clients go");
         std::thread::sleep(Duration::from_millis(200));
     }
     let remembered = |count: u64| {

@@ -18,7 +18,7 @@ fn explain_names_the_memory_limit() {
     let key = ["rogue", "set", "detection.max_memory_usage_gb", "0.5"];
     let ran = rogue_box.test_box.ctl(&key);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let began = Instant::now();
+    let started_at = Instant::now();
     let explained = || rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let signs = |explained: &Value| -> String {
         let signs = explained["rogue"]["signs"].as_array().cloned();
@@ -26,7 +26,7 @@ fn explain_names_the_memory_limit() {
     };
     let mut seen = signs(&explained());
     while !seen.contains("detection.max_memory_usage_gb") {
-        assert!(began.elapsed() < MEMORY_TIMEOUT, "{seen}");
+        assert!(started_at.elapsed() < MEMORY_TIMEOUT, "{seen}");
         std::thread::sleep(Duration::from_secs(1));
         seen = signs(&explained());
     }

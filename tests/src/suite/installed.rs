@@ -178,6 +178,6 @@ impl std::ops::Deref for InstalledBox {
 }
 
 fn run_timed(command: &mut Command) -> (CommandOutput, std::time::Duration) {
-    let began = std::time::Instant::now();
-    (CommandOutput::run(command), began.elapsed())
+    let started_at = std::time::Instant::now();
+    (CommandOutput::run(command), started_at.elapsed())
 }

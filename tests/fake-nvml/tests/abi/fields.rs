@@ -6,7 +6,7 @@ use crate::loaded_library::{LoadedLibrary, number};
 
 #[test]
 fn each_field_has_its_type_and_code() {
-    let played = LoadedLibrary::new(
+    let library = LoadedLibrary::new(
         r#"{"gpus": [{"ecc": {"volatile_uncorrected": 5000000000}, "memory_temperature": 71,
             "remapped_rows": {"correctable": 1, "uncorrectable": 2, "failure": true},
             "recovery_action": 77, "field_errors": {"143": 999}}]}"#,
@@ -18,8 +18,8 @@ fn each_field_has_its_type_and_code() {
         field.value.ullVal = u64::MAX;
         field
     });
-    let gpu = played.gpu(0);
-    let nvml = &played.nvml;
+    let gpu = library.gpu(0);
+    let nvml = &library.nvml;
     assert_eq!(
         unsafe { nvml.nvmlDeviceGetFieldValues(gpu, 8, fields.as_mut_ptr()) },
         0
@@ -51,10 +51,10 @@ fn each_field_has_its_type_and_code() {
 
 #[test]
 fn throttle_reasons_under_both_names() {
-    let played =
+    let library =
         LoadedLibrary::new(r#"{"gpus": [{"throttle": 9223372036854775880}, {"throttle": null}]}"#);
-    let nvml = &played.nvml;
-    let (told, silent) = (played.gpu(0), played.gpu(1));
+    let nvml = &library.nvml;
+    let (told, silent) = (library.gpu(0), library.gpu(1));
     for ask in [
         &nvml.nvmlDeviceGetCurrentClocksEventReasons,
         &nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
@@ -74,10 +74,10 @@ fn throttle_reasons_under_both_names() {
 
 #[test]
 fn current_and_maximum_pcie_link() {
-    let played = LoadedLibrary::new(
+    let library = LoadedLibrary::new(
         r#"{"gpus": [{"pcie": {"generation": 1, "width": 8, "max_generation": 4}}, {"pcie": null}]}"#,
     );
-    let nvml = &played.nvml;
+    let nvml = &library.nvml;
     let functions = [
         &nvml.nvmlDeviceGetCurrPcieLinkGeneration,
         &nvml.nvmlDeviceGetCurrPcieLinkWidth,
@@ -91,6 +91,6 @@ fn current_and_maximum_pcie_link() {
             number(|to| unsafe { ask(gpu, to) })
         })
     };
-    assert_eq!(told(played.gpu(0)), [1, 8, 4, 4, 16].map(Ok));
-    assert_eq!(told(played.gpu(1)), [Err(3); 5]);
+    assert_eq!(told(library.gpu(0)), [1, 8, 4, 4, 16].map(Ok));
+    assert_eq!(told(library.gpu(1)), [Err(3); 5]);
 }

@@ -211,12 +211,12 @@ fn unidentified_process_leaves_usage_unknown() {
         let ran = test_box.ctl(&[&["list"], arguments].concat());
         (ran.code, ran.stderr)
     };
-    let unknown = |whose: &str, what: &str| {
+    let unknown = |owner: &str, what: &str| {
         let why = format!(
             "the {what} of process {UNUSED_PID} is unknown (no such process on this \
         host)"
         );
-        let why = format!("it is not known whether GPU 0 is used by {whose}: {why}");
+        let why = format!("it is not known whether GPU 0 is used by {owner}: {why}");
         let hint = "see gpukillctl status";
         (2, format!("gpukillctl: {why}\nhint: {hint}\n"))
     };

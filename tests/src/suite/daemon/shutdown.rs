@@ -73,10 +73,10 @@ fn stop_leaves_no_socket_sensor_or_files() {
         // A client that waits for the next snapshot must not delay the stop.
         let mut watching = test_box.client_command(&["list", "--watch", "-o", "ndjson"]);
         let watching = TestProcess::spawn(&mut watching);
-        let began = Instant::now();
+        let started_at = Instant::now();
         daemon.signal(signal);
         let status = eventually("the daemon stops", || daemon.exit_status());
-        let taken = began.elapsed();
+        let taken = started_at.elapsed();
         assert!(taken < MAX_STOP_TIME, "{taken:?}");
         assert!(status.success(), "{status}");
         assert!(!test_box.socket().exists());
@@ -111,10 +111,10 @@ fn start_with_hanging_driver(test_box: &TestBox) -> (Daemon, u32) {
 fn stop_does_not_wait_for_hanging_driver() {
     let test_box = TestBox::new();
     let (mut daemon, sensor) = start_with_hanging_driver(&test_box);
-    let began = Instant::now();
+    let started_at = Instant::now();
     daemon.signal(Signal::TERM);
     let status = eventually("the daemon stops", || daemon.exit_status());
-    let taken = began.elapsed();
+    let taken = started_at.elapsed();
     assert!(taken < MAX_STOP_TIME, "{taken:?}");
     assert!(status.success(), "{status}");
     eventually("the sensor is gone", || has_ended(sensor).then_some(()));

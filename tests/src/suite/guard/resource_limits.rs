@@ -107,10 +107,10 @@ fn replay_ends_when_the_client_disconnects() {
         "--since",
         "1h",
     ];
-    let (begun, before) = (Instant::now(), processor_ticks(&daemon));
+    let (started_at, before) = (Instant::now(), processor_ticks(&daemon));
     let ran = test_box.ctl(&slow);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let (whole, cost) = (begun.elapsed(), processor_ticks(&daemon) - before);
+    let (whole, cost) = (started_at.elapsed(), processor_ticks(&daemon) - before);
 
     let before = processor_ticks(&daemon);
     let mut gone = test_box.client_command(&slow);
@@ -124,9 +124,9 @@ fn replay_ends_when_the_client_disconnects() {
     });
     gone.kill().unwrap();
     gone.wait().unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let ran = test_box.ctl(&["guard", "replay", "--since", "1h"]);
-    let waited = begun.elapsed();
+    let waited = started_at.elapsed();
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(waited < whole / 2, "{waited:?} of {whole:?}");
     assert!(

@@ -35,7 +35,7 @@ fn thousand_requests_share_scans() {
     // All polls of this test come from requests.
     command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1h");
     let daemon = it.test_box.start_with(&mut command);
-    let (before, began) = (poll_count(&it), Instant::now());
+    let (before, started_at) = (poll_count(&it), Instant::now());
     let file = |n: usize, what: &str| it.test_box.path(&format!("client-{n}.{what}"));
     let arguments = ["holders", "-o", "json", "--request-timeout", "110"];
     // Files instead of pipes: a thousand pipes exceed what most systems let one program
@@ -62,7 +62,7 @@ fn thousand_requests_share_scans() {
             "{n}"
         );
     }
-    let periods = began.elapsed().as_secs() / SCAN_RESULT_LIFETIME.as_secs() + 1;
+    let periods = started_at.elapsed().as_secs() / SCAN_RESULT_LIFETIME.as_secs() + 1;
     let more = poll_count(&it) - before;
     let most = POLLS_PER_SCAN * periods;
     assert!((1..=most).contains(&more), "{more} polls, and not {most}");

@@ -128,12 +128,12 @@ fn unattributed_growth_triggers_a_scan() {
     // A process that was scanned before opens the card. Its next regular scan is minutes
     // away.
     wait_for_regular_scans(&it);
-    let began = Instant::now();
+    let started_at = Instant::now();
     it.procfs
         .add_descriptor(4711, 6, "/dev/full", &client_fdinfo(9 * GIB));
     set_used_memory(&it, 9 * GIB);
     eventually_equals(&json!([[4711, 9 * GIB]]), procs);
-    let took = began.elapsed();
+    let took = started_at.elapsed();
     assert!(took < Duration::from_secs(25), "{took:?}");
     let remainder = || it.test_box.list()["gpus"][0]["mem_unattributed_bytes"].clone();
     eventually_equals(&json!(0), remainder);
@@ -143,10 +143,10 @@ fn unattributed_growth_triggers_a_scan() {
 /// Waits until the regular scans of new processes are over: a new process is scanned a few
 /// times soon after its start.
 fn wait_for_regular_scans(it: &HoldersBox) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     eventually("a while", || {
         let faults = it.test_box.faults();
         assert_eq!(faults, []);
-        (began.elapsed() > Duration::from_secs(4)).then_some(Value::Null)
+        (started_at.elapsed() > Duration::from_secs(4)).then_some(Value::Null)
     });
 }

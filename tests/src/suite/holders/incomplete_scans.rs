@@ -87,10 +87,10 @@ fn briefly_busy_gpu_is_not_stuck() {
     let daemon = it.start();
     let since = || it.first_gpu_document()["busy_alone_since"].clone();
     eventually_equals(&true, || since().is_string());
-    let (began, after) = (since(), it.first_gpu_document());
+    let (since_before, after) = (since(), it.first_gpu_document());
     // The period starts with the first such poll, and nothing is reported older ones is long
     // enough.
-    assert_eq!(after["busy_alone_since"], began);
+    assert_eq!(after["busy_alone_since"], since_before);
     assert_eq!(after["findings"], json!([]));
     assert_eq!(it.screen(), " nobody has it open\n");
     // A listed process explains the load.

@@ -119,10 +119,10 @@ fn workers_without_launcher_are_own_jobs() {
     // The change is visible at the next poll, and does not wait until the other fields are
     // stale.
     procfs.add_process_with_details(worker, below(1));
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let row = row_when(&test_box, 40, |row| row["job"] == tree_job(40));
     assert_eq!(row["parents"], json!([]));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(15));
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(15));
     daemon.stop();
 }
 

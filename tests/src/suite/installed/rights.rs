@@ -65,8 +65,8 @@ fn assert_kills_are_in_journal(it: &InstalledBox, own: u32, others: u32) {
     let refused = said("act-refused", ALICE_UID, None);
     assert_eq!(refused["GPUKILL_ASKED"], others.to_string());
     for (caller, pid) in [(ALICE_UID, own), (OPERATOR_UID, others)] {
-        let begun = said("act-begins", caller, Some(pid));
-        let act = format!("GPUKILL_ACT={}", begun["GPUKILL_ACT"].as_str().unwrap());
+        let begin_entry = said("act-begins", caller, Some(pid));
+        let act = format!("GPUKILL_ACT={}", begin_entry["GPUKILL_ACT"].as_str().unwrap());
         let ended = it.wait_for_entry("act-ended", &[&act]);
         assert_eq!(ended["GPUKILL_WORD"], "done");
     }
@@ -96,8 +96,8 @@ fn assert_only_admins_edit_rules(it: &InstalledBox) {
     );
     let owner = it.run_as_root(&["stat", "--format", "%U:%G", RULES_FILE]);
     assert_eq!(owner, "gpukill:gpukill\n");
-    let begun = it.wait_for_entry("act-begins", &["ACTION=rules_edit"]);
-    assert_eq!(begun["GPUKILL_CALLER_UID"], ADMIN_UID.to_string());
+    let begin_entry = it.wait_for_entry("act-begins", &["ACTION=rules_edit"]);
+    assert_eq!(begin_entry["GPUKILL_CALLER_UID"], ADMIN_UID.to_string());
     eventually("the rules are in force", || {
         let id = format!("MESSAGE_ID={}", Journald::message_id("rules-in-force"));
         let mut entries = it.journal(&[&id]).into_iter();

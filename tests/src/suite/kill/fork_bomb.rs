@@ -182,9 +182,9 @@ fn kill_bomb(name: &str, script: &str, scope: &str) -> Option<(i32, Value, BTree
         skip("the tests run in a service or a container, which is the job of all of them");
         return None;
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let ran = it.kill_output(&[&arguments[..], MORE].concat());
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     let left = bomb.running_pids().into_iter();
     let left = left
         .filter_map(|pid| Some((pid, start_ticks(pid)?)))

@@ -136,8 +136,8 @@ fn name_protects_only_the_hosts_file() {
         ];
         let pids: Vec<u32> = cases.iter().map(|(_, process, _)| process.pid()).collect();
         it.add_gpu_processes(&pids);
-        for (whose, process, is_protected) in &cases {
-            assert_eq!(kill_succeeds(&it, process), !is_protected, "{name}: {whose}");
+        for (case, process, is_protected) in &cases {
+            assert_eq!(kill_succeeds(&it, process), !is_protected, "{name}: {case}");
         }
     }
 }

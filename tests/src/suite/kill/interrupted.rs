@@ -80,10 +80,10 @@ fn restart_and_check(test_box: &TestBox, script: &Script, pid: u32) {
 #[test]
 fn stopped_daemon_does_not_resume_a_kill() {
     let (test_box, _driver, daemon, script, pid, client) = start_long_kill();
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     daemon.stop();
     assert!(
-        begun.elapsed() < Duration::from_secs(20),
+        started_at.elapsed() < Duration::from_secs(20),
         "it waited for the signal's time"
     );
     let (code, _, complaints) = client.wait();

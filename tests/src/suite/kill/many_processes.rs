@@ -10,9 +10,9 @@ const MANY_PROCESSES: u32 = 200;
 fn time_kill(it: &KillBox, processes: &[TestProcess]) -> (Duration, Duration) {
     let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
     it.add_gpu_processes(&pids);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (code, report) = it.kill_json(&["--gpu", "0", "--batch"]);
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     assert_eq!(
         (code, outcomes(&report)),
         (0, all_with_ending(&pids, "ended", "SIGTERM"))

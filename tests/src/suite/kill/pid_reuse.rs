@@ -121,10 +121,10 @@ fn reused_pid_gets_no_signal() {
     let wanted = std::env::var("GPUKILL_TRIES")
         .ok()
         .and_then(|it| it.parse().ok());
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (mut tries, mut rounds) = (0, 0);
     while tries < wanted.unwrap_or(PID_REUSES)
-        && (wanted.is_some() || begun.elapsed() < MAX_DURATION)
+        && (wanted.is_some() || started_at.elapsed() < MAX_DURATION)
     {
         // With these numbers the reuse meets each step of the kill.
         let early = [0, 3, 20, 60, 100][rounds % 5];

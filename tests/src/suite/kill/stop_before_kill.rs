@@ -44,10 +44,10 @@ fn supervisor_cannot_restart_the_worker() {
         let (_, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
         planned_pids(&plan).len()
     });
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let (code, report) = it.kill_json(&[&arguments[..], &signal].concat());
     assert_eq!(code, 0, "{report:#}");
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(started_at.elapsed() < Duration::from_secs(60));
     assert_eq!(script.unread_lines(), Vec::<String>::new());
     let outcomes = report["outcomes"].as_array().unwrap();
     assert_eq!(

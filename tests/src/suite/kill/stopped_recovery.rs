@@ -106,11 +106,11 @@ fn restarted_daemon_continues_stopped_processes() {
     let (_, done) = why
         .split_once("; resumed after interrupted kills had left them stopped: ")
         .unwrap();
-    let mut went_on: Vec<&str> = done.split(", ").collect();
+    let mut continued: Vec<&str> = done.split(", ").collect();
     let mut expected = all.map(|pid| pid.to_string());
-    went_on.sort_unstable();
+    continued.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(went_on, expected);
+    assert_eq!(continued, expected);
     for pid in all {
         let line = format!("pid={pid}");
         eventually_equals(&true, || log_reports_continued(&daemon.log(), &line));

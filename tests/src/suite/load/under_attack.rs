@@ -35,7 +35,7 @@ fn hostile_connections_do_not_block_honest_users() {
         daemon.anonymous_bytes(),
     );
     let (first_poll, late) = poll_counts(&test_box);
-    let began = Instant::now();
+    let started_at = Instant::now();
     let (most, let_in) = run_under_attack(&test_box.socket(), || {
         let looks = (0..LIST_CALLS).map(|look| {
             let list = || test_box.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
@@ -51,7 +51,7 @@ fn hostile_connections_do_not_block_honest_users() {
         });
         looks.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
     });
-    let due = began.elapsed().as_millis() / POLL_INTERVAL.as_millis();
+    let due = started_at.elapsed().as_millis() / POLL_INTERVAL.as_millis();
     let (last_poll, still_late) = poll_counts(&test_box);
     assert!(let_in > 5, "no attacker was admitted");
     assert_eq!(daemon.exit_status(), None, "{}", daemon.log());

@@ -88,11 +88,11 @@ fn one_alert_until_well_below_threshold() {
         let faults = list["faults"].as_array().unwrap().iter();
         faults.map(|fault| fault["since"].clone()).collect()
     };
-    let began = since(&test_box.list());
+    let first_since = since(&test_box.list());
     // Not far enough below the threshold, and then unknown.
     set_state_and_poll(&test_box, &json!(83), 88);
     set_state_and_poll(&test_box, &Value::Null, 88);
-    assert_eq!((sorted(), since(&test_box.list())), (both, began));
+    assert_eq!((sorted(), since(&test_box.list())), (both, first_since));
 
     test_box.set_driver_state(&three_gpus(&json!(82), 88));
     eventually_equals(&vec![fault(MEMORY)], sorted);

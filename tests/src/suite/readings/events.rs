@@ -215,10 +215,10 @@ fn event_triggers_a_full_reading() {
     test_box.set_driver_state(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
         {"uuid": "GPU-a"}, {"uuid": "GPU-b", "remapped_rows": {"uncorrectable": 7}},
     ]}));
-    let played = Instant::now();
+    let written_at = Instant::now();
     eventually_equals(&json!(7), rows);
     // Without the event these readings would come after 16 s.
-    let took = played.elapsed();
+    let took = written_at.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
     daemon.stop();
 }

@@ -149,13 +149,13 @@ fn only_root_and_the_daemon_may_request() {
 fn silent_client_times_out() {
     let it = ResetBox::new();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let began = Instant::now();
+    let started_at = Instant::now();
     let mut child = super::start_helper(&mut it.helper_command(), theirs);
     let mut answer = String::new();
     ours.read_to_string(&mut answer).unwrap();
     child.wait().unwrap();
     assert_eq!(answer, "failed no request came within 5 s\n");
-    assert!(began.elapsed() < Duration::from_secs(25));
+    assert!(started_at.elapsed() < Duration::from_secs(25));
     assert_eq!(it.recorded_calls(), [""; 0]);
 }
 

@@ -77,9 +77,9 @@ fn background_process_of_tool_is_not_awaited() {
     let it = ResetBox::new();
     // A tool may start a daemon.
     it.install_tool("command -p sleep 20 & exit 0");
-    let began = Instant::now();
+    let started_at = Instant::now();
     assert_eq!(it.request_helper(&request()), "ok\n");
-    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(started_at.elapsed() < Duration::from_secs(15));
 }
 
 #[test]

@@ -57,12 +57,12 @@ impl LongHistory {
         let mut database = open_database(&test_box, "samples.db");
         let all = database.transaction().unwrap();
         let select = "SELECT usage, at FROM sample WHERE id = ?1";
-        let (blob, began): (Vec<u8>, i64) = all
+        let (blob, started_at): (Vec<u8>, i64) = all
             .query_row(select, [whole.cast_signed()], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })
             .unwrap();
-        let length_ms = ended.0 - began;
+        let length_ms = ended.0 - started_at;
         all.execute_batch("DELETE FROM sample; DELETE FROM minute; DELETE FROM hour;")
             .unwrap();
         let people = [

@@ -95,11 +95,11 @@ fn unknown_clients_are_listed_last_and_stale() {
             list["gpus"][0]["top_proc"]["pid"].clone(),
         )
     };
-    let (began, first, _) = seen();
+    let (start_tick, first, _) = seen();
     eventually("some polls", || {
         let (tick, now, top) = seen();
         assert_eq!((&now, top), (&first, json!(4711)));
-        (tick? > began? + 15).then_some(())
+        (tick? > start_tick? + 15).then_some(())
     });
     daemon.stop();
 }

@@ -173,7 +173,7 @@ fn client_without_preface_is_dropped() {
     let ours = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE).encode();
     let mut foreign = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
     foreign.version.major = PROTOCOL_VERSION.major + 1;
-    let began = Instant::now();
+    let started_at = Instant::now();
     let waiting: Vec<(&str, RawConnection)> = [
         ("silence", &[][..]),
         ("half a preface", &ours[..8]),
@@ -194,7 +194,7 @@ fn client_without_preface_is_dropped() {
     for (name, raw) in waiting {
         raw.assert_dropped(name);
     }
-    let taken = began.elapsed();
+    let taken = started_at.elapsed();
     assert!(taken < Duration::from_secs(10), "{taken:?}");
     assert_unharmed(&test_box, &mut daemon, "when they are gone");
     daemon.stop();
@@ -264,9 +264,9 @@ fn client_that_never_reads_is_dropped() {
     raw.stream().set_nonblocking(true).unwrap();
     let mut id = 0;
     // The time that this takes on this machine while all clients read.
-    let began = Instant::now();
+    let started_at = Instant::now();
     assert_unharmed(&test_box, &mut daemon, "while everybody reads");
-    let calm = began.elapsed();
+    let calm = started_at.elapsed();
     // The memory that answering needs in any case is no growth.
     let before = daemon.anonymous_bytes();
     let mut slowest = Duration::ZERO;
@@ -279,9 +279,9 @@ fn client_that_never_reads_is_dropped() {
         {
             return Some(());
         }
-        let began = Instant::now();
+        let started_at = Instant::now();
         assert_unharmed(&test_box, &mut daemon, "while somebody does not read");
-        slowest = slowest.max(began.elapsed());
+        slowest = slowest.max(started_at.elapsed());
         None
     });
     let limit = Duration::from_secs(5) + calm * 10;

@@ -62,12 +62,12 @@ fn changing_containers_does_not_prevent_the_end() {
     let [pid] = script.next_pids();
     procfs.link_with_changed_files(pid, &[("cgroup", Some(&own_container(0)))]);
     let cgroup = procfs.root().join(format!("{pid}/cgroup"));
-    let (is_done, begun) = (AtomicBool::new(false), Instant::now());
+    let (is_done, started_at) = (AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let new = test_box.path("moved");
             for number in (1..50).cycle() {
-                if is_done.load(Ordering::Relaxed) || begun.elapsed() > MAX_DURATION {
+                if is_done.load(Ordering::Relaxed) || started_at.elapsed() > MAX_DURATION {
                     break;
                 }
                 std::fs::write(&new, own_container(number)).unwrap();

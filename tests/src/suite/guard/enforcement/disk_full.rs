@@ -50,7 +50,7 @@ fn full_disk_delays_the_end() {
     it.fill(0);
     std::fs::remove_file(&reserve).unwrap();
     it.fill(0);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     driver.add_processes(&[worker]);
 
     let why = "its state cannot be saved: it ends no job, and a restart begins with an empty state";
@@ -85,7 +85,7 @@ fn full_disk_delays_the_end() {
     eventually_equals(&Vec::<(String, String)>::new(), || it.test_box.faults());
     let not_done = "the current rules do not end it any more, or the decision cannot be stored";
     assert_eq!(last_outcome(&it.test_box), json!([0, 1, not_done]));
-    while begun.elapsed() < MIN_RETRY_DELAY {
+    while started_at.elapsed() < MIN_RETRY_DELAY {
         assert!(
             !process_has_ended(launcher) && !process_has_ended(worker),
             "it is too soon"

@@ -19,9 +19,9 @@ fn killed_restore_is_complete_or_absent() {
     let copy = make_backup(&test_box, "copy.tar");
     record_prune(&test_box, 2);
     daemon.stop();
-    let began = Instant::now();
+    let started_at = Instant::now();
     assert_eq!(restore(&test_box, &copy, &[]).code, 0);
-    let whole = began.elapsed();
+    let whole = started_at.elapsed();
     for moment in 0..KILLS {
         let before = recorded_entries(&test_box);
         let times = replaced_directories(&test_box).len();
