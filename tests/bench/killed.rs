@@ -82,7 +82,7 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
         let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
         let daemon = test_box.launch(&mut test_box.daemon_command(), &test_box.socket());
         let is_killed = AtomicBool::new(false);
-        let told: Vec<u32> = std::thread::scope(|scope| {
+        let answered: Vec<u32> = std::thread::scope(|scope| {
             let clients: Vec<_> = pids
                 .iter()
                 .map(|pid| {
@@ -97,15 +97,15 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
             std::thread::sleep(Duration::from_micros(chance.below(1_000 * MAX_LIFE_MS)));
             daemon.kill();
             is_killed.store(true, Ordering::Relaxed);
-            let told = clients.into_iter().filter_map(|it| it.join().unwrap());
-            told.collect()
+            let answered = clients.into_iter().filter_map(|it| it.join().unwrap());
+            answered.collect()
         });
         seen.kills += 1;
-        seen.recorded_answers += told.len();
+        seen.recorded_answers += answered.len();
         let ended = pids.into_iter().filter(|pid| process_has_ended(*pid));
         let mut must_be_there: Vec<u32> = ended.collect();
         seen.ended += must_be_there.len();
-        must_be_there.extend(told);
+        must_be_there.extend(answered);
         assert_intact(&test_box, &must_be_there, &mut seen);
     }
     // The last daemon settles the actions that are open.

@@ -39,7 +39,7 @@ struct File {
 struct CaseFile {
     name: String,
     #[allow(dead_code, reason = "for readers of the file")]
-    story: String,
+    description: String,
     verdict: Truth,
     user: String,
     comm: String,

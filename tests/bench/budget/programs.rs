@@ -53,7 +53,7 @@ fn cargo_output(arguments: &[&str]) -> String {
         .args(arguments)
         .arg("--locked");
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -144,8 +144,8 @@ impl FakeProcfs {
         std::fs::create_dir(&new).expect("a directory");
         for entry in std::fs::read_dir(&real).expect("a process") {
             let name = entry.expect("an entry").file_name();
-            let told = files.iter().find(|(file, _)| *file == name);
-            match told {
+            let changed = files.iter().find(|(file, _)| *file == name);
+            match changed {
                 Some((file, Some(text))) => std::fs::write(new.join(file), text),
                 Some((_, None)) => Ok(()),
                 // The daemon reads the target of this link, so a copy of the link is needed: a

@@ -57,11 +57,11 @@ impl Script {
             .stderr(Stdio::null())
             .spawn()
             .expect("a script starts");
-        let said = read_lines(shell.stdout.take().expect("it is piped"));
+        let lines = read_lines(shell.stdout.take().expect("it is piped"));
         Self {
             shell,
             mark,
-            lines: said,
+            lines,
         }
     }
 

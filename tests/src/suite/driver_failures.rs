@@ -118,9 +118,9 @@ fn tampered_library_cannot_write_daemon_files() {
 #[test]
 fn tampered_library_reaches_nothing() {
     let test_box = TestBox::new();
-    let told = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let report = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     let mut state = state_with_fault(41, "");
-    state["trespass"] = json!(told.path());
+    state["trespass"] = json!(report.path());
     test_box.set_driver_state(&state);
     let daemon = test_box.start();
     eventually_equals(&(json!(41), Value::Null), || temperature(&test_box));
@@ -134,7 +134,7 @@ fn tampered_library_reaches_nothing() {
         let open = leads_to(&descriptor.unwrap().path());
         assert!(!open.starts_with(test_box.path("")), "{}", open.display());
     }
-    let text = std::fs::read_to_string(told.path()).unwrap();
+    let text = std::fs::read_to_string(report.path()).unwrap();
     let left = text.strip_prefix("let through: [], left: ");
     let left = left.and_then(|left| left.strip_suffix("\nx32 refused: true\n"));
     let left = format!("/proc/{}/stat", left.expect(&text));
@@ -413,10 +413,10 @@ fn sensor_matches_the_daemons_release() {
     for arguments in [&["0.0.0", "libnvidia-ml.so.1"][..], &[]] {
         let output = Command::new(&released).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        let said = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(
-            said.starts_with("gpukill-sensor is a part of gpukilld "),
-            "{said}"
+            stderr.starts_with("gpukill-sensor is a part of gpukilld "),
+            "{stderr}"
         );
     }
 }

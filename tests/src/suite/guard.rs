@@ -50,8 +50,8 @@ pub(crate) fn write_rules(test_box: &TestBox, text: &str) {
 /// These fields of each record, newest first.
 fn record_fields<'a>(document: &'a Value, fields: &'a [&str]) -> Vec<Value> {
     let records = document["records"].as_array().unwrap();
-    let told = records
+    let chosen = records
         .iter()
         .map(|record| Value::from_iter(fields.iter().map(|field| record[field].clone())));
-    told.collect()
+    chosen.collect()
 }

@@ -185,9 +185,9 @@ pub(crate) fn is_in_test_namespaces(test: &str) -> bool {
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE_VARIABLE, "1");
     let output = again.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{complained}");
-    assert!(said.contains("1 passed"), "{said}\n{complained}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "{stdout}\n{stderr}");
     false
 }

@@ -100,8 +100,8 @@ fn edits_take_effect_keep_comments_are_recorded() {
     assert_eq!(without_time(&read_rules(&test_box)), expected);
     let ran = run_ok(&test_box, "config");
     assert_eq!(ran.stdout, read_rules(&test_box));
-    let said = recorded(&test_box, "rules_edit", 4);
-    let said = said.iter().map(|act| json!([act["what"], act["result"]]));
+    let edits = recorded(&test_box, "rules_edit", 4);
+    let edits = edits.iter().map(|act| json!([act["what"], act["result"]]));
     let expected = [
         json!(["rogue: allow process crack@root", "done"]),
         json!(["rogue: detection.max_memory_usage_gb = 20", "done"]),
@@ -111,7 +111,7 @@ fn edits_take_effect_keep_comments_are_recorded() {
         ]),
         json!(["rogue: disallow process hashcat", "done"]),
     ];
-    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(edits.collect::<Vec<_>>(), expected);
     // Every text that came into force is recorded, and none as a text of the guard.
     let texts = recorded(&test_box, "rogue_rules", 5);
     assert_eq!(texts[0]["plan"]["text"], json!(OUR_RULES));
@@ -147,20 +147,20 @@ fn invalid_edits_are_refused_with_suggestions() {
              number from 0 to 100",
         ),
     ] {
-        let told = run_refused(&test_box, line, 3);
-        assert_eq!(told, format!("gpukillctl: {complaint}\n"), "{line}");
+        let message = run_refused(&test_box, line, 3);
+        assert_eq!(message, format!("gpukillctl: {complaint}\n"), "{line}");
     }
     assert_eq!(read_rules(&test_box), OUR_RULES);
     // A valid but useless edit is made, and reported.
     let ran = run_rogue(&test_box, "allow process python3");
-    let told = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
+    let message = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
         name without near-proof: name its executable (executable_whitelist), or \"python3@USER\"\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     run_ok(&test_box, "disallow process python3");
     let ran = run_rogue(&test_box, "allow user no-such-person-here");
-    let told =
+    let message =
         "gpukillctl: patterns.user_whitelist: unknown user on this host: no-such-person-here\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     daemon.stop();
 }
 
@@ -176,8 +176,8 @@ fn only_admins_edit_the_rules() {
     let expected = "gpukillctl: cannot change the rogue rules\n\
          hint: ask root, or someone in group suite:admins\n";
     for line in ["allow user nobody", "set detection.max_sent_gb 1 --dry-run"] {
-        let told = run_as_user(NOBODY_UID, &[], || run_refused(&test_box, line, 4));
-        assert_eq!(told, expected, "{line}");
+        let message = run_as_user(NOBODY_UID, &[], || run_refused(&test_box, line, 4));
+        assert_eq!(message, expected, "{line}");
     }
     let ran = run_as_user(NOBODY_UID, &[], || run_ok(&test_box, "config"));
     assert_eq!(ran.stdout, OUR_RULES);
@@ -207,13 +207,13 @@ fn invalid_file_keeps_the_old_rules() {
     );
     assert_eq!(faults, [("rogue".to_owned(), what)]);
     let ran = run_rogue(&test_box, "config");
-    let told = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, told));
+    let message = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, message));
     // An edit would overwrite a text that a user is just writing.
-    let told = run_refused(&test_box, "allow user root", 3);
+    let message = run_refused(&test_box, "allow user root", 3);
     let expected = "gpukillctl: the current rules have mistakes\nline 3: unknown key \
         detection.max_memory\n";
-    assert_eq!(told, expected);
+    assert_eq!(message, expected);
     assert_eq!(read_rules(&test_box), broken);
     let checked = run_rogue(&test_box, &format!("check {file}"));
     assert_eq!(checked.code, 3, "{checked:?}");
@@ -255,7 +255,7 @@ fn rules_are_exported_and_imported() {
     let file = test_box.path("theirs.json");
     std::fs::write(&file, GPU_KILL_EXPORT).unwrap();
     let ran = run_rogue(&test_box, &format!("import {} --yes", file.display()));
-    let told = "gpukillctl: alerts do not apply here: suspicious processes are in list, in status \
+    let message = "gpukillctl: alerts do not apply here: suspicious processes are in list, in status \
     and in the journal\n\
          gpukillctl: detection.enabled_detections.data_exfiltrators is off: written as \
          scoring.threat_weights.data_exfiltrator = 0\n\
@@ -264,7 +264,7 @@ fn rules_are_exported_and_imported() {
          gpukillctl: patterns.crypto_miner_patterns: \"cuda\" also appears in honest work\n\
          gpukillctl: patterns.user_whitelist: \"root\" is never reported: containers often \
          run as root, and intruders do too\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     assert!(read_rules(&test_box).contains("max_memory_usage_gb = 20\n"));
     assert!(
         !read_rules(&test_box).contains("2026-01-05"),
@@ -280,11 +280,11 @@ fn first_edit_creates_the_file() {
     let file: &Path = &test_box.path("etc/rogue.toml");
     let daemon = test_box.start_with(test_box.daemon_command().env("GPUKILLD_ROGUE_RULES", file));
     let ran = run_rogue(&test_box, "config");
-    let told = format!(
+    let message = format!(
         "gpukillctl: there is no {}: the built-in rules apply: gpukillctl rogue reference\n",
         file.display()
     );
-    assert_eq!((ran.stdout.as_str(), ran.stderr), ("", told));
+    assert_eq!((ran.stdout.as_str(), ran.stderr), ("", message));
     run_ok(&test_box, "allow image registry/miner:1");
     let text = std::fs::read_to_string(file).unwrap();
     assert!(

@@ -179,8 +179,8 @@ fn disguised_miners_are_found_honest_work_is_not() {
     assert_eq!(found.len(), 6, "{scanned}");
     assert_eq!(found[0]["pid"], rogue_box.pid("by name"));
     let log = daemon.log();
-    let told = log.matches("may be a ").count();
-    assert_eq!(told, 6, "{log}");
+    let count = log.matches("may be a ").count();
+    assert_eq!(count, 6, "{log}");
     let status = rogue_box.test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["rogue"]["findings"], 6, "{status}");
     assert_eq!(status["rogue"]["worst"], "high");

@@ -15,9 +15,9 @@ fn hang_affects_only_its_gpu() {
     let temperature = |gpu: usize| {
         number(|to| unsafe { library.nvml.nvmlDeviceGetTemperature(gpu as *mut _, 0, to) })
     };
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(temperature(stuck)));
-    let answer = told.recv_timeout(Duration::from_millis(100));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(temperature(stuck)));
+    let answer = receiver.recv_timeout(Duration::from_millis(100));
     assert_eq!(answer, Err(RecvTimeoutError::Timeout));
     assert_eq!(temperature(other as usize), Ok(51));
     // A function without a fault answers, for the same GPU too.

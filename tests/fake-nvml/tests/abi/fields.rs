@@ -24,13 +24,13 @@ fn each_field_has_its_type_and_code() {
         unsafe { nvml.nvmlDeviceGetFieldValues(gpu, 8, fields.as_mut_ptr()) },
         0
     );
-    let told = fields.map(|field| match (field.nvmlReturn, field.valueType) {
+    let answers = fields.map(|field| match (field.nvmlReturn, field.valueType) {
         (0, 1) => Ok((1, u64::from(unsafe { field.value.uiVal }))),
         (0, 3) => Ok((3, unsafe { field.value.ullVal })),
         (code, _) => Err(code),
     });
     assert_eq!(
-        told,
+        answers,
         [
             Ok((3, 5_000_000_000)),
             Ok((1, 71)),
@@ -54,13 +54,13 @@ fn throttle_reasons_under_both_names() {
     let library =
         LoadedLibrary::new(r#"{"gpus": [{"throttle": 9223372036854775880}, {"throttle": null}]}"#);
     let nvml = &library.nvml;
-    let (told, silent) = (library.gpu(0), library.gpu(1));
+    let (reporting, silent) = (library.gpu(0), library.gpu(1));
     for ask in [
         &nvml.nvmlDeviceGetCurrentClocksEventReasons,
         &nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
     ] {
         let ask = ask.as_ref().expect("a symbol");
-        assert_eq!(number(|to| unsafe { ask(told, to) }), Ok(1 << 63 | 0x48));
+        assert_eq!(number(|to| unsafe { ask(reporting, to) }), Ok(1 << 63 | 0x48));
         assert_eq!(number(|to| unsafe { ask(silent, to) }), Err(3));
     }
     for ask in [
@@ -68,7 +68,7 @@ fn throttle_reasons_under_both_names() {
         &nvml.nvmlDeviceGetSupportedClocksThrottleReasons,
     ] {
         let ask = ask.as_ref().expect("a symbol");
-        assert_eq!(number(|to| unsafe { ask(told, to) }), Ok(0x1ff));
+        assert_eq!(number(|to| unsafe { ask(reporting, to) }), Ok(0x1ff));
     }
 }
 
@@ -85,12 +85,12 @@ fn current_and_maximum_pcie_link() {
         &nvml.nvmlDeviceGetGpuMaxPcieLinkGeneration,
         &nvml.nvmlDeviceGetMaxPcieLinkWidth,
     ];
-    let told = |gpu| {
+    let link_of = |gpu| {
         functions.map(|ask| {
             let ask = ask.as_ref().expect("a symbol");
             number(|to| unsafe { ask(gpu, to) })
         })
     };
-    assert_eq!(told(library.gpu(0)), [1, 8, 4, 4, 16].map(Ok));
-    assert_eq!(told(library.gpu(1)), [Err(3); 5]);
+    assert_eq!(link_of(library.gpu(0)), [1, 8, 4, 4, 16].map(Ok));
+    assert_eq!(link_of(library.gpu(1)), [Err(3); 5]);
 }

@@ -40,14 +40,14 @@ fn r535_v3_lists_have_32_byte_records() {
             0
         );
         // SAFETY: this many records of that size were written, and fit.
-        let told: &[nvmlProcessDetail_v1_t] =
+        let details: &[nvmlProcessDetail_v1_t] =
             unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), count as usize) };
-        assert_eq!(told.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
+        assert_eq!(details.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
         if pids == [1, 2] {
             let second = (
-                told[1].usedGpuMemory,
-                told[1].gpuInstanceId,
-                told[1].usedGpuCcProtectedMemory,
+                details[1].usedGpuMemory,
+                details[1].gpuInstanceId,
+                details[1].usedGpuCcProtectedMemory,
             );
             assert_eq!(second, (20, u32::MAX, 5));
         }

@@ -157,12 +157,12 @@ fn no_match_exits_8_nonsense_exits_3() {
             "\"(python\" is not a regular expression: found open group without closing ')'",
         ),
     ];
-    for (arguments, code, said) in cases {
+    for (arguments, code, message) in cases {
         let ran = test_box.ctl(&[&["list"], arguments].concat());
         let expected = CommandOutput {
             code,
             stdout: String::new(),
-            stderr: format!("gpukillctl: {said}\n"),
+            stderr: format!("gpukillctl: {message}\n"),
         };
         assert_eq!(ran, expected, "{arguments:?}");
         // Programs get a document even without a match, if the selection itself is valid.
@@ -177,7 +177,7 @@ fn no_match_exits_8_nonsense_exits_3() {
 #[test]
 fn audit_records_by_gpu() {
     let (test_box, daemon) = five_gpu_box::start();
-    for (typed, code, said) in [
+    for (typed, code, message) in [
         ("5-2", 3, "the range \"5-2\" is reversed: write 2-5"),
         ("8f3c", 3, "\"8f3c\" is a prefix of several GPU UUIDs"),
         (
@@ -190,7 +190,7 @@ fn audit_records_by_gpu() {
             let ran = test_box.ctl(&["audit", "-o", "ndjson", "--gpu", typed]);
             (!ran.stderr.contains("this host has none")).then_some(ran)
         });
-        let stderr = format!("gpukillctl: {said}\n");
+        let stderr = format!("gpukillctl: {message}\n");
         assert_eq!((ran.code, ran.stderr), (code, stderr), "{typed}");
     }
     daemon.stop();
@@ -207,7 +207,7 @@ fn unidentified_process_leaves_usage_unknown() {
     eventually("the process", || {
         (test_box.list()["procs"][0]["pid"] == UNUSED_PID).then_some(())
     });
-    let said = |arguments: &[&str]| {
+    let message = |arguments: &[&str]| {
         let ran = test_box.ctl(&[&["list"], arguments].concat());
         (ran.code, ran.stderr)
     };
@@ -223,19 +223,19 @@ fn unidentified_process_leaves_usage_unknown() {
     let typo = "no GPU here is used by processes of no-such-person: \
                 no user is called no-such-person";
     assert_eq!(
-        said(&["--user", "no-such-person"]),
+        message(&["--user", "no-such-person"]),
         (8, format!("gpukillctl: {typo}\n"))
     );
     assert_eq!(
-        said(&["--user", "root"]),
+        message(&["--user", "root"]),
         unknown("processes of root", "user")
     );
     assert_eq!(
-        said(&["--user", "4242"]),
+        message(&["--user", "4242"]),
         unknown("processes of 4242", "user")
     );
     assert_eq!(
-        said(&["--filter", "^x"]),
+        message(&["--filter", "^x"]),
         unknown("processes like ^x", "name")
     );
     daemon.stop();

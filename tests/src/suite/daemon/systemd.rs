@@ -225,18 +225,18 @@ fn violations_and_kills_are_found_by_pid() {
     let broken = first("rule-broken");
     let mut pids = [one.as_str(), other.as_str()];
     pids.sort_unstable();
-    let mut told: Vec<&str> = broken["PID"]
+    let mut reported: Vec<&str> = broken["PID"]
         .as_array()
         .expect("a field for each")
         .iter()
         .map(|pid| pid.as_str().unwrap())
         .collect();
-    told.sort_unstable();
-    assert_eq!(told, pids);
+    reported.sort_unstable();
+    assert_eq!(reported, pids);
     let us = rustix::process::geteuid().as_raw().to_string();
     let gpu = test_box.list()["gpus"][0]["id"].clone();
     let gib = 1_u64 << 30;
-    let told = [
+    let fields = [
         "PRIORITY",
         "RULE",
         "VALUE",
@@ -254,7 +254,7 @@ fn violations_and_kills_are_found_by_pid() {
         gpu,
         "dry-run"
     ]);
-    assert_eq!(json!(told.map(|field| broken[field].clone())), expected);
+    assert_eq!(json!(fields.map(|field| broken[field].clone())), expected);
     let warned = first("warned");
     assert_eq!(warned["ACTION"], "warn");
     assert_eq!(warned["GPUKILL_TIMES"], "1");
@@ -268,8 +268,8 @@ fn violations_and_kills_are_found_by_pid() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let (begins, ends) = (first("act-begins"), first("act-ended"));
     for entry in [&begins, &ends] {
-        let told = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
-        assert_eq!(json!(told), json!(["kill", one, us, gpu]));
+        let fields = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
+        assert_eq!(json!(fields), json!(["kill", one, us, gpu]));
     }
     assert_eq!(begins["GPUKILL_CALLER_UID"], us);
     assert_eq!(begins["GPUKILL_ACT"], ends["GPUKILL_ACT"]);

@@ -13,9 +13,9 @@ fn successful_output(test_box: &TestBox, arguments: &[&str]) -> String {
 }
 
 /// The lines of the output that name this process.
-fn lines_with_pid(said: &str, pid: u32) -> Vec<&str> {
+fn lines_with_pid(output: &str, pid: u32) -> Vec<&str> {
     let pid = format!(" {pid} ");
-    said.lines().filter(|line| line.contains(&pid)).collect()
+    output.lines().filter(|line| line.contains(&pid)).collect()
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn hidden_users_violations_are_not_shown() {
             let marked = procs.filter(|row| row["rules"] != json!([]));
             let marked: Vec<Value> = marked.map(|row| row["pid"].clone()).collect();
             let page = guard_violations(&test_box);
-            let told = |part: &str| {
+            let owners_in = |part: &str| {
                 let rows = page[part].as_array().unwrap().iter();
                 let owners: std::collections::BTreeSet<String> =
                     rows.map(|row| row["owner_uid"].to_string()).collect();
@@ -191,13 +191,13 @@ fn hidden_users_violations_are_not_shown() {
             json!({
                 "listed": list["guard"]["open"], "marked": marked,
                 "counted": test_box.json(&["status", "-o", "json"])["guard"]["open"],
-                "open": told("open"), "records": told("records"),
+                "open": owners_in("open"), "records": owners_in("records"),
             })
         })
     };
-    let expected = |count: u32, marked: &[u32], told: &str| {
+    let expected = |count: u32, marked: &[u32], owners: &str| {
         json!({
-            "listed": count, "marked": marked, "counted": count, "open": told, "records": told,
+            "listed": count, "marked": marked, "counted": count, "open": owners, "records": owners,
         })
     };
     assert_eq!(seen(test_uid(0)), expected(0, &[], ""));

@@ -50,7 +50,7 @@ fn memory_violation_is_simulated_to_its_end() {
     assert_eq!(ended["evidence"]["value"], json!(2 * GIB + 1));
     assert_eq!(ended["victim"]["procs"][0]["pid"], json!(process.pid()));
     let status = test_box.json(&["status", "-o", "json"]);
-    let told = [
+    let fields = [
         "mode",
         "rehearses",
         "warned_today",
@@ -58,9 +58,9 @@ fn memory_violation_is_simulated_to_its_end() {
         "simulated_warned_today",
         "simulated_ended_today",
     ];
-    let told = told.map(|field| status["guard"][field].clone());
+    let values = fields.map(|field| status["guard"][field].clone());
     let expected = json!(["dry-run", "soft", 0, 0, 1, 1]);
-    assert_eq!(Value::from(told.to_vec()), expected);
+    assert_eq!(Value::from(values.to_vec()), expected);
     // The process was not ended.
     assert!(std::path::Path::new(&format!("/proc/{}", process.pid())).exists());
     // No further step follows a simulated end.
@@ -152,8 +152,8 @@ fn simulated_end_is_recorded_once() {
     write_rules(&test_box, RULES);
     set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
-    let told = || violation_steps(&test_box).len();
-    eventually("it would be ended", || (told() >= 3).then_some(()));
+    let step_count = || violation_steps(&test_box).len();
+    eventually("it would be ended", || (step_count() >= 3).then_some(()));
     // Waits until this many more samples are evaluated.
     let judged = |more: usize| {
         let at = || {

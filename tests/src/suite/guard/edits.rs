@@ -43,7 +43,7 @@ fn edit_applies_at_once_and_keeps_comments() {
         let acts = acts["actions"].as_array()?.clone();
         (acts.len() == 2).then_some(acts)
     });
-    let said = acts
+    let results = acts
         .iter()
         .rev()
         .map(|act| json!([act["what"], act["result"]]));
@@ -51,7 +51,7 @@ fn edit_applies_at_once_and_keeps_comments() {
         json!(["user policy root: memory_limit_gb = 8", "done"]),
         json!(["remove user policy root", "done"]),
     ];
-    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(results.collect::<Vec<_>>(), expected);
     daemon.stop();
 }
 

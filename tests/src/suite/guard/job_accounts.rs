@@ -89,7 +89,7 @@ fn account_selects_the_group_policy() {
     });
     let mut live = record_fields(&guard_violations(&test_box), &fields);
     live.reverse();
-    let told: Vec<Value> = live
+    let reported: Vec<Value> = live
         .iter()
         .map(|record| {
             let procs = record[2]["procs"].as_array().unwrap();
@@ -100,7 +100,7 @@ fn account_selects_the_group_policy() {
     let rule = "group vision: memory";
     let pids = [ours.pid()];
     assert_eq!(
-        told,
+        reported,
         [
             json!([rule, "violated", pids, null]),
             json!([rule, "warned", pids, null]),

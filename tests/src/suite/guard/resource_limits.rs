@@ -187,13 +187,13 @@ fn unread_file_is_hidden_from_users() {
     daemon.signal(Signal::HUP);
     let fault = eventually("it is said", || test_box.faults().pop());
     assert_eq!(config(), rules);
-    let told = |uid: u32| {
+    let mistakes = |uid: u32| {
         run_as_user(uid, &[], || {
             test_box.json(&["guard", "status", "-o", "json"])["mistakes"].clone()
         })
     };
-    assert_eq!(told(NOBODY_UID), json!(["a mistake in line 1, column 1"]));
-    let to_admin = told(0)[0].as_str().unwrap().to_owned();
+    assert_eq!(mistakes(NOBODY_UID), json!(["a mistake in line 1, column 1"]));
+    let to_admin = mistakes(0)[0].as_str().unwrap().to_owned();
     assert!(to_admin.contains("hunter2"), "{to_admin}");
     assert!(!fault.1.contains("hunter2"), "{fault:?}");
     daemon.stop();

@@ -143,8 +143,8 @@ fn unread_manual_edit_is_reported() {
     assert_eq!(is_changed(), json!(true));
     let ran = test_box.ctl(&["guard", "status", "--width", "200"]);
     let file = test_box.path("guard.toml").display().to_string();
-    let told = format!("{file} has changed since it was read: systemctl reload gpukilld\n");
-    assert!(ran.stdout.ends_with(&told), "{ran:?}");
+    let message = format!("{file} has changed since it was read: systemctl reload gpukilld\n");
+    assert!(ran.stdout.ends_with(&message), "{ran:?}");
     let ran = test_box.ctl(&["guard", "config"]);
     assert_eq!(
         (ran.stdout.as_str(), error_lines(&ran)),
@@ -156,11 +156,11 @@ fn unread_manual_edit_is_reported() {
     let set = ["guard", "set", "global.default_memory_limit_gb", "4"];
     for how in [&["--dry-run"][..], &[]] {
         let ran = test_box.ctl(&[&set[..], how].concat());
-        let told = format!(
+        let message = format!(
             "gpukillctl: {file} has changes that are not loaded yet: they come into force with \
             this edit"
         );
-        assert_eq!(error_lines(&ran), [told.as_str()]);
+        assert_eq!(error_lines(&ran), [message.as_str()]);
         for line in [
             "-memory_limit_gb = 8\n",
             "+memory_limit_gb = 16\n",
@@ -198,7 +198,7 @@ fn mode_commands_set_the_mode() {
     );
     let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
     let disabled = "the guard is disabled: nothing is judged\n";
-    for (asked, expected, said) in [
+    for (command, mode_and_rehearsed, expected) in [
         ("soft", ["soft", "soft"], soft.as_str()),
         ("enforce", ["enforce", "enforce"], &enforce),
         ("dry-run", ["dry-run", "enforce"], dry_run),
@@ -206,15 +206,15 @@ fn mode_commands_set_the_mode() {
         ("disable", ["disabled", "enforce"], disabled),
         ("enable", ["enforce", "enforce"], &enforce),
     ] {
-        let ran = test_box.ctl(&["guard", asked]);
+        let ran = test_box.ctl(&["guard", command]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-        assert_eq!(mode(), json!(expected), "{asked}");
-        let told = ran
+        assert_eq!(mode(), json!(mode_and_rehearsed), "{command}");
+        let printed = ran
             .stdout
             .lines()
             .skip_while(|line| !line.starts_with("the guard is "));
-        let told: String = told.map(|line| format!("{line}\n")).collect();
-        assert_eq!(told, said, "{}", ran.stdout);
+        let printed: String = printed.map(|line| format!("{line}\n")).collect();
+        assert_eq!(printed, expected, "{}", ran.stdout);
     }
     daemon.stop();
 }
@@ -298,8 +298,8 @@ fn symlinked_rule_file_is_not_followed() {
         assert!(!ran.stdout.contains("secret\n"), "{arguments:?}: {ran:?}");
         assert!(!ran.stdout.contains("a secret"), "{arguments:?}: {ran:?}");
     }
-    let told = test_box.ctl(&["status"]).stdout;
-    assert!(told.contains("it is a symbolic link to"), "{told}");
+    let status = test_box.ctl(&["status"]).stdout;
+    assert!(status.contains("it is a symbolic link to"), "{status}");
     let before = std::fs::read_to_string(&secret).unwrap();
     assert_eq!(before, "# a secret\nmode = \"dry-run\"\n");
     // A FIFO does not block the daemon and is not read.
@@ -311,8 +311,8 @@ fn symlinked_rule_file_is_not_followed() {
     rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
     daemon.signal(Signal::HUP);
     eventually("the FIFO is refused", || {
-        let told = test_box.ctl(&["status"]).stdout;
-        told.contains("it is not a regular file").then_some(())
+        let status = test_box.ctl(&["status"]).stdout;
+        status.contains("it is not a regular file").then_some(())
     });
     daemon.stop();
 }

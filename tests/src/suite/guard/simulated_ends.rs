@@ -14,8 +14,8 @@ fn would_have_ended_lines(test_box: &TestBox, arguments: &[&str]) -> Vec<String>
     let ran = test_box.ctl(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let lines = ran.stdout.lines();
-    let said = lines.filter(|line| line.contains("would have ended"));
-    said.map(str::to_owned).collect()
+    let found = lines.filter(|line| line.contains("would have ended"));
+    found.map(str::to_owned).collect()
 }
 
 /// Checks that all commands report the simulated end of this process at this time.

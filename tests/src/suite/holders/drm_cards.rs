@@ -85,9 +85,9 @@ fn suspended_card_leaves_listing_unknown() {
     let whole = || it.test_box.ctl(&["holders"]).stdout;
     let heading = format!("GPU 0 AMD 1002:744c: {asleep}");
     assert_eq!(whole().lines().next(), Some(heading.as_str()));
-    let said = "GPU 0: renderD128 · python: has it open; whether it is listed is not known";
+    let expected = "GPU 0: renderD128 · python: has it open; whether it is listed is not known";
     let explained = it.test_box.ctl(&["explain", "4711"]).stdout;
-    assert!(explained.contains(said), "{explained}");
+    assert!(explained.contains(expected), "{explained}");
 
     // A card without holders is not reported as free either.
     std::fs::remove_dir_all(it.procfs.root().join("4711")).unwrap();

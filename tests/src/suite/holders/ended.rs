@@ -103,7 +103,7 @@ fn memory_of_ended_process_is_awaited() {
     });
     eventually_equals(&json!([]), || it.roles());
     let screen = it.screen();
-    let (said, rest) = screen.split_once(") ended ").expect("an end");
+    let (evidence, rest) = screen.split_once(") ended ").expect("an end");
     let (_, rest) = rest.split_once(" ago ").expect("an age");
     let us = own_user_name();
     let before = format!(
@@ -111,7 +111,7 @@ fn memory_of_ended_process_is_awaited() {
          Most likely memory of 1 process that ended just now is on its way back.\n  \
            - {pid} (sleep of {us}"
     );
-    assert_eq!(said, before);
+    assert_eq!(evidence, before);
     let after = "and held 35.0 GiB\n  - 20.0 GiB are not released yet\nIt frees itself: wait\n";
     assert_eq!(rest, after);
 

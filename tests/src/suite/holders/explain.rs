@@ -194,7 +194,7 @@ fn processes_without_gpu_are_not_explained() {
     it.add_process(799, "bash", &[]);
     it.add_process_with_parent(800, "python", 799, &[]);
     it.set_process_state(800, "Z");
-    for (pid, said) in [
+    for (pid, message) in [
         ("4712", "no process 4712 uses a GPU or has one open"),
         ("1", "no process 1 uses a GPU or has one open"),
         ("4713", "there is no process 4713"),
@@ -209,7 +209,7 @@ fn processes_without_gpu_are_not_explained() {
             code: 8,
             stdout: String::new(),
             stderr: format!(
-                "gpukillctl: {said}\n\
+                "gpukillctl: {message}\n\
                  hint: see who does: gpukillctl list --details, or gpukillctl holders\n"
             ),
         };

@@ -39,8 +39,8 @@ fn unattributed_memory(it: &HoldersBox) -> Value {
 
 /// The memory that the end of this process frees, and why it is not known.
 fn freed_memory(it: &HoldersBox, pid: u32) -> Value {
-    let told = it.test_box.json(&["explain", &pid.to_string(), "-o", "json"]);
-    json!([told["frees_bytes"], told["reasons"]["frees_bytes"]])
+    let explained = it.test_box.json(&["explain", &pid.to_string(), "-o", "json"]);
+    json!([explained["frees_bytes"], explained["reasons"]["frees_bytes"]])
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn unreported_sharing_leaves_freed_memory_unknown() {
     add_two_sharing_clients(&it, None);
     set_used_memory(&it, 11 * GIB);
     let daemon = it.start();
-    let untold = "failed: its driver does not report shared memory";
-    eventually_equals(&json!([2, [null, untold]]), || {
+    let reason = "failed: its driver does not report shared memory";
+    eventually_equals(&json!([2, [null, reason]]), || {
         let count = it.test_box.list()["procs"].as_array().unwrap().len();
         json!([
             count,

@@ -41,15 +41,15 @@ fn unshared_client_fdinfo(id: u64, bytes: u64) -> String {
 /// The statement of `explain` about the memory that the end of this process frees.
 fn freed_memory(it: &HoldersBox, pid: u32) -> (Value, Value, String) {
     let pid = pid.to_string();
-    let told = it.test_box.json(&["explain", &pid, "-o", "json"]);
+    let explained = it.test_box.json(&["explain", &pid, "-o", "json"]);
     let ran = it.test_box.ctl(&["explain", &pid]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let mut lines = ran.stdout.lines();
     let words = lines.find_map(|line| line.strip_prefix(" frees"));
     let words = words.unwrap_or_default().trim().to_owned();
     (
-        told["frees_bytes"].clone(),
-        told["shared_with"].clone(),
+        explained["frees_bytes"].clone(),
+        explained["shared_with"].clone(),
         words,
     )
 }

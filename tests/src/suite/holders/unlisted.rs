@@ -69,8 +69,8 @@ fn listed_pid_without_process_is_reported() {
     eventually_equals(&json!([[4711, "gone"]]), || it.roles());
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     let evidence = it.first_gpu_document()["findings"][0]["evidence"].clone();
-    let said = "the driver lists 35.0 GiB under 4711, which does not exist on this host";
-    assert_eq!(evidence.as_array().unwrap().last().unwrap(), said);
+    let expected = "the driver lists 35.0 GiB under 4711, which does not exist on this host";
+    assert_eq!(evidence.as_array().unwrap().last().unwrap(), expected);
     daemon.stop();
 }
 

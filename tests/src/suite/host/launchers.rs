@@ -152,8 +152,8 @@ fn terminal_and_load_of_a_real_process() {
     let Some(mut terminal) = Terminal::start(&command, 80, 24) else {
         return skip("no setsid here");
     };
-    let said = terminal.read_until(" .");
-    let pid: u32 = said.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let output = terminal.read_until(" .");
+    let pid: u32 = output.split_whitespace().nth(1).unwrap().parse().unwrap();
     let idle = TestProcess::start("idle");
     test_box.set_driver_state(&gpu_with_processes(&[pid, idle.pid()]));
     let daemon = test_box.start();

@@ -295,8 +295,8 @@ fn late_members_delay_the_kill() {
         }
     }
     gate.remove();
-    let (code, said, complaints) = client.wait();
-    let report: Value = serde_json::from_str(&said.concat()).unwrap();
+    let (code, output, complaints) = client.wait();
+    let report: Value = serde_json::from_str(&output.concat()).unwrap();
     assert_eq!(code, 7, "{complaints:?} {report:#}");
     let outcomes = report["outcomes"].as_array().unwrap();
     let (found_late, others): (Vec<&Value>, Vec<&Value>) =

@@ -73,11 +73,11 @@ fn report_names_the_fuse_server() {
     let named = pid.to_string();
     let (code, report) = it.kill_json(&[&named, "--timeout-secs", "1", "--force"]);
     let outcome = &report["outcomes"][0];
-    let told = ["ending", "why", "fuse_mount"].map(|field| outcome[field].clone());
+    let fields = ["ending", "why", "fuse_mount"].map(|field| outcome[field].clone());
     let path = json!(mount.to_str().unwrap());
     assert_eq!(code, 1, "{report:#}");
     assert_eq!(
-        told,
+        fields,
         [json!("uninterruptible"), json!("request_wait_answer"), path]
     );
     let tells = std::fs::read_dir(format!("/proc/{serves}/fdinfo")).unwrap();
@@ -92,9 +92,9 @@ fn report_names_the_fuse_server() {
             "{report:#}"
         );
         let ran = it.kill_output(&[&named, "--timeout-secs", "1"]);
-        let said = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let printed = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            said.contains(&format!("it ends when that does: kill {serves}")),
+            printed.contains(&format!("it ends when that does: kill {serves}")),
             "{ran:?}"
         );
     }

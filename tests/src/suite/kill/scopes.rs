@@ -60,8 +60,8 @@ fn restarting_parent_is_named() {
         .map(|field| outcome["respawned"][0][field].clone())
         .collect();
     assert_eq!(named, json!([anew, "worker", null, launcher, "launcher"]));
-    let said = format!("{launcher} (launcher) starts it again, as {anew}: end that first");
-    assert!(ran.stdout.replace("\n  ", " ").contains(&said), "{ran:?}");
+    let message = format!("{launcher} (launcher) starts it again, as {anew}: end that first");
+    assert!(ran.stdout.replace("\n  ", " ").contains(&message), "{ran:?}");
 }
 
 #[test]
@@ -122,13 +122,13 @@ fn interactive_shell_survives_its_nohup_job() {
     // The terminal echoes the typed line, so the output must differ from it.
     terminal.type_keys("nohup sleep 600 >/dev/null 2>&1 & echo 'these''are' $$ $! .\n");
     terminal.read_until("theseare ");
-    let said = terminal.read_until(" .");
-    let pids: Vec<u32> = said
+    let output = terminal.read_until(" .");
+    let pids: Vec<u32> = output
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok())
         .collect();
     let [shell, job] = pids[..] else {
-        panic!("{said}");
+        panic!("{output}");
     };
     eventually_equals(&"sleep\n".to_owned(), || {
         std::fs::read_to_string(format!("/proc/{job}/comm")).unwrap()

@@ -30,11 +30,11 @@ fn supervisor_cannot_restart_the_worker() {
             .args(["-c", &supervised_job()])
             .current_dir(it.test_box.directory()),
     );
-    let mut said: Vec<String> = (0..4).map(|_| script.next_line()).collect();
-    said.retain(|line| line != "ready");
-    let pids: Vec<u32> = said.iter().filter_map(|pid| pid.parse().ok()).collect();
+    let mut lines: Vec<String> = (0..4).map(|_| script.next_line()).collect();
+    lines.retain(|line| line != "ready");
+    let pids: Vec<u32> = lines.iter().filter_map(|pid| pid.parse().ok()).collect();
     let [launcher, first, guard] = pids[..] else {
-        panic!("{said:?}");
+        panic!("{lines:?}");
     };
     it.add_gpu_processes(&[first]);
     let arguments = [&launcher.to_string(), "--scope", "tree", "--force"];

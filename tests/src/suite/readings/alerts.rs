@@ -45,9 +45,10 @@ fn wait_for_polls(test_box: &TestBox) {
 fn logged_alerts_and_faults(daemon: &Daemon) -> Vec<String> {
     let log = daemon.log();
     let lines = log.lines().filter_map(|line| line.split_once(' '));
-    let told = lines.map(|(_, told)| told.trim_start().to_owned());
-    told.filter(|told| told.contains("alert") || told.contains("fault"))
-        .filter(|told| !told.contains("part=\"GPU"))
+    let entries = lines.map(|(_, entry)| entry.trim_start().to_owned());
+    entries
+        .filter(|entry| entry.contains("alert") || entry.contains("fault"))
+        .filter(|entry| !entry.contains("part=\"GPU"))
         .collect()
 }
 
@@ -74,8 +75,8 @@ fn one_alert_until_well_below_threshold() {
     eventually_equals(&hot, || test_box.faults());
     let table = test_box.ctl(&["status"]).stdout;
     let now = format!("{TEMPERATURE}, now 91 °C");
-    let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
-    assert!(table.lines().any(is_told), "{table}");
+    let is_shown = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
+    assert!(table.lines().any(is_shown), "{table}");
     test_box.set_driver_state(&three_gpus(&json!(91), 95));
     let both = vec![fault(MEMORY), fault(TEMPERATURE)];
     let sorted = || {
@@ -122,8 +123,8 @@ fn one_alert_until_well_below_threshold() {
 fn recorded_events(test_box: &TestBox) -> Vec<(Value, Value)> {
     let document = test_box.json(&["audit", "actions", "-o", "json"]);
     let actions = document["actions"].as_array().unwrap().iter();
-    let told = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
-    told.collect()
+    let events = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
+    events.collect()
 }
 
 #[test]
@@ -148,19 +149,19 @@ fn reload_changes_thresholds() {
     let gone = "all 3 GPUs are gone: its driver was unloaded";
     let gone = vec![("nvidia".to_owned(), gone.to_owned())];
     eventually_equals(&gone, || test_box.faults());
-    let told =
+    let entry =
         |what: &str, rest: &str| format!("{what} gpu=0 gpu_uuid=GPU-a quantity=temperature {rest}");
     let begins = |what: &str| format!("WARN alert on GPU 0: {what}");
     let over = |what: &str| format!("INFO alert is over on GPU 0: {what}");
     let why = "why=\"this threshold no longer applies\"";
     let expected = vec![
-        told(&begins(TEMPERATURE), "value=91 limit=85"),
-        told(&over(TEMPERATURE), &format!("limit=85 {why}")),
-        told(&begins(higher), "value=91 limit=90"),
-        told(&over(higher), &format!("limit=90 {why}")),
-        told(&begins(TEMPERATURE), "value=91 limit=85"),
+        entry(&begins(TEMPERATURE), "value=91 limit=85"),
+        entry(&over(TEMPERATURE), &format!("limit=85 {why}")),
+        entry(&begins(higher), "value=91 limit=90"),
+        entry(&over(higher), &format!("limit=90 {why}")),
+        entry(&begins(TEMPERATURE), "value=91 limit=85"),
         "WARN fault part=nvidia what=\"all 3 GPUs are gone: its driver was unloaded\"".to_owned(),
-        told(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
+        entry(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
     ];
     eventually_equals(&expected, || logged_alerts_and_faults(&daemon));
     daemon.stop();

@@ -165,7 +165,7 @@ fn process_memory_is_bounded_by_gpu_memory() {
     };
     let impossible = "failed: the driver reports an impossible value: 90112 MiB of 81920 MiB";
     let unknown = json!([null, null, impossible]);
-    let is_told = || {
+    let is_reported = || {
         let mut faults = test_box.faults().into_iter();
         faults.any(|(part, what)| part == "GPU 0" && what.starts_with("memory of a process: "))
     };
@@ -173,10 +173,10 @@ fn process_memory_is_bounded_by_gpu_memory() {
     test_box.set_driver_state(&gpu(88 * GIB, 88 * GIB, json!({})));
     let daemon = test_box.start();
     eventually_equals(&unknown, shown);
-    eventually_equals(&true, is_told);
+    eventually_equals(&true, is_reported);
     test_box.set_driver_state(&gpu(20 * GIB, 20 * GIB, json!({})));
     eventually_equals(&json!([20 * GIB, 20 * GIB, null]), shown);
-    eventually_equals(&false, is_told);
+    eventually_equals(&false, is_reported);
     // The memory is not reported any more: its total stays the last known one.
     test_box.set_driver_state(&gpu(
         88 * GIB,
@@ -184,6 +184,6 @@ fn process_memory_is_bounded_by_gpu_memory() {
         json!({"nvmlDeviceGetMemoryInfo_v2": 999}),
     ));
     eventually_equals(&unknown, shown);
-    eventually_equals(&true, is_told);
+    eventually_equals(&true, is_reported);
     daemon.stop();
 }

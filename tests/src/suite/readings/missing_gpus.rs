@@ -158,8 +158,8 @@ fn admin_forgets_missing_gpu() {
         assert_eq!(states(&test_box), both("gone"));
     }
     let forgotten = test_box.ctl(&["forget", "--gpu", "1"]);
-    let told = "GPU 1 (GPU-b) is not listed any more\n";
-    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (0, told));
+    let message = "GPU 1 (GPU-b) is not listed any more\n";
+    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (0, message));
     eventually_equals(&vec![json!([0, "a", "ok"])], || states(&test_box));
     assert_eq!(test_box.faults(), []);
     let expected = vec![
@@ -243,10 +243,10 @@ fn two_missing_gpus_in_one_slot() {
         assert_eq!(sorted(), both);
     }
     let forgotten = test_box.ctl(&["forget", "--gpu", B]);
-    let told = format!("GPU 1 ({B}) is not listed any more\n");
+    let message = format!("GPU 1 ({B}) is not listed any more\n");
     assert_eq!(
         (forgotten.code, forgotten.stdout.as_str()),
-        (0, told.as_str())
+        (0, message.as_str())
     );
     eventually_equals(&rows(&[json!([1, "c", "gone"])]), sorted);
     daemon.stop();

@@ -75,14 +75,14 @@ fn driver_is_released_until_resume() {
     // Quiescing is a request and no fault: `status` shows it in one line.
     assert_eq!(test_box.faults(), []);
     let status = test_box.ctl(&["status", "--width", "200"]).stdout;
-    let told: Vec<&str> = status
+    let faults: Vec<&str> = status
         .lines()
         .filter(|line| line.contains("nvidia"))
         .collect();
     assert!(
-        told.len() == 1
-            && told[0].contains("quiesced on request since ")
-            && told[0].ends_with(": gpukillctl resume"),
+        faults.len() == 1
+            && faults[0].contains("quiesced on request since ")
+            && faults[0].ends_with(": gpukillctl resume"),
         "{status}"
     );
     // Polls and answers go on.

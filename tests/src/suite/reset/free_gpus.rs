@@ -87,7 +87,7 @@ fn dry_run_shows_everything_and_does_nothing() {
         .test_box
         .json(&["reset", "--all", "--dry-run", "-o", "json"]);
     let gpus = plan["gpus"].as_array().unwrap();
-    let told: Vec<Value> = gpus
+    let reported: Vec<Value> = gpus
         .iter()
         .map(|gpu| {
             let blockers = gpu["blockers"].as_array().unwrap().iter();
@@ -103,7 +103,7 @@ fn dry_run_shows_everything_and_does_nothing() {
     let user = it.test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let user = user["held_gpus"][0]["holders"][0]["user"].as_str().unwrap();
     assert_eq!(
-        told,
+        reported,
         [
             json!([
                 0,

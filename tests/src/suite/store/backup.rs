@@ -230,8 +230,8 @@ fn export_file_is_complete_or_absent() {
     };
     let export = |name: &str| {
         let path = test_box.path(name);
-        let said = of(&["export", path.to_str().unwrap()]);
-        assert!(said.contains("newest first"), "{said}");
+        let output = of(&["export", path.to_str().unwrap()]);
+        assert!(output.contains("newest first"), "{output}");
         std::fs::read(path).unwrap()
     };
     let csv = of(&["-o", "csv", "--limit", "0"]);

@@ -135,8 +135,8 @@ fn every_screen_uses_the_stored_times() {
     );
     let value = eventually("the guard has judged it", || {
         let ran = test_box.ctl(&["guard", "violations", "-o", "json"]);
-        let told: Value = serde_json::from_str(&ran.stdout).ok()?;
-        told["records"][0]["evidence"]["value"].as_i64()
+        let document: Value = serde_json::from_str(&ran.stdout).ok()?;
+        document["records"][0]["evidence"]["value"].as_i64()
     });
     let since_then = Timestamp::from(SystemTime::now()).0 - first.0;
     assert!((HOUR_MS..=since_then).contains(&value), "{value}");

@@ -38,8 +38,8 @@ fn record_prune(test_box: &TestBox, before: i64) {
     let asked = format!("--before {}", Timestamp(before).to_rfc3339());
     eventually("the violation is recorded", || {
         let done = (asked.clone(), Some("done".to_owned()));
-        let mut told = recorded_entries(test_box).into_values();
-        told.any(|entry| (entry.what, entry.word) == done)
+        let mut entries = recorded_entries(test_box).into_values();
+        entries.any(|entry| (entry.what, entry.word) == done)
             .then_some(())
     });
 }
@@ -231,8 +231,8 @@ fn restored_backup_keeps_later_records() {
         newer.filter(|id| *id > newest)
     });
     assert!(sample_id(&test_box, "min", copied_at) > last_sample);
-    let told = test_box.ctl(&["audit", "actions", "--kind", "restore"]).stdout;
-    assert!(told.contains("restore"), "{told}");
+    let actions = test_box.ctl(&["audit", "actions", "--kind", "restore"]).stdout;
+    assert!(actions.contains("restore"), "{actions}");
     assert_eq!(test_box.faults(), []);
     daemon.stop();
     assert_entries_are_kept(&test_box, &after);

@@ -60,15 +60,15 @@ fn apple_gpu_has_readings_and_processes() {
         "util_pct",
         "pids",
     ];
-    let told = |pids: u32| {
+    let expected = |pids: u32| {
         let name = "Apple M4 (10 cores)";
         vec![json!([
             "apple", name, true, 5_242_880, null, null, 30, pids
         ])]
     };
-    eventually_equals(&told(0), || it.gpus(&fields));
+    eventually_equals(&expected(0), || it.gpus(&fields));
     set_output(&it, "AGXDeviceUserClient", &client_entry(1, 42));
-    eventually_equals(&told(1), || it.gpus(&fields));
+    eventually_equals(&expected(1), || it.gpus(&fields));
     eventually_equals(&Vec::new(), || it.test_box.faults());
     daemon.stop();
 }

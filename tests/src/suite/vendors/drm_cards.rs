@@ -226,24 +226,24 @@ fn unused_card_may_suspend() {
         ..UNKNOWN_CARD
     });
     let daemon = it.start();
-    let told = || {
+    let reported = || {
         let gpu = it.test_box.list()["gpus"][0].clone();
         let why = gpu["reasons"]["util_pct"].as_str().unwrap_or_default();
         let is_old = why.starts_with("stale: ");
         json!([gpu["util_pct"], is_old, gpu["mem_used_bytes"]])
     };
-    eventually_equals(&json!([null, true, 100]), told);
+    eventually_equals(&json!([null, true, 100]), reported);
     // Opening this file would block for ever. Readings that the driver has without waking
     // the card go on.
     let busy = "class/drm/card1/device/gpu_busy_percent";
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     make_fifo(&sysfs.root().join(busy));
     sysfs.write("class/drm/card1/device/mem_info_vram_used", "200\n");
-    eventually_equals(&json!([null, true, 200]), told);
+    eventually_equals(&json!([null, true, 200]), reported);
     let polls = || it.test_box.json(&["status", "-o", "json"])["polls"].as_u64();
     let before = polls().unwrap();
     eventually("polls go on", || (polls()? > before + 5).then_some(()));
-    assert_eq!(told(), json!([null, true, 200]));
+    assert_eq!(reported(), json!([null, true, 200]));
     assert_eq!(it.test_box.faults(), []);
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     sysfs.write(busy, "9\n");
@@ -253,7 +253,7 @@ fn unused_card_may_suspend() {
         "/dev/full",
         &client_fdinfo(1, 0, 5).replace("brandnew", "amdgpu"),
     );
-    eventually_equals(&json!([9, false, 200]), told);
+    eventually_equals(&json!([9, false, 200]), reported);
     daemon.stop();
 }
 
@@ -314,7 +314,7 @@ fn hanging_driver_keeps_stale_readings() {
     it.add_holder(4711, "/dev/full", &fdinfo);
     let daemon = it.start();
     // Each value, or its age.
-    let told = || {
+    let reported = || {
         let list = it.test_box.list();
         let field = |row: &Value, name: &str| match row["reasons"][name].as_str() {
             Some(why) if why.starts_with("stale: ") => json!("stale"),
@@ -332,13 +332,13 @@ fn hanging_driver_keeps_stale_readings() {
         ])
     };
     let well = |load: u32| json!(["ok", load, 1_073_741_824, 1, 4711, 2048 * 1024]);
-    eventually_equals(&well(42), told);
+    eventually_equals(&well(42), reported);
     let busy = sysfs.root().join("class/drm/card1/device/gpu_busy_percent");
     let hung = it.test_box.path("hung");
     make_fifo(&hung);
     std::fs::rename(&hung, &busy).unwrap();
     let old = json!(["unknown", "stale", "stale", "stale", 4711, "stale"]);
-    eventually_equals(&old, told);
+    eventually_equals(&old, reported);
     eventually_equals(&hanging_driver_fault(), || it.test_box.faults());
     // The readings grow older.
     let age = || it.test_box.list()["gpus"][0]["reasons"]["util_pct"].clone();
@@ -350,7 +350,7 @@ fn hanging_driver_keeps_stale_readings() {
     sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
     driver.write_all(b"11\n").unwrap();
     drop(driver);
-    eventually_equals(&well(12), told);
+    eventually_equals(&well(12), reported);
     eventually_equals(&Vec::new(), || it.test_box.faults());
     daemon.stop();
 }

@@ -118,9 +118,9 @@ fn start_connecting_process(
     command.env(CONNECT_TO_VARIABLE, socket);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().ok()?;
-    let said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut said = said.map_while(Result::ok);
-    let admitted = said.find_map(|line| line.split_once("admitted ")?.1.parse().ok())?;
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let admitted = lines.find_map(|line| line.split_once("admitted ")?.1.parse().ok())?;
     Some((KillOnDrop(child), admitted))
 }
 
@@ -264,8 +264,8 @@ fn client_waits_for_a_free_slot() {
     ]);
     waiting.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut waiting = waiting.spawn().unwrap();
-    let mut said = BufReader::new(waiting.stderr.take().unwrap()).lines();
-    let busy = said.find(|line| line.as_ref().unwrap().contains("busy"));
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let busy = lines.find(|line| line.as_ref().unwrap().contains("busy"));
     assert!(busy.is_some(), "the client did not wait");
     assert_eq!(waiting.try_wait().unwrap(), None);
     drop(held);

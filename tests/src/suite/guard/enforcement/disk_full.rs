@@ -103,7 +103,7 @@ fn full_disk_delays_the_end() {
         recorded_kills(&it.test_box),
         json!([["guard: default: memory", "done"]])
     );
-    let told = String::from_utf8(login.into_output()).unwrap();
+    let output = String::from_utf8(login.into_output()).unwrap();
     let expected = [
         String::new(),
         format!(
@@ -115,7 +115,7 @@ fn full_disk_delays_the_end() {
         "  more      gpukillctl guard violations".to_owned(),
         String::new(),
     ];
-    assert_eq!(told, expected.join("\r\r\n"));
+    assert_eq!(output, expected.join("\r\r\n"));
     it.daemon.stop();
 }
 

@@ -21,7 +21,7 @@ const OTHER: u32 = test_uid(144);
 
 #[test]
 fn dry_run_and_enforce_decide_alike() {
-    let mut told = Vec::new();
+    let mut decisions = Vec::new();
     for (dry_run, mode) in [(true, "dry-run"), (false, "enforce")] {
         let rules = blocking_rules(
             &format!("dry_run = {dry_run}"),
@@ -58,7 +58,7 @@ fn dry_run_and_enforce_decide_alike() {
         let (violated, ended) = (of("violated"), of("ended"));
         assert_eq!(violated["timestamp"], ended["timestamp"], "{mode}");
         let victim = &ended["victim"];
-        told.push(json!([
+        decisions.push(json!([
             ended["rule"],
             victim["procs"][0]["pid"] == worker,
             victim["procs"].as_array().map(Vec::len),
@@ -67,8 +67,8 @@ fn dry_run_and_enforce_decide_alike() {
         ]));
         it.daemon.stop();
     }
-    assert_eq!(told[0], told[1]);
-    assert_eq!(told[0][1], json!(true), "{told:#?}");
+    assert_eq!(decisions[0], decisions[1]);
+    assert_eq!(decisions[0][1], json!(true), "{decisions:#?}");
 }
 
 #[test]
@@ -208,9 +208,9 @@ fn breaker_stops_the_guard_until_reset() {
     assert!(plan.stderr.contains(would), "{plan:?}");
     assert!(!plan.stderr.contains("it ends jobs again"), "{plan:?}");
     // Dry-run mode does not reset the circuit breaker.
-    let told = ran("dry-run");
-    assert!(!told.stdout.contains("ends jobs again"), "{told:?}");
-    assert!(!told.stderr.contains("ends jobs again"), "{told:?}");
+    let ran_dry = ran("dry-run");
+    assert!(!ran_dry.stdout.contains("ends jobs again"), "{ran_dry:?}");
+    assert!(!ran_dry.stderr.contains("ends jobs again"), "{ran_dry:?}");
     wait_for_polls(&it.test_box);
     let status = it.test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["tripped_at"], json!(tripped));
@@ -223,8 +223,8 @@ fn breaker_stops_the_guard_until_reset() {
         .split_once(again)
         .unwrap_or_else(|| panic!("{ran:?}"));
     let row = below.lines().nth(1).unwrap_or_default();
-    let is_told = workers.iter().any(|pid| row.contains(&format!(" {pid} ")));
-    assert!(is_told && row.contains(" at the next sample "), "{ran:?}");
+    let is_listed = workers.iter().any(|pid| row.contains(&format!(" {pid} ")));
+    assert!(is_listed && row.contains(" at the next sample "), "{ran:?}");
     eventually_equals(&0, left);
     eventually_equals(&Vec::<(String, String)>::new(), || it.test_box.faults());
     let status = it.test_box.json(&["guard", "status", "-o", "json"]);

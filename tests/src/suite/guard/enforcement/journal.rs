@@ -38,7 +38,7 @@ const VARYING: &[&str] = &[
 /// without its fields.
 fn comparable_fields(entry: &Value) -> Value {
     let of_all = ["SYSLOG_IDENTIFIER", "GPUKILL_TARGET", "MESSAGE_ID"];
-    let mut told = Map::new();
+    let mut fields = Map::new();
     for (name, value) in entry.as_object().unwrap() {
         let value = match name.as_str() {
             name if name.starts_with('_') || of_all.contains(&name) => continue,
@@ -50,9 +50,9 @@ fn comparable_fields(entry: &Value) -> Value {
             }
             _ => value.clone(),
         };
-        told.insert(name.clone(), value);
+        fields.insert(name.clone(), value);
     }
-    Value::Object(told)
+    Value::Object(fields)
 }
 
 /// A daemon's journal.
@@ -218,13 +218,13 @@ fn dry_run_entries_say_would() {
     it.wait_for("job-ended", 2);
     daemon.stop();
     it.wait_for("stopped", 1);
-    let said = ["job-ended", "breaker-tripped"].map(|kind| {
-        let told = it.entries(kind).into_iter();
-        Value::from_iter(told.map(|it| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]])))
+    let reported = ["job-ended", "breaker-tripped"].map(|kind| {
+        let entries = it.entries(kind).into_iter();
+        Value::from_iter(entries.map(|it| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]])))
     });
     let ended = json!(["4", "dry-run", "a job would be ended"]);
     let stops = "too many jobs would be ended: the guard would end no more jobs";
     let expected = [json!([ended, ended]), json!([["3", "dry-run", stops]])];
-    assert_eq!(said, expected);
+    assert_eq!(reported, expected);
     assert!(workers.iter().all(|pid| !process_has_ended(*pid)));
 }

@@ -85,8 +85,8 @@ impl HelperProcess {
     /// The descriptor that the helper has open.
     fn descriptor(&self) -> u32 {
         eventually("it has the device open", || {
-            let said = std::fs::read_to_string(self.place.join("fd")).ok()?;
-            said.parse().ok()
+            let text = std::fs::read_to_string(self.place.join("fd")).ok()?;
+            text.parse().ok()
         })
     }
 

@@ -55,7 +55,7 @@ fn likely_miner_is_ended_others_survive() {
     };
     // Two processes with one piece of evidence each: a mining pool, and an executable in shared
     // memory.
-    let (_named, _, only_told) = job("/bin/sh", "-o stratum+tcp://pool.example:4444");
+    let (_named, _, only_pool) = job("/bin/sh", "-o stratum+tcp://pool.example:4444");
     let (_hidden, _, only_hidden) = job(&shared.shell_named("worker"), "");
     let (miner, launcher, worker) = job(
         &shared.shell_named("xmrig"),
@@ -68,7 +68,7 @@ fn likely_miner_is_ended_others_survive() {
     assert_eq!(last_outcome(&it.test_box)[1], json!(0));
     assert_eq!(it.kills(), json!([["guard: rule miners: rogue", "done"]]));
     wait_for_polls(&it.test_box);
-    assert!(!process_has_ended(only_told) && !process_has_ended(only_hidden));
+    assert!(!process_has_ended(only_pool) && !process_has_ended(only_hidden));
     assert_eq!(it.steps(), steps_in_mode("enforce", &steps));
     // The record names the threat.
     let document = super::guard_violations(&it.test_box);

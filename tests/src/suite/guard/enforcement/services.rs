@@ -90,9 +90,9 @@ fn worker_of_a_server_is_only_warned() {
     let violation = it.test_box.json(&["guard", "violations", "-o", "json"])["open"][0].clone();
     assert_eq!(violation["action"], "warn", "{violation:#}");
     assert_eq!(violation["evidence"]["service_only_warned"], true);
-    let told = &violation["evidence"]["procs"][0];
-    assert_eq!(told["ports"], Value::from(vec![port]), "{told:#}");
-    assert_eq!(told["connections"], 0);
+    let evidence = &violation["evidence"]["procs"][0];
+    assert_eq!(evidence["ports"], Value::from(vec![port]), "{evidence:#}");
+    assert_eq!(evidence["connections"], 0);
     // Long after the grace period.
     let warned = Instant::now();
     while warned.elapsed() < Duration::from_secs(8) {
@@ -106,13 +106,13 @@ fn worker_of_a_server_is_only_warned() {
         &["guard", "violations"],
         &["guard", "status"],
     ] {
-        let said = it.test_box.ctl(args).stdout;
-        assert!(said.contains("only warned"), "{args:?}: {said}");
+        let output = it.test_box.ctl(args).stdout;
+        assert!(output.contains("only warned"), "{args:?}: {output}");
     }
     let line = format!("port {port}, no client");
     for args in [&["guard", "status"][..], &["explain", &pid]] {
-        let said = it.test_box.ctl(args).stdout;
-        assert!(said.contains(&line), "{args:?}: {said}");
+        let output = it.test_box.ctl(args).stdout;
+        assert!(output.contains(&line), "{args:?}: {output}");
     }
     // A client of the parent counts, although the parent holds no GPU.
     let client = TcpStream::connect(engine.address).unwrap();
@@ -131,8 +131,8 @@ fn rule_can_end_idle_services() {
     it.driver.add_processes(&[engine.worker]);
     // The list shows the service without the note that it is only warned.
     let line = eventually("it is listed", || {
-        let said = it.test_box.ctl(&["guard", "status"]).stdout;
-        let line = said.lines().find(|line| line.contains("services"));
+        let output = it.test_box.ctl(&["guard", "status"]).stdout;
+        let line = output.lines().find(|line| line.contains("services"));
         line.map(str::to_owned)
     });
     assert!(

@@ -78,18 +78,18 @@ fn warning_reaches_every_open_terminal() {
         String::new(),
     ];
     // Two of four terminals accept the message. The entry is logged after all were tried.
-    let told = eventually("it is logged", || {
+    let entry = eventually("it is logged", || {
         let log = it.daemon.log();
         let mut lines = log.lines().filter(|line| line.contains(" is notified on "));
         lines.next().map(str::to_owned)
     });
-    let (_, told) = told.split_once("  INFO ").unwrap();
+    let (_, entry) = entry.split_once("  INFO ").unwrap();
     let logged = format!(
         "the user who breaks a rule is notified on their terminals rule=\"default: memory\" \
          subject={} mode=soft uid={ALICE} action=warn terminals=2",
         log_value(&text(&warned["subject"]))
     );
-    assert_eq!(told, logged);
+    assert_eq!(entry, logged);
     let shown = |login: LoginTerminal| String::from_utf8(login.into_output()).unwrap();
     for login in [own, other] {
         // The terminal adds \r before

@@ -83,11 +83,11 @@ impl Scenario {
     pub(super) fn unevaluated_rules(&self) -> Vec<String> {
         let report = self.replay();
         let unjudged = report["not_judged"].as_array().unwrap().iter();
-        let said = unjudged.map(|it| {
-            let said = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
-            self.with_names(&said.join(": "))
+        let entries = unjudged.map(|it| {
+            let entries = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
+            self.with_names(&entries.join(": "))
         });
-        said.collect()
+        entries.collect()
     }
 
     /// Waits until these entries are among the rules that could not be evaluated in full.

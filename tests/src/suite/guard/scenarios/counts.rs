@@ -58,20 +58,20 @@ fn processes_on_two_gpus_count_once() {
     scenario.rules(PROCESS_RULES);
     let daemon = scenario.start_daemon();
     let names = |called: &[String]| -> Vec<String> { called.to_vec() };
-    let by = |told: ExpectedViolation, called: &[String]| {
+    let by = |violation: ExpectedViolation, called: &[String]| {
         let called: Vec<&str> = called.iter().map(String::as_str).collect();
-        told.with_processes(&called)
+        violation.with_processes(&called)
     };
     // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
     let crowd: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
     scenario.assert_records([
-        by(told("default: processes", "three", 3, 2), &three),
-        told("user none: processes", "none", 1, 0),
-        by(told("group class: processes", "tutor", 2, 1), &tutor),
+        by(violation("default: processes", "three", 3, 2), &three),
+        violation("user none: processes", "none", 1, 0),
+        by(violation("group class: processes", "tutor", 2, 1), &tutor),
         by(
-            told("group crowd: total processes", "group crowd", 4, 3),
+            violation("group crowd: total processes", "group crowd", 4, 3),
             &crowd,
         ),
     ]);
@@ -131,17 +131,17 @@ fn memory_limits_of_groups_processes_and_gpus() {
     scenario.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
     scenario.rules(MEMORY_RULES);
     let daemon = scenario.start_daemon();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
     scenario.assert_records([
-        told(
+        violation(
             "group over: total memory",
             "group over",
             4 * GIB + 1,
             4 * GIB,
         )
         .with_processes(&["alice", "alice", "bob"]),
-        told("gpu 2: process memory", "fat", GIB + 1, GIB),
-        told("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB)
+        violation("gpu 2: process memory", "fat", GIB + 1, GIB),
+        violation("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB)
             .with_processes(&["left_less"]),
     ]);
     scenario.assert_unevaluated(&[

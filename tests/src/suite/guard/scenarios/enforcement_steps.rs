@@ -18,7 +18,7 @@ settled_after_minutes = "4s"
 
 [user_policies.@soft]
 message = "Ask in #gpus for more."
-[user_policies.@only_told]
+[user_policies.@only_notified]
 action = "warn"
 memory_limit_gb = 1
 [user_policies.@at_once]
@@ -47,27 +47,27 @@ fn records_of_person(scenario: &Scenario, who: &str) -> Vec<Value> {
 #[test]
 fn soft_warns_reminds_and_ends() {
     let mut scenario = Scenario::new(1);
-    for who in ["soft", "only_told", "at_once", "wavers", "leaves"] {
+    for who in ["soft", "only_notified", "at_once", "wavers", "leaves"] {
         scenario.add_person(who, &[memory_on(0, 2 * GIB)]);
     }
     scenario.rules(SOFT_RULES);
     let daemon = scenario.start_daemon();
-    let told = |rule: &str, who: &str, steps: &[&str]| {
-        let told = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
-        told.with_steps(steps)
+    let violation = |rule: &str, who: &str, steps: &[&str]| {
+        let violation = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
+        violation.with_steps(steps)
     };
     let first = [
-        told(
+        violation(
             "default: memory",
             "soft",
             &["violated", "warned", "warned", "ended soft"],
         ),
-        told(
-            "user only_told: memory",
-            "only_told",
-            &["violated", "told", "told"],
+        violation(
+            "user only_notified: memory",
+            "only_notified",
+            &["violated", "notified", "notified"],
         ),
-        told(
+        violation(
             "user at_once: memory",
             "at_once",
             &["violated", "warned", "ended at_once"],
@@ -76,7 +76,7 @@ fn soft_warns_reminds_and_ends() {
     let long = |who, over: &[&str]| {
         let rule = format!("user {who}: memory");
         let steps = [&["violated", "warned"][..], over].concat();
-        told(&rule, who, &steps)
+        violation(&rule, who, &steps)
     };
     scenario.assert_records(
         first
@@ -91,8 +91,8 @@ fn soft_warns_reminds_and_ends() {
     assert!(milliseconds_between(&soft[1]["timestamp"], &soft[2]["timestamp"]) >= 2_000);
     assert!(milliseconds_between(deadline, &soft[3]["timestamp"]) >= 0);
     let at_once = records_of_person(&scenario, "at_once");
-    let said: Vec<&Value> = at_once.iter().map(|it| &it["message"]).collect();
-    assert_eq!(said, [&json!("Ask in #gpus for more."); 3]);
+    let messages: Vec<&Value> = at_once.iter().map(|it| &it["message"]).collect();
+    assert_eq!(messages, [&json!("Ask in #gpus for more."); 3]);
     assert_eq!(soft[0]["message"], Value::Null);
 
     // A violation is over at once if the process ends, and after a while if the usage drops.
@@ -123,7 +123,7 @@ blocked_users = ["@barred"]
 [user_policies.@spared]
 memory_limit_gb = 1
 mode = "soft"
-[user_policies.@only_told]
+[user_policies.@only_notified]
 memory_limit_gb = 1
 action = "warn"
 "#;
@@ -135,21 +135,21 @@ fn enforce_ends_limits_after_two_samples() {
     scenario.add_person("greedy", &[memory_on(0, 2 * GIB)]);
     scenario.add_person("eager", &[memory_on(0, GIB).with_utilization(60)]);
     scenario.add_person("spared", &[memory_on(0, 2 * GIB)]);
-    scenario.add_person("only_told", &[memory_on(0, 2 * GIB)]);
+    scenario.add_person("only_notified", &[memory_on(0, 2 * GIB)]);
     scenario.rules(ENFORCE_RULES);
     let daemon = scenario.start_daemon();
     let memory = |rule: &str, who: &str, steps: &[&str]| {
-        let told = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
-        told.with_steps(steps)
+        let violation = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
+        violation.with_steps(steps)
     };
     let barred = ExpectedViolation::new("gpu 1: user", "barred");
     let eager = ExpectedViolation::new("default: utilization", "eager");
     scenario.assert_records([
         barred.with_steps(&["violated", "ended barred"]),
         memory("default: memory", "greedy", &["violated", "ended greedy"]),
-        eager.with_value(60, 50).with_steps(&["violated", "told"]),
+        eager.with_value(60, 50).with_steps(&["violated", "notified"]),
         memory("user spared: memory", "spared", &["violated", "warned"]),
-        memory("user only_told: memory", "only_told", &["violated", "told"]),
+        memory("user only_notified: memory", "only_notified", &["violated", "notified"]),
     ]);
     let at = |who, step: usize| records_of_person(&scenario, who)[step]["timestamp"].clone();
     // Two samples; none is shorter than 0.75 s.

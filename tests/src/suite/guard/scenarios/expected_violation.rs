@@ -13,7 +13,7 @@ pub(super) struct ExpectedViolation {
     subject: String,
     /// The names of the processes.
     processes: Vec<String>,
-    /// The steps in order. A warning without a deadline is a `told` step.
+    /// The steps in order. A warning without a deadline is a `notified` step.
     steps: Vec<String>,
     /// Value and limit, if they are numbers. The value of a time is reduced to the limit if it
     /// is over the limit.
@@ -86,7 +86,7 @@ pub(super) fn group_records<'a>(
             .map(|it| scenario.process_name(&it["pid"]))
             .collect();
         by.sort();
-        let told = all
+        let violation = all
             .entry((rule, who, by))
             .or_insert_with_key(|(rule, who, by)| ExpectedViolation {
                 rule: rule.clone(),
@@ -96,15 +96,15 @@ pub(super) fn group_records<'a>(
                 measured: Vec::new(),
                 unknown: 0,
             });
-        told.steps.push(step_name(record, scenario));
+        violation.steps.push(step_name(record, scenario));
         // The last value of a finished violation may come from the sample in which the usage
         // changed.
         let is_over = record["step"] == "over";
         let measured = value_and_limit(record).filter(|_| !is_over);
-        if measured.is_some() && told.measured.last().copied() != measured {
-            told.measured.extend(measured);
+        if measured.is_some() && violation.measured.last().copied() != measured {
+            violation.measured.extend(measured);
         }
-        told.unknown = told.unknown.max(evidence["unknown"].as_u64().unwrap());
+        violation.unknown = violation.unknown.max(evidence["unknown"].as_u64().unwrap());
     }
     let mut all: Vec<ExpectedViolation> = all.into_values().collect();
     all.sort();
@@ -115,7 +115,7 @@ pub(super) fn group_records<'a>(
 fn step_name(record: &Value, scenario: &Scenario) -> String {
     let step = record["step"].as_str().unwrap();
     match step {
-        "warned" if record["deadline"].is_null() => "told".to_owned(),
+        "warned" if record["deadline"].is_null() => "notified".to_owned(),
         "ended" => {
             let victim = &record["victim"];
             let procs = victim["procs"].as_array().unwrap();

@@ -35,10 +35,10 @@ fn steady_growth_is_a_leak() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let told = |who| ExpectedViolation::new("rule leak: growth", who).at_or_over(2 * GIB);
+    let violation = |who| ExpectedViolation::new("rule leak: growth", who).at_or_over(2 * GIB);
     let mut turn = 0;
     scenario.assert_records_while(
-        [told("leaks"), told("job").with_processes(&["leaking part"])],
+        [violation("leaks"), violation("job").with_processes(&["leaking part"])],
         |scenario| {
             turn += 1;
             scenario.set_usage("leaks", &[memory_on(0, GIB + turn * GIB)]);

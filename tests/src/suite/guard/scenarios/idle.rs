@@ -108,17 +108,17 @@ fn job_is_idle_without_work_and_clients() {
     });
     scenario.rules(IDLE_RULES);
     let daemon = scenario.start_daemon();
-    let told =
+    let violation =
         |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
     scenario.assert_records([
-        told("default: idle", "idle", 3),
-        told("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
+        violation("default: idle", "idle", 3),
+        violation("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
         // A service is warned about, but not ended.
-        told("default: idle", "alone", 3).with_steps(&["violated", "told"]),
-        told("group quick: idle", "quick", 2),
-        told("user greedier: idle", "greedier", 4),
-        told("rule servers: idle", "server", 2),
-        told("rule servers: idle", "alone", 2),
+        violation("default: idle", "alone", 3).with_steps(&["violated", "notified"]),
+        violation("group quick: idle", "quick", 2),
+        violation("user greedier: idle", "greedier", 4),
+        violation("rule servers: idle", "server", 2),
+        violation("rule servers: idle", "alone", 2),
     ]);
     scenario.assert_unevaluated(&[
         "user veiled: idle: whether it worked all the time is not known",
@@ -161,20 +161,20 @@ fn duration_counts_from_the_start() {
     scenario.add_person("late", &[]);
     scenario.rules(DURATION_RULES);
     let daemon = scenario.start_daemon();
-    let told =
+    let violation =
         |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
     let first = [
-        told("default: duration", "early", 2),
-        told("default: duration", "veiled", 2),
-        told("user quick: duration", "quick", 0),
-        told("group class: duration", "pupil", 3),
-        told("rule long: duration", "patient", 4),
+        violation("default: duration", "early", 2),
+        violation("default: duration", "veiled", 2),
+        violation("user quick: duration", "quick", 0),
+        violation("group class: duration", "pupil", 3),
+        violation("rule long: duration", "patient", 4),
     ];
     scenario.assert_records(first.clone());
     // A process that starts later has its own time.
     scenario.set_usage("late", &[memory_on(0, GIB)]);
     scenario.write_driver_state();
-    let late = told("default: duration", "late", 2);
+    let late = violation("default: duration", "late", 2);
     scenario.assert_records(first.into_iter().chain([late]));
     daemon.stop();
 }

@@ -66,19 +66,19 @@ fn most_specific_memory_limit_applies() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
     scenario.assert_records([
-        told("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
-        told("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
-        told(
+        violation("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
+        violation("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
+        violation(
             "user own_over: memory",
             "own_over",
             3 * GIB / 2 + 1,
             3 * GIB / 2,
         ),
-        told("group lab: memory", "tutor", 4 * GIB + 1, 4 * GIB),
-        told("group strict: memory", "both", 3 * GIB + 1, 3 * GIB),
-        told(
+        violation("group lab: memory", "tutor", 4 * GIB + 1, 4 * GIB),
+        violation("group strict: memory", "both", 3 * GIB + 1, 3 * GIB),
+        violation(
             "user enough_known: memory",
             "enough_known",
             3 * GIB,

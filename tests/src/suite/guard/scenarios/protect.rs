@@ -89,13 +89,13 @@ fn protected_processes_do_not_count() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let told = |who| ExpectedViolation::new("default: memory", who).with_value(2 * GIB, GIB);
+    let violation = |who| ExpectedViolation::new("default: memory", who).with_value(2 * GIB, GIB);
     scenario.assert_records([
-        told("sinner"),
-        told("desktop"),
-        told("desktops"),
-        told("unmarked"),
-        told("own_unit"),
+        violation("sinner"),
+        violation("desktop"),
+        violation("desktops"),
+        violation("unmarked"),
+        violation("own_unit"),
         ExpectedViolation::new("gpu 0: user", "sinner"),
     ]);
     daemon.stop();

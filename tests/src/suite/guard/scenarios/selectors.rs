@@ -173,22 +173,22 @@ fn all_selectors_of_a_rule_must_match() {
     let (group_name, user_name) = group.clone().unwrap_or_default();
     scenario.rules(&RULES.replace("GROUP", &group_name));
     let daemon = scenario.start_daemon();
-    let told = |name: &str, who: &str| {
+    let violation = |name: &str, who: &str| {
         ExpectedViolation::new(&format!("rule {name}: duration"), who).at_or_over(0)
     };
     // Soft mode never ends a process whose owner cannot be warned.
-    let spared = |told: ExpectedViolation| told.with_steps(&["violated", "spared"]);
+    let spared = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
     let mut expected = vec![
-        told("program", "dave"),
-        told("program", "frank"),
-        told("command", "heidi"),
-        told("users", "alice"),
-        told("gpus", "carol"),
-        told("both", "dave"),
-        spared(told("images", "container torch").with_processes(&["torch"])),
-        spared(told("pods", "pod team/train-0").with_processes(&["pod"])),
-        told("either", "erin"),
-        spared(told("either", "container web").with_processes(&["web"])),
+        violation("program", "dave"),
+        violation("program", "frank"),
+        violation("command", "heidi"),
+        violation("users", "alice"),
+        violation("gpus", "carol"),
+        violation("both", "dave"),
+        spared(violation("images", "container torch").with_processes(&["torch"])),
+        spared(violation("pods", "pod team/train-0").with_processes(&["pod"])),
+        violation("either", "erin"),
+        spared(violation("either", "container web").with_processes(&["web"])),
         spared(
             ExpectedViolation::new("group project: total memory", "group project")
                 .with_processes(&["torch", "pod"])
@@ -199,7 +199,7 @@ fn all_selectors_of_a_rule_must_match() {
     ];
     if group.is_some() {
         expected.push(spared(
-            told("unix", &user_name).with_processes(&["grouped"]),
+            violation("unix", &user_name).with_processes(&["grouped"]),
         ));
     } else {
         skip("the name service knows no group of nobody");

@@ -134,7 +134,7 @@ time_overrides = [
         ExpectedViolation::new("time work: idle", "stranger").at_or_over(2_000),
         ExpectedViolation::new("time work: utilization", "member")
             .with_value(51, 50)
-            .with_steps(&["violated", "told"]),
+            .with_steps(&["violated", "notified"]),
         ExpectedViolation::new("time limits: memory", "greedy").with_value(4 * GIB + 1, 4 * GIB),
         ExpectedViolation::new("time limits: processes", "two")
             .with_processes(&["first", "second"])

@@ -64,23 +64,23 @@ fn utilization_is_per_gpu_and_only_warned() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let told = |rule, who, value, limit| {
-        let told = ExpectedViolation::new(rule, who).with_value(value, limit);
-        told.with_steps(&["violated", "told"])
+    let violation = |rule, who, value, limit| {
+        let violation = ExpectedViolation::new(rule, who).with_value(value, limit);
+        violation.with_steps(&["violated", "notified"])
     };
     scenario.assert_records([
-        told("default: utilization", "over", 51, 50),
-        told("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
-        told("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
-        told("group pupils: utilization", "pupil", 11, 10),
-        told(
+        violation("default: utilization", "over", 51, 50),
+        violation("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
+        violation("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
+        violation("group pupils: utilization", "pupil", 11, 10),
+        violation(
             "group crew: total utilization",
             "group crew on gpu 0",
             71,
             70,
         )
         .with_processes(&["bob", "carol"]),
-        told("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
+        violation("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
     ]);
     scenario.assert_unevaluated(&[
         "user veiled: utilization: the utilisation of 1 of the processes is not known",

@@ -75,14 +75,14 @@ fn lowest_priority_newest_job_ends_first() {
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
     let crowd = |by: &[&str], gib, steps: &[&str]| {
-        let told = ExpectedViolation::new("group crowd: total memory", "group crowd");
-        told.with_processes(by)
+        let violation = ExpectedViolation::new("group crowd: total memory", "group crowd");
+        violation.with_processes(by)
             .with_value(gib * GIB, 8 * GIB)
             .with_steps(steps)
     };
     let memory = |who, by: &[&str], gib, steps: &[&str]| {
-        let told = ExpectedViolation::new("default: memory", who);
-        told.with_processes(by)
+        let violation = ExpectedViolation::new("default: memory", who);
+        violation.with_processes(by)
             .with_value(gib * GIB, 4 * GIB)
             .with_steps(steps)
     };

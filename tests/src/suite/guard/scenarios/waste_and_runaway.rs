@@ -120,12 +120,12 @@ fn runaway_needs_constant_work_and_memory() {
     scenario.rules(RUNAWAY_RULES);
     let daemon = scenario.start_daemon();
     let (mut memory, mut turn) = (10 * GIB, 0);
-    let told = [
+    let expected = [
         ExpectedViolation::new("rule runaway: runaway", "hot").at_or_over(4_000),
         ExpectedViolation::new("rule runaway: runaway", "breathes").at_or_over(4_000),
         ExpectedViolation::new("rule orphans: runaway", "orphan").at_or_over(2_000),
     ];
-    scenario.assert_records_while(told, |scenario| {
+    scenario.assert_records_while(expected, |scenario| {
         // One process releases a tenth each time; the other releases a fortieth and takes it
         // back.
         memory -= memory / 10;
