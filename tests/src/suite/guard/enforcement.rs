@@ -152,9 +152,9 @@ fn tests_are_separate_jobs() -> bool {
             let plan: Value = serde_json::from_str(&test_box.ctl(&ask).stdout).ok()?;
             plan["targets"].is_array().then_some(plan)
         });
-        let theirs = job.running_pids();
+        let own_pids = job.running_pids();
         let mut targets = plan["targets"].as_array().unwrap().iter();
-        targets.all(|target| theirs.iter().any(|pid| target["pid"] == *pid))
+        targets.all(|target| own_pids.iter().any(|pid| target["pid"] == *pid))
     });
     if !are {
         skip("the tests run in a service or a container, which is the job of all of them");

@@ -95,7 +95,7 @@ fn disconnected_client_releases_its_slot() {
             .map(|_| RawConnection::connect_and_read_preface(&it.test_box.socket()))
             .collect();
         let is_in =
-            |(_, theirs): &(RawConnection, Preface)| theirs.status == PrefaceStatus::Welcome;
+            |(_, preface): &(RawConnection, Preface)| preface.status == PrefaceStatus::Welcome;
         taken.iter().all(is_in).then_some(())
     });
     // The scan is still running: the client that stayed waits for it.
@@ -109,8 +109,8 @@ fn disconnected_client_releases_its_slot() {
 /// Requests the holders and does not wait for the answer. `None` where no connection slot
 /// is free.
 fn request_holders(it: &HoldersBox) -> Option<RawConnection> {
-    let (mut raw, theirs) = RawConnection::connect_and_send_preface(&it.test_box.socket());
-    if theirs.status == PrefaceStatus::Busy {
+    let (mut raw, answer) = RawConnection::connect_and_send_preface(&it.test_box.socket());
+    if answer.status == PrefaceStatus::Busy {
         return None;
     }
     let (device, start) = (None, 0);

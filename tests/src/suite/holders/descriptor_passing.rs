@@ -27,10 +27,10 @@ fn successive_short_lived_holders_are_a_fault() {
     shell.args(["-c", PASS_DESCRIPTOR_SCRIPT, "sh", &clock.pid().to_string()]);
     let _hopper = run_as_user(HOPPER_UID, &[], || TestProcess::spawn(&mut shell));
     // Other processes of the machine may do the same.
-    let who = format!("user {HOPPER_UID}");
+    let user = format!("user {HOPPER_UID}");
     let faults = || {
         let all = test_box.faults_now().into_iter();
-        all.filter(|(_, what)| what.contains("one after the other") && what.contains(&who))
+        all.filter(|(_, what)| what.contains("one after the other") && what.contains(&user))
             .map(|(part, _)| part)
             .collect::<Vec<_>>()
     };

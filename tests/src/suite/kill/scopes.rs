@@ -18,12 +18,12 @@ const RESPAWNER: &str =
 fn plan_within_script(it: &KillBox, script: &Script, arguments: &[&str]) -> Option<Value> {
     let (code, plan) = it.kill_json(&[arguments, &["--dry-run"]].concat());
     assert_eq!(code, 0, "{plan:#}");
-    let theirs = script.running_pids();
-    let is_theirs = planned_pids(&plan).iter().all(|pid| theirs.contains(pid));
-    if !is_theirs {
+    let own_pids = script.running_pids();
+    let is_own = planned_pids(&plan).iter().all(|pid| own_pids.contains(pid));
+    if !is_own {
         skip("the tests run in a service or a container, which is the job of all of them");
     }
-    is_theirs.then_some(plan)
+    is_own.then_some(plan)
 }
 
 #[test]
@@ -51,16 +51,16 @@ fn restarting_parent_is_named() {
     it.add_gpu_processes(&[worker]);
     let ran = it.kill_output(&[&worker.to_string()]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let [anew] = script.next_pids();
-    assert!(process_has_ended(worker) && !process_has_ended(anew));
+    let [restarted] = script.next_pids();
+    assert!(process_has_ended(worker) && !process_has_ended(restarted));
     let outcome = it.newest_action()["outcome"].clone();
     let fields = ["pid", "name", "unit", "parent_pid", "parent_name"];
     let named: Value = fields
         .iter()
         .map(|field| outcome["respawned"][0][field].clone())
         .collect();
-    assert_eq!(named, json!([anew, "worker", null, launcher, "launcher"]));
-    let message = format!("{launcher} (launcher) starts it again, as {anew}: end that first");
+    assert_eq!(named, json!([restarted, "worker", null, launcher, "launcher"]));
+    let message = format!("{launcher} (launcher) starts it again, as {restarted}: end that first");
     assert!(ran.stdout.replace("\n  ", " ").contains(&message), "{ran:?}");
 }
 

@@ -83,8 +83,8 @@ fn sequential_clients_leave_nothing_behind() {
 /// last client disconnected.
 fn connect_when_admitted(socket: &Path) -> RawConnection {
     eventually("there is a place", || {
-        let (raw, theirs) = RawConnection::connect_and_send_preface(socket);
-        if theirs.status == PrefaceStatus::Busy {
+        let (raw, answer) = RawConnection::connect_and_send_preface(socket);
+        if answer.status == PrefaceStatus::Busy {
             std::thread::sleep(Duration::from_millis(1));
             return None;
         }

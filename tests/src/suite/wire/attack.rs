@@ -22,8 +22,8 @@ const YEAR: u64 = 365 * 86_400;
 fn daemon_speaks_first_with_its_limit() {
     let test_box = TestBox::new();
     let daemon = test_box.start();
-    let (_raw, theirs) = RawConnection::connect_and_read_preface(&test_box.socket());
-    assert_eq!(theirs, Preface::new(PrefaceStatus::Welcome, MAX_REQUEST));
+    let (_raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
+    assert_eq!(answer, Preface::new(PrefaceStatus::Welcome, MAX_REQUEST));
     daemon.stop();
 }
 
@@ -183,9 +183,9 @@ fn client_without_preface_is_dropped() {
     ]
     .into_iter()
     .map(|(name, bytes)| {
-        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&test_box.socket());
+        let (mut raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
         // A client with a refused version has read which version the daemon has.
-        assert_eq!(theirs.version, PROTOCOL_VERSION);
+        assert_eq!(answer.version, PROTOCOL_VERSION);
         raw.write(bytes).unwrap();
         (name, raw)
     })

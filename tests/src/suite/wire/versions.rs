@@ -20,8 +20,8 @@ fn other_major_version_is_refused() {
     let test_box = TestBox::new();
     let daemon = test_box.start();
     for major in [PROTOCOL_VERSION.major - 1, PROTOCOL_VERSION.major + 1] {
-        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&test_box.socket());
-        let heard = (theirs.version, theirs.status);
+        let (mut raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
+        let heard = (answer.version, answer.status);
         assert_eq!(heard, (PROTOCOL_VERSION, PrefaceStatus::Welcome));
         raw.write(&preface(major, 0).encode()).unwrap();
         raw.assert_dropped("another major version");
@@ -34,8 +34,8 @@ fn newer_minor_version_is_answered() {
     let test_box = TestBox::new();
     let daemon = test_box.start();
     let (mut raw, _) = RawConnection::connect_and_read_preface(&test_box.socket());
-    let theirs = preface(PROTOCOL_VERSION.major, PROTOCOL_VERSION.minor + 1);
-    raw.write(&theirs.encode()).unwrap();
+    let newer = preface(PROTOCOL_VERSION.major, PROTOCOL_VERSION.minor + 1);
+    raw.write(&newer.encode()).unwrap();
     let answer = raw.call(&GpukillRequest::Status {});
     assert!(matches!(answer, GpukillResponse::Status(Ok(_))));
     daemon.stop();

@@ -200,8 +200,8 @@ fn breaker_stops_the_guard_until_reset() {
         .test_box
         .ctl(&["guard", "violations", "--width", "400"])
         .stdout;
-    let anew = "starts again: rules or mode changed, or it stopped";
-    assert!(records.contains(anew), "{records}");
+    let restarted = "starts again: rules or mode changed, or it stopped";
+    assert!(records.contains(restarted), "{records}");
     // A dry run of the command does not reset the circuit breaker.
     let plan = it.test_box.ctl(&["guard", "enforce", "--dry-run"]);
     let would = "gpukillctl: it would end jobs again: it is stopped: see ";

@@ -53,8 +53,8 @@ fn forbidden_access_is_reported_at_once() {
     scenario.add_person("pupil", &[ON_GPU[1]]);
     scenario.add_person("away", &[ON_GPU[0]]);
     scenario.add_person("visitor", &[ON_GPU[0], ON_GPU[1]]);
-    for who in ["guest", "unwanted", "stranger"] {
-        scenario.add_person(who, &[ON_GPU[2]]);
+    for person in ["guest", "unwanted", "stranger"] {
+        scenario.add_person(person, &[ON_GPU[2]]);
     }
     scenario.add_process(SimulatedProcess {
         person: "veiled",
@@ -63,12 +63,12 @@ fn forbidden_access_is_reported_at_once() {
         ..SimulatedProcess::default()
     });
     let programs = ["trainer", "train", "miner2", "miner-of-old-coins"];
-    for (who, program) in ["trains", "nearly", "mines", "mines_old"]
+    for (person, program) in ["trains", "nearly", "mines", "mines_old"]
         .iter()
         .zip(programs)
     {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             usage: &[ON_GPU[3]],
             program,
             ..SimulatedProcess::default()

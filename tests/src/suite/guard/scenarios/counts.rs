@@ -8,18 +8,18 @@ use super::{
 use serde_json::json;
 
 /// Adds several processes of one person, named by the person and an index.
-fn add_processes(scenario: &mut Scenario, who: &str, each: &[&[GpuUsage]]) -> Vec<String> {
-    let called = each.iter().enumerate().map(|(number, holds)| {
-        let called = format!("{who} {number}");
+fn add_processes(scenario: &mut Scenario, person: &str, each: &[&[GpuUsage]]) -> Vec<String> {
+    let names = each.iter().enumerate().map(|(number, usage)| {
+        let name = format!("{person} {number}");
         scenario.add_process(SimulatedProcess {
-            person: who,
-            name: Some(&called),
-            usage: holds,
+            person,
+            name: Some(&name),
+            usage,
             ..SimulatedProcess::default()
         });
-        called
+        name
     });
-    called.collect()
+    names.collect()
 }
 
 const PROCESS_RULES: &str = r#"
@@ -57,15 +57,15 @@ fn processes_on_two_gpus_count_once() {
     let tutor = add_processes(&mut scenario, "tutor", &[&one, &one]);
     scenario.rules(PROCESS_RULES);
     let daemon = scenario.start_daemon();
-    let names = |called: &[String]| -> Vec<String> { called.to_vec() };
-    let by = |violation: ExpectedViolation, called: &[String]| {
-        let called: Vec<&str> = called.iter().map(String::as_str).collect();
-        violation.with_processes(&called)
+    let names = |processes: &[String]| -> Vec<String> { processes.to_vec() };
+    let by = |violation: ExpectedViolation, processes: &[String]| {
+        let processes: Vec<&str> = processes.iter().map(String::as_str).collect();
+        violation.with_processes(&processes)
     };
     // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
     let crowd: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
-    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
         by(violation("default: processes", "three", 3, 2), &three),
         violation("user none: processes", "none", 1, 0),
@@ -125,13 +125,13 @@ fn memory_limits_of_groups_processes_and_gpus() {
         "fit",
         &[&[memory_on(2, GIB)], &[memory_on(2, GIB)]],
     );
-    for (gpu, who) in [(3, "left_enough"), (4, "left_less"), (5, "on_blind")] {
-        scenario.add_person(who, &[memory_on(gpu, GIB)]);
+    for (gpu, person) in [(3, "left_enough"), (4, "left_less"), (5, "on_blind")] {
+        scenario.add_person(person, &[memory_on(gpu, GIB)]);
     }
     scenario.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
     scenario.rules(MEMORY_RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
         violation(
             "group over: total memory",

@@ -34,12 +34,12 @@ memory_limit_gb = 1
 "#;
 
 /// The records of a person's violation, oldest first.
-fn records_of_person(scenario: &Scenario, who: &str) -> Vec<Value> {
+fn records_of_person(scenario: &Scenario, person: &str) -> Vec<Value> {
     let document = guard_violations(&scenario.test_box);
     let records = document["records"].as_array().unwrap().iter().rev();
     let is_theirs = |record: &&Value| {
         let owner = record["owner"].as_str();
-        owner.is_some_and(|owner| scenario.with_names(owner) == who)
+        owner.is_some_and(|owner| scenario.with_names(owner) == person)
     };
     records.filter(is_theirs).cloned().collect()
 }
@@ -47,13 +47,13 @@ fn records_of_person(scenario: &Scenario, who: &str) -> Vec<Value> {
 #[test]
 fn soft_warns_reminds_and_ends() {
     let mut scenario = Scenario::new(1);
-    for who in ["soft", "only_notified", "at_once", "wavers", "leaves"] {
-        scenario.add_person(who, &[memory_on(0, 2 * GIB)]);
+    for person in ["soft", "only_notified", "at_once", "wavers", "leaves"] {
+        scenario.add_person(person, &[memory_on(0, 2 * GIB)]);
     }
     scenario.rules(SOFT_RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule: &str, who: &str, steps: &[&str]| {
-        let violation = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
+    let violation = |rule: &str, person: &str, steps: &[&str]| {
+        let violation = ExpectedViolation::new(rule, person).with_value(2 * GIB, GIB);
         violation.with_steps(steps)
     };
     let first = [
@@ -73,10 +73,10 @@ fn soft_warns_reminds_and_ends() {
             &["violated", "warned", "ended at_once"],
         ),
     ];
-    let long = |who, over: &[&str]| {
-        let rule = format!("user {who}: memory");
+    let long = |person, over: &[&str]| {
+        let rule = format!("user {person}: memory");
         let steps = [&["violated", "warned"][..], over].concat();
-        violation(&rule, who, &steps)
+        violation(&rule, person, &steps)
     };
     scenario.assert_records(
         first
@@ -138,8 +138,8 @@ fn enforce_ends_limits_after_two_samples() {
     scenario.add_person("only_notified", &[memory_on(0, 2 * GIB)]);
     scenario.rules(ENFORCE_RULES);
     let daemon = scenario.start_daemon();
-    let memory = |rule: &str, who: &str, steps: &[&str]| {
-        let violation = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
+    let memory = |rule: &str, person: &str, steps: &[&str]| {
+        let violation = ExpectedViolation::new(rule, person).with_value(2 * GIB, GIB);
         violation.with_steps(steps)
     };
     let barred = ExpectedViolation::new("gpu 1: user", "barred");
@@ -151,7 +151,7 @@ fn enforce_ends_limits_after_two_samples() {
         memory("user spared: memory", "spared", &["violated", "warned"]),
         memory("user only_notified: memory", "only_notified", &["violated", "notified"]),
     ]);
-    let at = |who, step: usize| records_of_person(&scenario, who)[step]["timestamp"].clone();
+    let at = |person, step: usize| records_of_person(&scenario, person)[step]["timestamp"].clone();
     // Two samples; none is shorter than 0.75 s.
     let since = &records_of_person(&scenario, "greedy")[0]["evidence"]["since"];
     assert!(milliseconds_between(since, &at("greedy", 0)) >= 1_500);

@@ -24,11 +24,11 @@ pub(super) struct ExpectedViolation {
 
 impl ExpectedViolation {
     /// A violation of a person with one process that is warned.
-    pub(super) fn new(rule: &str, who: &str) -> Self {
+    pub(super) fn new(rule: &str, subject: &str) -> Self {
         Self {
             rule: rule.to_owned(),
-            subject: who.to_owned(),
-            processes: vec![who.to_owned()],
+            subject: subject.to_owned(),
+            processes: vec![subject.to_owned()],
             steps: ["violated", "warned"].map(str::to_owned).to_vec(),
             measured: Vec::new(),
             unknown: 0,
@@ -78,7 +78,7 @@ pub(super) fn group_records<'a>(
     for record in records.filter(|record| record["step"] != "doubted") {
         let text = |field: &str| record[field].as_str().map(|it| scenario.with_names(it));
         let rule = text("rule").unwrap();
-        let who = text("owner").or_else(|| text("subject")).unwrap();
+        let subject = text("owner").or_else(|| text("subject")).unwrap();
         let evidence = &record["evidence"];
         let procs = evidence["procs"].as_array().unwrap();
         let mut by: Vec<String> = procs
@@ -87,10 +87,10 @@ pub(super) fn group_records<'a>(
             .collect();
         by.sort();
         let violation = all
-            .entry((rule, who, by))
-            .or_insert_with_key(|(rule, who, by)| ExpectedViolation {
+            .entry((rule, subject, by))
+            .or_insert_with_key(|(rule, subject, by)| ExpectedViolation {
                 rule: rule.clone(),
-                subject: who.clone(),
+                subject: subject.clone(),
                 processes: by.clone(),
                 steps: Vec::new(),
                 measured: Vec::new(),

@@ -18,16 +18,16 @@ growth_hours = "5s"
 #[test]
 fn steady_growth_is_a_leak() {
     let mut scenario = Scenario::new(1);
-    for who in ["leaks", "slow", "stair"] {
-        scenario.add_person(who, &[memory_on(0, GIB)]);
+    for person in ["leaks", "slow", "stair"] {
+        scenario.add_person(person, &[memory_on(0, GIB)]);
     }
     scenario.add_person("steady", &[memory_on(0, 40 * GIB)]);
     scenario.add_person("vague", &[unknown_memory_on(0)]);
     // One process of the job grows; the other does not.
-    for called in ["leaking part", "other part"] {
+    for name in ["leaking part", "other part"] {
         scenario.add_process(SimulatedProcess {
             person: "job",
-            name: Some(called),
+            name: Some(name),
             usage: &[memory_on(0, GIB)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
@@ -35,7 +35,7 @@ fn steady_growth_is_a_leak() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |who| ExpectedViolation::new("rule leak: growth", who).at_or_over(2 * GIB);
+    let violation = |person| ExpectedViolation::new("rule leak: growth", person).at_or_over(2 * GIB);
     let mut turn = 0;
     scenario.assert_records_while(
         [violation("leaks"), violation("job").with_processes(&["leaking part"])],

@@ -49,16 +49,16 @@ services = "end"
 /// Adds a process with a listening socket and this many connected clients.
 fn add_listening_process(
     scenario: &mut Scenario,
-    who: &str,
-    holds: &[GpuUsage],
+    person: &str,
+    usage: &[GpuUsage],
     clients: usize,
 ) -> Vec<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let uid = scenario.uid(who);
+    let uid = scenario.uid(person);
     let part = SimulatedProcess {
-        person: who,
-        usage: holds,
+        person,
+        usage,
         ..SimulatedProcess::default()
     };
     scenario.add_process_as(uid, part, OwnedFd::from(listener));
@@ -82,15 +82,15 @@ fn job_is_idle_without_work_and_clients() {
     scenario.add_person("greedier", &[memory_on(0, 4 * GIB)]);
     scenario.add_person("veiled", &[memory_on(1, GIB)]);
     scenario.add_person("vague", &[unknown_memory_on(0)]);
-    for (who, called, percent) in [
+    for (person, name, percent) in [
         ("ranks", "rank 0", 0),
         ("ranks", "rank 1", 10),
         ("stuck", "stuck 0", 0),
         ("stuck", "stuck 1", 9),
     ] {
         scenario.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+            person,
+            name: Some(name),
             usage: &[at(percent)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
@@ -109,7 +109,7 @@ fn job_is_idle_without_work_and_clients() {
     scenario.rules(IDLE_RULES);
     let daemon = scenario.start_daemon();
     let violation =
-        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
+        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
     scenario.assert_records([
         violation("default: idle", "idle", 3),
         violation("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
@@ -154,15 +154,15 @@ duration_limit_hours = "4s"
 fn duration_counts_from_the_start() {
     let mut scenario = Scenario::new(2);
     scenario.set_gpu(1, json!({"process_utilization": false}));
-    for who in ["early", "patient", "quick", "pupil"] {
-        scenario.add_person(who, &[memory_on(0, GIB).with_utilization(90)]);
+    for person in ["early", "patient", "quick", "pupil"] {
+        scenario.add_person(person, &[memory_on(0, GIB).with_utilization(90)]);
     }
     scenario.add_person("veiled", &[unknown_memory_on(1)]);
     scenario.add_person("late", &[]);
     scenario.rules(DURATION_RULES);
     let daemon = scenario.start_daemon();
     let violation =
-        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
+        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
     let first = [
         violation("default: duration", "early", 2),
         violation("default: duration", "veiled", 2),

@@ -30,10 +30,10 @@ fn login_user_owns_sudo_processes() {
         // A process in a container belongs to the container.
         ("dave", "boxed", Some(alice), docker.as_str()),
     ];
-    for (who, called, login, cgroup) in parts {
+    for (person, name, login, cgroup) in parts {
         scenario.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+            person,
+            name: Some(name),
             usage: &much,
             login,
             cgroup,

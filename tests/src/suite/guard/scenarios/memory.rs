@@ -31,14 +31,14 @@ fn most_specific_memory_limit_applies() {
     let mut scenario = Scenario::new(3);
     // Memory on all GPUs counts together, including unified memory.
     scenario.set_gpu(2, serde_json::json!({"memory": {"total": 0}}));
-    for (called, holds) in [
+    for (name, usage) in [
         ("here", memory_on(0, GIB)),
         ("there", memory_on(1, GIB + 1)),
     ] {
         scenario.add_process(SimulatedProcess {
             person: "over",
-            name: Some(called),
-            usage: &[holds],
+            name: Some(name),
+            usage: &[usage],
             ..SimulatedProcess::default()
         });
     }
@@ -53,20 +53,20 @@ fn most_specific_memory_limit_applies() {
     scenario.add_person("tutor", &[memory_on(1, 4 * GIB + 1)]);
     scenario.add_person("both", &[memory_on(1, 3 * GIB + 1)]);
     scenario.add_person("nobody_knows", &[unknown_memory_on(0)]);
-    for (called, holds) in [
+    for (name, usage) in [
         ("more", memory_on(1, 3 * GIB)),
         ("some", unknown_memory_on(0)),
     ] {
         scenario.add_process(SimulatedProcess {
             person: "enough_known",
-            name: Some(called),
-            usage: &[holds],
+            name: Some(name),
+            usage: &[usage],
             ..SimulatedProcess::default()
         });
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
         violation("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
         violation("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),

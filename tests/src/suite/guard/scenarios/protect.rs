@@ -77,9 +77,9 @@ fn protected_processes_do_not_count() {
             ),
         ),
     ];
-    for (who, program, argument, cgroup) in protected.iter().chain(&nearly) {
+    for (person, program, argument, cgroup) in protected.iter().chain(&nearly) {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             program,
             argument,
             cgroup,
@@ -89,7 +89,7 @@ fn protected_processes_do_not_count() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |who| ExpectedViolation::new("default: memory", who).with_value(2 * GIB, GIB);
+    let violation = |person| ExpectedViolation::new("default: memory", person).with_value(2 * GIB, GIB);
     scenario.assert_records([
         violation("sinner"),
         violation("desktop"),

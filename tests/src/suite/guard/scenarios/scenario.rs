@@ -33,9 +33,9 @@ pub(super) struct Scenario {
 /// A process on GPUs.
 struct ScenarioProcess {
     /// Its name in the scenario.
-    called: String,
+    name: String,
     process: TestProcess,
-    holds: Vec<GpuUsage>,
+    usage: Vec<GpuUsage>,
 }
 
 impl Scenario {
@@ -64,20 +64,20 @@ impl Scenario {
     }
 
     /// The uid of a person, assigned at first use.
-    pub(super) fn uid(&mut self, who: &str) -> u32 {
-        let known = self.people.iter().position(|it| it == who);
+    pub(super) fn uid(&mut self, person: &str) -> u32 {
+        let known = self.people.iter().position(|it| it == person);
         let at = known.unwrap_or_else(|| {
-            self.people.push(who.to_owned());
+            self.people.push(person.to_owned());
             self.people.len() - 1
         });
         FIRST_UID + u32::try_from(at).unwrap()
     }
 
     /// Adds a person with one process.
-    pub(super) fn add_person(&mut self, who: &str, holds: &[GpuUsage]) {
+    pub(super) fn add_person(&mut self, person: &str, usage: &[GpuUsage]) {
         let part = SimulatedProcess {
-            person: who,
-            usage: holds,
+            person,
+            usage,
             ..SimulatedProcess::default()
         };
         self.add_process(part);
@@ -124,12 +124,12 @@ impl Scenario {
         }
         files.extend(part.unreadable_files.iter().map(|file| (*file, None)));
         self.procfs.link_with_changed_files(process.pid(), &files);
-        let called = part.name.unwrap_or(part.person).to_owned();
-        self.names.push((process.pid(), called.clone()));
+        let name = part.name.unwrap_or(part.person).to_owned();
+        self.names.push((process.pid(), name.clone()));
         self.processes.push(ScenarioProcess {
-            called,
+            name,
             process,
-            holds: part.usage.to_vec(),
+            usage: part.usage.to_vec(),
         });
     }
 
@@ -149,17 +149,17 @@ impl Scenario {
     }
 
     /// Changes the GPU usage of a process.
-    pub(super) fn set_usage(&mut self, called: &str, holds: &[GpuUsage]) {
-        let process = self.processes.iter_mut().find(|it| it.called == called);
-        process.unwrap().holds = holds.to_vec();
+    pub(super) fn set_usage(&mut self, name: &str, usage: &[GpuUsage]) {
+        let process = self.processes.iter_mut().find(|it| it.name == name);
+        process.unwrap().usage = usage.to_vec();
     }
 
     /// Writes the current state for the simulated driver.
     pub(super) fn write_driver_state(&self) {
         let gpus = self.gpus.iter().enumerate().map(|(at, gpu)| {
             let processes = self.processes.iter().flat_map(|process| {
-                let holds = process.holds.iter().filter(move |hold| hold.gpu == at);
-                holds.map(
+                let usage = process.usage.iter().filter(move |hold| hold.gpu == at);
+                usage.map(
                     |hold| json!({"pid": process.process.pid(), "memory": hold.memory, "sm": hold.utilization}),
                 )
             });
@@ -172,8 +172,8 @@ impl Scenario {
     }
 
     /// Ends a process.
-    pub(super) fn end_process(&mut self, called: &str) {
-        let at = self.processes.iter().position(|it| it.called == called);
+    pub(super) fn end_process(&mut self, name: &str) {
+        let at = self.processes.iter().position(|it| it.name == name);
         let process = self.processes.remove(at.unwrap());
         self.write_driver_state();
         self.procfs.remove_process(process.process.pid());
@@ -191,8 +191,8 @@ impl Scenario {
         for part in parts {
             let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
             let end = part.find(|c| !is_of_name(c)).unwrap_or(part.len());
-            let (who, rest) = part.split_at(end);
-            written.push_str(&format!("{}{rest}", self.uid(who)));
+            let (person, rest) = part.split_at(end);
+            written.push_str(&format!("{}{rest}", self.uid(person)));
         }
         written
     }
@@ -224,7 +224,7 @@ impl Scenario {
     /// The name of a process in the scenario.
     pub(super) fn process_name(&self, pid: &Value) -> String {
         let name = self.names.iter().find(|(known, _)| pid == known);
-        name.map_or_else(|| pid.to_string(), |(_, called)| called.clone())
+        name.map_or_else(|| pid.to_string(), |(_, name)| name.clone())
     }
 }
 

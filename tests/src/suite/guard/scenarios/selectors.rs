@@ -112,21 +112,21 @@ fn all_selectors_of_a_rule_must_match() {
     scenario.add_person("bob", &[memory_on(1, GIB)]);
     scenario.add_person("carol", &[memory_on(1, GIB)]);
     scenario.add_person("erin", &one);
-    for (who, program) in [
+    for (person, program) in [
         ("dave", "trainer"),
         ("frank", "notebook"),
         ("grace", "trainers"),
     ] {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             program,
             usage: &one,
             ..SimulatedProcess::default()
         });
     }
-    for (who, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
+    for (person, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             argument,
             usage: &one,
             ..SimulatedProcess::default()
@@ -153,9 +153,9 @@ fn all_selectors_of_a_rule_must_match() {
             "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n".to_owned(),
         ),
     ];
-    for (who, cgroup) in &cgroups {
+    for (person, cgroup) in &cgroups {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             cgroup,
             usage: &one,
             ..SimulatedProcess::default()
@@ -173,8 +173,8 @@ fn all_selectors_of_a_rule_must_match() {
     let (group_name, user_name) = group.clone().unwrap_or_default();
     scenario.rules(&RULES.replace("GROUP", &group_name));
     let daemon = scenario.start_daemon();
-    let violation = |name: &str, who: &str| {
-        ExpectedViolation::new(&format!("rule {name}: duration"), who).at_or_over(0)
+    let violation = |name: &str, person: &str| {
+        ExpectedViolation::new(&format!("rule {name}: duration"), person).at_or_over(0)
     };
     // Soft mode never ends a process whose owner cannot be warned.
     let spared = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);

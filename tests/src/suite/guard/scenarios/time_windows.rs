@@ -112,10 +112,10 @@ time_overrides = [
     scenario.add_person("by_day", &[memory_on(3, 4 * GIB), memory_on(0, 4 * GIB)]);
     scenario.add_person("by_night", &[memory_on(3, 2 * GIB + 1)]);
     scenario.add_person("greedy", &[memory_on(3, 4 * GIB + 1)]);
-    for called in ["first", "second"] {
+    for name in ["first", "second"] {
         scenario.add_process(SimulatedProcess {
             person: "two",
-            name: Some(called),
+            name: Some(name),
             usage: &[memory_on(3, GIB)],
             ..SimulatedProcess::default()
         });

@@ -45,10 +45,10 @@ fn utilization_is_per_gpu_and_only_warned() {
     scenario.add_person("over", &[at(0, 51)]);
     scenario.add_person("exact", &[at(0, 50)]);
     scenario.add_person("spread", &[at(0, 40), at(1, 40)]);
-    for (called, percent) in [("one", 26), ("other", 25)] {
+    for (name, percent) in [("one", 26), ("other", 25)] {
         scenario.add_process(SimulatedProcess {
             person: "pair",
-            name: Some(called),
+            name: Some(name),
             usage: &[at(1, percent)],
             ..SimulatedProcess::default()
         });
@@ -59,13 +59,13 @@ fn utilization_is_per_gpu_and_only_warned() {
     scenario.add_person("veiled", &[at(2, 99)]);
     scenario.add_person("bob", &[at(0, 40), at(1, 40)]);
     scenario.add_person("carol", &[at(0, 31), at(1, 30)]);
-    for (gpu, who) in [(3, "on_hot"), (4, "on_warm"), (5, "on_blind")] {
-        scenario.add_person(who, &[at(gpu, 1)]);
+    for (gpu, person) in [(3, "on_hot"), (4, "on_warm"), (5, "on_blind")] {
+        scenario.add_person(person, &[at(gpu, 1)]);
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule, who, value, limit| {
-        let violation = ExpectedViolation::new(rule, who).with_value(value, limit);
+    let violation = |rule, person, value, limit| {
+        let violation = ExpectedViolation::new(rule, person).with_value(value, limit);
         violation.with_steps(&["violated", "notified"])
     };
     scenario.assert_records([

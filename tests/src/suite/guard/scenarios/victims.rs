@@ -31,11 +31,11 @@ total_memory_limit_gb = 8
 blocked_users = ["@torn", "@kept"]
 "#;
 
-fn process_of<'a>(who: &'a str, called: &'a str, holds: &'a [GpuUsage]) -> SimulatedProcess<'a> {
+fn process_of<'a>(person: &'a str, name: &'a str, usage: &'a [GpuUsage]) -> SimulatedProcess<'a> {
     SimulatedProcess {
-        person: who,
-        name: Some(called),
-        usage: holds,
+        person,
+        name: Some(name),
+        usage,
         ..SimulatedProcess::default()
     }
 }
@@ -54,18 +54,18 @@ fn lowest_priority_newest_job_ends_first() {
     scenario.add_process(process_of("three", "three old", &much(5)));
     scenario.add_process(process_of("three", "three new", &much(1)));
     let unit = "0::/system.slice/train.service\n";
-    for (who, called, argument, gpu) in [
+    for (person, name, argument, gpu) in [
         ("torn", "torn here", "0", 0),
         ("torn", "torn there", "0", 1),
         ("kept", "kept", "0", 1),
         // A protected process.
         ("kept", "keeper", "0.75", 0),
     ] {
-        let unit = format!("{}\n", unit.trim().replace("train", who));
+        let unit = format!("{}\n", unit.trim().replace("train", person));
         scenario.add_process(SimulatedProcess {
             cgroup: &unit,
             argument,
-            ..process_of(who, called, &[memory_on(gpu, GIB)])
+            ..process_of(person, name, &[memory_on(gpu, GIB)])
         });
     }
     scenario.add_process(SimulatedProcess {
@@ -80,8 +80,8 @@ fn lowest_priority_newest_job_ends_first() {
             .with_value(gib * GIB, 8 * GIB)
             .with_steps(steps)
     };
-    let memory = |who, by: &[&str], gib, steps: &[&str]| {
-        let violation = ExpectedViolation::new("default: memory", who);
+    let memory = |person, by: &[&str], gib, steps: &[&str]| {
+        let violation = ExpectedViolation::new("default: memory", person);
         violation.with_processes(by)
             .with_value(gib * GIB, 4 * GIB)
             .with_steps(steps)

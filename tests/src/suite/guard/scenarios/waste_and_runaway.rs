@@ -43,15 +43,15 @@ fn waste_counts_the_whole_job() {
     scenario.add_person("veiled", &[memory_on(1, 2 * GIB)]);
     scenario.add_person("vague", &[unknown_memory_on(0)]);
     // The memory of a job is the sum over its processes, the utilization the mean.
-    for (who, called, percent) in [
+    for (person, name, percent) in [
         ("halves", "half 0", 0),
         ("halves", "half 1", 18),
         ("whole", "whole 0", 0),
         ("whole", "whole 1", 20),
     ] {
         scenario.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+            person,
+            name: Some(name),
             usage: &[memory_on(0, GIB).with_utilization(percent)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
@@ -107,9 +107,9 @@ fn runaway_needs_constant_work_and_memory() {
     scenario.add_person("frees", &[at(100)]);
     scenario.add_person("breathes", &[at(100)]);
     scenario.add_person("child", &[at(100)]);
-    for (who, percent) in [("orphan", 100), ("calm", 50)] {
+    for (person, percent) in [("orphan", 100), ("calm", 50)] {
         scenario.add_process(SimulatedProcess {
-            person: who,
+            person,
             usage: &[at(percent)],
             is_orphan: true,
             ..SimulatedProcess::default()
