@@ -53,12 +53,12 @@ fn measure(what: &str, many: u32, (come, stay): (usize, usize), pause_ms: u64) -
         }
     }
     churn.replace_processes(0, 0);
-    let looks = [5, 10, 15, 20].map(|seconds| {
+    let counts = [5, 10, 15, 20].map(|seconds| {
         std::thread::sleep(Duration::from_secs(5));
         print_row(&format!("{seconds} s later"), &daemon)
     });
     daemon.stop();
-    let least = looks.into_iter().min().unwrap_or_default();
+    let least = counts.into_iter().min().unwrap_or_default();
     least.saturating_sub(start)
 }
 

@@ -14,7 +14,7 @@
 #[path = "../src/suite/load/attacks.rs"]
 mod attacks;
 #[path = "../src/suite/raw.rs"]
-#[allow(dead_code, reason = "the stories need more of it")]
+#[allow(dead_code, reason = "the scenarios need more of it")]
 mod raw;
 
 use gpukill_tests::harness::{Daemon, TestBox};

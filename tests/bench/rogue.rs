@@ -15,7 +15,7 @@
 )]
 
 #[path = "../corpus/rogue.rs"]
-#[allow(dead_code, reason = "the stories need more of it")]
+#[allow(dead_code, reason = "the scenarios need more of it")]
 mod corpus;
 #[path = "process.rs"]
 mod process;

@@ -85,7 +85,7 @@ fn daemon(test_box: &TestBox) -> Command {
     command
 }
 
-/// Writes the history, and prints a row for each day whose number is a power of two.
+/// Writes the history, and prints a row for days 1, 2, 4, 8 and so on.
 fn write_history(state: &Path, start: Timestamp, seconds: u64) {
     let mut people = EightGpuBox::new();
     let mut measured = SamplerBench::open(state).unwrap();

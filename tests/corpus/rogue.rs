@@ -1,4 +1,4 @@
-//! A corpus of disguised miners and honest work, as they look on a real host, with their verdicts by
+//! A corpus of disguised miners and honest work, as they appear on a real host, with their verdicts by
 //! the shipped rules. The author of a third of the cases, in `unseen-*.toml`, did not know the rules.
 
 use gpukill_policy::rogue::evaluate;

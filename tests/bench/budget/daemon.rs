@@ -71,7 +71,7 @@ pub(crate) fn poll_count(test_box: &TestBox) -> u64 {
 /// moment.
 fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
     let pids = [daemon.pid(), daemon.sensor_pid()];
-    let looks = (0..10).map(|_| {
+    let counts = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(130));
         ["Rss:", "Pss:"].map(|name| {
             pids.map(|pid| smaps_rollup_field(pid, name))
@@ -79,7 +79,7 @@ fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
                 .sum::<u64>()
         })
     });
-    let least = looks.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);
+    let least = counts.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);
     let [all, shared] = least.unwrap();
     vec![
         Count::new(format!("{key}_bytes"), all),

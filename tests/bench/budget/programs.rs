@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// The packages whose programs `packaging/build` packs.
+/// The packages with the programs that `packaging/build` packs.
 const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
 
 /// The bytes of each stripped program.

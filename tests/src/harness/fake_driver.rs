@@ -116,7 +116,7 @@ fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether all threads have ended: a process whose first thread has ended still runs.
+/// Whether all threads have ended: a process runs on after its first thread has ended.
 fn has_ended(handle: &OwnedFd) -> bool {
     let mut handles = [PollFd::new(handle, PollFlags::IN)];
     matches!(poll(&mut handles, Some(&Timespec::default())), Ok(1..))

@@ -134,7 +134,7 @@ impl FakeProcfs {
     }
 
     /// Links a real process into this tree, with other texts in place of some of its files. A
-    /// file whose text is `None` is left out.
+    /// file with the text `None` is left out.
     ///
     /// # Panics
     /// When the process has ended, or a file cannot be written.

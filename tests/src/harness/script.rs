@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 
 /// The environment variable that carries the mark.
-const MARK_VARIABLE: &str = "GPUKILL_TROUPE";
+const MARK_VARIABLE: &str = "GPUKILL_TEST_SCRIPT";
 
 /// The maximum number of kill rounds. Several are needed because a process may fork between the
 /// listing and its signal.
@@ -78,7 +78,7 @@ impl Script {
     #[must_use]
     pub fn next_line(&self) -> String {
         let line = self.lines.recv_timeout(super::TIMEOUT);
-        line.expect("the script says a line")
+        line.expect("the script prints a line")
     }
 
     /// The next lines, each of which is a pid.

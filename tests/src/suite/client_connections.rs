@@ -37,7 +37,7 @@ fn clients_of_a_server_are_counted_and_stored() {
     eventually("the clients are listed", || {
         (listed(own)?["connections"] == 3).then_some(())
     });
-    let idle = eventually("the other is looked at", || {
+    let idle = eventually("the other is scanned", || {
         listed(others).filter(|row| row["reasons"]["connections"] == "unsupported")
     });
     assert_eq!(idle["connections"], Value::Null);

@@ -60,7 +60,7 @@ impl HoldersBox {
         self.test_box.start_with(&mut self.daemon_command())
     }
 
-    /// Sets the used memory of the GPU whose file is `/dev/nvidia7`, and the processes that
+    /// Sets the used memory of the GPU with the file `/dev/nvidia7`, and the processes that
     /// its driver lists.
     fn set_driver_state(&self, used: u64, processes: &Value) {
         self.test_box
@@ -136,7 +136,7 @@ impl HoldersBox {
     }
 }
 
-/// A GPU whose device file is `/dev/nvidiaN` with this number.
+/// A GPU with the device file `/dev/nvidiaN` of this number.
 fn gpu_state(minor: u32, used: u64, processes: &Value) -> Value {
     json!({
         "minor": minor,

@@ -63,7 +63,7 @@ impl InstalledBox {
         self.dpkg(&["--install", "/root/gpukill.deb"]);
     }
 
-    /// Runs dpkg without triggers: other packages act on them whenever a file is added or
+    /// Runs dpkg without triggers: other packages react to them whenever a file is added or
     /// removed.
     fn dpkg(&self, arguments: &[&str]) {
         let dpkg = ["dpkg", "--no-triggers"];
@@ -163,7 +163,7 @@ impl InstalledBox {
         let record = self.json("root", &["audit", "actions", "-o", "json"]);
         let actions = record["actions"].as_array().unwrap().iter();
         actions
-            .filter(|act| act["kind"] == "rules_edit")
+            .filter(|action| action["kind"] == "rules_edit")
             .cloned()
             .collect()
     }

@@ -82,8 +82,8 @@ impl KillBox {
     /// that.
     fn newest_action(&self) -> Value {
         eventually("the action is settled", || {
-            let act = recorded_actions(&self.test_box).pop()?;
-            (!act["word"].is_null()).then_some(act)
+            let action = recorded_actions(&self.test_box).pop()?;
+            (!action["word"].is_null()).then_some(action)
         })
     }
 }

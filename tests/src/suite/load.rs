@@ -37,12 +37,12 @@ fn measure_resources(daemon: &Daemon) -> ResourceUsage {
         let entries = std::fs::read_dir(format!("/proc/{}/{what}", daemon.pid()));
         entries.expect("the daemon runs").count()
     };
-    let looks = (0..20).map(|_| {
+    let counts = (0..20).map(|_| {
         std::thread::sleep(Duration::from_millis(5));
         (count("fd"), count("task"))
     });
-    let (descriptors, threads) = looks.unzip::<_, _, Vec<_>, Vec<_>>();
-    let least = |looks: Vec<usize>| looks.into_iter().min().expect("it looked");
+    let (descriptors, threads) = counts.unzip::<_, _, Vec<_>, Vec<_>>();
+    let least = |counts: Vec<usize>| counts.into_iter().min().expect("some counts");
     ResourceUsage {
         descriptors: least(descriptors),
         threads: least(threads),

@@ -74,10 +74,10 @@ fn without_time(text: &str) -> String {
 /// The recorded entries of this kind, the oldest first, once there are `count` of them.
 fn recorded(test_box: &TestBox, kind: &str, count: usize) -> Vec<Value> {
     eventually("the violation is recorded", || {
-        let acts = test_box.json(&["audit", "actions", "--kind", kind, "-o", "json"]);
-        let mut acts = acts["actions"].as_array()?.clone();
-        acts.reverse();
-        (acts.len() == count).then_some(acts)
+        let actions = test_box.json(&["audit", "actions", "--kind", kind, "-o", "json"]);
+        let mut actions = actions["actions"].as_array()?.clone();
+        actions.reverse();
+        (actions.len() == count).then_some(actions)
     })
 }
 
@@ -101,7 +101,7 @@ fn edits_take_effect_keep_comments_are_recorded() {
     let ran = run_ok(&test_box, "config");
     assert_eq!(ran.stdout, read_rules(&test_box));
     let edits = recorded(&test_box, "rules_edit", 4);
-    let edits = edits.iter().map(|act| json!([act["what"], act["result"]]));
+    let edits = edits.iter().map(|action| json!([action["what"], action["result"]]));
     let expected = [
         json!(["rogue: allow process crack@root", "done"]),
         json!(["rogue: detection.max_memory_usage_gb = 20", "done"]),
@@ -196,7 +196,7 @@ fn invalid_file_keeps_the_old_rules() {
     let broken = "# Ours.\n[detection]\nmax_memory = 20\n";
     write_rules(&test_box, broken);
     daemon.signal(Signal::HUP);
-    let faults = eventually("it is said", || {
+    let faults = eventually("the mistake is reported", || {
         let faults = test_box.faults();
         (!faults.is_empty()).then_some(faults)
     });

@@ -1,5 +1,5 @@
 //! Rogue detection on real processes: disguised miners that mine nothing, and honest work
-//! that looks suspicious.
+//! that appears suspicious.
 
 mod built_in_rules;
 mod visibility;
@@ -124,7 +124,7 @@ fn disguised_miners_are_found_honest_work_is_not() {
     let by_name = rogue_box.create_program("bin", "xmrig");
     rogue_box.start_on_gpu("by name", &mut sleep_command(&by_name));
     rogue_box.start_on_gpu(
-        "told a pool",
+        "with a pool",
         &mut shell_with_arguments(&["python3", "train.py", "-o", POOL]),
     );
     rogue_box.start_on_gpu(
@@ -157,7 +157,7 @@ fn disguised_miners_are_found_honest_work_is_not() {
     let daemon = rogue_box.test_box.start();
     let expected: RiskByName = [
         ("by name", Some("high")),
-        ("told a pool", Some("medium")),
+        ("with a pool", Some("medium")),
         ("in base64", Some("medium")),
         ("as a kernel thread", Some("low")),
         ("of no file", Some("low")),

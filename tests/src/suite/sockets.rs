@@ -66,8 +66,8 @@ fn listening_ports_and_peers_are_reported() {
         assert!(ports.contains(&pair.port()), "{ports:?}");
         let (port, made, accepted) = (pair.port(), pair.server_end(), pair.client_end());
         assert!(peers.contains(&made), "{made}: {peers:?}");
-        // The client chooses its own port, so the address of an accepted connection says
-        // nothing about where this process connects to.
+        // The client chooses its own port, so the address of an accepted connection
+        // does not show the addresses that this process connects to.
         assert!(!peers.contains(&accepted), "{accepted}: {peers:?}");
         assert_eq!((made.ip(), accepted.ip()), (connects, connects));
         drop(pair);

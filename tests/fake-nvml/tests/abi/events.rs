@@ -142,5 +142,5 @@ fn unsupported_type_registers_nothing() {
     assert_eq!(types, 9);
     library.set_state(r#"{"gpus": [{}, {}], "events": [{"id": 1, "gpu": 0, "type": 2}, {"id": 2, "gpu": 0, "type": 8}]}"#);
     let data = wait(&library, set, 0).map(|data| data.eventType);
-    assert_eq!(data, Ok(8), "what was refused is not told");
+    assert_eq!(data, Ok(8), "a refused event is not reported");
 }

@@ -20,7 +20,7 @@ impl LoadedLibrary {
     /// Loads the library and initializes it.
     pub(crate) fn new(state: &str) -> Self {
         let loaded = Self::loaded(&built_library(), state);
-        assert_eq!(loaded.init(), 0, "the state can be played");
+        assert_eq!(loaded.init(), 0, "the state is valid");
         loaded
     }
 

@@ -114,11 +114,11 @@ impl BoxProcesses {
         let free = || gpu(0.6, 0, 34, 72, &[]);
         // A GPU with one process that holds all used memory but 0.5 GiB.
         let used =
-            |role: &mut DemoChild, gib: f64, [busy, celsius, watts]: [u64; 3], sm: Option<u64>| {
-                if !role.is_running() {
+            |child: &mut DemoChild, gib: f64, [busy, celsius, watts]: [u64; 3], sm: Option<u64>| {
+                if !child.is_running() {
                     return free();
                 }
-                let process = json!({"pid": role.pid(), "memory": bytes(gib), "sm": sm});
+                let process = json!({"pid": child.pid(), "memory": bytes(gib), "sm": sm});
                 gpu(gib + 0.5, busy, celsius, watts, &[process])
             };
         let workers = self.workers.iter_mut().map(|worker| {

@@ -247,7 +247,7 @@ fn colour_only_on_terminals_or_on_request() {
             );
         }
     }
-    // Colour adds nothing that the letters do not say.
+    // Colour adds no information to the text.
     let plain = normalized_screen(&test_box, &["list", "--color", "never"]);
     eventually_equals(&plain, || {
         without_colors(&normalized_screen(&test_box, &["list", "--color", "always"]))

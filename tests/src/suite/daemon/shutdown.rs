@@ -94,7 +94,7 @@ fn stop_leaves_no_socket_sensor_or_files() {
     }
 }
 
-/// Starts a daemon whose sensor hangs in the driver. Returns the pid of that sensor too.
+/// Starts a daemon with a sensor that hangs in the driver. Returns the pid of that sensor too.
 fn start_with_hanging_driver(test_box: &TestBox) -> (Daemon, u32) {
     test_box.set_driver_state(&json!({"gpus": [{}]}));
     let daemon = test_box.start();

@@ -81,7 +81,7 @@ fn list_counts_and_marks_violations() {
     let table = test_box.table(&["list", "--details"]);
     let mut lines = table.lines();
     assert!(lines.next().unwrap().contains("  RULE  "), "{table}");
-    // The mode is dry-run, so the marker says "would end".
+    // The mode is dry-run, so the marker is "would end".
     assert!(
         lines.next().unwrap().contains("  memory, would end "),
         "{table}"

@@ -38,15 +38,15 @@ fn edit_applies_at_once_and_keeps_comments() {
     assert_eq!((ran.code, read_rules(&test_box)), (3, text), "{ran:?}");
     assert_eq!(test_box.ctl(&["guard", "user", "remove", "root"]).code, 0);
     assert_ne!(test_box.ctl(&["guard", "user", "remove", "root"]).code, 0);
-    let acts = eventually("the edits are recorded", || {
-        let acts = test_box.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
-        let acts = acts["actions"].as_array()?.clone();
-        (acts.len() == 2).then_some(acts)
+    let actions = eventually("the edits are recorded", || {
+        let actions = test_box.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
+        let actions = actions["actions"].as_array()?.clone();
+        (actions.len() == 2).then_some(actions)
     });
-    let results = acts
+    let results = actions
         .iter()
         .rev()
-        .map(|act| json!([act["what"], act["result"]]));
+        .map(|action| json!([action["what"], action["result"]]));
     let expected = [
         json!(["user policy root: memory_limit_gb = 8", "done"]),
         json!(["remove user policy root", "done"]),
@@ -82,7 +82,7 @@ fn invalid_file_keeps_the_old_rules() {
     let daemon = test_box.start();
     write_rules(&test_box, "[user_policies.alice]\nmemory_limit = 8\n");
     daemon.signal(Signal::HUP);
-    let faults = eventually("it is said", || {
+    let faults = eventually("the mistake is reported", || {
         let faults = test_box.faults();
         (!faults.is_empty()).then_some(faults)
     });
@@ -123,8 +123,8 @@ fn only_admins_change_rules() {
     let rogue = ["rogue", "allow", "user", "nobody"];
     assert_eq!(run_as_user(NOBODY_UID, &[], || test_box.ctl(&rogue)).code, 4);
     eventually("both are recorded as refused", || {
-        let acts = test_box.json(&["audit", "actions", "-o", "json"]);
-        let refused = acts["actions"].as_array()?.iter();
+        let actions = test_box.json(&["audit", "actions", "-o", "json"]);
+        let refused = actions["actions"].as_array()?.iter();
         let refused = refused.filter(|it| it["result"] == "refused");
         let whats: Vec<_> = refused.map(|it| it["what"].as_str()).collect();
         let [Some(rogue), Some(guard)] = whats[..] else {

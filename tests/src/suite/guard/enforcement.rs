@@ -105,11 +105,11 @@ fn steps_in_mode(mode: &str, steps: &[&str]) -> Vec<Value> {
 
 /// The recorded kills of a box: request and result.
 fn recorded_kills(test_box: &TestBox) -> Value {
-    let acts = test_box.json(&["audit", "actions", "-o", "json"]);
-    let acts = acts["actions"].as_array().unwrap().iter();
-    let kills = acts.filter(|act| act["kind"] == "kill");
+    let actions = test_box.json(&["audit", "actions", "-o", "json"]);
+    let actions = actions["actions"].as_array().unwrap().iter();
+    let kills = actions.filter(|action| action["kind"] == "kill");
     kills
-        .map(|act| json!([act["what"], act["result"]]))
+        .map(|action| json!([action["what"], action["result"]]))
         .collect()
 }
 

@@ -119,7 +119,7 @@ fn replay_ends_when_the_client_disconnects() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("it has begun", || {
+    eventually("the replay has started", || {
         (processor_ticks(&daemon) - before > cost / 5).then_some(())
     });
     gone.kill().unwrap();
@@ -131,7 +131,7 @@ fn replay_ends_when_the_client_disconnects() {
     assert!(waited < whole / 2, "{waited:?} of {whole:?}");
     assert!(
         whole > Duration::from_millis(500),
-        "{whole:?} tells nothing"
+        "{whole:?} is too short to measure"
     );
     daemon.stop();
 }
@@ -185,7 +185,7 @@ fn unread_file_is_hidden_from_users() {
     let config = || run_as_user(NOBODY_UID, &[], || test_box.ctl(&["guard", "config"]).stdout);
     assert_eq!(config(), rules);
     daemon.signal(Signal::HUP);
-    let fault = eventually("it is said", || test_box.faults().pop());
+    let fault = eventually("the mistake is reported", || test_box.faults().pop());
     assert_eq!(config(), rules);
     let mistakes = |uid: u32| {
         run_as_user(uid, &[], || {

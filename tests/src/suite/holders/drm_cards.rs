@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// An AMD card whose render node is `/dev/full` and whose memory is unused.
+/// An AMD card with `/dev/full` as its render node and with unused memory.
 const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",

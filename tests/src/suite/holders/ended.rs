@@ -1,5 +1,5 @@
-//! Ended processes whose memory has not come back: the driver is still releasing it, or
-//! their parents have not reaped them.
+//! Memory of ended processes that has not come back: the driver is still releasing it, or
+//! the parents have not reaped the processes.
 
 use super::{GIB, HoldersBox, own_user_name, select_fields};
 use gpukill_tests::harness::{TestProcess, eventually, eventually_equals};

@@ -5,7 +5,7 @@ use super::{GIB, HoldersBox, select_fields};
 use gpukill_tests::harness::{FakeCard, FakeProcess, FakeProcessDetails, eventually_equals};
 use serde_json::{Value, json};
 
-/// An AMD card whose render node is `/dev/full`.
+/// An AMD card with `/dev/full` as its render node.
 pub(super) const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",

@@ -52,7 +52,7 @@ fn memory_without_holder_is_unknown_after_full_scan() {
                     - 35.0 GiB are used, and no process explains them\n  \
                     - all open files were scanned, and no process that could hold the memory has the device open\n";
     eventually_equals(&screen.to_owned(), || it.screen());
-    // The number of its device file says which GPU the process has open.
+    // The number of the device file identifies the GPU that the process has open.
     let other = it.test_box.json(&["holders", "--gpu", "1", "-o", "json"]);
     let other = &other["held_gpus"][0];
     let row = select_fields(&other["holders"], &["pid", "role", "holds"]);

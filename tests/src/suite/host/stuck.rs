@@ -1,4 +1,4 @@
-//! A process whose command line cannot be read, because it is stuck in a driver.
+//! A process that is stuck in a driver: its command line cannot be read.
 
 use super::{gpu_with_processes, row_when};
 use gpukill_tests::harness::{FakeProcess, FakeProcfs, TestBox, eventually_equals};

@@ -39,7 +39,7 @@ fn device_files_exist_before_daemon_start() {
     }
 }
 
-/// Simulates a loaded driver of two GPUs, with a third entry whose minor number is invalid,
+/// Simulates a loaded driver of two GPUs, with a third entry of an invalid minor number,
 /// and its tool.
 fn simulate_driver(it: &InstalledBox) {
     let driver = format!("{STAND_IN}/driver");

@@ -58,8 +58,8 @@ fn users_end_their_own_operators_any() {
         )
     );
     eventually_equals(&json!(["refused", ALICE, pid.to_string()]), || {
-        let act = it.newest_action();
-        json!([act["word"], act["uid"], act["asked"]])
+        let action = it.newest_action();
+        json!([action["word"], action["uid"], action["asked"]])
     });
     assert!(!process_has_ended(pid));
     // A right of another group does not help.

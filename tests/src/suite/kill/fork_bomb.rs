@@ -273,24 +273,24 @@ fn late_members_delay_the_kill() {
     let is_settled = || {
         recorded_actions(&it.test_box)
             .pop()
-            .is_some_and(|act| !act["word"].is_null())
+            .is_some_and(|action| !action["word"].is_null())
     };
-    for (looks, worker) in workers.into_iter().enumerate() {
-        let look = eventually("a scan, or the end of the kill", || {
-            let look = gate.hold_reader();
-            (look.is_some() || is_settled()).then_some(look)
+    for (scans, worker) in workers.into_iter().enumerate() {
+        let scan = eventually("a scan, or the end of the kill", || {
+            let scan = gate.hold_reader();
+            (scan.is_some() || is_settled()).then_some(scan)
         });
-        let Some(look) = look else {
+        let Some(scan) = scan else {
             break;
         };
         // The waiting scan has its list of pids already, so the next scan finds this process.
         procfs.link_real_process(worker);
         gate.pass_one().unwrap();
-        drop(look);
-        if looks < SCANS_BEFORE_KILL {
+        drop(scan);
+        if scans < SCANS_BEFORE_KILL {
             assert!(
                 !workers.into_iter().any(process_has_ended),
-                "after {looks} scans"
+                "after {scans} scans"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A process that waits for a FUSE filesystem whose server never answers.
+//! A process that waits for a FUSE filesystem: its server never answers.
 
 use super::{KillBox, is_in_test_namespaces};
 use gpukill_tests::harness::{
@@ -33,7 +33,7 @@ while True:
     elif what == GETATTR:
         answer = struct.pack('<QII', 3600, 0, 0) + attributes(node)
     elif what == OPEN:
-        # Past the page cache, where whoever waits would wait for a page.
+        # Past the page cache, where a reader would wait for a page.
         answer = struct.pack('<QII', 1, 1, 0)
     else:
         error = -38

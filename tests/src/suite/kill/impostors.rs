@@ -199,9 +199,9 @@ fn only_root_overrides_a_protection() {
         (code, outcomes(&report)),
         (0, all_with_ending(&[one.pid()], "ended", "SIGTERM"))
     );
-    let act = it.newest_action();
-    assert_eq!(act["plan"]["override_protected"], json!(true));
-    assert_eq!(act["plan"]["targets"][0]["overridden"], json!(why));
+    let action = it.newest_action();
+    assert_eq!(action["plan"]["override_protected"], json!(true));
+    assert_eq!(action["plan"]["targets"][0]["overridden"], json!(why));
     // The daemon cannot be ended at all, and the override does not extend to processes that are
     // not named.
     let daemon = it.daemon.pid().to_string();

@@ -13,12 +13,12 @@ const STUBBORN: &str = "trap 'echo TERM' TERM; echo $$; while :; do sleep 0.05; 
 
 /// The kind and result of the recorded action, and whether it has a plan.
 fn recorded_action(test_box: &TestBox) -> Value {
-    let acts = recorded_actions(test_box);
-    assert_eq!(acts.len(), 1, "{acts:#?}");
+    let actions = recorded_actions(test_box);
+    assert_eq!(actions.len(), 1, "{actions:#?}");
     json!([
-        acts[0]["kind"],
-        acts[0]["word"],
-        acts[0]["plan"].is_object()
+        actions[0]["kind"],
+        actions[0]["word"],
+        actions[0]["plan"].is_object()
     ])
 }
 

@@ -131,11 +131,11 @@ fn reused_pid_gets_no_signal() {
         tries += reuse_pids(&it, early);
         rounds += 1;
     }
-    let acts = super::recorded_actions(&it.test_box);
+    let actions = super::recorded_actions(&it.test_box);
     let of = |ending: &str| -> usize {
-        let outcomes = acts
+        let outcomes = actions
             .iter()
-            .flat_map(|act| act["outcome"]["outcomes"].as_array());
+            .flat_map(|action| action["outcome"]["outcomes"].as_array());
         outcomes
             .flatten()
             .filter(|it| it["ending"] == ending)

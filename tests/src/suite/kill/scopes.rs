@@ -185,7 +185,7 @@ fn forking_tree_ends_with_force() {
 #[test]
 fn forked_sessions_end_without_force() {
     let it = KillBox::new();
-    // A process whose parent ended before the first scan cannot be attributed to its job.
+    // A process cannot be attributed to its job if its parent ended before the first scan.
     let commands =
         "launcher -c 'echo $$; while :; do setsid worker 20 & sleep 0.02; done' & wait; true";
     let script = Script::run(&it.test_box, commands);

@@ -52,15 +52,15 @@ fn kill_is_reported_and_recorded() {
         "{ran:?}"
     );
 
-    let act = it.newest_action();
+    let action = it.newest_action();
     let us = geteuid().as_raw();
     assert_eq!(
         [
-            &act["kind"],
-            &act["uid"],
-            &act["word"],
-            &act["why"],
-            &act["asked"]
+            &action["kind"],
+            &action["uid"],
+            &action["word"],
+            &action["why"],
+            &action["asked"]
         ],
         [
             &json!("kill"),
@@ -70,8 +70,8 @@ fn kill_is_reported_and_recorded() {
             &json!(pid.to_string())
         ]
     );
-    assert_eq!(super::planned_pids(&act["plan"]), [pid]);
-    let outcome = &act["outcome"];
+    assert_eq!(super::planned_pids(&action["plan"]), [pid]);
+    let outcome = &action["outcome"];
     assert_eq!(
         outcomes(outcome),
         all_with_ending(&[pid], "ended", "SIGTERM")

@@ -97,12 +97,12 @@ fn restarted_daemon_continues_stopped_processes() {
         assert!(!process_has_ended(pid));
     }
     wait_until_stopped(&[other.pid()]);
-    let act = eventually("the action is settled", || {
-        let act = recorded_actions(&test_box).pop()?;
-        (!act["word"].is_null()).then_some(act)
+    let action = eventually("the action is settled", || {
+        let action = recorded_actions(&test_box).pop()?;
+        (!action["word"].is_null()).then_some(action)
     });
-    assert_eq!(act["word"], json!("interrupted"), "{act:#}");
-    let why = act["why"].as_str().unwrap();
+    assert_eq!(action["word"], json!("interrupted"), "{action:#}");
+    let why = action["why"].as_str().unwrap();
     let (_, done) = why
         .split_once("; resumed after interrupted kills had left them stopped: ")
         .unwrap();

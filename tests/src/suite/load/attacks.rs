@@ -83,7 +83,7 @@ const ATTACKS: [Attack; 12] = [
         let news = GpukillRequest::Snapshot {
             after: Some(u64::MAX),
         };
-        // A call whose client has disconnected keeps its slot until its deadline.
+        // The call of a disconnected client keeps its slot until its deadline.
         send_after_preface(
             stream,
             &encode_frame(&encode_request(Duration::from_secs(3), 1, &news)),

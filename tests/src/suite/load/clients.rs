@@ -44,7 +44,7 @@ fn thousand_simultaneous_clients_are_answered() {
         assert_eq!((status.code(), complaint.as_str()), (Some(0), ""), "{n}");
         let list = std::fs::read_to_string(file(n, "out")).unwrap();
         let list: Value = serde_json::from_str(&list).unwrap();
-        // On a machine this busy the readings may be stale, and then a fault says so.
+        // On a machine this busy the readings may be stale, and a fault reports that.
         let is_old = list["faults"][0]["what"] == "does not answer in time: readings are old";
         let processes = list["procs"].as_array().unwrap().len();
         assert!(processes == 16 || is_old, "{n}: {list}");

@@ -37,19 +37,19 @@ fn hostile_connections_do_not_block_honest_users() {
     let (first_poll, late) = poll_counts(&test_box);
     let started_at = Instant::now();
     let (most, let_in) = run_under_attack(&test_box.socket(), || {
-        let looks = (0..LIST_CALLS).map(|look| {
+        let calls = (0..LIST_CALLS).map(|call| {
             let list = || test_box.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
-            let ran = match others && look % 2 == 1 {
+            let ran = match others && call % 2 == 1 {
                 true => run_as_user(HONEST_UID, &[], list),
                 false => list(),
             };
-            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "look {look}");
+            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "call {call}");
             (
                 measure_resources(&daemon).descriptors,
                 daemon.anonymous_bytes(),
             )
         });
-        looks.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
+        calls.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
     });
     let due = started_at.elapsed().as_millis() / POLL_INTERVAL.as_millis();
     let (last_poll, still_late) = poll_counts(&test_box);

@@ -29,7 +29,7 @@ fn expected_failure(why: &str) -> CommandOutput {
     }
 }
 
-/// Starts a box whose driver cannot be used, and checks its answer.
+/// Starts a box with an unusable driver, and checks its answer.
 fn start_with_failing_driver(code: u32, why: &str) -> (TestBox, Daemon) {
     let test_box = TestBox::new();
     test_box.set_driver_state(&json!({"init_error": code, "gpus": [{}]}));

@@ -12,7 +12,7 @@ fn backend_state_and_temperature(test_box: &TestBox) -> (Value, Value) {
     (state, list["gpus"][0]["temp_c"].clone())
 }
 
-/// A box whose operators are the group of the user who runs this test.
+/// A box with the group of the user who runs this test as operators.
 fn box_with_operator_group() -> TestBox {
     let test_box = TestBox::new();
     let group = std::process::Command::new("id")

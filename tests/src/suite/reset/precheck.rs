@@ -5,7 +5,7 @@ use super::{FIRST_GPU, FakeSystemd, ResetBox};
 use gpukill_tests::harness::{Terminal, eventually_equals};
 use serde_json::{Value, json};
 
-/// Asserts that the plan resets nothing for a GPU whose holder `--force` would end: the
+/// Asserts that the plan resets nothing for a GPU with a holder that `--force` would end: the
 /// client reports `why`, and the holder lives on.
 fn assert_holder_survives(it: &ResetBox, why: &str) {
     let mut process = start_holder("exec sleep 1000");

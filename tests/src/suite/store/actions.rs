@@ -232,8 +232,8 @@ fn start_process_of(uid: u32) -> TestProcess {
 /// far as they are visible.
 fn visible_actions(test_box: &TestBox) -> Vec<Value> {
     let records = matching_records(test_box, &query_for_all());
-    let acts = records.iter().filter(|record| record.result.is_some());
-    acts.map(|it| {
+    let actions = records.iter().filter(|record| record.result.is_some());
+    actions.map(|it| {
         let plan = it.plan.known().is_some();
         let is_withheld = it.plan == Reading::Withheld;
         json!([
@@ -289,7 +289,7 @@ fn actions_of_other_users_can_be_hidden() {
     assert_eq!(kill(ALICE_UID, &a), 0);
     assert_eq!(kill(ALICE_UID, &b), 4);
     assert_eq!(kill(BOB_UID, &b), 0);
-    eventually("all acts are recorded", || {
+    eventually("all actions are recorded", || {
         (visible_actions(&test_box).len() == 3).then_some(())
     });
 

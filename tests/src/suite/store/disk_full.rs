@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// A box whose store has a small file system of its own in the mount namespace of the
+/// A box with a store on a small file system of its own in the mount namespace of the
 /// daemon. The file system ends with the daemon.
 pub(crate) struct SmallDisk {
     pub(crate) test_box: TestBox,
@@ -30,7 +30,7 @@ pub(super) fn with_small_disk(options: &str) -> Option<SmallDisk> {
 }
 
 /// Starts this daemon in this box with a small file system. `None` where no file system can
-/// be mounted; the test output says so.
+/// be mounted, and the test output reports that.
 pub(crate) fn with_small_disk_for(
     test_box: TestBox,
     daemon: &Command,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// A box whose store is broken in one way.
+/// A box with a store that is broken in one way.
 struct BrokenStore {
     test_box: TestBox,
     daemon: Daemon,

@@ -24,10 +24,10 @@ fn recorded_actions(test_box: &TestBox, kind: &str) -> Vec<Value> {
         8 => return Vec::new(),
         _ => panic!("{ran:?}"),
     };
-    let acts = document["actions"].as_array().unwrap().iter().rev();
-    acts.map(|act| {
+    let actions = document["actions"].as_array().unwrap().iter().rev();
+    actions.map(|action| {
         let of = ["kind", "uid", "what", "result", "why", "outcome"];
-        json!(of.map(|field| &act[field]))
+        json!(of.map(|field| &action[field]))
     })
     .collect()
 }
@@ -198,7 +198,7 @@ fn kill_before_a_crash_is_recorded_as_end() {
     daemon.kill();
     std::fs::write(&file, settings).unwrap();
     let daemon = test_box.start();
-    let after = eventually("its end is told", || {
+    let after = eventually("its end is reported", || {
         run().filter(|(ending, _)| ending.as_deref() == Some("killed"))
     });
     assert_eq!(after, (Some("killed".to_owned()), Some(1)));

@@ -355,7 +355,7 @@ fn hanging_driver_keeps_stale_readings() {
     daemon.stop();
 }
 
-/// The only fault of a first card whose driver hangs.
+/// The only fault of a first card with a hanging driver.
 fn hanging_driver_fault() -> Vec<(String, String)> {
     let why = "its driver does not answer";
     vec![("GPU 0".to_owned(), why.to_owned())]

@@ -245,7 +245,7 @@ fn calls_with_one_id_are_harmless() {
     let _ = raw.write(&encode_frame(&cancel.unwrap()));
     assert_unharmed(&test_box, &mut daemon, "twins");
     drop(raw);
-    assert_unharmed(&test_box, &mut daemon, "twins that went away");
+    assert_unharmed(&test_box, &mut daemon, "disconnected twins");
     daemon.stop();
 }
 
@@ -280,7 +280,7 @@ fn client_that_never_reads_is_dropped() {
             return Some(());
         }
         let started_at = Instant::now();
-        assert_unharmed(&test_box, &mut daemon, "while somebody does not read");
+        assert_unharmed(&test_box, &mut daemon, "a client that does not read");
         slowest = slowest.max(started_at.elapsed());
         None
     });

@@ -337,6 +337,6 @@ fn disconnected_client_frees_its_slot() {
         let ran = test_box.ctl(&["list", "-o", "json", "--request-timeout", "10"]);
         assert_eq!(ran.stderr, "");
     }
-    assert_unharmed(&test_box, &mut daemon, "those who went away");
+    assert_unharmed(&test_box, &mut daemon, "disconnected clients");
     daemon.stop();
 }

@@ -113,8 +113,8 @@ rest()";
 }
 
 /// Python code for a container as LXC creates it, with uids mapped from 300000 on. User 1000 of
-/// the container has user and PID namespaces of their own, whose first process has a child with
-/// another uid; user 1001 has one process. Prints the pids of the container's root, of user
+/// the container has user and PID namespaces of their own; the first process in them has a child
+/// with another uid; user 1001 has one process. Prints the pids of the container's root, of user
 /// 1001's process, and of the first process of the inner namespace.
 const NESTED_NAMESPACES: &str = "
 def below():

@@ -44,11 +44,11 @@ fn dry_run_and_enforce_decide_alike() {
             (process_has_ended(launcher), process_has_ended(worker)),
             (!dry_run, !dry_run)
         );
-        let acts = match dry_run {
+        let actions = match dry_run {
             true => json!([]),
             false => json!([["guard: gpu 0: user", "done"]]),
         };
-        assert_eq!(it.kills(), acts);
+        assert_eq!(it.kills(), actions);
         // The victim and the time of the decision.
         let document = super::guard_violations(&it.test_box);
         let of = |step: &str| {
@@ -162,15 +162,15 @@ fn breaker_stops_the_guard_until_reset() {
         .test_box
         .ctl(&["audit", "actions", "--kind", "kill,reset"])
         .stdout;
-    let acts: Vec<&str> = shown
+    let actions: Vec<&str> = shown
         .lines()
         .filter(|line| line.contains(" kill "))
         .collect();
-    let [act] = acts[..] else { panic!("{shown}") };
-    let words: Vec<&str> = act.split_whitespace().skip(2).take(4).collect();
+    let [action] = actions[..] else { panic!("{shown}") };
+    let words: Vec<&str> = action.split_whitespace().skip(2).take(4).collect();
     let ended = workers.map(|pid| pid.to_string());
     let ended = ended.iter().any(|pid| words == ["guard", "0", "kill", pid]);
-    assert!(ended && act.contains(": gpu 0: user"), "{shown}");
+    assert!(ended && action.contains(": gpu 0: user"), "{shown}");
     // A restart does not reset the circuit breaker.
     it.daemon.stop();
     let daemon = it.test_box.start();
@@ -181,7 +181,7 @@ fn breaker_stops_the_guard_until_reset() {
     assert_eq!(status["tripped_at"], json!(tripped));
 
     if !rustix::process::geteuid().is_root() {
-        return skip("only root is an admin, who can say that it goes on");
+        return skip("only root is an admin, who can resume enforcement");
     }
     let ran = |mode: &str| {
         let ran = it.test_box.ctl(&["guard", mode]);
@@ -191,7 +191,7 @@ fn breaker_stops_the_guard_until_reset() {
     // The reason is the circuit breaker, not a dry run.
     let left_over = workers.into_iter().find(|pid| !process_has_ended(*pid));
     let left_over = left_over.map(|pid| pid.to_string()).unwrap_or_default();
-    eventually("explain says why it runs on", || {
+    eventually("explain shows why it runs on", || {
         let shown = it.test_box.ctl(&["explain", &left_over, "--width", "400"]);
         let why = ": it runs on as the guard has stopped";
         shown.stdout.contains(why).then_some(())

@@ -53,11 +53,11 @@ fn sigkill_follows_after_half_a_minute() {
         &steps_in_mode("enforce", &["violated", "ended", "acted", "over"]),
         || it.steps(),
     );
-    let acts = it.test_box.json(&["audit", "actions", "-o", "json"]);
-    let acts = acts["actions"].as_array().unwrap();
-    let kills: Vec<&Value> = acts.iter().filter(|act| act["kind"] == "kill").collect();
+    let actions = it.test_box.json(&["audit", "actions", "-o", "json"]);
+    let actions = actions["actions"].as_array().unwrap();
+    let kills: Vec<&Value> = actions.iter().filter(|action| action["kind"] == "kill").collect();
     let [kill] = kills[..] else {
-        panic!("{acts:#?}")
+        panic!("{actions:#?}")
     };
     assert_eq!(kill["result"], "done", "{kill:#}");
     let became = |pid: u32| {

@@ -41,9 +41,9 @@ fn protected_name_does_not_protect_users() {
         eventually_equals(&true, || process_has_ended(own.pid()));
         assert!(!process_has_ended(roots.pid()), "{protect}");
         eventually_equals(&true, || {
-            let acts = it.kills();
-            let acts = acts.as_array().unwrap();
-            acts.iter().any(|act| act[1] == json!("done"))
+            let actions = it.kills();
+            let actions = actions.as_array().unwrap();
+            actions.iter().any(|action| action[1] == json!("done"))
         });
         super::wait_for_polls(&it.test_box);
         assert!(!process_has_ended(roots.pid()), "{protect}");

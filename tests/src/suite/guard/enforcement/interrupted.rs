@@ -64,7 +64,7 @@ fn signalled_job_gets_no_second_signal() {
 fn chosen_job_is_not_ended_after_restart() {
     // Killed during planning, and between the recorded intent and the first signal.
     let cases = [(0, json!([]), "Chosen"), (1, interrupted_kill(), "Began")];
-    for (looks, recorded, progress) in cases {
+    for (scans, recorded, progress) in cases {
         let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
             return;
         };
@@ -87,7 +87,7 @@ fn chosen_job_is_not_ended_after_restart() {
         eventually("it is chosen", || {
             (it.steps() == steps_in_mode("enforce", &["violated", "ended"])).then_some(())
         });
-        for _ in 0..looks {
+        for _ in 0..scans {
             eventually("a scan", || gate.pass_one());
             // The intent is recorded before the signal.
             eventually_equals(&json!([["guard: default: memory", null]]), || it.kills());

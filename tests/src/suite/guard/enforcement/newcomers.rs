@@ -1,4 +1,4 @@
-//! A newcomer whose many small jobs take the reserved memory of a GPU: the guard ends the
+//! Many small jobs of one new user take the reserved memory of a GPU: the guard ends the
 //! newest of these jobs, and no earlier job.
 
 use super::{GuardBox, wait_for_polls};

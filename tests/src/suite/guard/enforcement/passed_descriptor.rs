@@ -33,7 +33,7 @@ const SUBORDINATE: u32 = test_uid(124);
 const ROLE_VARIABLE: &str = "GPUKILL_PASSED_PART";
 const DIRECTORY_VARIABLE: &str = "GPUKILL_PASSED_PLACE";
 
-/// An AMD card whose render node is `/dev/full`.
+/// An AMD card with `/dev/full` as its render node.
 const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",

@@ -218,8 +218,8 @@ impl Drop for Jupyter {
     }
 }
 
-/// Takes two minutes: a closed connection counts for one minute, and a kernel whose server was
-/// just queried looks the same as one in use.
+/// Takes two minutes: a closed connection counts for one minute, and a kernel appears busy just
+/// after a query to its server.
 #[test]
 fn connected_browser_keeps_the_notebook() {
     let Some(it) = GuardBox::with_rules(RULES) else {

@@ -1,4 +1,4 @@
-//! A driver that hangs, or whose process list fails: the guard ends no process because of an
+//! A driver that hangs, or fails to list processes: the guard ends no process because of an
 //! earlier reading.
 
 use super::{GuardBox, RESPAWNING_JOB, guard_steps};

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::process::Command;
 
 /// No other test uses these users, so that no other test writes to their terminals. The test
-/// does not use the current user, whose terminals may be in use.
+/// does not use the current user, because their terminals may be in use.
 const ALICE: u32 = test_uid(111);
 const BOB: u32 = test_uid(112);
 

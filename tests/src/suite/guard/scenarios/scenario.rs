@@ -75,30 +75,30 @@ impl Scenario {
 
     /// Adds a person with one process.
     pub(super) fn add_person(&mut self, person: &str, usage: &[GpuUsage]) {
-        let part = SimulatedProcess {
+        let simulated = SimulatedProcess {
             person,
             usage,
             ..SimulatedProcess::default()
         };
-        self.add_process(part);
+        self.add_process(simulated);
     }
 
     /// Adds a process.
-    pub(super) fn add_process(&mut self, part: SimulatedProcess<'_>) {
-        let uid = self.uid(part.person);
-        self.add_process_as(uid, part, Stdio::null());
+    pub(super) fn add_process(&mut self, simulated: SimulatedProcess<'_>) {
+        let uid = self.uid(simulated.person);
+        self.add_process_as(uid, simulated, Stdio::null());
     }
 
     /// Adds a process of this user with this standard input.
     pub(super) fn add_process_as(
         &mut self,
         uid: u32,
-        part: SimulatedProcess<'_>,
+        simulated: SimulatedProcess<'_>,
         input: impl Into<Stdio>,
     ) {
-        let mut command = Command::new(self.program(part.program));
+        let mut command = Command::new(self.program(simulated.program));
         // `sleep` sleeps for the sum of its arguments.
-        command.arg("1000").arg(part.argument);
+        command.arg("1000").arg(simulated.argument);
         if self.is_real {
             command.uid(uid).gid(uid);
         }
@@ -111,25 +111,25 @@ impl Scenario {
             status_with_uid(&read("status"), uid),
             stat_of_orphan(&read("stat")),
         );
-        let mut files = vec![("cgroup", Some(part.cgroup))];
-        if !self.is_real && !part.unreadable_files.contains(&"status") {
+        let mut files = vec![("cgroup", Some(simulated.cgroup))];
+        if !self.is_real && !simulated.unreadable_files.contains(&"status") {
             files.push(("status", Some(&status)));
         }
-        if part.is_orphan {
+        if simulated.is_orphan {
             files.push(("stat", Some(&stat)));
         }
-        let login = part.login.map(|uid| uid.to_string());
+        let login = simulated.login.map(|uid| uid.to_string());
         if let Some(login) = &login {
             files.push(("loginuid", Some(login)));
         }
-        files.extend(part.unreadable_files.iter().map(|file| (*file, None)));
+        files.extend(simulated.unreadable_files.iter().map(|file| (*file, None)));
         self.procfs.link_with_changed_files(process.pid(), &files);
-        let name = part.name.unwrap_or(part.person).to_owned();
+        let name = simulated.name.unwrap_or(simulated.person).to_owned();
         self.names.push((process.pid(), name.clone()));
         self.processes.push(ScenarioProcess {
             name,
             process,
-            usage: part.usage.to_vec(),
+            usage: simulated.usage.to_vec(),
         });
     }
 

@@ -176,8 +176,8 @@ fn all_selectors_of_a_rule_must_match() {
     let violation = |name: &str, person: &str| {
         ExpectedViolation::new(&format!("rule {name}: duration"), person).at_or_over(0)
     };
-    // Soft mode never ends a process whose owner cannot be warned.
-    let spared = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
+    // Soft mode never ends a process if its owner cannot be warned.
+    let only_recorded = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
     let mut expected = vec![
         violation("program", "dave"),
         violation("program", "frank"),
@@ -185,11 +185,11 @@ fn all_selectors_of_a_rule_must_match() {
         violation("users", "alice"),
         violation("gpus", "carol"),
         violation("both", "dave"),
-        spared(violation("images", "container torch").with_processes(&["torch"])),
-        spared(violation("pods", "pod team/train-0").with_processes(&["pod"])),
+        only_recorded(violation("images", "container torch").with_processes(&["torch"])),
+        only_recorded(violation("pods", "pod team/train-0").with_processes(&["pod"])),
         violation("either", "erin"),
-        spared(violation("either", "container web").with_processes(&["web"])),
-        spared(
+        only_recorded(violation("either", "container web").with_processes(&["web"])),
+        only_recorded(
             ExpectedViolation::new("group project: total memory", "group project")
                 .with_processes(&["torch", "pod"])
                 .with_value(2 * GIB, GIB)
@@ -198,7 +198,7 @@ fn all_selectors_of_a_rule_must_match() {
         ),
     ];
     if group.is_some() {
-        expected.push(spared(
+        expected.push(only_recorded(
             violation("unix", &user_name).with_processes(&["grouped"]),
         ));
     } else {
