@@ -28,8 +28,8 @@ mod daemon;
 mod daemon_life;
 #[path = "budget/growth.rs"]
 mod growth;
-#[path = "../src/suite/guard/junk.rs"]
-mod junk;
+#[path = "../src/suite/guard/hostile_files.rs"]
+mod hostile_files;
 #[path = "budget/poll_reads.rs"]
 mod poll_reads;
 #[path = "process.rs"]

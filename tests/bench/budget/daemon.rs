@@ -1,7 +1,7 @@
 //! Threads of the daemon and its sensor, and their memory before and after heavy work.
 
 use super::comparison::Count;
-use super::junk::{large_patterns, refuses_hostile_files};
+use super::hostile_files::{large_patterns, refuses_hostile_files};
 use super::process::{process_file, status_field};
 use super::training::Training;
 use gpukill_tests::harness::{Daemon, TestBox, eventually};

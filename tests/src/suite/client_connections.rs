@@ -1,4 +1,7 @@
 //! The number of clients of a server on a GPU is listed and stored.
+//!
+//! libtest starts the tests in the order of their names. This test waits for more than a minute,
+//! so it has a module at the top level, with a name that makes it start early.
 
 use crate::store::records;
 use gpukill_tests::harness::{TestBox, TestProcess, eventually, first_child};

@@ -1,4 +1,7 @@
 //! A driver that hangs or crashes affects the sensor only.
+//!
+//! libtest starts the tests in the order of their names. These tests wait for timeouts of the
+//! daemon, so they have a module at the top level, with a name that makes them start early.
 
 use gpukill_tests::harness::{
     Daemon, TestBox, binaries, copy_program, eventually, eventually_equals,

@@ -1,4 +1,7 @@
 //! `explain` names the rule behind a verdict.
+//!
+//! libtest starts the tests in the order of their names. This test waits for more than a minute,
+//! so it has a module at the top level, with a name that makes it start early.
 
 use crate::rogue_scan::{RogueBox, sleep_command};
 use serde_json::Value;

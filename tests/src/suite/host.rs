@@ -12,7 +12,6 @@ mod launchers;
 mod namespaces;
 mod screens;
 mod stuck;
-mod visibility;
 
 use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::{Value, json};

@@ -17,7 +17,6 @@ mod scopes;
 mod single_process;
 mod stop_before_kill;
 mod stopped_recovery;
-mod zombies;
 
 use gpukill_tests::harness::{CommandOutput, Daemon, FakeDriver, TestBox, eventually, skip};
 use serde_json::{Value, json};

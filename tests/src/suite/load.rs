@@ -19,7 +19,8 @@ fn box_with_processes(processes: u32) -> TestBox {
         pids.map(|pid| json!({"pid": pid, "memory": 1 << 20}))
             .collect()
     };
-    test_box.set_driver_state(&json!({"gpus": [{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]}));
+    let gpus = json!([{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]);
+    test_box.set_driver_state(&json!({"gpus": gpus}));
     test_box
 }
 

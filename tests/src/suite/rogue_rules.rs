@@ -255,8 +255,8 @@ fn rules_are_exported_and_imported() {
     let file = test_box.path("theirs.json");
     std::fs::write(&file, GPU_KILL_EXPORT).unwrap();
     let ran = run_rogue(&test_box, &format!("import {} --yes", file.display()));
-    let message = "gpukillctl: alerts do not apply here: suspicious processes are in list, in status \
-    and in the journal\n\
+    let message = "gpukillctl: alerts do not apply here: suspicious processes are in list, in \
+    status and in the journal\n\
          gpukillctl: detection.enabled_detections.data_exfiltrators is off: written as \
          scoring.threat_weights.data_exfiltrator = 0\n\
          gpukillctl: metadata.created_at does not apply here\n\

@@ -1,7 +1,6 @@
 //! Rogue detection on real processes: disguised miners that mine nothing, and honest work
 //! that appears suspicious.
 
-mod built_in_rules;
 mod visibility;
 
 use gpukill_tests::harness::{
@@ -63,8 +62,8 @@ impl RogueBox {
             let risk = its.next()?["rogue"]["risk"].as_str()?;
             Some(risk.to_owned())
         };
-        let cast = self.processes.iter();
-        cast.map(|(name, script)| (*name, of(script.pid())))
+        let processes = self.processes.iter();
+        processes.map(|(name, script)| (*name, of(script.pid())))
             .collect()
     }
 
@@ -336,4 +335,19 @@ fn allowed_executables_are_ignored() {
         0
     );
     eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
+}
+
+#[test]
+fn known_miner_is_high_deleted_helper_is_medium() {
+    let mut rogue_box = RogueBox::new();
+    let miner = rogue_box.create_program("bin", "kdevtmpfsi");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&miner));
+    let helper = rogue_box.create_program("bin", "systemd-helper");
+    rogue_box.start_on_gpu("helper", &mut sleep_command(&helper));
+    std::fs::remove_file(&helper).unwrap();
+    let daemon = rogue_box.test_box.start();
+    let expected = [("helper", "medium"), ("miner", "high")];
+    let expected = expected.map(|(name, risk)| (name, Some(risk.to_owned())));
+    eventually_equals(&expected.into(), || rogue_box.listed_risks());
+    daemon.stop();
 }

@@ -1,8 +1,9 @@
-//! Rights of callers by their groups, as the kernel reports these.
+//! Rights of callers by their groups, as the kernel reports these, and the command lines that
+//! the admin hides from plain users.
 
 use gpukill_tests::harness::{
-    NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, run_as_user, skip,
-    test_uid,
+    NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals,
+    group_id, run_as_user, skip, test_uid,
 };
 use serde_json::{Value, json};
 
@@ -127,6 +128,38 @@ fn hidden_command_lines_are_for_owner_and_root() {
         // All other fields are visible.
         let process = &list["procs"][0];
         assert!(!process["uid"].is_null() && !process["used_mem_bytes"].is_null());
+    }
+    daemon.stop();
+}
+
+#[test]
+fn hidden_command_lines_are_for_operators_and_admins() {
+    if !can_run_as_other_users() {
+        return;
+    }
+    // Groups that every Linux has.
+    let (Some(operators), Some(admins)) = (group_id("daemon"), group_id("bin")) else {
+        return skip("this system has no group daemon or bin");
+    };
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure(
+        "[access]\nhide_other_users = true\noperator_group = \"daemon\"\nadmin_group = \"bin\"",
+    );
+    let process = TestProcess::start("python --token=secret");
+    let usage = json!({"pid": process.pid(), "memory": 1});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
+    let daemon = test_box.start();
+    let shown = json!("python --token=secret 1000");
+    eventually_equals(&shown, || test_box.list()["procs"][0]["command"].clone());
+    let cases: [(&[u32], &Value); 3] = [
+        (&[operators], &shown),
+        (&[admins], &shown),
+        (&[], &Value::Null),
+    ];
+    for (groups, expected) in cases {
+        let list = run_as_user(test_uid(0), groups, || test_box.list());
+        assert_eq!(&list["procs"][0]["command"], expected, "{groups:?}");
     }
     daemon.stop();
 }

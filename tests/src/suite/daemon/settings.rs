@@ -166,7 +166,8 @@ fn environment_overrides_file() {
 fn reload_takes_effect() {
     let test_box = TestBox::new();
     let process = TestProcess::start("python secret.py");
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid(), "memory": 1}]}]}));
+    let usage = json!({"pid": process.pid(), "memory": 1});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
     let file = test_box.path("gpukilld.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("\"100ms\"", "\"1h\"")).unwrap();
@@ -260,7 +261,8 @@ fn personal_daemon_needs_no_root() {
         skip("not root: the personal daemon runs as this user only");
     }
     let process = TestProcess::start("python of.somebody");
-    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid(), "memory": 7}]}]}));
+    let usage = json!({"pid": process.pid(), "memory": 7});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
     test_box.make_world_accessible();
     let (runtime, state, config) = (
         test_box.path("home/runtime"),

@@ -1,7 +1,7 @@
 //! Limits on the evaluation of foreign rules: it costs the daemon little, and it discloses no
 //! more of a rule file than the caller may know.
 
-use super::junk::{large_patterns, refuses_hostile_files};
+use super::hostile_files::{large_patterns, refuses_hostile_files};
 use super::{GIB, set_gpu_processes, write_rules};
 use gpukill_tests::harness::{
     Daemon, NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, run_as_user,

@@ -1,6 +1,7 @@
 //! Scopes `tree` and `job` with real launchers and their workers.
 
-use super::{KillBox, all_with_ending, outcomes, planned_pids, sorted};
+use super::single_process::process_state;
+use super::{KillBox, all_with_ending, is_in_test_namespaces, outcomes, planned_pids, sorted};
 use gpukill_tests::harness::{
     NOBODY_UID, Script, Terminal, can_run_as_other_users, copy_program, eventually,
     eventually_equals, process_has_ended, skip,
@@ -298,4 +299,29 @@ fn notebook_server_survives_its_kernel() {
         (0, all_with_ending(&[kernel], "ended", "SIGTERM"))
     );
     assert!(!process_has_ended(server) && !process_has_ended(other));
+}
+
+#[test]
+fn zombie_in_scope_is_no_failure() {
+    // The first process of a PID namespace inherits orphans, and this test reaps none.
+    if !is_in_test_namespaces("kill::scopes::zombie_in_scope_is_no_failure") {
+        return;
+    }
+    let it = KillBox::new();
+    let script = Script::run(
+        &it.test_box,
+        "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait; true",
+    );
+    let [child, parent] = script.next_pids();
+    eventually_equals(&Some('Z'), || process_state(child));
+    it.add_gpu_processes(&[parent]);
+    let (code, report) = it.kill_json(&[&parent.to_string(), "--scope", "tree", "--yes"]);
+    let of = |pid: u32| match pid == child {
+        true => json!([pid, "zombie", null]),
+        false => json!([pid, "ended", "SIGTERM"]),
+    };
+    let expected: Value = sorted([child, parent]).into_iter().map(of).collect();
+    assert_eq!((code, outcomes(&report)), (0, expected), "{report:#}");
+    assert_eq!(process_state(child), Some('Z'));
+    assert_eq!(it.newest_action()["word"], "done");
 }

@@ -220,7 +220,8 @@ fn dry_run_entries_say_would() {
     it.wait_for("stopped", 1);
     let reported = ["job-ended", "breaker-tripped"].map(|kind| {
         let entries = it.entries(kind).into_iter();
-        Value::from_iter(entries.map(|it| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]])))
+        let fields = |it: Value| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]]);
+        Value::from_iter(entries.map(fields))
     });
     let ended = json!(["4", "dry-run", "a job would be ended"]);
     let stops = "too many jobs would be ended: the guard would end no more jobs";

@@ -34,7 +34,7 @@ pub(super) struct Scenario {
 struct ScenarioProcess {
     /// Its name in the scenario.
     name: String,
-    process: TestProcess,
+    child: TestProcess,
     usage: Vec<GpuUsage>,
 }
 
@@ -128,7 +128,7 @@ impl Scenario {
         self.names.push((process.pid(), name.clone()));
         self.processes.push(ScenarioProcess {
             name,
-            process,
+            child: process,
             usage: simulated.usage.to_vec(),
         });
     }
@@ -160,7 +160,10 @@ impl Scenario {
             let processes = self.processes.iter().flat_map(|process| {
                 let usage = process.usage.iter().filter(move |hold| hold.gpu == at);
                 usage.map(
-                    |hold| json!({"pid": process.process.pid(), "memory": hold.memory, "sm": hold.utilization}),
+                    |hold| {
+                        let pid = process.child.pid();
+                        json!({"pid": pid, "memory": hold.memory, "sm": hold.utilization})
+                    },
                 )
             });
             let mut gpu = gpu.clone();
@@ -176,7 +179,7 @@ impl Scenario {
         let at = self.processes.iter().position(|it| it.name == name);
         let process = self.processes.remove(at.unwrap());
         self.write_driver_state();
-        self.procfs.remove_process(process.process.pid());
+        self.procfs.remove_process(process.child.pid());
     }
 
     /// Writes the rules; `@alice` stands for the uid of alice.

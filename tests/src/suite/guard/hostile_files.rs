@@ -1,4 +1,4 @@
-//! Rule files that are as expensive to read as possible.
+//! Rule files that are as expensive to read as possible. The bench `budget` includes this file.
 
 use gpukill_tests::harness::{Daemon, TestBox, eventually};
 use rustix::process::Signal;
