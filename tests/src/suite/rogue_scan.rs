@@ -62,8 +62,9 @@ impl RogueBox {
             let risk = its.next()?["rogue"]["risk"].as_str()?;
             Some(risk.to_owned())
         };
-        let processes = self.processes.iter();
-        processes.map(|(name, script)| (*name, of(script.pid())))
+        let scripts = self.processes.iter();
+        scripts
+            .map(|(name, script)| (*name, of(script.pid())))
             .collect()
     }
 
