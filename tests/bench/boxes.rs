@@ -64,31 +64,31 @@ impl GpuUsers {
     }
 
     /// The daemon of such a box, not yet started.
-    pub(crate) fn daemon_command(&self, kind: BoxHardware, stage: &TestBox) -> Command {
+    pub(crate) fn daemon_command(&self, kind: BoxHardware, test_box: &TestBox) -> Command {
         let nvidia = match kind {
             BoxHardware::Nvidia => GPUS,
             BoxHardware::Mixed => GPUS / 2,
             BoxHardware::Amd | BoxHardware::AmdClients => 0,
         };
         let gpus: Vec<Value> = self.processes[..nvidia].iter().map(|it| gpu(it)).collect();
-        stage.set_driver_state(&json!({"gpus": gpus}));
+        test_box.set_driver_state(&json!({"gpus": gpus}));
         for at in nvidia..GPUS {
-            self.add_card(stage, at);
+            self.add_card(test_box, at);
         }
-        let mut command = stage.daemon_command();
+        let mut command = test_box.daemon_command();
         command
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
             .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
         if kind == BoxHardware::AmdClients {
-            let procfs = self.add_clients(stage);
+            let procfs = self.add_clients(test_box);
             command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
         }
         command
     }
 
-    fn add_card(&self, stage: &TestBox, at: usize) {
+    fn add_card(&self, test_box: &TestBox, at: usize) {
         let number = self.terminals[at].device_number();
-        stage.sysfs().add_card(FakeCard {
+        test_box.sysfs().add_card(FakeCard {
             name: &format!("card{at}"),
             driver: "amdgpu",
             pci: Some((&pci_slot(at), "1002:744C")),
@@ -106,8 +106,8 @@ impl GpuUsers {
     }
 
     /// Adds simulated processes, each a client of a card, to a simulated `/proc`.
-    fn add_clients(&self, stage: &TestBox) -> FakeProcfs {
-        let procfs = FakeProcfs::new(stage.path("proc"));
+    fn add_clients(&self, test_box: &TestBox) -> FakeProcfs {
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         let meminfo = "MemTotal:       16777216 kB\n";
         std::fs::write(procfs.root().join("meminfo"), meminfo).unwrap();
         for client in 0..GPUS * USERS {

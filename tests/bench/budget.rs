@@ -28,8 +28,8 @@ mod daemon;
 mod daemon_life;
 #[path = "budget/growth.rs"]
 mod growth;
-#[path = "../src/suite/guard/junk.rs"]
-mod junk;
+#[path = "../src/suite/guard/hostile_files.rs"]
+mod hostile_files;
 #[path = "budget/poll_reads.rs"]
 mod poll_reads;
 #[path = "process.rs"]
@@ -78,11 +78,11 @@ fn main() -> ExitCode {
 fn measure_all(callgrind: Option<&Callgrind>) -> Vec<Count> {
     let mut counts = programs::program_sizes();
     counts.extend(programs::crate_counts());
-    let stage = TestBox::new();
-    let training = Training::start(&stage, PROCESSES_PER_GPU);
-    let daemon = training.start_as_installed(&stage);
-    daemon::wait_for_polls(&stage, daemon::POLLS_TO_KNOW_PROCESSES);
-    counts.extend(clients::measure_clients(&stage, callgrind));
+    let test_box = TestBox::new();
+    let training = Training::start(&test_box, PROCESSES_PER_GPU);
+    let daemon = training.start_as_installed(&test_box);
+    daemon::wait_for_polls(&test_box, daemon::POLLS_TO_KNOW_PROCESSES);
+    counts.extend(clients::measure_clients(&test_box, callgrind));
     counts.push(daemon::count_threads(&daemon));
     daemon.stop();
     drop(training);

@@ -36,9 +36,9 @@ fn main() -> ExitCode {
 /// Adds `many` processes in steps: each step adds `come`, then keeps the newest `stay`. Returns
 /// how many kB of the daemon's own memory remain in use.
 fn measure(what: &str, many: u32, (come, stay): (usize, usize), pause_ms: u64) -> u64 {
-    let stage = TestBox::new();
-    let mut churn = ProcessChurn::new(&stage);
-    let daemon = stage.start_with(&mut churn.daemon_command());
+    let test_box = TestBox::new();
+    let mut churn = ProcessChurn::new(&test_box);
+    let daemon = test_box.start_with(&mut churn.daemon_command());
     churn.replace_processes(stay, stay);
     std::thread::sleep(Duration::from_secs(3));
     println!("{what}\n{:>10} {:>9} {:>9}", "came", "RSS kB", "anon kB");
@@ -53,12 +53,12 @@ fn measure(what: &str, many: u32, (come, stay): (usize, usize), pause_ms: u64) -
         }
     }
     churn.replace_processes(0, 0);
-    let looks = [5, 10, 15, 20].map(|seconds| {
+    let counts = [5, 10, 15, 20].map(|seconds| {
         std::thread::sleep(Duration::from_secs(5));
         print_row(&format!("{seconds} s later"), &daemon)
     });
     daemon.stop();
-    let least = looks.into_iter().min().unwrap_or_default();
+    let least = counts.into_iter().min().unwrap_or_default();
     least.saturating_sub(start)
 }
 

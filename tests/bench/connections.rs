@@ -28,8 +28,8 @@ fn main() {
             (client, server.accept().expect("its other end").0)
         })
         .collect();
-    let actors: Vec<TestProcess> = (0..PROCESSES).map(|_| TestProcess::start("idle")).collect();
-    let idle: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+    let processes: Vec<TestProcess> = (0..PROCESSES).map(|_| TestProcess::start("idle")).collect();
+    let idle: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
     measure("64 processes with few files", Path::new("/proc"), &idle);
 
     // This process, under many pids.

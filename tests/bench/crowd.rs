@@ -36,7 +36,7 @@ pub(crate) fn host_pids() -> Vec<u32> {
         .collect()
 }
 
-/// The number of open descriptors of all processes whose descriptors are readable.
+/// The number of open descriptors of all processes with readable descriptors.
 pub(crate) fn open_descriptors() -> usize {
     let of = |pid| read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     host_pids().into_iter().map(of).sum()

@@ -25,12 +25,12 @@ const ROWS: u64 = 24;
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let most = numbers.next_back().unwrap_or(POLLS_PER_DAY);
-    let stage = TestBox::new();
-    let mut actors = start_processes(&stage);
-    let mut command = stage.daemon_command();
+    let test_box = TestBox::new();
+    let mut processes = start_processes(&test_box);
+    let mut command = test_box.daemon_command();
     // Half as often relative to the polls as by default: this is the shortest interval.
     command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     println!(
         "{:>7} {:>5} {:>8} {:>9} {:>9} {:>5} {:>8} {:>10} {:>10} {:>8} {:>10}",
         "polls",
@@ -47,7 +47,7 @@ fn main() {
     );
     let (mut sensor, mut restarts, mut next) = (daemon.sensor_pid(), 0, 0);
     loop {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         let number = |field: &str| status[field].as_u64().unwrap();
         let polls = number("polls");
         if daemon.sensor_pid() != sensor {
@@ -67,35 +67,35 @@ fn main() {
             break;
         }
         std::thread::sleep(Duration::from_secs(3));
-        actors = replace_processes(&stage, actors);
+        processes = replace_processes(&test_box, processes);
     }
     daemon.stop();
 }
 
 /// Puts other processes on the GPUs. The old ones end afterwards: as on a real box, the driver
 /// may list a pid for a moment after its end.
-fn replace_processes(stage: &TestBox, old: Vec<TestProcess>) -> Vec<TestProcess> {
-    let new = start_processes(stage);
+fn replace_processes(test_box: &TestBox, old: Vec<TestProcess>) -> Vec<TestProcess> {
+    let new = start_processes(test_box);
     drop(old);
     new
 }
 
-fn start_processes(stage: &TestBox) -> Vec<TestProcess> {
-    let actors: Vec<TestProcess> = (0..64)
+fn start_processes(test_box: &TestBox) -> Vec<TestProcess> {
+    let processes: Vec<TestProcess> = (0..64)
         .map(|_| TestProcess::start("python train.py"))
         .collect();
-    let gpus: Vec<_> = actors
+    let gpus: Vec<_> = processes
         .chunks(8)
-        .map(|actors| {
-            let processes: Vec<_> = actors
+        .map(|processes| {
+            let processes: Vec<_> = processes
                 .iter()
-                .map(|actor| json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 12}))
+                .map(|process| json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 12}))
                 .collect();
             json!({"processes": processes})
         })
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    actors
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    processes
 }
 
 fn print_row(daemon: &Daemon, sensor: u32, polls: &[u64; 3], stored: u64) {

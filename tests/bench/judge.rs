@@ -72,9 +72,9 @@ fn measure(name: &str, crowd: &SimulatedProcesses, rules: RuleSet, buckets: u32)
     let mut records = 0;
     for nth in 0..buckets {
         let bucket = sample(crowd, &abouts, nth);
-        let began = Instant::now();
+        let started_at = Instant::now();
         let judgement = evaluate(&book, &mut memory, &bucket);
-        let took = began.elapsed();
+        let took = started_at.elapsed();
         assert_eq!(judgement.overflow.total(), 0, "there is room for all of it");
         records += judgement.records.len();
         if nth == 0 {

@@ -61,31 +61,31 @@ fn main() {
 }
 
 fn measure(kind: SigtermHandling, many: usize, times: usize) {
-    let stage = TestBox::new();
-    let mut daemon = stage.daemon_command();
-    let daemon = stage.start_with(daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
-    let driver = FakeDriver::start(&stage, Duration::ZERO);
+    let test_box = TestBox::new();
+    let mut daemon = test_box.daemon_command();
+    let daemon = test_box.start_with(daemon.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
+    let driver = FakeDriver::start(&test_box, Duration::ZERO);
     let (mut walls, mut slowest, mut planned) = (Vec::new(), Vec::new(), Vec::new());
-    let before = poll_counts(&stage);
+    let before = poll_counts(&test_box);
     for _ in 0..times {
-        let actors: Vec<TestProcess> = (0..many).map(|_| kind.start()).collect();
-        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
+        let processes: Vec<TestProcess> = (0..many).map(|_| kind.start()).collect();
+        let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
         driver.add_processes(&pids);
         eventually("the processes are listed", || {
-            let list = stage.list();
+            let list = test_box.list();
             (list["procs"].as_array()?.len() == many).then_some(())
         });
         let arguments = ["kill", "--gpu", "0", "--batch", "--force"];
         let more = ["--timeout-secs", "1", "-o", "json"];
-        let begun = Instant::now();
-        let _ = stage.json(&[&arguments[..], &more[..], &["--dry-run"]].concat());
-        planned.push(begun.elapsed());
-        let begun = Instant::now();
-        let report = stage.json(&[&arguments[..], &more[..]].concat());
-        walls.push(begun.elapsed());
+        let started_at = Instant::now();
+        let _ = test_box.json(&[&arguments[..], &more[..], &["--dry-run"]].concat());
+        planned.push(started_at.elapsed());
+        let started_at = Instant::now();
+        let report = test_box.json(&[&arguments[..], &more[..]].concat());
+        walls.push(started_at.elapsed());
         slowest.push(slowest_process(&report, many));
     }
-    let after = poll_counts(&stage);
+    let after = poll_counts(&test_box);
     println!(
         "{:<16} {many:>5} {:>9} {:>12} {:>12} {:>6} {:>5}",
         kind.name(),
@@ -112,8 +112,8 @@ fn median(mut times: Vec<Duration>) -> u128 {
 }
 
 /// The number of polls, and how many of them started late.
-fn poll_counts(stage: &TestBox) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json"]);
+fn poll_counts(test_box: &TestBox) -> (u64, u64) {
+    let status = test_box.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))
 }

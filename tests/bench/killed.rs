@@ -49,7 +49,7 @@ fn main() {
     let times = numbers.first().copied().unwrap_or(1_000);
     let boxes = numbers.get(1).copied().unwrap_or(2).max(1);
     let _ = binaries();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let seen: Vec<Totals> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..boxes)
             .map(|number| {
@@ -63,55 +63,55 @@ fn main() {
     for seen in seen {
         println!("{seen:?}");
     }
-    println!("all sound, {} s", begun.elapsed().as_secs());
+    println!("all sound, {} s", started_at.elapsed().as_secs());
 }
 
 fn kill_repeatedly(times: usize, number: u64) -> Totals {
-    let stage = TestBox::new();
-    let driver = FakeDriver::start(&stage, Duration::ZERO);
+    let test_box = TestBox::new();
+    let driver = FakeDriver::start(&test_box, Duration::ZERO);
     let mut chance = MomentGenerator::new(number);
     let mut seen = Totals::default();
-    let mut actors: Vec<TestProcess> = Vec::new();
+    let mut processes: Vec<TestProcess> = Vec::new();
     for _ in 0..times {
-        actors.retain(|actor| !process_has_ended(actor.pid()));
-        while actors.len() < PROCESSES_PER_LIFE {
-            let actor = TestProcess::start("python train.py");
-            driver.add_processes(&[actor.pid()]);
-            actors.push(actor);
+        processes.retain(|process| !process_has_ended(process.pid()));
+        while processes.len() < PROCESSES_PER_LIFE {
+            let process = TestProcess::start("python train.py");
+            driver.add_processes(&[process.pid()]);
+            processes.push(process);
         }
-        let pids: Vec<u32> = actors.iter().map(TestProcess::pid).collect();
-        let daemon = stage.launch(&mut stage.daemon_command(), &stage.socket());
+        let pids: Vec<u32> = processes.iter().map(TestProcess::pid).collect();
+        let daemon = test_box.launch(&mut test_box.daemon_command(), &test_box.socket());
         let is_killed = AtomicBool::new(false);
-        let told: Vec<u32> = std::thread::scope(|scope| {
+        let answered: Vec<u32> = std::thread::scope(|scope| {
             let clients: Vec<_> = pids
                 .iter()
                 .map(|pid| {
-                    let (stage, is_killed) = (&stage, &is_killed);
+                    let (test_box, is_killed) = (&test_box, &is_killed);
                     let later = Duration::from_millis(chance.below(MAX_LIFE_MS / 2));
                     scope.spawn(move || {
                         std::thread::sleep(later);
-                        end_process(stage, *pid, is_killed).then_some(*pid)
+                        end_process(test_box, *pid, is_killed).then_some(*pid)
                     })
                 })
                 .collect();
             std::thread::sleep(Duration::from_micros(chance.below(1_000 * MAX_LIFE_MS)));
             daemon.kill();
             is_killed.store(true, Ordering::Relaxed);
-            let told = clients.into_iter().filter_map(|it| it.join().unwrap());
-            told.collect()
+            let answered = clients.into_iter().filter_map(|it| it.join().unwrap());
+            answered.collect()
         });
         seen.kills += 1;
-        seen.recorded_answers += told.len();
+        seen.recorded_answers += answered.len();
         let ended = pids.into_iter().filter(|pid| process_has_ended(*pid));
         let mut must_be_there: Vec<u32> = ended.collect();
         seen.ended += must_be_there.len();
-        must_be_there.extend(told);
-        assert_intact(&stage, &must_be_there, &mut seen);
+        must_be_there.extend(answered);
+        assert_intact(&test_box, &must_be_there, &mut seen);
     }
     // The last daemon settles the actions that are open.
-    stage.start().stop();
-    assert_intact(&stage, &[], &mut seen);
-    let audit = Connection::open(stage.path("state/audit.db")).unwrap();
+    test_box.start().stop();
+    assert_intact(&test_box, &[], &mut seen);
+    let audit = Connection::open(test_box.path("state/audit.db")).unwrap();
     let left = "SELECT count(*) FROM action WHERE finished_at IS NULL";
     assert_eq!(query_number(&audit, left), 0);
     let interrupted = "SELECT count(*) FROM action WHERE word = 'interrupted'";
@@ -120,9 +120,9 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
 }
 
 /// Ends a process. Returns whether the client received an answer that the action is recorded.
-fn end_process(stage: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
+fn end_process(test_box: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
     while !is_killed.load(Ordering::Relaxed) {
-        let ran = stage.ctl(&["kill", &pid.to_string(), "-o", "json"]);
+        let ran = test_box.ctl(&["kill", &pid.to_string(), "-o", "json"]);
         // The output is no document if the process is not listed yet, or no daemon runs.
         let document: Result<Value, _> = serde_json::from_str(&ran.stdout);
         if let Ok(document) = document
@@ -137,9 +137,9 @@ fn end_process(stage: &TestBox, pid: u32, is_killed: &AtomicBool) -> bool {
 }
 
 /// Inspects a copy of the files, so that the next daemon finds them as they were left.
-fn assert_intact(stage: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
+fn assert_intact(test_box: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
     let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(stage.path("state")).unwrap() {
+    for entry in std::fs::read_dir(test_box.path("state")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(!name.contains(".broken-"), "{name}");

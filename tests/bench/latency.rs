@@ -101,10 +101,10 @@ fn format_delays(taken: &[Delays], poll: Duration, of: impl Fn(&Delays) -> u64) 
 
 /// Starts a process this long after a sample.
 fn measure_once(mode: MeasuredMode, poll: Duration, later: Duration) -> Delays {
-    let stage = TestBox::new();
-    std::fs::write(stage.path("guard.toml"), mode.rules()).unwrap();
-    let driver = FakeDriver::start(&stage, Duration::ZERO);
-    let mut command = stage.daemon_command();
+    let test_box = TestBox::new();
+    std::fs::write(test_box.path("guard.toml"), mode.rules()).unwrap();
+    let driver = FakeDriver::start(&test_box, Duration::ZERO);
+    let mut command = test_box.daemon_command();
     command
         .env(
             "GPUKILLD_DAEMON_POLL_INTERVAL",
@@ -115,18 +115,18 @@ fn measure_once(mode: MeasuredMode, poll: Duration, later: Duration) -> Delays {
             format!("{}s", SAMPLE_INTERVAL.as_secs()),
         )
         // There are no terminals: the bench measures the time up to the warning.
-        .env("GPUKILLD_GUARD_TERMINALS", stage.path("dev"));
-    let daemon = stage.start_with(&mut command);
+        .env("GPUKILLD_GUARD_TERMINALS", test_box.path("dev"));
+    let daemon = test_box.start_with(&mut command);
     eventually("a sample is evaluated", || {
-        let status = stage.json(&["guard", "status", "-o", "json"]);
+        let status = test_box.json(&["guard", "status", "-o", "json"]);
         status["judged_at"].is_string().then_some(())
     });
     std::thread::sleep(later);
-    let job = Script::run(&stage, JOB);
+    let job = Script::run(&test_box, JOB);
     let [pid] = job.next_pids();
     driver.add_processes(&[pid]);
     let polled = eventually("a poll has it", || {
-        let list = stage.list();
+        let list = test_box.list();
         let mut rows = list["procs"].as_array()?.iter();
         rows.any(|row| row["pid"] == pid)
             .then(|| milliseconds_of_day(list["ts"].as_str().unwrap()))
@@ -139,7 +139,7 @@ fn measure_once(mode: MeasuredMode, poll: Duration, later: Duration) -> Delays {
             u64::try_from(now.as_millis()).unwrap() % DAY_MS
         }
     };
-    let violated = time_of_violation(&stage);
+    let violated = time_of_violation(&test_box);
     daemon.stop();
     Delays {
         of_poll: difference(polled, done),
@@ -152,15 +152,15 @@ fn time_of_warning(daemon: &Daemon) -> u64 {
     eventually("the warning is logged", || {
         let log = daemon.log();
         let mut lines = log.lines();
-        let told = lines.find(|line| line.contains("no terminal of the user who breaks a rule"))?;
-        Some(milliseconds_of_day(told.split(' ').next().unwrap()))
+        let entry = lines.find(|line| line.contains("no terminal of the user who breaks a rule"))?;
+        Some(milliseconds_of_day(entry.split(' ').next().unwrap()))
     })
 }
 
 /// The end of the sample that violated the rule, as time of day in milliseconds.
-fn time_of_violation(stage: &TestBox) -> u64 {
+fn time_of_violation(test_box: &TestBox) -> u64 {
     eventually("the violation is recorded", || {
-        let ran = stage.ctl(&["guard", "violations", "--limit", "0", "-o", "json"]);
+        let ran = test_box.ctl(&["guard", "violations", "--limit", "0", "-o", "json"]);
         let document: Value = serde_json::from_str(&ran.stdout).ok()?;
         let mut records = document["records"].as_array()?.iter();
         let violated = records.find(|it| it["step"] == "violated")?;

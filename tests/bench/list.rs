@@ -34,19 +34,19 @@ struct Tool {
 }
 
 fn main() {
-    let stage = TestBox::new();
-    let training = Training::start(&stage, 2);
-    let daemon = training.start_as_installed(&stage);
+    let test_box = TestBox::new();
+    let training = Training::start(&test_box, 2);
+    let daemon = training.start_as_installed(&test_box);
 
-    let mut tools = tools(&stage);
+    let mut tools = tools(&test_box);
     for round in 0..ROUNDS {
         for tool in tools
             .iter_mut()
             .filter(|tool| round % (ROUNDS / tool.rounds) == 0)
         {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let status = tool.command.status().unwrap();
-            tool.times.push(begun.elapsed());
+            tool.times.push(started_at.elapsed());
             assert!(status.success(), "{} ended with {status}", tool.name);
         }
     }
@@ -54,10 +54,10 @@ fn main() {
     daemon.stop();
 }
 
-fn tools(stage: &TestBox) -> Vec<Tool> {
-    let mut list = stage.client_command(&["list"]);
+fn tools(test_box: &TestBox) -> Vec<Tool> {
+    let mut list = test_box.client_command(&["list"]);
     list.stdout(Stdio::null());
-    let mut details = stage.client_command(&["list", "--details"]);
+    let mut details = test_box.client_command(&["list", "--details"]);
     details.stdout(Stdio::null());
     let tool = |name, command, rounds| Tool {
         name,
@@ -74,7 +74,7 @@ fn tools(stage: &TestBox) -> Vec<Tool> {
         ("gpustat", "gpustat", &[][..]),
         ("nvitop -1", "nvitop", &["-1"]),
     ] {
-        match python(stage, module, arguments) {
+        match python(test_box, module, arguments) {
             Some(command) => tools.push(tool(name, command, SLOW_ROUNDS)),
             None => println!("left out: {name} (set PYTHON to one that has the module {module})"),
         }
@@ -82,18 +82,18 @@ fn tools(stage: &TestBox) -> Vec<Tool> {
     tools
 }
 
-fn python(stage: &TestBox, module: &str, arguments: &[&str]) -> Option<Command> {
+fn python(test_box: &TestBox, module: &str, arguments: &[&str]) -> Option<Command> {
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command
         .args(["-m", module])
         .args(arguments)
-        .env("LD_LIBRARY_PATH", stage.path("lib"))
-        .env("FAKE_NVML_STATE", stage.path("state.json"))
+        .env("LD_LIBRARY_PATH", test_box.path("lib"))
+        .env("FAKE_NVML_STATE", test_box.path("state.json"))
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(stage.path("python.log")).unwrap());
+        .stderr(File::create(test_box.path("python.log")).unwrap());
     command
         .status()
         .is_ok_and(|status| status.success())

@@ -14,7 +14,7 @@
 #[path = "../src/suite/load/attacks.rs"]
 mod attacks;
 #[path = "../src/suite/raw.rs"]
-#[allow(dead_code, reason = "the stories need more of it")]
+#[allow(dead_code, reason = "the scenarios need more of it")]
 mod raw;
 
 use gpukill_tests::harness::{Daemon, TestBox};
@@ -28,8 +28,8 @@ const AT_ONCE: usize = 1_000;
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let in_sequence = numbers.next_back().unwrap_or(10_000);
-    let stage = TestBox::new();
-    stage.make_world_accessible();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
     let gpus: Vec<_> = (0..8)
         .map(|gpu| {
             let pids = (0..8).map(|n| 5_000_000 + gpu * 8 + n);
@@ -39,12 +39,12 @@ fn main() {
             json!({"processes": processes})
         })
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let mut command = stage.daemon_command();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let mut command = test_box.daemon_command();
     command
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     println!(
         "{:<34} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>5} {:>8}",
         "gpukillctl list",
@@ -66,26 +66,26 @@ fn main() {
     );
     let named = |timeout: &str| {
         measure(
-            &stage,
+            &test_box,
             &daemon,
             &format!("1,000 at once, request timeout {timeout} s"),
-            || run_at_once(&stage, timeout),
+            || run_at_once(&test_box, timeout),
         );
     };
     named("5");
     named("60");
-    measure(&stage, &daemon, "one after the other", || {
-        run_in_sequence(&stage, in_sequence)
+    measure(&test_box, &daemon, "one after the other", || {
+        run_in_sequence(&test_box, in_sequence)
     });
-    let (_, let_in) = attacks::run_under_attack(&stage.socket(), || {
-        measure(&stage, &daemon, "1,000 at once, beside 100 hostile", || {
-            run_at_once(&stage, "60")
+    let (_, let_in) = attacks::run_under_attack(&test_box.socket(), || {
+        measure(&test_box, &daemon, "1,000 at once, beside 100 hostile", || {
+            run_at_once(&test_box, "60")
         });
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
-    let (_, let_in) = attacks::run_under_attack(&stage.socket(), || {
-        measure(&stage, &daemon, "in sequence, beside 100 hostile", || {
-            run_in_sequence(&stage, in_sequence)
+    let (_, let_in) = attacks::run_under_attack(&test_box.socket(), || {
+        measure(&test_box, &daemon, "in sequence, beside 100 hostile", || {
+            run_in_sequence(&test_box, in_sequence)
         });
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
@@ -102,20 +102,20 @@ fn main() {
 /// The duration of one client, and whether it was answered.
 type ClientResult = (Duration, bool);
 
-fn run_list(stage: &TestBox, timeout: &str) -> ClientResult {
-    let mut client = stage.client_command(&["list", "--request-timeout", timeout]);
+fn run_list(test_box: &TestBox, timeout: &str) -> ClientResult {
+    let mut client = test_box.client_command(&["list", "--request-timeout", timeout]);
     client.stdout(Stdio::null()).stderr(Stdio::null());
-    let began = Instant::now();
+    let started_at = Instant::now();
     let answered = client.status().unwrap().success();
-    (began.elapsed(), answered)
+    (started_at.elapsed(), answered)
 }
 
-fn run_at_once(stage: &TestBox, timeout: &str) -> Vec<ClientResult> {
+fn run_at_once(test_box: &TestBox, timeout: &str) -> Vec<ClientResult> {
     let start = Barrier::new(AT_ONCE);
     std::thread::scope(|scope| {
         let one = || {
             start.wait();
-            run_list(stage, timeout)
+            run_list(test_box, timeout)
         };
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(one)).collect();
         threads
@@ -125,16 +125,16 @@ fn run_at_once(stage: &TestBox, timeout: &str) -> Vec<ClientResult> {
     })
 }
 
-fn run_in_sequence(stage: &TestBox, runs: usize) -> Vec<ClientResult> {
-    (0..runs).map(|_| run_list(stage, "60")).collect()
+fn run_in_sequence(test_box: &TestBox, runs: usize) -> Vec<ClientResult> {
+    (0..runs).map(|_| run_list(test_box, "60")).collect()
 }
 
-fn measure(stage: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<ClientResult>) {
-    let before = poll_counts(stage);
-    let began = Instant::now();
+fn measure(test_box: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<ClientResult>) {
+    let before = poll_counts(test_box);
+    let started_at = Instant::now();
     let took = work();
-    let wall = began.elapsed().as_secs_f64();
-    let after = poll_counts(stage);
+    let wall = started_at.elapsed().as_secs_f64();
+    let after = poll_counts(test_box);
     let answered = took.iter().filter(|(_, answered)| *answered).count();
     let mut times: Vec<Duration> = took.into_iter().map(|(time, _)| time).collect();
     times.sort_unstable();
@@ -153,8 +153,8 @@ fn measure(stage: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> 
 }
 
 /// The number of polls, and how many of them started late.
-fn poll_counts(stage: &TestBox) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
+fn poll_counts(test_box: &TestBox) -> (u64, u64) {
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "60"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))
 }

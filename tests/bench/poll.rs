@@ -80,17 +80,17 @@ fn print_heading() {
 }
 
 fn measure(kind: BoxHardware, users: &GpuUsers, length: Duration, other: Option<&PathBuf>) {
-    let stage = TestBox::new();
-    let mut command = users.daemon_command(kind, &stage);
+    let test_box = TestBox::new();
+    let mut command = users.daemon_command(kind, &test_box);
     if let Some(program) = other {
         command = with_program(program, &command);
     }
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     std::thread::sleep(WARM_UP_TIME);
     let pids = [daemon.pid(), daemon.sensor_pid()];
-    let (before, polled) = (pids.map(thread_times), poll_counts(&stage));
+    let (before, polled) = (pids.map(thread_times), poll_counts(&test_box));
     std::thread::sleep(length);
-    let (after, polled_since) = (pids.map(thread_times), poll_counts(&stage));
+    let (after, polled_since) = (pids.map(thread_times), poll_counts(&test_box));
     let polls = (polled_since.0 - polled.0) as f64;
     for at in 0..2 {
         let by_thread = thread_time_differences(&before[at], &after[at]);
@@ -137,8 +137,8 @@ fn with_program(program: &Path, command: &Command) -> Command {
 }
 
 /// The number of polls, and how many of them started late.
-fn poll_counts(stage: &TestBox) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json"]);
+fn poll_counts(test_box: &TestBox) -> (u64, u64) {
+    let status = test_box.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))
 }

@@ -64,8 +64,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut numbers = arguments.iter().filter_map(|it| it.parse().ok());
     let days: u64 = numbers.next_back().unwrap_or(30);
-    let stage = TestBox::new();
-    let state = stage.path("state");
+    let test_box = TestBox::new();
+    let state = test_box.path("state");
     let written = arguments.iter().map(PathBuf::from);
     match written
         .into_iter()
@@ -74,35 +74,35 @@ fn main() {
         Some(written) => copy_history(&written, &state),
         None => write_history(&state, days),
     }
-    stage.configure("");
-    let mut command = stage.daemon_command();
+    test_box.configure("");
+    let mut command = test_box.daemon_command();
     command
         .env("GPUKILLD_DAEMON_STATE_DIR", &state)
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     println!(
         "{:<24} {:>7} {:>9} {:>10} {:>7} {:>6}",
         "", "s", "CPU s", "peak MiB", "polls", "late"
     );
     for (name, rules) in [("a lab's rules", LAB), ("limits and behaviours", COMMON)] {
-        let file = stage.path("rules.toml");
+        let file = test_box.path("rules.toml");
         std::fs::write(&file, rules).unwrap();
         for since in [1, 7, days] {
             let since = format!("{since}d");
-            measure(&stage, &daemon, &format!("{name}, {since}"), || {
-                vec![start_replay(&stage, &file, &since)]
+            measure(&test_box, &daemon, &format!("{name}, {since}"), || {
+                vec![start_replay(&test_box, &file, &since)]
             });
         }
-        measure(&stage, &daemon, "two at once, 7d", || {
-            let ask = || start_replay(&stage, &file, "7d");
+        measure(&test_box, &daemon, "two at once, 7d", || {
+            let ask = || start_replay(&test_box, &file, "7d");
             vec![ask(), ask()]
         });
     }
     for hours in [24, 24 * 7, 24 * days.min(31)] {
-        measure(&stage, &daemon, &format!("rogue scan, {hours} h"), || {
+        measure(&test_box, &daemon, &format!("rogue scan, {hours} h"), || {
             let hours = hours.to_string();
             let mut client =
-                stage.client_command(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
+                test_box.client_command(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
             vec![client.stdout(Stdio::null()).spawn().unwrap()]
         });
     }
@@ -132,27 +132,27 @@ fn copy_history(from: &Path, to: &Path) {
     }
 }
 
-fn start_replay(stage: &TestBox, rules: &Path, since: &str) -> Child {
+fn start_replay(test_box: &TestBox, rules: &Path, since: &str) -> Child {
     let rules = rules.to_str().unwrap();
-    let mut client = stage.client_command(&["guard", "replay", "--rules", rules, "--since", since]);
+    let mut client = test_box.client_command(&["guard", "replay", "--rules", rules, "--since", since]);
     client.stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Measures the duration of the clients, the cost to the daemon, and whether it polled
 /// meanwhile.
-fn measure(stage: &TestBox, daemon: &Daemon, name: &str, clients: impl FnOnce() -> Vec<Child>) {
+fn measure(test_box: &TestBox, daemon: &Daemon, name: &str, clients: impl FnOnce() -> Vec<Child>) {
     // Resets the peak of resident memory (proc_pid_clear_refs(5)).
     std::fs::write(process_file(daemon.pid(), "clear_refs"), "5").unwrap();
-    let (polls, late) = poll_counts(stage);
-    let (before, begun) = (processor_seconds(daemon), Instant::now());
+    let (polls, late) = poll_counts(test_box);
+    let (before, started_at) = (processor_seconds(daemon), Instant::now());
     let refused = clients()
         .into_iter()
         .filter_map(|mut client| client.wait().unwrap().code())
         .filter(|code| *code != 0)
         .count();
-    let (wall, spent) = (begun.elapsed(), processor_seconds(daemon) - before);
+    let (wall, spent) = (started_at.elapsed(), processor_seconds(daemon) - before);
     let peak = status_field(daemon.pid(), "VmHWM:");
-    let (polls_after, late_after) = poll_counts(stage);
+    let (polls_after, late_after) = poll_counts(test_box);
     println!(
         "{name:<24} {:>7.2} {:>9.2} {:>10} {:>7} {:>6}{}",
         wall.as_secs_f64(),
@@ -178,8 +178,8 @@ fn processor_seconds(daemon: &Daemon) -> f64 {
 }
 
 /// The number of polls, and how many of them were late.
-fn poll_counts(stage: &TestBox) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json"]);
+fn poll_counts(test_box: &TestBox) -> (u64, u64) {
+    let status = test_box.json(&["status", "-o", "json"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))
 }

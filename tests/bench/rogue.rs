@@ -15,7 +15,7 @@
 )]
 
 #[path = "../corpus/rogue.rs"]
-#[allow(dead_code, reason = "the stories need more of it")]
+#[allow(dead_code, reason = "the scenarios need more of it")]
 mod corpus;
 #[path = "process.rs"]
 mod process;
@@ -66,28 +66,28 @@ fn main() {
 /// Measures a box with this many processes on its GPUs.
 fn measure_box(many: usize) {
     let sleeps = |_| TestProcess::spawn(Command::new("sleep").arg("100000"));
-    let actors: Vec<TestProcess> = (0..many).map(sleeps).collect();
-    let stage = TestBox::new();
+    let processes: Vec<TestProcess> = (0..many).map(sleeps).collect();
+    let test_box = TestBox::new();
     let gpus: Vec<_> = (0..GPUS)
         .map(|gpu| {
-            let its = actors.iter().skip(gpu).step_by(GPUS);
+            let its = processes.iter().skip(gpu).step_by(GPUS);
             let processes: Vec<_> = its
-                .map(|actor| json!({"pid": actor.pid(), "memory": 1 << 20, "sm": 97}))
+                .map(|process| json!({"pid": process.pid(), "memory": 1 << 20, "sm": 97}))
                 .collect();
             json!({"processes": processes})
         })
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let mut command = stage.daemon_command();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let mut command = test_box.daemon_command();
     command
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     let stretch = |name: &str, length| {
-        let (before, polled) = (thread_times(daemon.pid()), polls(&stage));
+        let (before, polled) = (thread_times(daemon.pid()), polls(&test_box));
         std::thread::sleep(length);
         let by_thread = thread_time_differences(&before, &thread_times(daemon.pid()));
-        let polls = (polls(&stage) - polled) as f64;
+        let polls = (polls(&test_box) - polled) as f64;
         let all: f64 = by_thread.iter().map(|(_, spent)| spent).sum();
         print!(
             "{many:>9} {name:<6} {polls:>5} {:>12.3} {:>9} ",
@@ -102,20 +102,20 @@ fn measure_box(many: usize) {
     stretch("new", FIRST_TIME);
     std::thread::sleep(SETTLE_TIME);
     stretch("later", LATER_TIME);
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "60"]);
     println!("{:>9} watched {}", "", status["rogue"]["watched"]);
     daemon.stop();
 }
 
-fn polls(stage: &TestBox) -> u64 {
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
+fn polls(test_box: &TestBox) -> u64 {
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "60"]);
     status["polls"].as_u64().unwrap()
 }
 
 /// Measures one assessment.
 fn measure_assessment() {
     let cases = cases();
-    let began = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..ROUNDS {
         for case in &cases {
             black_box(case.verdicts());
@@ -124,7 +124,7 @@ fn measure_assessment() {
     let count = f64::from(ROUNDS) * cases.len() as f64;
     println!(
         "one assessment: {:.1} µs, over {} cases",
-        began.elapsed().as_secs_f64() * 1e6 / count,
+        started_at.elapsed().as_secs_f64() * 1e6 / count,
         cases.len()
     );
 }

@@ -47,12 +47,12 @@ fn main() {
 }
 
 fn measure(length: Duration) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     let rounds = 20;
     for _ in 0..rounds {
         assert!(!host_pids().is_empty());
     }
-    let listing = began.elapsed() / rounds;
+    let listing = started_at.elapsed() / rounds;
     println!("  listing /proc {:>28.1} ms", milliseconds(listing));
 
     let before = thread_time("scan");
@@ -89,7 +89,7 @@ fn measure(length: Duration) {
     );
     running.end();
 
-    let began = Instant::now();
+    let started_at = Instant::now();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let holder = Command::new("sleep")
         .arg("100000")
@@ -104,25 +104,25 @@ fn measure(length: Duration) {
     }
     println!(
         "  new holder found {:>25.2} s after its start",
-        began.elapsed().as_secs_f64()
+        started_at.elapsed().as_secs_f64()
     );
-    let began = Instant::now();
+    let started_at = Instant::now();
     holder.end();
     while search.holders().contains(&pid) {
         std::thread::sleep(Duration::from_millis(10));
     }
     println!(
         "  ended holder removed {:>21.2} s after its end",
-        began.elapsed().as_secs_f64()
+        started_at.elapsed().as_secs_f64()
     );
 }
 
 /// Percent of a core that the scan takes without requests.
 fn rolling_scan_percent(length: Duration) -> f64 {
-    let (cpu, began) = (thread_time("holders"), Instant::now());
+    let (cpu, started_at) = (thread_time("holders"), Instant::now());
     std::thread::sleep(length);
     let cpu = thread_time("holders") - cpu;
-    cpu.as_secs_f64() * 100.0 / began.elapsed().as_secs_f64()
+    cpu.as_secs_f64() * 100.0 / started_at.elapsed().as_secs_f64()
 }
 
 /// Makes each process run for a moment every few seconds: the scan skips a process that has not
@@ -191,12 +191,12 @@ impl Drop for EndedOnDrop {
 
 /// The cost and duration of a full scan.
 fn full_scan(search: &FdScanBench) -> (Duration, Duration) {
-    let (cpu, began) = (thread_time("holders"), Instant::now());
+    let (cpu, started_at) = (thread_time("holders"), Instant::now());
     let wish = search.request_scan();
     while !search.has_scanned(wish) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    (thread_time("holders").saturating_sub(cpu), began.elapsed())
+    (thread_time("holders").saturating_sub(cpu), started_at.elapsed())
 }
 
 /// The simple way: reads every link of every process.

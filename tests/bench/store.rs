@@ -49,47 +49,47 @@ const ROUNDS: usize = 20;
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let days: u64 = numbers.next_back().unwrap_or(30);
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // The history ends now, because the daemon deletes old samples by its own clock.
     let now = Timestamp::from(SystemTime::now());
     let seconds = days * DAY;
     let start = now.plus_seconds(-i64::try_from(seconds).unwrap());
-    let state = stage.path("state");
+    let state = test_box.path("state");
     write_history(&state, start, seconds);
     println!();
     print_other_formats(start);
     println!();
-    print_start(&stage);
+    print_start(&test_box);
     println!();
-    measure_queries(&stage, days);
+    measure_queries(&test_box, days);
 }
 
 /// Prints the cost of a daemon that starts over the history, polls once and ends.
-fn print_start(stage: &TestBox) {
-    let once = stage.start_with(&mut daemon(stage));
+fn print_start(test_box: &TestBox) {
+    let once = test_box.start_with(&mut daemon(test_box));
     let Reads { bytes, calls } = Reads::read_from(&once);
     once.stop();
     let instructions = Callgrind::find().map_or_else(
         || "(no valgrind)".to_owned(),
-        |callgrind| life_instructions(stage, &daemon(stage), &callgrind).to_string(),
+        |callgrind| life_instructions(test_box, &daemon(test_box), &callgrind).to_string(),
     );
     println!("start: {instructions} instructions, {bytes} bytes in {calls} reads");
 }
 
-fn daemon(stage: &TestBox) -> Command {
-    let mut command = stage.daemon_command();
+fn daemon(test_box: &TestBox) -> Command {
+    let mut command = test_box.daemon_command();
     command
-        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("state"))
+        .env("GPUKILLD_DAEMON_STATE_DIR", test_box.path("state"))
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
     command
 }
 
-/// Writes the history, and prints a row for each day whose number is a power of two.
+/// Writes the history, and prints a row for days 1, 2, 4, 8 and so on.
 fn write_history(state: &Path, start: Timestamp, seconds: u64) {
     let mut people = EightGpuBox::new();
     let mut measured = SamplerBench::open(state).unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut tell_at = DAY;
     println!(
         "{:>5} {:>10} {:>12} {:>12} {:>10}",
@@ -111,7 +111,7 @@ fn write_history(state: &Path, start: Timestamp, seconds: u64) {
                 bytes as f64 / 1e6,
                 bytes as f64 / samples,
                 bytes as f64 / samples / 72.0,
-                begun.elapsed().as_secs_f64()
+                started_at.elapsed().as_secs_f64()
             );
         }
     }
@@ -220,21 +220,21 @@ fn flat_records(snapshot: &Snapshot) -> Vec<serde_json::Value> {
 }
 
 /// Measures whole clients that query a daemon over this store.
-fn measure_queries(stage: &TestBox, days: u64) {
-    let daemon = stage.start_with(&mut daemon(stage));
+fn measure_queries(test_box: &TestBox, days: u64) {
+    let daemon = test_box.start_with(&mut daemon(test_box));
     let all = format!("{days}d");
     println!("{:<36} {:>9} {:>9}", "whole client", "median", "longest");
-    print_query_times(stage, "list", &["list"]);
+    print_query_times(test_box, "list", &["list"]);
     let shorter = [1, 7].into_iter().filter(|it| *it < days);
     for days in shorter.chain([days]) {
         let since = format!("{days}d");
         let what = format!("--summary, days: {days}");
-        print_query_times(stage, &what, &["audit", "--summary", "--since", &since]);
+        print_query_times(test_box, &what, &["audit", "--summary", "--since", &since]);
     }
     for user in ["user3", "rare"] {
         let what = format!("--summary --user {user}");
         let question = ["audit", "--summary", "--user", user, "--since", &all];
-        print_query_times(stage, &what, &question);
+        print_query_times(test_box, &what, &question);
     }
     println!();
     println!(
@@ -254,20 +254,20 @@ fn measure_queries(stage: &TestBox, days: u64) {
         &["--user", "nobody"],
     ];
     for filter in filters {
-        time_pages(stage, filter, days);
+        time_pages(test_box, filter, days);
     }
     daemon.stop();
 }
 
 /// Measures pages: the first page, a page from the middle of all days, and each further page.
-fn time_pages(stage: &TestBox, filter: &[&str], days: u64) {
+fn time_pages(test_box: &TestBox, filter: &[&str], days: u64) {
     let all = format!("{days}d");
     let half = format!("{}h ago", days * 12);
     let page = |limit: &str, more: &[&str]| {
         let mut question = vec!["audit", "--since", &all, "--limit", limit];
         question.extend(filter);
         question.extend(more);
-        query_times(stage, &question)
+        query_times(test_box, &question)
     };
     let first = page("1000", &[]);
     let from_half = page("1000", &["--until", &half]);
@@ -283,8 +283,8 @@ fn time_pages(stage: &TestBox, filter: &[&str], days: u64) {
     );
 }
 
-fn print_query_times(stage: &TestBox, what: &str, question: &[&str]) {
-    let times = query_times(stage, question);
+fn print_query_times(test_box: &TestBox, what: &str, question: &[&str]) {
+    let times = query_times(test_box, question);
     println!(
         "{what:<36} {:>6.1} ms {:>6.1} ms",
         median(&times),
@@ -296,15 +296,15 @@ fn print_query_times(stage: &TestBox, what: &str, question: &[&str]) {
 const NOTHING_MATCHES: i32 = 8;
 
 /// The duration of each round in milliseconds, the shortest first.
-fn query_times(stage: &TestBox, question: &[&str]) -> Vec<f64> {
+fn query_times(test_box: &TestBox, question: &[&str]) -> Vec<f64> {
     let round = |_| {
-        let mut client = stage.client_command(question);
+        let mut client = test_box.client_command(question);
         client.stdout(Stdio::null());
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let status = client.status().unwrap();
         let is_answered = status.success() || status.code() == Some(NOTHING_MATCHES);
         assert!(is_answered, "{question:?}: {status}");
-        begun.elapsed().as_secs_f64() * 1e3
+        started_at.elapsed().as_secs_f64() * 1e3
     };
     let mut times: Vec<f64> = (0..ROUNDS).map(round).collect();
     times.sort_unstable_by(f64::total_cmp);

@@ -24,16 +24,16 @@ impl Training {
     /// Starts this many processes on each GPU of the box. The simulated `/proc` has no other
     /// process, and all belong to one shell in one session, so that the place where the bench
     /// runs makes no difference.
-    pub(crate) fn start(stage: &TestBox, each: usize) -> Self {
+    pub(crate) fn start(test_box: &TestBox, each: usize) -> Self {
         let processes: Vec<TestProcess> = (0..GPUS * each)
             .map(|_| TestProcess::start("python train.py --model llama-70b"))
             .collect();
         let gpus: Vec<Value> = processes.chunks(each).map(gpu_state).collect();
-        stage.set_driver_state(&json!({"gpus": gpus}));
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        test_box.set_driver_state(&json!({"gpus": gpus}));
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         add_shell(&procfs);
-        for actor in &processes {
-            let pid = actor.pid();
+        for process in &processes {
+            let pid = process.pid();
             let stat = stat_text(pid);
             let files = [("stat", Some(stat.as_str())), ("cgroup", Some(SESSION))];
             procfs.link_with_changed_files(pid, &files);
@@ -45,19 +45,19 @@ impl Training {
     }
 
     /// The daemon that reads the simulated `/proc`, not yet started.
-    pub(crate) fn daemon_command(&self, stage: &TestBox) -> Command {
-        let mut command = stage.daemon_command();
+    pub(crate) fn daemon_command(&self, test_box: &TestBox) -> Command {
+        let mut command = test_box.daemon_command();
         command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root());
         command
     }
 
     /// Starts this daemon with the defaults of an installation instead of those of the tests.
-    pub(crate) fn start_as_installed(&self, stage: &TestBox) -> Daemon {
-        let mut command = self.daemon_command(stage);
+    pub(crate) fn start_as_installed(&self, test_box: &TestBox) -> Daemon {
+        let mut command = self.daemon_command(test_box);
         command
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
             .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-        stage.start_with(&mut command)
+        test_box.start_with(&mut command)
     }
 }
 
@@ -94,7 +94,7 @@ fn gpu_state(processes: &[TestProcess]) -> Value {
     let memory = (60u64 << 30) / processes.len() as u64;
     let processes: Vec<Value> = processes
         .iter()
-        .map(|actor| json!({"pid": actor.pid(), "memory": memory, "sm": 48}))
+        .map(|process| json!({"pid": process.pid(), "memory": memory, "sm": 48}))
         .collect();
     json!({
         "memory": {"total": 80u64 << 30, "used": 61u64 << 30},

@@ -1,5 +1,6 @@
-//! A corpus of disguised miners and honest work, as they look on a real host, with their verdicts by
-//! the shipped rules. The author of a third of the cases, in `unseen-*.toml`, did not know the rules.
+//! A corpus of disguised miners and honest work, as they appear on a real host, with their
+//! verdicts by the shipped rules. The author of a third of the cases, in `unseen-*.toml`, did not
+//! know the rules.
 
 use gpukill_policy::rogue::evaluate;
 use gpukill_policy::rogue::rules::RogueRules;
@@ -39,7 +40,7 @@ struct File {
 struct CaseFile {
     name: String,
     #[allow(dead_code, reason = "for readers of the file")]
-    story: String,
+    description: String,
     verdict: Truth,
     user: String,
     comm: String,
@@ -207,8 +208,8 @@ fn held_memory(mut readings: Vec<u64>) -> HeldMemory {
 
 /// The risks of all cases.
 pub(crate) struct Matrix {
-    /// The names of cases by whether the author knew the rules and whether the case is a miner, then
-    /// by risk.
+    /// The names of cases by whether the author knew the rules and whether the case is a miner,
+    /// then by risk.
     pub(crate) counts: BTreeMap<(bool, bool), BTreeMap<Option<Risk>, Vec<String>>>,
 }
 
@@ -223,7 +224,8 @@ impl Matrix {
         Self { counts }
     }
 
-    /// The number of cases of a kind with at least this risk, and the number of all cases of the kind.
+    /// The number of cases of a kind with at least this risk, and the number of all cases of the
+    /// kind.
     pub(crate) fn count_from(&self, kind: (bool, bool), least: Risk) -> (usize, usize) {
         let of_kind = self.counts.get(&kind).into_iter().flatten();
         let count = |risks: &dyn Fn(Option<Risk>) -> bool| {

@@ -61,7 +61,7 @@ use std::time::{Duration, Instant};
 /// are slow and shared.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The first pause between two calls of `look`. Each further pause is twice as long, because
+/// The first pause between two calls of `check`. Each further pause is twice as long, because
 /// most of these functions run the client, and scenarios that wait for long would take the
 /// processor from others.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -69,15 +69,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause: the poll interval of the test boxes.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until `look` returns a value.
+/// Waits until `check` returns a value.
 ///
 /// # Panics
 /// When it returns `None` for a minute.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     let mut pause = FIRST_PAUSE;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = check() {
             return found;
         }
         assert!(Instant::now() < deadline, "did not happen: {what}");
@@ -86,18 +86,18 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until `look` returns the expected value.
+/// Waits until `check` returns the expected value.
 ///
 /// # Panics
 /// When it returns another value for a minute; shows the last one.
 pub fn eventually_equals<T: PartialEq + std::fmt::Debug>(
     expected: &T,
-    mut look: impl FnMut() -> T,
+    mut check: impl FnMut() -> T,
 ) {
     let deadline = Instant::now() + TIMEOUT;
     let mut pause = FIRST_PAUSE;
     loop {
-        let found = look();
+        let found = check();
         if found == *expected {
             return;
         }

@@ -37,8 +37,8 @@ impl Callgrind {
     pub(crate) fn instructions(&self, command: &Command, directory: &Path) -> u64 {
         let out = directory.join("callgrind.out");
         let output = self.command(command, &out).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {stderr}");
         total(&out)
     }
 }

@@ -21,17 +21,17 @@ const INSTRUCTION_RUNS: usize = 3;
 const FAULT_RUNS: usize = 30;
 
 /// The instructions and page faults of all clients.
-pub(crate) fn measure_clients(stage: &TestBox, callgrind: Option<&Callgrind>) -> Vec<Count> {
+pub(crate) fn measure_clients(test_box: &TestBox, callgrind: Option<&Callgrind>) -> Vec<Count> {
     let mut counts = Vec::new();
     for (name, arguments) in CLIENTS {
         let key = format!("{name}_instructions");
         counts.push(match callgrind {
-            Some(callgrind) => Count::new(key, instructions(stage, callgrind, arguments)),
+            Some(callgrind) => Count::new(key, instructions(test_box, callgrind, arguments)),
             None => Count::skipped(key),
         });
     }
     for (name, arguments) in CLIENTS {
-        let runs = (0..FAULT_RUNS).map(|_| page_faults(&mut client_command(stage, arguments)));
+        let runs = (0..FAULT_RUNS).map(|_| page_faults(&mut client_command(test_box, arguments)));
         counts.push(Count::new(
             format!("{name}_page_faults"),
             runs.min().unwrap(),
@@ -41,19 +41,19 @@ pub(crate) fn measure_clients(stage: &TestBox, callgrind: Option<&Callgrind>) ->
 }
 
 /// The instructions of a client with these arguments.
-pub(crate) fn instructions(stage: &TestBox, callgrind: &Callgrind, arguments: &[&str]) -> u64 {
-    let command = client_command(stage, arguments);
-    let runs = (0..INSTRUCTION_RUNS).map(|_| callgrind.instructions(&command, stage.directory()));
+pub(crate) fn instructions(test_box: &TestBox, callgrind: &Callgrind, arguments: &[&str]) -> u64 {
+    let command = client_command(test_box, arguments);
+    let runs = (0..INSTRUCTION_RUNS).map(|_| callgrind.instructions(&command, test_box.directory()));
     runs.min().unwrap()
 }
 
 /// A client with the same environment on every machine.
-fn client_command(stage: &TestBox, arguments: &[&str]) -> Command {
+fn client_command(test_box: &TestBox, arguments: &[&str]) -> Command {
     let mut command = Command::new(&binaries().gpukillctl);
     command
         .env_clear()
-        .env("HOME", stage.path("home"))
-        .env("GPUKILL_SOCKET", stage.socket())
+        .env("HOME", test_box.path("home"))
+        .env("GPUKILL_SOCKET", test_box.socket())
         .env("LANG", "C.UTF-8")
         // Read from no file, because time zone files differ.
         .env("TZ", "UTC0")

@@ -1,7 +1,7 @@
 //! Threads of the daemon and its sensor, and their memory before and after heavy work.
 
 use super::comparison::Count;
-use super::junk::{large_patterns, refuses_hostile_files};
+use super::hostile_files::{large_patterns, refuses_hostile_files};
 use super::process::{process_file, status_field};
 use super::training::Training;
 use gpukill_tests::harness::{Daemon, TestBox, eventually};
@@ -37,31 +37,31 @@ pub(crate) fn count_threads(daemon: &Daemon) -> Count {
 
 /// The memory of both processes with 64 processes on the GPUs.
 pub(crate) fn measure_memory() -> Vec<Count> {
-    let stage = TestBox::new();
-    let training = Training::start(&stage, PROCESSES_PER_GPU);
-    let daemon = stage.start_with(&mut training.daemon_command(&stage));
-    wait_for_polls(&stage, POLLS_TO_FILL_CACHES);
+    let test_box = TestBox::new();
+    let training = Training::start(&test_box, PROCESSES_PER_GPU);
+    let daemon = test_box.start_with(&mut training.daemon_command(&test_box));
+    wait_for_polls(&test_box, POLLS_TO_FILL_CACHES);
     let mut counts = resident_counts("resident", &daemon);
-    work_hard(&stage, &daemon);
-    wait_for_polls(&stage, POLLS_TO_FILL_CACHES);
+    work_hard(&test_box, &daemon);
+    wait_for_polls(&test_box, POLLS_TO_FILL_CACHES);
     counts.extend(resident_counts("resident_after_work", &daemon));
     daemon.stop();
     counts
 }
 
 /// Waits for this many more polls.
-pub(crate) fn wait_for_polls(stage: &TestBox, polls_more: u64) {
-    let until = poll_count(stage) + polls_more;
+pub(crate) fn wait_for_polls(test_box: &TestBox, polls_more: u64) {
+    let until = poll_count(test_box) + polls_more;
     eventually("it polls", || {
         // Answers cost memory too, so the bench asks rarely.
         std::thread::sleep(Duration::from_millis(500));
-        (poll_count(stage) >= until).then_some(())
+        (poll_count(test_box) >= until).then_some(())
     });
 }
 
 /// The number of polls so far.
-pub(crate) fn poll_count(stage: &TestBox) -> u64 {
-    stage.json(&["status", "-o", "json"])["polls"]
+pub(crate) fn poll_count(test_box: &TestBox) -> u64 {
+    test_box.json(&["status", "-o", "json"])["polls"]
         .as_u64()
         .unwrap()
 }
@@ -71,7 +71,7 @@ pub(crate) fn poll_count(stage: &TestBox) -> u64 {
 /// moment.
 fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
     let pids = [daemon.pid(), daemon.sensor_pid()];
-    let looks = (0..10).map(|_| {
+    let counts = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(130));
         ["Rss:", "Pss:"].map(|name| {
             pids.map(|pid| smaps_rollup_field(pid, name))
@@ -79,7 +79,7 @@ fn resident_counts(key: &str, daemon: &Daemon) -> Vec<Count> {
                 .sum::<u64>()
         })
     });
-    let least = looks.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);
+    let least = counts.reduce(|one, other| [one[0].min(other[0]), one[1].min(other[1])]);
     let [all, shared] = least.unwrap();
     vec![
         Count::new(format!("{key}_bytes"), all),
@@ -96,26 +96,26 @@ fn smaps_rollup_field(pid: u32, name: &str) -> u64 {
 
 /// Tests rules on the present and on the past, exports the whole store, and sends rule files
 /// that the daemon refuses.
-fn work_hard(stage: &TestBox, daemon: &Daemon) {
-    let foreign = stage.path("foreign.toml");
+fn work_hard(test_box: &TestBox, daemon: &Daemon) {
+    let foreign = test_box.path("foreign.toml");
     let name = foreign.to_str().unwrap();
     std::fs::write(&foreign, large_patterns(900)).unwrap();
-    let exported = stage.path("exported.ndjson");
-    let rules = stage.path("guard.toml");
+    let exported = test_box.path("exported.ndjson");
+    let rules = test_box.path("guard.toml");
     for _ in 0..3 {
         let tried: [&[&str]; 2] = [
             &["guard", "test", "--rules", name],
             &["guard", "replay", "--rules", name, "--since", "1h"],
         ];
         for arguments in tried {
-            let ran = stage.ctl(arguments);
+            let ran = test_box.ctl(arguments);
             assert!([0, 3].contains(&ran.code), "{ran:?}");
         }
-        let ran = stage.ctl(&["audit", "export", exported.to_str().unwrap()]);
+        let ran = test_box.ctl(&["audit", "export", exported.to_str().unwrap()]);
         assert_eq!(ran.code, 0, "{ran:?}");
         std::fs::remove_file(&exported).unwrap();
     }
-    refuses_hostile_files(stage, daemon, &rules);
+    refuses_hostile_files(test_box, daemon, &rules);
     std::fs::remove_file(&rules).unwrap();
     daemon.signal(Signal::HUP);
 }

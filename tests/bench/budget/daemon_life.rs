@@ -31,9 +31,9 @@ impl Reads {
 
 /// The instructions of a daemon that ends after its first poll. valgrind cannot run the sensor,
 /// so the count includes no work for NVIDIA GPUs.
-pub(crate) fn life_instructions(stage: &TestBox, command: &Command, callgrind: &Callgrind) -> u64 {
-    let out = stage.path("callgrind.out");
-    let daemon = stage.start_with(&mut callgrind.command(command, &out));
+pub(crate) fn life_instructions(test_box: &TestBox, command: &Command, callgrind: &Callgrind) -> u64 {
+    let out = test_box.path("callgrind.out");
+    let daemon = test_box.start_with(&mut callgrind.command(command, &out));
     daemon.stop();
     total(&out)
 }

@@ -46,12 +46,12 @@ fn print_lists(callgrind: &Callgrind) {
         "GPUs", "processes", "list", "list -o json", "status"
     );
     for gpus in [1, 8, 64, 1_000] {
-        let stage = TestBox::new();
+        let test_box = TestBox::new();
         let processes = 2 * gpus;
         let gpus = gpus.min(MAX_GPUS);
-        let daemon = stage.start_with(&mut simulate_box(&stage, gpus, processes));
-        wait_for_polls(&stage, POLLS_TO_KNOW_PROCESSES);
-        let count = |arguments: &[&str]| format_grouped(instructions(&stage, callgrind, arguments));
+        let daemon = test_box.start_with(&mut simulate_box(&test_box, gpus, processes));
+        wait_for_polls(&test_box, POLLS_TO_KNOW_PROCESSES);
+        let count = |arguments: &[&str]| format_grouped(instructions(&test_box, callgrind, arguments));
         println!(
             "{gpus:<6} {processes:>10} {:>16} {:>16} {:>16}",
             count(&["list"]),
@@ -63,8 +63,8 @@ fn print_lists(callgrind: &Callgrind) {
 }
 
 /// Simulates this many processes on this many GPUs, in a simulated `/proc`.
-fn simulate_box(stage: &TestBox, gpus: u32, processes: u32) -> Command {
-    let procfs = FakeProcfs::new(stage.path("proc"));
+fn simulate_box(test_box: &TestBox, gpus: u32, processes: u32) -> Command {
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     for pid in FIRST_PID..FIRST_PID + processes {
         procfs.add_process(FakeProcess {
             pid,
@@ -82,8 +82,8 @@ fn simulate_box(stage: &TestBox, gpus: u32, processes: u32) -> Command {
             .collect();
         json!({"processes": processes})
     };
-    stage.set_driver_state(&json!({"gpus": (0..gpus).map(gpu).collect::<Vec<_>>()}));
-    let mut command = with_installed_defaults(stage.daemon_command());
+    test_box.set_driver_state(&json!({"gpus": (0..gpus).map(gpu).collect::<Vec<_>>()}));
+    let mut command = with_installed_defaults(test_box.daemon_command());
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
     command
 }

@@ -25,24 +25,24 @@ const DESCRIPTORS: u32 = 26;
 /// The average reads of one poll of the daemon, without its sensor, on a box of this kind:
 /// eight GPUs with eight processes each, and this many other host processes.
 pub(crate) fn reads_per_poll(kind: BoxHardware, processes: u32) -> Reads {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // Its processes must outlive the daemon.
     let users = GpuUsers::start();
     let mut command = if kind == BoxHardware::Nvidia {
-        let mut churn = ProcessChurn::new(&stage);
+        let mut churn = ProcessChurn::new(&test_box);
         churn.replace_processes(64, 64);
         with_installed_defaults(churn.daemon_command())
     } else {
-        users.daemon_command(kind, &stage)
+        users.daemon_command(kind, &test_box)
     };
-    add_host_processes(&stage, processes);
-    let daemon = stage.start_with(&mut command);
+    add_host_processes(&test_box, processes);
+    let daemon = test_box.start_with(&mut command);
     std::thread::sleep(POLL_INTERVAL * WARM_UP_POLLS);
-    let (polls_before, before) = (poll_count(&stage), Reads::read_from(&daemon));
+    let (polls_before, before) = (poll_count(&test_box), Reads::read_from(&daemon));
     // No client asks meanwhile, because answers cost too.
     std::thread::sleep(POLL_INTERVAL * COUNTED_POLLS);
     let after = Reads::read_from(&daemon);
-    let counted = poll_count(&stage) - polls_before;
+    let counted = poll_count(&test_box) - polls_before;
     daemon.stop();
     Reads {
         bytes: (after.bytes - before.bytes) / counted,
@@ -60,9 +60,9 @@ pub(crate) fn with_installed_defaults(mut command: Command) -> Command {
 
 /// Adds processes without a GPU to the simulated `/proc`. All of them have the same
 /// descriptors.
-fn add_host_processes(stage: &TestBox, processes: u32) {
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let descriptors = stage.path("descriptors");
+fn add_host_processes(test_box: &TestBox, processes: u32) {
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let descriptors = test_box.path("descriptors");
     std::fs::create_dir(&descriptors).unwrap();
     for number in 0..DESCRIPTORS {
         let files = ["/dev/null", "/dev/zero", "/etc/passwd", "socket:[4711]"];

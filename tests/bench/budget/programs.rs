@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// The packages whose programs `packaging/build` packs.
+/// The packages with the programs that `packaging/build` packs.
 const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
 
 /// The bytes of each stripped program.
@@ -53,7 +53,7 @@ fn cargo_output(arguments: &[&str]) -> String {
         .args(arguments)
         .arg("--locked");
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -14,8 +14,8 @@ macro_rules! functions {
     )*};
 }
 
-/// Functions about a GPU or a MIG instance, whose handle is the first argument: `fn nvmlX(device;
-/// out: Out<u32>) { … }`.
+/// Functions about a GPU or a MIG instance, with its handle as the first argument:
+/// `fn nvmlX(device; out: Out<u32>) { … }`.
 macro_rules! device_functions {
     ($($(#[$note:meta])* fn $name:ident($device:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
         $(#[$note])*

@@ -33,9 +33,9 @@ fn samples_since(last_seen: u64, gpu: &Gpu, now: u64) -> Vec<ProcessSample> {
         .processes
         .iter()
         .filter_map(|process| process_sample(process, now));
-    let as_told = gpu.samples.iter().map(|sample| state_sample(sample, now));
+    let of_state_file = gpu.samples.iter().map(|sample| state_sample(sample, now));
     of_processes
-        .chain(as_told)
+        .chain(of_state_file)
         .filter(|sample| sample.timestamp > last_seen)
         .collect()
 }

@@ -141,9 +141,9 @@ pub(crate) fn new_event_set() -> Handle {
     Handle(set)
 }
 
-/// Calls `act` with an event set, if it exists.
-pub(crate) fn with_event_set<T>(set: Handle, act: impl FnOnce(&mut EventSet) -> T) -> Option<T> {
-    lock().event_sets.get_mut(&set.0).map(act)
+/// Calls `action` with an event set, if it exists.
+pub(crate) fn with_event_set<T>(set: Handle, action: impl FnOnce(&mut EventSet) -> T) -> Option<T> {
+    lock().event_sets.get_mut(&set.0).map(action)
 }
 
 /// Frees an event set; false if there was none.

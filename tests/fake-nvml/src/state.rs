@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// The error of `nvmlEventSetWait` and `_v2`, also in the middle of a wait; 0 lets them wait.
     pub(crate) event_wait_error: u32,
     /// In the order in which NVML enumerates them. GPUs may be reordered, added and removed at any
-    /// time: a handle belongs to a UUID, and a handle whose UUID is gone returns GPU_IS_LOST.
+    /// time: a handle belongs to a UUID, and the handle of a missing UUID returns GPU_IS_LOST.
     pub(crate) gpus: Vec<Gpu>,
 }
 
@@ -324,7 +324,7 @@ pub(crate) struct Process {
     pub(crate) protected_memory: u64,
     #[serde(default)]
     pub(crate) kind: ProcessKind,
-    /// With the next key, the instance whose lists contain the process.
+    /// With the next key, the instance that lists the process.
     #[serde(default)]
     pub(crate) gpu_instance: Option<u32>,
     #[serde(default)]

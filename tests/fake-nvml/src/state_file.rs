@@ -79,7 +79,7 @@ fn report_error(path: &Path, reason: &str) {
     // Without stderr there is no place to report it.
     let _ = writeln!(
         io::stderr(),
-        "fake-nvml: cannot play {}: {reason}",
+        "fake-nvml: cannot use {}: {reason}",
         path.display()
     );
 }

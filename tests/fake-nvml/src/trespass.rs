@@ -102,8 +102,8 @@ fn is_refused(call: libc::c_long, [a, b, c, d]: &[i64; 4]) -> bool {
 }
 
 fn append_line(file: &Path, what: &str) {
-    let told = OpenOptions::new().append(true).open(file);
-    let _ = told.and_then(|mut told| writeln!(told, "{what}"));
+    let report = OpenOptions::new().append(true).open(file);
+    let _ = report.and_then(|mut report| writeln!(report, "{what}"));
 }
 
 fn allowed_file_actions(beside: &Path) -> Vec<&'static str> {

@@ -165,17 +165,17 @@ impl BoxNamespaces {
             .stderr(Stdio::null())
             .spawn()
             .expect("a script starts");
-        let mut said = String::new();
+        let mut line = String::new();
         let output = holder.stdout.take().expect("it is piped");
         // The script prints nothing when it fails.
-        let _ = BufReader::new(output).read_line(&mut said);
+        let _ = BufReader::new(output).read_line(&mut line);
         let pid = children(holder.id()).into_iter().next();
         let ground = Self {
             pid: pid.unwrap_or_default(),
             holder,
             state,
         };
-        if said != "ready\n" || pid.is_none() {
+        if line != "ready\n" || pid.is_none() {
             skip("no namespaces and cgroups can be made here");
             return None;
         }
@@ -233,8 +233,8 @@ fn find_systemd_below(pid: u32) -> Option<u32> {
 fn has_booted(init: u32) -> bool {
     let mut asks = nsenter_command(init);
     asks.args(["systemctl", "is-system-running"]);
-    let said = asks.stderr(Stdio::null()).output().expect("nsenter starts");
-    matches!(said.stdout.as_slice(), b"running\n" | b"degraded\n")
+    let output = asks.stderr(Stdio::null()).output().expect("nsenter starts");
+    matches!(output.stdout.as_slice(), b"running\n" | b"degraded\n")
 }
 
 /// The children of a process that has one thread.

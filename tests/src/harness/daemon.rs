@@ -131,7 +131,7 @@ impl Daemon {
         })
     }
 
-    /// The pid of the child whose command line begins with `name`.
+    /// The pid of the child with a command line that begins with `name`.
     #[must_use]
     pub fn child_pid(&self, name: &str) -> Option<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;

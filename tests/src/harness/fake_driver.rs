@@ -40,9 +40,9 @@ struct ListedProcess {
 impl FakeDriver {
     /// Starts a driver for this box that takes `teardown` to release memory.
     #[must_use]
-    pub fn start(stage: &TestBox, teardown: Duration) -> Self {
+    pub fn start(test_box: &TestBox, teardown: Duration) -> Self {
         let listed = Arc::new(Mutex::new(ProcessList {
-            directory: stage.directory().to_owned(),
+            directory: test_box.directory().to_owned(),
             processes: Vec::new(),
         }));
         let stop = Arc::new(AtomicBool::new(false));
@@ -116,7 +116,7 @@ fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether all threads have ended: a process whose first thread has ended still runs.
+/// Whether all threads have ended: a process runs on after its first thread has ended.
 fn has_ended(handle: &OwnedFd) -> bool {
     let mut handles = [PollFd::new(handle, PollFlags::IN)];
     matches!(poll(&mut handles, Some(&Timespec::default())), Ok(1..))

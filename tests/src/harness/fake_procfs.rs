@@ -134,7 +134,7 @@ impl FakeProcfs {
     }
 
     /// Links a real process into this tree, with other texts in place of some of its files. A
-    /// file whose text is `None` is left out.
+    /// file with the text `None` is left out.
     ///
     /// # Panics
     /// When the process has ended, or a file cannot be written.
@@ -144,8 +144,8 @@ impl FakeProcfs {
         std::fs::create_dir(&new).expect("a directory");
         for entry in std::fs::read_dir(&real).expect("a process") {
             let name = entry.expect("an entry").file_name();
-            let told = files.iter().find(|(file, _)| *file == name);
-            match told {
+            let changed = files.iter().find(|(file, _)| *file == name);
+            match changed {
                 Some((file, Some(text))) => std::fs::write(new.join(file), text),
                 Some((_, None)) => Ok(()),
                 // The daemon reads the target of this link, so a copy of the link is needed: a

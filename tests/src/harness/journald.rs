@@ -86,12 +86,12 @@ impl Journald {
     /// # Panics
     /// When the daemon does not start.
     #[must_use]
-    pub fn start_daemon(&self, stage: &TestBox, daemon: &Command) -> Daemon {
+    pub fn start_daemon(&self, test_box: &TestBox, daemon: &Command) -> Daemon {
         let mut enter = Command::new("nsenter");
         enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.pid()));
         // `JOURNAL_STREAM` names the device and inode of the log file, as it names those of
         // standard error under systemd.
-        let log = std::fs::File::create(stage.path("daemon.log")).expect("a log file");
+        let log = std::fs::File::create(test_box.path("daemon.log")).expect("a log file");
         let file = log.metadata().expect("it is open");
         let environment = daemon.get_envs();
         enter
@@ -100,7 +100,7 @@ impl Journald {
             .env_clear()
             .envs(environment.filter_map(|(name, value)| Some((name, value?))))
             .env("JOURNAL_STREAM", format!("{}:{}", file.dev(), file.ino()));
-        stage.start_with(&mut enter)
+        test_box.start_with(&mut enter)
     }
 
     /// The daemon's entries with these fields, the oldest first.

@@ -33,7 +33,7 @@ impl LoginTerminal {
         Self::new_with_pty(File::from(far), Path::new("/"), uid)
     }
 
-    /// The same on a box whose root directory is `root`.
+    /// The same on a box with `root` as its root directory.
     ///
     /// # Panics
     /// As [`Self::new`].

@@ -50,8 +50,8 @@ fn build(programs: &Path, out: &Path, more: &[&str]) {
     script.args(["--profile", "dev", "--kind", "deb", "--programs"]);
     script.arg(programs).arg("--out").arg(out).args(more);
     let output = script.output().expect("the script starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
 }
 
 fn find_deb(directory: &Path) -> Option<PathBuf> {

@@ -12,7 +12,7 @@ const FIRST_PID: u32 = 5_000_000;
 
 /// The processes of a box, one generation after the other.
 pub struct ProcessChurn<'a> {
-    stage: &'a TestBox,
+    test_box: &'a TestBox,
     procfs: FakeProcfs,
     next: u32,
     live: VecDeque<u32>,
@@ -24,10 +24,10 @@ impl<'a> ProcessChurn<'a> {
     /// # Panics
     /// When the simulated `/proc` cannot be created.
     #[must_use]
-    pub fn new(stage: &'a TestBox) -> Self {
+    pub fn new(test_box: &'a TestBox) -> Self {
         let churn = Self {
-            stage,
-            procfs: FakeProcfs::new(stage.path("proc")),
+            test_box,
+            procfs: FakeProcfs::new(test_box.path("proc")),
             next: FIRST_PID,
             live: VecDeque::new(),
         };
@@ -38,7 +38,7 @@ impl<'a> ProcessChurn<'a> {
     /// The daemon that reads the simulated `/proc`, not yet started.
     #[must_use]
     pub fn daemon_command(&self) -> Command {
-        let mut command = self.stage.daemon_command();
+        let mut command = self.test_box.daemon_command();
         command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root());
         command
     }
@@ -92,6 +92,6 @@ impl<'a> ProcessChurn<'a> {
         };
         let gpus = (0..GPUS).map(|gpu| json!({"processes": of_gpu(gpu)}));
         let gpus: Vec<Value> = gpus.collect();
-        self.stage.set_driver_state(&json!({"gpus": gpus}));
+        self.test_box.set_driver_state(&json!({"gpus": gpus}));
     }
 }

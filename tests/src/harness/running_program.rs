@@ -1,4 +1,4 @@
-//! A running program whose output is read line by line.
+//! A running program, and its output line by line.
 
 use super::eventually;
 use rustix::process::{Pid, Signal, kill_process};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Greater than any pid that Linux assigns.
 const GATE_PID: u32 = 4_194_305;
 
-/// A simulated process whose `status` file is a FIFO, so that a scan waits on it.
+/// A simulated process with a FIFO as its `status` file, so that a scan waits on it.
 pub struct ScanGate(PathBuf);
 
 impl ScanGate {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 
 /// The environment variable that carries the mark.
-const MARK_VARIABLE: &str = "GPUKILL_TROUPE";
+const MARK_VARIABLE: &str = "GPUKILL_TEST_SCRIPT";
 
 /// The maximum number of kill rounds. Several are needed because a process may fork between the
 /// listing and its signal.
@@ -31,8 +31,8 @@ impl Script {
     /// # Panics
     /// When bash cannot be started.
     #[must_use]
-    pub fn run(stage: &TestBox, script: &str) -> Self {
-        Self::spawn(stage, Command::new("bash").args(["-c", script]))
+    pub fn run(test_box: &TestBox, script: &str) -> Self {
+        Self::spawn(test_box, Command::new("bash").args(["-c", script]))
     }
 
     /// Runs any command in the same way.
@@ -40,18 +40,18 @@ impl Script {
     /// # Panics
     /// When the command cannot be started.
     #[must_use]
-    pub fn spawn(stage: &TestBox, command: &mut Command) -> Self {
+    pub fn spawn(test_box: &TestBox, command: &mut Command) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         for (name, program) in [("launcher", "/bin/sh"), ("worker", "/bin/sleep")] {
-            let link = stage.path(name);
+            let link = test_box.path(name);
             if !link.exists() {
                 std::os::unix::fs::symlink(program, link).expect("a link");
             }
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("{}-{number}", stage.directory().display());
+        let mark = format!("{}-{number}", test_box.directory().display());
         let mut shell = command
-            .env("PATH", path_with_test_programs(stage))
+            .env("PATH", path_with_test_programs(test_box))
             .env(MARK_VARIABLE, &mark)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -61,11 +61,11 @@ impl Script {
             .process_group(0)
             .spawn()
             .expect("a script starts");
-        let said = read_lines(shell.stdout.take().expect("it is piped"));
+        let lines = read_lines(shell.stdout.take().expect("it is piped"));
         Self {
             shell,
             mark,
-            lines: said,
+            lines,
         }
     }
 
@@ -82,7 +82,7 @@ impl Script {
     #[must_use]
     pub fn next_line(&self) -> String {
         let line = self.lines.recv_timeout(super::TIMEOUT);
-        line.expect("the script says a line")
+        line.expect("the script prints a line")
     }
 
     /// The next lines, each of which is a pid.
@@ -119,9 +119,9 @@ impl Script {
     }
 }
 
-fn path_with_test_programs(stage: &TestBox) -> OsString {
+fn path_with_test_programs(test_box: &TestBox) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = [PathBuf::from(stage.directory())].into_iter();
+    let directories = [PathBuf::from(test_box.directory())].into_iter();
     std::env::join_paths(directories.chain(std::env::split_paths(&path))).expect("a PATH")
 }
 

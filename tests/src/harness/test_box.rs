@@ -43,14 +43,14 @@ impl TestBox {
             .prefix("gpukill-")
             .tempdir()
             .expect("a directory");
-        let stage = Self { directory };
-        std::fs::create_dir(stage.path("lib")).expect("a directory");
-        std::fs::create_dir(stage.path("home")).expect("a directory");
-        std::os::unix::fs::symlink(&binaries().nvml, stage.library()).expect("a link");
-        let _ = stage.sysfs();
-        stage.configure("");
-        stage.set_driver_state(&serde_json::json!({"gpus": []}));
-        stage
+        let test_box = Self { directory };
+        std::fs::create_dir(test_box.path("lib")).expect("a directory");
+        std::fs::create_dir(test_box.path("home")).expect("a directory");
+        std::os::unix::fs::symlink(&binaries().nvml, test_box.library()).expect("a link");
+        let _ = test_box.sysfs();
+        test_box.configure("");
+        test_box.set_driver_state(&serde_json::json!({"gpus": []}));
+        test_box
     }
 
     /// A path in the directory of the box.

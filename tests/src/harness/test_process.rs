@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 pub struct TestProcess(Child);
 
 impl TestProcess {
-    /// Starts a `sleep` whose first argument is replaced by `command`.
+    /// Starts a `sleep` with `command` in place of its first argument.
     ///
     /// # Panics
     /// When it cannot be started.

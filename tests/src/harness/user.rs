@@ -34,13 +34,13 @@ pub fn group_id(name: &str) -> Option<u32> {
 /// The first entry of this machine's user database for a user of the suite.
 fn find_named_test_user() -> Option<&'static String> {
     static NAMED: OnceLock<Option<String>> = OnceLock::new();
-    let look = || {
+    let find = || {
         let users = (0..TEST_USER_COUNT).map(|number| test_uid(number).to_string());
         let output = Command::new("getent").arg("passwd").args(users).output();
         let entries = String::from_utf8(output.ok()?.stdout).ok()?;
         entries.lines().next().map(str::to_owned)
     };
-    NAMED.get_or_init(look).as_ref()
+    NAMED.get_or_init(find).as_ref()
 }
 
 /// Runs `work` as this user with a primary group of the same number and these supplementary

@@ -1,4 +1,7 @@
 //! The number of clients of a server on a GPU is listed and stored.
+//!
+//! libtest starts the tests in the order of their names. This test waits for more than a minute,
+//! so it has a module at the top level, with a name that makes it start early.
 
 use crate::store::records;
 use gpukill_tests::harness::{TestBox, TestProcess, eventually, first_child};
@@ -24,32 +27,32 @@ fn clients_of_a_server_are_counted_and_stored() {
     let other = TestProcess::spawn(Command::new("bash").args(["-c", "sleep 1000 & wait"]));
     let [own, others] =
         [&shell, &other].map(|shell| eventually("a process", || first_child(shell.pid())));
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"processes": [
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": own, "memory": 5}, {"pid": others, "memory": 5},
     ]}]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let listed = |pid: u32| -> Option<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let mut rows = list["procs"].as_array()?.iter();
         rows.find(|row| row["pid"] == pid).cloned()
     };
     eventually("the clients are listed", || {
         (listed(own)?["connections"] == 3).then_some(())
     });
-    let idle = eventually("the other is looked at", || {
+    let idle = eventually("the other is scanned", || {
         listed(others).filter(|row| row["reasons"]["connections"] == "unsupported")
     });
     assert_eq!(idle["connections"], Value::Null);
     // A client counts for a minute after it has disconnected.
     clients.truncate(1);
-    let went = Instant::now();
+    let closed_at = Instant::now();
     while listed(own).is_none_or(|row| row["connections"] != 1) {
-        assert!(went.elapsed() < Duration::from_secs(150), "two clients go");
+        assert!(closed_at.elapsed() < Duration::from_secs(150), "two clients go");
         std::thread::sleep(Duration::from_millis(200));
     }
     let remembered = |count: u64| {
-        let all = records(&stage, &["--limit", "0"]);
+        let all = records(&test_box, &["--limit", "0"]);
         all.iter()
             .any(|record| record["pid"] == own && record["connections"] == count)
     };

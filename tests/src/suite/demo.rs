@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 
-/// Starts a demo whose files lie in `directory` alone. `None` where it would show the
+/// Starts a demo with all its files in `directory`. Returns `None` where it would show the
 /// machine's own GPUs.
 fn start_demo(directory: &Path) -> Option<RunningProgram> {
     if Path::new("/proc/driver/nvidia/version").exists() || Path::new("/dev/nvidiactl").exists() {

@@ -1,4 +1,7 @@
 //! `explain` names the rule behind a verdict.
+//!
+//! libtest starts the tests in the order of their names. This test waits for more than a minute,
+//! so it has a module at the top level, with a name that makes it start early.
 
 use crate::rogue_scan::{RogueBox, sleep_command};
 use serde_json::Value;
@@ -9,31 +12,31 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[test]
 fn explain_names_the_memory_limit() {
-    let mut scene = RogueBox::new();
-    let honest = scene.create_program("honest", "python3.11");
-    let pid = scene
+    let mut rogue_box = RogueBox::new();
+    let honest = rogue_box.create_program("honest", "python3.11");
+    let pid = rogue_box
         .start_on_gpu("holder", &mut sleep_command(&honest))
         .to_string();
-    let daemon = scene.stage.start();
+    let daemon = rogue_box.test_box.start();
     let key = ["rogue", "set", "detection.max_memory_usage_gb", "0.5"];
-    let ran = scene.stage.ctl(&key);
+    let ran = rogue_box.test_box.ctl(&key);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let began = Instant::now();
-    let explained = || scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let started_at = Instant::now();
+    let explained = || rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let signs = |explained: &Value| -> String {
         let signs = explained["rogue"]["signs"].as_array().cloned();
         signs.map(Value::Array).unwrap_or_default().to_string()
     };
     let mut seen = signs(&explained());
     while !seen.contains("detection.max_memory_usage_gb") {
-        assert!(began.elapsed() < MEMORY_TIMEOUT, "{seen}");
+        assert!(started_at.elapsed() < MEMORY_TIMEOUT, "{seen}");
         std::thread::sleep(Duration::from_secs(1));
         seen = signs(&explained());
     }
     assert!(seen.contains("more than the 0.5 GiB"), "{seen}");
     assert!(
-        scene
-            .stage
+        rogue_box
+            .test_box
             .ctl(&["explain", &pid])
             .stdout
             .contains("max_memory_usage_gb")

@@ -27,14 +27,14 @@ const GIB: u64 = 1 << 30;
 /// `/dev/nvidia-uvm`, which all of them share. The daemon sees only the processes that the
 /// test adds.
 struct HoldersBox {
-    stage: TestBox,
+    test_box: TestBox,
     procfs: FakeProcfs,
 }
 
 impl HoldersBox {
     fn new() -> Self {
-        let stage = TestBox::new();
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        let test_box = TestBox::new();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         let write = |file: &str, text: &str| {
             std::fs::write(procfs.root().join(file), text).unwrap();
         };
@@ -43,27 +43,27 @@ impl HoldersBox {
             "Character devices:\n  1 nvidia\n  5 nvidia-uvm\n",
         );
         write("meminfo", "MemTotal:       16777216 kB\n");
-        Self { stage, procfs }
+        Self { test_box, procfs }
     }
 
     /// The daemon of this box, not yet started.
     fn daemon_command(&self) -> Command {
-        let mut command = self.stage.daemon_command();
+        let mut command = self.test_box.daemon_command();
         command
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
             // The name lists of the test machine do not apply to this box.
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("home"));
         command
     }
 
     fn start(&self) -> Daemon {
-        self.stage.start_with(&mut self.daemon_command())
+        self.test_box.start_with(&mut self.daemon_command())
     }
 
-    /// Sets the used memory of the GPU whose file is `/dev/nvidia7`, and the processes that
+    /// Sets the used memory of the GPU with the file `/dev/nvidia7`, and the processes that
     /// its driver lists.
     fn set_driver_state(&self, used: u64, processes: &Value) {
-        self.stage
+        self.test_box
             .set_driver_state(&json!({"gpus": [gpu_state(7, used, processes)]}));
     }
 
@@ -106,7 +106,7 @@ impl HoldersBox {
 
     /// The first GPU of the JSON document of `holders`.
     fn first_gpu_document(&self) -> Value {
-        let document = self.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+        let document = self.test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
         document["held_gpus"][0].clone()
     }
 
@@ -123,7 +123,7 @@ impl HoldersBox {
 
     /// The output of `holders` for the GPU, without the first line, which has its name.
     fn screen(&self) -> String {
-        let ran = self.stage.ctl(&["holders", "--gpu", "0"]);
+        let ran = self.test_box.ctl(&["holders", "--gpu", "0"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         let (_, rest) = ran.stdout.split_once("\n\n").expect("a heading");
         rest.to_owned()
@@ -136,7 +136,7 @@ impl HoldersBox {
     }
 }
 
-/// A GPU whose device file is `/dev/nvidiaN` with this number.
+/// A GPU with the device file `/dev/nvidiaN` of this number.
 fn gpu_state(minor: u32, used: u64, processes: &Value) -> Value {
     json!({
         "minor": minor,

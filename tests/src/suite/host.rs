@@ -12,16 +12,15 @@ mod launchers;
 mod namespaces;
 mod screens;
 mod stuck;
-mod visibility;
 
 use gpukill_tests::harness::{TestBox, eventually};
 use serde_json::{Value, json};
 use std::process::Command;
 
 /// Waits until the row of a process meets a condition, and returns it.
-fn row_when(stage: &TestBox, pid: u32, mut satisfies: impl FnMut(&Value) -> bool) -> Value {
+fn row_when(test_box: &TestBox, pid: u32, mut satisfies: impl FnMut(&Value) -> bool) -> Value {
     eventually("the row of the process", || {
-        let list = stage.list();
+        let list = test_box.list();
         let procs = list["procs"].as_array().unwrap();
         let row = procs.iter().find(|row| row["pid"] == pid)?;
         satisfies(row).then(|| row.clone())

@@ -63,7 +63,7 @@ impl InstalledBox {
         self.dpkg(&["--install", "/root/gpukill.deb"]);
     }
 
-    /// Runs dpkg without triggers: other packages act on them whenever a file is added or
+    /// Runs dpkg without triggers: other packages react to them whenever a file is added or
     /// removed.
     fn dpkg(&self, arguments: &[&str]) {
         let dpkg = ["dpkg", "--no-triggers"];
@@ -163,7 +163,7 @@ impl InstalledBox {
         let record = self.json("root", &["audit", "actions", "-o", "json"]);
         let actions = record["actions"].as_array().unwrap().iter();
         actions
-            .filter(|act| act["kind"] == "rules_edit")
+            .filter(|action| action["kind"] == "rules_edit")
             .cloned()
             .collect()
     }
@@ -178,6 +178,6 @@ impl std::ops::Deref for InstalledBox {
 }
 
 fn run_timed(command: &mut Command) -> (CommandOutput, std::time::Duration) {
-    let began = std::time::Instant::now();
-    (CommandOutput::run(command), began.elapsed())
+    let started_at = std::time::Instant::now();
+    (CommandOutput::run(command), started_at.elapsed())
 }

@@ -17,7 +17,6 @@ mod scopes;
 mod single_process;
 mod stop_before_kill;
 mod stopped_recovery;
-mod zombies;
 
 use gpukill_tests::harness::{CommandOutput, Daemon, FakeDriver, TestBox, eventually, skip};
 use serde_json::{Value, json};
@@ -31,7 +30,7 @@ const MEMORY_RELEASE_TIME: Duration = Duration::from_millis(300);
 struct KillBox {
     driver: FakeDriver,
     daemon: Daemon,
-    stage: TestBox,
+    test_box: TestBox,
 }
 
 impl KillBox {
@@ -41,19 +40,19 @@ impl KillBox {
 
     /// Starts the daemon with these additional settings.
     fn with_settings(more: &str) -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
-        stage.configure(more);
-        let daemon = stage.daemon_command();
-        Self::start(stage, daemon)
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
+        test_box.configure(more);
+        let daemon = test_box.daemon_command();
+        Self::start(test_box, daemon)
     }
 
     /// Starts this command as the daemon.
-    fn start(stage: TestBox, mut daemon: Command) -> Self {
+    fn start(test_box: TestBox, mut daemon: Command) -> Self {
         Self {
-            driver: FakeDriver::start(&stage, MEMORY_RELEASE_TIME),
-            daemon: stage.start_with(&mut daemon),
-            stage,
+            driver: FakeDriver::start(&test_box, MEMORY_RELEASE_TIME),
+            daemon: test_box.start_with(&mut daemon),
+            test_box,
         }
     }
 
@@ -61,7 +60,7 @@ impl KillBox {
     fn add_gpu_processes(&self, pids: &[u32]) {
         self.driver.add_processes(pids);
         eventually("the processes are listed", || {
-            let list = self.stage.list();
+            let list = self.test_box.list();
             let rows = list["procs"].as_array().unwrap();
             let is_there = |pid: &u32| rows.iter().any(|row| row["pid"] == *pid);
             pids.iter().all(is_there).then_some(())
@@ -70,7 +69,7 @@ impl KillBox {
 
     /// The output of `kill` for people.
     fn kill_output(&self, arguments: &[&str]) -> CommandOutput {
-        self.stage.ctl(&[&["kill"], arguments].concat())
+        self.test_box.ctl(&[&["kill"], arguments].concat())
     }
 
     /// The exit code of `kill` and its JSON document.
@@ -82,15 +81,15 @@ impl KillBox {
     /// that.
     fn newest_action(&self) -> Value {
         eventually("the action is settled", || {
-            let act = recorded_actions(&self.stage).pop()?;
-            (!act["word"].is_null()).then_some(act)
+            let action = recorded_actions(&self.test_box).pop()?;
+            (!action["word"].is_null()).then_some(action)
         })
     }
 }
 
 /// All recorded actions, oldest first.
-fn recorded_actions(stage: &TestBox) -> Vec<Value> {
-    let database = crate::store::open_database(stage, "audit.db");
+fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
+    let database = crate::store::open_database(test_box, "audit.db");
     let mut statement = database
         .prepare("SELECT kind, uid, word, why, asked, plan, outcome FROM action ORDER BY id")
         .unwrap();
@@ -185,9 +184,9 @@ pub(crate) fn is_in_test_namespaces(test: &str) -> bool {
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE_VARIABLE, "1");
     let output = again.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{complained}");
-    assert!(said.contains("1 passed"), "{said}\n{complained}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(stdout.contains("1 passed"), "{stdout}\n{stderr}");
     false
 }

@@ -7,9 +7,9 @@ use serde_json::json;
 
 #[test]
 fn process_has_owner_memory_and_utilization() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python train.py");
-    stage.set_driver_state(&json!({"driver": "580.65.06", "cuda": 13000, "gpus": [{
+    let test_box = TestBox::new();
+    let training = TestProcess::start("python train.py");
+    test_box.set_driver_state(&json!({"driver": "580.65.06", "cuda": 13000, "gpus": [{
         "uuid": "GPU-8f3c0000-0000-0000-0000-000000000001",
         "name": "NVIDIA H100 80GB HBM3",
         "pci": "00000000:1B:00.0",
@@ -17,9 +17,9 @@ fn process_has_owner_memory_and_utilization() {
         "utilization": {"gpu": 98, "memory": 40},
         "temperature": 71, "power_mw": 688_000, "power_limit_mw": 700_000,
         "ecc": {"enabled": true, "volatile_uncorrected": 3},
-        "processes": [{"pid": actor.pid(), "memory": 64_424_509_440u64, "sm": 97}],
+        "processes": [{"pid": training.pid(), "memory": 64_424_509_440u64, "sm": 97}],
     }]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     // Names, sockets and the store are read in the background, and their answers appear a
     // poll or two later.
     let late = [
@@ -29,7 +29,7 @@ fn process_has_owner_memory_and_utilization() {
         "last_active_at",
     ];
     let list = eventually("all that comes later", || {
-        let list = stage.json(&["list", "-o", "json"]);
+        let list = test_box.json(&["list", "-o", "json"]);
         let process = &list["procs"][0];
         let missing = failed_readings(process);
         let is_late = can_see_all_cgroups() && late.iter().any(|it| !missing[it].is_null());
@@ -55,7 +55,7 @@ fn process_has_owner_memory_and_utilization() {
     assert_eq!(gpu["top_proc"], list["procs"][0]);
 
     let process = &list["procs"][0];
-    assert_eq!(process["pid"], actor.pid());
+    assert_eq!(process["pid"], training.pid());
     assert_eq!(process["uid"], rustix::process::getuid().as_raw());
     assert_eq!(process["proc_name"], "sleep");
     assert_eq!(process["command"], "python train.py 1000");

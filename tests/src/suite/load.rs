@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A box with two GPUs and this many processes on them.
 fn box_with_processes(processes: u32) -> TestBox {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // Higher than any pid that Linux assigns, so these processes do not exist.
     let first = 5_000_000;
     let of_gpu = |gpu: u32| -> Vec<Value> {
@@ -19,8 +19,9 @@ fn box_with_processes(processes: u32) -> TestBox {
         pids.map(|pid| json!({"pid": pid, "memory": 1 << 20}))
             .collect()
     };
-    stage.set_driver_state(&json!({"gpus": [{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]}));
-    stage
+    let gpus = json!([{"processes": of_gpu(0)}, {"processes": of_gpu(1)}]);
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    test_box
 }
 
 /// The numbers of open descriptors and of threads of a daemon.
@@ -37,12 +38,12 @@ fn measure_resources(daemon: &Daemon) -> ResourceUsage {
         let entries = std::fs::read_dir(format!("/proc/{}/{what}", daemon.pid()));
         entries.expect("the daemon runs").count()
     };
-    let looks = (0..20).map(|_| {
+    let counts = (0..20).map(|_| {
         std::thread::sleep(Duration::from_millis(5));
         (count("fd"), count("task"))
     });
-    let (descriptors, threads) = looks.unzip::<_, _, Vec<_>, Vec<_>>();
-    let least = |looks: Vec<usize>| looks.into_iter().min().expect("it looked");
+    let (descriptors, threads) = counts.unzip::<_, _, Vec<_>, Vec<_>>();
+    let least = |counts: Vec<usize>| counts.into_iter().min().expect("some counts");
     ResourceUsage {
         descriptors: least(descriptors),
         threads: least(threads),
@@ -51,9 +52,9 @@ fn measure_resources(daemon: &Daemon) -> ResourceUsage {
 
 /// Measures the resources after all parts of the daemon have started: the store opens its
 /// files at the first write, and again at the first query.
-fn measure_resources_at_rest(stage: &TestBox, daemon: &Daemon) -> ResourceUsage {
+fn measure_resources_at_rest(test_box: &TestBox, daemon: &Daemon) -> ResourceUsage {
     eventually("the first sample is stored", || {
-        let records = stage.ctl(&["audit", "-o", "ndjson", "--request-timeout", "30"]);
+        let records = test_box.ctl(&["audit", "-o", "ndjson", "--request-timeout", "30"]);
         (!records.stdout.is_empty()).then_some(())
     });
     measure_resources(daemon)
@@ -69,8 +70,8 @@ fn assert_resources_released(daemon: &Daemon, before: ResourceUsage) {
 }
 
 /// The number of polls, and the number of late ones among them.
-fn poll_counts(stage: &TestBox) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json", "--request-timeout", "30"]);
+fn poll_counts(test_box: &TestBox) -> (u64, u64) {
+    let status = test_box.json(&["status", "-o", "json", "--request-timeout", "30"]);
     let number = |field: &str| status[field].as_u64().expect("a number");
     (number("polls"), number("polls_late"))
 }
@@ -78,11 +79,11 @@ fn poll_counts(stage: &TestBox) -> (u64, u64) {
 /// One vendor, eight GPUs, and no clients.
 #[test]
 fn healthy_daemon_has_at_most_16_threads() {
-    let stage = TestBox::new();
-    stage.set_driver_state(
+    let test_box = TestBox::new();
+    test_box.set_driver_state(
         &json!({"gpus": vec![json!({"processes": [{"pid": 5_000_000, "memory": 1 << 20}]}); 8]}),
     );
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let threads = |pid: u32| {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
         let name = |thread: std::io::Result<std::fs::DirEntry>| {

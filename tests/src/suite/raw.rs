@@ -37,17 +37,17 @@ impl RawConnection {
     /// Connects, and sends its preface where the daemon admits it: without one the daemon
     /// soon drops a client.
     pub(crate) fn connect_and_send_preface(socket: &Path) -> (Self, Preface) {
-        let (mut raw, theirs) = Self::connect_and_read_preface(socket);
-        if theirs.status == PrefaceStatus::Welcome {
+        let (mut raw, answer) = Self::connect_and_read_preface(socket);
+        if answer.status == PrefaceStatus::Welcome {
             raw.write(&Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE).encode())
                 .unwrap();
         }
-        (raw, theirs)
+        (raw, answer)
     }
 
     pub(crate) fn connect_admitted(socket: &Path) -> Self {
-        let (raw, theirs) = Self::connect_and_send_preface(socket);
-        assert_eq!(theirs.status, PrefaceStatus::Welcome);
+        let (raw, answer) = Self::connect_and_send_preface(socket);
+        assert_eq!(answer.status, PrefaceStatus::Welcome);
         raw
     }
 

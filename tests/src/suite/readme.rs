@@ -16,12 +16,12 @@ fn first_five_commands_work() {
     let commands: Vec<Vec<String>> = block.lines().filter_map(words).collect();
     assert_eq!(commands.len(), 5, "{commands:?}");
 
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python");
-    let process = json!({"pid": actor.pid(), "memory": 1 << 30});
-    stage.set_driver_state(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
-    let daemon = stage.start();
-    let pid = actor.pid().to_string();
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python");
+    let usage = json!({"pid": process.pid(), "memory": 1 << 30});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}, {}, {}, {}, {}, {}, {}]}));
+    let daemon = test_box.start();
+    let pid = process.pid().to_string();
     for command in commands {
         // `--watch` never ends and has scenarios of its own. The job of a test process may
         // be the whole test run, so `kill` must be a dry run.
@@ -31,7 +31,7 @@ fn first_five_commands_work() {
             .map(|word| if word == "48213" { &pid } else { word.as_str() })
             .filter(|word| *word != "--watch")
             .collect();
-        let ran = stage.ctl(&arguments);
+        let ran = test_box.ctl(&arguments);
         assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
     }
     daemon.stop();

@@ -15,8 +15,8 @@ const UUID: &str = "GPU-9e1c0de5-aaaa-bbbb-cccc-0123456789ab";
 const SERIAL: &str = "1652823000001";
 
 /// Asserts that the text names neither the box nor a user or file on it.
-fn assert_no_names(stage: &TestBox, text: &str) {
-    let directory = stage.directory().display().to_string();
+fn assert_no_names(test_box: &TestBox, text: &str) {
+    let directory = test_box.directory().display().to_string();
     let place = directory.rsplit('/').next().unwrap();
     let uuid = UUID.trim_start_matches("GPU-");
     for name in [NAME, &directory, place, uuid, SERIAL] {
@@ -48,63 +48,63 @@ fn copy_command(unshare: &Command) -> Command {
 }
 
 /// The text and the JSON of the report, from clients that end with this code.
-fn both_formats(stage: &TestBox, code: i32) -> [String; 2] {
+fn both_formats(test_box: &TestBox, code: i32) -> [String; 2] {
     [
         &["status", "--report"][..],
         &["status", "--report", "-o", "json"],
     ]
     .map(|arguments| {
-        let mut client = stage.client_command(arguments);
-        client.env("HOME", stage.path(NAME));
+        let mut client = test_box.client_command(arguments);
+        client.env("HOME", test_box.path(NAME));
         let mut client = with_host_name(&client).unwrap_or(client);
         let ran = CommandOutput::run(&mut client);
         assert_eq!(ran.code, code, "{ran:?}");
-        assert_no_names(stage, &ran.stdout);
+        assert_no_names(test_box, &ran.stdout);
         ran.stdout
     })
 }
 
 /// Gives `NAME` to everything on the box, and starts a process with this name.
-fn name_everything(stage: &TestBox) -> TestProcess {
-    let home = stage.path(NAME);
+fn name_everything(test_box: &TestBox) -> TestProcess {
+    let home = test_box.path(NAME);
     std::fs::create_dir(&home).unwrap();
     let program = home.join(NAME);
     std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     let mut sleep = Command::new(program);
-    let actor = TestProcess::spawn(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
-    let process = json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 1});
-    stage.set_driver_state(&json!({"gpus": [{
+    let process = TestProcess::spawn(sleep.arg0(format!("{NAME} --token {NAME}")).arg("1000"));
+    let usage = json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 1});
+    test_box.set_driver_state(&json!({"gpus": [{
         "uuid": UUID,
         "serial": SERIAL,
-        "processes": [process],
+        "processes": [usage],
         "errors": {"nvmlDeviceGetFanSpeed_v2": 999},
     }]}));
     let rules = format!("[user_policies.{NAME}]\nmemory_limit_gb = 1\nodd_{NAME} = 2\n");
-    std::fs::write(stage.path("guard.toml"), rules).unwrap();
-    stage.configure(&format!("[protect]\nusers = [\"{NAME}\"]\n"));
-    actor
+    std::fs::write(test_box.path("guard.toml"), rules).unwrap();
+    test_box.configure(&format!("[protect]\nusers = [\"{NAME}\"]\n"));
+    process
 }
 
 #[test]
 fn has_no_names() {
-    let stage = TestBox::new();
-    let actor = name_everything(&stage);
-    let daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let process = name_everything(&test_box);
+    let daemon = test_box.daemon_command();
     let is_named = with_host_name(&daemon);
     let has_name = is_named.is_some();
-    let daemon = stage.start_with(&mut is_named.unwrap_or(daemon));
+    let daemon = test_box.start_with(&mut is_named.unwrap_or(daemon));
     let list = eventually("the process", || {
-        let list = stage.list();
-        (list["procs"][0]["pid"] == actor.pid()).then_some(list)
+        let list = test_box.list();
+        (list["procs"][0]["pid"] == process.pid()).then_some(list)
     });
     assert_eq!(list["procs"][0]["proc_name"], NAME);
     assert_eq!(list["host"] == NAME, has_name);
     eventually_equals(&true, || {
-        let recent = stage.json(&["status", "--report", "-o", "json"])["recent_faults"].clone();
+        let recent = test_box.json(&["status", "--report", "-o", "json"])["recent_faults"].clone();
         recent.as_array().is_some_and(|all| all.len() >= 2)
     });
 
-    let [text, json] = both_formats(&stage, 0);
+    let [text, json] = both_formats(&test_box, 0);
     assert!(text.starts_with("# gpukill report\n"), "{text}");
     let document: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(document["failure"], json!(null));
@@ -135,9 +135,9 @@ fn faults(faults: &Value) -> Value {
 
 #[test]
 fn shows_why_the_daemon_is_silent() {
-    let stage = TestBox::new();
-    std::fs::create_dir(stage.path(NAME)).unwrap();
-    let [text, json] = both_formats(&stage, 6);
+    let test_box = TestBox::new();
+    std::fs::create_dir(test_box.path(NAME)).unwrap();
+    let [text, json] = both_formats(&test_box, 6);
     for line in [
         "- **gpukilld does not answer: nothing listens** (exit code 6)",
         "- why it does not: see `systemctl status gpukilld`",
@@ -148,41 +148,41 @@ fn shows_why_the_daemon_is_silent() {
     let document: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(document["daemon"], json!(null));
     assert_eq!(document["failure"]["exit"], 6);
-    let report = stage.ctl(&["status", "--report"]);
-    assert_eq!(report.stderr, stage.ctl(&["status"]).stderr);
+    let report = test_box.ctl(&["status", "--report"]);
+    assert_eq!(report.stderr, test_box.ctl(&["status"]).stderr);
 }
 
 /// The text and the JSON of the report, with this text in the client's settings file.
-fn with_settings(stage: &TestBox, file: &str) -> [String; 2] {
-    let directory = stage.path("home/.config/gpukill");
+fn with_settings(test_box: &TestBox, file: &str) -> [String; 2] {
+    let directory = test_box.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("config.toml"), file).unwrap();
-    let socket = stage.socket();
+    let socket = test_box.socket();
     let socket = socket.to_str().unwrap();
     let report = ["--socket", socket, "status", "--report"];
     [&report[..], &[&report[..], &["-o", "json"]].concat()].map(|arguments| {
-        let ran = stage.ctl(arguments);
+        let ran = test_box.ctl(arguments);
         assert_eq!(ran.code, 3, "{ran:?}");
         assert!(
             ran.stderr.contains("2 mistakes in the settings\n"),
             "{ran:?}"
         );
-        assert_no_names(stage, &ran.stdout);
+        assert_no_names(test_box, &ran.stdout);
         ran.stdout
     })
 }
 
 #[test]
 fn client_setting_mistakes_are_counted() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let line = "- the settings of gpukillctl have 2 mistakes, and they are not used here";
     let file = format!("odd_{NAME} = 1\ntable_width = \"{NAME}\"\nshow_details = true\n");
-    let [text, _] = with_settings(&stage, &file);
+    let [text, _] = with_settings(&test_box, &file);
     assert!(text.lines().any(|it| it == line), "{text}");
     assert!(text.contains("nothing listens"), "{text}");
 
-    let daemon = stage.start();
-    let [text, json] = with_settings(&stage, &file);
+    let daemon = test_box.start();
+    let [text, json] = with_settings(&test_box, &file);
     assert!(text.lines().any(|it| it == line), "{text}");
     let document: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(document["client"]["settings_mistakes"], 2);

@@ -34,15 +34,15 @@ const SECOND_GPU: &str = "0000:1c:00.0";
 /// `/dev/random` (1:8) that of the second. The daemon sees only the processes that the test
 /// adds.
 struct ResetBox {
-    stage: TestBox,
+    test_box: TestBox,
     procfs: FakeProcfs,
 }
 
 impl ResetBox {
     fn new() -> Self {
-        let stage = TestBox::new();
-        let procfs = FakeProcfs::new(stage.path("proc"));
-        let it = Self { stage, procfs };
+        let test_box = TestBox::new();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
+        let it = Self { test_box, procfs };
         it.write_file("proc/devices", "Character devices:\n  1 nvidia\n");
         it.write_file("proc/meminfo", "MemTotal:       16777216 kB\n");
         for (address, minor) in [(FIRST_GPU, 7), (SECOND_GPU, 8)] {
@@ -63,14 +63,14 @@ impl ResetBox {
     fn write_settings(&self) {
         let group = Command::new("id").arg("-gn").output().unwrap();
         let group = String::from_utf8(group.stdout).unwrap();
-        let (group, helper) = (group.trim(), self.stage.path("reset.sock"));
-        self.stage.configure(&format!(
+        let (group, helper) = (group.trim(), self.test_box.path("reset.sock"));
+        self.test_box.configure(&format!(
             "[access]\noperator_group = {group:?}\n[reset]\nhelper = {helper:?}"
         ));
     }
 
     fn write_file(&self, file: &str, text: &str) {
-        let path = self.stage.path(file);
+        let path = self.test_box.path(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
@@ -107,7 +107,7 @@ impl ResetBox {
     /// where it inherits `HOME`. It reports the persistence mode in the file `persistent`,
     /// and runs `reset` when it is to reset a GPU.
     fn install_tool(&self, reset: &str) {
-        let directory = self.stage.directory().display();
+        let directory = self.test_box.directory().display();
         self.write_file(
             "nvidia-smi",
             &format!(
@@ -120,7 +120,7 @@ impl ResetBox {
             ),
         );
         let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(self.stage.path("nvidia-smi"), mode).unwrap();
+        std::fs::set_permissions(self.test_box.path("nvidia-smi"), mode).unwrap();
     }
 
     /// Installs an `nvidia-smi` that stays in the reset until [`Self::finish_reset`], and
@@ -145,7 +145,7 @@ impl ResetBox {
 
     /// The recorded arguments of the tool, without queries.
     fn recorded_calls(&self) -> Vec<String> {
-        let called = std::fs::read_to_string(self.stage.path("called")).unwrap_or_default();
+        let called = std::fs::read_to_string(self.test_box.path("called")).unwrap_or_default();
         let calls = called.lines().filter(|call| !call.starts_with("--query"));
         calls.map(str::to_owned).collect()
     }
@@ -161,7 +161,7 @@ impl ResetBox {
             ("--debugfs", "debug"),
             ("--lock", "lock"),
         ] {
-            command.arg(option).arg(self.stage.path(place));
+            command.arg(option).arg(self.test_box.path(place));
         }
         let us = rustix::process::getuid().as_raw();
         command.arg("--allow-uid").arg(us.to_string());
@@ -182,20 +182,20 @@ impl ResetBox {
 
     /// Sets the two GPUs, each with these additions to its state.
     fn set_driver_state(&self, first: &Value, second: &Value) {
-        self.stage.set_driver_state(&gpu_states(first, second));
+        self.test_box.set_driver_state(&gpu_states(first, second));
     }
 
     fn start(&self) -> Daemon {
-        let mut command = self.stage.daemon_command();
+        let mut command = self.test_box.daemon_command();
         command
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));
-        self.stage.start_with(&mut command)
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("home"));
+        self.test_box.start_with(&mut command)
     }
 
     /// Runs `gpukillctl reset`.
     fn reset(&self, arguments: &[&str]) -> CommandOutput {
-        self.stage.ctl(&[&["reset"], arguments].concat())
+        self.test_box.ctl(&[&["reset"], arguments].concat())
     }
 
     /// The plan of each GPU in JSON output: the planned action, the reason, and each
@@ -300,7 +300,7 @@ struct FakeSystemd {
 impl FakeSystemd {
     /// Starts the helper of this box for each connection.
     fn new(it: &ResetBox) -> Self {
-        let socket = it.stage.path("reset.sock");
+        let socket = it.test_box.path("reset.sock");
         let (arguments, program) = it.helper_and_its_arguments();
         Self::new_with_handler(&socket, move |connection| {
             let mut helper = Command::new(&program);

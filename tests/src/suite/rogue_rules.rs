@@ -32,29 +32,29 @@ const GPU_KILL_EXPORT: &str = r#"{
     }
 }"#;
 
-fn read_rules(stage: &TestBox) -> String {
-    std::fs::read_to_string(stage.path("rogue.toml")).unwrap()
+fn read_rules(test_box: &TestBox) -> String {
+    std::fs::read_to_string(test_box.path("rogue.toml")).unwrap()
 }
 
-fn write_rules(stage: &TestBox, text: &str) {
-    std::fs::write(stage.path("rogue.toml"), text).unwrap();
+fn write_rules(test_box: &TestBox, text: &str) {
+    std::fs::write(test_box.path("rogue.toml"), text).unwrap();
 }
 
 /// Runs `gpukillctl rogue` with these arguments, which must succeed without a message.
-fn run_ok(stage: &TestBox, line: &str) -> CommandOutput {
-    let ran = run_rogue(stage, line);
+fn run_ok(test_box: &TestBox, line: &str) -> CommandOutput {
+    let ran = run_rogue(test_box, line);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}: {ran:?}");
     ran
 }
 
-fn run_rogue(stage: &TestBox, line: &str) -> CommandOutput {
+fn run_rogue(test_box: &TestBox, line: &str) -> CommandOutput {
     let arguments: Vec<&str> = ["rogue"].into_iter().chain(line.split(' ')).collect();
-    stage.ctl(&arguments)
+    test_box.ctl(&arguments)
 }
 
 /// Runs `gpukillctl rogue`, which must fail with this code, and returns its message.
-fn run_refused(stage: &TestBox, line: &str, code: i32) -> String {
-    let ran = run_rogue(stage, line);
+fn run_refused(test_box: &TestBox, line: &str, code: i32) -> String {
+    let ran = run_rogue(test_box, line);
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
         (code, ""),
@@ -72,36 +72,36 @@ fn without_time(text: &str) -> String {
 }
 
 /// The recorded entries of this kind, the oldest first, once there are `count` of them.
-fn recorded(stage: &TestBox, kind: &str, count: usize) -> Vec<Value> {
+fn recorded(test_box: &TestBox, kind: &str, count: usize) -> Vec<Value> {
     eventually("the violation is recorded", || {
-        let acts = stage.json(&["audit", "actions", "--kind", kind, "-o", "json"]);
-        let mut acts = acts["actions"].as_array()?.clone();
-        acts.reverse();
-        (acts.len() == count).then_some(acts)
+        let actions = test_box.json(&["audit", "actions", "--kind", kind, "-o", "json"]);
+        let mut actions = actions["actions"].as_array()?.clone();
+        actions.reverse();
+        (actions.len() == count).then_some(actions)
     })
 }
 
 #[test]
 fn edits_take_effect_keep_comments_are_recorded() {
-    let stage = TestBox::new();
-    write_rules(&stage, OUR_RULES);
-    let daemon = stage.start();
-    let ran = run_ok(&stage, "allow process crack@root --dry-run");
+    let test_box = TestBox::new();
+    write_rules(&test_box, OUR_RULES);
+    let daemon = test_box.start();
+    let ran = run_ok(&test_box, "allow process crack@root --dry-run");
     assert!(ran.stdout.contains("+    \"crack@root\",\n"), "{ran:?}");
     assert!(ran.stdout.ends_with("nothing is changed yet\n"), "{ran:?}");
-    assert_eq!(read_rules(&stage), OUR_RULES);
-    run_ok(&stage, "allow process crack@root");
-    run_ok(&stage, "set detection.max_memory_usage_gb 20");
-    run_ok(&stage, "set patterns.crypto_miner_patterns --wallet,kawpow");
-    run_ok(&stage, "disallow process hashcat");
+    assert_eq!(read_rules(&test_box), OUR_RULES);
+    run_ok(&test_box, "allow process crack@root");
+    run_ok(&test_box, "set detection.max_memory_usage_gb 20");
+    run_ok(&test_box, "set patterns.crypto_miner_patterns --wallet,kawpow");
+    run_ok(&test_box, "disallow process hashcat");
     let expected = "# Ours.\n[detection]\nmax_memory_usage_gb = 20 # since May\n\n[patterns]\n\
         process_whitelist = [\n    \"crack@root\",\n]\n\
         crypto_miner_patterns = [\"--wallet\", \"kawpow\"]\n\n[metadata]\nversion = \"1\"\n";
-    assert_eq!(without_time(&read_rules(&stage)), expected);
-    let ran = run_ok(&stage, "config");
-    assert_eq!(ran.stdout, read_rules(&stage));
-    let said = recorded(&stage, "rules_edit", 4);
-    let said = said.iter().map(|act| json!([act["what"], act["result"]]));
+    assert_eq!(without_time(&read_rules(&test_box)), expected);
+    let ran = run_ok(&test_box, "config");
+    assert_eq!(ran.stdout, read_rules(&test_box));
+    let edits = recorded(&test_box, "rules_edit", 4);
+    let edits = edits.iter().map(|action| json!([action["what"], action["result"]]));
     let expected = [
         json!(["rogue: allow process crack@root", "done"]),
         json!(["rogue: detection.max_memory_usage_gb = 20", "done"]),
@@ -111,21 +111,21 @@ fn edits_take_effect_keep_comments_are_recorded() {
         ]),
         json!(["rogue: disallow process hashcat", "done"]),
     ];
-    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(edits.collect::<Vec<_>>(), expected);
     // Every text that came into force is recorded, and none as a text of the guard.
-    let texts = recorded(&stage, "rogue_rules", 5);
+    let texts = recorded(&test_box, "rogue_rules", 5);
     assert_eq!(texts[0]["plan"]["text"], json!(OUR_RULES));
-    assert_eq!(texts[4]["plan"]["text"], json!(read_rules(&stage)));
-    let of_the_guard = stage.ctl(&["audit", "actions", "--kind", "rules"]);
+    assert_eq!(texts[4]["plan"]["text"], json!(read_rules(&test_box)));
+    let of_the_guard = test_box.ctl(&["audit", "actions", "--kind", "rules"]);
     assert_eq!(of_the_guard.code, 8, "{of_the_guard:?}");
     daemon.stop();
 }
 
 #[test]
 fn invalid_edits_are_refused_with_suggestions() {
-    let stage = TestBox::new();
-    write_rules(&stage, OUR_RULES);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    write_rules(&test_box, OUR_RULES);
+    let daemon = test_box.start();
     for (line, complaint) in [
         (
             "allow process hashcat",
@@ -147,20 +147,20 @@ fn invalid_edits_are_refused_with_suggestions() {
              number from 0 to 100",
         ),
     ] {
-        let told = run_refused(&stage, line, 3);
-        assert_eq!(told, format!("gpukillctl: {complaint}\n"), "{line}");
+        let message = run_refused(&test_box, line, 3);
+        assert_eq!(message, format!("gpukillctl: {complaint}\n"), "{line}");
     }
-    assert_eq!(read_rules(&stage), OUR_RULES);
+    assert_eq!(read_rules(&test_box), OUR_RULES);
     // A valid but useless edit is made, and reported.
-    let ran = run_rogue(&stage, "allow process python3");
-    let told = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
+    let ran = run_rogue(&test_box, "allow process python3");
+    let message = "gpukillctl: patterns.process_whitelist: \"python3\" hides every process of this \
         name without near-proof: name its executable (executable_whitelist), or \"python3@USER\"\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
-    run_ok(&stage, "disallow process python3");
-    let ran = run_rogue(&stage, "allow user no-such-person-here");
-    let told =
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
+    run_ok(&test_box, "disallow process python3");
+    let ran = run_rogue(&test_box, "allow user no-such-person-here");
+    let message =
         "gpukillctl: patterns.user_whitelist: unknown user on this host: no-such-person-here\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
     daemon.stop();
 }
 
@@ -169,94 +169,94 @@ fn only_admins_edit_the_rules() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    write_rules(&stage, OUR_RULES);
-    let daemon = stage.start();
-    stage.make_world_accessible();
+    let test_box = TestBox::new();
+    write_rules(&test_box, OUR_RULES);
+    let daemon = test_box.start();
+    test_box.make_world_accessible();
     let expected = "gpukillctl: cannot change the rogue rules\n\
          hint: ask root, or someone in group suite:admins\n";
     for line in ["allow user nobody", "set detection.max_sent_gb 1 --dry-run"] {
-        let told = run_as_user(NOBODY_UID, &[], || run_refused(&stage, line, 4));
-        assert_eq!(told, expected, "{line}");
+        let message = run_as_user(NOBODY_UID, &[], || run_refused(&test_box, line, 4));
+        assert_eq!(message, expected, "{line}");
     }
-    let ran = run_as_user(NOBODY_UID, &[], || run_ok(&stage, "config"));
+    let ran = run_as_user(NOBODY_UID, &[], || run_ok(&test_box, "config"));
     assert_eq!(ran.stdout, OUR_RULES);
     // Only an admin may read a text that is not in force.
-    write_rules(&stage, "# secret\n");
-    let ran = run_as_user(NOBODY_UID, &[], || run_rogue(&stage, "config"));
+    write_rules(&test_box, "# secret\n");
+    let ran = run_as_user(NOBODY_UID, &[], || run_rogue(&test_box, "config"));
     assert_eq!((ran.code, ran.stdout.as_str()), (0, OUR_RULES));
     daemon.stop();
 }
 
 #[test]
 fn invalid_file_keeps_the_old_rules() {
-    let stage = TestBox::new();
-    write_rules(&stage, OUR_RULES);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    write_rules(&test_box, OUR_RULES);
+    let daemon = test_box.start();
     let broken = "# Ours.\n[detection]\nmax_memory = 20\n";
-    write_rules(&stage, broken);
+    write_rules(&test_box, broken);
     daemon.signal(Signal::HUP);
-    let faults = eventually("it is said", || {
-        let faults = stage.faults();
+    let faults = eventually("the mistake is reported", || {
+        let faults = test_box.faults();
         (!faults.is_empty()).then_some(faults)
     });
-    let file = stage.path("rogue.toml").display().to_string();
+    let file = test_box.path("rogue.toml").display().to_string();
     let what = format!(
         "{file}: a mistake in line 3: the previous rules stay in force; see gpukillctl rogue \
         check {file}"
     );
     assert_eq!(faults, [("rogue".to_owned(), what)]);
-    let ran = run_rogue(&stage, "config");
-    let told = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, told));
+    let ran = run_rogue(&test_box, "config");
+    let message = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, message));
     // An edit would overwrite a text that a user is just writing.
-    let told = run_refused(&stage, "allow user root", 3);
+    let message = run_refused(&test_box, "allow user root", 3);
     let expected = "gpukillctl: the current rules have mistakes\nline 3: unknown key \
         detection.max_memory\n";
-    assert_eq!(told, expected);
-    assert_eq!(read_rules(&stage), broken);
-    let checked = run_rogue(&stage, &format!("check {file}"));
+    assert_eq!(message, expected);
+    assert_eq!(read_rules(&test_box), broken);
+    let checked = run_rogue(&test_box, &format!("check {file}"));
     assert_eq!(checked.code, 3, "{checked:?}");
     assert!(
         checked.stdout.ends_with(&format!("{file}: 1 mistake\n")),
         "{checked:?}"
     );
-    write_rules(&stage, "[patterns]\npool_ports = [3333]\n");
+    write_rules(&test_box, "[patterns]\npool_ports = [3333]\n");
     daemon.signal(Signal::HUP);
-    eventually("it is over", || stage.faults().is_empty().then_some(()));
-    assert_eq!(run_ok(&stage, "config").stdout, read_rules(&stage));
+    eventually("it is over", || test_box.faults().is_empty().then_some(()));
+    assert_eq!(run_ok(&test_box, "config").stdout, read_rules(&test_box));
     daemon.stop();
 }
 
 #[test]
 fn rules_are_exported_and_imported() {
-    let stage = TestBox::new();
-    write_rules(&stage, OUR_RULES);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    write_rules(&test_box, OUR_RULES);
+    let daemon = test_box.start();
     for form in ["toml", "json", "yaml"] {
-        let file = stage.path(&format!("rules.{form}"));
+        let file = test_box.path(&format!("rules.{form}"));
         let name = file.to_str().unwrap();
-        run_ok(&stage, &format!("export {name}"));
-        run_ok(&stage, "set detection.max_memory_usage_gb 9");
-        let asked = run_rogue(&stage, &format!("import {name}"));
+        run_ok(&test_box, &format!("export {name}"));
+        run_ok(&test_box, "set detection.max_memory_usage_gb 9");
+        let asked = run_rogue(&test_box, &format!("import {name}"));
         assert_eq!(asked.code, 3, "{asked:?}");
-        run_ok(&stage, &format!("import {name} --yes"));
-        assert!(read_rules(&stage).contains("max_memory_usage_gb = 16"));
-        let again = run_ok(&stage, &format!("import {name} --yes"));
+        run_ok(&test_box, &format!("import {name} --yes"));
+        assert!(read_rules(&test_box).contains("max_memory_usage_gb = 16"));
+        let again = run_ok(&test_box, &format!("import {name} --yes"));
         assert_eq!(again.stdout, "nothing changes: the rules say so already\n");
     }
-    let exported = run_ok(&stage, "export -o json").stdout;
+    let exported = run_ok(&test_box, "export -o json").stdout;
     let exported: Value = serde_json::from_str(&exported).unwrap();
     assert_eq!(
         exported["patterns"]["process_whitelist"],
         json!(["hashcat"])
     );
     assert!(exported["metadata"]["last_modified"].is_string());
-    let file = stage.path("theirs.json");
+    let file = test_box.path("theirs.json");
     std::fs::write(&file, GPU_KILL_EXPORT).unwrap();
-    let ran = run_rogue(&stage, &format!("import {} --yes", file.display()));
-    let told = "gpukillctl: alerts do not apply here: suspicious processes are in list, in status \
-    and in the journal\n\
+    let ran = run_rogue(&test_box, &format!("import {} --yes", file.display()));
+    let message = "gpukillctl: alerts do not apply here: suspicious processes are in list, in \
+    status and in the journal\n\
          gpukillctl: detection.enabled_detections.data_exfiltrators is off: written as \
          scoring.threat_weights.data_exfiltrator = 0\n\
          gpukillctl: metadata.created_at does not apply here\n\
@@ -264,37 +264,37 @@ fn rules_are_exported_and_imported() {
          gpukillctl: patterns.crypto_miner_patterns: \"cuda\" also appears in honest work\n\
          gpukillctl: patterns.user_whitelist: \"root\" is never reported: containers often \
          run as root, and intruders do too\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, told));
-    assert!(read_rules(&stage).contains("max_memory_usage_gb = 20\n"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, message));
+    assert!(read_rules(&test_box).contains("max_memory_usage_gb = 20\n"));
     assert!(
-        !read_rules(&stage).contains("2026-01-05"),
+        !read_rules(&test_box).contains("2026-01-05"),
         "{}",
-        read_rules(&stage)
+        read_rules(&test_box)
     );
     daemon.stop();
 }
 
 #[test]
 fn first_edit_creates_the_file() {
-    let stage = TestBox::new();
-    let file: &Path = &stage.path("etc/rogue.toml");
-    let daemon = stage.start_with(stage.daemon_command().env("GPUKILLD_ROGUE_RULES", file));
-    let ran = run_rogue(&stage, "config");
-    let told = format!(
+    let test_box = TestBox::new();
+    let file: &Path = &test_box.path("etc/rogue.toml");
+    let daemon = test_box.start_with(test_box.daemon_command().env("GPUKILLD_ROGUE_RULES", file));
+    let ran = run_rogue(&test_box, "config");
+    let message = format!(
         "gpukillctl: there is no {}: the built-in rules apply: gpukillctl rogue reference\n",
         file.display()
     );
-    assert_eq!((ran.stdout.as_str(), ran.stderr), ("", told));
-    run_ok(&stage, "allow image registry/miner:1");
+    assert_eq!((ran.stdout.as_str(), ran.stderr), ("", message));
+    run_ok(&test_box, "allow image registry/miner:1");
     let text = std::fs::read_to_string(file).unwrap();
     assert!(
         text.contains("\n[patterns]\nimage_whitelist = [\"registry/miner:1\"]\n"),
         "{text}"
     );
     // The reference shows the rules that apply without a file, and is valid.
-    let reference = stage.path("reference.toml");
-    std::fs::write(&reference, run_ok(&stage, "reference").stdout).unwrap();
-    let checked = run_ok(&stage, &format!("check {}", reference.display()));
+    let reference = test_box.path("reference.toml");
+    std::fs::write(&reference, run_ok(&test_box, "reference").stdout).unwrap();
+    let checked = run_ok(&test_box, &format!("check {}", reference.display()));
     let expected = format!(
         "{}: 0 patterns, 0 exceptions; no mistake\n",
         reference.display()

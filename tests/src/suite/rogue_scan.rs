@@ -1,7 +1,6 @@
 //! Rogue detection on real processes: disguised miners that mine nothing, and honest work
-//! that looks suspicious.
+//! that appears suspicious.
 
-mod built_in_rules;
 mod visibility;
 
 use gpukill_tests::harness::{
@@ -24,47 +23,48 @@ type RiskByName = BTreeMap<&'static str, Option<String>>;
 
 /// A box with some processes on one GPU, each with a name for the test.
 pub(crate) struct RogueBox {
-    pub(crate) stage: TestBox,
+    pub(crate) test_box: TestBox,
     driver: FakeDriver,
     processes: Vec<(&'static str, Script)>,
 }
 
 impl RogueBox {
     pub(crate) fn new() -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
         Self {
-            driver: FakeDriver::start(&stage, Duration::ZERO),
-            stage,
+            driver: FakeDriver::start(&test_box, Duration::ZERO),
+            test_box,
             processes: Vec::new(),
         }
     }
 
     pub(crate) fn start_on_gpu(&mut self, name: &'static str, command: &mut Command) -> u32 {
-        let troupe = Script::spawn(&self.stage, command);
-        let pid = troupe.pid();
+        let script = Script::spawn(&self.test_box, command);
+        let pid = script.pid();
         self.driver.add_processes(&[pid]);
-        self.processes.push((name, troupe));
+        self.processes.push((name, script));
         pid
     }
 
     /// Creates a program of this name that sleeps, in this directory.
     pub(crate) fn create_program(&self, directory: &str, name: &str) -> PathBuf {
-        let directory = self.stage.path(directory);
+        let directory = self.test_box.path(directory);
         std::fs::create_dir_all(&directory).unwrap();
         copy_of_sleep(&directory.join(name))
     }
 
     fn listed_risks(&self) -> RiskByName {
-        let list = self.stage.list();
+        let list = self.test_box.list();
         let processes = list["procs"].as_array().unwrap();
         let of = |pid: u32| {
             let mut its = processes.iter().filter(|it| it["pid"] == pid);
             let risk = its.next()?["rogue"]["risk"].as_str()?;
             Some(risk.to_owned())
         };
-        let cast = self.processes.iter();
-        cast.map(|(name, troupe)| (*name, of(troupe.pid())))
+        let scripts = self.processes.iter();
+        scripts
+            .map(|(name, script)| (*name, of(script.pid())))
             .collect()
     }
 
@@ -72,21 +72,21 @@ impl RogueBox {
     fn scan(&self) -> Value {
         eventually("a scan", || {
             let scanned = self
-                .stage
+                .test_box
                 .ctl(&["rogue", "scan", "--hours", "1", "-o", "json"]);
             serde_json::from_str(&scanned.stdout).ok()
         })
     }
 
     fn pid(&self, name: &str) -> u32 {
-        let (_, troupe) = self.processes.iter().find(|(it, _)| *it == name).unwrap();
-        troupe.pid()
+        let (_, script) = self.processes.iter().find(|(it, _)| *it == name).unwrap();
+        script.pid()
     }
 
     /// The indicators of a process in `explain`.
     fn indicators(&self, name: &str) -> Vec<String> {
         let pid = self.pid(name).to_string();
-        let explained = self.stage.json(&["explain", &pid, "-o", "json"]);
+        let explained = self.test_box.json(&["explain", &pid, "-o", "json"]);
         let signs = explained["rogue"]["signs"].as_array().unwrap().iter();
         signs
             .map(|it| it["kind"].as_str().unwrap().to_owned())
@@ -120,25 +120,25 @@ const ENCODED_POOL: &str = "eyJ1cmwiOiJzdHJhdHVtK3RjcDovL3Bvb2wuZXhhbXBsZTo0NDQ0
 
 #[test]
 fn disguised_miners_are_found_honest_work_is_not() {
-    let mut scene = RogueBox::new();
-    let by_name = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("by name", &mut sleep_command(&by_name));
-    scene.start_on_gpu(
-        "told a pool",
+    let mut rogue_box = RogueBox::new();
+    let by_name = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("by name", &mut sleep_command(&by_name));
+    rogue_box.start_on_gpu(
+        "with a pool",
         &mut shell_with_arguments(&["python3", "train.py", "-o", POOL]),
     );
-    scene.start_on_gpu(
+    rogue_box.start_on_gpu(
         "in base64",
         &mut shell_with_arguments(&["python3", "-c", ENCODED_POOL]),
     );
     let mut masked = Command::new("bash");
     masked.args(["-c", "exec -a '[kworker/0:1]' sleep 1000"]);
-    scene.start_on_gpu("as a kernel thread", &mut masked);
+    rogue_box.start_on_gpu("as a kernel thread", &mut masked);
     let in_memory = memory_file();
     let path = format!("/proc/self/fd/{}", in_memory.as_raw_fd());
-    scene.start_on_gpu("of no file", &mut sleep_command(Path::new(&path)));
+    rogue_box.start_on_gpu("of no file", &mut sleep_command(Path::new(&path)));
     let shared = program_in_shared_memory("gpukill-worker");
-    scene.start_on_gpu("in shared memory", &mut sleep_command(&shared));
+    rogue_box.start_on_gpu("in shared memory", &mut sleep_command(&shared));
     std::fs::remove_file(&shared).unwrap();
     for (name, program) in [
         ("cuda", "cuda_train"),
@@ -146,18 +146,18 @@ fn disguised_miners_are_found_honest_work_is_not() {
         ("ollama", "ollama"),
         ("python", "python3.11"),
     ] {
-        let program = scene.create_program("honest", program);
-        scene.start_on_gpu(name, &mut sleep_command(&program));
+        let program = rogue_box.create_program("honest", program);
+        rogue_box.start_on_gpu(name, &mut sleep_command(&program));
     }
     let mut titled = Command::new("bash");
     titled.args(["-c", "exec -a 'sglang::scheduler_DP0_TP0' sleep 1000"]);
-    scene.start_on_gpu("sglang", &mut titled);
+    rogue_box.start_on_gpu("sglang", &mut titled);
     // An upgrade replaced the program while it ran.
-    std::fs::remove_file(scene.stage.path("honest/python3.11")).unwrap();
-    let daemon = scene.stage.start();
+    std::fs::remove_file(rogue_box.test_box.path("honest/python3.11")).unwrap();
+    let daemon = rogue_box.test_box.start();
     let expected: RiskByName = [
         ("by name", Some("high")),
-        ("told a pool", Some("medium")),
+        ("with a pool", Some("medium")),
         ("in base64", Some("medium")),
         ("as a kernel thread", Some("low")),
         ("of no file", Some("low")),
@@ -170,18 +170,18 @@ fn disguised_miners_are_found_honest_work_is_not() {
     ]
     .map(|(name, risk)| (name, risk.map(str::to_owned)))
     .into();
-    eventually_equals(&expected, || scene.listed_risks());
-    assert_eq!(scene.indicators("in base64"), ["pool_on_command_line"]);
-    assert_eq!(scene.indicators("of no file"), ["executable_place"]);
+    eventually_equals(&expected, || rogue_box.listed_risks());
+    assert_eq!(rogue_box.indicators("in base64"), ["pool_on_command_line"]);
+    assert_eq!(rogue_box.indicators("of no file"), ["executable_place"]);
     // The log has each of them once, and a scan finds all of them.
-    let scanned = scene.scan();
+    let scanned = rogue_box.scan();
     let found = scanned["findings"].as_array().unwrap();
     assert_eq!(found.len(), 6, "{scanned}");
-    assert_eq!(found[0]["pid"], scene.pid("by name"));
+    assert_eq!(found[0]["pid"], rogue_box.pid("by name"));
     let log = daemon.log();
-    let told = log.matches("may be a ").count();
-    assert_eq!(told, 6, "{log}");
-    let status = scene.stage.json(&["status", "-o", "json"]);
+    let count = log.matches("may be a ").count();
+    assert_eq!(count, 6, "{log}");
+    let status = rogue_box.test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["rogue"]["findings"], 6, "{status}");
     assert_eq!(status["rogue"]["worst"], "high");
 }
@@ -206,24 +206,24 @@ fn program_in_shared_memory(name: &str) -> PathBuf {
 
 #[test]
 fn pool_connection_raises_risk_and_is_reported() {
-    let mut scene = RogueBox::new();
+    let mut rogue_box = RogueBox::new();
     let pool = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = pool.local_addr().unwrap().port();
-    let rules = scene.stage.path("rogue.toml");
+    let rules = rogue_box.test_box.path("rogue.toml");
     std::fs::write(rules, format!("[patterns]\npool_ports = [{port}]\n")).unwrap();
-    let connect = scene.stage.path("connect");
+    let connect = rogue_box.test_box.path("connect");
     let script = format!(
         "until [ -e {} ]; do sleep 0.1; done; exec 3<>/dev/tcp/127.0.0.1/{port}; sleep 1000; true",
         connect.display()
     );
     let mut miner = Command::new("bash");
     miner.args(["-c", &script, "python3", "-o", POOL]);
-    scene.start_on_gpu("miner", &mut miner);
-    let daemon = scene.stage.start();
+    rogue_box.start_on_gpu("miner", &mut miner);
+    let daemon = rogue_box.test_box.start();
     let taken = |risk: &str| RiskByName::from([("miner", Some(risk.to_owned()))]);
-    eventually_equals(&taken("medium"), || scene.listed_risks());
+    eventually_equals(&taken("medium"), || rogue_box.listed_risks());
     std::fs::write(connect, "").unwrap();
-    eventually_equals(&taken("high"), || scene.listed_risks());
+    eventually_equals(&taken("high"), || rogue_box.listed_risks());
     let risks = |log: String| {
         let lines = log
             .lines()
@@ -232,29 +232,29 @@ fn pool_connection_raises_risk_and_is_reported() {
     };
     eventually_equals(&2, || risks(daemon.log()));
     assert_eq!(
-        scene.indicators("miner"),
+        rogue_box.indicators("miner"),
         ["pool_on_command_line", "pool_port"]
     );
     // A restarted daemon knows that it was reported, and does not report it again.
     daemon.stop();
-    let daemon = scene.stage.start();
-    eventually_equals(&taken("high"), || scene.listed_risks());
+    let daemon = rogue_box.test_box.start();
+    eventually_equals(&taken("high"), || rogue_box.listed_risks());
     assert_eq!(risks(daemon.log()), 0, "{}", daemon.log());
 }
 
 #[test]
 fn finished_findings_are_remembered() {
-    let mut scene = RogueBox::new();
-    let by_name = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("miner", &mut sleep_command(&by_name));
-    let honest = scene.create_program("bin", "train");
-    scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.stage.start();
-    eventually("it is found", || scene.listed_risks()["miner"].clone());
-    let pid = scene.pid("miner");
-    scene.processes.retain(|(name, _)| *name != "miner");
+    let mut rogue_box = RogueBox::new();
+    let by_name = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&by_name));
+    let honest = rogue_box.create_program("bin", "train");
+    rogue_box.start_on_gpu("honest", &mut sleep_command(&honest));
+    let _daemon = rogue_box.test_box.start();
+    eventually("it is found", || rogue_box.listed_risks()["miner"].clone());
+    let pid = rogue_box.pid("miner");
+    rogue_box.processes.retain(|(name, _)| *name != "miner");
     let found = eventually("it is over", || {
-        let scanned = scene.scan();
+        let scanned = rogue_box.scan();
         let found = scanned["findings"][0].clone();
         // The honest process may not be in a sample yet.
         let is_whole = scanned["judged"].as_u64() >= Some(2);
@@ -268,35 +268,35 @@ fn finished_findings_are_remembered() {
 
 #[test]
 fn miner_is_found_by_executable_hash() {
-    let mut scene = RogueBox::new();
-    let [miner, honest] = ["bin", "honest"].map(|place| scene.create_program(place, "python3"));
+    let mut rogue_box = RogueBox::new();
+    let [miner, honest] = ["bin", "honest"].map(|place| rogue_box.create_program(place, "python3"));
     let mut file = File::options().append(true).open(&miner).unwrap();
     file.write_all(b"mines").unwrap();
     drop(file);
-    scene.start_on_gpu("miner", &mut sleep_command(&miner));
-    scene.start_on_gpu("honest", &mut sleep_command(&honest));
-    let _daemon = scene.stage.start();
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&miner));
+    rogue_box.start_on_gpu("honest", &mut sleep_command(&honest));
+    let _daemon = rogue_box.test_box.start();
     let taken = |risk: Option<&str>| {
         let risk = risk.map(str::to_owned);
         RiskByName::from([("miner", risk), ("honest", None)])
     };
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     let set = |hash: &str| {
         let key = "patterns.miner_sha256";
-        let ran = scene.stage.ctl(&["rogue", "set", key, hash]);
+        let ran = rogue_box.test_box.ctl(&["rogue", "set", key, hash]);
         assert_eq!(ran.code, 0, "{ran:?}");
     };
     set(&sha256sum(&miner));
-    eventually_equals(&taken(Some("critical")), || scene.listed_risks());
+    eventually_equals(&taken(Some("critical")), || rogue_box.listed_risks());
     assert_eq!(
-        scene.indicators("miner").first().map(String::as_str),
+        rogue_box.indicators("miner").first().map(String::as_str),
         Some("miner_hash")
     );
     set("[]");
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     // Evidence that no rule requests is not reported as unknown.
-    let pid = scene.pid("miner").to_string();
-    let explained = scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let pid = rogue_box.pid("miner").to_string();
+    let explained = rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let unseen = explained["rogue"]["unseen"].to_string();
     assert!(!unseen.contains("hash"), "{unseen}");
 }
@@ -309,31 +309,46 @@ fn sha256sum(file: &Path) -> String {
 
 #[test]
 fn allowed_executables_are_ignored() {
-    let mut scene = RogueBox::new();
-    let program = scene.create_program("bin", "xmrig");
-    scene.start_on_gpu("miner", &mut sleep_command(&program));
-    let _daemon = scene.stage.start();
+    let mut rogue_box = RogueBox::new();
+    let program = rogue_box.create_program("bin", "xmrig");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&program));
+    let _daemon = rogue_box.test_box.start();
     let taken = |risk: Option<&str>| RiskByName::from([("miner", risk.map(str::to_owned))]);
-    eventually_equals(&taken(Some("high")), || scene.listed_risks());
+    eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
     // A process chooses its own name: an allowed name does not remove nearly certain
     // evidence.
-    let allowed = scene.stage.ctl(&["rogue", "allow", "process", "xmrig"]);
+    let allowed = rogue_box.test_box.ctl(&["rogue", "allow", "process", "xmrig"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     let path = program.display().to_string();
     assert_eq!(
-        scene
-            .stage
+        rogue_box
+            .test_box
             .ctl(&["rogue", "allow", "executable", &path])
             .code,
         0
     );
-    eventually_equals(&taken(None), || scene.listed_risks());
+    eventually_equals(&taken(None), || rogue_box.listed_risks());
     assert_eq!(
-        scene
-            .stage
+        rogue_box
+            .test_box
             .ctl(&["rogue", "disallow", "executable", &path])
             .code,
         0
     );
-    eventually_equals(&taken(Some("high")), || scene.listed_risks());
+    eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
+}
+
+#[test]
+fn known_miner_is_high_deleted_helper_is_medium() {
+    let mut rogue_box = RogueBox::new();
+    let miner = rogue_box.create_program("bin", "kdevtmpfsi");
+    rogue_box.start_on_gpu("miner", &mut sleep_command(&miner));
+    let helper = rogue_box.create_program("bin", "systemd-helper");
+    rogue_box.start_on_gpu("helper", &mut sleep_command(&helper));
+    std::fs::remove_file(&helper).unwrap();
+    let daemon = rogue_box.test_box.start();
+    let expected = [("helper", "medium"), ("miner", "high")];
+    let expected = expected.map(|(name, risk)| (name, Some(risk.to_owned())));
+    eventually_equals(&expected.into(), || rogue_box.listed_risks());
+    daemon.stop();
 }

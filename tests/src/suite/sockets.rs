@@ -61,17 +61,17 @@ fn listening_ports_and_peers_are_reported() {
             continue;
         };
         // This test process itself, in which other tests have sockets too.
-        let told = || ports_and_peers(Path::new("/proc"), std::process::id()).unwrap();
-        let (ports, peers) = told();
+        let read = || ports_and_peers(Path::new("/proc"), std::process::id()).unwrap();
+        let (ports, peers) = read();
         assert!(ports.contains(&pair.port()), "{ports:?}");
         let (port, made, accepted) = (pair.port(), pair.server_end(), pair.client_end());
         assert!(peers.contains(&made), "{made}: {peers:?}");
-        // The client chooses its own port, so the address of an accepted connection says
-        // nothing about where this process connects to.
+        // The client chooses its own port, so the address of an accepted connection
+        // does not show the addresses that this process connects to.
         assert!(!peers.contains(&accepted), "{accepted}: {peers:?}");
         assert_eq!((made.ip(), accepted.ip()), (connects, connects));
         drop(pair);
-        let (ports, peers) = told();
+        let (ports, peers) = read();
         assert!(!ports.contains(&port) && !peers.contains(&made));
     }
 }

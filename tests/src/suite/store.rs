@@ -18,11 +18,11 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 /// The records that `gpukillctl audit` prints with these arguments.
-pub(crate) fn records(stage: &TestBox, arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn records(test_box: &TestBox, arguments: &[&str]) -> Vec<Value> {
     let arguments = [&["audit", "-o", "json"], arguments].concat();
     // A daemon that has just started may not have created its files yet.
     let ran = eventually("the store answers", || {
-        let ran = stage.ctl(&arguments);
+        let ran = test_box.ctl(&arguments);
         (ran.code != 1).then_some(ran)
     });
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -45,8 +45,8 @@ fn ids(records: &[Value]) -> Vec<u64> {
 
 /// Opens `samples.db` or `audit.db` of the daemon's store. A new daemon creates the file before
 /// its tables, so this waits for the tables.
-pub(crate) fn open_database(stage: &TestBox, file: &str) -> Connection {
-    let path = stage.path("state").join(file);
+pub(crate) fn open_database(test_box: &TestBox, file: &str) -> Connection {
+    let path = test_box.path("state").join(file);
     eventually("the database has its tables", || {
         let database =
             Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).ok()?;
@@ -57,8 +57,8 @@ pub(crate) fn open_database(stage: &TestBox, file: &str) -> Connection {
 
 /// The recorded events of the daemon without those about settings and faults: kind and
 /// detail, the oldest first.
-fn events(stage: &TestBox) -> Vec<(String, Option<String>)> {
-    let database = open_database(stage, "audit.db");
+fn events(test_box: &TestBox) -> Vec<(String, Option<String>)> {
+    let database = open_database(test_box, "audit.db");
     let mut statement = database
         .prepare(
             "SELECT kind, detail FROM event

@@ -10,17 +10,17 @@ mod mixed;
 
 /// A box with simulated `/sys` and `/proc`.
 struct DrmBox {
-    stage: TestBox,
+    test_box: TestBox,
     procfs: FakeProcfs,
 }
 
 impl DrmBox {
     fn new() -> Self {
-        let stage = TestBox::new();
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        let test_box = TestBox::new();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         let meminfo = "MemTotal:       16777216 kB\n";
         std::fs::write(procfs.root().join("meminfo"), meminfo).unwrap();
-        Self { stage, procfs }
+        Self { test_box, procfs }
     }
 
     fn start(&self) -> Daemon {
@@ -28,13 +28,13 @@ impl DrmBox {
     }
 
     fn start_with_interval(&self, interval: &str) -> Daemon {
-        let mut command = self.stage.daemon_command();
+        let mut command = self.test_box.daemon_command();
         command
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", interval)
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
             // The name lists of the test machine do not apply to this box.
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));
-        self.stage.start_with(&mut command)
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("home"));
+        self.test_box.start_with(&mut command)
     }
 
     /// Adds a process of user 1 that has this file open as descriptor 5.
@@ -51,11 +51,11 @@ impl DrmBox {
     }
 
     fn gpus(&self, fields: &[&str]) -> Vec<Value> {
-        select_fields(&self.stage.list()["gpus"], fields)
+        select_fields(&self.test_box.list()["gpus"], fields)
     }
 
     fn processes(&self, fields: &[&str]) -> Vec<Value> {
-        select_fields(&self.stage.list()["procs"], fields)
+        select_fields(&self.test_box.list()["procs"], fields)
     }
 }
 

@@ -10,17 +10,17 @@ use crate::loaded_library::{LoadedLibrary, number};
 fn hang_affects_only_its_gpu() {
     let state = r#"{"gpus": [{"hang": ["nvmlDeviceGetTemperature"]}, {"temperature": 51}]}"#;
     // Leaked, because a thread never returns from it.
-    let played: &LoadedLibrary = Box::leak(Box::new(LoadedLibrary::new(state)));
-    let (stuck, other) = (played.gpu(0) as usize, played.gpu(1));
+    let library: &LoadedLibrary = Box::leak(Box::new(LoadedLibrary::new(state)));
+    let (stuck, other) = (library.gpu(0) as usize, library.gpu(1));
     let temperature = |gpu: usize| {
-        number(|to| unsafe { played.nvml.nvmlDeviceGetTemperature(gpu as *mut _, 0, to) })
+        number(|to| unsafe { library.nvml.nvmlDeviceGetTemperature(gpu as *mut _, 0, to) })
     };
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(temperature(stuck)));
-    let answer = told.recv_timeout(Duration::from_millis(100));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(temperature(stuck)));
+    let answer = receiver.recv_timeout(Duration::from_millis(100));
     assert_eq!(answer, Err(RecvTimeoutError::Timeout));
     assert_eq!(temperature(other as usize), Ok(51));
     // A function without a fault answers, for the same GPU too.
-    let index = number(|to| unsafe { played.nvml.nvmlDeviceGetIndex(stuck as *mut _, to) });
+    let index = number(|to| unsafe { library.nvml.nvmlDeviceGetIndex(stuck as *mut _, to) });
     assert_eq!(index, Ok(0));
 }

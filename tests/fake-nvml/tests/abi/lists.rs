@@ -9,24 +9,24 @@ use nvml_wrapper_sys::bindings::{
 use crate::loaded_library::LoadedLibrary;
 
 /// Requests the compute processes with this much room, and returns the code and the count.
-fn ask(played: &LoadedLibrary, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
+fn ask(library: &LoadedLibrary, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
     let mut list = [0u64; 3 * 16];
     let mut count = room;
     let to = list.as_mut_ptr().cast();
-    let nvml = &played.nvml;
+    let nvml = &library.nvml;
     let code = unsafe { nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu, &raw mut count, to) };
     (code, count)
 }
 
 #[test]
 fn r535_v3_lists_have_32_byte_records() {
-    let played = LoadedLibrary::new(
+    let library = LoadedLibrary::new(
         r#"{"process_record": 32, "gpus": [{"processes": [
             {"pid": 1, "memory": 10}, {"pid": 2, "memory": 20, "protected_memory": 5},
             {"pid": 3, "kind": "graphics"}, {"pid": 4, "kind": "mps"}]}]}"#,
     );
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
     for (ask, pids) in [
         (&nvml.nvmlDeviceGetComputeRunningProcesses_v3, vec![1, 2]),
         (&nvml.nvmlDeviceGetGraphicsRunningProcesses_v3, vec![3]),
@@ -40,14 +40,14 @@ fn r535_v3_lists_have_32_byte_records() {
             0
         );
         // SAFETY: this many records of that size were written, and fit.
-        let told: &[nvmlProcessDetail_v1_t] =
+        let details: &[nvmlProcessDetail_v1_t] =
             unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), count as usize) };
-        assert_eq!(told.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
+        assert_eq!(details.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
         if pids == [1, 2] {
             let second = (
-                told[1].usedGpuMemory,
-                told[1].gpuInstanceId,
-                told[1].usedGpuCcProtectedMemory,
+                details[1].usedGpuMemory,
+                details[1].gpuInstanceId,
+                details[1].usedGpuCcProtectedMemory,
             );
             assert_eq!(second, (20, u32::MAX, 5));
         }
@@ -63,28 +63,28 @@ fn r535_v3_lists_have_32_byte_records() {
 fn list_grows_for_callers_with_room() {
     let growing =
         r#"{"gpus": [{"grow": 2, "processes": [{"pid": 1, "sm": 1}, {"pid": 2, "sm": 1}]}]}"#;
-    let played = LoadedLibrary::new(growing);
-    let gpu = played.gpu(0);
+    let library = LoadedLibrary::new(growing);
+    let gpu = library.gpu(0);
     assert_eq!(
-        ask(&played, gpu, 1),
+        ask(&library, gpu, 1),
         (7, 2),
         "too little room is not counted"
     );
-    assert_eq!(ask(&played, gpu, 2), (7, 3));
-    assert_eq!(ask(&played, gpu, 9), (7, 10));
-    assert_eq!(ask(&played, gpu, 2), (0, 2));
+    assert_eq!(ask(&library, gpu, 2), (7, 3));
+    assert_eq!(ask(&library, gpu, 9), (7, 10));
+    assert_eq!(ask(&library, gpu, 2), (0, 2));
 
-    played.set_state(&growing.replace("\"grow\": 2", "\"grow\": 1"));
+    library.set_state(&growing.replace("\"grow\": 2", "\"grow\": 1"));
     let mut room = [unsafe { std::mem::zeroed::<nvmlProcessUtilizationSample_t>() }; 4];
     let mut samples = || {
         let mut count = 4;
-        let (nvml, to) = (&played.nvml, room.as_mut_ptr());
+        let (nvml, to) = (&library.nvml, room.as_mut_ptr());
         let code = unsafe { nvml.nvmlDeviceGetProcessUtilization(gpu, to, &raw mut count, 0) };
         (code, count)
     };
     assert_eq!([samples(), samples()], [(7, 5), (0, 2)]);
     assert_eq!(
-        ask(&played, gpu, 2),
+        ask(&library, gpu, 2),
         (0, 2),
         "the samples used the growth up"
     );
@@ -92,10 +92,10 @@ fn list_grows_for_callers_with_room() {
 
 #[test]
 fn endlessly_growing_list_is_never_read() {
-    let played = LoadedLibrary::new(r#"{"gpus": [{"grow": -1}]}"#);
-    let gpu = played.gpu(0);
+    let library = LoadedLibrary::new(r#"{"gpus": [{"grow": -1}]}"#);
+    let gpu = library.gpu(0);
     assert_eq!(
-        [0, 5, 16].map(|room| ask(&played, gpu, room)),
+        [0, 5, 16].map(|room| ask(&library, gpu, room)),
         [(7, 1), (7, 6), (7, 17)]
     );
 }

@@ -4,28 +4,28 @@ use crate::loaded_library::LoadedLibrary;
 
 #[test]
 fn reloaded_driver_needs_a_new_mapping() {
-    let played = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
+    let library = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
     let mut count = 0;
-    let mut ask = || unsafe { played.nvml.nvmlDeviceGetCount_v2(&raw mut count) };
+    let mut ask = || unsafe { library.nvml.nvmlDeviceGetCount_v2(&raw mut count) };
     assert_eq!(ask(), 0);
 
-    played.set_state(r#"{"gpus": [{}], "load": 1}"#);
+    library.set_state(r#"{"gpus": [{}], "load": 1}"#);
     assert_eq!(ask(), 18);
-    assert_eq!(played.init(), 18);
-    assert_eq!(played.new_mapping().init(), 0);
+    assert_eq!(library.init(), 18);
+    assert_eq!(library.new_mapping().init(), 0);
 
-    played.set_state(r#"{"gpus": [{}], "load": 1, "load_error": 999}"#);
+    library.set_state(r#"{"gpus": [{}], "load": 1, "load_error": 999}"#);
     assert_eq!(ask(), 999);
-    assert_eq!(played.init(), 999);
+    assert_eq!(library.init(), 999);
 
-    played.set_state(r#"{"gpus": [{}]}"#);
+    library.set_state(r#"{"gpus": [{}]}"#);
     assert_eq!(ask(), 0);
 }
 
 #[test]
 fn shutdown_keeps_the_driver_load() {
-    let played = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
-    assert_eq!(unsafe { played.nvml.nvmlShutdown() }, 0);
-    played.set_state(r#"{"gpus": [{}], "load": 1}"#);
-    assert_eq!(played.init(), 18);
+    let library = LoadedLibrary::new(r#"{"gpus": [{}]}"#);
+    assert_eq!(unsafe { library.nvml.nvmlShutdown() }, 0);
+    library.set_state(r#"{"gpus": [{}], "load": 1}"#);
+    assert_eq!(library.init(), 18);
 }

@@ -19,9 +19,9 @@ pub(crate) struct LoadedLibrary {
 impl LoadedLibrary {
     /// Loads the library and initializes it.
     pub(crate) fn new(state: &str) -> Self {
-        let played = Self::loaded(&built_library(), state);
-        assert_eq!(played.init(), 0, "the state can be played");
-        played
+        let loaded = Self::loaded(&built_library(), state);
+        assert_eq!(loaded.init(), 0, "the state is valid");
+        loaded
     }
 
     /// Loads a library of these bytes.
@@ -31,9 +31,9 @@ impl LoadedLibrary {
         std::fs::write(&path, library).expect("a copy");
         // SAFETY: the library is ours and runs no code when it is loaded.
         let nvml = unsafe { NvmlLib::new(path) }.expect("a library that loads");
-        let played = Self { nvml, directory };
-        played.set_state(state);
-        played
+        let loaded = Self { nvml, directory };
+        loaded.set_state(state);
+        loaded
     }
 
     /// Another mapping of the library, on the same state.

@@ -23,7 +23,7 @@ const DIVIDED: &str = r#"{"gpus": [{"mig": true,
         {"pid": 12, "memory": 200, "gpu_instance": 2, "compute_instance": 1},
         {"pid": 13, "memory": 30, "gpu_instance": 9, "compute_instance": 0, "kind": "graphics"}]}]}"#;
 
-fn listed(played: &LoadedLibrary, device: nvmlDevice_t) -> Result<Vec<(u32, u32, u32)>, u32> {
+fn listed(library: &LoadedLibrary, device: nvmlDevice_t) -> Result<Vec<(u32, u32, u32)>, u32> {
     let empty = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -32,7 +32,7 @@ fn listed(played: &LoadedLibrary, device: nvmlDevice_t) -> Result<Vec<(u32, u32,
     };
     let mut room = [empty; 8];
     let mut count = 8;
-    let nvml = &played.nvml;
+    let nvml = &library.nvml;
     match unsafe {
         nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, room.as_mut_ptr())
     } {
@@ -46,15 +46,15 @@ fn listed(played: &LoadedLibrary, device: nvmlDevice_t) -> Result<Vec<(u32, u32,
 
 #[test]
 fn instances_by_index_and_uuid() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
+    let library = LoadedLibrary::new(DIVIDED);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
     assert_eq!(
         number(|count| unsafe { nvml.nvmlDeviceGetMaxMigDeviceCount(gpu, count) }),
         Ok(7)
     );
     let ids = |index| {
-        let mig = played.instance(gpu, index)?;
+        let mig = library.instance(gpu, index)?;
         let gi = number(|id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(mig, id) })?;
         let ci = number(|id| unsafe { nvml.nvmlDeviceGetComputeInstanceId(mig, id) })?;
         Ok::<_, u32>((gi, ci))
@@ -74,16 +74,16 @@ fn instances_by_index_and_uuid() {
     );
     let mut by_uuid = std::ptr::null_mut();
     let code = unsafe { nvml.nvmlDeviceGetHandleByUUID(c"MIG-a".as_ptr(), &raw mut by_uuid) };
-    assert_eq!((code, Ok(by_uuid)), (0, played.instance(gpu, 0)));
+    assert_eq!((code, Ok(by_uuid)), (0, library.instance(gpu, 0)));
 }
 
 #[test]
 fn instance_reports_only_its_own_values() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
-    let mig = played.instance(gpu, 0).expect("an instance");
-    let unnamed = played.instance(gpu, 5).expect("an instance");
+    let library = LoadedLibrary::new(DIVIDED);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
+    let mig = library.instance(gpu, 0).expect("an instance");
+    let unnamed = library.instance(gpu, 5).expect("an instance");
 
     let is_mig = |device| number(|is| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(device, is) });
     assert_eq!([gpu, mig].map(is_mig), [Ok(0), Ok(1)]);
@@ -150,11 +150,11 @@ fn instance_reports_only_its_own_values() {
 
 #[test]
 fn instance_has_its_gpu_instances_memory() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
+    let library = LoadedLibrary::new(DIVIDED);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
     for index in [0, 1] {
-        let mig = played.instance(gpu, index).expect("an instance");
+        let mig = library.instance(gpu, index).expect("an instance");
         let mut v1 = unsafe { std::mem::zeroed::<nvmlMemory_t>() };
         assert_eq!(unsafe { nvml.nvmlDeviceGetMemoryInfo(mig, &raw mut v1) }, 0);
         assert_eq!((v1.total, v1.used), (42_412_802_048, 1200 + 1_048_576));
@@ -174,28 +174,28 @@ fn instance_has_its_gpu_instances_memory() {
 
 #[test]
 fn process_lists_of_gpu_and_instances() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let gpu = played.gpu(0);
-    let second = played.instance(gpu, 1).expect("an instance");
-    let third = played.instance(gpu, 5).expect("an instance");
-    assert_eq!(listed(&played, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
-    assert_eq!(listed(&played, second), Ok(vec![(12, 2, 1)]));
-    assert_eq!(listed(&played, third), Ok(vec![]), "it only draws");
+    let library = LoadedLibrary::new(DIVIDED);
+    let gpu = library.gpu(0);
+    let second = library.instance(gpu, 1).expect("an instance");
+    let third = library.instance(gpu, 5).expect("an instance");
+    assert_eq!(listed(&library, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
+    assert_eq!(listed(&library, second), Ok(vec![(12, 2, 1)]));
+    assert_eq!(listed(&library, third), Ok(vec![]), "it only draws");
 
-    played.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_parent_lists": 4"#));
-    assert_eq!(listed(&played, gpu), Err(4));
-    assert_eq!(listed(&played, second), Ok(vec![(12, 2, 1)]));
+    library.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_parent_lists": 4"#));
+    assert_eq!(listed(&library, gpu), Err(4));
+    assert_eq!(listed(&library, second), Ok(vec![(12, 2, 1)]));
 
-    played.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
-    assert_eq!(listed(&played, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
-    assert_eq!(listed(&played, second), Err(4));
+    library.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
+    assert_eq!(listed(&library, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
+    assert_eq!(listed(&library, second), Err(4));
 }
 
 #[test]
 fn divided_gpu_hides_shared_values() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
+    let library = LoadedLibrary::new(DIVIDED);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
     let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
     assert_eq!(
         unsafe { nvml.nvmlDeviceGetUtilizationRates(gpu, &raw mut rates) },
@@ -228,23 +228,23 @@ fn divided_gpu_hides_shared_values() {
 
 #[test]
 fn removed_instance_and_unknown_mode() {
-    let played = LoadedLibrary::new(DIVIDED);
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
-    let mig = played.instance(gpu, 0).expect("an instance");
+    let library = LoadedLibrary::new(DIVIDED);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
+    let mig = library.instance(gpu, 0).expect("an instance");
     let mode = || {
         let (mut current, mut pending) = (0, 0);
         let code = unsafe { nvml.nvmlDeviceGetMigMode(gpu, &raw mut current, &raw mut pending) };
         (code, current, pending)
     };
     assert_eq!(mode(), (0, 1, 1));
-    played.set_state(r#"{"gpus": [{"mig": true, "mig_mode_raw": 7}]}"#);
+    library.set_state(r#"{"gpus": [{"mig": true, "mig_mode_raw": 7}]}"#);
     assert_eq!(mode(), (0, 7, 7));
-    assert_eq!(listed(&played, mig), Err(2));
-    assert_eq!(listed(&played, gpu), Ok(vec![]));
-    played.set_state(r#"{"gpus": []}"#);
+    assert_eq!(listed(&library, mig), Err(2));
+    assert_eq!(listed(&library, gpu), Ok(vec![]));
+    library.set_state(r#"{"gpus": []}"#);
     assert_eq!(
-        (listed(&played, mig), listed(&played, gpu)),
+        (listed(&library, mig), listed(&library, gpu)),
         (Err(2), Err(15))
     );
 }

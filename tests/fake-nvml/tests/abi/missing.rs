@@ -8,13 +8,13 @@ use crate::loaded_library::{LoadedLibrary, built_library};
 #[test]
 fn removed_function_has_no_symbol() {
     let gone = ["nvmlDeviceGetMemoryInfo_v2", "nvmlShutdown"];
-    let library = older::without(&built_library(), &gone);
-    let played = LoadedLibrary::loaded(&library, r#"{"gpus": [{}]}"#);
-    assert_eq!(played.init(), 0);
+    let bytes = older::without(&built_library(), &gone);
+    let library = LoadedLibrary::loaded(&bytes, r#"{"gpus": [{}]}"#);
+    assert_eq!(library.init(), 0);
     let missing = |name: &str| {
         let symbol = [name.as_bytes(), b"\0"].concat();
         // SAFETY: the symbol is looked up and not called.
-        unsafe { played.nvml.__library.get::<fn()>(&symbol).is_err() }
+        unsafe { library.nvml.__library.get::<fn()>(&symbol).is_err() }
     };
     let asked = [
         "nvmlDeviceGetMemoryInfo_v2",
@@ -25,8 +25,8 @@ fn removed_function_has_no_symbol() {
         "nvmlDeviceGetComputeRunningProcesses_v3",
     ];
     assert_eq!(asked.map(missing), [true, true, false, false, false, false]);
-    assert!(played.nvml.nvmlShutdown.is_err(), "the bindings see it too");
-    played.gpu(0);
+    assert!(library.nvml.nvmlShutdown.is_err(), "the bindings see it too");
+    library.gpu(0);
 }
 
 #[test]

@@ -4,15 +4,15 @@ use crate::loaded_library::{LoadedLibrary, number};
 
 #[test]
 fn remapped_rows_use_the_headers_order() {
-    let played = LoadedLibrary::new(
+    let library = LoadedLibrary::new(
         r#"{"gpus": [{"remapped_rows": {"correctable": 5, "uncorrectable": 6, "pending": true}},
             {}, {"remapped_rows": null}]}"#,
     );
     let rows = |index| {
         let (mut a, mut b, mut c, mut d) = (9, 9, 9, 9);
-        let gpu = played.gpu(index);
+        let gpu = library.gpu(index);
         let code = unsafe {
-            played
+            library
                 .nvml
                 .nvmlDeviceGetRemappedRows(gpu, &mut a, &mut b, &mut c, &mut d)
         };
@@ -24,11 +24,11 @@ fn remapped_rows_use_the_headers_order() {
 
 #[test]
 fn retired_pages_by_count_then_address() {
-    let played = LoadedLibrary::new(
+    let library = LoadedLibrary::new(
         r#"{"gpus": [{"retired_pages": {"single_bit": 2, "pending": true}}, {}]}"#,
     );
-    let nvml = &played.nvml;
-    let gpu = played.gpu(0);
+    let nvml = &library.nvml;
+    let gpu = library.gpu(0);
     let none = std::ptr::null_mut();
     let mut count = 0;
     assert_eq!(
@@ -53,5 +53,5 @@ fn retired_pages_by_count_then_address() {
     assert_eq!(count, 0);
     let pending =
         |gpu| number(|to| unsafe { nvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu, to) });
-    assert_eq!([gpu, played.gpu(1)].map(pending), [Ok(1), Err(3)]);
+    assert_eq!([gpu, library.gpu(1)].map(pending), [Ok(1), Err(3)]);
 }

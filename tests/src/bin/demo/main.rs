@@ -50,7 +50,7 @@ fn run_demo() -> io::Result<()> {
         }));
     }
     let directory = tempfile::Builder::new().prefix("gpukill-demo-").tempdir()?;
-    let story = if has_nvidia_driver() {
+    let simulated_box = if has_nvidia_driver() {
         println!("This machine has NVIDIA GPUs: what follows is real.\n");
         None
     } else {
@@ -60,11 +60,11 @@ fn run_demo() -> io::Result<()> {
         println!("The processes are real children of this demo; their GPUs are not.\n");
         Some(SimulatedBox::start(directory.path())?)
     };
-    let daemon = DemoDaemon::start(directory.path(), story.as_ref())?;
+    let daemon = DemoDaemon::start(directory.path(), simulated_box.as_ref())?;
     let result = show_examples(&daemon, &stop).and_then(|()| run_shell(&daemon, &stop));
     // The daemon stops first, so that it does not see the simulated processes end.
     drop(daemon);
-    drop(story);
+    drop(simulated_box);
     drop(directory);
     result
 }
@@ -112,7 +112,7 @@ struct DemoDaemon {
 }
 
 impl DemoDaemon {
-    fn start(directory: &Path, story: Option<&SimulatedBox>) -> io::Result<Self> {
+    fn start(directory: &Path, simulated_box: Option<&SimulatedBox>) -> io::Result<Self> {
         let socket = directory.join("run/gpukill/gpukilld.sock");
         std::fs::create_dir(directory.join("run"))?;
         // Every user has this directory. The first edit of rules creates gpukill's own in it.
@@ -129,9 +129,9 @@ impl DemoDaemon {
             .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "2s")
             .stdin(Stdio::null())
             .stderr(log);
-        if let Some(story) = story {
-            command.env("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", &story.library);
-            command.env("FAKE_NVML_STATE", &story.state);
+        if let Some(simulated_box) = simulated_box {
+            command.env("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", &simulated_box.library);
+            command.env("FAKE_NVML_STATE", &simulated_box.state);
         }
         // Outside the terminal's process group: Ctrl-C reaches only the demo, which stops the
         // daemon.

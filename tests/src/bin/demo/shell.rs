@@ -1,4 +1,4 @@
-//! A shell whose `gpukillctl` connects to the demo's daemon.
+//! A shell with a `gpukillctl` that connects to the demo's daemon.
 
 use std::io;
 use std::path::Path;

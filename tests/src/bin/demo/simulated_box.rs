@@ -37,7 +37,7 @@ impl SimulatedBox {
         let library = directory.join("libnvidia-ml.so.1");
         std::os::unix::fs::symlink(&binaries().nvml, &library)?;
         let state = directory.join("state.json");
-        let mut cast = BoxProcesses {
+        let mut processes = BoxProcesses {
             workers: (0..4)
                 .map(|rank| {
                     DemoChild::start(&[
@@ -65,10 +65,10 @@ impl SimulatedBox {
                 "kernel-9a.json",
             ])?,
         };
-        write_state(&state, &cast.next_state(0))?;
+        write_state(&state, &processes.next_state(0))?;
         let (stop, stopped) = channel();
         let file = state.clone();
-        let teller = std::thread::spawn(move || {
+        let writer = std::thread::spawn(move || {
             let mut moment = 0;
             while matches!(
                 stopped.recv_timeout(UPDATE_INTERVAL),
@@ -76,7 +76,7 @@ impl SimulatedBox {
             ) {
                 moment += 1;
                 // If the directory is gone, the demo has ended.
-                if write_state(&file, &cast.next_state(moment)).is_err() {
+                if write_state(&file, &processes.next_state(moment)).is_err() {
                     return;
                 }
             }
@@ -85,7 +85,7 @@ impl SimulatedBox {
             library,
             state,
             stop: Some(stop),
-            thread: Some(teller),
+            thread: Some(writer),
         })
     }
 }
@@ -93,9 +93,9 @@ impl SimulatedBox {
 impl Drop for SimulatedBox {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(teller) = self.thread.take() {
+        if let Some(writer) = self.thread.take() {
             // A panic of the thread is already reported.
-            let _ = teller.join();
+            let _ = writer.join();
         }
     }
 }
@@ -114,11 +114,11 @@ impl BoxProcesses {
         let free = || gpu(0.6, 0, 34, 72, &[]);
         // A GPU with one process that holds all used memory but 0.5 GiB.
         let used =
-            |role: &mut DemoChild, gib: f64, [busy, celsius, watts]: [u64; 3], sm: Option<u64>| {
-                if !role.is_running() {
+            |child: &mut DemoChild, gib: f64, [busy, celsius, watts]: [u64; 3], sm: Option<u64>| {
+                if !child.is_running() {
                     return free();
                 }
-                let process = json!({"pid": role.pid(), "memory": bytes(gib), "sm": sm});
+                let process = json!({"pid": child.pid(), "memory": bytes(gib), "sm": sm});
                 gpu(gib + 0.5, busy, celsius, watts, &[process])
             };
         let workers = self.workers.iter_mut().map(|worker| {

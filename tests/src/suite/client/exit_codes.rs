@@ -18,8 +18,8 @@ fn output_with_error(code: i32, stderr: &str) -> CommandOutput {
 
 #[test]
 fn every_command_explains_a_missing_daemon() {
-    let stage = TestBox::new();
-    let socket = stage.socket();
+    let test_box = TestBox::new();
+    let socket = test_box.socket();
     let expected = output_with_error(
         6,
         &format!(
@@ -29,46 +29,46 @@ fn every_command_explains_a_missing_daemon() {
         ),
     );
     for command in ["list", "status", "audit"] {
-        assert_eq!(stage.ctl(&[command]), expected, "{command}");
+        assert_eq!(test_box.ctl(&[command]), expected, "{command}");
     }
     // The same holds after a daemon was killed.
-    let daemon = stage.start();
+    let daemon = test_box.start();
     daemon.kill();
     assert!(socket.exists());
-    assert_eq!(stage.ctl(&["list"]), expected);
-    let without_hint = stage.ctl(&["list", "--log-level", "error"]);
+    assert_eq!(test_box.ctl(&["list"]), expected);
+    let without_hint = test_box.ctl(&["list", "--log-level", "error"]);
     assert_eq!(without_hint.stderr.lines().count(), 1);
 }
 
 /// Binds a socket of the test where the daemon's socket should be.
-fn listen(stage: &TestBox) -> UnixListener {
-    std::fs::create_dir_all(stage.socket().parent().unwrap()).unwrap();
-    UnixListener::bind(stage.socket()).unwrap()
+fn listen(test_box: &TestBox) -> UnixListener {
+    std::fs::create_dir_all(test_box.socket().parent().unwrap()).unwrap();
+    UnixListener::bind(test_box.socket()).unwrap()
 }
 
 #[test]
 fn silent_socket_times_out() {
-    let stage = TestBox::new();
-    let _listener = listen(&stage);
+    let test_box = TestBox::new();
+    let _listener = listen(&test_box);
     let expected = output_with_error(
         6,
         "gpukillctl: gpukilld did not answer within 1 s\nhint: wait longer: --request-timeout 30\n",
     );
-    assert_eq!(stage.ctl(&["list", "--request-timeout", "1"]), expected);
-    let mut client = stage.client_command(&["status"]);
+    assert_eq!(test_box.ctl(&["list", "--request-timeout", "1"]), expected);
+    let mut client = test_box.client_command(&["status"]);
     client.env("GPUKILL_DEFAULT_TIMEOUT", "1");
     assert_eq!(CommandOutput::run(&mut client), expected);
-    let directory = stage.path("home/.config/gpukill");
+    let directory = test_box.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     let seconds = |number: u32| {
         let file = format!("default_timeout_secs = {number}\n");
         std::fs::write(directory.join("config.toml"), file).unwrap();
     };
     seconds(1);
-    assert_eq!(stage.ctl(&["status"]), expected);
+    assert_eq!(test_box.ctl(&["status"]), expected);
     // The nearest source of the setting wins.
     seconds(3000);
-    let mut client = stage.client_command(&["list", "--request-timeout", "1"]);
+    let mut client = test_box.client_command(&["list", "--request-timeout", "1"]);
     client.env("GPUKILL_DEFAULT_TIMEOUT", "2000");
     assert_eq!(CommandOutput::run(&mut client), expected);
 }
@@ -125,8 +125,8 @@ fn foreign_socket_or_version_is_explained() {
         (&busy.encode(), too_busy),
     ];
     for (greeting, expected) in cases {
-        let stage = TestBox::new();
-        let listener = listen(&stage);
+        let test_box = TestBox::new();
+        let listener = listen(&test_box);
         let greeting = greeting.to_vec();
         // This thread ends with the process: nothing connects any more after the client.
         std::thread::spawn(move || {
@@ -135,15 +135,15 @@ fn foreign_socket_or_version_is_explained() {
                 let _ = client.unwrap().write_all(&greeting);
             }
         });
-        let expected = expected.replace("SOCKET", stage.socket().to_str().unwrap());
-        let ran = stage.ctl(&["list", "--request-timeout", "1"]);
+        let expected = expected.replace("SOCKET", test_box.socket().to_str().unwrap());
+        let ran = test_box.ctl(&["list", "--request-timeout", "1"]);
         assert_eq!(ran, output_with_error(6, &expected));
     }
 }
 
 #[test]
 fn closed_pipe_ends_quietly() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     for arguments in [
         &["list"][..],
         &["list", "-d"],
@@ -156,7 +156,7 @@ fn closed_pipe_ends_quietly() {
         &["completions", "bash"],
         &["--help"],
     ] {
-        let mut client = stage.client_command(arguments);
+        let mut client = test_box.client_command(arguments);
         client.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut client = client.spawn().unwrap();
         drop(client.stdout.take());
@@ -171,7 +171,7 @@ fn closed_pipe_ends_quietly() {
 
 #[test]
 fn unwritable_output_is_an_error() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     for arguments in [
         &["list"][..],
         &["list", "-o", "json"],
@@ -179,7 +179,7 @@ fn unwritable_output_is_an_error() {
         &["--help"],
     ] {
         let full = std::fs::File::options().write(true).open("/dev/full");
-        let mut client = stage.client_command(arguments);
+        let mut client = test_box.client_command(arguments);
         let output = client.stdout(full.unwrap()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     }
@@ -188,7 +188,7 @@ fn unwritable_output_is_an_error() {
 
 #[test]
 fn invalid_arguments_exit_3() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     for (arguments, named) in [
         (&["list", "--bogus"][..], "'--bogus'"),
         (&["lsit"], "'lsit'"),
@@ -210,7 +210,7 @@ fn invalid_arguments_exit_3() {
             "/nonexistent/c.toml",
         ),
     ] {
-        let ran = stage.ctl(arguments);
+        let ran = test_box.ctl(arguments);
         assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{arguments:?}");
         let first = ran.stderr.lines().next().unwrap_or_default();
         assert!(
@@ -222,7 +222,7 @@ fn invalid_arguments_exit_3() {
 
 #[test]
 fn invalid_values_show_an_example() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let whole = |least: &str, most: &str, example: &str| {
         format!("expected a whole number from {least} to {most}, like {example}")
     };
@@ -275,7 +275,7 @@ fn invalid_values_show_an_example() {
         (&["explain"], "<PID>", "99999999999", process),
     ];
     for (arguments, option, typed, expected) in cases {
-        let ran = stage.ctl(&[arguments, &[typed]].concat());
+        let ran = test_box.ctl(&[arguments, &[typed]].concat());
         let stderr = format!(
             "gpukillctl: invalid value '{typed}' for '{option}': {expected}\n\
              hint: gpukillctl --help, or --help after a command\n"

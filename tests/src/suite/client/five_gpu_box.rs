@@ -13,27 +13,27 @@ const GIB: u64 = 1 << 30;
 
 /// Starts the box and waits until nothing about it changes any more.
 pub(super) fn start() -> (TestBox, Daemon) {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     for process in processes() {
         procfs.add_process(process);
     }
-    stage.set_driver_state(&gpus(false));
-    let daemon = stage.start_with(
-        stage
+    test_box.set_driver_state(&gpus(false));
+    let daemon = test_box.start_with(
+        test_box
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
-    wait_until_settled(&stage, "ok");
-    stage.set_driver_state(&gpus(true));
-    wait_until_settled(&stage, "lost");
-    (stage, daemon)
+    wait_until_settled(&test_box, "ok");
+    test_box.set_driver_state(&gpus(true));
+    wait_until_settled(&test_box, "lost");
+    (test_box, daemon)
 }
 
 /// Waits until names are known, no reading is stale and the last GPU has the state `last`.
-fn wait_until_settled(stage: &TestBox, last: &str) {
+fn wait_until_settled(test_box: &TestBox, last: &str) {
     eventually("the box of five", || {
-        let list = stage.list();
+        let list = test_box.list();
         let root = list["procs"][0]["user"] == "root";
         let nameless = list["procs"][3]["reasons"]["user"] == "unsupported";
         let fresh = failed_readings(&list["gpus"][0]) == json!({});

@@ -4,10 +4,10 @@ use super::five_gpu_box;
 use gpukill_tests::harness::{Terminal, TestBox, eventually_equals, skip};
 
 /// A screen with letters in place of its times and its host.
-fn normalized_screen(stage: &TestBox, arguments: &[&str]) -> String {
-    let ran = stage.ctl(arguments);
+fn normalized_screen(test_box: &TestBox, arguments: &[&str]) -> String {
+    let ran = test_box.ctl(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    let host = stage.list()["host"].as_str().unwrap().to_owned();
+    let host = test_box.list()["host"].as_str().unwrap().to_owned();
     let mut text = ran.stdout.replace(&host, "HOST");
     for second in 0..60 {
         // The replacement is as wide as the column.
@@ -39,7 +39,7 @@ fn expected_screen(rows: &[&str]) -> String {
 
 #[test]
 fn list_drops_columns_when_narrow() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let cases: [(&str, &[&str]); 3] = [
         (
             "120",
@@ -84,18 +84,18 @@ fn list_drops_columns_when_narrow() {
     ];
     for (width, rows) in cases {
         eventually_equals(&expected_screen(rows), || {
-            normalized_screen(&stage, &["list", "--width", width])
+            normalized_screen(&test_box, &["list", "--width", width])
         });
     }
     // A pipe has no width: its reader cuts lines as needed.
-    let whole = normalized_screen(&stage, &["list"]);
+    let whole = normalized_screen(&test_box, &["list"]);
     assert!(!whole.contains('…'), "{whole}");
     daemon.stop();
 }
 
 #[test]
 fn list_details_shows_processes_and_unattributed_memory() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let cases: [(&str, &[&str]); 3] = [
         (
             "120",
@@ -148,7 +148,7 @@ fn list_details_shows_processes_and_unattributed_memory() {
     ];
     for (width, rows) in cases {
         eventually_equals(&expected_screen(rows), || {
-            normalized_screen(&stage, &["list", "--details", "--width", width])
+            normalized_screen(&test_box, &["list", "--details", "--width", width])
         });
     }
     daemon.stop();
@@ -156,13 +156,13 @@ fn list_details_shows_processes_and_unattributed_memory() {
 
 #[test]
 fn status_shows_every_component() {
-    let (stage, daemon) = five_gpu_box::start();
-    if !stage.json(&["status", "-o", "json"])["will_not_act"].is_null() {
+    let (test_box, daemon) = five_gpu_box::start();
+    if !test_box.json(&["status", "-o", "json"])["will_not_act"].is_null() {
         skip("in a PID namespace of its own the status has one line more");
         return;
     }
-    let directory = stage.path("state");
-    let caller = stage.json(&["status", "-o", "json"])["user"].clone();
+    let directory = test_box.path("state");
+    let caller = test_box.json(&["status", "-o", "json"])["user"].clone();
     let rights = if rustix::process::getuid().is_root() {
         "may look, may end any user's processes, may change the rules"
     } else {
@@ -185,7 +185,7 @@ fn status_shows_every_component() {
     ]
     .join("\n");
     let now = |arguments: &[&str]| {
-        let text = stage.ctl(arguments).stdout;
+        let text = test_box.ctl(arguments).stdout;
         let text = text.replace(directory.to_str().unwrap(), "DIRECTORY");
         let text = text.replace(caller.as_str().unwrap_or("-"), "CALLER");
         let text = text.replace(rights, "RIGHTS");
@@ -197,7 +197,7 @@ fn status_shows_every_component() {
     };
     eventually_equals(&expected, || now(&["status"]));
     for width in [40, 80, 100, 120] {
-        let narrow = stage.ctl(&["status", "--width", &width.to_string()]).stdout;
+        let narrow = test_box.ctl(&["status", "--width", &width.to_string()]).stdout;
         let widest = narrow.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(width), "{narrow}");
     }
@@ -219,9 +219,9 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn colour_only_on_terminals_or_on_request() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let colored = |arguments: &[&str], variable: (&str, &str)| {
-        let output = stage
+        let output = test_box
             .client_command(arguments)
             .env(variable.0, variable.1)
             .output();
@@ -247,10 +247,10 @@ fn colour_only_on_terminals_or_on_request() {
             );
         }
     }
-    // Colour adds nothing that the letters do not say.
-    let plain = normalized_screen(&stage, &["list", "--color", "never"]);
+    // Colour adds no information to the text.
+    let plain = normalized_screen(&test_box, &["list", "--color", "never"]);
     eventually_equals(&plain, || {
-        without_colors(&normalized_screen(&stage, &["list", "--color", "always"]))
+        without_colors(&normalized_screen(&test_box, &["list", "--color", "always"]))
     });
     daemon.stop();
 }
@@ -266,9 +266,9 @@ fn without_colors(text: &str) -> String {
 
 #[test]
 fn terminal_gets_colours_and_its_width() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let on_terminal = |variables: &[(&str, &str)]| {
-        let mut client = stage.client_command(&["list"]);
+        let mut client = test_box.client_command(&["list"]);
         client.envs(variables.iter().copied());
         let ran = Terminal::start(&client, 90, 40)?.wait();
         assert_eq!(ran.code, 0);

@@ -18,8 +18,8 @@ fn selected_gpus_and_pids(ran: &CommandOutput) -> (Vec<u64>, Vec<u64>) {
     (numbers("gpus", "gpu_index"), numbers("procs", "pid"))
 }
 
-fn list_json(stage: &TestBox, arguments: &[&str]) -> CommandOutput {
-    stage.ctl(&[&["list", "-o", "json"], arguments].concat())
+fn list_json(test_box: &TestBox, arguments: &[&str]) -> CommandOutput {
+    test_box.ctl(&[&["list", "-o", "json"], arguments].concat())
 }
 
 const TRAINING: [u64; 2] = [48_213, 48_214];
@@ -29,7 +29,7 @@ const FIRST: [u64; 3] = [TRAINING[0], TRAINING[1], BOARD];
 
 #[test]
 fn gpus_by_index_range_uuid_address_name_vendor() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let everybody = [&FIRST[..], &[NOTEBOOK]].concat();
     let cases: [(&[&str], &[u64], &[u64]); 14] = [
         (&[], &[0, 1, 2, 3, 4], &everybody),
@@ -52,7 +52,7 @@ fn gpus_by_index_range_uuid_address_name_vendor() {
         (&["--vendor", "all", "--gpu", "1"], &[1], &[NOTEBOOK]),
     ];
     for (arguments, gpus, processes) in cases {
-        let ran = list_json(&stage, arguments);
+        let ran = list_json(&test_box, arguments);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}");
         assert_eq!(
             selected_gpus_and_pids(&ran),
@@ -65,7 +65,7 @@ fn gpus_by_index_range_uuid_address_name_vendor() {
 
 #[test]
 fn processes_by_user_and_name() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let nameless = NAMELESS_UID.to_string();
     let cases: [(&[&str], &[u64]); 8] = [
         (&["--user", "root"], &FIRST),
@@ -84,14 +84,14 @@ fn processes_by_user_and_name() {
         ),
     ];
     for (arguments, processes) in cases {
-        let ran = list_json(&stage, arguments);
+        let ran = list_json(&test_box, arguments);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}");
         assert_eq!(selected_gpus_and_pids(&ran).1, processes, "{arguments:?}");
     }
     // The table for one user has the GPUs that they use and no unattributed memory.
-    let table = stage.table(&["list", "--user", &nameless]);
+    let table = test_box.table(&["list", "--user", &nameless]);
     assert_eq!(table.lines().count(), 4, "{table}");
-    let heading = stage.ctl(&["list", "--user", &nameless]).stdout;
+    let heading = test_box.ctl(&["list", "--user", &nameless]).stdout;
     let heading = heading.lines().next().unwrap();
     assert!(
         heading.contains(" · 1 of 5 GPUs · ")
@@ -103,7 +103,7 @@ fn processes_by_user_and_name() {
 
 #[test]
 fn no_match_exits_8_nonsense_exits_3() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let cases: [(&[&str], i32, &str); 11] = [
         (
             &["--gpu", "5-2"],
@@ -157,16 +157,16 @@ fn no_match_exits_8_nonsense_exits_3() {
             "\"(python\" is not a regular expression: found open group without closing ')'",
         ),
     ];
-    for (arguments, code, said) in cases {
-        let ran = stage.ctl(&[&["list"], arguments].concat());
+    for (arguments, code, message) in cases {
+        let ran = test_box.ctl(&[&["list"], arguments].concat());
         let expected = CommandOutput {
             code,
             stdout: String::new(),
-            stderr: format!("gpukillctl: {said}\n"),
+            stderr: format!("gpukillctl: {message}\n"),
         };
         assert_eq!(ran, expected, "{arguments:?}");
         // Programs get a document even without a match, if the selection itself is valid.
-        let document = list_json(&stage, arguments);
+        let document = list_json(&test_box, arguments);
         assert_eq!(document.code, code);
         let is_json = serde_json::from_str::<Value>(&document.stdout).is_ok();
         assert_eq!(is_json, !arguments.contains(&"(python"), "{document:?}");
@@ -176,8 +176,8 @@ fn no_match_exits_8_nonsense_exits_3() {
 
 #[test]
 fn audit_records_by_gpu() {
-    let (stage, daemon) = five_gpu_box::start();
-    for (typed, code, said) in [
+    let (test_box, daemon) = five_gpu_box::start();
+    for (typed, code, message) in [
         ("5-2", 3, "the range \"5-2\" is reversed: write 2-5"),
         ("8f3c", 3, "\"8f3c\" is a prefix of several GPU UUIDs"),
         (
@@ -187,10 +187,10 @@ fn audit_records_by_gpu() {
         ),
     ] {
         let ran = eventually("all GPUs are recorded", || {
-            let ran = stage.ctl(&["audit", "-o", "ndjson", "--gpu", typed]);
+            let ran = test_box.ctl(&["audit", "-o", "ndjson", "--gpu", typed]);
             (!ran.stderr.contains("this host has none")).then_some(ran)
         });
-        let stderr = format!("gpukillctl: {said}\n");
+        let stderr = format!("gpukillctl: {message}\n");
         assert_eq!((ran.code, ran.stderr), (code, stderr), "{typed}");
     }
     daemon.stop();
@@ -198,44 +198,44 @@ fn audit_records_by_gpu() {
 
 #[test]
 fn unidentified_process_leaves_usage_unknown() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // The driver lists a process that does not exist here: its owner is unknown.
-    stage.set_driver_state(
+    test_box.set_driver_state(
         &json!({"gpus": [{"processes": [{"pid": UNUSED_PID, "memory": 1 << 30}]}]}),
     );
-    let daemon = stage.start();
+    let daemon = test_box.start();
     eventually("the process", || {
-        (stage.list()["procs"][0]["pid"] == UNUSED_PID).then_some(())
+        (test_box.list()["procs"][0]["pid"] == UNUSED_PID).then_some(())
     });
-    let said = |arguments: &[&str]| {
-        let ran = stage.ctl(&[&["list"], arguments].concat());
+    let message = |arguments: &[&str]| {
+        let ran = test_box.ctl(&[&["list"], arguments].concat());
         (ran.code, ran.stderr)
     };
-    let unknown = |whose: &str, what: &str| {
+    let unknown = |owner: &str, what: &str| {
         let why = format!(
             "the {what} of process {UNUSED_PID} is unknown (no such process on this \
         host)"
         );
-        let why = format!("it is not known whether GPU 0 is used by {whose}: {why}");
+        let why = format!("it is not known whether GPU 0 is used by {owner}: {why}");
         let hint = "see gpukillctl status";
         (2, format!("gpukillctl: {why}\nhint: {hint}\n"))
     };
     let typo = "no GPU here is used by processes of no-such-person: \
                 no user is called no-such-person";
     assert_eq!(
-        said(&["--user", "no-such-person"]),
+        message(&["--user", "no-such-person"]),
         (8, format!("gpukillctl: {typo}\n"))
     );
     assert_eq!(
-        said(&["--user", "root"]),
+        message(&["--user", "root"]),
         unknown("processes of root", "user")
     );
     assert_eq!(
-        said(&["--user", "4242"]),
+        message(&["--user", "4242"]),
         unknown("processes of 4242", "user")
     );
     assert_eq!(
-        said(&["--filter", "^x"]),
+        message(&["--filter", "^x"]),
         unknown("processes like ^x", "name")
     );
     daemon.stop();
@@ -243,9 +243,9 @@ fn unidentified_process_leaves_usage_unknown() {
 
 #[test]
 fn table_limits_processes_per_gpu() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let rows = |number: &str| -> Vec<String> {
-        let table = stage.table(&["list", "-d", "--gpu", "0", "--max-processes", number]);
+        let table = test_box.table(&["list", "-d", "--gpu", "0", "--max-processes", number]);
         let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
         rows.map(|row| row.split_whitespace().nth(1).unwrap().to_owned())
             .collect()
@@ -253,21 +253,21 @@ fn table_limits_processes_per_gpu() {
     assert_eq!(rows("0"), ["48213", "48214", "50001"]);
     assert_eq!(rows("3"), ["48213", "48214", "50001"]);
     assert_eq!(rows("1"), ["48213", "…"]);
-    let table = stage.table(&["list", "-d", "--max-processes", "1"]);
+    let table = test_box.table(&["list", "-d", "--max-processes", "1"]);
     let more = table.lines().nth(2);
     assert_eq!(
         more,
         Some("   0  … 2 more here: --max-processes 0 shows all")
     );
     // Documents for programs are complete.
-    let ran = list_json(&stage, &["--max-processes", "1"]);
+    let ran = list_json(&test_box, &["--max-processes", "1"]);
     assert_eq!(selected_gpus_and_pids(&ran).1.len(), 4);
     daemon.stop();
 }
 
 #[test]
 fn container_column_is_optional() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     for (arguments, title) in [
         (&["list", "--containers", "--width", "70"][..], "CONTAINERS"),
         (
@@ -275,7 +275,7 @@ fn container_column_is_optional() {
             "CONTAINER ",
         ),
     ] {
-        let table = stage.table(arguments);
+        let table = test_box.table(arguments);
         assert!(table.lines().next().unwrap().contains(title), "{table}");
         let with_container: Vec<&str> = table
             .lines()
@@ -289,9 +289,9 @@ fn container_column_is_optional() {
 
 #[test]
 fn csv_and_json_have_every_table_field() {
-    let (stage, daemon) = five_gpu_box::start();
-    let list = stage.json(&["list", "-o", "json"]);
-    let line = stage.ctl(&["list", "-o", "ndjson"]).stdout;
+    let (test_box, daemon) = five_gpu_box::start();
+    let list = test_box.json(&["list", "-o", "json"]);
+    let line = test_box.ctl(&["list", "-o", "ndjson"]).stdout;
     assert_eq!(line.matches('\n').count(), 1);
     let on_one_line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(keys(&on_one_line), keys(&list));
@@ -307,12 +307,12 @@ fn csv_and_json_have_every_table_field() {
             "ts,gpu_index,gpu_id,gpu_instance,compute_instance,pid,uid,user,proc_name,",
         ),
     ] {
-        let csv = stage.ctl(arguments).stdout;
+        let csv = test_box.ctl(arguments).stdout;
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), rows + 1, "{csv}");
         assert!(lines[0].starts_with(first), "{csv}");
     }
-    let csv = stage.ctl(&["list", "--gpu", "3", "-o", "csv"]).stdout;
+    let csv = test_box.ctl(&["list", "--gpu", "3", "-o", "csv"]).stdout;
     let reasons = csv.lines().nth(1).unwrap();
     assert!(
         reasons.contains("; power_w: unsupported; ")

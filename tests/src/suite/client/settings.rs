@@ -4,14 +4,14 @@ use super::five_gpu_box;
 use gpukill_tests::harness::{CommandOutput, TestBox};
 
 /// Runs the client with these flags, variables and this settings file.
-fn run(stage: &TestBox, flags: &[&str], variables: &[(&str, &str)], file: &str) -> CommandOutput {
-    write_settings(stage, file);
-    let mut client = stage.client_command(&[&["list"], flags].concat());
+fn run(test_box: &TestBox, flags: &[&str], variables: &[(&str, &str)], file: &str) -> CommandOutput {
+    write_settings(test_box, file);
+    let mut client = test_box.client_command(&[&["list"], flags].concat());
     CommandOutput::run(client.envs(variables.iter().copied()))
 }
 
-fn write_settings(stage: &TestBox, file: &str) {
-    let directory = stage.path("home/.config/gpukill");
+fn write_settings(test_box: &TestBox, file: &str) {
+    let directory = test_box.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("config.toml"), file).unwrap();
 }
@@ -28,7 +28,7 @@ struct Setting {
 
 #[test]
 fn flag_beats_environment_beats_file() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let form = |ran: &CommandOutput| ran.stdout.chars().take(2).collect();
     let width = |ran: &CommandOutput| {
         let widest = ran.stdout.lines().map(|line| line.chars().count()).max();
@@ -77,17 +77,17 @@ fn flag_beats_environment_beats_file() {
         expected: [by_flag, by_variable, by_file, by_default],
     } in settings
     {
-        let all = run(&stage, flag, &[variable], file);
+        let all = run(&test_box, flag, &[variable], file);
         assert_eq!((all.code, shown(&all).as_str()), (0, by_flag), "{flag:?}");
-        let without_flag = run(&stage, &[], &[variable], file);
+        let without_flag = run(&test_box, &[], &[variable], file);
         assert_eq!(shown(&without_flag), by_variable, "{variable:?}");
-        let only_file = run(&stage, &[], &[], file);
+        let only_file = run(&test_box, &[], &[], file);
         assert_eq!(shown(&only_file), by_file, "{file}");
         // An empty variable counts as unset.
-        let empty = run(&stage, &[], &[(variable.0, "")], file);
+        let empty = run(&test_box, &[], &[(variable.0, "")], file);
         assert_eq!(shown(&empty), by_file, "{variable:?}");
         if !by_default.is_empty() {
-            assert_eq!(shown(&run(&stage, &[], &[], "")), by_default);
+            assert_eq!(shown(&run(&test_box, &[], &[], "")), by_default);
         }
     }
     daemon.stop();
@@ -95,13 +95,13 @@ fn flag_beats_environment_beats_file() {
 
 #[test]
 fn socket_from_flag_environment_file() {
-    let (stage, daemon) = five_gpu_box::start();
-    let socket = stage.socket();
+    let (test_box, daemon) = five_gpu_box::start();
+    let socket = test_box.socket();
     let socket = socket.to_str().unwrap();
     let in_file = format!("socket = {socket:?}\n");
     let code = |flags: &[&str], variable: Option<&str>, file: &str| {
-        write_settings(&stage, file);
-        let mut client = stage.client_command(&[&["list"], flags].concat());
+        write_settings(&test_box, file);
+        let mut client = test_box.client_command(&[&["list"], flags].concat());
         match variable {
             Some(socket) => client.env("GPUKILL_SOCKET", socket),
             None => client.env_remove("GPUKILL_SOCKET"),
@@ -120,10 +120,10 @@ fn socket_from_flag_environment_file() {
     assert_eq!(code(&[], Some(nowhere), &in_file), 6);
     assert_eq!(code(&[], None, &nowhere_in_file), 6);
     // A file given with `--config` is read instead of the default one.
-    write_settings(&stage, &nowhere_in_file);
-    let named = stage.path("named.toml");
+    write_settings(&test_box, &nowhere_in_file);
+    let named = test_box.path("named.toml");
     std::fs::write(&named, in_file).unwrap();
-    let mut client = stage.client_command(&["--config", named.to_str().unwrap(), "list"]);
+    let mut client = test_box.client_command(&["--config", named.to_str().unwrap(), "list"]);
     assert_eq!(
         CommandOutput::run(client.env_remove("GPUKILL_SOCKET")).code,
         0
@@ -133,10 +133,10 @@ fn socket_from_flag_environment_file() {
 
 #[test]
 fn all_mistakes_are_reported_with_lines() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let file = "table_width = \"wide\"\noutput_fromat = \"json\"\n\nuse_colors = 1\n";
-    let ran = run(&stage, &[], &[("GPUKILL_WATCH_INTERVAL", "0")], file);
-    let path = stage.path("home/.config/gpukill/config.toml");
+    let ran = run(&test_box, &[], &[("GPUKILL_WATCH_INTERVAL", "0")], file);
+    let path = test_box.path("home/.config/gpukill/config.toml");
     let path = path.display();
     let expected = format!(
         "gpukillctl: 4 mistakes in the settings\n  \
@@ -154,6 +154,6 @@ fn all_mistakes_are_reported_with_lines() {
         }
     );
     // Commands that need no settings work nevertheless.
-    assert_eq!(stage.ctl(&["completions", "bash"]).code, 0);
-    assert_eq!(stage.ctl(&["--help"]).code, 0);
+    assert_eq!(test_box.ctl(&["completions", "bash"]).code, 0);
+    assert_eq!(test_box.ctl(&["--help"]).code, 0);
 }

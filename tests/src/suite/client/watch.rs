@@ -12,10 +12,10 @@ fn tick(line: &str) -> u64 {
 
 #[test]
 fn stream_is_ndjson_and_ends_on_signal() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let stream = RunningProgram::start(
-            &mut stage.client_command(&["list", "--watch", "1", "-o", "ndjson"]),
+            &mut test_box.client_command(&["list", "--watch", "1", "-o", "ndjson"]),
         );
         let ticks = [(); 3].map(|()| tick(&stream.next_line()));
         assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");
@@ -30,15 +30,15 @@ fn stream_is_ndjson_and_ends_on_signal() {
 
 #[test]
 fn stream_survives_a_daemon_restart() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
+    let daemon = test_box.start();
     let temperature = |line: &str| {
         let document: Value = serde_json::from_str(line).unwrap();
         document["gpus"][0]["temp_c"].as_u64()
     };
     let stream =
-        RunningProgram::start(&mut stage.client_command(&["list", "--watch", "1", "-o", "ndjson"]));
+        RunningProgram::start(&mut test_box.client_command(&["list", "--watch", "1", "-o", "ndjson"]));
     assert!(stream.next_line().starts_with('{'));
     daemon.stop();
     let complaint = stream.next_error_line();
@@ -46,8 +46,8 @@ fn stream_survives_a_daemon_restart() {
         complaint.ends_with(": trying again for 30 s"),
         "{complaint}"
     );
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 42}]}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 42}]}));
+    let daemon = test_box.start();
     eventually("news of the new daemon", || {
         (temperature(&stream.next_line()) == Some(42)).then_some(())
     });
@@ -58,10 +58,10 @@ fn stream_survives_a_daemon_restart() {
 
 #[test]
 fn unknown_user_waits_unknown_gpu_fails() {
-    let (stage, daemon) = five_gpu_box::start();
+    let (test_box, daemon) = five_gpu_box::start();
     let watch = |arguments: &[&str]| {
         let whole = [&["list", "--watch", "1", "-o", "ndjson"], arguments].concat();
-        RunningProgram::start(&mut stage.client_command(&whole))
+        RunningProgram::start(&mut test_box.client_command(&whole))
     };
     let nobody = watch(&["--user", "zoe"]);
     let document: Value = serde_json::from_str(&nobody.next_line()).unwrap();
@@ -88,8 +88,8 @@ const END_OF_FRAME: &str = "\x1b[?2026l";
 
 #[test]
 fn terminal_is_restored_and_frames_fit() {
-    let (stage, daemon) = five_gpu_box::start();
-    let client = stage.client_command(&["list", "--watch", "1", "--details"]);
+    let (test_box, daemon) = five_gpu_box::start();
+    let client = test_box.client_command(&["list", "--watch", "1", "--details"]);
     let Some(mut terminal) = Terminal::start(&client, 72, 20) else {
         return skip("there is no setsid here");
     };
@@ -133,18 +133,18 @@ fn rows(frame: &str) -> Vec<String> {
 
 #[test]
 fn terminal_shows_daemon_outage_and_recovery() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"name": "before"}]}));
-    let daemon = stage.start();
-    let Some(mut terminal) = Terminal::start(&stage.client_command(&["list", "-w", "1"]), 100, 30)
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"name": "before"}]}));
+    let daemon = test_box.start();
+    let Some(mut terminal) = Terminal::start(&test_box.client_command(&["list", "-w", "1"]), 100, 30)
     else {
         return skip("there is no setsid here");
     };
     terminal.read_until("before");
     daemon.kill();
     terminal.read_until("trying again for ");
-    stage.set_driver_state(&json!({"gpus": [{"name": "afterwards"}]}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": [{"name": "afterwards"}]}));
+    let daemon = test_box.start();
     terminal.read_until("afterwards");
     terminal.type_keys("\x03");
     let ran = terminal.wait();

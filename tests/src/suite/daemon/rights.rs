@@ -1,8 +1,9 @@
-//! Rights of callers by their groups, as the kernel reports these.
+//! Rights of callers by their groups, as the kernel reports these, and the command lines that
+//! the admin hides from plain users.
 
 use gpukill_tests::harness::{
-    NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, run_as_user, skip,
-    test_uid,
+    NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals,
+    group_id, run_as_user, skip, test_uid,
 };
 use serde_json::{Value, json};
 
@@ -30,12 +31,12 @@ fn groups_give_rights_and_uids_do_not() {
     let Some([(operators, operator), (admins, admin)]) = two_groups() else {
         return;
     };
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure(&format!(
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure(&format!(
         "[access]\noperator_group = {operators:?}\nadmin_group = {admins:?}"
     ));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let all = json!(["look", "end_own", "end_any", "edit_rules"]);
     let cases: [(&[u32], Value); 4] = [
         (&[], json!(["look", "end_own"])),
@@ -44,11 +45,11 @@ fn groups_give_rights_and_uids_do_not() {
         (&[operator, admin], all.clone()),
     ];
     for (groups, rights) in cases {
-        let status = run_as_user(NOBODY_UID, groups, || stage.json(&["status", "-o", "json"]));
+        let status = run_as_user(NOBODY_UID, groups, || test_box.json(&["status", "-o", "json"]));
         assert_eq!(status["uid"], NOBODY_UID);
         assert_eq!(status["rights"], rights, "{groups:?}");
     }
-    let root = stage.json(&["status", "-o", "json"]);
+    let root = test_box.json(&["status", "-o", "json"]);
     assert_eq!((&root["uid"], &root["rights"]), (&json!(0), &all));
     daemon.stop();
 }
@@ -58,12 +59,12 @@ fn missing_groups_give_no_rights() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\noperator_group = \"no-such-group\"\nadmin_group = \"0\"");
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\noperator_group = \"no-such-group\"\nadmin_group = \"0\"");
+    let daemon = test_box.start();
     let status = run_as_user(NOBODY_UID, &[0, 1, 2], || {
-        stage.json(&["status", "-o", "json"])
+        test_box.json(&["status", "-o", "json"])
     });
     assert_eq!(status["rights"], json!(["look", "end_own"]));
     daemon.stop();
@@ -74,17 +75,17 @@ fn hidden_command_lines_are_for_owner_and_root() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\nhide_other_users = true");
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\nhide_other_users = true");
     let roots = TestProcess::start("python --token=secret");
     let theirs = run_as_user(NOBODY_UID, &[], || {
         TestProcess::start("python --token=theirs")
     });
-    stage.set_driver_state(&json!({"gpus": [{"processes": [
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": roots.pid(), "memory": 1}, {"pid": theirs.pid(), "memory": 2},
     ]}]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let of = |pid: u32, records: &Value| -> Value {
         let records = records.as_array().unwrap();
         let found = records.iter().find(|record| record["pid"] == pid);
@@ -107,16 +108,16 @@ fn hidden_command_lines_are_for_owner_and_root() {
         (test_uid(0), withheld.clone(), withheld),
     ];
     eventually("a sample", || {
-        (stage.ctl(&["audit", "--gpu", "0"]).code == 0).then_some(())
+        (test_box.ctl(&["audit", "--gpu", "0"]).code == 0).then_some(())
     });
     for (uid, of_root, of_theirs) in expected {
         let (list, history, raw) = run_as_user(uid, &[], || {
-            let list = stage.list();
-            let history = stage.json(&["audit", "-o", "json"]);
+            let list = test_box.list();
+            let history = test_box.json(&["audit", "-o", "json"]);
             (
                 list,
                 history,
-                stage.ctl(&["list", "-d", "-o", "csv"]).stdout,
+                test_box.ctl(&["list", "-d", "-o", "csv"]).stdout,
             )
         });
         for records in [&list["procs"], &history["records"]] {
@@ -127,6 +128,38 @@ fn hidden_command_lines_are_for_owner_and_root() {
         // All other fields are visible.
         let process = &list["procs"][0];
         assert!(!process["uid"].is_null() && !process["used_mem_bytes"].is_null());
+    }
+    daemon.stop();
+}
+
+#[test]
+fn hidden_command_lines_are_for_operators_and_admins() {
+    if !can_run_as_other_users() {
+        return;
+    }
+    // Groups that every Linux has.
+    let (Some(operators), Some(admins)) = (group_id("daemon"), group_id("bin")) else {
+        return skip("this system has no group daemon or bin");
+    };
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure(
+        "[access]\nhide_other_users = true\noperator_group = \"daemon\"\nadmin_group = \"bin\"",
+    );
+    let process = TestProcess::start("python --token=secret");
+    let usage = json!({"pid": process.pid(), "memory": 1});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
+    let daemon = test_box.start();
+    let shown = json!("python --token=secret 1000");
+    eventually_equals(&shown, || test_box.list()["procs"][0]["command"].clone());
+    let cases: [(&[u32], &Value); 3] = [
+        (&[operators], &shown),
+        (&[admins], &shown),
+        (&[], &Value::Null),
+    ];
+    for (groups, expected) in cases {
+        let list = run_as_user(test_uid(0), groups, || test_box.list());
+        assert_eq!(&list["procs"][0]["command"], expected, "{groups:?}");
     }
     daemon.stop();
 }

@@ -15,7 +15,7 @@ const MISTAKES: &str = "[daemon]\npoll_interval = \"1ms\"\nsokcet = \"/x\"\n\n[b
 = [\"nvidia\", \"nvidea\"]\n[nonsense]\n";
 
 /// The expected messages for [`MISTAKES`], one mistake on each line.
-fn expected_mistakes(stage: &TestBox) -> String {
+fn expected_mistakes(test_box: &TestBox) -> String {
     [
         "2: daemon.poll_interval: \"1ms\" is not a duration from \"100ms\" to \"1h\", like \"2s\" \
         or \"7d\"",
@@ -23,12 +23,12 @@ fn expected_mistakes(stage: &TestBox) -> String {
         "6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple",
         "7: unknown key nonsense",
     ]
-    .map(|mistake| format!("{}:{mistake}\n", stage.path("gpukilld.toml").display()))
+    .map(|mistake| format!("{}:{mistake}\n", test_box.path("gpukilld.toml").display()))
     .concat()
 }
 
-fn check_command(stage: &TestBox) -> Command {
-    let mut command = stage.daemon_command();
+fn check_command(test_box: &TestBox) -> Command {
+    let mut command = test_box.daemon_command();
     command.arg("--check-config");
     command
 }
@@ -60,44 +60,44 @@ fn expected_error(lines: &str) -> String {
 
 #[test]
 fn check_reports_every_mistake_with_line() {
-    let stage = TestBox::new();
-    assert_eq!(CommandOutput::run(&mut check_command(&stage)), success());
-    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
-    let expected = failure(expected_error(&expected_mistakes(&stage)));
-    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+    let test_box = TestBox::new();
+    assert_eq!(CommandOutput::run(&mut check_command(&test_box)), success());
+    std::fs::write(test_box.path("gpukilld.toml"), MISTAKES).unwrap();
+    let expected = failure(expected_error(&expected_mistakes(&test_box)));
+    assert_eq!(CommandOutput::run(&mut check_command(&test_box)), expected);
     // The daemon does not start with these settings either.
-    assert_eq!(CommandOutput::run(&mut stage.daemon_command()), expected);
-    assert!(!stage.socket().exists());
+    assert_eq!(CommandOutput::run(&mut test_box.daemon_command()), expected);
+    assert!(!test_box.socket().exists());
 }
 
 #[test]
 fn printed_defaults_are_valid() {
-    let stage = TestBox::new();
-    let printed = CommandOutput::run(stage.daemon_command().arg("--print-default-config"));
+    let test_box = TestBox::new();
+    let printed = CommandOutput::run(test_box.daemon_command().arg("--print-default-config"));
     assert_eq!((printed.code, printed.stderr.as_str()), (0, ""));
-    std::fs::write(stage.path("gpukilld.toml"), &printed.stdout).unwrap();
-    assert_eq!(CommandOutput::run(&mut check_command(&stage)), success());
+    std::fs::write(test_box.path("gpukilld.toml"), &printed.stdout).unwrap();
+    assert_eq!(CommandOutput::run(&mut check_command(&test_box)), success());
 }
 
 #[test]
 fn unreadable_settings_file_is_an_error() {
-    let stage = TestBox::new();
-    let file = stage.path("gpukilld.toml");
+    let test_box = TestBox::new();
+    let file = test_box.path("gpukilld.toml");
     std::fs::write(&file, b"[daemon]\nsocket = \"/\xff\"\n").unwrap();
     let unreadable = |why: &str| {
         let what = format!("cannot read {}: {why}", file.display());
         failure(expected_error(&what))
     };
     let expected = unreadable("stream did not contain valid UTF-8");
-    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+    assert_eq!(CommandOutput::run(&mut check_command(&test_box)), expected);
     std::fs::remove_file(&file).unwrap();
     let expected = unreadable("No such file or directory (os error 2)");
-    assert_eq!(CommandOutput::run(&mut check_command(&stage)), expected);
+    assert_eq!(CommandOutput::run(&mut check_command(&test_box)), expected);
 }
 
 #[test]
 fn invalid_variable_is_an_error() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let cases: [(&str, &[u8], &str); 4] = [
         (
             "GPUKILLD_DAEMON_SOKCET",
@@ -122,7 +122,7 @@ fn invalid_variable_is_an_error() {
         ),
     ];
     for (name, value, mistake) in cases {
-        let mut command = check_command(&stage);
+        let mut command = check_command(&test_box);
         command.env(name, OsStr::from_bytes(value));
         assert_eq!(
             CommandOutput::run(&mut command),
@@ -134,17 +134,17 @@ fn invalid_variable_is_an_error() {
 
 #[test]
 fn environment_overrides_file() {
-    let stage = TestBox::new();
-    let socket = stage.path("other/s.sock");
-    let mut command = stage.daemon_command();
+    let test_box = TestBox::new();
+    let socket = test_box.path("other/s.sock");
+    let mut command = test_box.daemon_command();
     command
         .env("GPUKILLD_DAEMON_SOCKET", &socket)
-        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("elsewhere"))
+        .env("GPUKILLD_DAEMON_STATE_DIR", test_box.path("elsewhere"))
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "150ms")
         .env("GPUKILLD_BACKENDS_ENABLED", "nvidia, drm");
-    let daemon = stage.launch(&mut command, &socket);
+    let daemon = test_box.launch(&mut command, &socket);
     let status = eventually("the first poll", || {
-        let mut client = stage.client_command(&["status", "-o", "json"]);
+        let mut client = test_box.client_command(&["status", "-o", "json"]);
         let ran = CommandOutput::run(client.env("GPUKILL_SOCKET", &socket));
         let status: Value = serde_json::from_str(&ran.stdout).unwrap();
         (status["polls"] != 0).then_some(status)
@@ -152,48 +152,49 @@ fn environment_overrides_file() {
     assert_eq!(status["poll_interval_ms"], 150);
     assert_eq!(
         status["store_directory"],
-        stage.path("elsewhere").to_str().unwrap()
+        test_box.path("elsewhere").to_str().unwrap()
     );
     let backends = status["backends"].as_array().unwrap();
     let names: Vec<&Value> = backends.iter().map(|backend| &backend["name"]).collect();
     assert_eq!(names, ["nvidia", "drm"]);
-    assert!(!stage.socket().exists());
-    assert!(!stage.path("state").exists());
+    assert!(!test_box.socket().exists());
+    assert!(!test_box.path("state").exists());
     daemon.stop();
 }
 
 #[test]
 fn reload_takes_effect() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python secret.py");
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 1}]}]}));
-    let file = stage.path("gpukilld.toml");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python secret.py");
+    let usage = json!({"pid": process.pid(), "memory": 1});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
+    let file = test_box.path("gpukilld.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("\"100ms\"", "\"1h\"")).unwrap();
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let interval = |expected: u64| {
         eventually("another interval", || {
-            let status = stage.json(&["status", "-o", "json"]);
+            let status = test_box.json(&["status", "-o", "json"]);
             (status["poll_interval_ms"] == expected).then_some(status)
         })
     };
     interval(3_600_000);
 
-    stage.configure("[access]\nhide_other_users = true");
+    test_box.configure("[access]\nhide_other_users = true");
     daemon.signal(Signal::HUP);
     let before = interval(100)["polls"].as_u64().unwrap();
     eventually("the faster polls", || {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         (status["polls"].as_u64().unwrap() > before + 5).then_some(())
     });
     if can_run_as_other_users() {
-        stage.make_world_accessible();
-        let hidden = run_as_user(NOBODY_UID, &[], || stage.list());
+        test_box.make_world_accessible();
+        let hidden = run_as_user(NOBODY_UID, &[], || test_box.list());
         assert_eq!(hidden["procs"][0]["command"], Value::Null);
-        stage.configure("");
+        test_box.configure("");
         daemon.signal(Signal::HUP);
         eventually("nothing is hidden any more", || {
-            let shown = run_as_user(NOBODY_UID, &[], || stage.list());
+            let shown = run_as_user(NOBODY_UID, &[], || test_box.list());
             (shown["procs"][0]["command"] == "python secret.py 1000").then_some(())
         });
     }
@@ -202,9 +203,9 @@ fn reload_takes_effect() {
 
 #[test]
 fn reload_keeps_old_settings_on_mistakes() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    std::fs::write(test_box.path("gpukilld.toml"), MISTAKES).unwrap();
     daemon.signal(Signal::HUP);
     let logged = || {
         let line = |line: &str| {
@@ -217,31 +218,31 @@ fn reload_keeps_old_settings_on_mistakes() {
         daemon.log().lines().filter_map(line).collect::<String>()
     };
     eventually("each mistake is logged", || {
-        (logged() == expected_mistakes(&stage)).then_some(())
+        (logged() == expected_mistakes(&test_box)).then_some(())
     });
-    let status = stage.json(&["status", "-o", "json"]);
+    let status = test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["poll_interval_ms"], 100);
     let kept = "mistakes in the settings: 4; the previous settings stay: gpukilld --check-config";
-    eventually_equals(&vec![kept.to_owned()], || settings_faults(&stage));
-    stage.configure("");
+    eventually_equals(&vec![kept.to_owned()], || settings_faults(&test_box));
+    test_box.configure("");
     daemon.signal(Signal::HUP);
     eventually("good settings are taken again", || {
         daemon.log().contains("settings reloaded").then_some(())
     });
-    eventually_equals(&Vec::new(), || settings_faults(&stage));
-    stage.configure("[access]\nowner_label = \"a.b\"\nhide_other_users = true\n");
+    eventually_equals(&Vec::new(), || settings_faults(&test_box));
+    test_box.configure("[access]\nowner_label = \"a.b\"\nhide_other_users = true\n");
     for _ in 0..2 {
         // The second reload changes nothing more, and the fault stays.
         daemon.signal(Signal::HUP);
         let waits = "changed, and applied at the next start: access.owner_label: systemctl \
         restart gpukilld";
-        eventually_equals(&vec![waits.to_owned()], || settings_faults(&stage));
+        eventually_equals(&vec![waits.to_owned()], || settings_faults(&test_box));
     }
     daemon.stop();
 }
 
-fn settings_faults(stage: &TestBox) -> Vec<String> {
-    let status = stage.json(&["status", "-o", "json"]);
+fn settings_faults(test_box: &TestBox) -> Vec<String> {
+    let status = test_box.json(&["status", "-o", "json"]);
     let faults = status["faults"].as_array().unwrap().iter();
     let faults = faults.filter(|fault| fault["part"] == "settings");
     faults
@@ -251,7 +252,7 @@ fn settings_faults(stage: &TestBox) -> Vec<String> {
 
 #[test]
 fn personal_daemon_needs_no_root() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let root = rustix::process::geteuid().is_root();
     if root && !can_run_as_other_users() {
         return;
@@ -259,13 +260,14 @@ fn personal_daemon_needs_no_root() {
     if !root {
         skip("not root: the personal daemon runs as this user only");
     }
-    let actor = TestProcess::start("python of.somebody");
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 7}]}]}));
-    stage.make_world_accessible();
+    let process = TestProcess::start("python of.somebody");
+    let usage = json!({"pid": process.pid(), "memory": 7});
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [usage]}]}));
+    test_box.make_world_accessible();
     let (runtime, state, config) = (
-        stage.path("home/runtime"),
-        stage.path("home/state"),
-        stage.path("home/config"),
+        test_box.path("home/runtime"),
+        test_box.path("home/state"),
+        test_box.path("home/config"),
     );
     let socket = runtime.join("gpukill/gpukilld.sock");
     let begin = || {
@@ -275,30 +277,30 @@ fn personal_daemon_needs_no_root() {
         let settings = format!(
             "[daemon]\npoll_interval = \"100ms\"\nforeign_pids = true\n[backends]\nnvidia_library \
             = {:?}\n",
-            stage.library()
+            test_box.library()
         );
         std::fs::write(config.join("gpukill/gpukilld.toml"), settings).unwrap();
         // Without the settings of the test box.
-        let mut command = Command::new(stage.daemon_command().get_program());
+        let mut command = Command::new(test_box.daemon_command().get_program());
         command
             .arg("--user")
             .env_clear()
-            .env("HOME", stage.path("home"))
+            .env("HOME", test_box.path("home"))
             .env("XDG_RUNTIME_DIR", &runtime)
             .env("XDG_STATE_HOME", &state)
             .env("XDG_CONFIG_HOME", &config)
-            .env("FAKE_NVML_STATE", stage.path("state.json"));
-        stage.launch(&mut command, &socket)
+            .env("FAKE_NVML_STATE", test_box.path("state.json"));
+        test_box.launch(&mut command, &socket)
     };
     let ask = |arguments: &[&str]| {
-        let mut client = stage.client_command(arguments);
+        let mut client = test_box.client_command(arguments);
         client.env_remove("GPUKILL_SOCKET");
         let ran = CommandOutput::run(client.env("XDG_RUNTIME_DIR", &runtime));
         assert_eq!(ran.code, 0, "{ran:?}");
         serde_json::from_str::<Value>(&ran.stdout).unwrap()
     };
     let owner = if root {
-        for place in [stage.directory(), &stage.path("home")] {
+        for place in [test_box.directory(), &test_box.path("home")] {
             std::os::unix::fs::chown(place, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
         }
         NOBODY_UID
@@ -323,7 +325,7 @@ fn personal_daemon_needs_no_root() {
             (list["gpus"] != json!([])).then_some(list)
         })
     });
-    assert_eq!(list["procs"][0]["pid"], actor.pid());
+    assert_eq!(list["procs"][0]["pid"], process.pid());
     assert_eq!(list["procs"][0]["used_mem_bytes"], 7);
     let status = as_owner(&|| ask(&["status", "-o", "json"]));
     assert_eq!(status["personal"], true);
@@ -333,7 +335,7 @@ fn personal_daemon_needs_no_root() {
     assert_eq!(status["rights"], json!(["look", "end_own", "edit_rules"]));
     if root {
         let refused = as_owner(&|| {
-            let mut client = stage.client_command(&["kill", &actor.pid().to_string()]);
+            let mut client = test_box.client_command(&["kill", &process.pid().to_string()]);
             client.env_remove("GPUKILL_SOCKET");
             let ran = CommandOutput::run(client.env("XDG_RUNTIME_DIR", &runtime));
             let hint = ran.stderr.lines().last().map(str::to_owned);

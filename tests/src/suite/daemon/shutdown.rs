@@ -17,71 +17,71 @@ fn has_ended(pid: u32) -> bool {
 
 #[test]
 fn second_daemon_is_refused() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let second = CommandOutput::run(&mut stage.daemon_command());
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let second = CommandOutput::run(&mut test_box.daemon_command());
     let expected = CommandOutput {
         code: 1,
         stdout: String::new(),
         stderr: format!(
             "gpukilld: another gpukilld listens on {}\n",
-            stage.socket().display()
+            test_box.socket().display()
         ),
     };
     assert_eq!(second, expected);
-    let status = stage.json(&["status", "-o", "json"]);
+    let status = test_box.json(&["status", "-o", "json"]);
     assert_eq!(status["faults"], json!([]));
-    assert!(stage.socket().exists());
+    assert!(test_box.socket().exists());
     daemon.stop();
 }
 
 #[test]
 fn daemons_never_share_a_store() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let mut other = stage.daemon_command();
-    other.env("GPUKILLD_DAEMON_SOCKET", stage.path("other.sock"));
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let mut other = test_box.daemon_command();
+    other.env("GPUKILLD_DAEMON_SOCKET", test_box.path("other.sock"));
     let second = CommandOutput::run(&mut other);
-    let store = stage.path("state");
+    let store = test_box.path("state");
     let expected = format!(
         "gpukilld: another gpukilld uses the store in {}\n",
         store.display()
     );
     assert_eq!((second.code, second.stderr), (1, expected));
-    assert!(!stage.path("other.sock").exists());
+    assert!(!test_box.path("other.sock").exists());
     daemon.stop();
 }
 
 #[test]
 fn stale_socket_is_replaced() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     for _ in 0..3 {
-        stage.start().kill();
-        assert!(stage.socket().exists());
-        assert_eq!(stage.ctl(&["list"]).code, 6);
+        test_box.start().kill();
+        assert!(test_box.socket().exists());
+        assert_eq!(test_box.ctl(&["list"]).code, 6);
     }
-    stage.start().stop();
+    test_box.start().stop();
 }
 
 #[test]
 fn stop_leaves_no_socket_sensor_or_files() {
     for signal in [Signal::TERM, Signal::INT] {
-        let stage = TestBox::new();
-        stage.set_driver_state(&json!({"gpus": [{}]}));
-        let mut daemon = stage.start();
+        let test_box = TestBox::new();
+        test_box.set_driver_state(&json!({"gpus": [{}]}));
+        let mut daemon = test_box.start();
         let sensor = daemon.sensor_pid();
         // A client that waits for the next snapshot must not delay the stop.
-        let mut watching = stage.client_command(&["list", "--watch", "-o", "ndjson"]);
+        let mut watching = test_box.client_command(&["list", "--watch", "-o", "ndjson"]);
         let watching = TestProcess::spawn(&mut watching);
-        let began = Instant::now();
+        let started_at = Instant::now();
         daemon.signal(signal);
         let status = eventually("the daemon stops", || daemon.exit_status());
-        let taken = began.elapsed();
+        let taken = started_at.elapsed();
         assert!(taken < MAX_STOP_TIME, "{taken:?}");
         assert!(status.success(), "{status}");
-        assert!(!stage.socket().exists());
+        assert!(!test_box.socket().exists());
         eventually("the sensor is gone", || has_ended(sensor).then_some(()));
-        let logs = std::fs::read_dir(stage.path("state")).unwrap();
+        let logs = std::fs::read_dir(test_box.path("state")).unwrap();
         let logs: Vec<PathBuf> = logs
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.to_string_lossy().ends_with("-wal"))
@@ -94,14 +94,14 @@ fn stop_leaves_no_socket_sensor_or_files() {
     }
 }
 
-/// Starts a daemon whose sensor hangs in the driver. Returns the pid of that sensor too.
-fn start_with_hanging_driver(stage: &TestBox) -> (Daemon, u32) {
-    stage.set_driver_state(&json!({"gpus": [{}]}));
-    let daemon = stage.start();
+/// Starts a daemon with a sensor that hangs in the driver. Returns the pid of that sensor too.
+fn start_with_hanging_driver(test_box: &TestBox) -> (Daemon, u32) {
+    test_box.set_driver_state(&json!({"gpus": [{}]}));
+    let daemon = test_box.start();
     let sensor = daemon.sensor_pid();
-    stage.set_driver_state(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetMemoryInfo_v2"]}));
+    test_box.set_driver_state(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetMemoryInfo_v2"]}));
     eventually("the readings are stale", || {
-        let list = stage.list();
+        let list = test_box.list();
         (!list["gpus"][0]["reasons"]["mem_used_mb"].is_null()).then_some(())
     });
     (daemon, sensor)
@@ -109,12 +109,12 @@ fn start_with_hanging_driver(stage: &TestBox) -> (Daemon, u32) {
 
 #[test]
 fn stop_does_not_wait_for_hanging_driver() {
-    let stage = TestBox::new();
-    let (mut daemon, sensor) = start_with_hanging_driver(&stage);
-    let began = Instant::now();
+    let test_box = TestBox::new();
+    let (mut daemon, sensor) = start_with_hanging_driver(&test_box);
+    let started_at = Instant::now();
     daemon.signal(Signal::TERM);
     let status = eventually("the daemon stops", || daemon.exit_status());
-    let taken = began.elapsed();
+    let taken = started_at.elapsed();
     assert!(taken < MAX_STOP_TIME, "{taken:?}");
     assert!(status.success(), "{status}");
     eventually("the sensor is gone", || has_ended(sensor).then_some(()));
@@ -122,22 +122,22 @@ fn stop_does_not_wait_for_hanging_driver() {
 
 #[test]
 fn killed_daemon_takes_its_sensor_along() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     let sensor = daemon.sensor_pid();
     assert!(!has_ended(sensor));
     daemon.kill();
     eventually("the sensor is gone", || has_ended(sensor).then_some(()));
 
-    let (daemon, sensor) = start_with_hanging_driver(&stage);
+    let (daemon, sensor) = start_with_hanging_driver(&test_box);
     daemon.kill();
     eventually("the sensor is gone", || has_ended(sensor).then_some(()));
 }
 
 #[test]
 fn sensor_has_no_privileges() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     let pid = daemon.sensor_pid();
     let fields = eventually("the sensor has dropped everything", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -49,8 +49,8 @@ impl NotifySocket {
 }
 
 /// Starts the daemon as systemd does with `WatchdogSec=`.
-fn start_with_watchdog(stage: &TestBox, notify: &Path) -> Daemon {
-    let daemon = stage.daemon_command();
+fn start_with_watchdog(test_box: &TestBox, notify: &Path) -> Daemon {
+    let daemon = test_box.daemon_command();
     let mut shell = Command::new("/bin/sh");
     // `exec` keeps the pid of the shell.
     shell
@@ -65,14 +65,14 @@ fn start_with_watchdog(stage: &TestBox, notify: &Path) -> Daemon {
         )
         .env("NOTIFY_SOCKET", notify)
         .env("WATCHDOG_USEC", "300000");
-    stage.launch(&mut shell, &stage.socket())
+    test_box.launch(&mut shell, &test_box.socket())
 }
 
 #[test]
 fn systemd_gets_start_reload_watchdog_and_stop() {
-    let stage = TestBox::new();
-    let manager = NotifySocket::listen(&stage.path("notify"));
-    let daemon = start_with_watchdog(&stage, &stage.path("notify"));
+    let test_box = TestBox::new();
+    let manager = NotifySocket::listen(&test_box.path("notify"));
+    let daemon = start_with_watchdog(&test_box, &test_box.path("notify"));
     let start = manager.wait_for("READY");
     assert_eq!(start.last().unwrap()["READY"], "1");
     let status = manager.wait_for("STATUS").pop().unwrap();
@@ -84,7 +84,7 @@ fn systemd_gets_start_reload_watchdog_and_stop() {
 
     // The daemon applies the last settings: a mistake would be a fault below.
     for settings in ["[nonsense]", ""] {
-        stage.configure(settings);
+        test_box.configure(settings);
         let before = monotonic_usec();
         daemon.signal(Signal::HUP);
         let reloading = manager.wait_for("RELOADING").pop().unwrap();
@@ -95,7 +95,7 @@ fn systemd_gets_start_reload_watchdog_and_stop() {
         assert_eq!(manager.wait_for("READY").pop().unwrap()["READY"], "1");
     }
 
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
     let changed = "1 GPUs, 1 processes on them, 0 faults";
     while manager.wait_for("STATUS").pop().unwrap()["STATUS"] != changed {}
 
@@ -110,20 +110,20 @@ fn monotonic_usec() -> u64 {
 
 #[test]
 fn blocked_notify_socket_delays_nothing() {
-    let stage = TestBox::new();
-    let manager = NotifySocket::listen(&stage.path("notify"));
-    let mut daemon = start_with_watchdog(&stage, &stage.path("notify"));
+    let test_box = TestBox::new();
+    let manager = NotifySocket::listen(&test_box.path("notify"));
+    let mut daemon = start_with_watchdog(&test_box, &test_box.path("notify"));
     manager.wait_for("READY");
     // From here on no one reads the socket, and its queue fills.
-    assert_polls_go_on(&stage, 30);
+    assert_polls_go_on(&test_box, 30);
     daemon.signal(Signal::TERM);
     let status = eventually("the daemon stops", || daemon.exit_status());
     assert!(status.success(), "{status}");
 }
 
-fn assert_polls_go_on(stage: &TestBox, polls: u64) {
+fn assert_polls_go_on(test_box: &TestBox, polls: u64) {
     let now = || {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         status["polls"].as_u64().unwrap()
     };
     let before = now();
@@ -135,9 +135,9 @@ fn journald_gets_structured_messages() {
     let Some(journald) = Journald::start() else {
         return;
     };
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"init_error": 18}));
-    let daemon = journald.start_daemon(&stage, &stage.daemon_command());
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"init_error": 18}));
+    let daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     let started = eventually("the start is in the journal", || {
         let entries = journald.entries(&[]);
         entries.into_iter().find(|entry| {
@@ -150,7 +150,7 @@ fn journald_gets_structured_messages() {
     assert_eq!(started["MESSAGE_ID"], Journald::message_id("started"));
     assert_eq!(started["_PID"], daemon.pid().to_string());
     assert_eq!(started["GPUKILL_VERSION"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(started["GPUKILL_SOCKET"], stage.socket().to_str().unwrap());
+    assert_eq!(started["GPUKILL_SOCKET"], test_box.socket().to_str().unwrap());
     assert_eq!(started["GPUKILL_TARGET"], "gpukilld::startup");
     let fault = eventually("the fault is in the journal", || {
         let entries = journald.entries(&[]);
@@ -173,14 +173,14 @@ fn gpu_event_is_one_entry_with_fields() {
     let Some(journald) = Journald::start() else {
         return;
     };
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpus = json!([{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]);
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let daemon = journald.start_daemon(&stage, &stage.daemon_command());
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     eventually("the GPUs are read", || {
-        (stage.list()["gpus"].as_array().unwrap().len() == 2).then_some(())
+        (test_box.list()["gpus"].as_array().unwrap().len() == 2).then_some(())
     });
-    stage.set_driver_state(
+    test_box.set_driver_state(
         &json!({"gpus": gpus, "events": [{"id": 1, "gpu": 1, "type": 8, "data": 79}]}),
     );
     let entries = || -> Vec<Value> {
@@ -205,15 +205,15 @@ fn violations_and_kills_are_found_by_pid() {
     let Some(journald) = Journald::start() else {
         return;
     };
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let rules = "[global]\ndefault_memory_limit_gb = 1\n[enforcement]\n\
                  grace_period_seconds = 1\nmax_warnings = 1\n";
-    std::fs::write(stage.path("guard.toml"), rules).unwrap();
-    let driver = FakeDriver::start(&stage, Duration::from_millis(300));
-    let actors = [TestProcess::start("train"), TestProcess::start("serve")];
-    let [one, other] = actors.each_ref().map(|actor| actor.pid().to_string());
-    driver.add_processes(&actors.each_ref().map(TestProcess::pid));
-    let daemon = journald.start_daemon(&stage, &stage.daemon_command());
+    std::fs::write(test_box.path("guard.toml"), rules).unwrap();
+    let driver = FakeDriver::start(&test_box, Duration::from_millis(300));
+    let processes = [TestProcess::start("train"), TestProcess::start("serve")];
+    let [one, other] = processes.each_ref().map(|process| process.pid().to_string());
+    driver.add_processes(&processes.each_ref().map(TestProcess::pid));
+    let daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     let first = |kind: &str| {
         let id = Journald::message_id(kind);
         eventually(kind, || {
@@ -225,18 +225,18 @@ fn violations_and_kills_are_found_by_pid() {
     let broken = first("rule-broken");
     let mut pids = [one.as_str(), other.as_str()];
     pids.sort_unstable();
-    let mut told: Vec<&str> = broken["PID"]
+    let mut reported: Vec<&str> = broken["PID"]
         .as_array()
         .expect("a field for each")
         .iter()
         .map(|pid| pid.as_str().unwrap())
         .collect();
-    told.sort_unstable();
-    assert_eq!(told, pids);
+    reported.sort_unstable();
+    assert_eq!(reported, pids);
     let us = rustix::process::geteuid().as_raw().to_string();
-    let gpu = stage.list()["gpus"][0]["id"].clone();
+    let gpu = test_box.list()["gpus"][0]["id"].clone();
     let gib = 1_u64 << 30;
-    let told = [
+    let fields = [
         "PRIORITY",
         "RULE",
         "VALUE",
@@ -254,7 +254,7 @@ fn violations_and_kills_are_found_by_pid() {
         gpu,
         "dry-run"
     ]);
-    assert_eq!(json!(told.map(|field| broken[field].clone())), expected);
+    assert_eq!(json!(fields.map(|field| broken[field].clone())), expected);
     let warned = first("warned");
     assert_eq!(warned["ACTION"], "warn");
     assert_eq!(warned["GPUKILL_TIMES"], "1");
@@ -264,12 +264,12 @@ fn violations_and_kills_are_found_by_pid() {
     let message = ended["MESSAGE"].as_str().unwrap();
     assert!(message.starts_with("a job would be ended "), "{message}");
 
-    let ran = stage.ctl(&["kill", &one, "--yes"]);
+    let ran = test_box.ctl(&["kill", &one, "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let (begins, ends) = (first("act-begins"), first("act-ended"));
     for entry in [&begins, &ends] {
-        let told = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
-        assert_eq!(json!(told), json!(["kill", one, us, gpu]));
+        let fields = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
+        assert_eq!(json!(fields), json!(["kill", one, us, gpu]));
     }
     assert_eq!(begins["GPUKILL_CALLER_UID"], us);
     assert_eq!(begins["GPUKILL_ACT"], ends["GPUKILL_ACT"]);
@@ -283,15 +283,15 @@ fn stuck_journald_delays_neither_polls_nor_stop() {
     let Some(journald) = Journald::start() else {
         return;
     };
-    let stage = TestBox::new();
-    let mut daemon = journald.start_daemon(&stage, &stage.daemon_command());
+    let test_box = TestBox::new();
+    let mut daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     journald.signal(Signal::STOP);
     // More mistakes than the queues of journald's socket and of the daemon hold.
     let mistakes: String = (0..800).map(|n| format!("nonsense_{n} = 1\n")).collect();
-    std::fs::write(stage.path("gpukilld.toml"), mistakes).unwrap();
+    std::fs::write(test_box.path("gpukilld.toml"), mistakes).unwrap();
     for _ in 0..3 {
         daemon.signal(Signal::HUP);
-        assert_polls_go_on(&stage, 3);
+        assert_polls_go_on(&test_box, 3);
     }
     // journald stays stopped: a daemon that waited for it would never end.
     daemon.signal(Signal::TERM);

@@ -6,43 +6,43 @@ use serde_json::json;
 use std::fs;
 
 /// The output of a command that must succeed.
-fn successful_output(stage: &TestBox, arguments: &[&str]) -> String {
-    let ran = stage.ctl(arguments);
+fn successful_output(test_box: &TestBox, arguments: &[&str]) -> String {
+    let ran = test_box.ctl(arguments);
     assert_eq!(ran.code, 0, "{ran:?}");
     ran.stdout
 }
 
 /// The lines of the output that name this process.
-fn lines_with_pid(said: &str, pid: u32) -> Vec<&str> {
+fn lines_with_pid(output: &str, pid: u32) -> Vec<&str> {
     let pid = format!(" {pid} ");
-    said.lines().filter(|line| line.contains(&pid)).collect()
+    output.lines().filter(|line| line.contains(&pid)).collect()
 }
 
 #[test]
 fn check_defaults_to_the_active_file() {
-    let stage = TestBox::new();
-    write_rules(&stage, "[global]\ndefault_memory_limit_gb = 2\n");
-    let daemon = stage.start();
-    let answer = successful_output(&stage, &["guard", "check"]);
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[global]\ndefault_memory_limit_gb = 2\n");
+    let daemon = test_box.start();
+    let answer = successful_output(&test_box, &["guard", "check"]);
     assert!(answer.contains("guard.toml"), "{answer}");
     daemon.stop();
 }
 
 #[test]
 fn mode_change_names_each_job_once() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [enforcement]\ngrace_period_seconds = 2\nmax_warnings = 1\n";
-    write_rules(&stage, rules);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
+    write_rules(&test_box, rules);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
     eventually("it would have been ended", || {
-        let gone = guard_violations(&stage)["would_have_ended"].clone();
+        let gone = guard_violations(&test_box)["would_have_ended"].clone();
         (gone.as_array().map(Vec::len) == Some(1)).then_some(())
     });
-    let answer = successful_output(&stage, &["guard", "soft", "--dry-run"]);
-    let rows = lines_with_pid(&answer, actor.pid());
+    let answer = successful_output(&test_box, &["guard", "soft", "--dry-run"]);
+    let rows = lines_with_pid(&answer, process.pid());
     assert_eq!(rows.len(), 1, "{answer}");
     assert!(rows[0].contains("  not before "), "{answer}");
     daemon.stop();
@@ -50,24 +50,24 @@ fn mode_change_names_each_job_once() {
 
 #[test]
 fn violations_show_the_new_mode_at_once() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
     // The grace period outlasts the test.
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [enforcement]\ngrace_period_seconds = 3600\nmax_warnings = 1\n";
-    write_rules(&stage, rules);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
+    write_rules(&test_box, rules);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
     let open = |mode: &str| {
         eventually("the violation is reported", || {
-            let open = guard_violations(&stage)["open"][0].clone();
+            let open = guard_violations(&test_box)["open"][0].clone();
             (open["mode"] == mode && !open["warned_at"].is_null()).then_some(())
         });
     };
     open("dry-run");
     for (mode, never) in [("soft", "only recorded"), ("dry-run", " ends ")] {
-        let _ = successful_output(&stage, &["guard", mode]);
-        let now = successful_output(&stage, &["guard", "violations", "--limit", "1"]);
+        let _ = successful_output(&test_box, &["guard", mode]);
+        let now = successful_output(&test_box, &["guard", "violations", "--limit", "1"]);
         let going_on = now.split("\n WHEN ").next().unwrap_or_default();
         assert!(!going_on.contains(never), "{mode}: {now}");
         open(mode);
@@ -77,60 +77,60 @@ fn violations_show_the_new_mode_at_once() {
 
 #[test]
 fn edit_names_affected_jobs() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
     let rules = "[global]\ndry_run = false\n[enforcement]\ngrace_period_seconds = 3600\n";
-    write_rules(&stage, rules);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
+    write_rules(&test_box, rules);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
     let set = |limit: &'static str| ["guard", "user", "set", "root", "--memory-limit", limit];
-    let dry_run = |limit| successful_output(&stage, &[&set(limit)[..], &["--dry-run"]].concat());
+    let dry_run = |limit| successful_output(&test_box, &[&set(limit)[..], &["--dry-run"]].concat());
     let answer = eventually("the job is named", || {
         let answer = dry_run("2");
-        (!lines_with_pid(&answer, actor.pid()).is_empty()).then_some(answer)
+        (!lines_with_pid(&answer, process.pid()).is_empty()).then_some(answer)
     });
-    let rows = lines_with_pid(&answer, actor.pid());
+    let rows = lines_with_pid(&answer, process.pid());
     assert_eq!(rows.len(), 1, "{answer}");
     assert!(rows[0].contains("user root: memory"), "{answer}");
     assert!(rows[0].contains("not before "), "{answer}");
     let nobody = "nobody breaks a rule that this changes now";
     assert!(dry_run("8").contains(nobody));
     // The dry runs have changed nothing.
-    assert_eq!(guard_violations(&stage)["open"], json!([]));
-    let answer = successful_output(&stage, &set("2"));
-    assert_eq!(lines_with_pid(&answer, actor.pid()).len(), 1, "{answer}");
+    assert_eq!(guard_violations(&test_box)["open"], json!([]));
+    let answer = successful_output(&test_box, &set("2"));
+    assert_eq!(lines_with_pid(&answer, process.pid()).len(), 1, "{answer}");
     eventually("the violation is open", || {
-        (guard_violations(&stage)["open"][0]["rule"] == "user root: memory").then_some(())
+        (guard_violations(&test_box)["open"][0]["rule"] == "user root: memory").then_some(())
     });
     // The violated rule has not changed, so another edit does not mention it.
     let other = ["guard", "user", "set", "nobody", "--memory-limit", "1"];
-    assert!(successful_output(&stage, &other).contains(nobody));
+    assert!(successful_output(&test_box, &other).contains(nobody));
     daemon.stop();
 }
 
 #[test]
 fn import_names_affected_jobs() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, "[global]\ndry_run = true\n");
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
-    let file = stage.path("other.toml");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, "[global]\ndry_run = true\n");
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
+    let file = test_box.path("other.toml");
     let strict = "[global]\ndry_run = false\ndefault_memory_limit_gb = 2\n\
                   [enforcement]\ngrace_period_seconds = 3600\n";
     fs::write(&file, strict).unwrap();
     let import =
-        |how: &str| successful_output(&stage, &["guard", "import", file.to_str().unwrap(), how]);
+        |how: &str| successful_output(&test_box, &["guard", "import", file.to_str().unwrap(), how]);
     let planned = eventually("the job is named", || {
         let planned = import("--dry-run");
-        (!lines_with_pid(&planned, actor.pid()).is_empty()).then_some(planned)
+        (!lines_with_pid(&planned, process.pid()).is_empty()).then_some(planned)
     });
     assert!(
         planned.contains("these would break a rule that this changes"),
         "{planned}"
     );
     let done = import("--yes");
-    let rows = lines_with_pid(&done, actor.pid());
+    let rows = lines_with_pid(&done, process.pid());
     assert_eq!(rows.len(), 1, "{done}");
     assert!(rows[0].contains("default: memory"), "{done}");
     assert!(rows[0].contains("not before "), "{done}");

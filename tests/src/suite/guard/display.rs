@@ -16,46 +16,46 @@ fn rules() -> String {
 }
 
 /// Waits until this many violations are open.
-fn wait_for_violations(stage: &TestBox, count: usize) -> Value {
+fn wait_for_violations(test_box: &TestBox, count: usize) -> Value {
     eventually("the number of violations", || {
-        let document = guard_violations(stage);
+        let document = guard_violations(test_box);
         (document["open"].as_array()?.len() == count).then_some(document)
     })
 }
 
-fn heading(stage: &TestBox, arguments: &[&str]) -> String {
-    let ran = stage.ctl(arguments);
+fn heading(test_box: &TestBox, arguments: &[&str]) -> String {
+    let ran = test_box.ctl(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     ran.stdout.lines().next().unwrap_or_default().to_owned()
 }
 
-fn wait_for_evaluation(stage: &TestBox) {
+fn wait_for_evaluation(test_box: &TestBox) {
     eventually("samples are evaluated", || {
-        let status = stage.json(&["guard", "status", "-o", "json"]);
+        let status = test_box.json(&["guard", "status", "-o", "json"]);
         status["judged_at"].as_str().map(str::to_owned)
     });
 }
 
 #[test]
 fn list_counts_and_marks_violations() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, &rules());
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
-    wait_for_evaluation(&stage);
-    let kept = heading(&stage, &["list", "--details"]);
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, &rules());
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
+    wait_for_evaluation(&test_box);
+    let kept = heading(&test_box, &["list", "--details"]);
     assert!(kept.ends_with(" · guard dry-run"), "{kept}");
-    let titles = stage.table(&["list", "--details"]);
+    let titles = test_box.table(&["list", "--details"]);
     assert!(!titles.contains("RULE"), "{titles}");
-    assert_eq!(stage.list()["procs"][0]["rules"], json!([]));
+    assert_eq!(test_box.list()["procs"][0]["rules"], json!([]));
 
-    set_gpu_processes(&stage, &[(actor.pid(), 4 * GIB)]);
-    let document = wait_for_violations(&stage, 1);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
+    let document = wait_for_violations(&test_box, 1);
     let open = &document["open"][0];
     let uid = rustix::process::getuid().as_raw();
     let marked = eventually("it is marked", || {
-        let list = stage.list();
+        let list = test_box.list();
         (list["guard"]["open"] == json!(1)).then_some(list)
     });
     assert_eq!(
@@ -72,21 +72,21 @@ fn list_counts_and_marks_violations() {
         }])
     );
     for arguments in [&["list"][..], &["list", "--details"]] {
-        let broken = heading(&stage, arguments);
+        let broken = heading(&test_box, arguments);
         assert!(
             broken.ends_with(" · guard dry-run, 1 violation"),
             "{broken}"
         );
     }
-    let table = stage.table(&["list", "--details"]);
+    let table = test_box.table(&["list", "--details"]);
     let mut lines = table.lines();
     assert!(lines.next().unwrap().contains("  RULE  "), "{table}");
-    // The mode is dry-run, so the marker says "would end".
+    // The mode is dry-run, so the marker is "would end".
     assert!(
         lines.next().unwrap().contains("  memory, would end "),
         "{table}"
     );
-    let ran = stage.ctl(&["list", "--details", "-o", "csv"]);
+    let ran = test_box.ctl(&["list", "--details", "-o", "csv"]);
     let rows: Vec<&str> = ran.stdout.lines().collect();
     assert!(rows[0].contains(",rule,rule_mode,rule_deadline,rule_would_have_ended_at,rule_sole,"));
     let mark = format!(",user {uid}: memory,dry-run,{deadline},,true,");
@@ -96,20 +96,20 @@ fn list_counts_and_marks_violations() {
 
 #[test]
 fn disabled_guard_is_not_shown() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, &rules());
-    set_gpu_processes(&stage, &[(actor.pid(), 4 * GIB)]);
-    let daemon = stage.start();
-    wait_for_violations(&stage, 1);
-    assert_eq!(stage.ctl(&["guard", "disable"]).code, 0);
-    wait_for_violations(&stage, 0);
-    let list = stage.list();
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, &rules());
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
+    let daemon = test_box.start();
+    wait_for_violations(&test_box, 1);
+    assert_eq!(test_box.ctl(&["guard", "disable"]).code, 0);
+    wait_for_violations(&test_box, 0);
+    let list = test_box.list();
     assert_eq!(list["guard"]["mode"], json!("disabled"));
     assert_eq!(list["procs"][0]["rules"], json!([]));
-    let off = heading(&stage, &["list", "--details"]);
+    let off = heading(&test_box, &["list", "--details"]);
     assert!(!off.contains("guard"), "{off}");
-    let explained = stage.json(&["explain", &actor.pid().to_string(), "-o", "json"]);
+    let explained = test_box.json(&["explain", &process.pid().to_string(), "-o", "json"]);
     assert_eq!(
         explained["guard"],
         json!({
@@ -122,19 +122,19 @@ fn disabled_guard_is_not_shown() {
 
 #[test]
 fn explain_shows_violated_and_replaced_rules() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, &rules());
-    set_gpu_processes(&stage, &[(actor.pid(), 4 * GIB)]);
-    let daemon = stage.start();
-    wait_for_violations(&stage, 1);
-    let pid = actor.pid().to_string();
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, &rules());
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
+    let daemon = test_box.start();
+    wait_for_violations(&test_box, 1);
+    let pid = process.pid().to_string();
     let uid = rustix::process::getuid().as_raw();
     // The measured value is that of the newest sample, so both documents must show the same
     // sample.
     let explained = eventually("both show one sample", || {
-        let explained = stage.json(&["explain", &pid, "-o", "json"]);
-        (explained["guard"]["open"] == guard_violations(&stage)["open"]).then_some(explained)
+        let explained = test_box.json(&["explain", &pid, "-o", "json"]);
+        (explained["guard"]["open"] == guard_violations(&test_box)["open"]).then_some(explained)
     });
     assert_eq!(
         explained["guard"]["limits"],
@@ -148,11 +148,11 @@ fn explain_shows_violated_and_replaced_rules() {
     );
     assert_eq!(
         explained["procs"][0]["rules"],
-        stage.list()["procs"][0]["rules"]
+        test_box.list()["procs"][0]["rules"]
     );
     let rule = format!("\n rule     user {uid}: memory · 4.0G of 3.0G since ");
     let ran = eventually("the memory of the process is known", || {
-        let ran = stage.ctl(&["explain", &pid]);
+        let ran = test_box.ctl(&["explain", &pid]);
         ran.stdout.contains(&rule).then_some(ran)
     });
     let limits = format!("\n limits   memory 3.0G by user {uid}; replaces the default's 2.0G\n");
@@ -165,24 +165,24 @@ fn hidden_users_violations_are_not_shown() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\nhide_other_users = true");
-    write_rules(&stage, &rules());
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\nhide_other_users = true");
+    write_rules(&test_box, &rules());
     let own = run_as_user(NOBODY_UID, &[], || TestProcess::start("own"));
     let other = TestProcess::start("other");
-    set_gpu_processes(&stage, &[(own.pid(), 4 * GIB), (other.pid(), 5 * GIB)]);
-    let daemon = stage.start();
-    wait_for_violations(&stage, 2);
+    set_gpu_processes(&test_box, &[(own.pid(), 4 * GIB), (other.pid(), 5 * GIB)]);
+    let daemon = test_box.start();
+    wait_for_violations(&test_box, 2);
     // The view of a stranger, of the owner and of root.
     let seen = |uid: u32| {
         run_as_user(uid, &[], || {
-            let list = stage.list();
+            let list = test_box.list();
             let procs = list["procs"].as_array().unwrap().iter();
             let marked = procs.filter(|row| row["rules"] != json!([]));
             let marked: Vec<Value> = marked.map(|row| row["pid"].clone()).collect();
-            let page = guard_violations(&stage);
-            let told = |part: &str| {
+            let page = guard_violations(&test_box);
+            let owners_in = |part: &str| {
                 let rows = page[part].as_array().unwrap().iter();
                 let owners: std::collections::BTreeSet<String> =
                     rows.map(|row| row["owner_uid"].to_string()).collect();
@@ -190,14 +190,14 @@ fn hidden_users_violations_are_not_shown() {
             };
             json!({
                 "listed": list["guard"]["open"], "marked": marked,
-                "counted": stage.json(&["status", "-o", "json"])["guard"]["open"],
-                "open": told("open"), "records": told("records"),
+                "counted": test_box.json(&["status", "-o", "json"])["guard"]["open"],
+                "open": owners_in("open"), "records": owners_in("records"),
             })
         })
     };
-    let expected = |count: u32, marked: &[u32], told: &str| {
+    let expected = |count: u32, marked: &[u32], owners: &str| {
         json!({
-            "listed": count, "marked": marked, "counted": count, "open": told, "records": told,
+            "listed": count, "marked": marked, "counted": count, "open": owners, "records": owners,
         })
     };
     assert_eq!(seen(test_uid(0)), expected(0, &[], ""));
@@ -205,7 +205,7 @@ fn hidden_users_violations_are_not_shown() {
     assert_eq!(seen(NOBODY_UID), expected(1, &[own.pid()], &nobody));
     let mut both = [own.pid(), other.pid()];
     both.sort_by_key(|pid| {
-        let list = stage.list();
+        let list = test_box.list();
         let procs = list["procs"].as_array().unwrap().clone();
         procs.iter().position(|row| row["pid"] == json!(pid))
     });
@@ -213,7 +213,7 @@ fn hidden_users_violations_are_not_shown() {
 
     let explained = |uid: u32, pid: u32| {
         run_as_user(uid, &[], || {
-            stage.json(&["explain", &pid.to_string(), "-o", "json"])
+            test_box.json(&["explain", &pid.to_string(), "-o", "json"])
         })
     };
     let hidden = explained(NOBODY_UID, other.pid());
@@ -232,32 +232,32 @@ fn hidden_users_violations_are_not_shown() {
 
 #[test]
 fn own_warning_is_shown_below_list() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
     let uid = rustix::process::getuid().as_raw();
     let rules = format!(
         "[global]\ndry_run = false\n[user_policies.{uid}]\nmemory_limit_gb = 3\naction = \"warn\"\n\
          message = \"Ask in #gpus for more.\"\n"
     );
-    write_rules(&stage, &rules);
-    set_gpu_processes(&stage, &[(actor.pid(), 4 * GIB)]);
-    let daemon = stage.start();
-    wait_for_violations(&stage, 1);
-    let pid = actor.pid();
+    write_rules(&test_box, &rules);
+    set_gpu_processes(&test_box, &[(process.pid(), 4 * GIB)]);
+    let daemon = test_box.start();
+    wait_for_violations(&test_box, 1);
+    let pid = process.pid();
     let expected = format!(
         "your job {pid} breaks a rule (user {uid}: memory), and is not ended for it: gpukillctl \
          explain {pid}\n  Ask in #gpus for more.\n"
     );
     for command in ["list", "status"] {
         eventually("the warning is shown", || {
-            let ran = stage.ctl(&[command, "--width", "200"]);
+            let ran = test_box.ctl(&[command, "--width", "200"]);
             ran.stdout.contains(&expected).then_some(())
         });
     }
     // Dry run warns no user.
-    assert_eq!(stage.ctl(&["guard", "dry-run"]).code, 0);
+    assert_eq!(test_box.ctl(&["guard", "dry-run"]).code, 0);
     eventually("no warning is shown", || {
-        let ran = stage.ctl(&["list"]);
+        let ran = test_box.ctl(&["list"]);
         (!ran.stdout.contains("breaks a rule")).then_some(())
     });
     daemon.stop();

@@ -8,8 +8,8 @@ const RULES: &str = "[global]\ndefault_memory_limit_gb = 2\n\
     [enforcement]\ngrace_period_seconds = 2\nmax_warnings = 1\n";
 
 /// The steps of all violations, oldest first.
-fn violation_steps(stage: &TestBox) -> Vec<Value> {
-    let document = guard_violations(stage);
+fn violation_steps(test_box: &TestBox) -> Vec<Value> {
+    let document = guard_violations(test_box);
     let mut steps = record_fields(&document, &["rule", "step", "mode"]);
     steps.reverse();
     steps
@@ -17,22 +17,22 @@ fn violation_steps(stage: &TestBox) -> Vec<Value> {
 
 #[test]
 fn memory_violation_is_simulated_to_its_end() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, RULES);
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, RULES);
     // Exactly the limit is allowed.
-    set_gpu_processes(&stage, &[(actor.pid(), 2 * GIB)]);
-    let daemon = stage.start();
+    set_gpu_processes(&test_box, &[(process.pid(), 2 * GIB)]);
+    let daemon = test_box.start();
     eventually("samples are evaluated", || {
-        let status = stage.json(&["guard", "status", "-o", "json"]);
+        let status = test_box.json(&["guard", "status", "-o", "json"]);
         status["judged_at"].as_str().map(str::to_owned)
     });
     eventually("more samples", || {
-        let samples = stage.json(&["audit", "-o", "json"]);
+        let samples = test_box.json(&["audit", "-o", "json"]);
         (samples["records"].as_array()?.len() > 8).then_some(())
     });
-    assert_eq!(guard_violations(&stage)["records"], json!([]));
-    set_gpu_processes(&stage, &[(actor.pid(), 2 * GIB + 1)]);
+    assert_eq!(guard_violations(&test_box)["records"], json!([]));
+    set_gpu_processes(&test_box, &[(process.pid(), 2 * GIB + 1)]);
     let rule = "default: memory";
     let expected = [
         json!([rule, "violated", "dry-run"]),
@@ -40,15 +40,15 @@ fn memory_violation_is_simulated_to_its_end() {
         json!([rule, "ended", "dry-run"]),
     ];
     eventually("it would be ended", || {
-        let steps = violation_steps(&stage);
+        let steps = violation_steps(&test_box);
         (steps.len() == expected.len()).then_some(())
     });
-    assert_eq!(violation_steps(&stage), expected);
-    let document = guard_violations(&stage);
+    assert_eq!(violation_steps(&test_box), expected);
+    let document = guard_violations(&test_box);
     let ended = &document["records"][0];
     assert_eq!(ended["evidence"]["limit"], json!(2 * GIB));
     assert_eq!(ended["evidence"]["value"], json!(2 * GIB + 1));
-    assert_eq!(ended["victim"]["procs"][0]["pid"], json!(actor.pid()));
+    assert_eq!(ended["victim"]["procs"][0]["pid"], json!(process.pid()));
     let fields = [
         "mode",
         "rehearses",
@@ -58,36 +58,36 @@ fn memory_violation_is_simulated_to_its_end() {
         "simulated_ended_today",
     ];
     eventually_equals(&json!(["dry-run", "soft", 0, 0, 1, 1]), || {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         fields
             .map(|field| status["guard"][field].clone())
             .to_vec()
             .into()
     });
     // The process was not ended.
-    assert!(std::path::Path::new(&format!("/proc/{}", actor.pid())).exists());
+    assert!(std::path::Path::new(&format!("/proc/{}", process.pid())).exists());
     // No further step follows a simulated end.
     eventually("more samples", || {
-        let samples = stage.json(&["audit", "-o", "json"]);
+        let samples = test_box.json(&["audit", "-o", "json"]);
         (samples["records"].as_array()?.len() > 20).then_some(())
     });
     assert!(
-        violation_steps(&stage).len() <= 4,
+        violation_steps(&test_box).len() <= 4,
         "{:?}",
-        violation_steps(&stage)
+        violation_steps(&test_box)
     );
     daemon.stop();
 }
 
 #[test]
 fn replay_matches_the_live_records() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, RULES);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, RULES);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
     eventually("it would be ended", || {
-        (record_fields(&guard_violations(&stage), &["step"]).len() >= 3).then_some(())
+        (record_fields(&guard_violations(&test_box), &["step"]).len() >= 3).then_some(())
     });
     let fields = [
         "timestamp",
@@ -100,20 +100,20 @@ fn replay_matches_the_live_records() {
         "evidence",
     ];
     let replayed = || {
-        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let report = test_box.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
         record_fields(&report, &fields)
     };
     // Samples may be stored shortly after they are evaluated.
     eventually("both give the same records", || {
-        let mut live = record_fields(&guard_violations(&stage), &fields);
+        let mut live = record_fields(&guard_violations(&test_box), &fields);
         live.reverse();
         (replayed() == live).then_some(())
     });
     // A replay tests other rules that are not in force.
-    let draft = stage.path("draft.toml");
+    let draft = test_box.path("draft.toml");
     std::fs::write(&draft, "[global]\ndefault_memory_limit_gb = 8\n").unwrap();
     let draft = draft.to_str().unwrap();
-    let report = stage.json(&[
+    let report = test_box.json(&[
         "guard", "replay", "--rules", draft, "--since", "1h", "-o", "json",
     ]);
     assert_eq!(
@@ -126,21 +126,21 @@ fn replay_matches_the_live_records() {
 
 #[test]
 fn restart_repeats_no_records() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, "[global]\ndefault_memory_limit_gb = 2\n");
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
-    let warned = || (record_fields(&guard_violations(&stage), &["step"]).len() == 2).then_some(());
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, "[global]\ndefault_memory_limit_gb = 2\n");
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
+    let warned = || (record_fields(&guard_violations(&test_box), &["step"]).len() == 2).then_some(());
     eventually("it would be warned", warned);
-    let before = guard_violations(&stage);
+    let before = guard_violations(&test_box);
     daemon.kill();
-    let daemon = stage.start();
+    let daemon = test_box.start();
     eventually("the violation is open", || {
-        let status = stage.json(&["guard", "status", "-o", "json"]);
+        let status = test_box.json(&["guard", "status", "-o", "json"]);
         (status["open"] == json!(1) && status["judged_at"].is_string()).then_some(())
     });
-    let after = guard_violations(&stage);
+    let after = guard_violations(&test_box);
     assert_eq!(after["records"], before["records"]);
     for field in ["violated_at", "warned_at", "deadline"] {
         assert_eq!(after["open"][0][field], before["open"][0][field], "{field}");
@@ -150,17 +150,17 @@ fn restart_repeats_no_records() {
 
 #[test]
 fn simulated_end_is_recorded_once() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, RULES);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
-    let told = || violation_steps(&stage).len();
-    eventually("it would be ended", || (told() >= 3).then_some(()));
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, RULES);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
+    let step_count = || violation_steps(&test_box).len();
+    eventually("it would be ended", || (step_count() >= 3).then_some(()));
     // Waits until this many more samples are evaluated.
     let judged = |more: usize| {
         let at = || {
-            let status = stage.json(&["guard", "status", "-o", "json"]);
+            let status = test_box.json(&["guard", "status", "-o", "json"]);
             status["judged_at"].as_str().map(str::to_owned)
         };
         let mut last = at();
@@ -182,27 +182,27 @@ fn simulated_end_is_recorded_once() {
             })
         });
         let errors: serde_json::Map<String, Value> = errors.collect();
-        let processes = json!([{"pid": actor.pid(), "memory": 3 * GIB}]);
+        let processes = json!([{"pid": process.pid(), "memory": 3 * GIB}]);
         let gpu = json!({"memory": {"total": 80 * GIB}, "processes": processes, "errors": errors});
-        stage.set_driver_state(&json!({"gpus": [gpu]}));
+        test_box.set_driver_state(&json!({"gpus": [gpu]}));
         eventually("its list fails", || {
-            stage.list()["gpus"][0]["pids"].is_null().then_some(())
+            test_box.list()["gpus"][0]["pids"].is_null().then_some(())
         });
     };
     fails();
     judged(4);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     judged(3);
     fails();
     judged(2);
     daemon.kill();
-    let daemon = stage.start();
+    let daemon = test_box.start();
     judged(4);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     judged(4);
     let expected = ["violated", "warned", "ended"];
     let expected = expected.map(|step| json!(["default: memory", step, "dry-run"]));
-    assert_eq!(violation_steps(&stage), expected);
+    assert_eq!(violation_steps(&test_box), expected);
     let fields = [
         "timestamp",
         "rule",
@@ -212,8 +212,8 @@ fn simulated_end_is_recorded_once() {
         "evidence",
     ];
     eventually("both give the same records", || {
-        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
-        let mut live = record_fields(&guard_violations(&stage), &fields);
+        let report = test_box.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let mut live = record_fields(&guard_violations(&test_box), &fields);
         live.reverse();
         (record_fields(&report, &fields) == live).then_some(())
     });

@@ -7,100 +7,100 @@ use gpukill_tests::harness::{
 use rustix::process::Signal;
 use serde_json::json;
 
-fn read_rules(stage: &TestBox) -> String {
-    std::fs::read_to_string(stage.path("guard.toml")).unwrap()
+fn read_rules(test_box: &TestBox) -> String {
+    std::fs::read_to_string(test_box.path("guard.toml")).unwrap()
 }
 
 #[test]
 fn edit_applies_at_once_and_keeps_comments() {
-    let stage = TestBox::new();
-    write_rules(&stage, "# Ours.\n[global]\nenabled = true # always\n");
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    write_rules(&test_box, "# Ours.\n[global]\nenabled = true # always\n");
+    let daemon = test_box.start();
     let set = ["guard", "user", "set", "root", "--memory-limit", "8"];
-    let ran = stage.ctl(&[&set[..], &["--dry-run"]].concat());
+    let ran = test_box.ctl(&[&set[..], &["--dry-run"]].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     assert!(ran.stdout.contains("+[user_policies.root]\n"), "{ran:?}");
     assert_eq!(
-        read_rules(&stage),
+        read_rules(&test_box),
         "# Ours.\n[global]\nenabled = true # always\n"
     );
-    assert_eq!(stage.ctl(&set).code, 0);
-    let text = read_rules(&stage);
+    assert_eq!(test_box.ctl(&set).code, 0);
+    let text = read_rules(&test_box);
     assert!(
         text.starts_with("# Ours.\n[global]\nenabled = true # always\n"),
         "{text}"
     );
     assert!(text.contains("memory_limit_gb = 8"), "{text}");
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
     // An invalid edit writes nothing.
-    let ran = stage.ctl(&["guard", "user", "set", "root", "--memory-limit", "much"]);
-    assert_eq!((ran.code, read_rules(&stage)), (3, text), "{ran:?}");
-    assert_eq!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
-    assert_ne!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
-    let acts = eventually("the edits are recorded", || {
-        let acts = stage.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
-        let acts = acts["actions"].as_array()?.clone();
-        (acts.len() == 2).then_some(acts)
+    let ran = test_box.ctl(&["guard", "user", "set", "root", "--memory-limit", "much"]);
+    assert_eq!((ran.code, read_rules(&test_box)), (3, text), "{ran:?}");
+    assert_eq!(test_box.ctl(&["guard", "user", "remove", "root"]).code, 0);
+    assert_ne!(test_box.ctl(&["guard", "user", "remove", "root"]).code, 0);
+    let actions = eventually("the edits are recorded", || {
+        let actions = test_box.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
+        let actions = actions["actions"].as_array()?.clone();
+        (actions.len() == 2).then_some(actions)
     });
-    let said = acts
+    let results = actions
         .iter()
         .rev()
-        .map(|act| json!([act["what"], act["result"]]));
+        .map(|action| json!([action["what"], action["result"]]));
     let expected = [
         json!(["user policy root: memory_limit_gb = 8", "done"]),
         json!(["remove user policy root", "done"]),
     ];
-    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(results.collect::<Vec<_>>(), expected);
     daemon.stop();
 }
 
 #[test]
 fn concurrent_edits_are_all_applied() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     std::thread::scope(|scope| {
         for number in 0..8 {
-            let stage = &stage;
+            let test_box = &test_box;
             scope.spawn(move || {
                 let name = format!("user{number}");
                 let set = ["guard", "user", "set", &name, "--memory-limit", "8"];
-                let ran = stage.ctl(&set);
+                let ran = test_box.ctl(&set);
                 assert_eq!(ran.code, 0, "{ran:?}");
             });
         }
     });
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(8));
     daemon.stop();
 }
 
 #[test]
 fn invalid_file_keeps_the_old_rules() {
-    let stage = TestBox::new();
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
-    let daemon = stage.start();
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit = 8\n");
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = test_box.start();
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit = 8\n");
     daemon.signal(Signal::HUP);
-    let faults = eventually("it is said", || {
-        let faults = stage.faults();
+    let faults = eventually("the mistake is reported", || {
+        let faults = test_box.faults();
         (!faults.is_empty()).then_some(faults)
     });
     assert_eq!(faults[0].0, "guard");
     assert!(faults[0].1.contains("line 2"), "{faults:?}");
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
     // An edit would overwrite the changes in the invalid file.
-    let ran = stage.ctl(&["guard", "user", "set", "bob", "--memory-limit", "8"]);
+    let ran = test_box.ctl(&["guard", "user", "set", "bob", "--memory-limit", "8"]);
     assert_eq!(ran.code, 3, "{ran:?}");
     // The old rules stay in force after a restart.
     daemon.stop();
-    let daemon = stage.start();
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let daemon = test_box.start();
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 9\n");
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit_gb = 9\n");
     daemon.signal(Signal::HUP);
-    eventually("it is over", || stage.faults().is_empty().then_some(()));
+    eventually("it is over", || test_box.faults().is_empty().then_some(()));
     daemon.stop();
 }
 
@@ -109,22 +109,22 @@ fn only_admins_change_rules() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
-    let daemon = stage.start();
-    stage.make_world_accessible();
-    let before = read_rules(&stage);
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = test_box.start();
+    test_box.make_world_accessible();
+    let before = read_rules(&test_box);
     let ran = run_as_user(NOBODY_UID, &[], || {
-        stage.ctl(&["guard", "user", "set", "nobody", "--memory-limit", "80"])
+        test_box.ctl(&["guard", "user", "set", "nobody", "--memory-limit", "80"])
     });
     let expected = "gpukillctl: cannot change the guard's rules\n\
          hint: ask root, or someone in group suite:admins\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
     let rogue = ["rogue", "allow", "user", "nobody"];
-    assert_eq!(run_as_user(NOBODY_UID, &[], || stage.ctl(&rogue)).code, 4);
+    assert_eq!(run_as_user(NOBODY_UID, &[], || test_box.ctl(&rogue)).code, 4);
     eventually("both are recorded as refused", || {
-        let acts = stage.json(&["audit", "actions", "-o", "json"]);
-        let refused = acts["actions"].as_array()?.iter();
+        let actions = test_box.json(&["audit", "actions", "-o", "json"]);
+        let refused = actions["actions"].as_array()?.iter();
         let refused = refused.filter(|it| it["result"] == "refused");
         let whats: Vec<_> = refused.map(|it| it["what"].as_str()).collect();
         let [Some(rogue), Some(guard)] = whats[..] else {
@@ -134,23 +134,23 @@ fn only_admins_change_rules() {
         assert!(rogue.starts_with("rogue: "), "{rogue}");
         Some(())
     });
-    let ran = run_as_user(NOBODY_UID, &[], || stage.ctl(&["guard", "config"]));
+    let ran = run_as_user(NOBODY_UID, &[], || test_box.ctl(&["guard", "config"]));
     assert_eq!((ran.code, ran.stdout.as_str()), (0, before.as_str()));
-    assert_eq!(read_rules(&stage), before);
+    assert_eq!(read_rules(&test_box), before);
     daemon.stop();
 }
 
 #[test]
 fn check_locates_every_mistake_without_daemon() {
-    let stage = TestBox::new();
-    let file = stage.path("draft.toml");
+    let test_box = TestBox::new();
+    let file = test_box.path("draft.toml");
     std::fs::write(
         &file,
         "[global]\nenabeld = true\ndefault_memory_limit_gb = -1\n",
     )
     .unwrap();
     let name = file.to_str().unwrap();
-    let ran = stage.ctl(&["guard", "check", name]);
+    let ran = test_box.ctl(&["guard", "check", name]);
     assert_eq!(ran.code, 3, "{ran:?}");
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert!(
@@ -172,7 +172,7 @@ fn check_locates_every_mistake_without_daemon() {
         ("team", Some(interns)),
         ("strict", Some(students)),
     ] {
-        let ran = stage.ctl(&["guard", "check", &format!("{presets}/{preset}.toml")]);
+        let ran = test_box.ctl(&["guard", "check", &format!("{presets}/{preset}.toml")]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         let mut lines: Vec<&str> = ran.stdout.lines().collect();
         let verdict = lines.pop().unwrap();
@@ -188,28 +188,28 @@ fn check_locates_every_mistake_without_daemon() {
 
 #[test]
 fn export_and_import_in_all_formats() {
-    let stage = TestBox::new();
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = test_box.start();
     for form in ["toml", "json", "yaml"] {
-        let file = stage.path(&format!("rules.{form}"));
+        let file = test_box.path(&format!("rules.{form}"));
         let name = file.to_str().unwrap();
         std::fs::write(&file, "mine").unwrap();
-        let ran = stage.ctl(&["guard", "export", name]);
+        let ran = test_box.ctl(&["guard", "export", name]);
         let refused = format!("gpukillctl: {name} is there already\nhint: --force replaces it\n");
         assert_eq!((ran.code, ran.stderr), (1, refused));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        assert_eq!(stage.ctl(&["guard", "export", "--force", name]).code, 0);
+        assert_eq!(test_box.ctl(&["guard", "export", "--force", name]).code, 0);
         let set = ["guard", "user", "set", "alice", "--memory-limit", "9"];
-        assert_eq!(stage.ctl(&set).code, 0);
-        let ran = stage.ctl(&["guard", "import", name]);
+        assert_eq!(test_box.ctl(&set).code, 0);
+        let ran = test_box.ctl(&["guard", "import", name]);
         assert_eq!(ran.code, 3, "{ran:?}");
-        let ran = stage.ctl(&["guard", "import", name, "--yes"]);
+        let ran = test_box.ctl(&["guard", "import", name, "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(
-            read_rules(&stage).contains("memory_limit_gb = 8"),
+            read_rules(&test_box).contains("memory_limit_gb = 8"),
             "{}",
-            read_rules(&stage)
+            read_rules(&test_box)
         );
     }
     daemon.stop();
@@ -217,23 +217,23 @@ fn export_and_import_in_all_formats() {
 
 #[test]
 fn empty_file_is_the_defaults() {
-    let stage = TestBox::new();
-    write_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
-    let daemon = stage.start();
-    let file = stage.path("empty.toml");
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = test_box.start();
+    let file = test_box.path("empty.toml");
     std::fs::write(&file, "").unwrap();
     let name = file.to_str().unwrap();
-    let ran = stage.ctl(&["guard", "check", name]);
+    let ran = test_box.ctl(&["guard", "check", name]);
     let checked = format!("{name}: 0 rules, dry-run; no mistake\n");
     assert_eq!((ran.code, ran.stdout), (0, checked));
     let warned = "gpukillctl: the only rule is removed: there are no more limits\n";
     for how in ["--dry-run", "--yes"] {
-        let ran = stage.ctl(&["guard", "import", name, how]);
+        let ran = test_box.ctl(&["guard", "import", name, how]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, warned), "{how}");
-        let is_gone = read_rules(&stage).is_empty();
+        let is_gone = read_rules(&test_box).is_empty();
         assert_eq!(is_gone, how == "--yes");
     }
-    let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+    let ran = test_box.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     daemon.stop();
 }

@@ -41,15 +41,15 @@ const RESPAWNING_JOB: &str =
 struct GuardBox {
     driver: FakeDriver,
     daemon: Daemon,
-    stage: TestBox,
+    test_box: TestBox,
 }
 
 impl GuardBox {
     /// Starts a daemon with these rules. Returns `None` where it would end the tests' own job.
     fn with_rules(rules: &str) -> Option<Self> {
-        let stage = Self::test_box_with_rules(rules)?;
-        let mut daemon = stage.daemon_command();
-        Some(Self::start(stage, &mut daemon))
+        let test_box = Self::test_box_with_rules(rules)?;
+        let mut daemon = test_box.daemon_command();
+        Some(Self::start(test_box, &mut daemon))
     }
 
     /// A box with these rules, without a daemon.
@@ -57,37 +57,37 @@ impl GuardBox {
         if !tests_are_separate_jobs() {
             return None;
         }
-        let stage = TestBox::new();
-        stage.make_world_accessible();
-        write_rules(&stage, rules);
-        Some(stage)
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
+        write_rules(&test_box, rules);
+        Some(test_box)
     }
 
     /// Starts this command as the daemon.
-    fn start(stage: TestBox, daemon: &mut Command) -> Self {
+    fn start(test_box: TestBox, daemon: &mut Command) -> Self {
         Self {
-            driver: FakeDriver::start(&stage, MEMORY_RELEASE_TIME),
-            daemon: stage.start_with(daemon),
-            stage,
+            driver: FakeDriver::start(&test_box, MEMORY_RELEASE_TIME),
+            daemon: test_box.start_with(daemon),
+            test_box,
         }
     }
 
     fn steps(&self) -> Vec<Value> {
-        guard_steps(&self.stage)
+        guard_steps(&self.test_box)
     }
 
     fn kills(&self) -> Value {
-        recorded_kills(&self.stage)
+        recorded_kills(&self.test_box)
     }
 
     fn outcome(&self) -> Value {
-        last_outcome(&self.stage)
+        last_outcome(&self.test_box)
     }
 }
 
 /// The decisions of the guard so far: step and mode, oldest first.
-fn guard_steps(stage: &TestBox) -> Vec<Value> {
-    let mut steps = super::record_fields(&guard_violations(stage), &["step", "mode"]);
+fn guard_steps(test_box: &TestBox) -> Vec<Value> {
+    let mut steps = super::record_fields(&guard_violations(test_box), &["step", "mode"]);
     steps.reverse();
     // On a busy machine a sample may find the job gone before its memory is released.
     for at in 1..steps.len() {
@@ -104,20 +104,20 @@ fn steps_in_mode(mode: &str, steps: &[&str]) -> Vec<Value> {
 }
 
 /// The recorded kills of a box: request and result.
-fn recorded_kills(stage: &TestBox) -> Value {
-    let acts = stage.json(&["audit", "actions", "-o", "json"]);
-    let acts = acts["actions"].as_array().unwrap().iter();
-    let kills = acts.filter(|act| act["kind"] == "kill");
+fn recorded_kills(test_box: &TestBox) -> Value {
+    let actions = test_box.json(&["audit", "actions", "-o", "json"]);
+    let actions = actions["actions"].as_array().unwrap().iter();
+    let kills = actions.filter(|action| action["kind"] == "kill");
     kills
-        .map(|act| json!([act["what"], act["result"]]))
+        .map(|action| json!([action["what"], action["result"]]))
         .collect()
 }
 
 /// Waits for the outcome of the last enforcement: how many processes ended, how many are left,
 /// and why.
-fn last_outcome(stage: &TestBox) -> Value {
+fn last_outcome(test_box: &TestBox) -> Value {
     eventually("the outcome is recorded", || {
-        let document = guard_violations(stage);
+        let document = guard_violations(test_box);
         let records = document["records"].as_array().unwrap();
         let acted = records.iter().find(|it| it["step"] == "acted")?;
         Some(json!([
@@ -129,8 +129,8 @@ fn last_outcome(stage: &TestBox) -> Value {
 }
 
 /// Waits for several polls and their samples.
-fn wait_for_polls(stage: &TestBox) {
-    let polls = || stage.json(&["status", "-o", "json"])["polls"].as_u64();
+fn wait_for_polls(test_box: &TestBox) {
+    let polls = || test_box.json(&["status", "-o", "json"])["polls"].as_u64();
     let before = polls();
     eventually("some polls", || (polls()? > before? + 6).then_some(()));
 }
@@ -140,21 +140,21 @@ fn wait_for_polls(stage: &TestBox) {
 fn tests_are_separate_jobs() -> bool {
     static ARE: OnceLock<bool> = OnceLock::new();
     let are = *ARE.get_or_init(|| {
-        let stage = TestBox::new();
-        let driver = FakeDriver::start(&stage, MEMORY_RELEASE_TIME);
-        let _daemon = stage.start();
-        let job = Script::run(&stage, RESPAWNING_JOB);
+        let test_box = TestBox::new();
+        let driver = FakeDriver::start(&test_box, MEMORY_RELEASE_TIME);
+        let _daemon = test_box.start();
+        let job = Script::run(&test_box, RESPAWNING_JOB);
         let [_, worker] = job.next_pids();
         driver.add_processes(&[worker]);
         let worker = worker.to_string();
         let ask = ["kill", &worker, "--scope", "job", "--dry-run", "-o", "json"];
         let plan = eventually("the process is listed on the GPU", || {
-            let plan: Value = serde_json::from_str(&stage.ctl(&ask).stdout).ok()?;
+            let plan: Value = serde_json::from_str(&test_box.ctl(&ask).stdout).ok()?;
             plan["targets"].is_array().then_some(plan)
         });
-        let theirs = job.running_pids();
+        let own_pids = job.running_pids();
         let mut targets = plan["targets"].as_array().unwrap().iter();
-        targets.all(|target| theirs.iter().any(|pid| target["pid"] == *pid))
+        targets.all(|target| own_pids.iter().any(|pid| target["pid"] == *pid))
     });
     if !are {
         skip("the tests run in a service or a container, which is the job of all of them");
@@ -169,7 +169,7 @@ fn soft_mode_warns_then_ends_the_job() {
     let Some(it) = GuardBox::with_rules(rules) else {
         return;
     };
-    let job = Script::run(&it.stage, RESPAWNING_JOB);
+    let job = Script::run(&it.test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     it.driver.add_processes(&[worker]);
     let steps = ["violated", "warned", "ended", "acted", "over"];

@@ -26,8 +26,8 @@ fn process_with_account(account: Option<&str>) -> TestProcess {
 
 /// Adds the process to the simulated `/proc` with another control group and its own
 /// environment.
-fn add_to_procfs(procfs: &FakeProcfs, actor: &TestProcess, uid: u32, cgroup: &str) {
-    let pid = actor.pid();
+fn add_to_procfs(procfs: &FakeProcfs, process: &TestProcess, uid: u32, cgroup: &str) {
+    let pid = process.pid();
     procfs.add_process(FakeProcess {
         pid,
         name: "python",
@@ -40,15 +40,15 @@ fn add_to_procfs(procfs: &FakeProcfs, actor: &TestProcess, uid: u32, cgroup: &st
     std::os::unix::fs::symlink(format!("/proc/{pid}/environ"), environ).unwrap();
 }
 
-fn start_with_procfs(stage: &TestBox, procfs: &FakeProcfs) -> Daemon {
-    let mut daemon = stage.daemon_command();
-    stage.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()))
+fn start_with_procfs(test_box: &TestBox, procfs: &FakeProcfs) -> Daemon {
+    let mut daemon = test_box.daemon_command();
+    test_box.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()))
 }
 
 /// Waits for stored samples. The store may not be open yet.
-fn wait_for_samples(stage: &TestBox) {
+fn wait_for_samples(test_box: &TestBox) {
     eventually("samples are stored", || {
-        let ran = stage.ctl(&["audit", "-o", "json"]);
+        let ran = test_box.ctl(&["audit", "-o", "json"]);
         let samples: Value = serde_json::from_str(&ran.stdout).ok()?;
         (samples["records"].as_array()?.len() > 2).then_some(())
     });
@@ -56,8 +56,8 @@ fn wait_for_samples(stage: &TestBox) {
 
 #[test]
 fn account_selects_the_group_policy() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let (ours, others) = (
         process_with_account(Some("vision")),
         process_with_account(Some("other")),
@@ -71,25 +71,25 @@ fn account_selects_the_group_policy() {
     add_to_procfs(&procfs, &silent, 1001, &slurm_cgroup(9));
     add_to_procfs(&procfs, &outside, 1000, SESSION_CGROUP);
     let processes = [&ours, &others, &silent, &outside];
-    let processes = processes.map(|actor| json!({"pid": actor.pid(), "memory": 3 * GIB}));
-    stage.set_driver_state(
+    let processes = processes.map(|process| json!({"pid": process.pid(), "memory": 3 * GIB}));
+    test_box.set_driver_state(
         &json!({"gpus": [{"memory": {"total": 80 * GIB}, "processes": processes}]}),
     );
     write_rules(
-        &stage,
+        &test_box,
         "[global]\ndefault_memory_limit_gb = 20\n\
          [enforcement]\ngrace_period_seconds = 2\nmax_warnings = 1\n\
          [group_policies.vision]\nslurm_accounts = ['vision']\nmemory_limit_gb = 2\n",
     );
-    let daemon = start_with_procfs(&stage, &procfs);
-    wait_for_samples(&stage);
+    let daemon = start_with_procfs(&test_box, &procfs);
+    wait_for_samples(&test_box);
     let fields = ["rule", "step", "evidence", "victim"];
     eventually("its job would be cancelled", || {
-        (record_fields(&guard_violations(&stage), &fields).len() >= 3).then_some(())
+        (record_fields(&guard_violations(&test_box), &fields).len() >= 3).then_some(())
     });
-    let mut live = record_fields(&guard_violations(&stage), &fields);
+    let mut live = record_fields(&guard_violations(&test_box), &fields);
     live.reverse();
-    let told: Vec<Value> = live
+    let reported: Vec<Value> = live
         .iter()
         .map(|record| {
             let procs = record[2]["procs"].as_array().unwrap();
@@ -100,7 +100,7 @@ fn account_selects_the_group_policy() {
     let rule = "group vision: memory";
     let pids = [ours.pid()];
     assert_eq!(
-        told,
+        reported,
         [
             json!([rule, "violated", pids, null]),
             json!([rule, "warned", pids, null]),
@@ -109,11 +109,11 @@ fn account_selects_the_group_policy() {
     );
     // A replay of the stored samples gives the same records.
     eventually("a replay gives the same records", || {
-        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let report = test_box.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
         (record_fields(&report, &fields) == live).then_some(())
     });
     // A process that names no account cannot be evaluated.
-    let report = stage.json(&["guard", "test", "-o", "json"]);
+    let report = test_box.json(&["guard", "test", "-o", "json"]);
     let unknown = report["not_judged"].as_array().unwrap().iter();
     let unknown: Vec<&Value> = unknown.filter(|it| it["rule"] == rule).collect();
     let whys: Vec<&Value> = unknown.iter().map(|it| &it["why"]).collect();
@@ -123,14 +123,14 @@ fn account_selects_the_group_policy() {
 
 #[test]
 fn rule_test_shows_its_lookback() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    super::set_gpu_processes(&stage, &[(actor.pid(), GIB)]);
-    let daemon = stage.start();
-    wait_for_samples(&stage);
-    let report = stage.json(&["guard", "test", "-o", "json"]);
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    super::set_gpu_processes(&test_box, &[(process.pid(), GIB)]);
+    let daemon = test_box.start();
+    wait_for_samples(&test_box);
+    let report = test_box.json(&["guard", "test", "-o", "json"]);
     let since = report["since"].as_str().unwrap().to_owned();
-    let screen = CommandOutput::run(stage.client_command(&["guard", "test"]).env("TZ", "UTC"));
+    let screen = CommandOutput::run(test_box.client_command(&["guard", "test"]).env("TZ", "UTC"));
     let line = screen.stdout.lines().find(|it| it.starts_with("judged"));
     let expected = format!("judged from {} {} on", &since[..10], &since[11..19]);
     assert_eq!(line, Some(expected.as_str()));

@@ -1,7 +1,7 @@
 //! Limits on the evaluation of foreign rules: it costs the daemon little, and it discloses no
 //! more of a rule file than the caller may know.
 
-use super::junk::{large_patterns, refuses_hostile_files};
+use super::hostile_files::{large_patterns, refuses_hostile_files};
 use super::{GIB, set_gpu_processes, write_rules};
 use gpukill_tests::harness::{
     Daemon, NOBODY_UID, TestBox, TestProcess, can_run_as_other_users, eventually, run_as_user,
@@ -15,20 +15,20 @@ const MIB: u64 = 1 << 20;
 
 /// Starts a daemon and waits until it has stored samples of this many processes.
 fn start_with_history(
-    stage: &TestBox,
-    processes: usize,
+    test_box: &TestBox,
+    count: usize,
     samples: usize,
 ) -> (Daemon, Vec<TestProcess>) {
-    let actors: Vec<TestProcess> = (0..processes).map(|_| TestProcess::start("busy")).collect();
-    let played: Vec<(u32, u64)> = actors.iter().map(|it| (it.pid(), GIB)).collect();
-    set_gpu_processes(stage, &played);
-    let daemon = stage.start();
+    let processes: Vec<TestProcess> = (0..count).map(|_| TestProcess::start("busy")).collect();
+    let usage: Vec<(u32, u64)> = processes.iter().map(|it| (it.pid(), GIB)).collect();
+    set_gpu_processes(test_box, &usage);
+    let daemon = test_box.start();
     eventually("there is a history", || {
-        let ran = stage.ctl(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let ran = test_box.ctl(&["guard", "replay", "--since", "1h", "-o", "json"]);
         let report: Value = serde_json::from_str(&ran.stdout).ok()?;
         (report["judged"].as_u64()? >= samples as u64).then_some(())
     });
-    (daemon, actors)
+    (daemon, processes)
 }
 
 /// This many rules with the same condition.
@@ -67,10 +67,10 @@ fn processor_ticks(daemon: &Daemon) -> u64 {
 
 #[test]
 fn excessive_replays_are_refused() {
-    let stage = TestBox::new();
-    let (daemon, _actors) = start_with_history(&stage, 64, 4);
+    let test_box = TestBox::new();
+    let (daemon, _processes) = start_with_history(&test_box, 64, 4);
     let before = peak_memory(&daemon);
-    let file = stage.path("many.toml");
+    let file = test_box.path("many.toml");
     let violations = "gpukillctl: these rules find more than 1000 violations at once: try \
                       fewer rules, or a shorter time\n";
     let looked_back = "gpukillctl: these rules look back over more than 3000 jobs and processes \
@@ -85,7 +85,7 @@ fn excessive_replays_are_refused() {
     ] {
         std::fs::write(&file, repeat_rule(10_000, what)).unwrap();
         let name = file.to_str().unwrap();
-        let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+        let ran = test_box.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
         assert_eq!(ran.stderr, expected, "{what}");
     }
     let grown = peak_memory(&daemon).saturating_sub(before);
@@ -95,9 +95,9 @@ fn excessive_replays_are_refused() {
 
 #[test]
 fn replay_ends_when_the_client_disconnects() {
-    let stage = TestBox::new();
-    let (daemon, _actors) = start_with_history(&stage, 32, 12);
-    let file = stage.path("slow.toml");
+    let test_box = TestBox::new();
+    let (daemon, _processes) = start_with_history(&test_box, 32, 12);
+    let file = test_box.path("slow.toml");
     std::fs::write(&file, repeat_rule(3_000, "duration_limit_hours = 900")).unwrap();
     let slow = [
         "guard",
@@ -107,44 +107,44 @@ fn replay_ends_when_the_client_disconnects() {
         "--since",
         "1h",
     ];
-    let (begun, before) = (Instant::now(), processor_ticks(&daemon));
-    let ran = stage.ctl(&slow);
+    let (started_at, before) = (Instant::now(), processor_ticks(&daemon));
+    let ran = test_box.ctl(&slow);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let (whole, cost) = (begun.elapsed(), processor_ticks(&daemon) - before);
+    let (whole, cost) = (started_at.elapsed(), processor_ticks(&daemon) - before);
 
     let before = processor_ticks(&daemon);
-    let mut gone = stage.client_command(&slow);
+    let mut gone = test_box.client_command(&slow);
     let mut gone = gone
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("it has begun", || {
+    eventually("the replay has started", || {
         (processor_ticks(&daemon) - before > cost / 5).then_some(())
     });
     gone.kill().unwrap();
     gone.wait().unwrap();
-    let begun = Instant::now();
-    let ran = stage.ctl(&["guard", "replay", "--since", "1h"]);
-    let waited = begun.elapsed();
+    let started_at = Instant::now();
+    let ran = test_box.ctl(&["guard", "replay", "--since", "1h"]);
+    let waited = started_at.elapsed();
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(waited < whole / 2, "{waited:?} of {whole:?}");
     assert!(
         whole > Duration::from_millis(500),
-        "{whole:?} tells nothing"
+        "{whole:?} is too short to measure"
     );
     daemon.stop();
 }
 
 #[test]
 fn export_is_byte_identical() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let text = "# \u{1b}[2J\r\n[user_policies.alice]\r\nmemory_limit_gb = 8\r\n";
     let text = &text.replace('\u{1b}', "\u{202e}");
-    write_rules(&stage, text);
-    let daemon = stage.start();
+    write_rules(&test_box, text);
+    let daemon = test_box.start();
     for command in [&["guard", "export"], &["guard", "config"]] {
-        let ran = stage.ctl(command);
+        let ran = test_box.ctl(command);
         assert_eq!((ran.code, &ran.stdout), (0, text), "{command:?}");
     }
     daemon.stop();
@@ -152,16 +152,16 @@ fn export_is_byte_identical() {
 
 #[test]
 fn default_limits_count_as_rules() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     write_rules(
-        &stage,
+        &test_box,
         "[global]\ndefault_memory_limit_gb = 8\ndefault_idle_limit_minutes = 9\n\
          [user_policies.root]\nmemory_limit_gb = 8\n",
     );
-    let daemon = stage.start();
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let daemon = test_box.start();
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(3));
-    let ran = stage.ctl(&["guard", "check", stage.path("guard.toml").to_str().unwrap()]);
+    let ran = test_box.ctl(&["guard", "check", test_box.path("guard.toml").to_str().unwrap()]);
     assert!(
         ran.stdout
             .ends_with("guard.toml: 3 rules, dry-run; no mistake\n"),
@@ -175,25 +175,25 @@ fn unread_file_is_hidden_from_users() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let rules = "[user_policies.alice]\nmemory_limit_gb = 8\n";
-    write_rules(&stage, rules);
-    let daemon = stage.start();
-    stage.make_world_accessible();
-    write_rules(&stage, "hunter2 = \"swordfish\"\n");
+    write_rules(&test_box, rules);
+    let daemon = test_box.start();
+    test_box.make_world_accessible();
+    write_rules(&test_box, "hunter2 = \"swordfish\"\n");
     // Before and after the daemon has read the new file.
-    let config = || run_as_user(NOBODY_UID, &[], || stage.ctl(&["guard", "config"]).stdout);
+    let config = || run_as_user(NOBODY_UID, &[], || test_box.ctl(&["guard", "config"]).stdout);
     assert_eq!(config(), rules);
     daemon.signal(Signal::HUP);
-    let fault = eventually("it is said", || stage.faults().pop());
+    let fault = eventually("the mistake is reported", || test_box.faults().pop());
     assert_eq!(config(), rules);
-    let told = |uid: u32| {
+    let mistakes = |uid: u32| {
         run_as_user(uid, &[], || {
-            stage.json(&["guard", "status", "-o", "json"])["mistakes"].clone()
+            test_box.json(&["guard", "status", "-o", "json"])["mistakes"].clone()
         })
     };
-    assert_eq!(told(NOBODY_UID), json!(["a mistake in line 1, column 1"]));
-    let to_admin = told(0)[0].as_str().unwrap().to_owned();
+    assert_eq!(mistakes(NOBODY_UID), json!(["a mistake in line 1, column 1"]));
+    let to_admin = mistakes(0)[0].as_str().unwrap().to_owned();
     assert!(to_admin.contains("hunter2"), "{to_admin}");
     assert!(!fault.1.contains("hunter2"), "{fault:?}");
     daemon.stop();
@@ -201,13 +201,13 @@ fn unread_file_is_hidden_from_users() {
 
 #[test]
 fn memory_of_foreign_rules_is_released() {
-    let stage = TestBox::new();
-    let (daemon, _actors) = start_with_history(&stage, 4, 2);
+    let test_box = TestBox::new();
+    let (daemon, _processes) = start_with_history(&test_box, 4, 2);
     let before = resident_memory(&daemon);
-    let foreign = stage.path("foreign.toml");
+    let foreign = test_box.path("foreign.toml");
     let name = foreign.to_str().unwrap();
     std::fs::write(&foreign, large_patterns(900)).unwrap();
-    let rules = stage.path("guard.toml");
+    let rules = test_box.path("guard.toml");
     let gives_back = |what: &str| {
         // A debug build grows by at least this much during its first use.
         let bound = before + 4 * MIB;
@@ -230,13 +230,13 @@ fn memory_of_foreign_rules_is_released() {
         );
     };
     for _ in 0..3 {
-        let ran = stage.ctl(&["guard", "test", "--rules", name]);
+        let ran = test_box.ctl(&["guard", "test", "--rules", name]);
         assert!([0, 3].contains(&ran.code), "{ran:?}");
-        let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+        let ran = test_box.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
         assert!([0, 3].contains(&ran.code), "{ran:?}");
     }
     gives_back("foreign rules");
-    refuses_hostile_files(&stage, &daemon, &rules);
+    refuses_hostile_files(&test_box, &daemon, &rules);
     gives_back("junk");
     std::fs::remove_file(&rules).unwrap();
     daemon.stop();
@@ -244,12 +244,12 @@ fn memory_of_foreign_rules_is_released() {
 
 #[test]
 fn rule_reader_is_confined() {
-    let stage = TestBox::new();
-    let (daemon, _actors) = start_with_history(&stage, 4, 2);
-    let file = stage.path("slow.toml");
+    let test_box = TestBox::new();
+    let (daemon, _processes) = start_with_history(&test_box, 4, 2);
+    let file = test_box.path("slow.toml");
     std::fs::write(&file, repeat_rule(3_000, "duration_limit_hours = 900")).unwrap();
     let rules = file.to_str().unwrap();
-    let mut client = stage.client_command(&["guard", "replay", "--rules", rules, "--since", "1h"]);
+    let mut client = test_box.client_command(&["guard", "replay", "--rules", rules, "--since", "1h"]);
     let client = client.stdout(Stdio::null()).stderr(Stdio::null());
     let mut client = client.spawn().unwrap();
     let open = eventually("it is confined", || {
@@ -264,7 +264,7 @@ fn rule_reader_is_confined() {
         let open = descriptors.map(|it| std::fs::read_link(it.ok()?.path()).ok());
         open.collect::<Option<Vec<_>>>()
     });
-    let is_of_the_store = |file: &&std::path::PathBuf| file.starts_with(stage.path("state"));
+    let is_of_the_store = |file: &&std::path::PathBuf| file.starts_with(test_box.path("state"));
     let files: Vec<_> = open.iter().filter(|it| it.is_absolute()).collect();
     let of_store = files.iter().filter(|it| is_of_the_store(it)).count();
     let null = files.iter().filter(|it| it.ends_with("dev/null")).count();

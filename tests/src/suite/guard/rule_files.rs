@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 /// Runs a client with this text as standard input.
-fn run_with_input(stage: &TestBox, arguments: &[&str], text: &str) -> CommandOutput {
-    let mut command = stage.client_command(arguments);
+fn run_with_input(test_box: &TestBox, arguments: &[&str], text: &str) -> CommandOutput {
+    let mut command = test_box.client_command(arguments);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -36,17 +36,17 @@ fn error_lines(ran: &CommandOutput) -> Vec<&str> {
 
 #[test]
 fn first_edit_creates_file_and_directory() {
-    let stage = TestBox::new();
-    let file = stage.path("etc/guard.toml");
-    let daemon = stage.start_with(stage.daemon_command().env("GPUKILLD_GUARD_RULES", &file));
-    let ran = stage.ctl(&["guard", "user", "set", "root", "--memory-limit", "8"]);
+    let test_box = TestBox::new();
+    let file = test_box.path("etc/guard.toml");
+    let daemon = test_box.start_with(test_box.daemon_command().env("GPUKILLD_GUARD_RULES", &file));
+    let ran = test_box.ctl(&["guard", "user", "set", "root", "--memory-limit", "8"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(
         text.ends_with("[user_policies.root]\nmemory_limit_gb = 8\n"),
         "{text}"
     );
-    let status = stage.json(&["guard", "status", "-o", "json"]);
+    let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(
         (&status["rules"], &status["file_changed"]),
         (&json!(1), &json!(false))
@@ -56,8 +56,8 @@ fn first_edit_creates_file_and_directory() {
 
 #[test]
 fn import_from_stdin_in_any_format() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     let set = |memory: &str| {
         format!("{{\"user_policies\": {{\"root\": {{\"memory_limit_gb\": {memory}}}}}}}")
     };
@@ -68,23 +68,23 @@ fn import_from_stdin_in_any_format() {
     ];
     let import = ["guard", "import", "-", "--yes"];
     for (text, memory) in texts.iter().zip(1..) {
-        let ran = run_with_input(&stage, &import, text);
+        let ran = run_with_input(&test_box, &import, text);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         // The client prints once that the rules are in force.
         assert_eq!(ran.stdout.matches("in force").count(), 1, "{ran:?}");
-        let ran = stage.ctl(&["guard", "config"]);
+        let ran = test_box.ctl(&["guard", "config"]);
         let expected = format!("[user_policies.root]\nmemory_limit_gb = {memory}\n");
         assert_eq!((ran.stdout, ran.stderr.as_str()), (expected, ""));
     }
     // `--format` overrides the detected format: JSON is also valid YAML.
     let ran = run_with_input(
-        &stage,
+        &test_box,
         &[&import[..], &["--format", "yaml"]].concat(),
         &set("4"),
     );
     assert_eq!(ran.code, 0, "{ran:?}");
     let ran = run_with_input(
-        &stage,
+        &test_box,
         &[&import[..], &["--format", "json"]].concat(),
         &texts[1],
     );
@@ -94,9 +94,9 @@ fn import_from_stdin_in_any_format() {
 
 #[test]
 fn mistakes_in_json_and_yaml_name_keys() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let check = |text: &str| {
-        let ran = run_with_input(&stage, &["guard", "check", "-"], text);
+        let ran = run_with_input(&test_box, &["guard", "check", "-"], text);
         assert_eq!(ran.code, 3, "{ran:?}");
         ran.stdout
     };
@@ -122,30 +122,30 @@ fn mistakes_in_json_and_yaml_name_keys() {
 
 #[test]
 fn reference_is_a_valid_rule_file() {
-    let stage = TestBox::new();
-    let ran = stage.ctl(&["guard", "reference"]);
+    let test_box = TestBox::new();
+    let ran = test_box.ctl(&["guard", "reference"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     assert!(ran.stdout.contains("\n[enforcement]\n"), "{ran:?}");
-    let checked = run_with_input(&stage, &["guard", "check", "-"], &ran.stdout);
+    let checked = run_with_input(&test_box, &["guard", "check", "-"], &ran.stdout);
     let expected = "-: 0 rules, dry-run; no mistake\n";
     assert_eq!((checked.code, checked.stdout.as_str()), (0, expected));
 }
 
 #[test]
 fn unread_manual_edit_is_reported() {
-    let stage = TestBox::new();
-    write_rules(&stage, "[user_policies.root]\nmemory_limit_gb = 8\n");
-    let daemon = stage.start();
-    let is_changed = || stage.json(&["guard", "status", "-o", "json"])["file_changed"].clone();
+    let test_box = TestBox::new();
+    write_rules(&test_box, "[user_policies.root]\nmemory_limit_gb = 8\n");
+    let daemon = test_box.start();
+    let is_changed = || test_box.json(&["guard", "status", "-o", "json"])["file_changed"].clone();
     assert_eq!(is_changed(), json!(false));
     let by_hand = "[user_policies.root]\nmemory_limit_gb = 16\n";
-    write_rules(&stage, by_hand);
+    write_rules(&test_box, by_hand);
     assert_eq!(is_changed(), json!(true));
-    let ran = stage.ctl(&["guard", "status", "--width", "200"]);
-    let file = stage.path("guard.toml").display().to_string();
-    let told = format!("{file} has changed since it was read: systemctl reload gpukilld\n");
-    assert!(ran.stdout.ends_with(&told), "{ran:?}");
-    let ran = stage.ctl(&["guard", "config"]);
+    let ran = test_box.ctl(&["guard", "status", "--width", "200"]);
+    let file = test_box.path("guard.toml").display().to_string();
+    let message = format!("{file} has changed since it was read: systemctl reload gpukilld\n");
+    assert!(ran.stdout.ends_with(&message), "{ran:?}");
+    let ran = test_box.ctl(&["guard", "config"]);
     assert_eq!(
         (ran.stdout.as_str(), error_lines(&ran)),
         (
@@ -155,12 +155,12 @@ fn unread_manual_edit_is_reported() {
     );
     let set = ["guard", "set", "global.default_memory_limit_gb", "4"];
     for how in [&["--dry-run"][..], &[]] {
-        let ran = stage.ctl(&[&set[..], how].concat());
-        let told = format!(
+        let ran = test_box.ctl(&[&set[..], how].concat());
+        let message = format!(
             "gpukillctl: {file} has changes that are not loaded yet: they come into force with \
             this edit"
         );
-        assert_eq!(error_lines(&ran), [told.as_str()]);
+        assert_eq!(error_lines(&ran), [message.as_str()]);
         for line in [
             "-memory_limit_gb = 8\n",
             "+memory_limit_gb = 16\n",
@@ -170,7 +170,7 @@ fn unread_manual_edit_is_reported() {
         }
     }
     assert_eq!(is_changed(), json!(false));
-    write_rules(&stage, by_hand);
+    write_rules(&test_box, by_hand);
     daemon.signal(Signal::HUP);
     eventually("it is read", || {
         (is_changed() == json!(false)).then_some(())
@@ -180,10 +180,10 @@ fn unread_manual_edit_is_reported() {
 
 #[test]
 fn mode_commands_set_the_mode() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     let mode = || {
-        let status = stage.json(&["guard", "status", "-o", "json"]);
+        let status = test_box.json(&["guard", "status", "-o", "json"]);
         json!([status["mode"], status["rehearses"]])
     };
     assert_eq!(mode(), json!(["dry-run", "soft"]));
@@ -198,7 +198,7 @@ fn mode_commands_set_the_mode() {
     );
     let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
     let disabled = "the guard is disabled: nothing is judged\n";
-    for (asked, expected, said) in [
+    for (command, mode_and_rehearsed, expected) in [
         ("soft", ["soft", "soft"], soft.as_str()),
         ("enforce", ["enforce", "enforce"], &enforce),
         ("dry-run", ["dry-run", "enforce"], dry_run),
@@ -206,30 +206,30 @@ fn mode_commands_set_the_mode() {
         ("disable", ["disabled", "enforce"], disabled),
         ("enable", ["enforce", "enforce"], &enforce),
     ] {
-        let ran = stage.ctl(&["guard", asked]);
+        let ran = test_box.ctl(&["guard", command]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-        assert_eq!(mode(), json!(expected), "{asked}");
-        let told = ran
+        assert_eq!(mode(), json!(mode_and_rehearsed), "{command}");
+        let printed = ran
             .stdout
             .lines()
             .skip_while(|line| !line.starts_with("the guard is "));
-        let told: String = told.map(|line| format!("{line}\n")).collect();
-        assert_eq!(told, said, "{}", ran.stdout);
+        let printed: String = printed.map(|line| format!("{line}\n")).collect();
+        assert_eq!(printed, expected, "{}", ran.stdout);
     }
     daemon.stop();
 }
 
 #[test]
 fn unknown_users_and_gpus_are_reported() {
-    let stage = TestBox::new();
-    set_gpu_processes(&stage, &[]);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    set_gpu_processes(&test_box, &[]);
+    let daemon = test_box.start();
     eventually("it has a GPU", || {
-        let list = stage.json(&["list", "-o", "json"]);
+        let list = test_box.json(&["list", "-o", "json"]);
         (list["gpus"].as_array()?.len() == 1).then_some(())
     });
     let warned = |arguments: &[&str]| {
-        let ran = stage.ctl(arguments);
+        let ran = test_box.ctl(arguments);
         assert_eq!(ran.code, 0, "{ran:?}");
         ran.stderr
     };
@@ -265,7 +265,7 @@ fn unknown_users_and_gpus_are_reported() {
         warned(&["guard", "user", "set", "root", "--memory-limit", "8"]),
         ""
     );
-    let ran = stage.ctl(&["guard", "gpu", "set", "0", "--members", "a"]);
+    let ran = test_box.ctl(&["guard", "gpu", "set", "0", "--members", "a"]);
     assert_eq!(
         (ran.code, error_lines(&ran)[0]),
         (
@@ -281,25 +281,25 @@ fn unknown_users_and_gpus_are_reported() {
 
 #[test]
 fn symlinked_rule_file_is_not_followed() {
-    let stage = TestBox::new();
-    std::fs::create_dir(stage.path("rules")).unwrap();
-    let file = stage.path("rules/guard.toml");
-    let secret = stage.path("secret");
+    let test_box = TestBox::new();
+    std::fs::create_dir(test_box.path("rules")).unwrap();
+    let file = test_box.path("rules/guard.toml");
+    let secret = test_box.path("secret");
     std::fs::write(&secret, "# a secret\nmode = \"dry-run\"\n").unwrap();
     std::os::unix::fs::symlink(&secret, &file).unwrap();
-    let daemon = stage.start_with(stage.daemon_command().env("GPUKILLD_GUARD_RULES", &file));
+    let daemon = test_box.start_with(test_box.daemon_command().env("GPUKILLD_GUARD_RULES", &file));
     for arguments in [
         ["guard", "config"].as_slice(),
         &["guard", "export"],
         &["guard", "config", "-o", "json"],
         &["guard", "user", "set", "root", "--memory-limit", "8"],
     ] {
-        let ran = stage.ctl(arguments);
+        let ran = test_box.ctl(arguments);
         assert!(!ran.stdout.contains("secret\n"), "{arguments:?}: {ran:?}");
         assert!(!ran.stdout.contains("a secret"), "{arguments:?}: {ran:?}");
     }
-    let told = stage.ctl(&["status"]).stdout;
-    assert!(told.contains("it is a symbolic link to"), "{told}");
+    let status = test_box.ctl(&["status"]).stdout;
+    assert!(status.contains("it is a symbolic link to"), "{status}");
     let before = std::fs::read_to_string(&secret).unwrap();
     assert_eq!(before, "# a secret\nmode = \"dry-run\"\n");
     // A FIFO does not block the daemon and is not read.
@@ -311,8 +311,8 @@ fn symlinked_rule_file_is_not_followed() {
     rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
     daemon.signal(Signal::HUP);
     eventually("the FIFO is refused", || {
-        let told = stage.ctl(&["status"]).stdout;
-        told.contains("it is not a regular file").then_some(())
+        let status = test_box.ctl(&["status"]).stdout;
+        status.contains("it is not a regular file").then_some(())
     });
     daemon.stop();
 }

@@ -10,22 +10,22 @@ const RULES: &str = "[global]\ndefault_memory_limit_gb = 2\n\
     settled_after_minutes = 0.02\n";
 
 /// The lines of the output with "would have ended".
-fn would_have_ended_lines(stage: &TestBox, arguments: &[&str]) -> Vec<String> {
-    let ran = stage.ctl(arguments);
+fn would_have_ended_lines(test_box: &TestBox, arguments: &[&str]) -> Vec<String> {
+    let ran = test_box.ctl(arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let lines = ran.stdout.lines();
-    let said = lines.filter(|line| line.contains("would have ended"));
-    said.map(str::to_owned).collect()
+    let found = lines.filter(|line| line.contains("would have ended"));
+    found.map(str::to_owned).collect()
 }
 
 /// Checks that all commands report the simulated end of this process at this time.
-fn assert_simulated_end_shown(stage: &TestBox, pid: u32, ended: &Value) {
+fn assert_simulated_end_shown(test_box: &TestBox, pid: u32, ended: &Value) {
     let list = eventually("it is marked in the list", || {
-        let list = stage.list();
+        let list = test_box.list();
         let rules = list["procs"][0]["rules"].as_array()?;
         (!rules.is_empty()).then_some(list)
     });
-    let document = guard_violations(stage);
+    let document = guard_violations(test_box);
     let gone = &document["would_have_ended"];
     let victim = &ended["victim"];
     assert_eq!(document["open"].as_array().map(Vec::len), Some(1));
@@ -56,12 +56,12 @@ fn assert_simulated_end_shown(stage: &TestBox, pid: u32, ended: &Value) {
         }])
     );
     let pid = pid.to_string();
-    let explained = stage.json(&["explain", &pid, "-o", "json"]);
+    let explained = test_box.json(&["explain", &pid, "-o", "json"]);
     // The violation is in one of the two lists only.
     assert_eq!(explained["guard"]["open"], json!([]));
     assert_eq!(&explained["guard"]["would_have_ended"], gone);
     assert_eq!(explained["procs"][0]["rules"], list["procs"][0]["rules"]);
-    let status = stage.json(&["status", "-o", "json"]);
+    let status = test_box.json(&["status", "-o", "json"]);
     assert_eq!(
         (
             &status["guard"]["open"],
@@ -71,11 +71,11 @@ fn assert_simulated_end_shown(stage: &TestBox, pid: u32, ended: &Value) {
     );
 
     // The output for people: a heading and a row for the process.
-    let shown = would_have_ended_lines(stage, &["guard", "violations"]);
+    let shown = would_have_ended_lines(test_box, &["guard", "violations"]);
     assert_eq!(shown.len(), 2, "{shown:?}");
     assert!(shown[0].starts_with("1 violation now, 1 job would have ended"));
     assert!(shown[1].contains(&format!("  {pid}")), "{shown:?}");
-    let shown = would_have_ended_lines(stage, &["list", "--details"]);
+    let shown = would_have_ended_lines(test_box, &["list", "--details"]);
     assert_eq!(shown.len(), 3, "{shown:?}");
     assert!(shown[0].ends_with(" · guard dry-run, 1 violation, 1 would have ended"));
     assert!(shown[1].contains(&pid) && shown[1].contains("  memory, would have ended "));
@@ -83,45 +83,45 @@ fn assert_simulated_end_shown(stage: &TestBox, pid: u32, ended: &Value) {
         shown[2],
         "1 violation, 1 would have ended: gpukillctl guard violations"
     );
-    assert_eq!(would_have_ended_lines(stage, &["explain", &pid]).len(), 1);
+    assert_eq!(would_have_ended_lines(test_box, &["explain", &pid]).len(), 1);
 }
 
 #[test]
 fn simulated_end_is_shown_until_the_process_ends() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("busy");
-    write_rules(&stage, RULES);
-    set_gpu_processes(&stage, &[(actor.pid(), 3 * GIB)]);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let process = TestProcess::start("busy");
+    write_rules(&test_box, RULES);
+    set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
+    let daemon = test_box.start();
     let document = eventually("it would have been ended", || {
-        let document = guard_violations(&stage);
+        let document = guard_violations(&test_box);
         (record_fields(&document, &["step"]).len() == 3).then_some(document)
     });
     let steps = record_fields(&document, &["step"]);
     let expected = ["ended", "warned", "violated"].map(|step| json!([step]));
     assert_eq!(steps, expected);
     let ended = &document["records"][0];
-    assert_simulated_end_shown(&stage, actor.pid(), ended);
-    let ran = stage.ctl(&["guard", "violations"]);
+    assert_simulated_end_shown(&test_box, process.pid(), ended);
+    let ran = test_box.ctl(&["guard", "violations"]);
     let whats = ["  would end  ", "  would warn  "];
     for what in whats {
         assert!(ran.stdout.contains(what), "{ran:?}");
     }
 
     daemon.kill();
-    let daemon = stage.start();
-    assert_simulated_end_shown(&stage, actor.pid(), ended);
-    assert_eq!(guard_violations(&stage)["records"], document["records"]);
+    let daemon = test_box.start();
+    assert_simulated_end_shown(&test_box, process.pid(), ended);
+    assert_eq!(guard_violations(&test_box)["records"], document["records"]);
 
-    drop(actor);
-    set_gpu_processes(&stage, &[]);
+    drop(process);
+    set_gpu_processes(&test_box, &[]);
     eventually("no simulated end is shown", || {
-        (guard_violations(&stage)["would_have_ended"] == json!([])).then_some(())
+        (guard_violations(&test_box)["would_have_ended"] == json!([])).then_some(())
     });
-    let list = stage.list();
+    let list = test_box.list();
     assert_eq!(list["guard"]["would_have_ended"], json!(0));
     eventually("the violation is over", || {
-        would_have_ended_lines(&stage, &["guard", "violations"])
+        would_have_ended_lines(&test_box, &["guard", "violations"])
             .is_empty()
             .then_some(())
     });

@@ -22,7 +22,7 @@ const POLLS_PER_SCAN: u64 = 2;
 
 fn poll_count(it: &HoldersBox) -> u64 {
     let status = ["status", "-o", "json", "--request-timeout", "30"];
-    it.stage.json(&status)["polls"].as_u64().unwrap()
+    it.test_box.json(&status)["polls"].as_u64().unwrap()
 }
 
 #[test]
@@ -34,15 +34,15 @@ fn thousand_requests_share_scans() {
     let mut command = it.daemon_command();
     // All polls of this test come from requests.
     command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1h");
-    let daemon = it.stage.start_with(&mut command);
-    let (before, began) = (poll_count(&it), Instant::now());
-    let file = |n: usize, what: &str| it.stage.path(&format!("client-{n}.{what}"));
+    let daemon = it.test_box.start_with(&mut command);
+    let (before, started_at) = (poll_count(&it), Instant::now());
+    let file = |n: usize, what: &str| it.test_box.path(&format!("client-{n}.{what}"));
     let arguments = ["holders", "-o", "json", "--request-timeout", "110"];
     // Files instead of pipes: a thousand pipes exceed what most systems let one program
     // have.
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| {
-            let mut client = it.stage.client_command(&arguments);
+            let mut client = it.test_box.client_command(&arguments);
             client.stdout(File::create(file(n, "out")).unwrap());
             client.stderr(File::create(file(n, "err")).unwrap());
             client.spawn().unwrap()
@@ -62,7 +62,7 @@ fn thousand_requests_share_scans() {
             "{n}"
         );
     }
-    let periods = began.elapsed().as_secs() / SCAN_RESULT_LIFETIME.as_secs() + 1;
+    let periods = started_at.elapsed().as_secs() / SCAN_RESULT_LIFETIME.as_secs() + 1;
     let more = poll_count(&it) - before;
     let most = POLLS_PER_SCAN * periods;
     assert!((1..=most).contains(&more), "{more} polls, and not {most}");
@@ -92,10 +92,10 @@ fn disconnected_client_releases_its_slot() {
     drop(others);
     eventually("there are places", || {
         let taken: Vec<_> = (0..places)
-            .map(|_| RawConnection::connect_and_read_preface(&it.stage.socket()))
+            .map(|_| RawConnection::connect_and_read_preface(&it.test_box.socket()))
             .collect();
         let is_in =
-            |(_, theirs): &(RawConnection, Preface)| theirs.status == PrefaceStatus::Welcome;
+            |(_, preface): &(RawConnection, Preface)| preface.status == PrefaceStatus::Welcome;
         taken.iter().all(is_in).then_some(())
     });
     // The scan is still running: the client that stayed waits for it.
@@ -109,8 +109,8 @@ fn disconnected_client_releases_its_slot() {
 /// Requests the holders and does not wait for the answer. `None` where no connection slot
 /// is free.
 fn request_holders(it: &HoldersBox) -> Option<RawConnection> {
-    let (mut raw, theirs) = RawConnection::connect_and_send_preface(&it.stage.socket());
-    if theirs.status == PrefaceStatus::Busy {
+    let (mut raw, answer) = RawConnection::connect_and_send_preface(&it.test_box.socket());
+    if answer.status == PrefaceStatus::Busy {
         return None;
     }
     let (device, start) = (None, 0);

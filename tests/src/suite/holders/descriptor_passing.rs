@@ -19,18 +19,18 @@ fn successive_short_lived_holders_are_a_fault() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.sysfs().add_card(CARD);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.sysfs().add_card(CARD);
+    let daemon = test_box.start();
     let clock = TestProcess::start("until it ends");
     let mut shell = Command::new("sh");
     shell.args(["-c", PASS_DESCRIPTOR_SCRIPT, "sh", &clock.pid().to_string()]);
     let _hopper = run_as_user(HOPPER_UID, &[], || TestProcess::spawn(&mut shell));
     // Other processes of the machine may do the same.
-    let who = format!("user {HOPPER_UID}");
+    let user = format!("user {HOPPER_UID}");
     let faults = || {
-        let all = stage.faults_now().into_iter();
-        all.filter(|(_, what)| what.contains("one after the other") && what.contains(&who))
+        let all = test_box.faults_now().into_iter();
+        all.filter(|(_, what)| what.contains("one after the other") && what.contains(&user))
             .map(|(part, _)| part)
             .collect::<Vec<_>>()
     };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// An AMD card whose render node is `/dev/full` and whose memory is unused.
+/// An AMD card with `/dev/full` as its render node and with unused memory.
 const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",
@@ -33,7 +33,7 @@ fn client_fdinfo(bytes: u64) -> String {
 
 fn set_used_memory(it: &HoldersBox, bytes: u64) {
     let file = "class/drm/card1/device/mem_info_vram_used";
-    it.stage.sysfs().write(file, &format!("{bytes}\n"));
+    it.test_box.sysfs().write(file, &format!("{bytes}\n"));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn amd_client_has_its_render_node() {
     it.add_process(4711, "python", &["/dev/full"]);
     it.procfs
         .add_descriptor(4711, 5, "/dev/full", &client_fdinfo(9 * GIB));
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     set_used_memory(&it, 9 * GIB);
     let daemon = it.start();
     let fields = [
@@ -73,21 +73,21 @@ fn suspended_card_leaves_listing_unknown() {
     it.add_process(4711, "python", &["/dev/full"]);
     it.procfs
         .add_descriptor(4711, 5, "/dev/full", &client_fdinfo(9 * GIB));
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     let status = "class/drm/card1/device/power/runtime_status";
-    it.stage.sysfs().write(status, "suspended\n");
+    it.test_box.sysfs().write(status, "suspended\n");
     let daemon = it.start();
     let screen = "  PID  USER    STATE     HOLDS       LISTED  WHAT IT IS
  4711  daemon  sleeping  renderD128       ?  python: has it open; whether it is listed is not known
 ";
     eventually_equals(&screen.to_owned(), || it.screen());
     let asleep = "how much is used is not known (asleep: not woken for a reading)";
-    let whole = || it.stage.ctl(&["holders"]).stdout;
+    let whole = || it.test_box.ctl(&["holders"]).stdout;
     let heading = format!("GPU 0 AMD 1002:744c: {asleep}");
     assert_eq!(whole().lines().next(), Some(heading.as_str()));
-    let said = "GPU 0: renderD128 · python: has it open; whether it is listed is not known";
-    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
-    assert!(explained.contains(said), "{explained}");
+    let expected = "GPU 0: renderD128 · python: has it open; whether it is listed is not known";
+    let explained = it.test_box.ctl(&["explain", "4711"]).stdout;
+    assert!(explained.contains(expected), "{explained}");
 
     // A card without holders is not reported as free either.
     std::fs::remove_dir_all(it.procfs.root().join("4711")).unwrap();
@@ -104,12 +104,12 @@ fn explain_reports_uninterruptible_listed_process() {
         .add_descriptor(4711, 5, "/dev/full", &client_fdinfo(9 * GIB));
     it.set_process_state(4711, "D");
     it.procfs.write(4711, "wchan", "amdgpu_vm_wait");
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     set_used_memory(&it, 9 * GIB);
     let daemon = it.start();
     eventually_equals(&json!([[4711, "user"]]), || it.roles());
     let row = "\n state    stuck in the kernel (amdgpu_vm_wait): no signal reaches it now\n";
-    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
+    let explained = it.test_box.ctl(&["explain", "4711"]).stdout;
     assert!(explained.contains(row), "{explained}");
     daemon.stop();
 }
@@ -119,23 +119,23 @@ fn unattributed_growth_triggers_a_scan() {
     let it = HoldersBox::new();
     it.add_process(1, "systemd", &[]);
     it.add_process(4711, "python", &["/dev/null"]);
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     let daemon = it.start();
     // Only `list` is read here: nothing requests holders.
-    let procs = || select_fields(&it.stage.list()["procs"], &["pid", "used_mem_bytes"]);
-    eventually_equals(&json!(0), || it.stage.list()["gpus"][0]["pids"].clone());
+    let procs = || select_fields(&it.test_box.list()["procs"], &["pid", "used_mem_bytes"]);
+    eventually_equals(&json!(0), || it.test_box.list()["gpus"][0]["pids"].clone());
     eventually_equals(&json!([]), procs);
     // A process that was scanned before opens the card. Its next regular scan is minutes
     // away.
     wait_for_regular_scans(&it);
-    let began = Instant::now();
+    let started_at = Instant::now();
     it.procfs
         .add_descriptor(4711, 6, "/dev/full", &client_fdinfo(9 * GIB));
     set_used_memory(&it, 9 * GIB);
     eventually_equals(&json!([[4711, 9 * GIB]]), procs);
-    let took = began.elapsed();
+    let took = started_at.elapsed();
     assert!(took < Duration::from_secs(25), "{took:?}");
-    let remainder = || it.stage.list()["gpus"][0]["mem_unattributed_bytes"].clone();
+    let remainder = || it.test_box.list()["gpus"][0]["mem_unattributed_bytes"].clone();
     eventually_equals(&json!(0), remainder);
     daemon.stop();
 }
@@ -143,10 +143,10 @@ fn unattributed_growth_triggers_a_scan() {
 /// Waits until the regular scans of new processes are over: a new process is scanned a few
 /// times soon after its start.
 fn wait_for_regular_scans(it: &HoldersBox) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     eventually("a while", || {
-        let faults = it.stage.faults();
+        let faults = it.test_box.faults();
         assert_eq!(faults, []);
-        (began.elapsed() > Duration::from_secs(4)).then_some(Value::Null)
+        (started_at.elapsed() > Duration::from_secs(4)).then_some(Value::Null)
     });
 }

@@ -1,5 +1,5 @@
-//! Ended processes whose memory has not come back: the driver is still releasing it, or
-//! their parents have not reaped them.
+//! Memory of ended processes that has not come back: the driver is still releasing it, or
+//! the parents have not reaped the processes.
 
 use super::{GIB, HoldersBox, own_user_name, select_fields};
 use gpukill_tests::harness::{TestProcess, eventually, eventually_equals};
@@ -42,7 +42,7 @@ fn listed_zombie_has_its_parent() {
     );
     eventually_equals(&verdict, || it.text_below_table());
     let heading = "GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it listed by the driver";
-    let screen = it.stage.ctl(&["holders"]).stdout;
+    let screen = it.test_box.ctl(&["holders"]).stdout;
     assert_eq!(screen.lines().next(), Some(heading));
 
     // The zombie is gone when its parent ends.
@@ -88,22 +88,22 @@ fn process_with_ended_main_thread_is_alive() {
 #[test]
 fn memory_of_ended_process_is_awaited() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(35 * GIB, &json!([{"pid": pid, "memory": 35 * GIB}]));
     let daemon = it.start();
     eventually_equals(&json!([[pid, "user"]]), || it.roles());
     assert_eq!(it.findings(), json!([]));
 
-    drop(actor);
+    drop(process);
     it.set_driver_state(20 * GIB, &json!([]));
     eventually_equals(&json!([["tearing_down", [pid], "wait", []]]), || {
         it.findings()
     });
     eventually_equals(&json!([]), || it.roles());
     let screen = it.screen();
-    let (said, rest) = screen.split_once(") ended ").expect("an end");
+    let (evidence, rest) = screen.split_once(") ended ").expect("an end");
     let (_, rest) = rest.split_once(" ago ").expect("an age");
     let us = own_user_name();
     let before = format!(
@@ -111,7 +111,7 @@ fn memory_of_ended_process_is_awaited() {
          Most likely memory of 1 process that ended just now is on its way back.\n  \
            - {pid} (sleep of {us}"
     );
-    assert_eq!(said, before);
+    assert_eq!(evidence, before);
     let after = "and held 35.0 GiB\n  - 20.0 GiB are not released yet\nIt frees itself: wait\n";
     assert_eq!(rest, after);
 
@@ -129,12 +129,12 @@ fn memory_of_ended_process_is_awaited() {
 #[test]
 fn excess_memory_is_not_of_ended_process() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    it.procfs.link_real_process(actor.pid());
-    it.set_driver_state(2 * GIB, &json!([{"pid": actor.pid(), "memory": 2 * GIB}]));
+    let process = TestProcess::start("python train.py");
+    it.procfs.link_real_process(process.pid());
+    it.set_driver_state(2 * GIB, &json!([{"pid": process.pid(), "memory": 2 * GIB}]));
     let daemon = it.start();
-    eventually_equals(&json!([[actor.pid(), "user"]]), || it.roles());
-    drop(actor);
+    eventually_equals(&json!([[process.pid(), "user"]]), || it.roles());
+    drop(process);
     it.set_driver_state(35 * GIB, &json!([]));
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     daemon.stop();
@@ -143,8 +143,8 @@ fn excess_memory_is_not_of_ended_process() {
 #[test]
 fn earlier_unattributed_memory_is_not_awaited() {
     let it = HoldersBox::new();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(10 * GIB, &json!([{"pid": pid, "memory": 2 * GIB}]));
     let daemon = it.start();
@@ -155,7 +155,7 @@ fn earlier_unattributed_memory_is_not_awaited() {
                    the memory have the device open\n";
     eventually_equals(&verdict.to_owned(), || it.text_below_table());
 
-    drop(actor);
+    drop(process);
     it.set_driver_state(10 * GIB, &json!([]));
     let both = json!([
         ["tearing_down", [pid], "wait", []],

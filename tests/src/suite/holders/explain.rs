@@ -8,18 +8,18 @@ const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456
 
 fn explain_json(it: &HoldersBox, pid: u32) -> Value {
     let pid = pid.to_string();
-    it.stage.json(&["explain", &pid, "-o", "json"])
+    it.test_box.json(&["explain", &pid, "-o", "json"])
 }
 
 fn explain_text(it: &HoldersBox, pid: u32) -> String {
-    let ran = it.stage.ctl(&["explain", &pid.to_string()]);
+    let ran = it.test_box.ctl(&["explain", &pid.to_string()]);
     assert_eq!(ran.code, 0, "{ran:?}");
     ran.stdout
 }
 
 /// Why this daemon ends no process, or null: it depends on the machine that runs the test.
 fn will_not_act_reason(it: &HoldersBox) -> Value {
-    it.stage.json(&["status", "-o", "json"])["will_not_act"].clone()
+    it.test_box.json(&["status", "-o", "json"])["will_not_act"].clone()
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn process_on_two_gpus_has_job_and_container() {
         gpu_state(7, 35 * GIB, &on(35)),
         gpu_state(8, 12 * GIB, &on(12)),
     ];
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     let roles = json!([
         [0, ["nvidia7", "nvidia-uvm"]],
@@ -110,7 +110,7 @@ fn first_answer_names_who_may_end_it() {
     let daemon = it.start();
     let first = std::cell::RefCell::new(Value::Null);
     eventually_equals(&true, || {
-        let ran = it.stage.ctl(&["explain", "4711", "-o", "json"]);
+        let ran = it.test_box.ctl(&["explain", "4711", "-o", "json"]);
         if ran.code == 0 {
             *first.borrow_mut() = serde_json::from_str(&ran.stdout).unwrap();
         }
@@ -172,7 +172,7 @@ fn new_holder_is_explained_at_once() {
     it.add_process(4711, "python", &[]);
     it.set_driver_state(0, &json!([]));
     let daemon = it.start();
-    let asked = || it.stage.ctl(&["explain", "4711"]).code;
+    let asked = || it.test_box.ctl(&["explain", "4711"]).code;
     assert_eq!(asked(), 8);
     // The last scan result is still recent enough to answer other requests for holders.
     it.procfs.add_descriptor(4711, 5, "/dev/full", "pos:\t0\n");
@@ -188,13 +188,13 @@ fn processes_without_gpu_are_not_explained() {
     it.add_process(4712, "python", &["/dev/null"]);
     it.set_driver_state(0, &json!([]));
     let daemon = it.start();
-    let asked = |pid: &str| it.stage.ctl(&["explain", pid]);
+    let asked = |pid: &str| it.test_box.ctl(&["explain", pid]);
     // A process without a GPU, its child, the kernel, an unused pid, the largest possible
     // pid, and a process that has ended.
     it.add_process(799, "bash", &[]);
     it.add_process_with_parent(800, "python", 799, &[]);
     it.set_process_state(800, "Z");
-    for (pid, said) in [
+    for (pid, message) in [
         ("4712", "no process 4712 uses a GPU or has one open"),
         ("1", "no process 1 uses a GPU or has one open"),
         ("4713", "there is no process 4713"),
@@ -209,7 +209,7 @@ fn processes_without_gpu_are_not_explained() {
             code: 8,
             stdout: String::new(),
             stderr: format!(
-                "gpukillctl: {said}\n\
+                "gpukillctl: {message}\n\
                  hint: see who does: gpukillctl list --details, or gpukillctl holders\n"
             ),
         };
@@ -241,11 +241,11 @@ fn failed_driver_leaves_gpu_use_unknown() {
     let it = HoldersBox::new();
     it.add_process(4711, "python", &["/dev/full"]);
     let gpus = [gpu_state(7, 0, &json!([]))];
-    it.stage
+    it.test_box
         .set_driver_state(&json!({"gpus": gpus, "errors": {"nvmlDeviceGetCount_v2": 999}}));
     let daemon = it.start();
     let asked = |arguments: &[&str]| {
-        let ran = it.stage.ctl(arguments);
+        let ran = it.test_box.ctl(arguments);
         (ran.code, ran.stderr)
     };
     let holders = asked(&["holders"]);

@@ -18,8 +18,8 @@ fn start_as_plain_user(it: &HoldersBox) -> Option<Daemon> {
     if !can_run_as_other_users() {
         return None;
     }
-    it.stage.make_world_accessible();
-    chown(it.stage.directory(), Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
+    it.test_box.make_world_accessible();
+    chown(it.test_box.directory(), Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
     Some(run_as_user(NOBODY_UID, &[], || it.start()))
 }
 
@@ -42,7 +42,7 @@ fn incomplete_scan_never_claims_no_holder() {
         gpu_state(8, 0, &json!([])),
     ];
     gpus[0]["utilization"] = busy;
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let Some(daemon) = start_as_plain_user(&it) else {
         return;
     };
@@ -55,7 +55,7 @@ fn incomplete_scan_never_claims_no_holder() {
            - not every process could be scanned, so others may have the device open: {WHY}\n"
     );
     eventually_equals(&screen, || it.screen());
-    let whole = it.stage.ctl(&["holders"]).stdout;
+    let whole = it.test_box.ctl(&["holders"]).stdout;
     let last = whole.lines().last().unwrap();
     let free = format!("GPU 1: nobody was seen to hold memory, and there may be others: {WHY}");
     assert_eq!(last, free);
@@ -81,16 +81,16 @@ fn briefly_busy_gpu_is_not_stuck() {
     let busy = |processes: &Value| {
         let mut gpu = gpu_state(7, 0, processes);
         gpu["utilization"] = json!({"gpu": 100});
-        it.stage.set_driver_state(&json!({"gpus": [gpu]}));
+        it.test_box.set_driver_state(&json!({"gpus": [gpu]}));
     };
     busy(&json!([]));
     let daemon = it.start();
     let since = || it.first_gpu_document()["busy_alone_since"].clone();
     eventually_equals(&true, || since().is_string());
-    let (began, after) = (since(), it.first_gpu_document());
+    let (since_before, after) = (since(), it.first_gpu_document());
     // The period starts with the first such poll, and nothing is reported older ones is long
     // enough.
-    assert_eq!(after["busy_alone_since"], began);
+    assert_eq!(after["busy_alone_since"], since_before);
     assert_eq!(after["findings"], json!([]));
     assert_eq!(it.screen(), " nobody has it open\n");
     // A listed process explains the load.

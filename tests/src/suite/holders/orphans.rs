@@ -102,7 +102,7 @@ fn run_printed_command(it: &HoldersBox, worker: u32) -> Vec<String> {
             eventually("the worker is gone", || has_ended(worker).then_some(()));
             it.set_driver_state(0, &json!([]));
         });
-        it.stage.ctl(&arguments)
+        it.test_box.ctl(&arguments)
     });
     assert_eq!(ran.code, 0, "{ran:?}");
     let untimed = |line: &str| match line.split_once(" GiB in ") {
@@ -180,9 +180,9 @@ fn printed_command_ends_orphaned_worker() {
     }
     verdict += &format!("To free it: gpukillctl kill {worker}\n");
     eventually_equals(&verdict, || it.text_below_table());
-    let said = run_printed_command(&it, worker);
+    let output = run_printed_command(&it, worker);
     assert_eq!(
-        said.last().unwrap(),
+        output.last().unwrap(),
         "memory: GPU 0 gave back 35.0 of 35.0 GiB"
     );
     assert_gpu_becomes_free(&it, daemon);
@@ -220,10 +220,10 @@ fn orphan_is_linked_to_listed_parent() {
     );
     let ended = super::select_fields(&held["ended"], &["pid", "proc_name", "used_mem_bytes"]);
     assert_eq!(ended, json!([[of, "sh", 35 * GIB]]));
-    let said = held["findings"][0]["evidence"].as_array().unwrap();
-    assert_eq!(said[1], format!("its process group's leader {of} is gone"));
+    let evidence = held["findings"][0]["evidence"].as_array().unwrap();
+    assert_eq!(evidence[1], format!("its process group's leader {of} is gone"));
     let ended = format!("{of} (sh of {}) ended ", workers_user_name());
-    assert!(said[2].as_str().unwrap().starts_with(&ended), "{said:?}");
+    assert!(evidence[2].as_str().unwrap().starts_with(&ended), "{evidence:?}");
     drop(family);
     eventually("the worker is gone", || has_ended(worker).then_some(()));
     assert_gpu_becomes_free(&it, daemon);

@@ -27,20 +27,20 @@ fn add_two_sharing_clients(it: &HoldersBox, shared: Option<u64>) {
             &shared_client_fdinfo(id, resident, shared),
         );
     }
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
 }
 
 /// The unattributed memory, and why it is not known.
 fn unattributed_memory(it: &HoldersBox) -> Value {
-    let gpu = it.stage.list()["gpus"][0].clone();
+    let gpu = it.test_box.list()["gpus"][0].clone();
     let reason = &gpu["reasons"]["mem_unattributed_bytes"];
     json!([gpu["mem_unattributed_bytes"], reason])
 }
 
 /// The memory that the end of this process frees, and why it is not known.
 fn freed_memory(it: &HoldersBox, pid: u32) -> Value {
-    let told = it.stage.json(&["explain", &pid.to_string(), "-o", "json"]);
-    json!([told["frees_bytes"], told["reasons"]["frees_bytes"]])
+    let explained = it.test_box.json(&["explain", &pid.to_string(), "-o", "json"]);
+    json!([explained["frees_bytes"], explained["reasons"]["frees_bytes"]])
 }
 
 #[test]
@@ -51,12 +51,12 @@ fn shared_memory_is_not_unattributed_nor_freed() {
     let daemon = it.start();
     let rows = json!([[4711, 6 * GIB], [4712, 5 * GIB]]);
     eventually_equals(&rows, || {
-        select_fields(&it.stage.list()["procs"], &["pid", "used_mem_bytes"])
+        select_fields(&it.test_box.list()["procs"], &["pid", "used_mem_bytes"])
     });
     eventually_equals(&json!([0, null]), || unattributed_memory(&it));
     eventually_equals(&json!([4 * GIB, null]), || freed_memory(&it, 4711));
     assert_eq!(freed_memory(&it, 4712), json!([3 * GIB, null]));
-    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
+    let explained = it.test_box.ctl(&["explain", "4711"]).stdout;
     let line = explained.lines().find(|line| line.starts_with(" frees"));
     assert_eq!(line, Some(" frees    at least 4.0G, when it ends"));
     // Together they hold 9 to 11 GiB: whether anything is unattributed is unknown.
@@ -76,9 +76,9 @@ fn unreported_sharing_leaves_freed_memory_unknown() {
     add_two_sharing_clients(&it, None);
     set_used_memory(&it, 11 * GIB);
     let daemon = it.start();
-    let untold = "failed: its driver does not report shared memory";
-    eventually_equals(&json!([2, [null, untold]]), || {
-        let count = it.stage.list()["procs"].as_array().unwrap().len();
+    let reason = "failed: its driver does not report shared memory";
+    eventually_equals(&json!([2, [null, reason]]), || {
+        let count = it.test_box.list()["procs"].as_array().unwrap().len();
         json!([
             count,
             if count == 2 {
@@ -88,7 +88,7 @@ fn unreported_sharing_leaves_freed_memory_unknown() {
             }
         ])
     });
-    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
+    let explained = it.test_box.ctl(&["explain", "4711"]).stdout;
     let line = explained.lines().find(|line| line.starts_with(" frees"));
     assert_eq!(line, Some(" frees    how much is not known, when it ends"));
     // Both may hold the same 5 GiB.
@@ -107,11 +107,11 @@ fn client_with_too_many_engines_is_listed() {
         .collect();
     it.procfs
         .add_descriptor(4711, 5, "/dev/full", &client_fdinfo(1, &engines));
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     set_used_memory(&it, 9 * GIB);
     let daemon = it.start();
     let row = || {
-        let row = it.stage.list()["procs"][0].clone();
+        let row = it.test_box.list()["procs"][0].clone();
         let why = &row["reasons"];
         json!([
             row["pid"],

@@ -5,7 +5,7 @@ use super::{GIB, HoldersBox, select_fields};
 use gpukill_tests::harness::{FakeCard, FakeProcess, FakeProcessDetails, eventually_equals};
 use serde_json::{Value, json};
 
-/// An AMD card whose render node is `/dev/full`.
+/// An AMD card with `/dev/full` as its render node.
 pub(super) const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",
@@ -20,7 +20,7 @@ pub(super) const CARD: FakeCard<'_> = FakeCard {
 
 pub(super) fn set_used_memory(it: &HoldersBox, bytes: u64) {
     let file = "class/drm/card1/device/mem_info_vram_used";
-    it.stage.sysfs().write(file, &format!("{bytes}\n"));
+    it.test_box.sysfs().write(file, &format!("{bytes}\n"));
 }
 
 /// The amdgpu fdinfo text of a client.
@@ -41,15 +41,15 @@ fn unshared_client_fdinfo(id: u64, bytes: u64) -> String {
 /// The statement of `explain` about the memory that the end of this process frees.
 fn freed_memory(it: &HoldersBox, pid: u32) -> (Value, Value, String) {
     let pid = pid.to_string();
-    let told = it.stage.json(&["explain", &pid, "-o", "json"]);
-    let ran = it.stage.ctl(&["explain", &pid]);
+    let explained = it.test_box.json(&["explain", &pid, "-o", "json"]);
+    let ran = it.test_box.ctl(&["explain", &pid]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let mut lines = ran.stdout.lines();
     let words = lines.find_map(|line| line.strip_prefix(" frees"));
     let words = words.unwrap_or_default().trim().to_owned();
     (
-        told["frees_bytes"].clone(),
-        told["shared_with"].clone(),
+        explained["frees_bytes"].clone(),
+        explained["shared_with"].clone(),
         words,
     )
 }
@@ -82,7 +82,7 @@ fn inherited_client_counts_for_living_parent() {
     }
     it.procfs
         .add_descriptor(4200, 6, "/dev/full", &unshared_client_fdinfo(2, 2 * GIB));
-    it.stage.sysfs().add_card(CARD);
+    it.test_box.sysfs().add_card(CARD);
     set_used_memory(&it, 11 * GIB);
     let daemon = it.start();
     let fields = ["pid", "role", "shares_with", "listed", "used_mem_bytes"];

@@ -39,7 +39,7 @@ Most likely an MPS server keeps memory for its clients.
   - 801 and 802 are listed as such
 ";
     eventually_equals(&screen.to_owned(), || it.screen());
-    let explained = it.stage.json(&["explain", "800", "-o", "json"]);
+    let explained = it.test_box.json(&["explain", "800", "-o", "json"]);
     assert_eq!(
         explained["never_ended"],
         "it is an MPS server, and all its clients would end with it; \

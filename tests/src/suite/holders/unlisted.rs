@@ -11,8 +11,8 @@ use std::process::Command;
 fn unlisted_process_is_a_possible_cause() {
     let it = HoldersBox::new();
     let script = "exec 5</dev/full; exec sleep 1000";
-    let actor = TestProcess::spawn(Command::new("sh").args(["-c", script]).process_group(0));
-    let pid = actor.pid();
+    let process = TestProcess::spawn(Command::new("sh").args(["-c", script]).process_group(0));
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.procfs.link_real_process(std::process::id());
     it.set_driver_state(35 * GIB, &json!([]));
@@ -29,7 +29,7 @@ fn unlisted_process_is_a_possible_cause() {
     it.set_driver_state(0, &json!([]));
     eventually_equals(&json!([]), || it.findings());
     assert_eq!(it.roles(), json!([[pid, "unlisted"]]));
-    drop(actor);
+    drop(process);
     eventually_equals(&json!([]), || it.roles());
     daemon.stop();
 }
@@ -44,7 +44,7 @@ fn memory_without_holder_is_unknown_after_full_scan() {
         gpu_state(7, 35 * GIB, &json!([])),
         gpu_state(8, 0, &json!([])),
     ];
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     let screen = " nobody has it open\n\n\
@@ -52,8 +52,8 @@ fn memory_without_holder_is_unknown_after_full_scan() {
                     - 35.0 GiB are used, and no process explains them\n  \
                     - all open files were scanned, and no process that could hold the memory has the device open\n";
     eventually_equals(&screen.to_owned(), || it.screen());
-    // The number of its device file says which GPU the process has open.
-    let other = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);
+    // The number of the device file identifies the GPU that the process has open.
+    let other = it.test_box.json(&["holders", "--gpu", "1", "-o", "json"]);
     let other = &other["held_gpus"][0];
     let row = select_fields(&other["holders"], &["pid", "role", "holds"]);
     assert_eq!(row, json!([[4711, "unlisted", ["nvidia8", "nvidia-uvm"]]]));
@@ -69,8 +69,8 @@ fn listed_pid_without_process_is_reported() {
     eventually_equals(&json!([[4711, "gone"]]), || it.roles());
     eventually_equals(&json!([["unknown", [], null, []]]), || it.findings());
     let evidence = it.first_gpu_document()["findings"][0]["evidence"].clone();
-    let said = "the driver lists 35.0 GiB under 4711, which does not exist on this host";
-    assert_eq!(evidence.as_array().unwrap().last().unwrap(), said);
+    let expected = "the driver lists 35.0 GiB under 4711, which does not exist on this host";
+    assert_eq!(evidence.as_array().unwrap().last().unwrap(), expected);
     daemon.stop();
 }
 
@@ -83,7 +83,7 @@ fn whole_box_fits_one_screen() {
     let listed = json!([{"pid": 4711, "memory": 35 * GIB}]);
     let mut gpus = vec![gpu_state(7, 35 * GIB, &listed)];
     gpus.extend([8, 9, 10].map(|minor| gpu_state(minor, 0, &json!([]))));
-    it.stage.set_driver_state(&json!({"gpus": gpus}));
+    it.test_box.set_driver_state(&json!({"gpus": gpus}));
     let daemon = it.start();
     let screen = "\
 GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
@@ -94,6 +94,6 @@ GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it explained
 
 GPUs 1-3: nobody holds memory
 ";
-    eventually_equals(&screen.to_owned(), || it.stage.ctl(&["holders"]).stdout);
+    eventually_equals(&screen.to_owned(), || it.test_box.ctl(&["holders"]).stdout);
     daemon.stop();
 }

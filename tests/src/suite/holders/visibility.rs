@@ -19,15 +19,15 @@ fn hidden_command_line_is_for_owner_and_operators() {
         return skip("this system has no group daemon");
     };
     let it = HoldersBox::new();
-    it.stage.make_world_accessible();
-    it.stage
+    it.test_box.make_world_accessible();
+    it.test_box
         .configure("[access]\nhide_other_users = true\noperator_group = \"daemon\"");
     // The last argument is a secret that other users must not read.
     let script = "exec 5</dev/full; exec sleep 1000.424242";
-    let actor = run_as_user(OWNER_UID, &[], || {
+    let process = run_as_user(OWNER_UID, &[], || {
         TestProcess::spawn(Command::new("sh").args(["-c", script]))
     });
-    let pid = actor.pid();
+    let pid = process.pid();
     it.procfs.link_real_process(pid);
     it.set_driver_state(35 * GIB, &json!([{"pid": pid, "memory": 35 * GIB}]));
     let daemon = it.start();
@@ -38,7 +38,7 @@ fn hidden_command_line_is_for_owner_and_operators() {
 
     let number = pid.to_string();
     let arguments = ["explain", &number, "-o", "json"];
-    let never = it.stage.json(&["status", "-o", "json"])["will_not_act"].clone();
+    let never = it.test_box.json(&["status", "-o", "json"])["will_not_act"].clone();
     let name = user_name(OWNER_UID);
     let is_number = name == OWNER_UID.to_string();
     let owner = if is_number {
@@ -56,9 +56,9 @@ fn hidden_command_line_is_for_owner_and_operators() {
     ];
     for (uid, groups, command, may) in cases {
         let (explained, holders, texts) = run_as_user(uid, groups, || {
-            let text = |arguments: &[&str]| it.stage.ctl(arguments).stdout;
+            let text = |arguments: &[&str]| it.test_box.ctl(arguments).stdout;
             (
-                it.stage.json(&arguments),
+                it.test_box.json(&arguments),
                 it.first_gpu_document(),
                 [text(&["explain", &number]), text(&["holders"])],
             )

@@ -38,7 +38,7 @@ impl Drop for TestCgroup {
 
 #[test]
 fn process_in_real_cgroup_has_unit_or_container() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let me = std::process::id();
     let service = format!("gpukill-test-{me}.service");
     let hash = format!("{me:064x}");
@@ -49,19 +49,19 @@ fn process_in_real_cgroup_has_unit_or_container() {
         return skip("no cgroup can be made here");
     };
     // Declared after the cgroups, so that the processes end before the cgroups are removed.
-    let actors = [TestProcess::start("a"), TestProcess::start("b")];
-    if !unit.add_process(actors[0].pid()) || !container.add_process(actors[1].pid()) {
+    let processes = [TestProcess::start("a"), TestProcess::start("b")];
+    if !unit.add_process(processes[0].pid()) || !container.add_process(processes[1].pid()) {
         return skip("no process can be moved to another cgroup here");
     }
-    stage.set_driver_state(&gpu_with_processes(
-        &actors.each_ref().map(TestProcess::pid),
+    test_box.set_driver_state(&gpu_with_processes(
+        &processes.each_ref().map(TestProcess::pid),
     ));
-    let daemon = stage.start();
-    let row = row_when(&stage, actors[0].pid(), |row| {
+    let daemon = test_box.start();
+    let row = row_when(&test_box, processes[0].pid(), |row| {
         row["unit"] == service.as_str()
     });
     assert_eq!(row["job"], service.as_str());
-    let row = row_when(&stage, actors[1].pid(), |row| {
+    let row = row_when(&test_box, processes[1].pid(), |row| {
         row["container_id"] == hash.as_str()
     });
     assert_eq!(row["job"], format!("docker/{}", &hash[..12]));

@@ -14,16 +14,16 @@ const POD: &str = "74ba62da-1a3d-11e7-bb11-080027cb0e22";
 
 /// A box with simulated processes in simulated containers.
 struct ContainerBox {
-    stage: TestBox,
+    test_box: TestBox,
     procfs: FakeProcfs,
 }
 
 impl ContainerBox {
     fn new() -> Self {
-        let stage = TestBox::new();
-        let procfs = FakeProcfs::new(stage.path("proc"));
-        std::fs::create_dir(stage.path("host")).unwrap();
-        Self { stage, procfs }
+        let test_box = TestBox::new();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
+        std::fs::create_dir(test_box.path("host")).unwrap();
+        Self { test_box, procfs }
     }
 
     /// Writes a file below the root of the host.
@@ -34,7 +34,7 @@ impl ContainerBox {
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        let path = self.stage.path("host").join(file);
+        let path = self.test_box.path("host").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     }
@@ -51,17 +51,17 @@ impl ContainerBox {
     }
 
     fn start(&self) -> Daemon {
-        let mut daemon = self.stage.daemon_command();
+        let mut daemon = self.test_box.daemon_command();
         daemon
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("host"))
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("host"))
             .env("GPUKILLD_ACCESS_OWNER_LABEL", "com.example.user");
-        self.stage.start_with(&mut daemon)
+        self.test_box.start_with(&mut daemon)
     }
 
     /// Waits until the container of a process was looked up, and returns its row.
     fn row(&self, pid: u32) -> Value {
-        row_when(&self.stage, pid, |row| {
+        row_when(&self.test_box, pid, |row| {
             let reason = row["reasons"]["container_name"].as_str();
             reason != Some("failed: not read yet") && row["owner"].is_string()
         })
@@ -170,7 +170,7 @@ fn runtime_files_name_container_image_and_pod() {
         host.add_process(*pid, 1, cgroup);
         host.write(file, text);
     }
-    host.stage.set_driver_state(&gpu_with_processes(&pids));
+    host.test_box.set_driver_state(&gpu_with_processes(&pids));
     let daemon = host.start();
     let names = [
         "container_name",
@@ -189,7 +189,7 @@ fn runtime_files_name_container_image_and_pod() {
     let reason = &nameless["reasons"]["container_name"];
     assert_eq!(reason, "failed: no file of its runtime names it");
     assert_eq!(nameless["job_kind"], "container");
-    assert_eq!(host.stage.faults(), []);
+    assert_eq!(host.test_box.faults(), []);
     daemon.stop();
 }
 
@@ -229,7 +229,7 @@ fn container_owner_is_label_or_container() {
     );
     host.add_process(1008, 0, &nested);
     let pids: Vec<u32> = (1001..=1008).collect();
-    host.stage.set_driver_state(&gpu_with_processes(&pids));
+    host.test_box.set_driver_state(&gpu_with_processes(&pids));
     let daemon = host.start();
     let root = super::user_name(0);
     let cases = [
@@ -252,7 +252,7 @@ fn container_owner_is_label_or_container() {
     }
     // Both the owner and the uid select a process.
     let chosen = |user: &str| {
-        let list = host.stage.json(&["list", "-o", "json", "--user", user]);
+        let list = host.test_box.json(&["list", "-o", "json", "--user", user]);
         let procs = list["procs"].as_array().unwrap().clone();
         procs
             .iter()
@@ -303,7 +303,7 @@ fn hostile_runtime_files_are_refused() {
     for (pid, digit) in pids.iter().zip("1234567".chars()) {
         host.add_process(*pid, 0, &cgroup(digit));
     }
-    host.stage.set_driver_state(&gpu_with_processes(&pids));
+    host.test_box.set_driver_state(&gpu_with_processes(&pids));
     let daemon = host.start();
     let cases = [
         (1001, "failed: the runtime's file is malformed in line 1"),
@@ -324,7 +324,7 @@ fn hostile_runtime_files_are_refused() {
         .to_owned();
     assert!(long.len() <= 128 && long.starts_with("\\x1b[31m"), "{long}");
     assert_eq!(host.row(1007)["container_name"], "well");
-    assert_eq!(host.stage.faults(), []);
+    assert_eq!(host.test_box.faults(), []);
     daemon.stop();
 }
 
@@ -337,17 +337,17 @@ fn container_with_same_id_is_looked_up_again() {
         &docker_config_file(&container_id('1')),
         &json!({"Name": "/before"}).to_string(),
     );
-    host.stage.set_driver_state(&gpu_with_processes(&[1001]));
+    host.test_box.set_driver_state(&gpu_with_processes(&[1001]));
     let daemon = host.start();
     assert_eq!(host.row(1001)["owner"], "container before");
-    host.stage.set_driver_state(&gpu_with_processes(&[]));
-    eventually_equals(&0, || host.stage.list()["procs"].as_array().unwrap().len());
+    host.test_box.set_driver_state(&gpu_with_processes(&[]));
+    eventually_equals(&0, || host.test_box.list()["procs"].as_array().unwrap().len());
     host.write(
         &docker_config_file(&container_id('1')),
         &json!({"Name": "/after"}).to_string(),
     );
-    host.stage.set_driver_state(&gpu_with_processes(&[1001]));
-    row_when(&host.stage, 1001, |row| row["owner"] == "container after");
+    host.test_box.set_driver_state(&gpu_with_processes(&[1001]));
+    row_when(&host.test_box, 1001, |row| row["owner"] == "container after");
     daemon.stop();
 }
 
@@ -376,7 +376,7 @@ fn rootless_container_is_named_by_its_owners_files() {
     // link.
     file('1');
     host.add_process(1001, NOBODY_UID, &cgroup('1'));
-    host.stage.set_driver_state(&gpu_with_processes(&[1001]));
+    host.test_box.set_driver_state(&gpu_with_processes(&[1001]));
     let daemon = host.start();
     let row = host.row(1001);
     assert_eq!(
@@ -386,8 +386,8 @@ fn rootless_container_is_named_by_its_owners_files() {
     let theirs = file('2');
     std::os::unix::fs::chown(theirs, Some(NOBODY_UID), None).unwrap();
     host.add_process(1002, NOBODY_UID, &cgroup('2'));
-    host.stage.set_driver_state(&gpu_with_processes(&[1002]));
-    let row = row_when(&host.stage, 1002, |row| row["container_name"] == "mine");
+    host.test_box.set_driver_state(&gpu_with_processes(&[1002]));
+    let row = row_when(&host.test_box, 1002, |row| row["container_name"] == "mine");
     let found = select_fields(
         &row,
         &["container_runtime", "unit_manager_uid", "owner_uid"],

@@ -10,8 +10,8 @@ const B: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba987654321
 /// For each cgroup text the container (runtime and short id), and its full id or the reason
 /// why it is unknown.
 fn containers(cgroups: &[String]) -> (TestBox, Vec<Value>) {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let pids = 1000..;
     let mut processes = Vec::new();
     for (pid, cgroup) in pids.zip(cgroups) {
@@ -25,13 +25,13 @@ fn containers(cgroups: &[String]) -> (TestBox, Vec<Value>) {
         });
         processes.push(json!({"pid": pid, "memory": 1 << 20}));
     }
-    stage.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
-    let daemon = stage.start_with(
-        stage
+    test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
+    let daemon = test_box.start_with(
+        test_box
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
-    let procs = || stage.list()["procs"].as_array().unwrap().clone();
+    let procs = || test_box.list()["procs"].as_array().unwrap().clone();
     eventually_equals(&cgroups.len(), || procs().len());
     let found = procs()
         .into_iter()
@@ -40,9 +40,9 @@ fn containers(cgroups: &[String]) -> (TestBox, Vec<Value>) {
             Some(reason) => json!([process["container"], reason]),
         })
         .collect();
-    assert_eq!(stage.ctl(&["list", "--details", "--containers"]).code, 0);
+    assert_eq!(test_box.ctl(&["list", "--details", "--containers"]).code, 0);
     daemon.stop();
-    (stage, found)
+    (test_box, found)
 }
 
 #[test]
@@ -156,18 +156,18 @@ fn first_id(text: &str) -> Option<&str> {
 
 #[test]
 fn fake_procfs_can_hold_real_processes() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let actor = gpukill_tests::harness::TestProcess::start("python");
-    procfs.link_real_process(actor.pid());
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
-    let daemon = stage.start_with(
-        stage
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let process = gpukill_tests::harness::TestProcess::start("python");
+    procfs.link_real_process(process.pid());
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid()}]}]}));
+    let daemon = test_box.start_with(
+        test_box
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
     eventually_equals(&json!("python 1000"), || {
-        stage.list()["procs"][0]["command"].clone()
+        test_box.list()["procs"][0]["command"].clone()
     });
     daemon.stop();
 }

@@ -45,28 +45,28 @@ fn ended_process_keeps_owner_and_times() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    write_rules(&stage, RULES);
+    let test_box = TestBox::new();
+    write_rules(&test_box, RULES);
     let ends = start_process_of_alice();
     let ended = ends.pid();
-    stage.set_driver_state(&gpu_with_processes(&[ended]));
-    let daemon = stage.start();
-    let before = row_when(&stage, ended, |row| {
+    test_box.set_driver_state(&gpu_with_processes(&[ended]));
+    let daemon = test_box.start();
+    let before = row_when(&test_box, ended, |row| {
         row["command"] == "sleep 1000" && row["first_seen"].is_string()
     });
     assert_eq!(before["uid"], ALICE_UID);
     assert_eq!(before["ended_at"], Value::Null);
-    wait_for_samples(&stage, ended, 1);
+    wait_for_samples(&test_box, ended, 1);
 
     drop(ends);
-    let after = row_when(&stage, ended, |row| row["ended_at"].is_string());
+    let after = row_when(&test_box, ended, |row| row["ended_at"].is_string());
     assert_eq!(
         select_fields(&after, &UNCHANGED_FIELDS),
         select_fields(&before, &UNCHANGED_FIELDS)
     );
     assert_eq!(after["reasons"]["cpu_pct"], "failed: the process has ended");
     let line = |words: &[&str]| {
-        let table = stage.table(words);
+        let table = test_box.table(words);
         let mut lines = table.lines();
         let line = lines.find(|line| line.contains(&ended.to_string()));
         line.unwrap_or_else(|| panic!("{table}")).to_owned()
@@ -77,7 +77,7 @@ fn ended_process_keeps_owner_and_times() {
         listed.contains("(ended ") && listed.ends_with(" ago) sleep 1000"),
         "{listed}"
     );
-    let summary = stage.table(&["list"]);
+    let summary = test_box.table(&["list"]);
     assert!(
         summary.contains("60001 (ended ") && summary.contains(" ago) sleep 1.0G"),
         "{summary}"
@@ -88,10 +88,10 @@ fn ended_process_keeps_owner_and_times() {
         "{held}"
     );
     let own = ended.to_string();
-    let explained = stage.ctl(&["explain", &own]).stdout;
+    let explained = test_box.ctl(&["explain", &own]).stdout;
     assert!(explained.contains("60001: (ended "), "{explained}");
     assert!(explained.contains("nobody: it has ended"), "{explained}");
-    let json = stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+    let json = test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holder = &json["held_gpus"][0]["holders"][0];
     assert_eq!(
         select_fields(holder, &["pid", "uid", "role"]),
@@ -102,38 +102,38 @@ fn ended_process_keeps_owner_and_times() {
     // end that one.
     let mut lives = start_process_of_alice();
     let living = lives.pid();
-    stage.set_driver_state(&gpu_with_processes(&[ended, living]));
-    row_when(&stage, living, |row| row["uid"] == ALICE_UID);
-    let records = wait_for_samples(&stage, living, 3);
+    test_box.set_driver_state(&gpu_with_processes(&[ended, living]));
+    row_when(&test_box, living, |row| row["uid"] == ALICE_UID);
+    let records = wait_for_samples(&test_box, living, 3);
     let is_its = |record: &&Value| record["pid"] == ended;
     for record in records.iter().filter(is_its) {
         assert_eq!(record["owner"], "60001", "{record}");
         assert_eq!(record["process_name"], "sleep", "{record}");
     }
     assert!(records.iter().any(|record| is_its(&record)));
-    let users = stage.json(&["audit", "--summary", "-o", "json"])["owners"].clone();
+    let users = test_box.json(&["audit", "--summary", "-o", "json"])["owners"].clone();
     let users: Vec<&Value> = users.as_array().unwrap().iter().collect();
     assert!(
         users.iter().all(|user| user["owner"] == "60001"),
         "{users:?}"
     );
-    let violations = stage.json(&["guard", "violations", "-o", "json"]);
+    let violations = test_box.json(&["guard", "violations", "-o", "json"]);
     assert_eq!(violations["records"], json!([]), "{violations}");
-    let replay = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+    let replay = test_box.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
     assert_eq!(replay["records"], json!([]), "{replay}");
     assert!(lives.is_alive());
-    let ran = stage.ctl(&["kill", &own, "--yes"]);
+    let ran = test_box.ctl(&["kill", &own, "--yes"]);
     assert_ne!(ran.code, 0, "{ran:?}");
 
-    stage.set_driver_state(&gpu_with_processes(&[living]));
-    eventually_equals(&1, || stage.list()["procs"].as_array().unwrap().len());
+    test_box.set_driver_state(&gpu_with_processes(&[living]));
+    eventually_equals(&1, || test_box.list()["procs"].as_array().unwrap().len());
     daemon.stop();
 }
 
 /// Waits until there are `at_least` process records with this pid, and returns all records.
-fn wait_for_samples(stage: &TestBox, pid: u32, at_least: usize) -> Vec<Value> {
+fn wait_for_samples(test_box: &TestBox, pid: u32, at_least: usize) -> Vec<Value> {
     eventually("samples of the process", || {
-        let audit = stage.json(&["audit", "-o", "json"]);
+        let audit = test_box.json(&["audit", "-o", "json"]);
         let records = audit["records"].as_array()?.clone();
         let its = records.iter().filter(|record| record["pid"] == pid);
         (its.count() >= at_least).then_some(records)

@@ -83,31 +83,31 @@ fn start_disguised(directory: &Path, disguise: &Disguise, uid: Option<u32>) -> T
 
 #[test]
 fn hostile_texts_are_shown_bounded_and_harmless() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // The process may run as another user, which must be able to use the links in the
     // directory.
     let searchable = std::fs::Permissions::from_mode(0o711);
-    std::fs::set_permissions(stage.directory(), searchable).unwrap();
+    std::fs::set_permissions(test_box.directory(), searchable).unwrap();
     // A process without privileges is the one that would imitate another.
     let other = can_run_as_other_users().then_some(NOBODY_UID);
     let disguises = disguises();
-    let actors: Vec<TestProcess> = disguises
+    let disguised: Vec<TestProcess> = disguises
         .iter()
-        .map(|disguise| start_disguised(stage.directory(), disguise, other))
+        .map(|disguise| start_disguised(test_box.directory(), disguise, other))
         .collect();
-    let processes: Vec<Value> = actors
+    let processes: Vec<Value> = disguised
         .iter()
-        .map(|actor| json!({"pid": actor.pid(), "memory": 1u64 << 30, "sm": 1}))
+        .map(|process| json!({"pid": process.pid(), "memory": 1u64 << 30, "sm": 1}))
         .collect();
-    stage.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
-    let daemon = stage.start();
-    let mut expected: Vec<Value> = actors
+    test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
+    let daemon = test_box.start();
+    let mut expected: Vec<Value> = disguised
         .iter()
         .zip(&disguises)
-        .map(|(actor, disguise)| {
+        .map(|(process, disguise)| {
             assert!(disguise.command_shown.len() <= 512);
             json!({
-                "pid": actor.pid(),
+                "pid": process.pid(),
                 "uid": other.unwrap_or(rustix::process::getuid().as_raw()),
                 "proc_name": disguise.name_shown,
                 "command": disguise.command_shown,
@@ -123,7 +123,7 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
             .collect()
     };
     eventually_equals(&expected, || {
-        let list = stage.list();
+        let list = test_box.list();
         let procs = list["procs"].as_array().unwrap().iter();
         procs
             .map(|process| only(process, ["pid", "uid", "proc_name", "command"]))
@@ -131,7 +131,7 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
     });
 
     let audit = |pid: u32| {
-        let ran = stage.ctl(&["audit", "--hours", "1", "-o", "ndjson"]);
+        let ran = test_box.ctl(&["audit", "--hours", "1", "-o", "ndjson"]);
         let records = ran.stdout.lines().map(|line| {
             let record: Value =
                 serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -161,14 +161,14 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
         "status",
         "status -o json",
     ] {
-        let ran = stage.ctl(&arguments.split(' ').collect::<Vec<_>>());
+        let ran = test_box.ctl(&arguments.split(' ').collect::<Vec<_>>());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
         let harmful: Vec<char> = ran.stdout.chars().filter(|c| is_harmful(*c)).collect();
         assert_eq!(harmful, [], "{arguments}: {}", ran.stdout);
     }
-    assert_eq!(row_count(&stage, "list --details"), disguises.len() + 1);
+    assert_eq!(row_count(&test_box, "list --details"), disguises.len() + 1);
     assert_eq!(
-        row_count(&stage, "list --details -o csv"),
+        row_count(&test_box, "list --details -o csv"),
         disguises.len() + 1
     );
     let log = daemon.log();
@@ -177,8 +177,8 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
 }
 
 /// The number of lines below the heading of a table, or of all lines.
-fn row_count(stage: &TestBox, arguments: &str) -> usize {
-    let output = stage.ctl(&arguments.split(' ').collect::<Vec<_>>()).stdout;
+fn row_count(test_box: &TestBox, arguments: &str) -> usize {
+    let output = test_box.ctl(&arguments.split(' ').collect::<Vec<_>>()).stdout;
     match output.split_once("\n\n") {
         Some((_, table)) => table.lines().count(),
         None => output.lines().count(),

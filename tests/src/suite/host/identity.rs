@@ -12,15 +12,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[test]
 fn process_has_all_known_fields() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
-    stage.set_driver_state(&gpu_with_processes(&[pid]));
-    let daemon = stage.start();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
+    test_box.set_driver_state(&gpu_with_processes(&[pid]));
+    let daemon = test_box.start();
     let uid = rustix::process::getuid().as_raw();
     let user = user_name(uid);
-    let row = row_when(&stage, pid, |row| {
+    let row = row_when(&test_box, pid, |row| {
         row["user"].is_string() == user.is_some()
             && row["util_pct"].is_u64()
             && row["first_seen"].is_string()
@@ -45,7 +45,7 @@ fn process_has_all_known_fields() {
         let text = row["start_time"].as_str()?;
         text.strip_suffix('s')?.parse::<u64>().ok()
     };
-    let running = row_when(&stage, pid, |row| second(row) >= Some(1));
+    let running = row_when(&test_box, pid, |row| second(row) >= Some(1));
     assert_eq!(running["started_at"], row["started_at"]);
     assert_eq!(running["first_seen"], row["first_seen"]);
     daemon.stop();
@@ -69,24 +69,24 @@ fn process_of_other_user_has_its_name() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // A uid without a name, and one that has a name on most boxes.
     let nameless = 3_999_999_999;
-    let actors = [nameless, NOBODY_UID]
+    let processes = [nameless, NOBODY_UID]
         .map(|uid| TestProcess::spawn(Command::new("sleep").arg("1000").uid(uid)));
-    stage.set_driver_state(&gpu_with_processes(
-        &actors.each_ref().map(TestProcess::pid),
+    test_box.set_driver_state(&gpu_with_processes(
+        &processes.each_ref().map(TestProcess::pid),
     ));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let named = user_name(NOBODY_UID);
-    let row = row_when(&stage, actors[1].pid(), |row| {
+    let row = row_when(&test_box, processes[1].pid(), |row| {
         row["user"].is_string() == named.is_some()
     });
     assert_eq!(
         (&row["uid"], &row["user"]),
         (&json!(NOBODY_UID), &json!(named))
     );
-    let row = row_when(&stage, actors[0].pid(), |row| {
+    let row = row_when(&test_box, processes[0].pid(), |row| {
         row["reasons"]["user"] == "unsupported"
     });
     assert_eq!(
@@ -99,8 +99,8 @@ fn process_of_other_user_has_its_name() {
 
 #[test]
 fn unnamed_user_is_shown_and_selected_by_number() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     procfs.add_process(FakeProcess {
         pid: 4242,
         name: "python",
@@ -109,15 +109,15 @@ fn unnamed_user_is_shown_and_selected_by_number() {
         cmdline: "python\0train.py\0",
         cgroup: "0::/\n",
     });
-    stage.set_driver_state(&gpu_with_processes(&[4242]));
-    let daemon = stage.start_with(
-        stage
+    test_box.set_driver_state(&gpu_with_processes(&[4242]));
+    let daemon = test_box.start_with(
+        test_box
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
-    let row = row_when(&stage, 4242, |row| row["reasons"]["user"] == "unsupported");
+    let row = row_when(&test_box, 4242, |row| row["reasons"]["user"] == "unsupported");
     assert_eq!(row["uid"], 3_999_999_998u32);
-    let table = stage.table(&["list", "--details", "--user", "3999999998"]);
+    let table = test_box.table(&["list", "--details", "--user", "3999999998"]);
     let row = table.lines().nth(1).unwrap();
     assert_eq!(row.split_whitespace().nth(2), Some("3999999998"), "{table}");
     assert!(row.ends_with("python train.py"), "{table}");
@@ -126,8 +126,8 @@ fn unnamed_user_is_shown_and_selected_by_number() {
 
 #[test]
 fn reused_pid_is_another_process() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let first = FakeProcess {
         pid: 4242,
         name: "python",
@@ -137,13 +137,13 @@ fn reused_pid_is_another_process() {
         cgroup: "0::/\n",
     };
     procfs.add_process(first);
-    stage.set_driver_state(&gpu_with_processes(&[4242]));
-    let daemon = stage.start_with(
-        stage
+    test_box.set_driver_state(&gpu_with_processes(&[4242]));
+    let daemon = test_box.start_with(
+        test_box
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
-    let was = row_when(&stage, 4242, |row| {
+    let was = row_when(&test_box, 4242, |row| {
         row["command"] == "python first.py" && row["first_seen"].is_string()
     });
     procfs.add_process(FakeProcess {
@@ -154,15 +154,15 @@ fn reused_pid_is_another_process() {
     });
     // A driver's list from before the reuse may mean the process that has ended.
     let why = "failed: listed before the process with this pid started";
-    let row = row_when(&stage, 4242, |row| row["reasons"]["uid"] == why);
+    let row = row_when(&test_box, 4242, |row| row["reasons"]["uid"] == why);
     for field in ["uid", "owner", "proc_name", "command", "start_ticks"] {
         assert_eq!(row[field], Value::Null, "{row}");
         assert_eq!(row["reasons"][field], why, "{row}");
     }
-    stage.set_driver_state(&gpu_with_processes(&[]));
-    eventually_equals(&json!([]), || stage.list()["procs"].clone());
-    stage.set_driver_state(&gpu_with_processes(&[4242]));
-    let is = row_when(&stage, 4242, |row| {
+    test_box.set_driver_state(&gpu_with_processes(&[]));
+    eventually_equals(&json!([]), || test_box.list()["procs"].clone());
+    test_box.set_driver_state(&gpu_with_processes(&[4242]));
+    let is = row_when(&test_box, 4242, |row| {
         row["command"] == "python second.py" && row["first_seen"].is_string()
     });
     assert_eq!((&was["uid"], &is["uid"]), (&json!(1), &json!(2)));
@@ -181,16 +181,16 @@ fn reused_pid_is_another_process() {
 
 #[test]
 fn ended_process_stays_while_the_driver_lists_it() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let stays = TestProcess::start("stays");
     let ends = TestProcess::start("ends");
     let ended = ends.pid();
-    stage.set_driver_state(&gpu_with_processes(&[stays.pid(), ended]));
-    let daemon = stage.start();
-    row_when(&stage, ended, |row| row["command"] == "ends 1000");
+    test_box.set_driver_state(&gpu_with_processes(&[stays.pid(), ended]));
+    let daemon = test_box.start();
+    row_when(&test_box, ended, |row| row["command"] == "ends 1000");
 
     drop(ends);
-    let row = row_when(&stage, ended, |row| row["ended_at"].is_string());
+    let row = row_when(&test_box, ended, |row| row["ended_at"].is_string());
     assert_eq!(row["command"], "ends 1000");
     for field in ["cpu_pct", "host_mem_bytes"] {
         assert_eq!(
@@ -201,35 +201,35 @@ fn ended_process_stays_while_the_driver_lists_it() {
     // The values of the driver are still shown.
     assert_eq!(row["used_mem_mb"], 1024);
 
-    stage.set_driver_state(&gpu_with_processes(&[stays.pid()]));
-    eventually_equals(&1, || stage.list()["procs"].as_array().unwrap().len());
-    assert_eq!(stage.list()["procs"][0]["command"], "stays 1000");
+    test_box.set_driver_state(&gpu_with_processes(&[stays.pid()]));
+    eventually_equals(&1, || test_box.list()["procs"].as_array().unwrap().len());
+    assert_eq!(test_box.list()["procs"][0]["command"], "stays 1000");
     daemon.stop();
 }
 
 #[test]
 fn impossible_pid_and_zombie_are_shown() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let zombie = TestProcess::spawn(&mut Command::new("true"));
     let pid = zombie.pid();
     eventually("the zombie", || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.contains(") Z ").then_some(())
     });
-    stage.set_driver_state(&gpu_with_processes(&[pid, u32::MAX - 1]));
-    let daemon = stage.start();
-    let row = row_when(&stage, u32::MAX - 1, |row| row["proc_name"].is_null());
+    test_box.set_driver_state(&gpu_with_processes(&[pid, u32::MAX - 1]));
+    let daemon = test_box.start();
+    let row = row_when(&test_box, u32::MAX - 1, |row| row["proc_name"].is_null());
     assert_eq!(
         row["reasons"]["proc_name"],
         "failed: no such process on this host"
     );
-    let row = row_when(&stage, pid, |row| row["uid"].is_u64());
+    let row = row_when(&test_box, pid, |row| row["uid"].is_u64());
     assert_eq!(row["proc_name"], "true");
     assert!(row["start_ticks"].is_u64());
     for field in ["executable", "command"] {
         assert_eq!(row["reasons"][field], "unsupported", "{row}");
     }
-    let table = stage.table(&["list", "--details"]);
+    let table = test_box.table(&["list", "--details"]);
     assert_eq!(table.lines().count(), 3, "{table}");
     daemon.stop();
 }

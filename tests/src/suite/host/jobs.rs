@@ -17,15 +17,15 @@ fn fake_process<'a>(pid: u32, name: &'a str, cgroup: &'a str) -> FakeProcess<'a>
     }
 }
 
-fn start_with_procfs(stage: &TestBox, procfs: &FakeProcfs) -> Daemon {
-    let mut daemon = stage.daemon_command();
-    stage.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()))
+fn start_with_procfs(test_box: &TestBox, procfs: &FakeProcfs) -> Daemon {
+    let mut daemon = test_box.daemon_command();
+    test_box.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()))
 }
 
 #[test]
 fn job_is_scheduler_container_unit_or_tree() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let hash = "a".repeat(64);
     let user = "user.slice/user-1000.slice";
     let cases = [
@@ -63,23 +63,23 @@ fn job_is_scheduler_container_unit_or_tree() {
     for (pid, (cgroup, _)) in pids.iter().zip(&cases) {
         procfs.add_process(fake_process(*pid, "python", cgroup));
     }
-    stage.set_driver_state(&gpu_with_processes(&pids));
-    let daemon = start_with_procfs(&stage, &procfs);
+    test_box.set_driver_state(&gpu_with_processes(&pids));
+    let daemon = start_with_procfs(&test_box, &procfs);
     for (pid, (cgroup, expected)) in pids.iter().zip(cases) {
-        let row = row_when(&stage, *pid, |row| row["proc_name"] == "python");
+        let row = row_when(&test_box, *pid, |row| row["proc_name"] == "python");
         let mut expected = expected;
         if expected[0] == "tree" {
             expected[1] = tree_job(*pid);
         }
         assert_eq!(json!([row["job_kind"], row["job"]]), expected, "{cgroup}");
     }
-    let session = row_when(&stage, pids[6], |_| true);
+    let session = row_when(&test_box, pids[6], |_| true);
     let place = select_fields(&session, &["session", "unit", "unit_manager_uid"]);
     assert_eq!(
         place,
         json!({"session": "3", "unit": "session-3.scope", "unit_manager_uid": null})
     );
-    let slurm = row_when(&stage, pids[0], |_| true);
+    let slurm = row_when(&test_box, pids[0], |_| true);
     assert_eq!(
         select_fields(&slurm, &["scheduler", "scheduler_job", "scheduler_step"]),
         json!({"scheduler": "slurm", "scheduler_job": "1234", "scheduler_step": "0"})
@@ -94,8 +94,8 @@ pub(super) fn tree_job(root: u32) -> Value {
 
 #[test]
 fn workers_without_launcher_are_own_jobs() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let worker = fake_process(40, "python", "0::/");
     let below = |parent| FakeProcessDetails {
         parent,
@@ -106,9 +106,9 @@ fn workers_without_launcher_are_own_jobs() {
     procfs.add_process_with_details(fake_process(10, "bash", "0::/"), below(1));
     procfs.add_process_with_details(fake_process(20, "torchrun", "0::/"), below(10));
     procfs.add_process_with_details(worker, below(20));
-    stage.set_driver_state(&gpu_with_processes(&[40]));
-    let daemon = start_with_procfs(&stage, &procfs);
-    let row = row_when(&stage, 40, |row| row["job"] == tree_job(20));
+    test_box.set_driver_state(&gpu_with_processes(&[40]));
+    let daemon = start_with_procfs(&test_box, &procfs);
+    let row = row_when(&test_box, 40, |row| row["job"] == tree_job(20));
     assert_eq!(
         row["parents"],
         json!([
@@ -119,17 +119,17 @@ fn workers_without_launcher_are_own_jobs() {
     // The change is visible at the next poll, and does not wait until the other fields are
     // stale.
     procfs.add_process_with_details(worker, below(1));
-    let begun = std::time::Instant::now();
-    let row = row_when(&stage, 40, |row| row["job"] == tree_job(40));
+    let started_at = std::time::Instant::now();
+    let row = row_when(&test_box, 40, |row| row["job"] == tree_job(40));
     assert_eq!(row["parents"], json!([]));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(15));
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(15));
     daemon.stop();
 }
 
 #[test]
 fn panes_of_a_scoped_tmux_are_two_jobs() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let scope = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope";
     let below = |parent| FakeProcessDetails {
         parent,
@@ -145,10 +145,10 @@ fn panes_of_a_scoped_tmux_are_two_jobs() {
     for (pid, name, parent) in family {
         procfs.add_process_with_details(fake_process(pid, name, scope), below(parent));
     }
-    stage.set_driver_state(&gpu_with_processes(&[10, 21, 31]));
-    let daemon = start_with_procfs(&stage, &procfs);
+    test_box.set_driver_state(&gpu_with_processes(&[10, 21, 31]));
+    let daemon = start_with_procfs(&test_box, &procfs);
     for pid in [10, 21, 31] {
-        let row = row_when(&stage, pid, |row| row["job"].is_string());
+        let row = row_when(&test_box, pid, |row| row["job"].is_string());
         assert_eq!(row["job"], tree_job(pid), "{row:#}");
         assert_eq!(row["unit"], "run-r1.scope");
     }
@@ -157,8 +157,8 @@ fn panes_of_a_scoped_tmux_are_two_jobs() {
 
 #[test]
 fn distant_job_root_is_found_parents_are_limited() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     for pid in 10..60 {
         let parent = if pid == 10 { 1 } else { pid - 1 };
         let below = FakeProcessDetails {
@@ -168,12 +168,12 @@ fn distant_job_root_is_found_parents_are_limited() {
         procfs.add_process_with_details(fake_process(pid, "train", "0::/"), below);
     }
     procfs.add_process(fake_process(1, "train", "0::/"));
-    stage.set_driver_state(&gpu_with_processes(&[1, 59]));
-    let daemon = start_with_procfs(&stage, &procfs);
-    let row = row_when(&stage, 59, |row| row["job"].is_string());
+    test_box.set_driver_state(&gpu_with_processes(&[1, 59]));
+    let daemon = start_with_procfs(&test_box, &procfs);
+    let row = row_when(&test_box, 59, |row| row["job"].is_string());
     assert_eq!(row["job"], tree_job(10));
     assert_eq!(row["parents"].as_array().map(Vec::len), Some(16));
-    let first = row_when(&stage, 1, |row| row["proc_name"] == "train");
+    let first = row_when(&test_box, 1, |row| row["proc_name"] == "train");
     assert_eq!(first["job"], Value::Null);
     assert_eq!(
         first["reasons"]["job"],
@@ -184,8 +184,8 @@ fn distant_job_root_is_found_parents_are_limited() {
 
 #[test]
 fn process_has_host_usage_and_login_uid() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let process = fake_process(40, "python", "0::/");
     let taken = FakeProcessDetails {
         terminal: 136 << 8 | 4,
@@ -202,9 +202,9 @@ fn process_has_host_usage_and_login_uid() {
     procfs.add_process(fake_process(41, "python", "0::/"));
     procfs.write(41, "loginuid", "4294967295");
     procfs.add_process(fake_process(42, "python", "0::/"));
-    stage.set_driver_state(&gpu_with_processes(&[40, 41, 42]));
-    let daemon = start_with_procfs(&stage, &procfs);
-    let row = row_when(&stage, 40, |row| row["cpu_pct"] == 0);
+    test_box.set_driver_state(&gpu_with_processes(&[40, 41, 42]));
+    let daemon = start_with_procfs(&test_box, &procfs);
+    let row = row_when(&test_box, 40, |row| row["cpu_pct"] == 0);
     let found = select_fields(
         &row,
         &["host_mem_bytes", "login_uid", "inner_pid", "terminal"],
@@ -217,24 +217,24 @@ fn process_has_host_usage_and_login_uid() {
         "terminal": "pts/4",
     });
     assert_eq!(found, expected);
-    let service = row_when(&stage, 41, |_| true);
+    let service = row_when(&test_box, 41, |_| true);
     assert_eq!(
         (&service["login_uid"], &service["reasons"]["login_uid"]),
         (&Value::Null, &Value::Null)
     );
     assert_eq!(service["terminal"], Value::Null);
-    let unaudited = row_when(&stage, 42, |_| true);
+    let unaudited = row_when(&test_box, 42, |_| true);
     assert_eq!(unaudited["reasons"]["login_uid"], "unsupported");
 
     // More processor time than the box has had: whatever the interval is, it is shown, and
     // only for a while.
     let mut cpu_ticks = 0;
-    row_when(&stage, 40, |row| {
+    row_when(&test_box, 40, |row| {
         // The value is shown for one poll, which a slow client may miss.
         cpu_ticks += 1_000_000;
         procfs.add_process_with_details(process, FakeProcessDetails { cpu_ticks, ..taken });
         row["cpu_pct"].as_u64() > Some(1000)
     });
-    row_when(&stage, 40, |row| row["cpu_pct"] == 0);
+    row_when(&test_box, 40, |row| row["cpu_pct"] == 0);
     daemon.stop();
 }

@@ -19,16 +19,16 @@ struct LauncherScript {
 impl LauncherScript {
     /// Runs `script` with bash, where `launcher` is another shell and `worker` sleeps, and
     /// reads `pids` pids.
-    fn run(stage: &TestBox, script: &str, pids: usize) -> Self {
+    fn run(test_box: &TestBox, script: &str, pids: usize) -> Self {
         for (name, program) in [("launcher", "/bin/sh"), ("worker", "/bin/sleep")] {
-            let link = stage.path(name);
+            let link = test_box.path(name);
             if !link.exists() {
                 std::os::unix::fs::symlink(program, link).unwrap();
             }
         }
         let mut shell = Command::new("bash")
             .args(["-c", script])
-            .env("PATH", path_with_programs(stage))
+            .env("PATH", path_with_programs(test_box))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -44,9 +44,9 @@ impl LauncherScript {
     }
 }
 
-fn path_with_programs(stage: &TestBox) -> std::ffi::OsString {
+fn path_with_programs(test_box: &TestBox) -> std::ffi::OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = [PathBuf::from(stage.directory())].into_iter();
+    let directories = [PathBuf::from(test_box.directory())].into_iter();
     std::env::join_paths(directories.chain(std::env::split_paths(&path))).unwrap()
 }
 
@@ -69,19 +69,19 @@ fn launcher_and_workers_are_one_job() {
     if !can_see_all_cgroups() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let script = LauncherScript::run(
-        &stage,
+        &test_box,
         "launcher -c 'worker 1000 & echo $!; worker 1000 & echo $!; echo $$; wait'; true",
         3,
     );
     let [first, second, launcher] = script.pids[..] else {
         panic!("{:?}", script.pids);
     };
-    stage.set_driver_state(&gpu_with_processes(&[first, second, launcher]));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&[first, second, launcher]));
+    let daemon = test_box.start();
     for pid in [first, second, launcher] {
-        let row = row_when(&stage, pid, |row| row["job"].is_string());
+        let row = row_when(&test_box, pid, |row| row["job"].is_string());
         let own_group = row["job_kind"] == "unit";
         if own_group {
             return skip("the tests run in a service, which is the job of all of them");
@@ -102,11 +102,11 @@ fn workers_in_own_sessions_keep_their_launcher() {
     if !can_see_all_cgroups() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // A worker under nohup, a launcher under setsid, and a worker under setsid as torchrun
     // starts it.
     let script = LauncherScript::run(
-        &stage,
+        &test_box,
         "nohup worker 1000 & echo $!
          setsid launcher -c 'echo $$; worker 1000 & echo $!; wait' &
          launcher -c 'echo $$; setsid worker 1000 & echo $!; wait' & wait",
@@ -114,13 +114,13 @@ fn workers_in_own_sessions_keep_their_launcher() {
     );
     let mut pids = script.pids.clone();
     pids.sort_unstable();
-    stage.set_driver_state(&gpu_with_processes(&pids));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&pids));
+    let daemon = test_box.start();
     let rows: Vec<Value> = pids
         .iter()
         .map(|pid| {
             // The shell may be between fork and exec.
-            row_when(&stage, *pid, |row| {
+            row_when(&test_box, *pid, |row| {
                 row["job"].is_string()
                     && ["worker", "launcher"].contains(&row["proc_name"].as_str().unwrap())
             })
@@ -146,26 +146,26 @@ fn workers_in_own_sessions_keep_their_launcher() {
 
 #[test]
 fn terminal_and_load_of_a_real_process() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let mut command = Command::new("sh");
     command.args(["-c", "echo pid $$ .; while :; do :; done"]);
     let Some(mut terminal) = Terminal::start(&command, 80, 24) else {
         return skip("no setsid here");
     };
-    let said = terminal.read_until(" .");
-    let pid: u32 = said.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let output = terminal.read_until(" .");
+    let pid: u32 = output.split_whitespace().nth(1).unwrap().parse().unwrap();
     let idle = TestProcess::start("idle");
-    stage.set_driver_state(&gpu_with_processes(&[pid, idle.pid()]));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&[pid, idle.pid()]));
+    let daemon = test_box.start();
     let on = std::fs::read_link(format!("/proc/{pid}/fd/0")).unwrap();
     // The process uses a core, or as much of one as other processes leave.
-    let row = row_when(&stage, pid, |row| row["cpu_pct"].as_u64() >= Some(10));
+    let row = row_when(&test_box, pid, |row| row["cpu_pct"].as_u64() >= Some(10));
     assert_eq!(
         row["terminal"],
         on.strip_prefix("/dev").unwrap().to_str().unwrap()
     );
     eventually_equals(&json!(0), || {
-        let row = row_when(&stage, idle.pid(), |_| true);
+        let row = row_when(&test_box, idle.pid(), |_| true);
         row["cpu_pct"].clone()
     });
     let resident = eventually("its size", || {
@@ -179,6 +179,6 @@ fn terminal_and_load_of_a_real_process() {
             .ok()?;
         (pages > 0).then_some(pages * rustix::param::page_size() as u64)
     });
-    row_when(&stage, idle.pid(), |row| row["host_mem_bytes"] == resident);
+    row_when(&test_box, idle.pid(), |row| row["host_mem_bytes"] == resident);
     daemon.stop();
 }

@@ -39,15 +39,15 @@ fn subordinate_uid_without_namespace_has_its_owner() {
     if !can_use_several_persons() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let (uid, person) = (test_uid(7), test_uid(50));
     let mut command = Command::new("sleep");
     command.arg("1000").uid(uid).gid(uid);
     let mut job = TestProcess::spawn(&mut command);
-    stage.set_driver_state(&gpu_with_processes(&[job.pid()]));
+    test_box.set_driver_state(&gpu_with_processes(&[job.pid()]));
     let range = format!("{person}:{}:10\n", test_uid(0));
-    let daemon = stage.start_with(&mut stage.daemon_command_with_subuid(&range));
-    let row = row_when(&stage, job.pid(), |row| row["owner"].is_string());
+    let daemon = test_box.start_with(&mut test_box.daemon_command_with_subuid(&range));
+    let row = row_when(&test_box, job.pid(), |row| row["owner"].is_string());
     let keys = ["uid", "owner_uid", "owner_kind", "namespace_owner_uid"];
     let expected = json!({
         "uid": uid,
@@ -57,9 +57,9 @@ fn subordinate_uid_without_namespace_has_its_owner() {
     });
     assert_eq!(select_fields(&row, &keys), expected);
     // The attribution gives no right to end the process.
-    stage.make_world_accessible();
+    test_box.make_world_accessible();
     let kill = ["kill", &job.pid().to_string(), "--yes"];
-    let theirs = run_as_user(person, &[], || stage.ctl(&kill));
+    let theirs = run_as_user(person, &[], || test_box.ctl(&kill));
     assert_ne!(theirs.code, 0, "{theirs:?}");
     assert!(job.is_alive());
     daemon.stop();
@@ -77,13 +77,13 @@ fn process_of_other_pid_namespace_has_inner_pid() {
     if !can_unshare(&flags) || !can_see_all_cgroups() {
         return;
     }
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let outer = TestProcess::spawn(Command::new("unshare").args(flags).args(["sleep", "1000"]));
     let inner = wait_for_child(outer.pid(), "sleep");
-    stage.set_driver_state(&gpu_with_processes(&[inner, outer.pid()]));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&[inner, outer.pid()]));
+    let daemon = test_box.start();
     let us = rustix::process::geteuid().as_raw();
-    let row = row_when(&stage, inner, |row| row["command"] == "sleep 1000");
+    let row = row_when(&test_box, inner, |row| row["command"] == "sleep 1000");
     assert_eq!(
         select_fields(
             &row,
@@ -104,7 +104,7 @@ fn process_of_other_pid_namespace_has_inner_pid() {
         })
     );
     assert_eq!(row["parents"][0]["pid"], outer.pid());
-    let row = row_when(&stage, outer.pid(), |row| row["uid"].is_u64());
+    let row = row_when(&test_box, outer.pid(), |row| row["uid"].is_u64());
     assert_eq!(row["reasons"]["inner_pid"], Value::Null);
     assert_eq!(row["inner_pid"], Value::Null);
     daemon.stop();
@@ -120,8 +120,8 @@ fn start_rootless(inside: u32, outside: u32) -> Option<TestProcess> {
     );
     command.args(["--user", "sh", "-c", &script]);
     command.uid(NOBODY_UID).gid(NOBODY_UID);
-    let actor = TestProcess::spawn(&mut command);
-    let file = |name: &str| format!("/proc/{}/{name}", actor.pid());
+    let process = TestProcess::spawn(&mut command);
+    let file = |name: &str| format!("/proc/{}/{name}", process.pid());
     let own = std::fs::read_link("/proc/self/ns/user").unwrap();
     eventually("the namespace", || {
         let theirs = std::fs::read_link(file("ns/user")).ok()?;
@@ -132,7 +132,7 @@ fn start_rootless(inside: u32, outside: u32) -> Option<TestProcess> {
     std::fs::write(file("gid_map"), format!("0 {NOBODY_UID} 1\n")).ok()?;
     let users = format!("0 {NOBODY_UID} 1\n{inside} {outside} 1\n");
     std::fs::write(file("uid_map"), users).ok()?;
-    Some(actor)
+    Some(process)
 }
 
 #[test]
@@ -140,16 +140,16 @@ fn rootless_container_belongs_to_its_creator() {
     if !can_run_as_other_users() || !can_unshare(&["--user"]) {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\nhide_other_users = true");
-    let Some(actor) = start_rootless(7, 3_999_999_990) else {
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\nhide_other_users = true");
+    let Some(process) = start_rootless(7, 3_999_999_990) else {
         return skip("users cannot be mapped here");
     };
-    stage.set_driver_state(&gpu_with_processes(&[actor.pid()]));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu_with_processes(&[process.pid()]));
+    let daemon = test_box.start();
     let name = user_name(NOBODY_UID).unwrap_or_else(|| NOBODY_UID.to_string());
-    let row = row_when(&stage, actor.pid(), |row| {
+    let row = row_when(&test_box, process.pid(), |row| {
         row["command"] == "sleep 1000" && row["owner"] == name.as_str()
     });
     assert_eq!(row["uid"], 3_999_999_990u32);
@@ -159,14 +159,14 @@ fn rootless_container_belongs_to_its_creator() {
     );
     // The creator owns it: they see what is hidden from other users, and `--user` with
     // their name selects it.
-    let seen_by = |uid| run_as_user(uid, &[], || stage.list()["procs"][0]["command"].clone());
+    let seen_by = |uid| run_as_user(uid, &[], || test_box.list()["procs"][0]["command"].clone());
     assert_eq!(seen_by(NOBODY_UID), "sleep 1000");
     assert_eq!(seen_by(3_999_999_990), "sleep 1000");
     assert_eq!(seen_by(3_999_999_991), Value::Null);
     let remembered_by = |uid| {
         let records = ["audit", "-o", "json", "--process", "sleep"];
         let history = eventually("a sample", || {
-            let ran = run_as_user(uid, &[], || stage.ctl(&records));
+            let ran = run_as_user(uid, &[], || test_box.ctl(&records));
             let history: Value = serde_json::from_str(&ran.stdout).ok()?;
             history["records"][0]["owner"]
                 .is_string()
@@ -190,8 +190,8 @@ fn rootless_container_belongs_to_its_creator() {
     // The first sample may be older than the first reading of the command line.
     eventually_equals(&record(json!("sleep 1000")), || remembered_by(NOBODY_UID));
     assert_eq!(remembered_by(3_999_999_991), record(Value::Null));
-    let chosen = stage.json(&["list", "-o", "json", "--user", &NOBODY_UID.to_string()]);
-    assert_eq!(chosen["procs"][0]["pid"], actor.pid());
+    let chosen = test_box.json(&["list", "-o", "json", "--user", &NOBODY_UID.to_string()]);
+    assert_eq!(chosen["procs"][0]["pid"], process.pid());
     daemon.stop();
 }
 
@@ -201,19 +201,19 @@ fn daemon_in_pid_namespace_refuses_to_act() {
     if !can_unshare(&flags) {
         return;
     }
-    let stage = TestBox::new();
-    let on_the_host = stage.start();
+    let test_box = TestBox::new();
+    let on_the_host = test_box.start();
     let first = std::fs::read_link("/proc/self/ns/pid").unwrap();
-    let will_not_act = || stage.json(&["status", "-o", "json"])["will_not_act"].clone();
+    let will_not_act = || test_box.json(&["status", "-o", "json"])["will_not_act"].clone();
     if first.to_str() == Some("pid:[4026531836]") {
         assert_eq!(will_not_act(), Value::Null);
-        assert_eq!(stage.faults(), []);
+        assert_eq!(test_box.faults(), []);
     } else {
         skip("the tests themselves are not in the host's PID namespace");
     }
     on_the_host.stop();
 
-    let daemon = stage.daemon_command();
+    let daemon = test_box.daemon_command();
     let mut inside = Command::new("unshare");
     inside
         .args(flags)
@@ -225,11 +225,11 @@ fn daemon_in_pid_namespace_refuses_to_act() {
     }
     // The admin has not permitted foreign pids here; a test box does by default.
     inside.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
-    let daemon = stage.start_with(&mut inside);
+    let daemon = test_box.start_with(&mut inside);
     let why = "gpukilld is not in the host's PID namespace, so pids may name other processes: \
                run it on the host, or in a container with the host's PIDs (hostPID: true)";
     assert_eq!(will_not_act(), why);
-    let status = stage.ctl(&["status"]).stdout;
+    let status = test_box.ctl(&["status"]).stdout;
     assert!(
         status.contains("ends no process for any caller: gpukilld is not in"),
         "{status}"

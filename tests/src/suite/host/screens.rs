@@ -20,9 +20,9 @@ const ROOT_CGROUP: &str = "0::/\n";
 const CONTAINER_OWNER: &str = "container cdcdcdcdcdcd";
 
 /// Runs a client until its output contains all texts, whatever its exit code is.
-fn wait_for_texts(stage: &TestBox, arguments: &[&str], texts: &[&str]) {
+fn wait_for_texts(test_box: &TestBox, arguments: &[&str], texts: &[&str]) {
     eventually_equals(&String::new(), || {
-        let ran = stage.ctl(arguments);
+        let ran = test_box.ctl(arguments);
         let lacks = texts.iter().find(|text| !ran.stdout.contains(**text));
         lacks.map_or_else(String::new, |text| {
             format!("{arguments:?} without {text:?}: {ran:?}")
@@ -32,13 +32,13 @@ fn wait_for_texts(stage: &TestBox, arguments: &[&str], texts: &[&str]) {
 
 #[test]
 fn every_screen_shows_same_owner_and_name() {
-    let stage = TestBox::new();
-    stage.make_world_accessible();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
     write_rules(
-        &stage,
+        &test_box,
         "[global]\ndry_run = true\ndefault_memory_limit_gb = 0.5\n",
     );
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let roots = format!("0::/system.slice/docker-{}.scope\n", "ab".repeat(32));
     // Name, arguments, cgroup; then the expected owner, command and short command.
     let invented = [
@@ -114,13 +114,13 @@ fn every_screen_shows_same_owner_and_name() {
                 .gid(test_uid(7)),
         )
     });
-    if let Some(actor) = &rootless {
-        let command = format!("/proc/{}/comm", actor.pid());
+    if let Some(process) = &rootless {
+        let command = format!("/proc/{}/comm", process.pid());
         eventually("it runs", || {
             (std::fs::read_to_string(&command).ok()? == "sleep\n").then_some(())
         });
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(ROOTLESS_CGROUP))]);
-        rows.push((actor.pid(), "60607", "sleep 1000", "sleep"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(ROOTLESS_CGROUP))]);
+        rows.push((process.pid(), "60607", "sleep 1000", "sleep"));
     }
     // A process of root in a container, which can be ended.
     let contained = can_run_as_other_users().then(|| {
@@ -132,21 +132,21 @@ fn every_screen_shows_same_owner_and_name() {
                 .process_group(0),
         )
     });
-    if let Some(actor) = &contained {
+    if let Some(process) = &contained {
         let cgroup = format!("0::/system.slice/docker-{}.scope\n", "cd".repeat(32));
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&cgroup))]);
-        rows.push((actor.pid(), CONTAINER_OWNER, "python3 -c", "python3"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&cgroup))]);
+        rows.push((process.pid(), CONTAINER_OWNER, "python3 -c", "python3"));
     }
     let pids = rows.iter().map(|(pid, ..)| *pid).chain([UNUSED_PID]);
     let used = pids.map(|pid| json!({"pid": pid, "memory": 1 << 30, "sm": 5}));
     let gpus: Vec<Value> = used
         .map(|process| json!({"processes": [process]}))
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let mut daemon = stage.daemon_command();
-    let daemon = stage.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()));
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let mut daemon = test_box.daemon_command();
+    let daemon = test_box.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()));
     let index = |pid: u32| {
-        let list = stage.list();
+        let list = test_box.list();
         let found = list["procs"]
             .as_array()?
             .iter()
@@ -155,44 +155,44 @@ fn every_screen_shows_same_owner_and_name() {
     };
     let owners: Vec<&str> = rows.iter().map(|(_, owner, ..)| *owner).collect();
     for (pid, owner, program, kind) in rows {
-        row_when(&stage, pid, |row| row["owner"] == owner);
+        row_when(&test_box, pid, |row| row["owner"] == owner);
         let gpu = eventually("it has a GPU", || index(pid)).to_string();
         let pid = pid.to_string();
-        wait_for_texts(&stage, &["list", "--gpu", &gpu], &[owner]);
+        wait_for_texts(&test_box, &["list", "--gpu", &gpu], &[owner]);
         for arguments in [
             &["list", "-d", "--gpu", &gpu][..],
             &["explain", &pid],
             &["holders", "--gpu", &gpu],
             &["kill", &pid, "--dry-run"],
         ] {
-            wait_for_texts(&stage, arguments, &[owner, program]);
+            wait_for_texts(&test_box, arguments, &[owner, program]);
         }
-        wait_for_texts(&stage, &["audit", "--gpu", &gpu], &[owner]);
+        wait_for_texts(&test_box, &["audit", "--gpu", &gpu], &[owner]);
         wait_for_texts(
-            &stage,
+            &test_box,
             &["audit", "--summary", "--gpu", &gpu],
             &[owner, kind],
         );
     }
     for owner in owners {
-        wait_for_texts(&stage, &["guard", "violations"], &[owner]);
+        wait_for_texts(&test_box, &["guard", "violations"], &[owner]);
         assert!(daemon.log().contains(owner), "{owner}: {}", daemon.log());
     }
     wait_for_texts(
-        &stage,
+        &test_box,
         &["guard", "violations"],
         &["kworker/u8:2", "migration/0"],
     );
     wait_for_texts(
-        &stage,
+        &test_box,
         &["rogue", "scan"],
         &["container abababababab", "xmrig"],
     );
-    if let Some(actor) = &contained {
-        let ran = stage.ctl(&["kill", &actor.pid().to_string(), "--force", "--yes"]);
+    if let Some(process) = &contained {
+        let ran = test_box.ctl(&["kill", &process.pid().to_string(), "--force", "--yes"]);
         assert_eq!(ran.code, 0, "{ran:?}");
-        let ended = format!("kill {} python3 of {CONTAINER_OWNER}", actor.pid());
-        wait_for_texts(&stage, &["audit", "actions"], &[&ended]);
+        let ended = format!("kill {} python3 of {CONTAINER_OWNER}", process.pid());
+        wait_for_texts(&test_box, &["audit", "actions"], &[&ended]);
     }
     let gpu = eventually("it is listed", || index(UNUSED_PID)).to_string();
     for arguments in [
@@ -201,7 +201,7 @@ fn every_screen_shows_same_owner_and_name() {
         &["audit", "--gpu", &gpu],
         &["audit", "--summary", "--gpu", &gpu],
     ] {
-        wait_for_texts(&stage, arguments, &["(no process)"]);
+        wait_for_texts(&test_box, arguments, &["(no process)"]);
     }
     daemon.stop();
 }

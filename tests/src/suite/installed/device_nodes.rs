@@ -28,9 +28,9 @@ fn device_files_exist_before_daemon_start() {
         "_SYSTEMD_INVOCATION_ID={}",
         it.unit_property(UNIT, "InvocationID")
     );
-    let told = it.journal(&[&id, "_TRANSPORT=stdout"]);
-    let told: Vec<_> = told.iter().map(|entry| &entry["MESSAGE"]).collect();
-    assert_eq!(told, ["asked: -c 255 -c 0 -c 7"]);
+    let messages = it.journal(&[&id, "_TRANSPORT=stdout"]);
+    let messages: Vec<_> = messages.iter().map(|entry| &entry["MESSAGE"]).collect();
+    assert_eq!(messages, ["asked: -c 255 -c 0 -c 7"]);
     for (name, minor) in [("nvidiactl", 255), ("nvidia0", 0), ("nvidia7", 7)] {
         let node = it.path(&format!("/dev/{name}")).metadata().unwrap();
         assert!(node.file_type().is_char_device(), "{name}");
@@ -39,7 +39,7 @@ fn device_files_exist_before_daemon_start() {
     }
 }
 
-/// Simulates a loaded driver of two GPUs, with a third entry whose minor number is invalid,
+/// Simulates a loaded driver of two GPUs, with a third entry of an invalid minor number,
 /// and its tool.
 fn simulate_driver(it: &InstalledBox) {
     let driver = format!("{STAND_IN}/driver");

@@ -147,11 +147,11 @@ fn replace_users(it: &InstalledBox, lines: &[&str]) {
 fn assert_install_is_refused(it: &InstalledBox, why: &str) {
     let ran = it.run("root", &["dpkg", "--install", "/root/gpukill.deb"]);
     assert_ne!(ran.code, 0, "{why}: {ran:?}");
-    let told = ran
+    let message = ran
         .stderr
         .lines()
         .find(|line| line.starts_with("gpukill: "));
-    assert_eq!(told, Some(format!("gpukill: {why}").as_str()), "{ran:?}");
+    assert_eq!(message, Some(format!("gpukill: {why}").as_str()), "{ran:?}");
     assert!(!it.path("/usr/bin/gpukilld").exists(), "{why}");
 }
 

@@ -10,17 +10,17 @@ const GENERATOR: &str = "/usr/lib/systemd/system-generators/gpukill-backoff-gene
 
 /// A `systemctl` script that prints this version and passes all other calls to the real
 /// one.
-fn systemctl_with_version(said: &str) -> String {
+fn systemctl_with_version(version: &str) -> String {
     format!(
         "#!/bin/sh\n[ \"$*\" = --version ] || exec /usr/bin/systemctl \"$@\"\n\
-         printf '%s\\n' '{said}' '+PAM +AUDIT 999'\n"
+         printf '%s\\n' '{version}' '+PAM +AUDIT 999'\n"
     )
 }
 
 #[test]
 fn backoff_needs_systemd_254() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for (said, asked) in [
+    for (version, has_backoff) in [
         ("systemd 249 (249.11-0ubuntu3.16)", false),
         ("systemd 252 (252.39-1~deb12u1)", false),
         ("systemd 253 (253.18-1.fc38)", false),
@@ -33,7 +33,7 @@ fn backoff_needs_systemd_254() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let tool = directory.path().join("systemctl");
-        std::fs::write(&tool, systemctl_with_version(said)).unwrap();
+        std::fs::write(&tool, systemctl_with_version(version)).unwrap();
         std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
         let units = directory.path().join("units");
         let ran = Command::new(workspace.join("packaging/backoff"))
@@ -47,10 +47,10 @@ fn backoff_needs_systemd_254() {
             .unwrap();
         assert!(
             ran.status.success() && ran.stderr.is_empty(),
-            "{said}: {ran:?}"
+            "{version}: {ran:?}"
         );
         let found = units.join("gpukilld.service.d/10-backoff.conf").exists();
-        assert_eq!(found, asked, "{said}");
+        assert_eq!(found, has_backoff, "{version}");
     }
 }
 
@@ -60,10 +60,10 @@ fn package_adds_and_removes_backoff() {
         return;
     };
     it.install(&it.package.first);
-    let said = it.run_as_root(&["systemctl", "--version"]);
-    let version = said.split_whitespace().nth(1).unwrap();
+    let output = it.run_as_root(&["systemctl", "--version"]);
+    let version = output.split_whitespace().nth(1).unwrap();
     let newer = version.parse::<u32>().unwrap() >= 254;
-    assert_eq!(has_backoff(&it), newer, "{said}");
+    assert_eq!(has_backoff(&it), newer, "{output}");
 
     // An upgrade makes the systemd of the box a newer one.
     let tool = "/usr/local/sbin/systemctl";

@@ -53,7 +53,7 @@ fn kill_as(it: &InstalledBox, user: &str, pid: u32, left: &[u32]) -> CommandOutp
 
 fn assert_kills_are_in_journal(it: &InstalledBox, own: u32, others: u32) {
     let gpukill = it.run_as_root(&["id", "--user", "gpukill"]);
-    let said = |kind: &str, caller: u32, pid: Option<u32>| {
+    let find_entry = |kind: &str, caller: u32, pid: Option<u32>| {
         let mut fields = vec![format!("GPUKILL_CALLER_UID={caller}"), "ACTION=kill".into()];
         fields.extend(pid.map(|pid| format!("PID={pid}")));
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
@@ -62,12 +62,12 @@ fn assert_kills_are_in_journal(it: &InstalledBox, own: u32, others: u32) {
         assert_eq!(entry["_UID"], gpukill.trim());
         entry
     };
-    let refused = said("act-refused", ALICE_UID, None);
+    let refused = find_entry("act-refused", ALICE_UID, None);
     assert_eq!(refused["GPUKILL_ASKED"], others.to_string());
     for (caller, pid) in [(ALICE_UID, own), (OPERATOR_UID, others)] {
-        let begun = said("act-begins", caller, Some(pid));
-        let act = format!("GPUKILL_ACT={}", begun["GPUKILL_ACT"].as_str().unwrap());
-        let ended = it.wait_for_entry("act-ended", &[&act]);
+        let begin_entry = find_entry("act-begins", caller, Some(pid));
+        let action = format!("GPUKILL_ACT={}", begin_entry["GPUKILL_ACT"].as_str().unwrap());
+        let ended = it.wait_for_entry("act-ended", &[&action]);
         assert_eq!(ended["GPUKILL_WORD"], "done");
     }
 }
@@ -96,8 +96,8 @@ fn assert_only_admins_edit_rules(it: &InstalledBox) {
     );
     let owner = it.run_as_root(&["stat", "--format", "%U:%G", RULES_FILE]);
     assert_eq!(owner, "gpukill:gpukill\n");
-    let begun = it.wait_for_entry("act-begins", &["ACTION=rules_edit"]);
-    assert_eq!(begun["GPUKILL_CALLER_UID"], ADMIN_UID.to_string());
+    let begin_entry = it.wait_for_entry("act-begins", &["ACTION=rules_edit"]);
+    assert_eq!(begin_entry["GPUKILL_CALLER_UID"], ADMIN_UID.to_string());
     eventually("the rules are in force", || {
         let id = format!("MESSAGE_ID={}", Journald::message_id("rules-in-force"));
         let mut entries = it.journal(&[&id]).into_iter();
@@ -111,8 +111,8 @@ fn assert_violator_is_warned(it: &InstalledBox, pid: u32) {
         [super::BOB_UID, ALICE_UID].map(|uid| LoginTerminal::new_below_root(&it.root(), uid));
     let ran = it.run("ada", &["gpukillctl", "guard", "soft"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let told = it.wait_for_entry("owner-told", &[]);
-    let fields = ["UID", "ACTION", "GPUKILL_TERMINALS"].map(|name| &told[name]);
+    let entry = it.wait_for_entry("owner-told", &[]);
+    let fields = ["UID", "ACTION", "GPUKILL_TERMINALS"].map(|name| &entry[name]);
     assert_eq!(
         json!(fields),
         json!([super::BOB_UID.to_string(), "warn", "1"])

@@ -50,9 +50,9 @@ fn assert_job_is_listed(it: &InstalledBox) {
         let row = list["procs"][0].clone();
         (!row["user"].is_null()).then_some(row)
     });
-    let told = ["pid", "uid", "user", "used_mem_mb"].map(|field| &row[field]);
+    let fields = ["pid", "uid", "user", "used_mem_mb"].map(|field| &row[field]);
     assert_eq!(
-        json!(told),
+        json!(fields),
         json!([pid, ALICE_UID, "alice", 1024]),
         "{row:#}"
     );
@@ -111,11 +111,11 @@ fn assert_sensor_is_confined(it: &InstalledBox) {
     let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/told"];
     it.run_as_root(&["install", "--owner=gpukill", "/dev/null", there]);
     it.set_driver_state(&json!({"gpus": [{}], "tamper": [here], "trespass": there}));
-    let told = eventually("it tried", || {
-        let told = std::fs::read_to_string(it.path(there)).unwrap();
-        told.ends_with('\n').then_some(told)
+    let report = eventually("it tried", || {
+        let report = std::fs::read_to_string(it.path(there)).unwrap();
+        report.ends_with('\n').then_some(report)
     });
-    assert!(told.starts_with("let through: [], "), "{told}");
+    assert!(report.starts_with("let through: [], "), "{report}");
     it.set_driver_state(&json!({"gpus": [{}]}));
     assert!(!it.path(here).exists());
 }
@@ -144,9 +144,9 @@ fn verify_units(it: &InstalledBox) {
     // The systemd of Ubuntu 22.04 also complains about units of its own.
     let of_ours = ran.stderr.lines().find(|line| line.contains("gpukill"));
     assert_eq!((ran.code, of_ours), (0, None), "{ran:?}");
-    let told = it.run_as_root(&["systemd-analyze", "security", "gpukilld.service"]);
-    let last = told.lines().last().unwrap();
+    let output = it.run_as_root(&["systemd-analyze", "security", "gpukilld.service"]);
+    let last = output.lines().last().unwrap();
     let (_, level) = last.split_once("gpukilld.service: ").expect(last);
     let level: f64 = level.split(' ').next().unwrap().parse().unwrap();
-    assert!(level <= MAX_EXPOSURE, "{told}");
+    assert!(level <= MAX_EXPOSURE, "{output}");
 }

@@ -53,7 +53,7 @@ fn assert_stays_failed(it: &InstalledBox, mistake: &str) {
     assert_eq!(states, ["failed", "exit-code", "3", "0"]);
     let ran = it.run("alice", &["gpukillctl", "list"]);
     assert_eq!(ran.code, 6, "{ran:?}");
-    eventually("the journal says why", || {
+    eventually("the journal has the reason", || {
         let entries = it.journal(&["_SYSTEMD_UNIT=gpukilld.service", "--lines=10"]);
         let mut texts = entries.iter().filter_map(|entry| entry["MESSAGE"].as_str());
         texts.any(|text| text.contains(mistake)).then_some(())

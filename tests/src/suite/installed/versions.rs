@@ -63,7 +63,7 @@ fn assert_other_store_version_is_kept(it: &InstalledBox) {
     let what = format!(
         "{STATE_DIRECTORY}/audit.db: was written by another version of gpukilld (schema 99,"
     );
-    eventually("status says so", || {
+    eventually("status reports it", || {
         let ran = it.run("alice", &["gpukillctl", "status"]);
         let flat = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         flat.contains(&what).then_some(())

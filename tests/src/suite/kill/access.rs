@@ -58,8 +58,8 @@ fn users_end_their_own_operators_any() {
         )
     );
     eventually_equals(&json!(["refused", ALICE, pid.to_string()]), || {
-        let act = it.newest_action();
-        json!([act["word"], act["uid"], act["asked"]])
+        let action = it.newest_action();
+        json!([action["word"], action["uid"], action["asked"]])
     });
     assert!(!process_has_ended(pid));
     // A right of another group does not help.
@@ -143,13 +143,13 @@ fn namespace_owner_ends_its_processes() {
     }
     let it = KillBox::new();
     // The namespace belongs to Alice; the process in it has Carol's uid on the host.
-    let script = "echo $$
+    let commands = "echo $$
         until [ \"$(cat /proc/self/uid_map)\" ]; do sleep 0.02; done
         exec setpriv --reuid=5 --keep-groups worker 1000";
     let mut command = Command::new("unshare");
-    command.args(["--user", "--keep-caps", "bash", "-c", script]);
-    let troupe = Script::spawn(&it.stage, command.uid(ALICE).gid(ALICE));
-    let [pid] = troupe.next_pids();
+    command.args(["--user", "--keep-caps", "bash", "-c", commands]);
+    let script = Script::spawn(&it.test_box, command.uid(ALICE).gid(ALICE));
+    let [pid] = script.next_pids();
     let map = format!("0 {ALICE} 1\n5 {CAROL} 1\n");
     if std::fs::write(format!("/proc/{pid}/uid_map"), map).is_err() {
         return skip("no user namespace can be mapped here");
@@ -184,8 +184,8 @@ fn set_user_id_process_is_denied() {
     let mut command = Command::new("setpriv");
     let (real, effective) = (format!("--ruid={ALICE}"), format!("--euid={BOB}"));
     command.args([&real, &effective, "--keep-groups"]);
-    let actor = TestProcess::spawn(command.args(["sleep", "1000"]));
-    let pid = actor.pid();
+    let process = TestProcess::spawn(command.args(["sleep", "1000"]));
+    let pid = process.pid();
     eventually("the process has both uids", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         status

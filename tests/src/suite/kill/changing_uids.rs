@@ -37,8 +37,8 @@ fn changing_uids_does_not_prevent_the_end() {
         return;
     };
     let it = KillBox::new();
-    let troupe = Script::spawn(&it.stage, &mut python);
-    let pids: [u32; 2] = troupe.next_pids();
+    let script = Script::spawn(&it.test_box, &mut python);
+    let pids: [u32; 2] = script.next_pids();
     it.add_gpu_processes(&pids);
     for pid in pids {
         let (code, report) = it.kill_json(&[&pid.to_string(), "--yes"]);

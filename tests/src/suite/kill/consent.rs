@@ -8,15 +8,15 @@ fn start_two() -> [TestProcess; 2] {
     ["python one.py", "python two.py"].map(TestProcess::start)
 }
 
-fn sorted_pids(actors: &[TestProcess; 2]) -> [u32; 2] {
-    sorted([actors[0].pid(), actors[1].pid()])
+fn sorted_pids(processes: &[TestProcess; 2]) -> [u32; 2] {
+    sorted([processes[0].pid(), processes[1].pid()])
 }
 
 #[test]
 fn dry_run_ends_nothing_and_lists_targets() {
     let it = KillBox::new();
-    let actors = start_two();
-    let pids = sorted_pids(&actors);
+    let processes = start_two();
+    let pids = sorted_pids(&processes);
     it.add_gpu_processes(&pids);
     let arguments = ["--command", "python", "--batch"];
     let (code, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
@@ -28,7 +28,7 @@ fn dry_run_ends_nothing_and_lists_targets() {
         "{ran:?}"
     );
     assert!(!pids.iter().any(|pid| process_has_ended(*pid)));
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
 
     let (code, report) = it.kill_json(&arguments);
     assert_eq!(
@@ -42,8 +42,8 @@ fn dry_run_ends_nothing_and_lists_targets() {
 #[test]
 fn several_processes_need_confirmation() {
     let it = KillBox::new();
-    let actors = start_two();
-    let both = sorted_pids(&actors);
+    let processes = start_two();
+    let both = sorted_pids(&processes);
     it.add_gpu_processes(&both);
     let [one, other] = both.map(|pid| pid.to_string());
     // A selector with several matches needs --batch as well as --yes; typed pids need only
@@ -73,15 +73,15 @@ fn several_processes_need_confirmation() {
 #[test]
 fn unknown_memory_is_not_no_match() {
     let it = KillBox::new();
-    let actor = TestProcess::start("python one.py");
-    it.add_gpu_processes(&[actor.pid()]);
+    let process = TestProcess::start("python one.py");
+    it.add_gpu_processes(&[process.pid()]);
     let ran = it.kill_output(&["--gpu", "0", "--min-memory", "2G"]);
     let nobody = "gpukillctl: no process that uses a GPU is selected\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (8, nobody));
 
     // The driver does not report how much memory the process holds.
-    it.stage
-        .set_driver_state(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
+    it.test_box
+        .set_driver_state(&json!({"gpus": [{"processes": [{"pid": process.pid()}]}]}));
     let arguments = ["--gpu", "0", "--min-memory", "2G", "--dry-run"];
     let (code, plan) = eventually("its memory is not known", || {
         let (code, plan) = it.kill_json(&arguments);
@@ -99,34 +99,34 @@ fn unknown_memory_is_not_no_match() {
         (2, "", not_known)
     );
     // Nothing was refused, so nothing is recorded.
-    assert!(recorded_actions(&it.stage).is_empty());
-    assert!(!process_has_ended(actor.pid()));
+    assert!(recorded_actions(&it.test_box).is_empty());
+    assert!(!process_has_ended(process.pid()));
 }
 
 #[test]
 fn single_match_needs_no_confirmation() {
     let it = KillBox::new();
-    let actors = start_two();
-    it.add_gpu_processes(&sorted_pids(&actors));
+    let processes = start_two();
+    it.add_gpu_processes(&sorted_pids(&processes));
     let (code, report) = it.kill_json(&["--command", "two[.]py"]);
-    let pid = actors[1].pid();
+    let pid = processes[1].pid();
     assert_eq!(
         (code, outcomes(&report)),
         (0, all_with_ending(&[pid], "ended", "SIGTERM"))
     );
     let ran = it.kill_output(&["--command", "three[.]py"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (8, ""), "{ran:?}");
-    assert!(!process_has_ended(actors[0].pid()));
+    assert!(!process_has_ended(processes[0].pid()));
 }
 
 #[test]
 fn terminal_prompts_for_several_processes() {
     let it = KillBox::new();
-    let actors = start_two();
-    let both = sorted_pids(&actors);
+    let processes = start_two();
+    let both = sorted_pids(&processes);
     it.add_gpu_processes(&both);
     let [one, other] = both.map(|pid| pid.to_string());
-    let client = it.stage.client_command(&["kill", &one, &other]);
+    let client = it.test_box.client_command(&["kill", &one, &other]);
     let answered = |answer: &str| {
         let mut terminal = Terminal::start(&client, 120, 40)?;
         let shown = terminal.read_until("[y/N]");
@@ -142,7 +142,7 @@ fn terminal_prompts_for_several_processes() {
         assert!(ran.stdout.contains("nothing was ended"), "{ran:?}");
         assert!(!both.iter().any(|pid| process_has_ended(*pid)));
     }
-    assert!(recorded_actions(&it.stage).is_empty());
+    assert!(recorded_actions(&it.test_box).is_empty());
     let ran = answered("y\n").unwrap();
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(both.iter().all(|pid| process_has_ended(*pid)));
@@ -155,7 +155,7 @@ fn process_that_ended_before_confirmation_is_gone() {
     let (gone, ended) = (first.pid(), second.pid());
     it.add_gpu_processes(&[gone, ended]);
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", &gone.to_string(), &ended.to_string()]);
     let Some(mut terminal) = Terminal::start(&client, 120, 40) else {
         return skip("no setsid here");
@@ -177,11 +177,11 @@ fn process_that_ended_before_confirmation_is_gone() {
 #[test]
 fn signal_timeout_is_respected() {
     let it = KillBox::new();
-    let troupe = gpukill_tests::harness::Script::run(
-        &it.stage,
+    let script = gpukill_tests::harness::Script::run(
+        &it.test_box,
         "trap 'sleep 1.5; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
-    let [pid] = troupe.next_pids();
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "20", "--force"]);
     assert_eq!(
@@ -198,14 +198,14 @@ fn signal_timeout_is_respected() {
 #[test]
 fn terminal_shows_progress() {
     let it = KillBox::new();
-    let troupe = gpukill_tests::harness::Script::run(
-        &it.stage,
+    let script = gpukill_tests::harness::Script::run(
+        &it.test_box,
         "trap 'sleep 1.5; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
-    let [pid] = troupe.next_pids();
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", &pid.to_string(), "--timeout-secs", "20"]);
     let Some(mut terminal) = Terminal::start(&client, 120, 40) else {
         return skip("no setsid here");

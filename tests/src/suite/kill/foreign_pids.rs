@@ -9,24 +9,24 @@ fn foreign_pids_need_roots_permission() {
         return;
     }
     let foreign = "gpukilld is not in the host's PID namespace";
-    let actor = TestProcess::start("python");
-    let pid = actor.pid().to_string();
+    let process = TestProcess::start("python");
+    let pid = process.pid().to_string();
     let refusal = |it: &KillBox| {
-        it.add_gpu_processes(&[actor.pid()]);
+        it.add_gpu_processes(&[process.pid()]);
         let ran = it.kill_output(&[&pid]);
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
         assert!(ran.stderr.contains(foreign), "{ran:?}");
-        assert!(!process_has_ended(actor.pid()));
+        assert!(!process_has_ended(process.pid()));
     };
     // The setting is off.
-    let stage = TestBox::new();
-    let mut daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
-    refusal(&KillBox::start(stage, daemon));
+    refusal(&KillBox::start(test_box, daemon));
     // A settings file of another owner: the daemon does not start with it.
-    let stage = TestBox::new();
-    std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(test_uid(1)), None).unwrap();
-    let ran = CommandOutput::run(&mut stage.daemon_command());
+    let test_box = TestBox::new();
+    std::os::unix::fs::chown(test_box.path("gpukilld.toml"), Some(test_uid(1)), None).unwrap();
+    let ran = CommandOutput::run(&mut test_box.daemon_command());
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(
         ran.stderr
@@ -35,10 +35,10 @@ fn foreign_pids_need_roots_permission() {
     );
     // The file of root allows it.
     let it = KillBox::new();
-    it.add_gpu_processes(&[actor.pid()]);
+    it.add_gpu_processes(&[process.pid()]);
     let (code, report) = it.kill_json(&[&pid]);
     assert_eq!(
         (code, outcomes(&report)),
-        (0, all_with_ending(&[actor.pid()], "ended", "SIGTERM"))
+        (0, all_with_ending(&[process.pid()], "ended", "SIGTERM"))
     );
 }

@@ -182,9 +182,9 @@ fn kill_bomb(name: &str, script: &str, scope: &str) -> Option<(i32, Value, BTree
         skip("the tests run in a service or a container, which is the job of all of them");
         return None;
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let ran = it.kill_output(&[&arguments[..], MORE].concat());
-    let took = begun.elapsed();
+    let took = started_at.elapsed();
     let left = bomb.running_pids().into_iter();
     let left = left
         .filter_map(|pid| Some((pid, start_ticks(pid)?)))
@@ -250,53 +250,53 @@ const SCANS_BEFORE_KILL: usize = 24;
 
 #[test]
 fn late_members_delay_the_kill() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let mut daemon = stage.daemon_command();
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let it = KillBox::start(stage, daemon);
+    let it = KillBox::start(test_box, daemon);
     // Their session shows that they belong together after the launcher has ended.
-    let script = format!(
+    let commands = format!(
         "setsid launcher -c 'echo $$; i=0
             while [ $i -lt {LATE_MEMBERS} ]; do worker 1000 & echo $!; i=$((i + 1)); done; wait' & wait; true"
     );
-    let troupe = Script::run(&it.stage, &script);
-    let [launcher] = troupe.next_pids();
-    let workers: [u32; LATE_MEMBERS] = troupe.next_pids();
+    let script = Script::run(&it.test_box, &commands);
+    let [launcher] = script.next_pids();
+    let workers: [u32; LATE_MEMBERS] = script.next_pids();
     procfs.link_real_process(launcher);
     it.add_gpu_processes(&[launcher]);
     let gate = ScanGate::new(&procfs);
     let named = launcher.to_string();
     let arguments = ["kill", &named, "--scope", "tree", "--force", "--signal"];
     let arguments = [&arguments[..], &["KILL", "--yes", "-o", "json"]].concat();
-    let client = RunningProgram::start(&mut it.stage.client_command(&arguments));
+    let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
     let is_settled = || {
-        recorded_actions(&it.stage)
+        recorded_actions(&it.test_box)
             .pop()
-            .is_some_and(|act| !act["word"].is_null())
+            .is_some_and(|action| !action["word"].is_null())
     };
-    for (looks, worker) in workers.into_iter().enumerate() {
-        let look = eventually("a scan, or the end of the kill", || {
-            let look = gate.hold_reader();
-            (look.is_some() || is_settled()).then_some(look)
+    for (scans, worker) in workers.into_iter().enumerate() {
+        let scan = eventually("a scan, or the end of the kill", || {
+            let scan = gate.hold_reader();
+            (scan.is_some() || is_settled()).then_some(scan)
         });
-        let Some(look) = look else {
+        let Some(scan) = scan else {
             break;
         };
         // The waiting scan has its list of pids already, so the next scan finds this process.
         procfs.link_real_process(worker);
         gate.pass_one().unwrap();
-        drop(look);
-        if looks < SCANS_BEFORE_KILL {
+        drop(scan);
+        if scans < SCANS_BEFORE_KILL {
             assert!(
                 !workers.into_iter().any(process_has_ended),
-                "after {looks} scans"
+                "after {scans} scans"
             );
         }
     }
     gate.remove();
-    let (code, said, complaints) = client.wait();
-    let report: Value = serde_json::from_str(&said.concat()).unwrap();
+    let (code, output, complaints) = client.wait();
+    let report: Value = serde_json::from_str(&output.concat()).unwrap();
     assert_eq!(code, 7, "{complaints:?} {report:#}");
     let outcomes = report["outcomes"].as_array().unwrap();
     let (found_late, others): (Vec<&Value>, Vec<&Value>) =

@@ -1,4 +1,4 @@
-//! A process that waits for a FUSE filesystem whose server never answers.
+//! A process that waits for a FUSE filesystem: its server never answers.
 
 use super::{KillBox, is_in_test_namespaces};
 use gpukill_tests::harness::{
@@ -33,7 +33,7 @@ while True:
     elif what == GETATTR:
         answer = struct.pack('<QII', 3600, 0, 0) + attributes(node)
     elif what == OPEN:
-        # Past the page cache, where whoever waits would wait for a page.
+        # Past the page cache, where a reader would wait for a page.
         answer = struct.pack('<QII', 1, 1, 0)
     else:
         error = -38
@@ -55,11 +55,11 @@ fn report_names_the_fuse_server() {
         return skip("no /dev/fuse can be opened here, or no python3 with ctypes is here");
     }
     let it = KillBox::new();
-    let mount = it.stage.path("a mount");
+    let mount = it.test_box.path("a mount");
     std::fs::create_dir(&mount).unwrap();
     // The mount disappears with the namespaces of the test.
     let mut server = Command::new("python3");
-    let server = Script::spawn(&it.stage, server.args(["-c", SERVER]).arg(&mount));
+    let server = Script::spawn(&it.test_box, server.args(["-c", SERVER]).arg(&mount));
     let [serves] = server.next_pids();
     let reader = TestProcess::spawn(Command::new("cat").arg(mount.join("file")));
     // The server is dropped before the reader, which cannot end before the server.
@@ -73,11 +73,11 @@ fn report_names_the_fuse_server() {
     let named = pid.to_string();
     let (code, report) = it.kill_json(&[&named, "--timeout-secs", "1", "--force"]);
     let outcome = &report["outcomes"][0];
-    let told = ["ending", "why", "fuse_mount"].map(|field| outcome[field].clone());
+    let fields = ["ending", "why", "fuse_mount"].map(|field| outcome[field].clone());
     let path = json!(mount.to_str().unwrap());
     assert_eq!(code, 1, "{report:#}");
     assert_eq!(
-        told,
+        fields,
         [json!("uninterruptible"), json!("request_wait_answer"), path]
     );
     let tells = std::fs::read_dir(format!("/proc/{serves}/fdinfo")).unwrap();
@@ -92,9 +92,9 @@ fn report_names_the_fuse_server() {
             "{report:#}"
         );
         let ran = it.kill_output(&[&named, "--timeout-secs", "1"]);
-        let said = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let printed = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            said.contains(&format!("it ends when that does: kill {serves}")),
+            printed.contains(&format!("it ends when that does: kill {serves}")),
             "{ran:?}"
         );
     }

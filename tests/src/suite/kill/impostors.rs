@@ -38,14 +38,14 @@ fn run_as(uid: u32, command: &mut Command) -> TestProcess {
 /// Starts a process of this user that runs the user's code in a system program: a preloaded
 /// library sleeps. Returns `None` where that is not possible.
 fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<TestProcess> {
-    let source = it.stage.path("own.c");
+    let source = it.test_box.path("own.c");
     std::fs::write(
         &source,
         "#include <unistd.h>\n__attribute__((constructor)) static void run(void)\n\
          { for (;;) pause(); }\n",
     )
     .unwrap();
-    let library = it.stage.path("own.so");
+    let library = it.test_box.path("own.so");
     let mut compiler = Command::new("cc");
     compiler
         .args(["-shared", "-fPIC", "-o"])
@@ -55,14 +55,14 @@ fn start_with_preloaded_code(it: &KillBox, uid: u32, program: &str) -> Option<Te
         skip("here is no such program, or no compiler");
         return None;
     }
-    let actor = run_as(uid, Command::new(program).env("LD_PRELOAD", &library));
+    let process = run_as(uid, Command::new(program).env("LD_PRELOAD", &library));
     eventually("it is that program", || {
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", actor.pid())).ok()?;
-        let file = std::fs::read_link(format!("/proc/{}/exe", actor.pid())).ok()?;
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
+        let file = std::fs::read_link(format!("/proc/{}/exe", process.pid())).ok()?;
         (program.ends_with(name.trim()) && file.file_name() == Path::new(program).file_name())
             .then_some(())
     });
-    Some(actor)
+    Some(process)
 }
 
 /// Starts a process of this user in a mount namespace where `path` is another file.
@@ -74,27 +74,27 @@ fn start_with_bind_mount(uid: u32, path: &Path, file: &Path) -> TestProcess {
         path.display()
     );
     let mut command = Command::new("unshare");
-    let actor = TestProcess::spawn(command.args(["--mount", "sh", "-c", &script]));
+    let process = TestProcess::spawn(command.args(["--mount", "sh", "-c", &script]));
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     eventually("it is that program", || {
-        let comm = std::fs::read_to_string(format!("/proc/{}/comm", actor.pid())).ok()?;
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
         (comm.trim() == name).then_some(())
     });
-    actor
+    process
 }
 
 /// Whether `kill --force` ends the process.
-fn kill_succeeds(it: &KillBox, actor: &TestProcess) -> bool {
-    let ran = it.kill_output(&[&actor.pid().to_string(), "--force", "--yes"]);
+fn kill_succeeds(it: &KillBox, process: &TestProcess) -> bool {
+    let ran = it.kill_output(&[&process.pid().to_string(), "--force", "--yes"]);
     match ran.code {
         0 => {
-            assert!(process_has_ended(actor.pid()), "{ran:?}");
+            assert!(process_has_ended(process.pid()), "{ran:?}");
             true
         }
         code => {
             let hint = "hint: root may end it with --override-protected\n";
             assert!(code == 4 && ran.stderr.ends_with(hint), "{ran:?}");
-            assert!(!process_has_ended(actor.pid()), "{ran:?}");
+            assert!(!process_has_ended(process.pid()), "{ran:?}");
             false
         }
     }
@@ -111,7 +111,7 @@ fn name_protects_only_the_hosts_file() {
     let it = KillBox::with_settings("[protect]\nnames = [\"serve\", \"/opt/engine\"]");
     for name in ["Xorg", "sshd", "serve", "engine"] {
         let path = create_system_program(name);
-        let copy = it.stage.path(name);
+        let copy = it.test_box.path(name);
         copy_program("/bin/sleep", &copy);
         let sleeper = |uid| run_as(uid, Command::new(&path).arg("1000"));
         // An upgrade replaces the file while a process runs it.
@@ -134,10 +134,10 @@ fn name_protects_only_the_hosts_file() {
                 false,
             ),
         ];
-        let pids: Vec<u32> = cases.iter().map(|(_, actor, _)| actor.pid()).collect();
+        let pids: Vec<u32> = cases.iter().map(|(_, process, _)| process.pid()).collect();
         it.add_gpu_processes(&pids);
-        for (whose, actor, is_protected) in &cases {
-            assert_eq!(kill_succeeds(&it, actor), !is_protected, "{name}: {whose}");
+        for (case, process, is_protected) in &cases {
+            assert_eq!(kill_succeeds(&it, process), !is_protected, "{name}: {case}");
         }
     }
 }
@@ -150,14 +150,14 @@ fn preloaded_code_is_not_protected() {
         return;
     }
     let it = KillBox::new();
-    let Some(actor) = start_with_preloaded_code(&it, ALICE, "/usr/sbin/agetty") else {
+    let Some(process) = start_with_preloaded_code(&it, ALICE, "/usr/sbin/agetty") else {
         return;
     };
-    let pid = actor.pid().to_string();
-    let never = || it.stage.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
-    it.add_gpu_processes(&[actor.pid()]);
+    let pid = process.pid().to_string();
+    let never = || it.test_box.json(&["explain", &pid, "-o", "json"])["never_ended"].take();
+    it.add_gpu_processes(&[process.pid()]);
     assert_eq!(never(), json!(null));
-    assert!(kill_succeeds(&it, &actor));
+    assert!(kill_succeeds(&it, &process));
 }
 
 #[test]
@@ -199,9 +199,9 @@ fn only_root_overrides_a_protection() {
         (code, outcomes(&report)),
         (0, all_with_ending(&[one.pid()], "ended", "SIGTERM"))
     );
-    let act = it.newest_action();
-    assert_eq!(act["plan"]["override_protected"], json!(true));
-    assert_eq!(act["plan"]["targets"][0]["overridden"], json!(why));
+    let action = it.newest_action();
+    assert_eq!(action["plan"]["override_protected"], json!(true));
+    assert_eq!(action["plan"]["targets"][0]["overridden"], json!(why));
     // The daemon cannot be ended at all, and the override does not extend to processes that are
     // not named.
     let daemon = it.daemon.pid().to_string();
@@ -221,10 +221,10 @@ fn active_display_server_is_protected() {
         return;
     }
     mount_private_opt();
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     procfs.link_real_process(1);
-    let sessions = stage.path("home/run/systemd/sessions");
+    let sessions = test_box.path("home/run/systemd/sessions");
     std::fs::create_dir_all(&sessions).unwrap();
     let is_in = |active: u32, seat: &str| {
         let text = format!(
@@ -234,14 +234,14 @@ fn active_display_server_is_protected() {
         std::fs::rename(sessions.join("new"), sessions.join("4")).unwrap();
     };
     is_in(1, "SEAT=seat0\n");
-    let mut daemon = stage.daemon_command();
+    let mut daemon = test_box.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
-        .env("GPUKILLD_BACKENDS_HOST_ROOT", stage.path("home"));
+        .env("GPUKILLD_BACKENDS_HOST_ROOT", test_box.path("home"));
     let it = KillBox {
-        driver: FakeDriver::start(&stage, super::MEMORY_RELEASE_TIME),
-        daemon: stage.start_with(&mut daemon),
-        stage,
+        driver: FakeDriver::start(&test_box, super::MEMORY_RELEASE_TIME),
+        daemon: test_box.start_with(&mut daemon),
+        test_box,
     };
     let slice = format!("/user.slice/user-{ALICE}.slice");
     let places = [
@@ -261,14 +261,14 @@ fn active_display_server_is_protected() {
     ];
     let path = create_system_program("gnome-shell");
     let shell = |cgroup: &str| {
-        let actor = run_as(ALICE, Command::new(&path).arg("1000"));
-        procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&format!("0::{cgroup}\n")))]);
-        actor
+        let process = run_as(ALICE, Command::new(&path).arg("1000"));
+        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&format!("0::{cgroup}\n")))]);
+        process
     };
     let ends_shell = |cgroup: &str| {
-        let actor = shell(cgroup);
-        it.add_gpu_processes(&[actor.pid()]);
-        kill_succeeds(&it, &actor)
+        let process = shell(cgroup);
+        it.add_gpu_processes(&[process.pid()]);
+        kill_succeeds(&it, &process)
     };
     for (cgroup, is_protected) in &places {
         assert_eq!(ends_shell(cgroup), !is_protected, "{cgroup}");
@@ -283,9 +283,9 @@ fn active_display_server_is_protected() {
     // No other name protects a person's process, not even at a seat.
     is_in(1, "SEAT=seat0\n");
     let login = create_system_program("agetty");
-    let actor = run_as(ALICE, Command::new(login).arg("1000"));
+    let process = run_as(ALICE, Command::new(login).arg("1000"));
     let cgroup = format!("0::{}\n", places[0].0);
-    procfs.link_with_changed_files(actor.pid(), &[("cgroup", Some(&cgroup))]);
-    it.add_gpu_processes(&[actor.pid()]);
-    assert!(kill_succeeds(&it, &actor));
+    procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&cgroup))]);
+    it.add_gpu_processes(&[process.pid()]);
+    assert!(kill_succeeds(&it, &process));
 }

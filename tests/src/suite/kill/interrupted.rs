@@ -12,13 +12,13 @@ use std::time::Duration;
 const STUBBORN: &str = "trap 'echo TERM' TERM; echo $$; while :; do sleep 0.05; done";
 
 /// The kind and result of the recorded action, and whether it has a plan.
-fn recorded_action(stage: &TestBox) -> Value {
-    let acts = recorded_actions(stage);
-    assert_eq!(acts.len(), 1, "{acts:#?}");
+fn recorded_action(test_box: &TestBox) -> Value {
+    let actions = recorded_actions(test_box);
+    assert_eq!(actions.len(), 1, "{actions:#?}");
     json!([
-        acts[0]["kind"],
-        acts[0]["word"],
-        acts[0]["plan"].is_object()
+        actions[0]["kind"],
+        actions[0]["word"],
+        actions[0]["plan"].is_object()
     ])
 }
 
@@ -27,13 +27,13 @@ fn start_long_kill() -> (TestBox, FakeDriver, Daemon, Script, u32, RunningProgra
     let KillBox {
         driver,
         daemon,
-        stage,
+        test_box,
     } = KillBox::new();
-    let troupe = Script::run(&stage, STUBBORN);
-    let [pid] = troupe.next_pids();
+    let script = Script::run(&test_box, STUBBORN);
+    let [pid] = script.next_pids();
     driver.add_processes(&[pid]);
     eventually("it is listed", || {
-        let list = stage.list();
+        let list = test_box.list();
         list["procs"]
             .as_array()?
             .iter()
@@ -49,57 +49,57 @@ fn start_long_kill() -> (TestBox, FakeDriver, Daemon, Script, u32, RunningProgra
         "-o",
         "json",
     ];
-    let client = RunningProgram::start(&mut stage.client_command(&arguments));
-    assert_eq!(troupe.next_line(), "TERM");
+    let client = RunningProgram::start(&mut test_box.client_command(&arguments));
+    assert_eq!(script.next_line(), "TERM");
     // The intent is recorded before the signal.
-    assert_eq!(recorded_action(&stage), json!(["kill", null, true]));
-    (stage, driver, daemon, troupe, pid, client)
+    assert_eq!(recorded_action(&test_box), json!(["kill", null, true]));
+    (test_box, driver, daemon, script, pid, client)
 }
 
 /// Restarts the daemon and checks that it sends no further signal.
-fn restart_and_check(stage: &TestBox, troupe: &Script, pid: u32) {
-    let daemon = stage.start();
+fn restart_and_check(test_box: &TestBox, script: &Script, pid: u32) {
+    let daemon = test_box.start();
     eventually_equals(&json!(["kill", "interrupted", true]), || {
-        recorded_action(stage)
+        recorded_action(test_box)
     });
     // The daemon has had time for several scans.
     eventually("some polls", || {
-        let status = stage.json(&["status", "-o", "json"]);
+        let status = test_box.json(&["status", "-o", "json"]);
         (status["polls"].as_u64()? > 10).then_some(())
     });
     assert_eq!(
-        troupe.unread_lines(),
+        script.unread_lines(),
         Vec::<String>::new(),
         "it got another signal"
     );
     assert!(!process_has_ended(pid));
     daemon.stop();
-    assert_eq!(recorded_action(stage), json!(["kill", "interrupted", true]));
+    assert_eq!(recorded_action(test_box), json!(["kill", "interrupted", true]));
 }
 
 #[test]
 fn stopped_daemon_does_not_resume_a_kill() {
-    let (stage, _driver, daemon, troupe, pid, client) = start_long_kill();
-    let begun = std::time::Instant::now();
+    let (test_box, _driver, daemon, script, pid, client) = start_long_kill();
+    let started_at = std::time::Instant::now();
     daemon.stop();
     assert!(
-        begun.elapsed() < Duration::from_secs(20),
+        started_at.elapsed() < Duration::from_secs(20),
         "it waited for the signal's time"
     );
     let (code, _, complaints) = client.wait();
     assert!([1, 6].contains(&code), "{code} {complaints:?}");
     eventually_equals(&json!(["kill", "interrupted", true]), || {
-        recorded_action(&stage)
+        recorded_action(&test_box)
     });
-    restart_and_check(&stage, &troupe, pid);
+    restart_and_check(&test_box, &script, pid);
 }
 
 #[test]
 fn killed_daemon_does_not_resume_a_kill() {
-    let (stage, _driver, daemon, troupe, pid, client) = start_long_kill();
+    let (test_box, _driver, daemon, script, pid, client) = start_long_kill();
     daemon.kill();
     let (code, _, complaints) = client.wait();
     assert!([1, 6].contains(&code), "{code} {complaints:?}");
-    assert_eq!(recorded_action(&stage), json!(["kill", null, true]));
-    restart_and_check(&stage, &troupe, pid);
+    assert_eq!(recorded_action(&test_box), json!(["kill", null, true]));
+    restart_and_check(&test_box, &script, pid);
 }

@@ -72,41 +72,41 @@ fn reuse_pids(it: &KillBox, early: usize) -> usize {
     planned.sort_by_key(|it| it.0.id());
     let pids: Vec<u32> = planned.iter().map(|it| it.0.id()).collect();
     // The driver continues to list the pids, also for their new owners.
-    it.stage.set_driver_state(&driver_state(&pids));
+    it.test_box.set_driver_state(&driver_state(&pids));
     eventually("the processes are listed", || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         let rows = list["procs"].as_array()?;
         let last = pids.last()?;
         (rows.len() == pids.len() && rows.iter().any(|row| row["pid"] == *last)).then_some(())
     });
     let client = it
-        .stage
+        .test_box
         .client_command(&["kill", "--gpu", "0", "--batch", "--timeout-secs", "5"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("[y/N]");
-    let mut heirs = Vec::new();
+    let mut successors = Vec::new();
     // From the last: signals are sent in ascending order of pids, so the two meet.
     while let Some(ended) = planned.pop() {
-        if heirs.len() == early {
+        if successors.len() == early {
             terminal.type_keys("y\n");
         }
         let pid = ended.0.id();
         drop(ended);
-        heirs.extend(Bystander::start_with_pid(pid));
-        if planned.is_empty() && heirs.len() < early {
+        successors.extend(Bystander::start_with_pid(pid));
+        if planned.is_empty() && successors.len() < early {
             terminal.type_keys("y\n");
         }
     }
     let ran = terminal.wait();
     assert!([0, 7, 8].contains(&ran.code), "{ran:?}");
-    for heir in &mut heirs {
+    for successor in &mut successors {
         assert!(
-            heir.is_running(),
+            successor.is_running(),
             "{} got a signal for another process",
-            heir.0.id()
+            successor.0.id()
         );
     }
-    heirs.len()
+    successors.len()
 }
 
 #[test]
@@ -121,21 +121,21 @@ fn reused_pid_gets_no_signal() {
     let wanted = std::env::var("GPUKILL_TRIES")
         .ok()
         .and_then(|it| it.parse().ok());
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (mut tries, mut rounds) = (0, 0);
     while tries < wanted.unwrap_or(PID_REUSES)
-        && (wanted.is_some() || begun.elapsed() < MAX_DURATION)
+        && (wanted.is_some() || started_at.elapsed() < MAX_DURATION)
     {
         // With these numbers the reuse meets each step of the kill.
         let early = [0, 3, 20, 60, 100][rounds % 5];
         tries += reuse_pids(&it, early);
         rounds += 1;
     }
-    let acts = super::recorded_actions(&it.stage);
+    let actions = super::recorded_actions(&it.test_box);
     let of = |ending: &str| -> usize {
-        let outcomes = acts
+        let outcomes = actions
             .iter()
-            .flat_map(|act| act["outcome"]["outcomes"].as_array());
+            .flat_map(|action| action["outcome"]["outcomes"].as_array());
         outcomes
             .flatten()
             .filter(|it| it["ending"] == ending)

@@ -31,7 +31,7 @@ fn refusal(it: &KillBox, pid: u32) -> String {
 /// The reason in `explain` why the process is never ended.
 fn protection_reason(it: &KillBox, pid: u32) -> Value {
     let pid = pid.to_string();
-    it.stage.json(&["explain", &pid, "-o", "json"])["never_ended"].take()
+    it.test_box.json(&["explain", &pid, "-o", "json"])["never_ended"].take()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn gpu_services_are_protected() {
         "nvidia-cuda-mps-server",
     ] {
         let real = run_copy_of_sleep(Path::new("/opt").join(name));
-        let impostor = run_copy_of_sleep(it.stage.path(name));
+        let impostor = run_copy_of_sleep(it.test_box.path(name));
         it.add_gpu_processes(&[real.pid(), impostor.pid()]);
         assert!(!refusal(&it, real.pid()).is_empty());
         assert!(!process_has_ended(real.pid()));
@@ -102,31 +102,31 @@ fn protect_settings_apply_after_reload() {
     ];
     for (settings, why) in cases {
         let it = KillBox::new();
-        let actor = TestProcess::spawn(Command::new("sleep").arg("1000"));
-        let executable = std::fs::read_link(format!("/proc/{}/exe", actor.pid())).unwrap();
+        let process = TestProcess::spawn(Command::new("sleep").arg("1000"));
+        let executable = std::fs::read_link(format!("/proc/{}/exe", process.pid())).unwrap();
         if !executable.ends_with("sleep") && settings.contains("names") {
             return gpukill_tests::harness::skip("here sleep is one of many names of a program");
         }
-        let impostor = run_copy_of_sleep(it.stage.path("sleep"));
-        it.add_gpu_processes(&[actor.pid(), impostor.pid()]);
-        it.stage.configure(&settings);
+        let impostor = run_copy_of_sleep(it.test_box.path("sleep"));
+        it.add_gpu_processes(&[process.pid(), impostor.pid()]);
+        it.test_box.configure(&settings);
         it.daemon.signal(Signal::HUP);
         eventually("the settings are read", || {
             it.daemon.log().contains("settings reloaded").then_some(())
         });
         let way = format!("{why}; root may end it with --override-protected");
-        assert_eq!(protection_reason(&it, actor.pid()), way.as_str());
+        assert_eq!(protection_reason(&it, process.pid()), way.as_str());
         let refused = format!("{why}\nhint: root may end it with --override-protected");
-        assert_eq!(refusal(&it, actor.pid()), refused);
+        assert_eq!(refusal(&it, process.pid()), refused);
         if settings.contains("names") {
             // A file in a directory that others may write can have any name.
             assert_eq!(protection_reason(&it, impostor.pid()), Value::Null);
             assert_eq!(it.kill_output(&[&impostor.pid().to_string()]).code, 0);
         }
-        it.stage.configure("");
+        it.test_box.configure("");
         it.daemon.signal(Signal::HUP);
         eventually_equals(&2, || it.daemon.log().matches("settings reloaded").count());
-        assert_eq!(it.kill_output(&[&actor.pid().to_string()]).code, 0);
-        assert!(process_has_ended(actor.pid()));
+        assert_eq!(it.kill_output(&[&process.pid().to_string()]).code, 0);
+        assert!(process_has_ended(process.pid()));
     }
 }

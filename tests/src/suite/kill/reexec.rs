@@ -9,25 +9,25 @@ const IGNORE_SIGTERM: &str = "trap '' TERM; while :; do sleep 1000 & wait; done"
 
 /// Runs a process with the name `first` that on SIGTERM executes a program of its user with the
 /// name `then`. It leads its session, as a server does, and prints its pid.
-pub(crate) fn run_reexec_script(stage: &TestBox, first: &str, then: &str) -> Script {
+pub(crate) fn run_reexec_script(test_box: &TestBox, first: &str, then: &str) -> Script {
     for name in [first, then] {
-        copy_program("/bin/sh", stage.path(name));
+        copy_program("/bin/sh", test_box.path(name));
     }
-    let keeper = stage.path("keeper.sh");
+    let keeper = test_box.path("keeper.sh");
     std::fs::write(&keeper, IGNORE_SIGTERM).unwrap();
     let own = format!(
         r#"setsid {first} -c 'trap "exec {then} \"\$0\"" TERM; echo $$
         while :; do sleep 1000 & wait $!; done' '{}' & wait; true"#,
         keeper.display()
     );
-    Script::run(stage, &own)
+    Script::run(test_box, &own)
 }
 
 #[test]
 fn reexec_as_tmux_does_not_protect() {
     for (first, then) in [("trainer", "tmux"), ("tmux", "screen"), ("trainer", "bash")] {
         let it = KillBox::new();
-        let job = run_reexec_script(&it.stage, first, then);
+        let job = run_reexec_script(&it.test_box, first, then);
         let [pid] = job.next_pids();
         it.add_gpu_processes(&[pid]);
         let (code, report) = it.kill_json(&[&pid.to_string(), "--force", "--timeout-secs", "1"]);

@@ -33,8 +33,8 @@ pub(super) fn process_state(pid: u32) -> Option<char> {
 #[test]
 fn kill_is_reported_and_recorded() {
     let it = KillBox::new();
-    let actor = TestProcess::start("python train.py");
-    let pid = actor.pid();
+    let process = TestProcess::start("python train.py");
+    let pid = process.pid();
     it.add_gpu_processes(&[pid]);
     let ran = it.kill_output(&[&pid.to_string()]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
@@ -52,15 +52,15 @@ fn kill_is_reported_and_recorded() {
         "{ran:?}"
     );
 
-    let act = it.newest_action();
+    let action = it.newest_action();
     let us = geteuid().as_raw();
     assert_eq!(
         [
-            &act["kind"],
-            &act["uid"],
-            &act["word"],
-            &act["why"],
-            &act["asked"]
+            &action["kind"],
+            &action["uid"],
+            &action["word"],
+            &action["why"],
+            &action["asked"]
         ],
         [
             &json!("kill"),
@@ -70,8 +70,8 @@ fn kill_is_reported_and_recorded() {
             &json!(pid.to_string())
         ]
     );
-    assert_eq!(super::planned_pids(&act["plan"]), [pid]);
-    let outcome = &act["outcome"];
+    assert_eq!(super::planned_pids(&action["plan"]), [pid]);
+    let outcome = &action["outcome"];
     assert_eq!(
         outcomes(outcome),
         all_with_ending(&[pid], "ended", "SIGTERM")
@@ -100,8 +100,8 @@ fn kill_is_reported_and_recorded() {
 #[test]
 fn survivor_is_reported_with_a_hint() {
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, STUBBORN);
-    let [pid] = troupe.next_pids();
+    let script = Script::run(&it.test_box, STUBBORN);
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     let ran = it.kill_output(&[&pid.to_string(), "--timeout-secs", "1"]);
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -115,7 +115,7 @@ fn survivor_is_reported_with_a_hint() {
         "{ran:?}"
     );
     assert!(ran.stdout.contains("--force sends"), "{ran:?}");
-    assert_eq!(troupe.next_line(), "TERM");
+    assert_eq!(script.next_line(), "TERM");
     assert!(!process_has_ended(pid));
     assert_eq!(it.newest_action()["word"], "failed");
 
@@ -127,7 +127,7 @@ fn survivor_is_reported_with_a_hint() {
     );
     let after = report["outcomes"][0]["after_ms"].as_u64().unwrap();
     assert!(after >= 1000, "SIGKILL came before the timeout: {report:#}");
-    assert_eq!(troupe.next_line(), "TERM");
+    assert_eq!(script.next_line(), "TERM");
     assert!(process_has_ended(pid));
 }
 
@@ -138,8 +138,8 @@ fn sigkill_as_first_signal_needs_force() {
         return skip("these tests were started in the background, where SIGINT is ignored");
     }
     let it = KillBox::new();
-    let troupe = Script::run(&it.stage, STUBBORN);
-    let [pid] = troupe.next_pids();
+    let script = Script::run(&it.test_box, STUBBORN);
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     let pid = pid.to_string();
     let (code, report) = it.kill_json(&[&pid, "--timeout-secs", "1", "--signal", "INT"]);
@@ -147,7 +147,7 @@ fn sigkill_as_first_signal_needs_force() {
         (code, &report["outcomes"][0]["signal"]),
         (1, &json!("SIGINT"))
     );
-    assert_eq!(troupe.next_line(), "INT");
+    assert_eq!(script.next_line(), "INT");
     let ran = it.kill_output(&[&pid, "--signal", "KILL"]);
     assert_eq!(ran.code, 3, "{ran:?}");
     let (code, report) = it.kill_json(&[&pid, "--signal", "KILL", "--force"]);
@@ -155,17 +155,17 @@ fn sigkill_as_first_signal_needs_force() {
         (code, &report["outcomes"][0]["signal"]),
         (0, &json!("SIGKILL"))
     );
-    assert_eq!(troupe.unread_lines(), Vec::<String>::new());
+    assert_eq!(script.unread_lines(), Vec::<String>::new());
 }
 
 #[test]
 fn stopped_process_continues_and_ends() {
     let it = KillBox::new();
-    let troupe = Script::run(
-        &it.stage,
+    let script = Script::run(
+        &it.test_box,
         "trap 'echo bye; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
-    let [pid] = troupe.next_pids();
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     let raw = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(raw, Signal::STOP).unwrap();
@@ -175,13 +175,13 @@ fn stopped_process_continues_and_ends() {
         (code, outcomes(&report)),
         (0, all_with_ending(&[pid], "ended", "SIGTERM"))
     );
-    assert_eq!(troupe.next_line(), "bye");
+    assert_eq!(script.next_line(), "bye");
 }
 
 #[test]
 fn process_without_first_thread_ends() {
     // The raw system call ends only the thread; Python has no function for it.
-    let script = "
+    let source = "
 import ctypes, os, platform, threading, time
 threading.Thread(target=time.sleep, args=(1000,)).start()
 print(os.getpid(), flush=True)
@@ -190,8 +190,8 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
         return;
     }
     let it = KillBox::new();
-    let troupe = Script::spawn(&it.stage, Command::new("python3").args(["-c", script]));
-    let [pid] = troupe.next_pids();
+    let script = Script::spawn(&it.test_box, Command::new("python3").args(["-c", source]));
+    let [pid] = script.next_pids();
     eventually_equals(&Some('Z'), || process_state(pid));
     assert!(!process_has_ended(pid));
     it.add_gpu_processes(&[pid]);
@@ -208,14 +208,14 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
 fn zombie_is_refused_with_its_parent() {
     let it = KillBox::new();
     // The parent never reaps its child.
-    let troupe = Script::run(
-        &it.stage,
+    let script = Script::run(
+        &it.test_box,
         "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait",
     );
-    let [child, parent] = troupe.next_pids();
+    let [child, parent] = script.next_pids();
     eventually_equals(&Some('Z'), || process_state(child));
     // A driver lists the process while it releases its memory.
-    it.stage
+    it.test_box
         .set_driver_state(&json!({"gpus": [{"processes": [{"pid": child, "memory": 1 << 30}]}]}));
     let ran = eventually("the zombie is listed", || {
         let ran = it.kill_output(&[&child.to_string()]);
@@ -234,11 +234,11 @@ fn zombie_is_refused_with_its_parent() {
 #[test]
 fn unreaped_process_counts_as_ended() {
     let it = KillBox::new();
-    let troupe = Script::run(
-        &it.stage,
+    let script = Script::run(
+        &it.test_box,
         "launcher -c 'worker 1000 & echo $!; exec worker 1001' & wait",
     );
-    let [child] = troupe.next_pids();
+    let [child] = script.next_pids();
     it.add_gpu_processes(&[child]);
     let (code, report) = it.kill_json(&[&child.to_string()]);
     assert_eq!(
@@ -252,8 +252,8 @@ fn unreaped_process_counts_as_ended() {
 #[test]
 fn process_without_gpu_is_no_match() {
     let it = KillBox::new();
-    let actor = TestProcess::start("idle");
-    let pid = actor.pid().to_string();
+    let process = TestProcess::start("idle");
+    let pid = process.pid().to_string();
     let ran = it.kill_output(&[&pid]);
     assert_eq!(ran.code, 8, "{ran:?}");
     assert!(ran.stderr.contains(&format!("process {pid}")), "{ran:?}");
@@ -264,18 +264,18 @@ fn process_without_gpu_is_no_match() {
         ran.stderr.contains("there is no process 4194305"),
         "{ran:?}"
     );
-    assert!(recorded_actions(&it.stage).is_empty());
-    assert!(!process_has_ended(actor.pid()));
+    assert!(recorded_actions(&it.test_box).is_empty());
+    assert!(!process_has_ended(process.pid()));
 }
 
 #[test]
 fn only_root_ends_any_process() {
     let it = KillBox::new();
-    let actor = TestProcess::start("idle");
+    let process = TestProcess::start("idle");
     let is_root = geteuid().is_root();
-    let ran = it.kill_output(&[&actor.pid().to_string(), "--any-process"]);
+    let ran = it.kill_output(&[&process.pid().to_string(), "--any-process"]);
     assert_eq!(ran.code, if is_root { 0 } else { 4 }, "{ran:?}");
-    assert_eq!(process_has_ended(actor.pid()), is_root);
+    assert_eq!(process_has_ended(process.pid()), is_root);
 }
 
 /// Python code that starts a child with vfork, which blocks the process in the kernel until the
@@ -293,8 +293,8 @@ fn uninterruptible_process_is_reported() {
         return;
     }
     let it = KillBox::new();
-    let troupe = Script::spawn(&it.stage, Command::new("python3").args(["-c", VFORK_WAIT]));
-    let [pid] = troupe.next_pids();
+    let script = Script::spawn(&it.test_box, Command::new("python3").args(["-c", VFORK_WAIT]));
+    let [pid] = script.next_pids();
     eventually_equals(&Some('D'), || process_state(pid));
     it.add_gpu_processes(&[pid]);
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "1"]);
@@ -325,11 +325,11 @@ fn frozen_process_ends_when_it_thaws() {
         return skip("no cgroup can be made here, to freeze a process");
     };
     let it = KillBox::new();
-    let troupe = Script::run(
-        &it.stage,
+    let script = Script::run(
+        &it.test_box,
         "trap 'echo TERM; exit' TERM; echo $$; while :; do sleep 0.05; done",
     );
-    let [pid] = troupe.next_pids();
+    let [pid] = script.next_pids();
     it.add_gpu_processes(&[pid]);
     freezer.freeze(pid);
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "1"]);
@@ -342,8 +342,8 @@ fn frozen_process_ends_when_it_thaws() {
     assert!(!process_has_ended(pid));
     freezer.thaw();
     eventually("it thaws and ends", || process_has_ended(pid).then_some(()));
-    assert_eq!(troupe.next_line(), "TERM");
-    drop((troupe, freezer));
+    assert_eq!(script.next_line(), "TERM");
+    drop((script, freezer));
 }
 
 /// A cgroup (version 2) with a freezer. It thaws when dropped.

@@ -24,17 +24,17 @@ fn supervised_job() -> String {
 #[test]
 fn supervisor_cannot_restart_the_worker() {
     let it = KillBox::new();
-    let troupe = Script::spawn(
-        &it.stage,
+    let script = Script::spawn(
+        &it.test_box,
         std::process::Command::new("bash")
             .args(["-c", &supervised_job()])
-            .current_dir(it.stage.directory()),
+            .current_dir(it.test_box.directory()),
     );
-    let mut said: Vec<String> = (0..4).map(|_| troupe.next_line()).collect();
-    said.retain(|line| line != "ready");
-    let pids: Vec<u32> = said.iter().filter_map(|pid| pid.parse().ok()).collect();
+    let mut lines: Vec<String> = (0..4).map(|_| script.next_line()).collect();
+    lines.retain(|line| line != "ready");
+    let pids: Vec<u32> = lines.iter().filter_map(|pid| pid.parse().ok()).collect();
     let [launcher, first, guard] = pids[..] else {
-        panic!("{said:?}");
+        panic!("{lines:?}");
     };
     it.add_gpu_processes(&[first]);
     let arguments = [&launcher.to_string(), "--scope", "tree", "--force"];
@@ -44,11 +44,11 @@ fn supervisor_cannot_restart_the_worker() {
         let (_, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
         planned_pids(&plan).len()
     });
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let (code, report) = it.kill_json(&[&arguments[..], &signal].concat());
     assert_eq!(code, 0, "{report:#}");
-    assert!(begun.elapsed() < Duration::from_secs(60));
-    assert_eq!(troupe.unread_lines(), Vec::<String>::new());
+    assert!(started_at.elapsed() < Duration::from_secs(60));
+    assert_eq!(script.unread_lines(), Vec::<String>::new());
     let outcomes = report["outcomes"].as_array().unwrap();
     assert_eq!(
         outcomes.len(),
@@ -56,7 +56,7 @@ fn supervisor_cannot_restart_the_worker() {
         "a late member was started"
     );
     assert!([launcher, first, guard].into_iter().all(process_has_ended));
-    let mut left = troupe.running_pids();
-    left.retain(|pid| *pid != troupe.pid());
+    let mut left = script.running_pids();
+    left.retain(|pid| *pid != script.pid());
     assert_eq!(left, Vec::<u32>::new());
 }

@@ -30,28 +30,28 @@ fn wait_until_stopped(pids: &[u32]) {
 }
 
 /// The number of processes in the daemon's file of stopped processes.
-fn stopped_file_entries(stage: &TestBox) -> usize {
-    let note = std::fs::read_to_string(stage.path("state/stopped")).unwrap();
+fn stopped_file_entries(test_box: &TestBox) -> usize {
+    let note = std::fs::read_to_string(test_box.path("state/stopped")).unwrap();
     let lines = note.lines().skip(1);
     lines.filter(|line| !line.trim().is_empty()).count()
 }
 
 #[test]
 fn restarted_daemon_continues_stopped_processes() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let root = procfs.root().to_owned();
-    let start = |stage: &TestBox| {
-        let mut daemon = stage.daemon_command();
-        stage.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", &root))
+    let start = |test_box: &TestBox| {
+        let mut daemon = test_box.daemon_command();
+        test_box.start_with(daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", &root))
     };
     let it = KillBox {
-        driver: FakeDriver::start(&stage, super::MEMORY_RELEASE_TIME),
-        daemon: start(&stage),
-        stage,
+        driver: FakeDriver::start(&test_box, super::MEMORY_RELEASE_TIME),
+        daemon: start(&test_box),
+        test_box,
     };
-    let troupe = Script::run(&it.stage, STUBBORN);
-    let [launcher, worker] = troupe.next_pids();
+    let script = Script::run(&it.test_box, STUBBORN);
+    let [launcher, worker] = script.next_pids();
     let other = TestProcess::start("python");
     for pid in [launcher, worker, other.pid()] {
         procfs.link_real_process(pid);
@@ -63,11 +63,11 @@ fn restarted_daemon_continues_stopped_processes() {
     let arguments = ["kill", &named, "--scope", "tree", "--yes", "--force"];
     let arguments = [&arguments[..], &["--timeout-secs", "2"]].concat();
     let gate = ScanGate::new(&procfs);
-    let client = RunningProgram::start(&mut it.stage.client_command(&arguments));
+    let client = RunningProgram::start(&mut it.test_box.client_command(&arguments));
     // The late member starts after the launcher's SIGTERM, so no plan has it.
     let born = eventually("the late member starts", || {
         gate.pass_one();
-        troupe.unread_lines().first()?.trim().parse().ok()
+        script.unread_lines().first()?.trim().parse().ok()
     });
     procfs.link_real_process(born);
     // The next scan finds the late member, and the scan after that finds nothing new.
@@ -79,17 +79,17 @@ fn restarted_daemon_continues_stopped_processes() {
     let KillBox {
         driver: _driver,
         daemon,
-        stage,
+        test_box,
     } = it;
     daemon.kill();
     let (code, _, complaints) = client.wait();
     assert!([1, 6].contains(&code), "{code} {complaints:?}");
     // Signals that were sent before the daemon's end have arrived, so this state is final.
     wait_until_stopped(&all);
-    assert_eq!(stopped_file_entries(&stage), all.len());
+    assert_eq!(stopped_file_entries(&test_box), all.len());
 
     gate.remove();
-    let daemon = start(&stage);
+    let daemon = start(&test_box);
     for pid in all {
         eventually("the process continues", || {
             (state(pid) != 'T').then_some(())
@@ -97,25 +97,25 @@ fn restarted_daemon_continues_stopped_processes() {
         assert!(!process_has_ended(pid));
     }
     wait_until_stopped(&[other.pid()]);
-    let act = eventually("the action is settled", || {
-        let act = recorded_actions(&stage).pop()?;
-        (!act["word"].is_null()).then_some(act)
+    let action = eventually("the action is settled", || {
+        let action = recorded_actions(&test_box).pop()?;
+        (!action["word"].is_null()).then_some(action)
     });
-    assert_eq!(act["word"], json!("interrupted"), "{act:#}");
-    let why = act["why"].as_str().unwrap();
+    assert_eq!(action["word"], json!("interrupted"), "{action:#}");
+    let why = action["why"].as_str().unwrap();
     let (_, done) = why
         .split_once("; resumed after interrupted kills had left them stopped: ")
         .unwrap();
-    let mut went_on: Vec<&str> = done.split(", ").collect();
+    let mut continued: Vec<&str> = done.split(", ").collect();
     let mut expected = all.map(|pid| pid.to_string());
-    went_on.sort_unstable();
+    continued.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(went_on, expected);
+    assert_eq!(continued, expected);
     for pid in all {
         let line = format!("pid={pid}");
         eventually_equals(&true, || log_reports_continued(&daemon.log(), &line));
     }
-    assert_eq!(stopped_file_entries(&stage), 0);
+    assert_eq!(stopped_file_entries(&test_box), 0);
     daemon.stop();
 }
 

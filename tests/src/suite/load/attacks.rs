@@ -83,7 +83,7 @@ const ATTACKS: [Attack; 12] = [
         let news = GpukillRequest::Snapshot {
             after: Some(u64::MAX),
         };
-        // A call whose client has disconnected keeps its slot until its deadline.
+        // The call of a disconnected client keeps its slot until its deadline.
         send_after_preface(
             stream,
             &encode_frame(&encode_request(Duration::from_secs(3), 1, &news)),
@@ -139,10 +139,10 @@ fn attack(attack: Attack, socket: &Path, over: &AtomicBool, let_in: &AtomicUsize
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();
-        let mut theirs = [0; PREFACE_LENGTH];
-        let greeting = stream.read_exact(&mut theirs);
-        let theirs = greeting.ok().and_then(|()| Preface::decode(&theirs));
-        if theirs.is_none_or(|theirs| theirs.status != PrefaceStatus::Welcome) {
+        let mut answer = [0; PREFACE_LENGTH];
+        let greeting = stream.read_exact(&mut answer);
+        let answer = greeting.ok().and_then(|()| Preface::decode(&answer));
+        if answer.is_none_or(|answer| answer.status != PrefaceStatus::Welcome) {
             // A short pause, because the attackers are many.
             sleep(Duration::from_millis(20));
             continue;

@@ -21,18 +21,18 @@ const MAX_GROWTH: u64 = 8 << 20;
 
 #[test]
 fn thousand_simultaneous_clients_are_answered() {
-    let stage = box_with_processes(16);
-    let mut command = stage.daemon_command();
+    let test_box = box_with_processes(16);
+    let mut command = test_box.daemon_command();
     // The default interval: with the shortest interval the sensor would have little time.
-    let daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
-    let before = measure_resources_at_rest(&stage, &daemon);
+    let daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
+    let before = measure_resources_at_rest(&test_box, &daemon);
     // Files instead of pipes: a thousand pipes exceed what most systems let one program
     // have.
-    let file = |n: usize, what: &str| stage.path(&format!("client-{n}.{what}"));
+    let file = |n: usize, what: &str| test_box.path(&format!("client-{n}.{what}"));
     let clients: Vec<_> = (0..SIMULTANEOUS_CLIENTS)
         .map(|n| {
             let mut client =
-                stage.client_command(&["list", "-o", "json", "--request-timeout", "100"]);
+                test_box.client_command(&["list", "-o", "json", "--request-timeout", "100"]);
             client.stdout(File::create(file(n, "out")).unwrap());
             client.stderr(File::create(file(n, "err")).unwrap());
             client.spawn().unwrap()
@@ -44,7 +44,7 @@ fn thousand_simultaneous_clients_are_answered() {
         assert_eq!((status.code(), complaint.as_str()), (Some(0), ""), "{n}");
         let list = std::fs::read_to_string(file(n, "out")).unwrap();
         let list: Value = serde_json::from_str(&list).unwrap();
-        // On a machine this busy the readings may be stale, and then a fault says so.
+        // On a machine this busy the readings may be stale, and a fault reports that.
         let is_old = list["faults"][0]["what"] == "does not answer in time: readings are old";
         let processes = list["procs"].as_array().unwrap().len();
         assert!(processes == 16 || is_old, "{n}: {list}");
@@ -55,12 +55,12 @@ fn thousand_simultaneous_clients_are_answered() {
 
 #[test]
 fn sequential_clients_leave_nothing_behind() {
-    let stage = box_with_processes(50);
-    let mut command = stage.daemon_command();
-    let daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
+    let test_box = box_with_processes(50);
+    let mut command = test_box.daemon_command();
+    let daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
     let ask = || {
         let answer =
-            connect_when_admitted(&stage.socket()).call(&GpukillRequest::Snapshot { after: None });
+            connect_when_admitted(&test_box.socket()).call(&GpukillRequest::Snapshot { after: None });
         let GpukillResponse::Snapshot(Ok(page)) = answer else {
             panic!("{answer:?}");
         };
@@ -69,7 +69,7 @@ fn sequential_clients_leave_nothing_behind() {
     };
     (0..200).for_each(|_| ask());
     let (before, resident) = (
-        measure_resources_at_rest(&stage, &daemon),
+        measure_resources_at_rest(&test_box, &daemon),
         daemon.anonymous_bytes(),
     );
     (0..SEQUENTIAL_CLIENTS).for_each(|_| ask());
@@ -82,8 +82,8 @@ fn sequential_clients_leave_nothing_behind() {
 /// last client disconnected.
 fn connect_when_admitted(socket: &Path) -> RawConnection {
     eventually("there is a place", || {
-        let (raw, theirs) = RawConnection::connect_and_send_preface(socket);
-        if theirs.status == PrefaceStatus::Busy {
+        let (raw, answer) = RawConnection::connect_and_send_preface(socket);
+        if answer.status == PrefaceStatus::Busy {
             std::thread::sleep(Duration::from_millis(1));
             return None;
         }

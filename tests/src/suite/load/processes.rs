@@ -70,8 +70,8 @@ fn add_all_processes(procfs: &FakeProcfs) {
     }
 }
 
-fn start(stage: &TestBox) -> Daemon {
-    let procfs = FakeProcfs::new(stage.path("proc"));
+fn start(test_box: &TestBox) -> Daemon {
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     add_all_processes(&procfs);
     let of_gpu = |gpu: u32| -> Vec<Value> {
         let pids = (FIRST_PID..FIRST_PID + PROCESSES).filter(|pid| pid % GPUS == gpu);
@@ -81,20 +81,20 @@ fn start(stage: &TestBox) -> Daemon {
     let gpus: Vec<Value> = (0..GPUS)
         .map(|gpu| json!({"processes": of_gpu(gpu)}))
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let mut daemon = stage.daemon_command();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let mut daemon = test_box.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s")
         // Each sample has five thousand rows: one is enough.
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1h");
-    stage.start_with(&mut daemon)
+    test_box.start_with(&mut daemon)
 }
 
 /// Runs a client that must succeed and print only harmless characters.
-fn run_harmless(stage: &TestBox, arguments: &str) -> String {
+fn run_harmless(test_box: &TestBox, arguments: &str) -> String {
     let arguments: Vec<&str> = arguments.split(' ').collect();
-    let ran = stage.ctl(&[&arguments[..], &["--request-timeout", "30"]].concat());
+    let ran = test_box.ctl(&[&arguments[..], &["--request-timeout", "30"]].concat());
     let CommandOutput {
         code,
         stdout,
@@ -114,11 +114,11 @@ fn is_harmful(c: char) -> bool {
 
 #[test]
 fn hostile_processes_are_listed_in_every_format() {
-    let stage = TestBox::new();
-    let daemon = start(&stage);
+    let test_box = TestBox::new();
+    let daemon = start(&test_box);
     let everybody: BTreeSet<u64> = (FIRST_PID..FIRST_PID + PROCESSES).map(u64::from).collect();
     let named = || {
-        let list = run_harmless(&stage, "list -o json");
+        let list = run_harmless(&test_box, "list -o json");
         let list: Value = serde_json::from_str(&list).unwrap();
         let procs = list["procs"].as_array().unwrap().iter();
         // Names and command lines arrive within the first polls.
@@ -131,23 +131,23 @@ fn hostile_processes_are_listed_in_every_format() {
     };
     eventually_equals(&everybody, named);
 
-    run_harmless(&stage, "list");
-    run_harmless(&stage, "list --containers");
-    let details = run_harmless(&stage, "list --details --max-processes 0");
+    run_harmless(&test_box, "list");
+    run_harmless(&test_box, "list --containers");
+    let details = run_harmless(&test_box, "list --details --max-processes 0");
     assert!(details.lines().count() > PROCESSES as usize);
-    let csv = run_harmless(&stage, "list --details -o csv");
+    let csv = run_harmless(&test_box, "list --details -o csv");
     assert_eq!(csv.lines().count(), 1 + PROCESSES as usize);
-    let lines = run_harmless(&stage, "list --details -o ndjson");
+    let lines = run_harmless(&test_box, "list --details -o ndjson");
     for line in lines.lines() {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     }
-    run_harmless(&stage, "list -o ndjson");
-    run_harmless(&stage, "status");
+    run_harmless(&test_box, "list -o ndjson");
+    run_harmless(&test_box, "status");
 
     // No poll hangs or takes longer than the pause before the next.
-    let (seen, _) = poll_counts(&stage);
+    let (seen, _) = poll_counts(&test_box);
     eventually("the next polls", || {
-        (poll_counts(&stage).0 >= seen + 3).then_some(())
+        (poll_counts(&test_box).0 >= seen + 3).then_some(())
     });
     let log = daemon.log();
     assert!(!log.chars().any(is_harmful), "{log}");

@@ -26,33 +26,33 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[test]
 fn hostile_connections_do_not_block_honest_users() {
     let others = can_use_several_persons();
-    let stage = box_with_processes(400);
-    stage.make_world_accessible();
-    let mut command = stage.daemon_command();
-    let mut daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "500ms"));
+    let test_box = box_with_processes(400);
+    test_box.make_world_accessible();
+    let mut command = test_box.daemon_command();
+    let mut daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "500ms"));
     let (before, resident) = (
-        measure_resources_at_rest(&stage, &daemon),
+        measure_resources_at_rest(&test_box, &daemon),
         daemon.anonymous_bytes(),
     );
-    let (first_poll, late) = poll_counts(&stage);
-    let began = Instant::now();
-    let (most, let_in) = run_under_attack(&stage.socket(), || {
-        let looks = (0..LIST_CALLS).map(|look| {
-            let list = || stage.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
-            let ran = match others && look % 2 == 1 {
+    let (first_poll, late) = poll_counts(&test_box);
+    let started_at = Instant::now();
+    let (most, let_in) = run_under_attack(&test_box.socket(), || {
+        let calls = (0..LIST_CALLS).map(|call| {
+            let list = || test_box.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
+            let ran = match others && call % 2 == 1 {
                 true => run_as_user(HONEST_UID, &[], list),
                 false => list(),
             };
-            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "look {look}");
+            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "call {call}");
             (
                 measure_resources(&daemon).descriptors,
                 daemon.anonymous_bytes(),
             )
         });
-        looks.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
+        calls.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
     });
-    let due = began.elapsed().as_millis() / POLL_INTERVAL.as_millis();
-    let (last_poll, still_late) = poll_counts(&stage);
+    let due = started_at.elapsed().as_millis() / POLL_INTERVAL.as_millis();
+    let (last_poll, still_late) = poll_counts(&test_box);
     assert!(let_in > 5, "no attacker was admitted");
     assert_eq!(daemon.exit_status(), None, "{}", daemon.log());
     assert!(!daemon.log().contains("panic"), "{}", daemon.log());

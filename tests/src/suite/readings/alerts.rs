@@ -24,18 +24,18 @@ fn three_gpus(temperature: &Value, used: u64) -> Value {
 }
 
 /// Sets this state and waits until some polls have read it.
-fn set_state_and_poll(stage: &TestBox, temperature: &Value, used: u64) {
-    stage.set_driver_state(&three_gpus(temperature, used));
+fn set_state_and_poll(test_box: &TestBox, temperature: &Value, used: u64) {
+    test_box.set_driver_state(&three_gpus(temperature, used));
     let shown = || {
-        let gpu = stage.list()["gpus"][0].clone();
+        let gpu = test_box.list()["gpus"][0].clone();
         (gpu["temp_c"].clone(), gpu["mem_used_bytes"].clone())
     };
     eventually_equals(&(temperature.clone(), json!(used * GIB)), shown);
-    wait_for_polls(stage);
+    wait_for_polls(test_box);
 }
 
-fn wait_for_polls(stage: &TestBox) {
-    let polls = || stage.json(&["status", "-o", "json"])["polls"].as_u64();
+fn wait_for_polls(test_box: &TestBox) {
+    let polls = || test_box.json(&["status", "-o", "json"])["polls"].as_u64();
     let before = polls().unwrap();
     eventually("polls go on", || (polls()? > before + 5).then_some(()));
 }
@@ -45,9 +45,10 @@ fn wait_for_polls(stage: &TestBox) {
 fn logged_alerts_and_faults(daemon: &Daemon) -> Vec<String> {
     let log = daemon.log();
     let lines = log.lines().filter_map(|line| line.split_once(' '));
-    let told = lines.map(|(_, told)| told.trim_start().to_owned());
-    told.filter(|told| told.contains("alert") || told.contains("fault"))
-        .filter(|told| !told.contains("part=\"GPU"))
+    let entries = lines.map(|(_, entry)| entry.trim_start().to_owned());
+    entries
+        .filter(|entry| entry.contains("alert") || entry.contains("fault"))
+        .filter(|entry| !entry.contains("part=\"GPU"))
         .collect()
 }
 
@@ -60,26 +61,26 @@ const MEMORY: &str = "memory in use at or above 90 %";
 
 #[test]
 fn one_alert_until_well_below_threshold() {
-    let stage = TestBox::new();
-    stage.configure("[alerts]\ntemp_threshold_celsius = 85.0");
-    stage.set_driver_state(&three_gpus(&json!(84), 89));
-    let mut command = stage.daemon_command();
+    let test_box = TestBox::new();
+    test_box.configure("[alerts]\ntemp_threshold_celsius = 85.0");
+    test_box.set_driver_state(&three_gpus(&json!(84), 89));
+    let mut command = test_box.daemon_command();
     command.env("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "90");
-    let daemon = stage.start_with(&mut command);
-    set_state_and_poll(&stage, &json!(84), 89);
-    assert_eq!(stage.faults(), []);
+    let daemon = test_box.start_with(&mut command);
+    set_state_and_poll(&test_box, &json!(84), 89);
+    assert_eq!(test_box.faults(), []);
 
-    stage.set_driver_state(&three_gpus(&json!(91), 89));
+    test_box.set_driver_state(&three_gpus(&json!(91), 89));
     let hot = vec![fault(TEMPERATURE)];
-    eventually_equals(&hot, || stage.faults());
-    let table = stage.ctl(&["status"]).stdout;
+    eventually_equals(&hot, || test_box.faults());
+    let table = test_box.ctl(&["status"]).stdout;
     let now = format!("{TEMPERATURE}, now 91 °C");
-    let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
-    assert!(table.lines().any(is_told), "{table}");
-    stage.set_driver_state(&three_gpus(&json!(91), 95));
+    let is_shown = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
+    assert!(table.lines().any(is_shown), "{table}");
+    test_box.set_driver_state(&three_gpus(&json!(91), 95));
     let both = vec![fault(MEMORY), fault(TEMPERATURE)];
     let sorted = || {
-        let mut faults = stage.faults();
+        let mut faults = test_box.faults();
         faults.sort();
         faults
     };
@@ -88,20 +89,20 @@ fn one_alert_until_well_below_threshold() {
         let faults = list["faults"].as_array().unwrap().iter();
         faults.map(|fault| fault["since"].clone()).collect()
     };
-    let began = since(&stage.list());
+    let first_since = since(&test_box.list());
     // Not far enough below the threshold, and then unknown.
-    set_state_and_poll(&stage, &json!(83), 88);
-    set_state_and_poll(&stage, &Value::Null, 88);
-    assert_eq!((sorted(), since(&stage.list())), (both, began));
+    set_state_and_poll(&test_box, &json!(83), 88);
+    set_state_and_poll(&test_box, &Value::Null, 88);
+    assert_eq!((sorted(), since(&test_box.list())), (both, first_since));
 
-    stage.set_driver_state(&three_gpus(&json!(82), 88));
+    test_box.set_driver_state(&three_gpus(&json!(82), 88));
     eventually_equals(&vec![fault(MEMORY)], sorted);
-    stage.set_driver_state(&three_gpus(&json!(82), 87));
-    eventually_equals(&Vec::new(), || stage.faults());
+    test_box.set_driver_state(&three_gpus(&json!(82), 87));
+    eventually_equals(&Vec::new(), || test_box.faults());
     for what in [TEMPERATURE, MEMORY] {
         eventually("its beginning is recorded", || {
             let entry = (json!("fault"), json!(format!("GPU 0: {what}")));
-            recorded_events(&stage).contains(&entry).then_some(())
+            recorded_events(&test_box).contains(&entry).then_some(())
         });
     }
     let gpu = "gpu=0 gpu_uuid=GPU-a";
@@ -119,48 +120,48 @@ fn one_alert_until_well_below_threshold() {
 }
 
 /// The kind and the text of each recorded event.
-fn recorded_events(stage: &TestBox) -> Vec<(Value, Value)> {
-    let document = stage.json(&["audit", "actions", "-o", "json"]);
+fn recorded_events(test_box: &TestBox) -> Vec<(Value, Value)> {
+    let document = test_box.json(&["audit", "actions", "-o", "json"]);
     let actions = document["actions"].as_array().unwrap().iter();
-    let told = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
-    told.collect()
+    let events = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
+    events.collect()
 }
 
 #[test]
 fn reload_changes_thresholds() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus(&json!(91), 99));
-    let daemon = stage.start();
-    set_state_and_poll(&stage, &json!(91), 99);
-    assert_eq!(stage.faults(), []);
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus(&json!(91), 99));
+    let daemon = test_box.start();
+    set_state_and_poll(&test_box, &json!(91), 99);
+    assert_eq!(test_box.faults(), []);
     let reload = |settings: &str, expected: &[&str]| {
-        stage.configure(settings);
+        test_box.configure(settings);
         daemon.signal(Signal::HUP);
         let expected: Vec<_> = expected.iter().map(|what| fault(what)).collect();
-        eventually_equals(&expected, || stage.faults());
+        eventually_equals(&expected, || test_box.faults());
     };
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
     let higher = "temperature at or above 90 °C";
     reload("[alerts]\ntemp_threshold_celsius = 90", &[higher]);
     reload("", &[]);
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
-    stage.set_driver_state(&json!({"gpus": []}));
+    test_box.set_driver_state(&json!({"gpus": []}));
     let gone = "all 3 GPUs are gone: its driver was unloaded";
     let gone = vec![("nvidia".to_owned(), gone.to_owned())];
-    eventually_equals(&gone, || stage.faults());
-    let told =
+    eventually_equals(&gone, || test_box.faults());
+    let entry =
         |what: &str, rest: &str| format!("{what} gpu=0 gpu_uuid=GPU-a quantity=temperature {rest}");
     let begins = |what: &str| format!("WARN alert on GPU 0: {what}");
     let over = |what: &str| format!("INFO alert is over on GPU 0: {what}");
     let why = "why=\"this threshold no longer applies\"";
     let expected = vec![
-        told(&begins(TEMPERATURE), "value=91 limit=85"),
-        told(&over(TEMPERATURE), &format!("limit=85 {why}")),
-        told(&begins(higher), "value=91 limit=90"),
-        told(&over(higher), &format!("limit=90 {why}")),
-        told(&begins(TEMPERATURE), "value=91 limit=85"),
+        entry(&begins(TEMPERATURE), "value=91 limit=85"),
+        entry(&over(TEMPERATURE), &format!("limit=85 {why}")),
+        entry(&begins(higher), "value=91 limit=90"),
+        entry(&over(higher), &format!("limit=90 {why}")),
+        entry(&begins(TEMPERATURE), "value=91 limit=85"),
         "WARN fault part=nvidia what=\"all 3 GPUs are gone: its driver was unloaded\"".to_owned(),
-        told(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
+        entry(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
     ];
     eventually_equals(&expected, || logged_alerts_and_faults(&daemon));
     daemon.stop();

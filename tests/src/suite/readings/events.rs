@@ -14,16 +14,16 @@ fn state(events: &[Value]) -> Value {
 }
 
 /// Starts the daemon and waits until its sensor listens: earlier events do not count.
-fn start_and_wait_for_listening(stage: &TestBox) -> Daemon {
-    stage.set_driver_state(&state(&[]));
-    let daemon = stage.start();
-    eventually_equals(&2, || stage.list()["gpus"].as_array().unwrap().len());
+fn start_and_wait_for_listening(test_box: &TestBox) -> Daemon {
+    test_box.set_driver_state(&state(&[]));
+    let daemon = test_box.start();
+    eventually_equals(&2, || test_box.list()["gpus"].as_array().unwrap().len());
     daemon
 }
 
 /// The kind, device, number and text of each recorded device event.
-fn recorded_events(stage: &TestBox) -> Vec<(String, String, Option<i64>, String)> {
-    let database = crate::store::open_database(stage, "audit.db");
+fn recorded_events(test_box: &TestBox) -> Vec<(String, String, Option<i64>, String)> {
+    let database = crate::store::open_database(test_box, "audit.db");
     let mut statement = database
         .prepare(
             "SELECT kind, device, number, detail FROM event WHERE device IS NOT NULL ORDER BY id",
@@ -37,14 +37,14 @@ fn recorded_events(stage: &TestBox) -> Vec<(String, String, Option<i64>, String)
 
 #[test]
 fn xid_is_listed_logged_and_recorded_once() {
-    let stage = TestBox::new();
-    let daemon = start_and_wait_for_listening(&stage);
+    let test_box = TestBox::new();
+    let daemon = start_and_wait_for_listening(&test_box);
     let mut events = vec![event(1, 1, 8, 31), event(2, 1, 8, 79), event(3, 0, 2, 0)];
-    stage.set_driver_state(&state(&events));
+    test_box.set_driver_state(&state(&events));
     eventually_equals(&json!(79), || {
-        stage.list()["gpus"][1]["last_xid"]["xid"].clone()
+        test_box.list()["gpus"][1]["last_xid"]["xid"].clone()
     });
-    assert_eq!(stage.list()["gpus"][0]["last_xid"], Value::Null);
+    assert_eq!(test_box.list()["gpus"][0]["last_xid"], Value::Null);
     let row = |kind: &str, device: &str, number, words: &str| {
         (kind.to_owned(), device.to_owned(), number, words.to_owned())
     };
@@ -53,7 +53,7 @@ fn xid_is_listed_logged_and_recorded_once() {
         row("xid", "GPU-b", Some(79), "XID 79"),
         row("device", "GPU-a", None, "uncorrected memory error"),
     ];
-    eventually_equals(&expected, || recorded_events(&stage));
+    eventually_equals(&expected, || recorded_events(&test_box));
     let lines = || -> Vec<String> {
         let log = daemon.log();
         let about = log.lines().filter(|line| line.contains(" on GPU "));
@@ -80,32 +80,32 @@ fn xid_is_listed_logged_and_recorded_once() {
         (daemon.sensor_pid() != sensor).then_some(())
     });
     eventually_equals(&json!("ready"), || {
-        stage.list()["backends"][0]["state"].clone()
+        test_box.list()["backends"][0]["state"].clone()
     });
     // Readings older than the new sensor are still shown, so an event may come before the
     // sensor listens.
     let heard = eventually("it listens", || {
         let id = u32::try_from(events.len()).unwrap() + 1;
         events.push(event(id, 0, 8, 999_999));
-        stage.set_driver_state(&state(&events));
-        Some(recorded_events(&stage).split_off(expected.len())).filter(|later| !later.is_empty())
+        test_box.set_driver_state(&state(&events));
+        Some(recorded_events(&test_box).split_off(expected.len())).filter(|later| !later.is_empty())
     });
     let again = row("xid", "GPU-a", Some(999_999), "XID 999999");
     assert!(heard.iter().all(|later| *later == again), "{heard:?}");
     expected.extend(heard);
-    assert!(recorded_events(&stage).starts_with(&expected));
+    assert!(recorded_events(&test_box).starts_with(&expected));
     daemon.stop();
 }
 
 #[test]
 fn lost_gpu_names_its_xid() {
-    let stage = TestBox::new();
-    let daemon = start_and_wait_for_listening(&stage);
-    stage.set_driver_state(&json!({"events": [event(1, 1, 8, 79)], "gpus": [
+    let test_box = TestBox::new();
+    let daemon = start_and_wait_for_listening(&test_box);
+    test_box.set_driver_state(&json!({"events": [event(1, 1, 8, 79)], "gpus": [
         {"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": true},
     ]}));
     eventually("it is lost", || {
-        let table = stage.table(&["list"]);
+        let table = test_box.table(&["list"]);
         table
             .contains(" (XID 79): needs a reset or a reboot")
             .then_some(())
@@ -115,9 +115,9 @@ fn lost_gpu_names_its_xid() {
 
 #[test]
 fn missing_event_support_is_a_fault() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let temperatures = || -> Vec<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter().map(|gpu| gpu["temp_c"].clone()).collect()
     };
@@ -136,10 +136,10 @@ fn missing_event_support_is_a_fault() {
         ),
     ];
     for (state, fault) in cases {
-        stage.set_driver_state(&state);
-        let daemon = stage.start();
+        test_box.set_driver_state(&state);
+        let daemon = test_box.start();
         eventually_equals(&vec![("nvidia".to_owned(), fault.to_owned())], || {
-            stage.faults()
+            test_box.faults()
         });
         assert_eq!(temperatures(), [json!(41), json!(42)]);
         daemon.stop();
@@ -148,18 +148,18 @@ fn missing_event_support_is_a_fault() {
 
 #[test]
 fn event_before_crash_is_reported() {
-    let stage = TestBox::new();
-    let daemon = start_and_wait_for_listening(&stage);
+    let test_box = TestBox::new();
+    let daemon = start_and_wait_for_listening(&test_box);
     let is_ready = || {
-        stage.set_driver_state(&state(&[]));
+        test_box.set_driver_state(&state(&[]));
         eventually_equals(&json!("ready"), || {
-            stage.list()["backends"][0]["state"].clone()
+            test_box.list()["backends"][0]["state"].clone()
         });
     };
     // A poll in progress has read the events before this one, and crashes nevertheless.
     let heard = (1..=10).any(|id| {
         let crashes = daemon.log().matches("sensor failed").count();
-        stage.set_driver_state(&json!({
+        test_box.set_driver_state(&json!({
             "events": [event(id, 1, 8, 119)], "crash": ["nvmlDeviceGetUtilizationRates"],
             "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}],
         }));
@@ -171,31 +171,31 @@ fn event_before_crash_is_reported() {
     });
     assert!(heard, "{}", daemon.log());
     eventually("the violation is recorded", || {
-        (!recorded_events(&stage).is_empty()).then_some(())
+        (!recorded_events(&test_box).is_empty()).then_some(())
     });
-    assert_eq!(stage.list()["gpus"][1]["last_xid"]["xid"], 119);
+    assert_eq!(test_box.list()["gpus"][1]["last_xid"]["xid"], 119);
     daemon.stop();
 }
 
 #[test]
 fn event_storm_is_bounded() {
-    let stage = TestBox::new();
-    let daemon = start_and_wait_for_listening(&stage);
+    let test_box = TestBox::new();
+    let daemon = start_and_wait_for_listening(&test_box);
     let events: Vec<Value> = (1..=3_000).map(|id| event(id, 0, 8, 63)).collect();
-    stage.set_driver_state(&state(&events));
+    test_box.set_driver_state(&state(&events));
     eventually_equals(&json!(63), || {
-        stage.list()["gpus"][0]["last_xid"]["xid"].clone()
+        test_box.list()["gpus"][0]["last_xid"]["xid"].clone()
     });
     let polls = || {
-        stage.json(&["status", "-o", "json"])["polls"]
+        test_box.json(&["status", "-o", "json"])["polls"]
             .as_u64()
             .unwrap()
     };
     let before = polls();
     eventually("polls go on", || (polls() > before + 10).then_some(()));
-    eventually_equals(&json!(30), || stage.list()["gpus"][0]["temp_c"].clone());
+    eventually_equals(&json!(30), || test_box.list()["gpus"][0]["temp_c"].clone());
     let times = || {
-        let database = crate::store::open_database(&stage, "audit.db");
+        let database = crate::store::open_database(&test_box, "audit.db");
         let count = "SELECT sum(times), count(*) FROM event WHERE kind = 'xid'";
         let row = database.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?)));
         row.unwrap_or((0, 0))
@@ -208,17 +208,17 @@ fn event_storm_is_bounded() {
 
 #[test]
 fn event_triggers_a_full_reading() {
-    let stage = TestBox::new();
-    let daemon = start_and_wait_for_listening(&stage);
-    let rows = || stage.list()["gpus"][1]["remapped_rows"]["uncorrectable"].clone();
+    let test_box = TestBox::new();
+    let daemon = start_and_wait_for_listening(&test_box);
+    let rows = || test_box.list()["gpus"][1]["remapped_rows"]["uncorrectable"].clone();
     eventually_equals(&json!(0), rows);
-    stage.set_driver_state(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
+    test_box.set_driver_state(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
         {"uuid": "GPU-a"}, {"uuid": "GPU-b", "remapped_rows": {"uncorrectable": 7}},
     ]}));
-    let played = Instant::now();
+    let written_at = Instant::now();
     eventually_equals(&json!(7), rows);
     // Without the event these readings would come after 16 s.
-    let took = played.elapsed();
+    let took = written_at.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
     daemon.stop();
 }

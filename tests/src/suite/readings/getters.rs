@@ -259,10 +259,10 @@ fn gpu_with(but: &Value) -> Value {
 #[test]
 fn each_reading_has_value_or_reason() {
     let cases = cases();
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpus: Vec<Value> = cases.iter().map(|(gpu, ..)| gpu_with(gpu)).collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let daemon = test_box.start();
 
     let reasons = |list: &Value| -> Vec<Value> {
         let gpus = list["gpus"].as_array().unwrap();
@@ -272,9 +272,9 @@ fn each_reading_has_value_or_reason() {
         .iter()
         .map(|(_, fields, _, why)| fields.iter().map(|field| (*field, *why)).collect())
         .collect();
-    eventually_equals(&expected, || reasons(&stage.list()));
+    eventually_equals(&expected, || reasons(&test_box.list()));
 
-    let list = stage.list();
+    let list = test_box.list();
     for (index, (gpu, fields, ..)) in cases.iter().enumerate() {
         for field in *fields {
             let found = &list["gpus"][index][field];
@@ -290,9 +290,9 @@ fn each_reading_has_value_or_reason() {
             (format!("GPU {index}"), format!("{part}: {why}"))
         })
         .collect();
-    eventually_equals(&sorted(broken.clone()), || stage.faults());
+    eventually_equals(&sorted(broken.clone()), || test_box.faults());
 
-    let status = stage.ctl(&["status"]).stdout;
+    let status = test_box.ctl(&["status"]).stdout;
     for (part, what) in broken {
         let line = status
             .lines()
@@ -310,8 +310,8 @@ fn sorted<T: Ord>(mut of: Vec<T>) -> Vec<T> {
 
 #[test]
 fn table_separates_unsupported_failed_and_zero() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [
         {"name": "there"},
         {
             "name": "not supported", "utilization": null, "temperature": null,
@@ -323,7 +323,7 @@ fn table_separates_unsupported_failed_and_zero() {
             "nvmlDeviceGetMemoryInfo_v2": 999,
         }},
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let expected = [
         " GPU  NAME                          MEMORY  UTIL  TEMP    POWER  ECC  PROCS  TOP PROCESS",
         "   0  there          ░░░░░░░░░░  0.0/80.0G    0%   30°  70/700W    0      0  –",
@@ -334,23 +334,23 @@ fn table_separates_unsupported_failed_and_zero() {
         "",
     ]
     .join("\n");
-    eventually_equals(&expected, || stage.table(&["list"]));
+    eventually_equals(&expected, || test_box.table(&["list"]));
     daemon.stop();
 }
 
 #[test]
 fn fault_keeps_its_time_with_changing_number() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let absurd = |percent: u64, used: u64, mark: u64| {
         json!({"gpus": [{
             "utilization": {"gpu": percent}, "memory": {"total": 8u64 << 30, "used": used},
             "power_mw": mark * 1000,
         }]})
     };
-    stage.set_driver_state(&absurd(200, 9 << 30, 1));
-    let daemon = stage.start();
+    test_box.set_driver_state(&absurd(200, 9 << 30, 1));
+    let daemon = test_box.start();
     let memory = || {
-        let list = stage.list();
+        let list = test_box.list();
         let faults = list["faults"].as_array().unwrap().clone();
         let fault = faults.into_iter().find(|fault| {
             fault["what"]
@@ -361,29 +361,29 @@ fn fault_keeps_its_time_with_changing_number() {
     };
     eventually_equals(&json!(1.0), || memory().0);
     let (_, first) = memory();
-    stage.set_driver_state(&absurd(200, 10 << 30, 2));
+    test_box.set_driver_state(&absurd(200, 10 << 30, 2));
     eventually_equals(&json!(2.0), || memory().0);
     assert!(first.is_some());
     assert_eq!(memory().1, first);
     // The reason has the current number.
-    let why = stage.list()["gpus"][0]["reasons"]["mem_used_mb"].clone();
+    let why = test_box.list()["gpus"][0]["reasons"]["mem_used_mb"].clone();
     assert!(why.as_str().unwrap().contains("10240 MiB used"), "{why}");
     daemon.stop();
 }
 
 #[test]
 fn set_power_limit_is_the_fallback() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let limit = |code: u32| json!({"power_limit_mw": 450_000, "errors": {"nvmlDeviceGetEnforcedPowerLimit": code}});
-    stage.set_driver_state(&json!({"gpus": [limit(3), limit(13), limit(999)]}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": [limit(3), limit(13), limit(999)]}));
+    let daemon = test_box.start();
     let shown = || -> Vec<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let gpus = list["gpus"].as_array().unwrap().iter();
         gpus.map(|gpu| gpu["power_limit_w"].clone()).collect()
     };
     eventually_equals(&vec![json!(450.0), json!(450.0), Value::Null], shown);
-    let table = stage.table(&["list"]);
+    let table = test_box.table(&["list"]);
     assert!(
         table.lines().nth(1).unwrap().contains(" 70/450W "),
         "{table}"

@@ -30,14 +30,14 @@ fn expected_states(second: &str) -> Vec<(Value, Value)> {
 
 #[test]
 fn lost_gpu_recovers() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus(false));
-    let daemon = stage.start();
-    eventually_equals(&expected_states("ok"), || states(&stage.list()));
-    stage.set_driver_state(&three_gpus(true));
-    eventually_equals(&expected_states("lost"), || states(&stage.list()));
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus(false));
+    let daemon = test_box.start();
+    eventually_equals(&expected_states("ok"), || states(&test_box.list()));
+    test_box.set_driver_state(&three_gpus(true));
+    eventually_equals(&expected_states("lost"), || states(&test_box.list()));
 
-    let list = stage.list();
+    let list = test_box.list();
     let lost = &list["gpus"][1];
     assert_eq!(lost["lost_reason"], LOST_ERROR);
     assert!(lost["lost_since"].is_string());
@@ -45,13 +45,13 @@ fn lost_gpu_recovers() {
     assert_eq!(lost["reasons"]["util_pct"], format!("failed: {LOST_ERROR}"));
     assert_eq!(failed_readings(&list["gpus"][2]), json!({}));
     assert_eq!(
-        stage.faults(),
+        test_box.faults(),
         [(
             "GPU 1".to_owned(),
             format!("lost ({LOST_ERROR}): needs a reset or a reboot")
         )]
     );
-    let table = stage.table(&["list"]);
+    let table = test_box.table(&["list"]);
     let row = table.lines().nth(2).unwrap();
     let (before, after) = row.split_once("lost since ").unwrap();
     assert_eq!(before, "   1  second  ");
@@ -61,29 +61,29 @@ fn lost_gpu_recovers() {
         sentence,
         format!(" ({LOST_ERROR}): needs a reset or a reboot")
     );
-    let status = stage.ctl(&["status"]).stdout;
+    let status = test_box.ctl(&["status"]).stdout;
     assert!(
         status.lines().any(|line| line.starts_with(" GPU 1 ")
             && line.ends_with("lost (GPU_IS_LOST): needs a reset or a reboot")),
         "{status}"
     );
 
-    stage.set_driver_state(&three_gpus(false));
-    eventually_equals(&expected_states("ok"), || states(&stage.list()));
-    assert_eq!(stage.list()["gpus"][1]["lost_since"], Value::Null);
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&three_gpus(false));
+    eventually_equals(&expected_states("ok"), || states(&test_box.list()));
+    assert_eq!(test_box.list()["gpus"][1]["lost_since"], Value::Null);
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn lost_gpu_survives_sensor_restart() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus(false));
-    let daemon = stage.start();
-    eventually_equals(&expected_states("ok"), || states(&stage.list()));
-    stage.set_driver_state(&three_gpus(true));
-    eventually_equals(&expected_states("lost"), || states(&stage.list()));
-    let since = stage.list()["gpus"][1]["lost_since"].clone();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus(false));
+    let daemon = test_box.start();
+    eventually_equals(&expected_states("ok"), || states(&test_box.list()));
+    test_box.set_driver_state(&three_gpus(true));
+    eventually_equals(&expected_states("lost"), || states(&test_box.list()));
+    let since = test_box.list()["gpus"][1]["lost_since"].clone();
 
     let sensor = daemon.sensor_pid();
     daemon.kill_sensor();
@@ -91,35 +91,35 @@ fn lost_gpu_survives_sensor_restart() {
         (daemon.sensor_pid() != sensor).then_some(())
     });
     let fresh = || {
-        let list = stage.list();
+        let list = test_box.list();
         (states(&list), failed_readings(&list["gpus"][0]))
     };
     eventually_equals(&(expected_states("lost"), json!({})), fresh);
-    assert_eq!(stage.list()["gpus"][1]["lost_since"], since);
+    assert_eq!(test_box.list()["gpus"][1]["lost_since"], since);
     daemon.stop();
 }
 
 #[test]
 fn gpu_lost_before_start_is_a_fault() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus(true));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus(true));
+    let daemon = test_box.start();
     let reset = "its name is unknown: nvidia-smi --gpu-reset -i 1, or a reboot";
     let what = format!("GPU at index 1: {LOST_ERROR}: {reset}");
     let fault = ("nvidia".to_owned(), what);
-    eventually_equals(&vec![fault], || stage.faults());
+    eventually_equals(&vec![fault], || test_box.faults());
     let others = vec![(json!("first"), json!("ok")), (json!("third"), json!("ok"))];
-    eventually_equals(&others, || states(&stage.list()));
+    eventually_equals(&others, || states(&test_box.list()));
     daemon.stop();
 }
 
 #[test]
 fn hotplugged_gpus_keep_names_and_indices() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let [a, b, c] =
         ["a", "b", "c"].map(|name| json!({"name": name, "uuid": format!("GPU-{name}")}));
     let shown = || -> Vec<String> {
-        let list = stage.list();
+        let list = test_box.list();
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter()
             .map(|gpu| match gpu["state"] == "gone" {
@@ -138,8 +138,8 @@ fn hotplugged_gpus_keep_names_and_indices() {
         gpus.map(|(index, name, how)| format!("{index}: \"GPU-{name}\", {how}"))
             .collect()
     };
-    stage.set_driver_state(&json!({"gpus": [a]}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": [a]}));
+    let daemon = test_box.start();
     // An index that a user may have just read is not given to another GPU.
     for (gpus, names) in [
         (
@@ -159,22 +159,22 @@ fn hotplugged_gpus_keep_names_and_indices() {
             [(0, "a", "{}"), (1, "b", "gone"), (2, "c", "{}")],
         ),
     ] {
-        stage.set_driver_state(&json!({"gpus": gpus}));
+        test_box.set_driver_state(&json!({"gpus": gpus}));
         eventually_equals(&is(&names), shown);
     }
-    let faults = stage.faults().into_iter().map(|(part, _)| part);
+    let faults = test_box.faults().into_iter().map(|(part, _)| part);
     assert_eq!(faults.collect::<Vec<_>>(), ["GPU 1"]);
     daemon.stop();
 }
 
 #[test]
 fn lost_code_of_getters_marks_gpu_lost() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let state =
         |errors: &Value| json!({"gpus": [{"name": "first"}, {"name": "second", "errors": errors}]});
-    stage.set_driver_state(&state(&json!({})));
-    let daemon = stage.start();
-    let shown = || states(&stage.list());
+    test_box.set_driver_state(&state(&json!({})));
+    let daemon = test_box.start();
+    let shown = || states(&test_box.list());
     let is = |second: &str| {
         vec![
             (json!("first"), json!("ok")),
@@ -183,11 +183,11 @@ fn lost_code_of_getters_marks_gpu_lost() {
     };
     eventually_equals(&is("ok"), shown);
     for code in [15, 16] {
-        stage.set_driver_state(&state(
+        test_box.set_driver_state(&state(
             &json!({"nvmlDeviceGetPowerUsage": code, "nvmlDeviceGetName": code}),
         ));
         eventually_equals(&is("lost"), shown);
-        stage.set_driver_state(&state(&json!({})));
+        test_box.set_driver_state(&state(&json!({})));
         eventually_equals(&is("ok"), shown);
     }
     daemon.stop();
@@ -195,25 +195,25 @@ fn lost_code_of_getters_marks_gpu_lost() {
 
 #[test]
 fn single_handle_failure_keeps_row_and_times() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let state = |errors: &Value| {
         json!({"gpus": [{
             "name": "first", "errors": errors,
             "processes": [{"pid": std::process::id(), "memory": 1}],
         }]})
     };
-    stage.set_driver_state(&state(&json!({})));
-    let daemon = stage.start();
-    let first_seen = || stage.list()["procs"][0]["first_seen"].clone();
+    test_box.set_driver_state(&state(&json!({})));
+    let daemon = test_box.start();
+    let first_seen = || test_box.list()["procs"][0]["first_seen"].clone();
     eventually_equals(&true, || first_seen().is_string());
     let before = first_seen();
-    stage.set_driver_state(&state(&json!({"nvmlDeviceGetHandleByIndex_v2": 999})));
+    test_box.set_driver_state(&state(&json!({"nvmlDeviceGetHandleByIndex_v2": 999})));
     eventually_equals(&vec![(json!("first"), json!("unknown"))], || {
-        states(&stage.list())
+        states(&test_box.list())
     });
-    stage.set_driver_state(&state(&json!({})));
+    test_box.set_driver_state(&state(&json!({})));
     eventually_equals(&vec![(json!("first"), json!("ok"))], || {
-        states(&stage.list())
+        states(&test_box.list())
     });
     eventually_equals(&before, first_seen);
     daemon.stop();
@@ -229,20 +229,20 @@ fn three_gpus_with_error(errors: &Value) -> Value {
 
 #[test]
 fn lost_gpu_keeps_row_when_handle_fails() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus_with_error(
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus_with_error(
         &json!({"nvmlDeviceGetMemoryInfo_v2": 15}),
     ));
-    let daemon = stage.start();
-    eventually_equals(&expected_states("lost"), || states(&stage.list()));
-    stage.set_driver_state(&three_gpus_with_error(
+    let daemon = test_box.start();
+    eventually_equals(&expected_states("lost"), || states(&test_box.list()));
+    test_box.set_driver_state(&three_gpus_with_error(
         &json!({"nvmlDeviceGetHandleByIndex_v2": 4}),
     ));
-    eventually_equals(&expected_states("not_permitted"), || states(&stage.list()));
+    eventually_equals(&expected_states("not_permitted"), || states(&test_box.list()));
     let what = "not permitted (the driver denies access (4)): see the modes of /dev/nvidia*";
     let faults = [("GPU 1".to_owned(), what.to_owned())];
-    assert_eq!(stage.faults(), faults);
-    assert_eq!(stage.list()["gpus"][1]["id"], "GPU-second");
+    assert_eq!(test_box.faults(), faults);
+    assert_eq!(test_box.list()["gpus"][1]["id"], "GPU-second");
     daemon.stop();
 }
 
@@ -253,14 +253,14 @@ fn time_after(text: &str, words: &str) -> Option<String> {
 
 #[test]
 fn every_screen_has_same_time_for_a_state() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&three_gpus_with_error(&json!({})));
-    let daemon = stage.start();
-    eventually_equals(&expected_states("ok"), || states(&stage.list()));
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&three_gpus_with_error(&json!({})));
+    let daemon = test_box.start();
+    eventually_equals(&expected_states("ok"), || states(&test_box.list()));
     let beginning = |words: &str| {
-        let list = stage.table(&["list"]);
+        let list = test_box.table(&["list"]);
         let listed = time_after(&list, &format!("{words} since ")).unwrap();
-        let status = stage.ctl(&["status"]).stdout;
+        let status = test_box.ctl(&["status"]).stdout;
         let mut lines = status.lines();
         let line = lines
             .find(|line| line.contains(&format!(": {words} (")))
@@ -278,18 +278,18 @@ fn every_screen_has_same_time_for_a_state() {
         let now = second();
         eventually("another second", || (second() > now).then_some(()));
     };
-    stage.set_driver_state(&handle(15));
-    eventually_equals(&expected_states("lost"), || states(&stage.list()));
+    test_box.set_driver_state(&handle(15));
+    eventually_equals(&expected_states("lost"), || states(&test_box.list()));
     let lost = beginning("lost");
     another_second();
     // Another reason for the same state.
-    stage.set_driver_state(&handle(16));
+    test_box.set_driver_state(&handle(16));
     eventually_equals(&json!("GPU_REQUIRES_RESET"), || {
-        stage.list()["gpus"][1]["lost_reason"].clone()
+        test_box.list()["gpus"][1]["lost_reason"].clone()
     });
     assert_eq!(beginning("lost"), lost);
-    stage.set_driver_state(&handle(4));
-    eventually_equals(&expected_states("not_permitted"), || states(&stage.list()));
+    test_box.set_driver_state(&handle(4));
+    eventually_equals(&expected_states("not_permitted"), || states(&test_box.list()));
     assert_ne!(beginning("not permitted"), lost);
     daemon.stop();
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 const GIB: u64 = 1 << 30;
 
 /// Total, used, reserved and unattributed bytes, and whether the memory is the host's.
-fn memory(stage: &TestBox) -> Vec<Value> {
-    let gpu = stage.list()["gpus"][0].clone();
+fn memory(test_box: &TestBox) -> Vec<Value> {
+    let gpu = test_box.list()["gpus"][0].clone();
     let names = [
         "mem_total_bytes",
         "mem_used_bytes",
@@ -33,28 +33,28 @@ fn reserved_memory_is_not_unattributed() {
             "processes": [{"pid": 5_000_000, "memory": 20 * GIB}],
         }]})
     };
-    let stage = TestBox::new();
-    stage.set_driver_state(&gpu(false));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&gpu(false));
+    let daemon = test_box.start();
     let newer = json!([80 * GIB, 20 * GIB, GIB, 0, false]);
-    eventually_equals(newer.as_array().unwrap(), || memory(&stage));
+    eventually_equals(newer.as_array().unwrap(), || memory(&test_box));
     // Before R510 the used memory includes the reserved memory: the unattributed memory is
     // unknown, and no process is blamed for it.
-    stage.set_driver_state(&gpu(true));
+    test_box.set_driver_state(&gpu(true));
     let older = json!([80 * GIB, 21 * GIB, null, null, false]);
-    eventually_equals(older.as_array().unwrap(), || memory(&stage));
-    let reasons = &stage.list()["gpus"][0]["reasons"];
+    eventually_equals(older.as_array().unwrap(), || memory(&test_box));
+    let reasons = &test_box.list()["gpus"][0]["reasons"];
     assert_eq!(reasons["mem_reserved_bytes"], "unsupported");
     assert_eq!(reasons["mem_unattributed_bytes"], "unsupported");
-    assert_eq!(stage.faults(), []);
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 
     // The same where the newer call does not exist.
-    let stage = TestBox::new();
-    stage.older_library(&["nvmlDeviceGetMemoryInfo_v2"]);
-    stage.set_driver_state(&gpu(true));
-    let daemon = stage.start();
-    eventually_equals(older.as_array().unwrap(), || memory(&stage));
+    let test_box = TestBox::new();
+    test_box.older_library(&["nvmlDeviceGetMemoryInfo_v2"]);
+    test_box.set_driver_state(&gpu(true));
+    let daemon = test_box.start();
+    eventually_equals(older.as_array().unwrap(), || memory(&test_box));
     daemon.stop();
 }
 
@@ -62,7 +62,7 @@ fn reserved_memory_is_not_unattributed() {
 fn unified_memory_is_that_of_its_processes() {
     // Some driver builds report "not supported" and some 0 bytes.
     for memory_of_gpu in [Value::Null, json!({"total": 0})] {
-        let stage = TestBox::new();
+        let test_box = TestBox::new();
         let gpu = |second: Option<u64>| {
             json!({"gpus": [{
                 "name": "NVIDIA GB10", "memory": memory_of_gpu,
@@ -71,23 +71,23 @@ fn unified_memory_is_that_of_its_processes() {
                 ],
             }]})
         };
-        stage.set_driver_state(&gpu(Some(GIB)));
-        let daemon = stage.start();
+        test_box.set_driver_state(&gpu(Some(GIB)));
+        let daemon = test_box.start();
         let shared = json!([host_memory_bytes(), 4 * GIB, null, null, true]);
-        eventually_equals(shared.as_array().unwrap(), || memory(&stage));
-        assert!(stage.table(&["list"]).contains("GB10 (unified)"));
+        eventually_equals(shared.as_array().unwrap(), || memory(&test_box));
+        assert!(test_box.table(&["list"]).contains("GB10 (unified)"));
         // If one part is unknown, the sum is unknown.
-        stage.set_driver_state(&gpu(None));
+        test_box.set_driver_state(&gpu(None));
         let unknown = json!([host_memory_bytes(), null, null, null, true]);
-        eventually_equals(unknown.as_array().unwrap(), || memory(&stage));
-        assert_eq!(stage.faults(), []);
+        eventually_equals(unknown.as_array().unwrap(), || memory(&test_box));
+        assert_eq!(test_box.faults(), []);
         daemon.stop();
     }
 }
 
 #[test]
 fn unified_memory_depends_on_the_product() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpu = |name: &str, errors: &Value| {
         json!({
             "name": name, "memory": null, "errors": errors,
@@ -95,16 +95,16 @@ fn unified_memory_depends_on_the_product() {
         })
     };
     let not_supported = json!({});
-    stage.set_driver_state(&json!({"gpus": [
+    test_box.set_driver_state(&json!({"gpus": [
         gpu("NVIDIA GeForce RTX 4090", &not_supported),
         gpu("NVIDIA GB10", &not_supported),
         gpu("Orin (nvgpu)", &not_supported),
         // A product with unified memory, and a driver that fails.
         gpu("NVIDIA GB10", &json!({"nvmlDeviceGetMemoryInfo_v2": 999})),
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let shown = || -> Vec<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let gpus = list["gpus"].as_array().unwrap().iter();
         gpus.map(|gpu| {
             json!([
@@ -122,7 +122,7 @@ fn unified_memory_depends_on_the_product() {
         json!([null, null, true]),
     ];
     eventually_equals(&expected, shown);
-    let table = stage.table(&["list"]);
+    let table = test_box.table(&["list"]);
     let row = table.lines().nth(1).unwrap();
     assert!(row.contains(" n/a ") && !row.contains("unified"), "{row}");
     assert!(table.contains("GB10 (unified)"), "{table}");
@@ -131,14 +131,14 @@ fn unified_memory_depends_on_the_product() {
 
 #[test]
 fn silent_gpu_is_not_without_memory() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     for (newer, older) in [(15, 15), (999, 999), (3, 999), (25, 999)] {
-        stage.set_driver_state(&json!({"gpus": [{"errors": {
+        test_box.set_driver_state(&json!({"gpus": [{"errors": {
             "nvmlDeviceGetMemoryInfo_v2": newer, "nvmlDeviceGetMemoryInfo": older,
         }}]}));
-        let daemon = stage.start();
+        let daemon = test_box.start();
         eventually_equals(&json!([null, null, null, null, false]), || {
-            memory(&stage).into()
+            memory(&test_box).into()
         });
         daemon.stop();
     }
@@ -146,7 +146,7 @@ fn silent_gpu_is_not_without_memory() {
 
 #[test]
 fn process_memory_is_bounded_by_gpu_memory() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpu = |used: u64, held: u64, errors: Value| {
         json!({"gpus": [{
             "memory": {"total": 80 * GIB, "used": used}, "errors": errors,
@@ -154,7 +154,7 @@ fn process_memory_is_bounded_by_gpu_memory() {
         }]})
     };
     let shown = || {
-        let list = stage.list();
+        let list = test_box.list();
         let process = &list["procs"][0];
         let card = &list["gpus"][0];
         json!([
@@ -165,25 +165,25 @@ fn process_memory_is_bounded_by_gpu_memory() {
     };
     let impossible = "failed: the driver reports an impossible value: 90112 MiB of 81920 MiB";
     let unknown = json!([null, null, impossible]);
-    let is_told = || {
-        let mut faults = stage.faults().into_iter();
+    let is_reported = || {
+        let mut faults = test_box.faults().into_iter();
         faults.any(|(part, what)| part == "GPU 0" && what.starts_with("memory of a process: "))
     };
     // The used memory is impossible too.
-    stage.set_driver_state(&gpu(88 * GIB, 88 * GIB, json!({})));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu(88 * GIB, 88 * GIB, json!({})));
+    let daemon = test_box.start();
     eventually_equals(&unknown, shown);
-    eventually_equals(&true, is_told);
-    stage.set_driver_state(&gpu(20 * GIB, 20 * GIB, json!({})));
+    eventually_equals(&true, is_reported);
+    test_box.set_driver_state(&gpu(20 * GIB, 20 * GIB, json!({})));
     eventually_equals(&json!([20 * GIB, 20 * GIB, null]), shown);
-    eventually_equals(&false, is_told);
+    eventually_equals(&false, is_reported);
     // The memory is not reported any more: its total stays the last known one.
-    stage.set_driver_state(&gpu(
+    test_box.set_driver_state(&gpu(
         88 * GIB,
         88 * GIB,
         json!({"nvmlDeviceGetMemoryInfo_v2": 999}),
     ));
     eventually_equals(&unknown, shown);
-    eventually_equals(&true, is_told);
+    eventually_equals(&true, is_reported);
     daemon.stop();
 }

@@ -35,8 +35,8 @@ fn mig_gpu(more: &Value) -> Value {
     json!({"gpus": [gpu, {}]})
 }
 
-fn instances(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn instances(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let parts = list["gpus"][0]["instances"].as_array().unwrap();
     let part = |it: &Value| {
         json!([
@@ -51,8 +51,8 @@ fn instances(stage: &TestBox) -> Vec<Value> {
     parts.iter().map(part).collect()
 }
 
-fn processes(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn processes(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let processes = list["procs"].as_array().unwrap();
     let process = |it: &Value| {
         json!([
@@ -76,17 +76,17 @@ fn expected_processes() -> Vec<Value> {
 
 #[test]
 fn instances_have_own_memory_and_processes() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&mig_gpu(&json!({})));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&mig_gpu(&json!({})));
+    let daemon = test_box.start();
     let expected = vec![
         json!([2, 0, "MIG-a", 40 * GIB, 20 * GIB, 2]),
         json!([2, 1, "MIG-b", 40 * GIB, 20 * GIB, 1]),
         json!([9, 0, "MIG-c", 10 * GIB, 5 * GIB, 1]),
     ];
-    eventually_equals(&expected, || instances(&stage));
-    assert_eq!(processes(&stage), expected_processes());
-    let gpu = stage.list()["gpus"][0].clone();
+    eventually_equals(&expected, || instances(&test_box));
+    assert_eq!(processes(&test_box), expected_processes());
+    let gpu = test_box.list()["gpus"][0].clone();
     assert_eq!(gpu["instances"][0]["profile"], "3g.40gb");
     assert_eq!(gpu["mig_mode"], true);
     assert_eq!(gpu["mem_used_bytes"], 31 * GIB);
@@ -94,43 +94,43 @@ fn instances_have_own_memory_and_processes() {
     assert_eq!(gpu["mem_unattributed_bytes"], 6 * GIB);
     // A divided GPU has no utilization: it is unknown, and not idle.
     assert_eq!(gpu["reasons"]["util_pct"], "unsupported");
-    let process = &stage.list()["procs"][0];
+    let process = &test_box.list()["procs"][0];
     assert_eq!(process["reasons"]["util_pct"], "unsupported");
     assert_eq!(failed_readings(&gpu), json!({}));
-    eventually_equals(&Vec::new(), || stage.faults());
+    eventually_equals(&Vec::new(), || test_box.faults());
     daemon.stop();
 }
 
 #[test]
 fn instance_and_parent_lists_complement_each_other() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     // One of the two lists needs a privilege that the sensor does not have.
-    stage.set_driver_state(&mig_gpu(&json!({"mig_parent_lists": 4})));
-    let daemon = stage.start();
-    eventually_equals(&expected_processes(), || processes(&stage));
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&mig_gpu(&json!({"mig_parent_lists": 4})));
+    let daemon = test_box.start();
+    eventually_equals(&expected_processes(), || processes(&test_box));
+    assert_eq!(test_box.faults(), []);
     let mut another = expected_processes();
     another[0][0] = json!(5_000_000);
     let state = mig_gpu(&json!({"mig_instance_lists": 4}));
     let state = state.to_string().replace("5000001", "5000000");
-    stage.set_driver_state(&serde_json::from_str(&state).unwrap());
-    eventually_equals(&another, || processes(&stage));
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&serde_json::from_str(&state).unwrap());
+    eventually_equals(&another, || processes(&test_box));
+    assert_eq!(test_box.faults(), []);
 
     // Both lists are missing: the processes are unknown, which is not the same as none.
-    stage.set_driver_state(&mig_gpu(
+    test_box.set_driver_state(&mig_gpu(
         &json!({"mig_parent_lists": 4, "mig_instance_lists": 4}),
     ));
-    eventually_equals(&Value::Null, || stage.list()["gpus"][0]["pids"].clone());
+    eventually_equals(&Value::Null, || test_box.list()["gpus"][0]["pids"].clone());
     daemon.stop();
 }
 
 #[test]
 fn recreated_instances_appear_at_next_poll() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&mig_gpu(&json!({})));
-    let daemon = stage.start();
-    eventually_equals(&3, || instances(&stage).len());
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&mig_gpu(&json!({})));
+    let daemon = test_box.start();
+    eventually_equals(&3, || instances(&test_box).len());
     let one = json!([{
         "index": 0, "gpu_instance": 7, "compute_instance": 0, "uuid": "MIG-d",
         "memory": {"total": 10 * GIB, "used": GIB},
@@ -138,14 +138,14 @@ fn recreated_instances_appear_at_next_poll() {
     let process = json!([
         {"pid": 5_000_009, "memory": GIB, "gpu_instance": 7, "compute_instance": 0},
     ]);
-    stage.set_driver_state(&mig_gpu(&json!({"instances": one, "processes": process})));
+    test_box.set_driver_state(&mig_gpu(&json!({"instances": one, "processes": process})));
     let expected = vec![json!([7, 0, "MIG-d", 10 * GIB, GIB, 1])];
-    eventually_equals(&expected, || instances(&stage));
-    assert_eq!(processes(&stage), [json!([5_000_009, 7, 0, GIB])]);
+    eventually_equals(&expected, || instances(&test_box));
+    assert_eq!(processes(&test_box), [json!([5_000_009, 7, 0, GIB])]);
     // MIG mode without instances.
-    stage.set_driver_state(&mig_gpu(&json!({"instances": [], "processes": []})));
-    eventually_equals(&Vec::new(), || instances(&stage));
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&mig_gpu(&json!({"instances": [], "processes": []})));
+    eventually_equals(&Vec::new(), || instances(&test_box));
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
@@ -157,29 +157,29 @@ fn unlisted_instances_leave_processes_to_parent() {
         let what = what.iter().map(|what| format!("{what}: {why}"));
         what.map(|what| ("GPU 0".to_owned(), what)).collect()
     };
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     for (function, code) in [fails(999), ("nvmlDeviceGetMaxMigDeviceCount", 999)] {
-        stage.set_driver_state(&mig_gpu(&json!({"errors": {function: code}})));
-        let daemon = stage.start();
-        eventually_equals(&faults(&["instances"]), || stage.faults());
-        assert_eq!(instances(&stage), Vec::<Value>::new());
-        eventually_equals(&expected_processes(), || processes(&stage));
+        test_box.set_driver_state(&mig_gpu(&json!({"errors": {function: code}})));
+        let daemon = test_box.start();
+        eventually_equals(&faults(&["instances"]), || test_box.faults());
+        assert_eq!(instances(&test_box), Vec::<Value>::new());
+        eventually_equals(&expected_processes(), || processes(&test_box));
         daemon.stop();
     }
     // Both lists are missing: the processes are unknown, which is not the same as none.
     let (function, code) = fails(999);
-    stage.set_driver_state(&mig_gpu(
+    test_box.set_driver_state(&mig_gpu(
         &json!({"errors": {function: code}, "mig_parent_lists": 4}),
     ));
-    let daemon = stage.start();
-    eventually_equals(&faults(&["instances", "processes"]), || stage.faults());
-    assert_eq!(stage.list()["gpus"][0]["pids"], Value::Null);
+    let daemon = test_box.start();
+    eventually_equals(&faults(&["instances", "processes"]), || test_box.faults());
+    assert_eq!(test_box.list()["gpus"][0]["pids"], Value::Null);
     daemon.stop();
 }
 
 #[test]
 fn failing_instance_affects_no_other() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let others = vec![
         json!([2, 0, "MIG-a", 40 * GIB, 20 * GIB, 2]),
         json!([9, 0, "MIG-c", 10 * GIB, 5 * GIB, 1]),
@@ -192,16 +192,16 @@ fn failing_instance_affects_no_other() {
     ] {
         let mut state = mig_gpu(&json!({}));
         state["gpus"][0]["instances"][1]["errors"] = json!({function: 999});
-        stage.set_driver_state(&state);
-        let daemon = stage.start();
-        eventually_equals(&others, || instances(&stage));
+        test_box.set_driver_state(&state);
+        let daemon = test_box.start();
+        eventually_equals(&others, || instances(&test_box));
         // The list of the parent names the instance of each process; no values are made up.
-        assert_eq!(processes(&stage), expected_processes());
+        assert_eq!(processes(&test_box), expected_processes());
         let what = "instances: NVML reports an unknown error (999)".to_owned();
-        assert_eq!(stage.faults(), [("GPU 0".to_owned(), what.clone())]);
-        let status = stage.ctl(&["status"]).stdout;
+        assert_eq!(test_box.faults(), [("GPU 0".to_owned(), what.clone())]);
+        let status = test_box.ctl(&["status"]).stdout;
         assert!(status.lines().any(|line| line.ends_with(&what)), "{status}");
-        let details = stage.table(&["list", "--details"]);
+        let details = test_box.table(&["list", "--details"]);
         assert!(details.contains("5000002"), "{details}");
         daemon.stop();
     }
@@ -209,10 +209,10 @@ fn failing_instance_affects_no_other() {
     let mut state = mig_gpu(&json!({}));
     let list = "nvmlDeviceGetComputeRunningProcesses_v3";
     state["gpus"][0]["instances"][1]["errors"] = json!({list: 999});
-    stage.set_driver_state(&state);
-    let daemon = stage.start();
-    eventually_equals(&3, || instances(&stage).len());
-    assert_eq!(processes(&stage), expected_processes());
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&state);
+    let daemon = test_box.start();
+    eventually_equals(&3, || instances(&test_box).len());
+    assert_eq!(processes(&test_box), expected_processes());
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }

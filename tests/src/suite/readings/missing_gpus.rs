@@ -18,16 +18,16 @@ fn gpus(names: &[&str]) -> Value {
 }
 
 /// The index, name and state of each GPU.
-fn states(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn states(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let rows = list["gpus"].as_array().unwrap().iter();
     rows.map(|gpu| json!([gpu["gpu_index"], gpu["name"], gpu["state"]]))
         .collect()
 }
 
 /// Recorded events of GPUs and actions on them, the oldest first.
-fn recorded_events_and_actions(stage: &TestBox) -> Vec<Value> {
-    let ran = stage.ctl(&[
+fn recorded_events_and_actions(test_box: &TestBox) -> Vec<Value> {
+    let ran = test_box.ctl(&[
         "audit",
         "actions",
         "--kind",
@@ -48,16 +48,16 @@ fn recorded_events_and_actions(stage: &TestBox) -> Vec<Value> {
     events
 }
 
-fn log_line_count(stage: &TestBox, what: &str) -> usize {
-    let log = std::fs::read_to_string(stage.path("daemon.log")).unwrap();
+fn log_line_count(test_box: &TestBox, what: &str) -> usize {
+    let log = std::fs::read_to_string(test_box.path("daemon.log")).unwrap();
     log.lines().filter(|line| line.contains(what)).count()
 }
 
 #[test]
 fn missing_gpu_keeps_its_row() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&gpus(&["a", "b", "c"]));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&gpus(&["a", "b", "c"]));
+    let daemon = test_box.start();
     let all = |b: &str| {
         vec![
             json!([0, "a", "ok"]),
@@ -65,11 +65,11 @@ fn missing_gpu_keeps_its_row() {
             json!([2, "c", "ok"]),
         ]
     };
-    eventually_equals(&all("ok"), || states(&stage));
-    stage.set_driver_state(&gpus(&["a", "c"]));
-    eventually_equals(&all("gone"), || states(&stage));
+    eventually_equals(&all("ok"), || states(&test_box));
+    test_box.set_driver_state(&gpus(&["a", "c"]));
+    eventually_equals(&all("gone"), || states(&test_box));
     // No reading of it is shown as zero.
-    let gone = stage.list()["gpus"][1].clone();
+    let gone = test_box.list()["gpus"][1].clone();
     for field in [
         "mem_used_bytes",
         "mem_total_bytes",
@@ -84,8 +84,8 @@ fn missing_gpu_keeps_its_row() {
     let why = "its driver does not list it";
     assert_eq!(gone["lost_reason"], why);
     let what = format!("gone ({why}): if it will not return, run gpukillctl forget --gpu 1");
-    assert_eq!(stage.faults(), [("GPU 1".to_owned(), what)]);
-    let table = stage.table(&["list", "--width", "120"]);
+    assert_eq!(test_box.faults(), [("GPU 1".to_owned(), what)]);
+    let table = test_box.table(&["list", "--width", "120"]);
     let row = table
         .lines()
         .find(|line| line.contains("gone since "))
@@ -94,45 +94,45 @@ fn missing_gpu_keeps_its_row() {
         row.ends_with(&format!(" ({why}): gpukillctl forget --gpu 1")),
         "{table}"
     );
-    assert_eq!(log_line_count(&stage, "GPU 1 is gone"), 1);
+    assert_eq!(log_line_count(&test_box, "GPU 1 is gone"), 1);
     let left = json!(["device", "GPU-b", "GPU gone"]);
-    eventually_equals(&vec![left.clone()], || recorded_events_and_actions(&stage));
+    eventually_equals(&vec![left.clone()], || recorded_events_and_actions(&test_box));
 
-    stage.set_driver_state(&gpus(&["a", "b", "c"]));
-    eventually_equals(&all("ok"), || states(&stage));
-    assert_eq!(stage.faults(), []);
-    assert_eq!(log_line_count(&stage, "GPU 1 is back"), 1);
+    test_box.set_driver_state(&gpus(&["a", "b", "c"]));
+    eventually_equals(&all("ok"), || states(&test_box));
+    assert_eq!(test_box.faults(), []);
+    assert_eq!(log_line_count(&test_box, "GPU 1 is back"), 1);
     let back = json!(["device", "GPU-b", "GPU is back"]);
-    eventually_equals(&vec![left, back], || recorded_events_and_actions(&stage));
+    eventually_equals(&vec![left, back], || recorded_events_and_actions(&test_box));
     daemon.stop();
 }
 
 #[test]
 fn unloaded_driver_is_one_fault() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&gpus(&["a", "b"]));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&gpus(&["a", "b"]));
+    let daemon = test_box.start();
     let all = |state: &str| vec![json!([0, "a", state]), json!([1, "b", state])];
-    eventually_equals(&all("ok"), || states(&stage));
+    eventually_equals(&all("ok"), || states(&test_box));
     if rustix::process::geteuid().is_root() {
-        assert_eq!(stage.ctl(&["quiesce", "--minutes", "30"]).code, 0);
-        stage.set_driver_state(&gpus(&["a"]));
+        assert_eq!(test_box.ctl(&["quiesce", "--minutes", "30"]).code, 0);
+        test_box.set_driver_state(&gpus(&["a"]));
         eventually_equals(&json!("quiesced"), || {
-            stage.list()["backends"][0]["state"].clone()
+            test_box.list()["backends"][0]["state"].clone()
         });
-        assert!(states(&stage).iter().all(|gpu| gpu[2] != "gone"));
-        stage.set_driver_state(&gpus(&["a", "b"]));
-        assert_eq!(stage.ctl(&["resume"]).code, 0);
-        eventually_equals(&all("ok"), || states(&stage));
+        assert!(states(&test_box).iter().all(|gpu| gpu[2] != "gone"));
+        test_box.set_driver_state(&gpus(&["a", "b"]));
+        assert_eq!(test_box.ctl(&["resume"]).code, 0);
+        eventually_equals(&all("ok"), || states(&test_box));
     }
-    stage.set_driver_state(&gpus(&[]));
-    eventually_equals(&all("gone"), || states(&stage));
+    test_box.set_driver_state(&gpus(&[]));
+    eventually_equals(&all("gone"), || states(&test_box));
     let what = "all 2 GPUs are gone: its driver was unloaded";
-    assert_eq!(stage.faults(), [("nvidia".to_owned(), what.to_owned())]);
-    assert_eq!(recorded_events_and_actions(&stage), Vec::<Value>::new());
-    stage.set_driver_state(&gpus(&["a", "b"]));
-    eventually_equals(&all("ok"), || states(&stage));
-    assert_eq!(stage.faults(), []);
+    assert_eq!(test_box.faults(), [("nvidia".to_owned(), what.to_owned())]);
+    assert_eq!(recorded_events_and_actions(&test_box), Vec::<Value>::new());
+    test_box.set_driver_state(&gpus(&["a", "b"]));
+    eventually_equals(&all("ok"), || states(&test_box));
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
@@ -141,43 +141,43 @@ fn admin_forgets_missing_gpu() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root is an admin here");
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.set_driver_state(&gpus(&["a", "b"]));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.set_driver_state(&gpus(&["a", "b"]));
+    let daemon = test_box.start();
     let both = |b: &str| vec![json!([0, "a", "ok"]), json!([1, "b", b])];
-    eventually_equals(&both("ok"), || states(&stage));
-    let refused = stage.ctl(&["forget", "--gpu", "1"]);
+    eventually_equals(&both("ok"), || states(&test_box));
+    let refused = test_box.ctl(&["forget", "--gpu", "1"]);
     let why = "gpukillctl: GPU 1 is not gone: its driver lists it\n";
     assert_eq!((refused.code, refused.stderr.as_str()), (3, why));
-    stage.set_driver_state(&gpus(&["a"]));
-    eventually_equals(&both("gone"), || states(&stage));
+    test_box.set_driver_state(&gpus(&["a"]));
+    eventually_equals(&both("gone"), || states(&test_box));
     if can_run_as_other_users() {
-        let denied = run_as_user(NOBODY_UID, &[], || stage.ctl(&["forget", "--gpu", "1"]));
+        let denied = run_as_user(NOBODY_UID, &[], || test_box.ctl(&["forget", "--gpu", "1"]));
         assert_eq!(denied.code, 4, "{denied:?}");
-        assert_eq!(states(&stage), both("gone"));
+        assert_eq!(states(&test_box), both("gone"));
     }
-    let forgotten = stage.ctl(&["forget", "--gpu", "1"]);
-    let told = "GPU 1 (GPU-b) is not listed any more\n";
-    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (0, told));
-    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&stage));
-    assert_eq!(stage.faults(), []);
+    let forgotten = test_box.ctl(&["forget", "--gpu", "1"]);
+    let message = "GPU 1 (GPU-b) is not listed any more\n";
+    assert_eq!((forgotten.code, forgotten.stdout.as_str()), (0, message));
+    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&test_box));
+    assert_eq!(test_box.faults(), []);
     let expected = vec![
         json!(["device", "GPU-b", "GPU gone"]),
         json!(["forgotten", "GPU-b", "a GPU that is gone"]),
     ];
-    eventually_equals(&expected, || recorded_events_and_actions(&stage));
+    eventually_equals(&expected, || recorded_events_and_actions(&test_box));
     // The GPU comes back with its index, like any new GPU.
-    stage.set_driver_state(&gpus(&["a", "b"]));
-    eventually_equals(&both("ok"), || states(&stage));
-    eventually_equals(&expected, || recorded_events_and_actions(&stage));
+    test_box.set_driver_state(&gpus(&["a", "b"]));
+    eventually_equals(&both("ok"), || states(&test_box));
+    eventually_equals(&expected, || recorded_events_and_actions(&test_box));
     // After a restart a GPU that is missing is unknown.
-    stage.set_driver_state(&gpus(&["a"]));
-    eventually_equals(&both("gone"), || states(&stage));
+    test_box.set_driver_state(&gpus(&["a"]));
+    eventually_equals(&both("gone"), || states(&test_box));
     daemon.stop();
-    let daemon = stage.start();
-    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&stage));
-    assert_eq!(stage.faults(), []);
+    let daemon = test_box.start();
+    eventually_equals(&vec![json!([0, "a", "ok"])], || states(&test_box));
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
@@ -202,15 +202,15 @@ fn two_missing_gpus_in_one_slot() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root is an admin here");
     }
-    let stage = TestBox::new();
-    stage.set_driver_state(&gpus_with_uuids(&["a", "b"]));
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&gpus_with_uuids(&["a", "b"]));
+    let daemon = test_box.start();
     let rows = |others: &[Value]| [&[json!([0, "a", "ok"])], others].concat();
-    eventually_equals(&rows(&[json!([1, "b", "ok"])]), || states(&stage));
+    eventually_equals(&rows(&[json!([1, "b", "ok"])]), || states(&test_box));
     // Another GPU takes the slot, and disappears too.
-    stage.set_driver_state(&gpus_with_uuids(&["a", "c"]));
+    test_box.set_driver_state(&gpus_with_uuids(&["a", "c"]));
     let sorted = || {
-        let mut states = states(&stage);
+        let mut states = states(&test_box);
         states.sort_by_key(Value::to_string);
         states
     };
@@ -218,7 +218,7 @@ fn two_missing_gpus_in_one_slot() {
         &rows(&[json!([1, "b", "gone"]), json!([1, "c", "ok"])]),
         sorted,
     );
-    stage.set_driver_state(&gpus_with_uuids(&["a"]));
+    test_box.set_driver_state(&gpus_with_uuids(&["a"]));
     let both = rows(&[json!([1, "b", "gone"]), json!([1, "c", "gone"])]);
     eventually_equals(&both, sorted);
     let fault = |id: &str| {
@@ -226,8 +226,8 @@ fn two_missing_gpus_in_one_slot() {
         let what = format!("gone ({why}): if it will not return, run gpukillctl forget --gpu {id}");
         ("GPU 1".to_owned(), what)
     };
-    assert_eq!(stage.faults(), [fault(B), fault(C)]);
-    let table = stage.table(&["list", "--width", "160"]);
+    assert_eq!(test_box.faults(), [fault(B), fault(C)]);
+    let table = test_box.table(&["list", "--width", "160"]);
     for id in [B, C] {
         assert!(
             table.contains(&format!("gpukillctl forget --gpu {id}")),
@@ -235,18 +235,18 @@ fn two_missing_gpus_in_one_slot() {
         );
     }
     for typed in ["1", "0-1", "bbbb,1"] {
-        let refused = stage.ctl(&["forget", "--gpu", typed]);
+        let refused = test_box.ctl(&["forget", "--gpu", typed]);
         assert_eq!(refused.code, 3, "{typed} {refused:?}");
         let which = "several GPUs have the number 1: name one by its UUID: ";
         assert!(refused.stderr.contains(which), "{refused:?}");
         assert!(refused.stderr.contains(&format!("{B}, {C}")), "{refused:?}");
         assert_eq!(sorted(), both);
     }
-    let forgotten = stage.ctl(&["forget", "--gpu", B]);
-    let told = format!("GPU 1 ({B}) is not listed any more\n");
+    let forgotten = test_box.ctl(&["forget", "--gpu", B]);
+    let message = format!("GPU 1 ({B}) is not listed any more\n");
     assert_eq!(
         (forgotten.code, forgotten.stdout.as_str()),
-        (0, told.as_str())
+        (0, message.as_str())
     );
     eventually_equals(&rows(&[json!([1, "c", "gone"])]), sorted);
     daemon.stop();

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 const MIB: u64 = 1 << 20;
 
 /// The pid, memory and use of each process.
-fn processes(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn processes(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let processes = list["procs"].as_array().unwrap();
     processes
         .iter()
@@ -17,7 +17,7 @@ fn processes(stage: &TestBox) -> Vec<Value> {
 
 #[test]
 fn longer_driver_records_are_read() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let state = |record: u32| {
         json!({"process_record": record, "gpus": [{"processes": [
             {"pid": 5_000_001, "memory": 11 * MIB, "protected_memory": 7},
@@ -34,16 +34,16 @@ fn longer_driver_records_are_read() {
         json!([5_000_004, 14 * MIB, ["mps"]]),
         json!([5_000_005, 15 * MIB, ["compute"]]),
     ];
-    stage.set_driver_state(&state(24));
-    let daemon = stage.start();
-    eventually_equals(&expected, || processes(&stage));
+    test_box.set_driver_state(&state(24));
+    let daemon = test_box.start();
+    eventually_equals(&expected, || processes(&test_box));
     daemon.stop();
     // From the first poll on: a wrong pid must never be shown.
-    stage.set_driver_state(&state(32));
-    let daemon = stage.start();
+    test_box.set_driver_state(&state(32));
+    let daemon = test_box.start();
     let mut seen = Vec::new();
     eventually_equals(&expected, || {
-        let now = processes(&stage);
+        let now = processes(&test_box);
         seen.extend(now.iter().map(|row| row[0].as_u64().unwrap()));
         now
     });
@@ -51,13 +51,13 @@ fn longer_driver_records_are_read() {
         seen.iter().all(|pid| (5_000_001..=5_000_005).contains(pid)),
         "{seen:?}"
     );
-    assert_eq!(stage.faults(), []);
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn driver_before_r450_lists_processes() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let lists = ["Compute", "Graphics", "MPSCompute"];
     let missing = lists.map(|list| {
         [2, 3].map(|version| format!("nvmlDeviceGet{list}RunningProcesses_v{version}"))
@@ -70,63 +70,63 @@ fn driver_before_r450_lists_processes() {
         "nvmlEventSetWait_v2",
         "nvmlDeviceGetCurrentClocksEventReasons",
     ]);
-    stage.older_library(&missing);
-    stage.set_driver_state(&json!({"driver": "440.118.02", "gpus": [{"processes": [
+    test_box.older_library(&missing);
+    test_box.set_driver_state(&json!({"driver": "440.118.02", "gpus": [{"processes": [
         {"pid": 5_000_001, "memory": 11 * MIB},
         {"pid": 5_000_002, "memory": 12 * MIB, "kind": "both"},
         {"pid": 5_000_003, "memory": null, "kind": "graphics"},
     ]}]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let expected = vec![
         json!([5_000_001, 11 * MIB, ["compute"]]),
         json!([5_000_002, 12 * MIB, ["compute", "graphics"]]),
         json!([5_000_003, null, ["graphics"]]),
     ];
-    eventually_equals(&expected, || processes(&stage));
-    assert_eq!(stage.list()["gpus"][0]["pids"], 3);
-    assert_eq!(stage.faults(), []);
-    let table = stage.table(&["list", "--details"]);
+    eventually_equals(&expected, || processes(&test_box));
+    assert_eq!(test_box.list()["gpus"][0]["pids"], 3);
+    assert_eq!(test_box.faults(), []);
+    let table = test_box.table(&["list", "--details"]);
     for pid in ["5000001", "5000002", "5000003"] {
         assert!(table.contains(pid), "{table}");
     }
     // Its events are received too.
-    stage.set_driver_state(&json!({
+    test_box.set_driver_state(&json!({
         "driver": "440.118.02", "gpus": [{}],
         "events": [{"id": 1, "gpu": 0, "type": 8, "data": 79}],
     }));
     eventually_equals(&json!(79), || {
-        stage.list()["gpus"][0]["last_xid"]["xid"].clone()
+        test_box.list()["gpus"][0]["last_xid"]["xid"].clone()
     });
     daemon.stop();
 }
 
 #[test]
 fn growing_list_is_read_endless_growth_is_a_fault() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let grows = |times: i32| json!({"gpus": [{"grow": times, "processes": [{"pid": 5_000_001, "memory": MIB}]}, {}]});
-    stage.set_driver_state(&grows(2));
-    let daemon = stage.start();
+    test_box.set_driver_state(&grows(2));
+    let daemon = test_box.start();
     let expected = vec![json!([5_000_001, MIB, ["compute"]])];
-    eventually_equals(&expected, || processes(&stage));
-    assert_eq!(stage.faults(), []);
-    stage.set_driver_state(&grows(-1));
+    eventually_equals(&expected, || processes(&test_box));
+    assert_eq!(test_box.faults(), []);
+    test_box.set_driver_state(&grows(-1));
     let fault = "processes: the list grows faster than it can be read".to_owned();
-    eventually_equals(&vec![("GPU 0".to_owned(), fault)], || stage.faults());
-    let gpus = stage.list()["gpus"].clone();
+    eventually_equals(&vec![("GPU 0".to_owned(), fault)], || test_box.faults());
+    let gpus = test_box.list()["gpus"].clone();
     assert_eq!(
         (&gpus[0]["pids"], &gpus[1]["pids"]),
         (&Value::Null, &json!(0))
     );
-    stage.set_driver_state(&grows(0));
-    eventually_equals(&expected, || processes(&stage));
-    assert_eq!(stage.faults(), []);
+    test_box.set_driver_state(&grows(0));
+    eventually_equals(&expected, || processes(&test_box));
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn impossible_utilization_is_rejected() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{
         "processes": [
             {"pid": 5_000_001, "memory": MIB, "sm": 30, "mem_util": 20, "enc": 4, "dec": 5},
             {"pid": 5_000_002, "memory": MIB},
@@ -136,9 +136,9 @@ fn impossible_utilization_is_rejected() {
             {"pid": 6_000_000, "sm": 99, "mem": 99, "enc": 0, "dec": 0, "age_us": 0},
         ],
     }]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let shares = || -> Vec<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         let processes = list["procs"].as_array().unwrap();
         let share = |it: &Value| {
             json!([
@@ -161,14 +161,14 @@ fn impossible_utilization_is_rejected() {
 
 #[test]
 fn last_use_is_kept_while_idle() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let state = |sm: Option<u32>, known: bool| {
         json!({"gpus": [{
             "process_utilization": known,
             "processes": [{"pid": std::process::id(), "memory": MIB, "sm": sm}],
         }]})
     };
-    let process = || stage.list()["procs"][0].clone();
+    let process = || test_box.list()["procs"][0].clone();
     let used = || {
         let process = process();
         let why = process["reasons"]["last_active_at"].clone();
@@ -178,18 +178,18 @@ fn last_use_is_kept_while_idle() {
             why,
         )
     };
-    stage.set_driver_state(&state(None, true));
-    let daemon = stage.start();
+    test_box.set_driver_state(&state(None, true));
+    let daemon = test_box.start();
     eventually_equals(&(json!(0), false, Value::Null), used);
-    stage.set_driver_state(&state(Some(40), true));
+    test_box.set_driver_state(&state(Some(40), true));
     eventually_equals(&(json!(40), true, Value::Null), used);
-    stage.set_driver_state(&state(None, true));
+    test_box.set_driver_state(&state(None, true));
     eventually_equals(&(json!(0), true, Value::Null), used);
     let last = process()["last_active_at"].clone();
     eventually_equals(&true, || process()["util_pct"] == 0);
     assert_eq!(process()["last_active_at"], last);
     // Unknown is not idle.
-    stage.set_driver_state(&state(None, false));
+    test_box.set_driver_state(&state(None, false));
     eventually_equals(&(Value::Null, false, json!("unsupported")), used);
     daemon.stop();
 }

@@ -15,17 +15,17 @@ fn procs(list: &Value, fields: &[&str]) -> Vec<Value> {
 
 #[test]
 fn unknown_process_memory_makes_remainder_unknown() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python");
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python");
     let gpu = |memory: Option<u64>| {
         json!({"gpus": [{
-            "memory": {"used": 30 * GIB}, "processes": [{"pid": actor.pid(), "memory": memory}],
+            "memory": {"used": 30 * GIB}, "processes": [{"pid": process.pid(), "memory": memory}],
         }]})
     };
-    stage.set_driver_state(&gpu(None));
-    let daemon = stage.start();
+    test_box.set_driver_state(&gpu(None));
+    let daemon = test_box.start();
     let memory = || {
-        let process = &stage.list()["procs"][0];
+        let process = &test_box.list()["procs"][0];
         let why = process["reasons"]["used_mem_bytes"].clone();
         (process["used_mem_bytes"].clone(), why)
     };
@@ -40,21 +40,21 @@ fn unknown_process_memory_makes_remainder_unknown() {
     };
     let why = json!({"mem_unattributed_bytes": "failed: the memory of a process is not known"});
     eventually_equals(&(json!(30 * GIB), Value::Null, why), || {
-        gpu_of(stage.list())
+        gpu_of(test_box.list())
     });
     // That is no fault, because nothing is broken.
-    assert_eq!(stage.faults(), []);
-    assert_eq!(table_column(&stage, 3), ["MEMORY", "n/a"]);
+    assert_eq!(test_box.faults(), []);
+    assert_eq!(table_column(&test_box, 3), ["MEMORY", "n/a"]);
 
-    stage.set_driver_state(&gpu(Some(10 * GIB)));
+    test_box.set_driver_state(&gpu(Some(10 * GIB)));
     let known = (json!(30 * GIB), json!(20 * GIB), json!({}));
-    eventually_equals(&known, || gpu_of(stage.list()));
+    eventually_equals(&known, || gpu_of(test_box.list()));
     daemon.stop();
 }
 
 /// One column of the process table, its title first.
-fn table_column(stage: &TestBox, column: usize) -> Vec<String> {
-    let table = stage.table(&["list", "--details"]);
+fn table_column(test_box: &TestBox, column: usize) -> Vec<String> {
+    let table = test_box.table(&["list", "--details"]);
     table
         .lines()
         .take_while(|line| !line.is_empty())
@@ -66,15 +66,15 @@ fn table_column(stage: &TestBox, column: usize) -> Vec<String> {
 
 #[test]
 fn unattributed_memory_has_row_and_field() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python");
-    stage.set_driver_state(&json!({"gpus": [
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python");
+    test_box.set_driver_state(&json!({"gpus": [
         {"memory": {"used": 35 * GIB}},
-        {"memory": {"used": 35 * GIB}, "processes": [{"pid": actor.pid(), "memory": 30 * GIB}]},
+        {"memory": {"used": 35 * GIB}, "processes": [{"pid": process.pid(), "memory": 30 * GIB}]},
         // Memory of the driver itself: no more than an idle GPU shows.
         {"memory": {"used": GIB / 2}},
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let unattributed = |list: Value| -> Vec<Value> {
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter()
@@ -82,9 +82,9 @@ fn unattributed_memory_has_row_and_field() {
             .collect()
     };
     eventually_equals(&vec![json!(35 * GIB), json!(5 * GIB), json!(0)], || {
-        unattributed(stage.list())
+        unattributed(test_box.list())
     });
-    let table = stage.table(&["list", "--details"]);
+    let table = test_box.table(&["list", "--details"]);
     let rows: Vec<String> = table
         .lines()
         .filter(|line| line.contains("unattributed") && !line.starts_with("unattributed"))
@@ -102,10 +102,10 @@ fn unattributed_memory_has_row_and_field() {
 
 #[test]
 fn process_without_sample_is_idle() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python");
-    let on = |sm: Option<u32>| json!([{"pid": actor.pid(), "memory": GIB, "sm": sm}]);
-    stage.set_driver_state(&json!({"gpus": [
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python");
+    let on = |sm: Option<u32>| json!([{"pid": process.pid(), "memory": GIB, "sm": sm}]);
+    test_box.set_driver_state(&json!({"gpus": [
         {"processes": on(Some(97))},
         {"processes": on(None)},
         {"processes": on(None), "process_utilization": false},
@@ -113,7 +113,7 @@ fn process_without_sample_is_idle() {
         // Garbage that some drivers report.
         {"processes": on(Some(101))},
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let expected = vec![
         (json!(97), Value::Null),
         (json!(0), Value::Null),
@@ -128,7 +128,7 @@ fn process_without_sample_is_idle() {
         ),
     ];
     eventually_equals(&expected, || {
-        let list = stage.list();
+        let list = test_box.list();
         let processes = list["procs"].as_array().unwrap();
         let shown = |process: &Value| {
             let why = process["reasons"]["util_pct"].clone();
@@ -137,7 +137,7 @@ fn process_without_sample_is_idle() {
         processes.iter().map(shown).collect()
     });
     assert_eq!(
-        table_column(&stage, 4),
+        table_column(&test_box, 4),
         ["SM", "97%", "0%", "n/a", "?", "?"]
     );
     daemon.stop();
@@ -145,16 +145,16 @@ fn process_without_sample_is_idle() {
 
 #[test]
 fn process_in_several_lists_counts_once() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let [both, graphics, mps] = ["both", "graphics", "mps"].map(TestProcess::start);
-    stage.set_driver_state(
+    test_box.set_driver_state(
         &json!({"gpus": [{"memory": {"used": 6 * GIB}, "processes": [
             {"pid": both.pid(), "memory": 3 * GIB, "kind": "both"},
             {"pid": graphics.pid(), "memory": 2 * GIB, "kind": "graphics"},
             {"pid": mps.pid(), "memory": GIB, "kind": "mps"},
         ]}]}),
     );
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let mut expected = vec![
         json!([both.pid(), 3 * GIB, ["compute", "graphics"]]),
         json!([graphics.pid(), 2 * GIB, ["graphics"]]),
@@ -163,9 +163,9 @@ fn process_in_several_lists_counts_once() {
     // Pids may have wrapped around.
     expected.sort_by_key(|row| row[0].as_u64());
     eventually_equals(&expected, || {
-        procs(&stage.list(), &["pid", "used_mem_bytes", "used_for"])
+        procs(&test_box.list(), &["pid", "used_mem_bytes", "used_for"])
     });
-    let gpu = &stage.list()["gpus"][0];
+    let gpu = &test_box.list()["gpus"][0];
     assert_eq!(gpu["pids"], 3);
     assert_eq!(gpu["mem_unattributed_bytes"], 0);
     daemon.stop();
@@ -173,24 +173,24 @@ fn process_in_several_lists_counts_once() {
 
 #[test]
 fn failed_process_list_is_a_fault() {
-    let stage = TestBox::new();
-    let actor = TestProcess::start("python");
-    let processes = json!([{"pid": actor.pid(), "memory": GIB}]);
-    stage.set_driver_state(&json!({"gpus": [
+    let test_box = TestBox::new();
+    let process = TestProcess::start("python");
+    let processes = json!([{"pid": process.pid(), "memory": GIB}]);
+    test_box.set_driver_state(&json!({"gpus": [
         {"processes": processes},
         {"processes": processes, "errors": {"nvmlDeviceGetGraphicsRunningProcesses_v3": 999}},
         // This GPU has no MPS: the other lists are complete.
         {"processes": processes, "errors": {"nvmlDeviceGetMPSComputeRunningProcesses_v3": 3}},
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let broken = vec![(
         "GPU 1".to_owned(),
         "processes: NVML reports an unknown error (999)".to_owned(),
     )];
-    eventually_equals(&broken, || stage.faults());
+    eventually_equals(&broken, || test_box.faults());
     let expected = vec![json!([0]), json!([2])];
-    eventually_equals(&expected, || procs(&stage.list(), &["gpu_index"]));
-    let gpu = &stage.list()["gpus"][1];
+    eventually_equals(&expected, || procs(&test_box.list(), &["gpu_index"]));
+    let gpu = &test_box.list()["gpus"][1];
     assert_eq!(
         failed_readings(gpu),
         json!({
@@ -204,8 +204,8 @@ fn failed_process_list_is_a_fault() {
 }
 
 /// The pid of each process, its memory in MiB and the reason where that is unknown.
-fn process_memory(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn process_memory(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let processes = list["procs"].as_array().unwrap().iter();
     processes
         .map(|it| json!([it["pid"], it["used_mem_mb"], it["reasons"]["used_mem_mb"]]))
@@ -214,7 +214,7 @@ fn process_memory(stage: &TestBox) -> Vec<Value> {
 
 #[test]
 fn impossible_memory_and_pid_0_are_rejected() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let memory = json!({"total": 80 * GIB, "used": 70 * GIB});
     let state = |more: u64| {
         json!({"gpus": [
@@ -228,8 +228,8 @@ fn impossible_memory_and_pid_0_are_rejected() {
             ]},
         ]})
     };
-    stage.set_driver_state(&state(0));
-    let daemon = stage.start();
+    test_box.set_driver_state(&state(0));
+    let daemon = test_box.start();
     let why =
         |held: u64| format!("the driver reports an impossible value: {held} MiB of 81920 MiB");
     let failed = |pid: u32, held: u64| json!([pid, null, format!("failed: {}", why(held))]);
@@ -241,8 +241,8 @@ fn impossible_memory_and_pid_0_are_rejected() {
             failed(5_000_002, 90 * 1024),
         ]
     };
-    eventually_equals(&expected(88 * 1024), || process_memory(&stage));
-    let gpus = stage.list()["gpus"].clone();
+    eventually_equals(&expected(88 * 1024), || process_memory(&test_box));
+    let gpus = test_box.list()["gpus"].clone();
     assert_eq!(gpus[0]["pids"], 2);
     assert_eq!(gpus[0]["mem_unattributed_bytes"], Value::Null);
     let fault = |gpu: u32, held: u64| {
@@ -250,16 +250,16 @@ fn impossible_memory_and_pid_0_are_rejected() {
         (format!("GPU {gpu}"), what)
     };
     let faults = [fault(0, 88 * 1024), fault(1, 90 * 1024)];
-    assert_eq!(stage.faults(), faults);
-    let status = stage.ctl(&["status"]).stdout;
+    assert_eq!(test_box.faults(), faults);
+    let status = test_box.ctl(&["status"]).stdout;
     assert!(
         status.lines().any(|line| line.ends_with(&faults[0].1)),
         "{status}"
     );
-    assert_eq!(table_column(&stage, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
+    assert_eq!(table_column(&test_box, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
     // Another impossible value is the same fault.
-    stage.set_driver_state(&state(GIB));
-    eventually_equals(&expected(89 * 1024), || process_memory(&stage));
-    assert_eq!(stage.faults(), faults);
+    test_box.set_driver_state(&state(GIB));
+    eventually_equals(&expected(89 * 1024), || process_memory(&test_box));
+    assert_eq!(test_box.faults(), faults);
     daemon.stop();
 }

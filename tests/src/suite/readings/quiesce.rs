@@ -6,28 +6,28 @@ use gpukill_tests::harness::{
 };
 use serde_json::{Value, json};
 
-fn backend_state_and_temperature(stage: &TestBox) -> (Value, Value) {
-    let list = stage.list();
+fn backend_state_and_temperature(test_box: &TestBox) -> (Value, Value) {
+    let list = test_box.list();
     let state = list["backends"][0]["state"].clone();
     (state, list["gpus"][0]["temp_c"].clone())
 }
 
-/// A box whose operators are the group of the user who runs this test.
+/// A box with the group of the user who runs this test as operators.
 fn box_with_operator_group() -> TestBox {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let group = std::process::Command::new("id")
         .arg("-gn")
         .output()
         .unwrap();
     let group = String::from_utf8(group.stdout).unwrap();
-    stage.configure(&format!("[access]\noperator_group = {:?}", group.trim()));
-    stage
+    test_box.configure(&format!("[access]\noperator_group = {:?}", group.trim()));
+    test_box
 }
 
 /// Whether any process of the daemon maps the stand-in library, as it would hold the device
 /// files of the driver.
-fn maps_driver_library(daemon: &Daemon, stage: &TestBox) -> bool {
-    let library = std::fs::canonicalize(stage.library()).unwrap();
+fn maps_driver_library(daemon: &Daemon, test_box: &TestBox) -> bool {
+    let library = std::fs::canonicalize(test_box.library()).unwrap();
     let library = library.to_str().unwrap();
     let maps = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
@@ -43,15 +43,15 @@ fn maps_driver_library(daemon: &Daemon, stage: &TestBox) -> bool {
 
 #[test]
 fn driver_is_released_until_resume() {
-    let stage = box_with_operator_group();
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
-    let daemon = stage.start();
+    let test_box = box_with_operator_group();
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
+    let daemon = test_box.start();
     eventually_equals(&(json!("ready"), json!(41)), || {
-        backend_state_and_temperature(&stage)
+        backend_state_and_temperature(&test_box)
     });
-    assert!(maps_driver_library(&daemon, &stage));
+    assert!(maps_driver_library(&daemon, &test_box));
 
-    let quiesce = stage.ctl(&["quiesce", "--minutes", "30"]);
+    let quiesce = test_box.ctl(&["quiesce", "--minutes", "30"]);
     assert_eq!(quiesce.code, 0, "{quiesce:?}");
     assert!(
         quiesce
@@ -60,11 +60,11 @@ fn driver_is_released_until_resume() {
         "{quiesce:?}"
     );
     // The command reports success only after the release.
-    assert!(!maps_driver_library(&daemon, &stage));
+    assert!(!maps_driver_library(&daemon, &test_box));
     eventually_equals(&json!("quiesced"), || {
-        backend_state_and_temperature(&stage).0
+        backend_state_and_temperature(&test_box).0
     });
-    let gpu = stage.list()["gpus"][0].clone();
+    let gpu = test_box.list()["gpus"][0].clone();
     assert_eq!(gpu["temp_c"], Value::Null);
     assert!(
         gpu["reasons"]["temp_c"]
@@ -73,33 +73,33 @@ fn driver_is_released_until_resume() {
             .starts_with("stale: ")
     );
     // Quiescing is a request and no fault: `status` shows it in one line.
-    assert_eq!(stage.faults(), []);
-    let status = stage.ctl(&["status", "--width", "200"]).stdout;
-    let told: Vec<&str> = status
+    assert_eq!(test_box.faults(), []);
+    let status = test_box.ctl(&["status", "--width", "200"]).stdout;
+    let faults: Vec<&str> = status
         .lines()
         .filter(|line| line.contains("nvidia"))
         .collect();
     assert!(
-        told.len() == 1
-            && told[0].contains("quiesced on request since ")
-            && told[0].ends_with(": gpukillctl resume"),
+        faults.len() == 1
+            && faults[0].contains("quiesced on request since ")
+            && faults[0].ends_with(": gpukillctl resume"),
         "{status}"
     );
     // Polls and answers go on.
-    assert_eq!(stage.ctl(&["list"]).code, 0);
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 42}]}));
+    assert_eq!(test_box.ctl(&["list"]).code, 0);
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 42}]}));
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert!(!maps_driver_library(&daemon, &stage));
+    assert!(!maps_driver_library(&daemon, &test_box));
 
-    let resume = stage.ctl(&["resume"]);
+    let resume = test_box.ctl(&["resume"]);
     assert_eq!(resume.code, 0, "{resume:?}");
     eventually_equals(&(json!("ready"), json!(42)), || {
-        backend_state_and_temperature(&stage)
+        backend_state_and_temperature(&test_box)
     });
-    assert_eq!(stage.faults(), []);
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
     let kinds = eventually("both are recorded", || {
-        let database = crate::store::open_database(&stage, "audit.db");
+        let database = crate::store::open_database(&test_box, "audit.db");
         let mut statement = database
             .prepare(
                 "SELECT kind, uid FROM event WHERE kind IN ('quiesced', 'resumed') ORDER BY id",
@@ -122,35 +122,35 @@ fn quiesce_needs_the_right_to_end_any() {
     if !can_run_as_other_users() {
         return;
     }
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
-    stage.make_world_accessible();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
+    test_box.make_world_accessible();
+    let daemon = test_box.start();
     eventually_equals(&(json!("ready"), json!(41)), || {
-        backend_state_and_temperature(&stage)
+        backend_state_and_temperature(&test_box)
     });
     for command in ["quiesce", "resume"] {
         let CommandOutput { code, stderr, .. } =
-            run_as_user(NOBODY_UID, &[], || stage.ctl(&[command]));
+            run_as_user(NOBODY_UID, &[], || test_box.ctl(&[command]));
         assert_eq!(code, 4, "{stderr}");
         assert!(stderr.contains("hint: ask root, or someone in group suite:operators"));
     }
-    assert_eq!(backend_state_and_temperature(&stage).0, "ready");
+    assert_eq!(backend_state_and_temperature(&test_box).0, "ready");
     daemon.stop();
 }
 
 #[test]
 fn hanging_driver_is_released() {
-    let stage = box_with_operator_group();
-    stage.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
-    let daemon = stage.start();
+    let test_box = box_with_operator_group();
+    test_box.set_driver_state(&json!({"gpus": [{"temperature": 41}]}));
+    let daemon = test_box.start();
     eventually_equals(&(json!("ready"), json!(41)), || {
-        backend_state_and_temperature(&stage)
+        backend_state_and_temperature(&test_box)
     });
-    stage.set_driver_state(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetUtilizationRates"]}));
-    eventually("it hangs", || stage.faults().pop());
-    let quiesce = stage.ctl(&["quiesce"]);
+    test_box.set_driver_state(&json!({"gpus": [{}], "hang": ["nvmlDeviceGetUtilizationRates"]}));
+    eventually("it hangs", || test_box.faults().pop());
+    let quiesce = test_box.ctl(&["quiesce"]);
     assert_eq!(quiesce.code, 0, "{quiesce:?}");
-    assert!(!maps_driver_library(&daemon, &stage));
+    assert!(!maps_driver_library(&daemon, &test_box));
     daemon.stop();
 }

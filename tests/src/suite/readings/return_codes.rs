@@ -121,15 +121,15 @@ fn processes(list: &Value, gpu: &Value) -> Value {
 
 /// Makes each function fail with this code, each on a GPU of its own.
 fn fail_every_function_with(code: u32) {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let mut all = vec![complete_gpu("first")];
     all.extend(FUNCTIONS.iter().map(|(name, _)| gpu_with_error(name, code)));
     all.push(complete_gpu("last"));
-    stage.set_driver_state(&json!({"gpus": all}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": all}));
+    let daemon = test_box.start();
     // GPUs without handle or name were never read: a fault names their indices.
     let list = eventually("all GPUs with a name are listed", || {
-        let list = stage.list();
+        let list = test_box.list();
         let unnamed = list["faults"].as_array().unwrap().iter();
         let unnamed = unnamed.filter(|it| it["what"].as_str().unwrap().contains("at index"));
         let listed = gpus(&list).len() == FUNCTIONS.len();
@@ -190,7 +190,7 @@ fn error_affects_only_its_own_gpu() {
 
 #[test]
 fn handle_error_decides_the_state() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let reset = "needs a reset or a reboot";
     let modes = "see the modes of /dev/nvidia*";
     let cases = [
@@ -248,16 +248,16 @@ fn handle_error_decides_the_state() {
         second["errors"] = errors;
         json!({"gpus": [complete_gpu("first"), second]})
     };
-    stage.set_driver_state(&state(None));
-    let daemon = stage.start();
+    test_box.set_driver_state(&state(None));
+    let daemon = test_box.start();
     let states = || {
-        let list = stage.list();
+        let list = test_box.list();
         let well = failed_readings(&list["gpus"][0]);
-        (well, list["gpus"][1]["state"].clone(), stage.faults())
+        (well, list["gpus"][1]["state"].clone(), test_box.faults())
     };
     eventually_equals(&(json!({}), json!("ok"), Vec::new()), states);
     for (code, word, fault, remedy) in cases {
-        stage.set_driver_state(&state(Some(code)));
+        test_box.set_driver_state(&state(Some(code)));
         let remedy = if remedy.is_empty() {
             String::new()
         } else {
@@ -266,21 +266,21 @@ fn handle_error_decides_the_state() {
         let fault = format!("{fault}{remedy}");
         let faults = vec![("GPU 1".to_owned(), fault.clone())];
         eventually_equals(&(json!({}), json!(word), faults), states);
-        let gpu = stage.list()["gpus"][1].clone();
+        let gpu = test_box.list()["gpus"][1].clone();
         assert_eq!(gpu["lost_since"].is_string(), word == "lost", "{code}");
         // Every table has the same words.
         let (words, why) = fault.split_once(" (").unwrap();
-        let rows = stage.table(&["list"]);
+        let rows = test_box.table(&["list"]);
         let row = rows.lines().nth(2).unwrap();
         assert!(row.contains(&format!("{words} since ")), "{row}");
         assert!(row.ends_with(&format!(" ({why}")), "{row}");
-        let status = stage.ctl(&["status"]).stdout;
+        let status = test_box.ctl(&["status"]).stdout;
         assert!(
             status.lines().any(|line| line.ends_with(&fault)),
             "{status}"
         );
     }
-    stage.set_driver_state(&state(None));
+    test_box.set_driver_state(&state(None));
     eventually_equals(&(json!({}), json!("ok"), Vec::new()), states);
     daemon.stop();
 }
@@ -295,15 +295,15 @@ fn lost_code_of_any_function_marks_gpu_lost() {
         "nvmlDeviceRegisterEvents",
         "nvmlDeviceGetFanSpeed_v2",
     ];
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let gpus: Vec<Value> = callers
         .iter()
         .map(|name| gpu_with_error(name, 15))
         .collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": gpus}));
+    let daemon = test_box.start();
     let states = || -> Vec<Value> {
-        let list = stage.list();
+        let list = test_box.list();
         list["gpus"]
             .as_array()
             .unwrap()
@@ -313,7 +313,7 @@ fn lost_code_of_any_function_marks_gpu_lost() {
     };
     eventually_equals(&vec![json!("lost"); callers.len()], states);
     let gpus: Vec<Value> = callers.iter().map(|name| complete_gpu(name)).collect();
-    stage.set_driver_state(&json!({"gpus": gpus}));
+    test_box.set_driver_state(&json!({"gpus": gpus}));
     eventually_equals(&vec![json!("ok"); callers.len()], states);
     daemon.stop();
 }

@@ -4,8 +4,8 @@ use gpukill_tests::harness::{TestBox, eventually_equals, failed_readings};
 use serde_json::{Value, json};
 
 /// These fields of the one GPU, which has every reading.
-fn fields(stage: &TestBox, names: &[&str]) -> Value {
-    let gpu = stage.list()["gpus"][0].clone();
+fn fields(test_box: &TestBox, names: &[&str]) -> Value {
+    let gpu = test_box.list()["gpus"][0].clone();
     names
         .iter()
         .map(|name| ((*name).to_owned(), gpu[*name].clone()))
@@ -14,8 +14,8 @@ fn fields(stage: &TestBox, names: &[&str]) -> Value {
 
 #[test]
 fn every_reading_arrives_unchanged() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{
         "serial": "1652922000123", "minor": 5,
         "utilization": {"gpu": 98, "memory": 41}, "encoder": 7, "decoder": 8,
         "temperature": 71, "memory_temperature": 84, "fan": 130,
@@ -32,7 +32,7 @@ fn every_reading_arrives_unchanged() {
         "persistence": true,
         "pcie": {"generation": 1, "width": 8, "max_generation": 5, "max_width": 16},
     }]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let expected = json!({
         "serial": "1652922000123", "minor": 5,
         "util_pct": 98, "mem_util_pct": 41, "encoder_util_pct": 7, "decoder_util_pct": 8,
@@ -55,16 +55,16 @@ fn every_reading_arrives_unchanged() {
         .keys()
         .map(String::as_str)
         .collect();
-    eventually_equals(&expected, || fields(&stage, &names));
-    assert_eq!(super::reasons(&stage.list()["gpus"][0]), json!({}));
-    assert_eq!(stage.faults(), []);
+    eventually_equals(&expected, || fields(&test_box, &names));
+    assert_eq!(super::reasons(&test_box.list()["gpus"][0]), json!({}));
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn advised_repair_is_a_fault_until_done() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [
         {
             "recovery_action": 1,
             "remapped_rows": {"correctable": 0, "uncorrectable": 1, "pending": true, "failure": true},
@@ -72,7 +72,7 @@ fn advised_repair_is_a_fault_until_done() {
         {"recovery_action": 77},
         {"retired_pages": {"single_bit": 0, "double_bit": 1, "pending": true}},
     ]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let fault = |gpu: u32, what: &str| (format!("GPU {gpu}"), what.to_owned());
     let expected = vec![
         fault(
@@ -87,25 +87,25 @@ fn advised_repair_is_a_fault_until_done() {
         ),
         fault(2, "broken memory pages wait to be retired: reset the GPU"),
     ];
-    eventually_equals(&expected, || stage.faults());
+    eventually_equals(&expected, || test_box.faults());
     assert_eq!(
-        fields(&stage, &["recovery_action"])["recovery_action"],
+        fields(&test_box, &["recovery_action"])["recovery_action"],
         "reset"
     );
-    let faults = stage.list()["faults"].as_array().unwrap().clone();
+    let faults = test_box.list()["faults"].as_array().unwrap().clone();
     assert!(
         faults.iter().all(|fault| fault["since"].is_string()),
         "{faults:?}"
     );
-    stage.set_driver_state(&json!({"gpus": [{}, {}, {}]}));
-    eventually_equals(&Vec::new(), || stage.faults());
+    test_box.set_driver_state(&json!({"gpus": [{}, {}, {}]}));
+    eventually_equals(&Vec::new(), || test_box.faults());
     daemon.stop();
 }
 
 #[test]
 fn functions_an_older_driver_lacks_are_unsupported() {
-    let stage = TestBox::new();
-    stage.older_library(&[
+    let test_box = TestBox::new();
+    test_box.older_library(&[
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetEncoderUtilization",
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -117,10 +117,10 @@ fn functions_an_older_driver_lacks_are_unsupported() {
         "nvmlEventSetCreate",
         "nvmlEventSetWait_v2",
     ]);
-    stage.set_driver_state(&json!({"gpus": [{
+    test_box.set_driver_state(&json!({"gpus": [{
         "temperature": 44, "throttle": 8, "processes": [{"pid": 5_000_000, "memory": 1}],
     }]}));
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let expected = json!({
         "temp_c": 44, "mem_temp_c": null, "encoder_util_pct": null, "mig_mode": null,
         "recovery_action": null, "throttle_reasons": ["hw_slowdown"], "pids": 1,
@@ -131,14 +131,14 @@ fn functions_an_older_driver_lacks_are_unsupported() {
         .keys()
         .map(String::as_str)
         .collect();
-    eventually_equals(&expected, || fields(&stage, &names));
-    let gpu = &stage.list()["gpus"][0];
+    eventually_equals(&expected, || fields(&test_box, &names));
+    let gpu = &test_box.list()["gpus"][0];
     assert_eq!(failed_readings(gpu), json!({}));
     assert_eq!(gpu["reasons"]["mem_temp_c"], "unsupported");
     assert_eq!(
-        stage.list()["procs"][0]["reasons"]["util_pct"],
+        test_box.list()["procs"][0]["reasons"]["util_pct"],
         "unsupported"
     );
-    assert_eq!(stage.faults(), []);
+    assert_eq!(test_box.faults(), []);
     daemon.stop();
 }

@@ -36,7 +36,7 @@ fn reset_events(daemon: &Daemon) -> Vec<String> {
 
 fn wait_until_up(it: &ResetBox) {
     eventually_equals(&json!(2), || {
-        it.stage.list()["gpus"].as_array().map(Vec::len).into()
+        it.test_box.list()["gpus"].as_array().map(Vec::len).into()
     });
 }
 
@@ -66,7 +66,7 @@ fn failed_reset_is_not_logged_as_done() {
     it.install_tool("command -p cp lost.json state.json");
     it.add_process(4711, "python", &["/dev/random"]);
     eventually_equals(&json!(4711), || {
-        let held = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);
+        let held = it.test_box.json(&["holders", "--gpu", "1", "-o", "json"]);
         held["held_gpus"][0]["holders"][0]["pid"].clone()
     });
     assert_eq!(it.reset(&["--all", "--yes"]).code, 1);

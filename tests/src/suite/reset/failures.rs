@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 fn has_both_gpus(it: &ResetBox) -> bool {
-    it.stage.list()["gpus"].as_array().unwrap().len() == 2
+    it.test_box.list()["gpus"].as_array().unwrap().len() == 2
 }
 
 /// Resets the first GPU. Returns the exit code and the outcome.
@@ -36,7 +36,7 @@ fn gpu_that_stays_away_is_unreachable() {
         "{why}"
     );
     // The other GPU is read as before.
-    let list = it.stage.list();
+    let list = it.test_box.list();
     assert_eq!(list["gpus"][1]["state"], "ok");
     daemon.stop();
 }
@@ -59,8 +59,8 @@ fn killed_helper_is_no_success() {
     it.set_driver_state(&json!({}), &json!({}));
     it.install_tool("command -p sleep 5");
     let (arguments, program) = it.helper_and_its_arguments();
-    let called = it.stage.path("called");
-    let _systemd = FakeSystemd::new_with_handler(&it.stage.path("reset.sock"), move |connection| {
+    let called = it.test_box.path("called");
+    let _systemd = FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
         serve_and_kill_helper(Command::new(&program).args(&arguments), connection, &called);
     });
     let daemon = it.start();
@@ -69,7 +69,7 @@ fn killed_helper_is_no_success() {
     assert_eq!(reset_first_gpu(&it), (1, json!([[0, "failed", why]])));
     // The driver is released only for the duration of the reset.
     eventually_equals(&json!("ready"), || {
-        it.stage.list()["backends"][0]["state"].clone()
+        it.test_box.list()["backends"][0]["state"].clone()
     });
     daemon.stop();
 }
@@ -84,7 +84,7 @@ fn invalid_helper_answer_is_a_failure() {
         let _ = connection.write_all(b"\x1b[2J all is well\n");
     };
     let _systemd =
-        FakeSystemd::new_with_handler(&it.stage.path("reset.sock"), move |mut connection| {
+        FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |mut connection| {
             answer(&mut connection);
         });
     let daemon = it.start();
@@ -110,12 +110,12 @@ fn missing_and_mig_gpus_cannot_be_reset() {
     eventually_equals(&true, || has_both_gpus(&it));
     let mut state = gpu_states(&json!({"lost": true}), &json!({}));
     state["events"] = json!([{"id": 1, "gpu": 0, "type": 8, "data": 79}]);
-    it.stage.set_driver_state(&state);
+    it.test_box.set_driver_state(&state);
     eventually_equals(&json!("lost"), || {
-        it.stage.list()["gpus"][0]["state"].clone()
+        it.test_box.list()["gpus"][0]["state"].clone()
     });
     eventually_equals(&json!(79), || {
-        it.stage.list()["gpus"][0]["last_xid"]["xid"].clone()
+        it.test_box.list()["gpus"][0]["last_xid"]["xid"].clone()
     });
     let ran = it.reset(&["--gpu", "0", "--yes"]);
     assert_eq!(ran.code, 5, "{ran:?}");

@@ -5,14 +5,14 @@ use gpukill_tests::harness::{NOBODY_UID, can_run_as_other_users, eventually_equa
 use serde_json::{Value, json};
 
 pub(super) fn gpu_ids(it: &ResetBox) -> Value {
-    let list = it.stage.list();
+    let list = it.test_box.list();
     let gpus = list["gpus"].as_array().unwrap().iter();
     gpus.map(|gpu| gpu["id"].clone()).collect()
 }
 
 /// The recorded resets: the request, and the result.
 pub(super) fn recorded_resets(it: &ResetBox) -> Vec<(String, Option<String>)> {
-    let database = crate::store::open_database(&it.stage, "audit.db");
+    let database = crate::store::open_database(&it.test_box, "audit.db");
     let mut statement = database
         .prepare("SELECT asked, word FROM action WHERE kind = 'reset' ORDER BY id")
         .unwrap();
@@ -34,7 +34,7 @@ fn free_gpu_is_reset_and_answers() {
     assert_eq!(it.recorded_calls(), [format!("--gpu-reset -i {FIRST_GPU}")]);
     // The daemon ended the sensor for the reset and started another one.
     assert_ne!(daemon.sensor_pid(), sensor);
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     let people = it.reset(&["--gpu", "1", "--yes"]);
     assert_eq!(people.code, 0, "{people:?}");
     assert!(
@@ -84,10 +84,10 @@ fn dry_run_shows_everything_and_does_nothing() {
     let daemon = it.start();
     eventually_equals(&json!(["GPU-a", "GPU-b"]), || gpu_ids(&it));
     let plan = it
-        .stage
+        .test_box
         .json(&["reset", "--all", "--dry-run", "-o", "json"]);
     let gpus = plan["gpus"].as_array().unwrap();
-    let told: Vec<Value> = gpus
+    let reported: Vec<Value> = gpus
         .iter()
         .map(|gpu| {
             let blockers = gpu["blockers"].as_array().unwrap().iter();
@@ -100,10 +100,10 @@ fn dry_run_shows_everything_and_does_nothing() {
     let mig = format!(
         "MIG mode: a reset may end it; switch it off first: nvidia-smi -i {SECOND_GPU} -mig 0"
     );
-    let user = it.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+    let user = it.test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let user = user["held_gpus"][0]["holders"][0]["user"].as_str().unwrap();
     assert_eq!(
-        told,
+        reported,
         [
             json!([
                 0,
@@ -155,7 +155,7 @@ fn reset_needs_the_right_to_end_any() {
     }
     let it = ResetBox::new();
     it.set_driver_state(&json!({}), &json!({}));
-    it.stage.make_world_accessible();
+    it.test_box.make_world_accessible();
     let _systemd = FakeSystemd::new(&it);
     let daemon = it.start();
     eventually_equals(&json!(["GPU-a", "GPU-b"]), || gpu_ids(&it));

@@ -14,7 +14,7 @@ pub(super) fn start_holder(script: &str) -> TestProcess {
 }
 
 pub(super) fn holder_pids(it: &ResetBox) -> Value {
-    let held = it.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+    let held = it.test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holders = held["held_gpus"][0]["holders"].as_array().unwrap().iter();
     holders.map(|holder| holder["pid"].clone()).collect()
 }
@@ -22,15 +22,15 @@ pub(super) fn holder_pids(it: &ResetBox) -> Value {
 #[test]
 fn gpu_in_use_needs_force() {
     let it = ResetBox::new();
-    let actor = start_holder("exec sleep 1000");
-    it.procfs.link_real_process(actor.pid());
+    let process = start_holder("exec sleep 1000");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let _systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
+    eventually_equals(&json!([process.pid()]), || holder_pids(&it));
     let ran = it.reset(&["--gpu", "0", "--yes"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stdout.contains(&format!("(pid {})", actor.pid())));
+    assert!(ran.stdout.contains(&format!("(pid {})", process.pid())));
     assert_eq!(
         ran.stderr,
         "gpukillctl: nothing was reset\n\
@@ -43,13 +43,13 @@ fn gpu_in_use_needs_force() {
 #[test]
 fn force_ends_holders_then_resets() {
     let it = ResetBox::new();
-    let actor = start_holder("trap '' TERM; while :; do sleep 1; done");
-    it.procfs.link_real_process(actor.pid());
+    let process = start_holder("trap '' TERM; while :; do sleep 1; done");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let _systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
-    let pid = actor.pid();
+    eventually_equals(&json!([process.pid()]), || holder_pids(&it));
+    let pid = process.pid();
     let ran = it.reset(&["--gpu", "0", "--force", "--yes", "-o", "json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(it.outcomes(&ran), json!([[0, "reset", null]]));
@@ -71,25 +71,25 @@ fn restarted_holder_blocks_the_reset() {
     let successor = format!(
         "exec 5</dev/full; ln -s /proc/$$ {proc}/$$; echo $$ > {new}; : > {up}; exec sleep 1000",
         proc = it.procfs.root().display(),
-        new = it.stage.path("successor").display(),
-        up = it.stage.path("up").display(),
+        new = it.test_box.path("successor").display(),
+        up = it.test_box.path("up").display(),
     );
-    let wanted = it.stage.path("wanted").display().to_string();
+    let wanted = it.test_box.path("wanted").display().to_string();
     let unit = format!("until [ -e {wanted} ]; do sleep 0.05; done; sh -c '{successor}' & wait $!");
     let unit = TestProcess::spawn(Command::new("sh").args(["-c", &unit]).process_group(0));
-    let actor = start_holder(&format!(
+    let process = start_holder(&format!(
         "trap ': > {wanted}; until [ -e {up} ]; do sleep 0.05; done; exit' TERM; \
          while :; do sleep 0.05; done",
-        up = it.stage.path("up").display(),
+        up = it.test_box.path("up").display(),
     ));
-    it.procfs.link_real_process(actor.pid());
+    it.procfs.link_real_process(process.pid());
     it.procfs.link_real_process(unit.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let _systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
+    eventually_equals(&json!([process.pid()]), || holder_pids(&it));
     let ran = it.reset(&["--gpu", "0", "--force", "--yes", "-o", "json"]);
-    let new = std::fs::read_to_string(it.stage.path("successor")).unwrap();
+    let new = std::fs::read_to_string(it.test_box.path("successor")).unwrap();
     let new: i32 = new.trim().parse().unwrap();
     let _ended = KillOnDrop(new);
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -98,7 +98,7 @@ fn restarted_holder_blocks_the_reset() {
     let ended = &outcome["ended"]["outcomes"];
     assert_eq!(
         json!([ended[0]["pid"], ended[0]["ending"], ended[1]]),
-        json!([actor.pid(), "ended", null])
+        json!([process.pid(), "ended", null])
     );
     let blockers = outcome["blockers"].as_array().unwrap().iter();
     let blockers: Value = blockers

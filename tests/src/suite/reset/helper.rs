@@ -149,13 +149,13 @@ fn only_root_and_the_daemon_may_request() {
 fn silent_client_times_out() {
     let it = ResetBox::new();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let began = Instant::now();
+    let started_at = Instant::now();
     let mut child = super::start_helper(&mut it.helper_command(), theirs);
     let mut answer = String::new();
     ours.read_to_string(&mut answer).unwrap();
     child.wait().unwrap();
     assert_eq!(answer, "failed no request came within 5 s\n");
-    assert!(began.elapsed() < Duration::from_secs(25));
+    assert!(started_at.elapsed() < Duration::from_secs(25));
     assert_eq!(it.recorded_calls(), [""; 0]);
 }
 
@@ -194,7 +194,7 @@ fn no_other_debugfs_file_is_opened() {
     it.write_file(&format!("{drm}/card3/dev"), "1:5\n");
     // Opening one of these would block for ever.
     for other in ["3/amdgpu_gpu_recover", "0/amdgpu_gpu_recover"] {
-        let path = it.stage.path(&format!("debug/dri/{other}"));
+        let path = it.test_box.path(&format!("debug/dri/{other}"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let made = std::process::Command::new("mkfifo").arg(path).status();
         assert!(made.unwrap().success());
@@ -218,7 +218,7 @@ fn check_reports_reset_errors_and_changes_nothing() {
         check("0000:ff:00.0"),
         "failed there is no PCI device 0000:ff:00.0\n"
     );
-    let tool = it.stage.path("nvidia-smi");
+    let tool = it.test_box.path("nvidia-smi");
     std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o644)).unwrap();
     let cannot = |why: &str| format!("failed {} {why}\n", tool.display());
     let permission = "cannot be run: Permission denied (os error 13)";
@@ -228,7 +228,7 @@ fn check_reports_reset_errors_and_changes_nothing() {
     assert_eq!(check(FIRST_GPU), cannot(missing));
     std::fs::create_dir(&tool).unwrap();
     assert_eq!(check(FIRST_GPU), cannot("is not a file"));
-    assert!(!it.stage.path("called").exists());
+    assert!(!it.test_box.path("called").exists());
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn check_does_not_read_amds_reset_file() {
         "failed the kernel shows no reset file: debugfs is not mounted, or it is locked down\n";
     assert_eq!(it.request_helper(request.as_bytes()), missing);
     // Reading a pipe would remove its contents.
-    let path = it.stage.path("debug/dri/3/amdgpu_gpu_recover");
+    let path = it.test_box.path("debug/dri/3/amdgpu_gpu_recover");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());

@@ -12,7 +12,7 @@ const EARLIER_RESET_RUNS: &str = "another reset is running, of this GPU or anoth
 done; try again when it has ended";
 
 fn reset_finished(it: &ResetBox) -> Option<()> {
-    it.stage.path("finished").exists().then_some(())
+    it.test_box.path("finished").exists().then_some(())
 }
 
 fn wait_until_both_up(it: &ResetBox) {
@@ -25,8 +25,8 @@ fn next_reset_waits_for_one_without_helper() {
     it.set_driver_state(&json!({}), &json!({}));
     it.install_slow_tool();
     let (arguments, program) = it.helper_and_its_arguments();
-    let (called, killed) = (it.stage.path("called"), AtomicBool::new(false));
-    let _systemd = FakeSystemd::new_with_handler(&it.stage.path("reset.sock"), move |connection| {
+    let (called, killed) = (it.test_box.path("called"), AtomicBool::new(false));
+    let _systemd = FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
         let mut helper = Command::new(&program);
         helper.args(&arguments);
         if killed.load(Ordering::Relaxed) {
@@ -75,7 +75,7 @@ fn stopping_daemon_finishes_current_reset() {
         it.wait_for_reset_start();
         daemon.signal(Signal::TERM);
         eventually("the socket is gone", || {
-            (!it.stage.socket().exists()).then_some(())
+            (!it.test_box.socket().exists()).then_some(())
         });
         it.finish_reset();
         daemon.stop();
@@ -91,7 +91,7 @@ fn stopping_daemon_finishes_current_reset() {
         recorded_resets(&it),
         [("--all".to_owned(), Some("interrupted".to_owned()))]
     );
-    let database = crate::store::open_database(&it.stage, "audit.db");
+    let database = crate::store::open_database(&it.test_box, "audit.db");
     let outcome = "SELECT outcome FROM action WHERE kind = 'reset'";
     let outcome: String = database.query_row(outcome, [], |row| row.get(0)).unwrap();
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
@@ -115,7 +115,7 @@ fn stop_at_last_device_is_complete() {
         it.wait_for_reset_start();
         daemon.signal(Signal::TERM);
         eventually("the socket is gone", || {
-            (!it.stage.socket().exists()).then_some(())
+            (!it.test_box.socket().exists()).then_some(())
         });
         it.finish_reset();
         daemon.stop();

@@ -5,16 +5,16 @@ use super::{FIRST_GPU, FakeSystemd, ResetBox};
 use gpukill_tests::harness::{Terminal, eventually_equals};
 use serde_json::{Value, json};
 
-/// Asserts that the plan resets nothing for a GPU whose holder `--force` would end: the
+/// Asserts that the plan resets nothing for a GPU with a holder that `--force` would end: the
 /// client reports `why`, and the holder lives on.
 fn assert_holder_survives(it: &ResetBox, why: &str) {
-    let mut actor = start_holder("exec sleep 1000");
-    it.procfs.link_real_process(actor.pid());
+    let mut process = start_holder("exec sleep 1000");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let _systemd = FakeSystemd::new(it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(it));
-    let blockers = json!([[actor.pid(), "force"], ["gpukilld's own sensor", "daemon"]]);
+    eventually_equals(&json!([process.pid()]), || holder_pids(it));
+    let blockers = json!([[process.pid(), "force"], ["gpukilld's own sensor", "daemon"]]);
     let planned = json!([[0, "unsupported", why, blockers]]);
     for more in ["--dry-run", "--yes"] {
         let ran = it.reset(&["--gpu", "0", "--force", more, "-o", "json"]);
@@ -26,7 +26,7 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
             "{ran:?}"
         );
     }
-    assert!(actor.is_alive());
+    assert!(process.is_alive());
     assert_eq!(it.recorded_calls(), [""; 0]);
     daemon.stop();
 }
@@ -34,14 +34,14 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
 #[test]
 fn force_spares_holders_without_pci_device() {
     let it = ResetBox::new();
-    std::fs::remove_dir_all(it.stage.path(&format!("sys/bus/pci/devices/{FIRST_GPU}"))).unwrap();
+    std::fs::remove_dir_all(it.test_box.path(&format!("sys/bus/pci/devices/{FIRST_GPU}"))).unwrap();
     assert_holder_survives(&it, &format!("there is no PCI device {FIRST_GPU}"));
 }
 
 #[test]
 fn force_spares_holders_without_vendor_tool() {
     let it = ResetBox::new();
-    let tool = it.stage.path("nvidia-smi");
+    let tool = it.test_box.path("nvidia-smi");
     std::fs::remove_file(&tool).unwrap();
     let why = "cannot be run: No such file or directory (os error 2)";
     assert_holder_survives(&it, &format!("{} {why}", tool.display()));
@@ -50,14 +50,14 @@ fn force_spares_holders_without_vendor_tool() {
 #[test]
 fn force_spares_holders_when_the_helper_is_lost() {
     let it = ResetBox::new();
-    let mut actor = start_holder("exec sleep 1000");
-    it.procfs.link_real_process(actor.pid());
+    let mut process = start_holder("exec sleep 1000");
+    it.procfs.link_real_process(process.pid());
     it.set_driver_state(&json!({}), &json!({}));
     let systemd = FakeSystemd::new(&it);
     let daemon = it.start();
-    eventually_equals(&json!([actor.pid()]), || holder_pids(&it));
+    eventually_equals(&json!([process.pid()]), || holder_pids(&it));
     // The client shows the plan, and then asks for consent.
-    let client = it.stage.client_command(&["reset", "--gpu", "0", "--force"]);
+    let client = it.test_box.client_command(&["reset", "--gpu", "0", "--force"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("Reset it?");
     drop(systemd);
@@ -68,7 +68,7 @@ fn force_spares_holders_when_the_helper_is_lost() {
         ran.stdout.contains("gpukill-reset does not answer"),
         "{ran:?}"
     );
-    assert!(actor.is_alive());
+    assert!(process.is_alive());
     daemon.stop();
 }
 
@@ -84,7 +84,7 @@ fn dry_run_without_helper_names_all_blockers() {
     let planned = it.planned(&ran);
     let why = format!(
         "gpukill-reset is not installed or not started: there is no socket {}",
-        it.stage.path("reset.sock").display()
+        it.test_box.path("reset.sock").display()
     );
     let sensor = json!(["gpukilld's own sensor", "daemon"]);
     let of_first = json!([[4711, "force"], ["persistence mode", "daemon"], sensor]);

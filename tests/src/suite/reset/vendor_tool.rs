@@ -47,7 +47,7 @@ fn each_tool_failure_has_its_message() {
 #[test]
 fn missing_tool_is_reported() {
     let it = ResetBox::new();
-    let tool = it.stage.path("nvidia-smi");
+    let tool = it.test_box.path("nvidia-smi");
     std::fs::remove_file(&tool).unwrap();
     let answer = it.request_helper(&request());
     let why = "cannot be run: No such file or directory (os error 2)";
@@ -77,9 +77,9 @@ fn background_process_of_tool_is_not_awaited() {
     let it = ResetBox::new();
     // A tool may start a daemon.
     it.install_tool("command -p sleep 20 & exit 0");
-    let began = Instant::now();
+    let started_at = Instant::now();
     assert_eq!(it.request_helper(&request()), "ok\n");
-    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(started_at.elapsed() < Duration::from_secs(15));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn persistence_mode_is_restored() {
         calls.into_iter().flatten().collect()
     };
     assert_eq!(it.recorded_calls(), calls(true));
-    std::fs::remove_file(it.stage.path("called")).unwrap();
+    std::fs::remove_file(it.test_box.path("called")).unwrap();
     // Persistence mode is restored after a failure too.
     it.add_process(4711, "python", &["/dev/full"]);
     assert_eq!(

@@ -12,9 +12,9 @@ const INTEL: &str = "0000:c2:00.0";
 fn amd_and_intel_box() -> ResetBox {
     let it = ResetBox::new();
     for of_nvidia in ["proc/driver", "sys/bus/pci/devices"] {
-        std::fs::remove_dir_all(it.stage.path(of_nvidia)).unwrap();
+        std::fs::remove_dir_all(it.test_box.path(of_nvidia)).unwrap();
     }
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         name: "card3",
         driver: "amdgpu",
@@ -39,7 +39,7 @@ fn amd_and_intel_box() -> ResetBox {
 }
 
 fn vendors(it: &ResetBox) -> Value {
-    let list = it.stage.list();
+    let list = it.test_box.list();
     let gpus = list["gpus"].as_array().unwrap().iter();
     gpus.map(|gpu| json!([gpu["vendor"], gpu["state"]]))
         .collect()
@@ -76,7 +76,7 @@ fn amd_is_reset_and_intel_is_not() {
 fn cards_of_one_hive_block_each_other() {
     let it = amd_and_intel_box();
     let second = "0000:c3:00.0";
-    it.stage.sysfs().add_card(FakeCard {
+    it.test_box.sysfs().add_card(FakeCard {
         name: "card5",
         driver: "amdgpu",
         pci: Some((second, "1002:744C")),
@@ -95,7 +95,7 @@ fn cards_of_one_hive_block_each_other() {
     eventually_equals(&third, || vendors(&it));
     eventually_equals(&json!([[2], "blocked", 4711]), || {
         let plan = it
-            .stage
+            .test_box
             .json(&["reset", "--gpu", "0", "--dry-run", "-o", "json"]);
         let gpu = &plan["gpus"][0];
         json!([gpu["peers"], gpu["fate"], gpu["blockers"][0]["pid"]])

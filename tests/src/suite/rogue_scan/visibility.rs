@@ -13,17 +13,17 @@ fn finding_is_one_journal_entry() {
     let Some(journald) = Journald::start() else {
         return;
     };
-    let mut scene = RogueBox::new();
+    let mut rogue_box = RogueBox::new();
     // The name of the process forges neither another entry nor another field.
-    let program = scene.create_program("bin", "xmrig");
+    let program = rogue_box.create_program("bin", "xmrig");
     let mut miner = Command::new("bash");
     let script = format!(
         "exec -a $'x\\nMESSAGE=y\\nPID=1' {} 1000",
         program.display()
     );
     miner.args(["-c", &script]);
-    let pid = scene.start_on_gpu("miner", &mut miner);
-    let daemon = journald.start_daemon(&scene.stage, &scene.stage.daemon_command());
+    let pid = rogue_box.start_on_gpu("miner", &mut miner);
+    let daemon = journald.start_daemon(&rogue_box.test_box, &rogue_box.test_box.daemon_command());
     let id = format!("MESSAGE_ID={}", Journald::message_id("rogue-found"));
     let found = || journald.entries(&[&id]);
     eventually_equals(&1, || found().len());
@@ -51,17 +51,17 @@ fn hidden_users_hide_rogue_findings() {
         return;
     }
     for (hide, is_seen) in [(false, true), (true, false)] {
-        let mut scene = RogueBox::new();
+        let mut rogue_box = RogueBox::new();
         let more = format!("[access]\nhide_other_users = {hide}");
-        scene.stage.configure(&more);
-        let program = scene.create_program("bin", "xmrig");
-        let pid = scene.start_on_gpu("miner", &mut sleep_command(&program));
-        let _daemon = scene.stage.start();
-        eventually("it is found", || scene.listed_risks()["miner"].clone());
-        let _store_is_open = scene.scan();
+        rogue_box.test_box.configure(&more);
+        let program = rogue_box.create_program("bin", "xmrig");
+        let pid = rogue_box.start_on_gpu("miner", &mut sleep_command(&program));
+        let _daemon = rogue_box.test_box.start();
+        eventually("it is found", || rogue_box.listed_risks()["miner"].clone());
+        let _store_is_open = rogue_box.scan();
         let asked = |what: &[&str]| {
-            let (what, stage) = ([what, &["-o", "json"]].concat(), &scene.stage);
-            run_as_user(NOBODY_UID, &[], || stage.json(&what))
+            let (what, test_box) = ([what, &["-o", "json"]].concat(), &rogue_box.test_box);
+            run_as_user(NOBODY_UID, &[], || test_box.json(&what))
         };
         let list = asked(&["list"]);
         assert_eq!(list["procs"][0]["rogue"].is_object(), is_seen, "{list}");
@@ -74,14 +74,14 @@ fn hidden_users_hide_rogue_findings() {
         let explained = asked(&["explain", &pid.to_string()]);
         assert_eq!(explained["rogue"].is_object(), is_seen, "{explained}");
         // The same holds after the process has ended.
-        scene.processes.clear();
+        rogue_box.processes.clear();
         eventually("it is over", || {
-            let scanned = scene.scan();
+            let scanned = rogue_box.scan();
             (scanned["findings"][0]["present"] == json!(false)).then_some(())
         });
-        let stage = &scene.stage;
+        let test_box = &rogue_box.test_box;
         let scanned = run_as_user(NOBODY_UID, &[], || {
-            stage.json(&["rogue", "scan", "-o", "json"])
+            test_box.json(&["rogue", "scan", "-o", "json"])
         });
         let findings = scanned["findings"].as_array().unwrap();
         assert_eq!(!findings.is_empty(), is_seen, "{scanned}");

@@ -35,19 +35,19 @@ fn query_for_all() -> ActionQuery {
     }
 }
 
-fn query_actions(stage: &TestBox, query: &ActionQuery) -> Result<ActionPage, Refusal> {
+fn query_actions(test_box: &TestBox, query: &ActionQuery) -> Result<ActionPage, Refusal> {
     let call = GpukillRequest::AuditActions {
         query: query.clone(),
     };
-    match RawConnection::connect_admitted(&stage.socket()).call(&call) {
+    match RawConnection::connect_admitted(&test_box.socket()).call(&call) {
         GpukillResponse::AuditActions(answer) => answer,
         other => panic!("{other:?}"),
     }
 }
 
 /// All entries that match the query, the oldest first.
-fn matching_records(stage: &TestBox, query: &ActionQuery) -> Vec<ActionRecord> {
-    let page = query_actions(stage, query).unwrap();
+fn matching_records(test_box: &TestBox, query: &ActionQuery) -> Vec<ActionRecord> {
+    let page = query_actions(test_box, query).unwrap();
     assert_eq!(page.next, None);
     page.records.into_iter().rev().collect()
 }
@@ -58,8 +58,8 @@ fn kinds(records: &[ActionRecord]) -> Vec<(&str, Option<&str>)> {
     short.collect()
 }
 
-fn all_kinds(stage: &TestBox) -> Vec<String> {
-    let records = matching_records(stage, &query_for_all());
+fn all_kinds(test_box: &TestBox) -> Vec<String> {
+    let records = matching_records(test_box, &query_for_all());
     records.into_iter().map(|record| record.kind).collect()
 }
 
@@ -68,9 +68,9 @@ fn parse_document(reading: &Reading<String>) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn wait_until_listed(stage: &TestBox, pid: u32) {
+fn wait_until_listed(test_box: &TestBox, pid: u32) {
     eventually("it is listed", || {
-        let list = stage.list();
+        let list = test_box.list();
         let rows = list["procs"].as_array()?.iter();
         rows.clone().any(|row| row["pid"] == pid).then_some(())
     });
@@ -78,69 +78,69 @@ fn wait_until_listed(stage: &TestBox, pid: u32) {
 
 /// How the run of a process ended, and the id of the action that ended it, once it is
 /// stored.
-fn run_end(stage: &TestBox, pid: u32) -> Option<(Option<String>, Option<i64>)> {
+fn run_end(test_box: &TestBox, pid: u32) -> Option<(Option<String>, Option<i64>)> {
     let select = "SELECT ending, action FROM run JOIN process ON process.id = run.process
         WHERE pid = ?1";
-    open_database(stage, "samples.db")
+    open_database(test_box, "samples.db")
         .query_row(select, [pid], |row| Ok((row.get(0)?, row.get(1)?)))
         .ok()
 }
 
 #[test]
 fn actions_and_events_keep_their_order() {
-    let stage = TestBox::new();
-    let driver = FakeDriver::start(&stage, TEARDOWN);
-    let daemon = stage.start();
-    let actor = TestProcess::start("python");
-    let pid = actor.pid();
+    let test_box = TestBox::new();
+    let driver = FakeDriver::start(&test_box, TEARDOWN);
+    let daemon = test_box.start();
+    let process = TestProcess::start("python");
+    let pid = process.pid();
     driver.add_processes(&[pid]);
-    wait_until_listed(&stage, pid);
-    let killed = stage.ctl(&["kill", &pid.to_string(), "--yes"]);
+    wait_until_listed(&test_box, pid);
+    let killed = test_box.ctl(&["kill", &pid.to_string(), "--yes"]);
     assert_eq!(killed.code, 0, "{killed:?}");
     // A dry run is no action.
-    let dry = stage.ctl(&["reset", "--gpu", "0", "--dry-run"]);
+    let dry = test_box.ctl(&["reset", "--gpu", "0", "--dry-run"]);
     assert_eq!(
-        all_kinds(&stage),
+        all_kinds(&test_box),
         ["started", "settings", "kill"],
         "{dry:?}"
     );
     eventually_equals(&Some((Some("killed".to_owned()), Some(1))), || {
-        run_end(&stage, pid)
+        run_end(&test_box, pid)
     });
 
-    let uuid = stage.list()["gpus"][0]["id"].as_str().unwrap().to_owned();
+    let uuid = test_box.list()["gpus"][0]["id"].as_str().unwrap().to_owned();
     let xid = json!([{"id": 1, "gpu": 0, "type": 8, "data": 79}]);
-    stage.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
+    test_box.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
     let of = |kind: &str| ActionQuery {
         kind: Some(kind.into()),
         ..query_for_all()
     };
     let found = eventually("the XID is recorded", || {
-        matching_records(&stage, &of("xid")).pop()
+        matching_records(&test_box, &of("xid")).pop()
     });
     assert_eq!(found.device.map(|id| id.0), Some(uuid.clone()));
     assert_eq!(found.what.as_deref(), Some("XID 79"));
 
     let broken = json!({"nvmlDeviceGetComputeRunningProcesses_v3": 999});
-    stage.set_driver_state(&json!({"events": xid, "gpus": [{"errors": broken}]}));
+    test_box.set_driver_state(&json!({"events": xid, "gpus": [{"errors": broken}]}));
     let fault = eventually("the fault is recorded", || {
-        matching_records(&stage, &of("fault")).pop()
+        matching_records(&test_box, &of("fault")).pop()
     });
-    let (part, what) = stage.faults().remove(0);
+    let (part, what) = test_box.faults().remove(0);
     assert_eq!(fault.what, Some(format!("{part}: {what}")));
-    stage.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
-    eventually_equals(&Vec::new(), || stage.faults());
+    test_box.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
+    eventually_equals(&Vec::new(), || test_box.faults());
 
     daemon.signal(Signal::HUP);
     eventually("the reload is recorded", || {
-        (matching_records(&stage, &of("settings")).len() == 2).then_some(())
+        (matching_records(&test_box, &of("settings")).len() == 2).then_some(())
     });
     daemon.stop();
-    let daemon = stage.start();
+    let daemon = test_box.start();
     eventually("the second start is recorded", || {
-        (matching_records(&stage, &of("settings")).len() == 3).then_some(())
+        (matching_records(&test_box, &of("settings")).len() == 3).then_some(())
     });
-    let records = matching_records(&stage, &query_for_all());
+    let records = matching_records(&test_box, &query_for_all());
     let event = |kind| (kind, None);
     // The end of a short fault is recorded once the fault has stayed away.
     let mut seen = kinds(&records);
@@ -157,13 +157,13 @@ fn actions_and_events_keep_their_order() {
         event("settings"),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(matching_records(&stage, &of("fault_over")).len(), 1);
+    assert_eq!(matching_records(&test_box, &of("fault_over")).len(), 1);
     assert_eq!(
-        matching_records(&stage, &of("fault_over"))[0].what,
+        matching_records(&test_box, &of("fault_over"))[0].what,
         fault.what
     );
 
-    let kill = &matching_records(&stage, &of("kill"))[0];
+    let kill = &matching_records(&test_box, &of("kill"))[0];
     let us = rustix::process::geteuid().as_raw();
     assert_eq!(
         (kill.uid, kill.what.clone()),
@@ -178,7 +178,7 @@ fn actions_and_events_keep_their_order() {
     assert_eq!(started["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(started["audit_schema"], 1, "{started}");
     // The settings are the same, and so is their text.
-    let settings = matching_records(&stage, &of("settings"));
+    let settings = matching_records(&test_box, &of("settings"));
     assert_eq!(settings[0].what, settings[1].what);
     let first = parse_document(&settings[0].plan);
     assert_eq!(first["daemon"]["poll_interval"], "100ms");
@@ -189,7 +189,7 @@ fn actions_and_events_keep_their_order() {
             gpu: Some(gpu.into()),
             ..query_for_all()
         };
-        let records = matching_records(&stage, &query);
+        let records = matching_records(&test_box, &query);
         assert_eq!(
             kinds(&records),
             [("kill", Some("done")), event("xid")],
@@ -201,7 +201,7 @@ fn actions_and_events_keep_their_order() {
         ..query_for_all()
     };
     assert!(matches!(
-        query_actions(&stage, &none),
+        query_actions(&test_box, &none),
         Err(Refusal::NoMatch(_))
     ));
     // Pages of one entry give the same record.
@@ -211,7 +211,7 @@ fn actions_and_events_keep_their_order() {
     };
     let mut one_by_one = Vec::new();
     loop {
-        let page = query_actions(&stage, &query).unwrap();
+        let page = query_actions(&test_box, &query).unwrap();
         one_by_one.extend(page.records);
         query.before = page.next;
         if query.before.is_none() {
@@ -219,7 +219,7 @@ fn actions_and_events_keep_their_order() {
         }
     }
     one_by_one.reverse();
-    assert_eq!(one_by_one, matching_records(&stage, &query_for_all()));
+    assert_eq!(one_by_one, matching_records(&test_box, &query_for_all()));
     daemon.stop();
 }
 
@@ -230,10 +230,10 @@ fn start_process_of(uid: u32) -> TestProcess {
 
 /// All recorded actions: kind, user and result; and the request, the reason and the plan as
 /// far as they are visible.
-fn visible_actions(stage: &TestBox) -> Vec<Value> {
-    let records = matching_records(stage, &query_for_all());
-    let acts = records.iter().filter(|record| record.result.is_some());
-    acts.map(|it| {
+fn visible_actions(test_box: &TestBox) -> Vec<Value> {
+    let records = matching_records(test_box, &query_for_all());
+    let actions = records.iter().filter(|record| record.result.is_some());
+    actions.map(|it| {
         let plan = it.plan.known().is_some();
         let is_withheld = it.plan == Reading::Withheld;
         json!([
@@ -250,17 +250,17 @@ fn visible_actions(stage: &TestBox) -> Vec<Value> {
 }
 
 /// Sets whether actions of other users are hidden, and waits until that is in force.
-fn set_hide_other_users(stage: &TestBox, daemon: &Daemon, is_hidden: bool) {
+fn set_hide_other_users(test_box: &TestBox, daemon: &Daemon, is_hidden: bool) {
     let access = format!("[access]\noperator_group = \"daemon\"\nhide_other_users = {is_hidden}");
-    stage.configure(&access);
+    test_box.configure(&access);
     let settings = ActionQuery {
         kind: Some("settings".into()),
         ..query_for_all()
     };
-    let before = matching_records(stage, &settings).len();
+    let before = matching_records(test_box, &settings).len();
     daemon.signal(Signal::HUP);
     eventually("the settings are in force", || {
-        let after = matching_records(stage, &settings);
+        let after = matching_records(test_box, &settings);
         let newest = after.last().filter(|_| after.len() > before)?;
         let access = &parse_document(&newest.plan)["access"];
         (access["hide_other_users"] == is_hidden).then_some(())
@@ -275,22 +275,22 @@ fn actions_of_other_users_can_be_hidden() {
     let Some(operators) = group_id("daemon") else {
         return skip("this system has no group daemon");
     };
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    stage.configure("[access]\noperator_group = \"daemon\"");
-    let driver = FakeDriver::start(&stage, TEARDOWN);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    test_box.configure("[access]\noperator_group = \"daemon\"");
+    let driver = FakeDriver::start(&test_box, TEARDOWN);
+    let daemon = test_box.start();
     let [own, others] = [ALICE_UID, BOB_UID].map(start_process_of);
     let (a, b) = (own.pid().to_string(), others.pid().to_string());
     driver.add_processes(&[own.pid(), others.pid()]);
-    wait_until_listed(&stage, own.pid());
-    wait_until_listed(&stage, others.pid());
-    let kill = |uid, pid: &str| run_as_user(uid, &[], || stage.ctl(&["kill", pid, "--yes"]).code);
+    wait_until_listed(&test_box, own.pid());
+    wait_until_listed(&test_box, others.pid());
+    let kill = |uid, pid: &str| run_as_user(uid, &[], || test_box.ctl(&["kill", pid, "--yes"]).code);
     assert_eq!(kill(ALICE_UID, &a), 0);
     assert_eq!(kill(ALICE_UID, &b), 4);
     assert_eq!(kill(BOB_UID, &b), 0);
-    eventually("all acts are recorded", || {
-        (visible_actions(&stage).len() == 3).then_some(())
+    eventually("all actions are recorded", || {
+        (visible_actions(&test_box).len() == 3).then_some(())
     });
 
     let shown = |uid: u32, word: &str, what: &str, why: bool| {
@@ -311,7 +311,7 @@ fn actions_of_other_users_can_be_hidden() {
         hidden(BOB_UID, "done"),
     ];
     const CAROL_UID: u32 = test_uid(3);
-    let seen_by = |uid, groups: &[u32]| run_as_user(uid, groups, || visible_actions(&stage));
+    let seen_by = |uid, groups: &[u32]| run_as_user(uid, groups, || visible_actions(&test_box));
     for (uid, groups) in [
         (ALICE_UID, vec![]),
         (CAROL_UID, vec![]),
@@ -320,7 +320,7 @@ fn actions_of_other_users_can_be_hidden() {
     ] {
         assert_eq!(seen_by(uid, &groups), all, "{uid} {groups:?}");
     }
-    set_hide_other_users(&stage, &daemon, true);
+    set_hide_other_users(&test_box, &daemon, true);
     assert_eq!(seen_by(ALICE_UID, &[]), of_alice);
     assert_eq!(seen_by(CAROL_UID, &[]), of_nobody);
     assert_eq!(seen_by(CAROL_UID, &[operators]), all);
@@ -330,7 +330,7 @@ fn actions_of_other_users_can_be_hidden() {
         kind: Some("settings".into()),
         ..query_for_all()
     };
-    let plans = run_as_user(CAROL_UID, &[], || matching_records(&stage, &settings));
+    let plans = run_as_user(CAROL_UID, &[], || matching_records(&test_box, &settings));
     assert!(
         plans.iter().all(|it| it.plan == Reading::Withheld),
         "{plans:?}"
@@ -341,20 +341,20 @@ fn actions_of_other_users_can_be_hidden() {
         user: Some(user.into()),
         ..query_for_all()
     };
-    let root = matching_records(&stage, &of("0"));
+    let root = matching_records(&test_box, &of("0"));
     assert_eq!(kinds(&root), []);
     assert_eq!(
-        matching_records(&stage, &of(&ALICE_UID.to_string())).len(),
+        matching_records(&test_box, &of(&ALICE_UID.to_string())).len(),
         2
     );
-    assert_eq!(matching_records(&stage, &of("nobody-of-this-name")), []);
+    assert_eq!(matching_records(&test_box, &of("nobody-of-this-name")), []);
     let roots = start_process_of(0);
     driver.add_processes(&[roots.pid()]);
-    wait_until_listed(&stage, roots.pid());
+    wait_until_listed(&test_box, roots.pid());
     assert_eq!(kill(0, &roots.pid().to_string()), 0);
     // The outcome is stored a little later than it is printed.
     let root = eventually("what came of the violation is recorded", || {
-        let root = matching_records(&stage, &of("root"));
+        let root = matching_records(&test_box, &of("root"));
         (kinds(&root) == [("kill", Some("done"))]).then_some(root)
     });
     assert_eq!(root[0].user.as_deref(), Some("root"));

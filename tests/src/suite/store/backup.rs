@@ -16,15 +16,15 @@ use std::process::Command;
 use std::time::SystemTime;
 
 fn one_gpu() -> TestBox {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
-    stage
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    test_box
 }
 
 /// Inserts rows of these ten seconds into a store that no daemon has open: three samples,
 /// two minutes and an hour.
-fn insert_old_rows(stage: &TestBox, from: Timestamp) {
-    let file = open_database(stage, "samples.db");
+fn insert_old_rows(test_box: &TestBox, from: Timestamp) {
+    let file = open_database(test_box, "samples.db");
     let rows = "INSERT INTO sample (id, at, usage) VALUES
              (1001, FROM + 1000, x''), (1002, FROM + 2000, x''), (1003, FROM + 3000, x'');
          INSERT INTO minute (id, at, usage) VALUES
@@ -35,18 +35,18 @@ fn insert_old_rows(stage: &TestBox, from: Timestamp) {
         .unwrap();
 }
 
-fn old_row_count(stage: &TestBox, from: Timestamp) -> i64 {
+fn old_row_count(test_box: &TestBox, from: Timestamp) -> i64 {
     let select = "SELECT (SELECT count(*) FROM sample WHERE at < ?1)
         + (SELECT count(*) FROM minute WHERE at < ?1)
         + (SELECT count(*) FROM hour WHERE at < ?1)";
-    let file = open_database(stage, "samples.db");
+    let file = open_database(test_box, "samples.db");
     file.query_row(select, [from.plus_seconds(10).0], |row| row.get(0))
         .unwrap()
 }
 
 /// The recorded actions: kind, request, result.
-fn recorded_actions(stage: &TestBox) -> Vec<(String, String, Option<String>)> {
-    let file = open_database(stage, "audit.db");
+fn recorded_actions(test_box: &TestBox) -> Vec<(String, String, Option<String>)> {
+    let file = open_database(test_box, "audit.db");
     let mut statement = file
         .prepare("SELECT kind, asked, word FROM action ORDER BY id")
         .unwrap();
@@ -56,17 +56,17 @@ fn recorded_actions(stage: &TestBox) -> Vec<(String, String, Option<String>)> {
 
 #[test]
 fn prune_counts_deletes_and_is_recorded() {
-    let stage = one_gpu();
-    stage.start().stop();
+    let test_box = one_gpu();
+    test_box.start().stop();
     // Old, but younger than the retention period.
     let from = Timestamp::from(SystemTime::now()).plus_seconds(-3 * 3_600);
-    insert_old_rows(&stage, from);
+    insert_old_rows(&test_box, from);
     let before = from.plus_seconds(10).to_rfc3339();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
     let prune = |more: &[&str]| {
         let arguments = ["audit", "prune", "--before", &before];
-        stage.ctl(&[&arguments, more].concat())
+        test_box.ctl(&[&arguments, more].concat())
     };
     let goes = "3 samples, 2 minutes, 1 hour of before ";
     for arguments in [&["--dry-run"][..], &[]] {
@@ -80,24 +80,24 @@ fn prune_counts_deletes_and_is_recorded() {
             if arguments.is_empty() { 3 } else { 0 },
             "{ran:?}"
         );
-        assert_eq!(old_row_count(&stage, from), 6);
+        assert_eq!(old_row_count(&test_box, from), 6);
     }
-    assert_eq!(recorded_actions(&stage), []);
+    assert_eq!(recorded_actions(&test_box), []);
 
     let ran = prune(&["--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let first = ran.stdout.lines().next().unwrap_or_default();
     assert!(first.starts_with(goes) && first.ends_with(" are deleted"));
-    assert_eq!(old_row_count(&stage, from), 0);
+    assert_eq!(old_row_count(&test_box, from), 0);
     let asked = || format!("--before {before}");
     let word = |word: &str| Some(word.to_owned());
     let done = ("prune".to_owned(), asked(), word("done"));
     eventually("the end is recorded", || {
-        (recorded_actions(&stage) == [done.clone()]).then_some(())
+        (recorded_actions(&test_box) == [done.clone()]).then_some(())
     });
 
     // Records of the future cannot be deleted, and plain users delete nothing.
-    let ran = stage.ctl(&[
+    let ran = test_box.ctl(&[
         "audit",
         "prune",
         "--before",
@@ -109,9 +109,9 @@ fn prune_counts_deletes_and_is_recorded() {
         ran.stderr
             .contains("2100-01-01T00:00:00.000Z is in the future")
     );
-    assert!(!records(&stage, &[]).is_empty());
+    assert!(!records(&test_box, &[]).is_empty());
     if can_run_as_other_users() {
-        stage.make_world_accessible();
+        test_box.make_world_accessible();
         let ran = run_as_user(NOBODY_UID, &[], || prune(&["--yes"]));
         let expected = "gpukillctl: cannot delete from the store\n\
              hint: ask root, or someone in group suite:admins\n";
@@ -133,24 +133,24 @@ fn unpack(file: &Path, into: &Path) {
 
 #[test]
 fn backup_of_running_daemon_is_a_store() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
-    let file = stage.path("copy.tar");
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
+    let file = test_box.path("copy.tar");
     let name = file.to_str().unwrap();
-    let ran = stage.ctl(&["audit", "backup", name]);
+    let ran = test_box.ctl(&["audit", "backup", name]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let metadata = std::fs::metadata(&file).unwrap();
     assert_eq!(metadata.mode() & 0o777, 0o600);
     let before = std::fs::read(&file).unwrap();
-    let ran = stage.ctl(&["audit", "backup", name]);
+    let ran = test_box.ctl(&["audit", "backup", name]);
     let expected = format!("gpukillctl: {name} is there already\nhint: --force replaces it\n");
     assert_eq!((ran.code, ran.stderr), (1, expected));
     assert_eq!(std::fs::read(&file).unwrap(), before);
-    assert_eq!(stage.ctl(&["audit", "backup", name, "--force"]).code, 0);
+    assert_eq!(test_box.ctl(&["audit", "backup", name, "--force"]).code, 0);
     // No temporary file stays beside the store or beside the backup.
-    assert!(!stage.path("state/copying").exists());
-    assert!(!stage.path("copy.tar.partial").exists());
+    assert!(!test_box.path("state/copying").exists());
+    assert!(!test_box.path("copy.tar.partial").exists());
     daemon.stop();
 
     let other = one_gpu();
@@ -160,7 +160,7 @@ fn backup_of_running_daemon_is_a_store() {
     for database in ["samples.db", "audit.db"] {
         let length = std::fs::metadata(other.path("state").join(database)).unwrap();
         assert_eq!(manifest[database]["bytes"], json!(length.len()));
-        let schema: i64 = open_database(&stage, database)
+        let schema: i64 = open_database(&test_box, database)
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .unwrap();
         assert_eq!(manifest[database]["schema"], json!(schema));
@@ -183,9 +183,9 @@ fn backup_of_running_daemon_is_a_store() {
 
 #[test]
 fn one_backup_at_a_time_per_connection() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
     let backup = |raw: &mut RawConnection| match raw.call(&GpukillRequest::Backup {}) {
         GpukillResponse::Backup(made) => made,
         other => panic!("{other:?}"),
@@ -197,9 +197,9 @@ fn one_backup_at_a_time_per_connection() {
             other => panic!("{other:?}"),
         }
     };
-    let mut one = RawConnection::connect_admitted(&stage.socket());
+    let mut one = RawConnection::connect_admitted(&test_box.socket());
     let first = backup(&mut one).unwrap();
-    let mut other = RawConnection::connect_admitted(&stage.socket());
+    let mut other = RawConnection::connect_admitted(&test_box.socket());
     let busy = "another copy is in progress: one at a time".to_owned();
     assert_eq!(backup(&mut other), Err(Refusal::Unavailable(busy)));
     assert_eq!(part(&mut other, first.id.0), Err(Refusal::Expired));
@@ -215,23 +215,23 @@ fn one_backup_at_a_time_per_connection() {
 
 #[test]
 fn export_file_is_complete_or_absent() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("records", || (records(&stage, &[]).len() > 3).then_some(()));
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("records", || (records(&test_box, &[]).len() > 3).then_some(()));
     // Until a time in the past, so that no records are added.
-    let until = records(&stage, &[])[0]["timestamp"]
+    let until = records(&test_box, &[])[0]["timestamp"]
         .as_str()
         .unwrap()
         .to_owned();
     let of = |arguments: &[&str]| {
-        let ran = stage.ctl(&[&["audit"], arguments, &["--until", &until]].concat());
+        let ran = test_box.ctl(&[&["audit"], arguments, &["--until", &until]].concat());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         ran.stdout
     };
     let export = |name: &str| {
-        let path = stage.path(name);
-        let said = of(&["export", path.to_str().unwrap()]);
-        assert!(said.contains("newest first"), "{said}");
+        let path = test_box.path(name);
+        let output = of(&["export", path.to_str().unwrap()]);
+        assert!(output.contains("newest first"), "{output}");
         std::fs::read(path).unwrap()
     };
     let csv = of(&["-o", "csv", "--limit", "0"]);
@@ -244,8 +244,8 @@ fn export_file_is_complete_or_absent() {
     assert!(columns.starts_with(b"PAR1") && columns.ends_with(b"PAR1"));
 
     // Without matching records there is no file.
-    let nobody = stage.path("nobody.csv");
-    let ran = stage.ctl(&[
+    let nobody = test_box.path("nobody.csv");
+    let ran = test_box.ctl(&[
         "audit",
         "export",
         nobody.to_str().unwrap(),
@@ -254,12 +254,12 @@ fn export_file_is_complete_or_absent() {
     ]);
     assert_eq!(ran.code, 8, "{ran:?}");
     daemon.stop();
-    let gone = stage.path("gone.csv");
+    let gone = test_box.path("gone.csv");
     assert_eq!(
-        stage.ctl(&["audit", "export", gone.to_str().unwrap()]).code,
+        test_box.ctl(&["audit", "export", gone.to_str().unwrap()]).code,
         6
     );
-    let left = std::fs::read_dir(stage.path("")).unwrap();
+    let left = std::fs::read_dir(test_box.path("")).unwrap();
     let mut left: Vec<_> = left
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| {

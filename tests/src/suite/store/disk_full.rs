@@ -16,23 +16,23 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// A box whose store has a small file system of its own in the mount namespace of the
+/// A box with a store on a small file system of its own in the mount namespace of the
 /// daemon. The file system ends with the daemon.
 pub(crate) struct SmallDisk {
-    pub(crate) stage: TestBox,
+    pub(crate) test_box: TestBox,
     pub(crate) daemon: Daemon,
 }
 
 pub(super) fn with_small_disk(options: &str) -> Option<SmallDisk> {
-    let stage = TestBox::new();
-    let daemon = stage.daemon_command();
-    with_small_disk_for(stage, &daemon, options)
+    let test_box = TestBox::new();
+    let daemon = test_box.daemon_command();
+    with_small_disk_for(test_box, &daemon, options)
 }
 
 /// Starts this daemon in this box with a small file system. `None` where no file system can
-/// be mounted; the test output says so.
+/// be mounted, and the test output reports that.
 pub(crate) fn with_small_disk_for(
-    stage: TestBox,
+    test_box: TestBox,
     daemon: &Command,
     options: &str,
 ) -> Option<SmallDisk> {
@@ -50,22 +50,22 @@ pub(crate) fn with_small_disk_for(
         skip("only root can mount a small file system");
         return None;
     }
-    std::fs::create_dir(stage.path("state")).unwrap();
-    let mut command = mounted(&stage.path("state"), options);
+    std::fs::create_dir(test_box.path("state")).unwrap();
+    let mut command = mounted(&test_box.path("state"), options);
     command.arg(daemon.get_program()).args(daemon.get_args());
     command.env_clear();
     for (name, value) in daemon.get_envs() {
         command.env(name, value.unwrap());
     }
-    let daemon = stage.start_with(&mut command);
-    Some(SmallDisk { stage, daemon })
+    let daemon = test_box.start_with(&mut command);
+    Some(SmallDisk { test_box, daemon })
 }
 
 impl SmallDisk {
     /// The directory of the store as the daemon sees it.
     pub(crate) fn state_directory(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.daemon.pid()));
-        root.join(self.stage.path("state").strip_prefix("/").unwrap())
+        root.join(self.test_box.path("state").strip_prefix("/").unwrap())
     }
 
     /// Fills the disk until `but` bytes are free, or completely where `but` is zero.
@@ -92,10 +92,10 @@ impl SmallDisk {
     }
 
     fn faults(&self) -> Vec<String> {
-        let faults = self.stage.faults().into_iter();
+        let faults = self.test_box.faults().into_iter();
         faults
             .filter(|(part, _)| part == "store")
-            .map(|(_, what)| what.replace(&*self.stage.path("state").to_string_lossy(), "DIR"))
+            .map(|(_, what)| what.replace(&*self.test_box.path("state").to_string_lossy(), "DIR"))
             .collect()
     }
 
@@ -134,7 +134,7 @@ fn full_disk_pauses_samples_and_uses_reserve() {
     let Some(it) = with_small_disk("size=64m,mode=0755") else {
         return;
     };
-    let driver = FakeDriver::start(&it.stage, Duration::ZERO);
+    let driver = FakeDriver::start(&it.test_box, Duration::ZERO);
     let reserve = it.state_directory().join("reserve");
     eventually_equals(&Vec::<String>::new(), || it.faults());
     eventually("some samples", || (it.sample_count() > 1).then_some(()));
@@ -144,9 +144,9 @@ fn full_disk_pauses_samples_and_uses_reserve() {
 
     it.fill(6 * MIB);
     eventually_equals(&vec![SAMPLES_PAUSED.to_owned()], || it.faults());
-    let (samples, dropped) = (it.sample_count(), dropped_samples(&it.stage));
+    let (samples, dropped) = (it.sample_count(), dropped_samples(&it.test_box));
     eventually("samples are left out", || {
-        (dropped_samples(&it.stage) > dropped + 1).then_some(())
+        (dropped_samples(&it.test_box) > dropped + 1).then_some(())
     });
     assert_eq!(it.sample_count(), samples);
 
@@ -160,7 +160,7 @@ fn full_disk_pauses_samples_and_uses_reserve() {
     }
     let faults = vec![RESERVE_IN_USE.to_owned(), SAMPLES_PAUSED.to_owned()];
     eventually_equals(&faults, || it.faults());
-    let status = it.stage.ctl(&["status"]).stdout;
+    let status = it.test_box.ctl(&["status"]).stdout;
     for words in ["samples are paused", "recording continues from the reserve"] {
         assert!(status.contains(words), "{status}");
     }
@@ -174,7 +174,7 @@ fn full_disk_pauses_samples_and_uses_reserve() {
     assert_eq!(it.faults(), faults);
     assert_eq!(it.sample_count(), samples);
     // The stored records can be read.
-    assert!(!records(&it.stage, &[]).is_empty());
+    assert!(!records(&it.test_box, &[]).is_empty());
 
     std::fs::remove_file(it.state_directory().join("filler")).unwrap();
     eventually_equals(&Vec::<String>::new(), || it.faults());
@@ -189,12 +189,12 @@ fn full_disk_pauses_samples_and_uses_reserve() {
 
 /// Kills a process, and asserts that the kill is recorded.
 fn kill_one(it: &SmallDisk, driver: &FakeDriver) {
-    let actor = TestProcess::start("python train.py");
-    driver.add_processes(&[actor.pid()]);
+    let process = TestProcess::start("python train.py");
+    driver.add_processes(&[process.pid()]);
     let report = eventually("it is ended", || {
         let ran = it
-            .stage
-            .ctl(&["kill", &actor.pid().to_string(), "-o", "json"]);
+            .test_box
+            .ctl(&["kill", &process.pid().to_string(), "-o", "json"]);
         let document: Value = serde_json::from_str(&ran.stdout).ok()?;
         document["outcomes"].is_array().then_some(document)
     });
@@ -202,8 +202,8 @@ fn kill_one(it: &SmallDisk, driver: &FakeDriver) {
     assert_eq!(report["outcomes"][0]["ending"], "ended", "{report:#}");
 }
 
-fn dropped_samples(stage: &TestBox) -> u64 {
-    let status = stage.json(&["status", "-o", "json"]);
+fn dropped_samples(test_box: &TestBox) -> u64 {
+    let status = test_box.json(&["status", "-o", "json"]);
     number(&status, "store_dropped")
 }
 
@@ -215,13 +215,13 @@ fn read_only_disk_is_reported_until_writable() {
     let cannot = "Read-only file system (os error 30)";
     let faults = ["audit.db", "samples.db"].map(|file| format!("DIR/{file}: {cannot}"));
     eventually_equals(&faults.to_vec(), || it.faults());
-    assert_eq!(it.stage.ctl(&["list"]).code, 0);
+    assert_eq!(it.test_box.ctl(&["list"]).code, 0);
     let mut remount = Command::new("nsenter");
     remount.args(["--mount", "--target", &it.daemon.pid().to_string()]);
     remount.args(["mount", "-o", "remount,rw"]);
     assert!(
         remount
-            .arg(it.stage.path("state"))
+            .arg(it.test_box.path("state"))
             .status()
             .unwrap()
             .success()
@@ -235,22 +235,22 @@ fn read_only_disk_is_reported_until_writable() {
 
 #[test]
 fn moved_directory_is_created_again() {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{}]}));
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
-    std::fs::rename(stage.path("state"), stage.path("taken away")).unwrap();
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{}]}));
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
+    std::fs::rename(test_box.path("state"), test_box.path("taken away")).unwrap();
     eventually("the new directory has all that it needs", || {
         let files = ["samples.db", "audit.db", "reserve"];
-        let state = stage.path("state");
+        let state = test_box.path("state");
         files
             .iter()
             .all(|file| state.join(file).exists())
             .then_some(())
     });
-    eventually("a sample in it", || records(&stage, &[]).pop());
-    eventually_equals(&Vec::new(), || stage.faults());
+    eventually("a sample in it", || records(&test_box, &[]).pop());
+    eventually_equals(&Vec::new(), || test_box.faults());
     daemon.stop();
-    let kinds: Vec<String> = events(&stage).into_iter().map(|(kind, _)| kind).collect();
+    let kinds: Vec<String> = events(&test_box).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, ["stopped"]);
 }

@@ -9,17 +9,17 @@ const SECOND_GPU: &str = "GPU-9a4d0000-0000-0000-0000-000000000002";
 
 /// Two GPUs, the second with few readings, and three processes.
 struct HistoryBox {
-    stage: TestBox,
+    test_box: TestBox,
     train: TestProcess,
     render: TestProcess,
 }
 
 impl HistoryBox {
     fn new() -> Self {
-        let stage = TestBox::new();
+        let test_box = TestBox::new();
         let train = TestProcess::start("python train.py");
         let render = TestProcess::start("blender");
-        stage.set_driver_state(&json!({"gpus": [
+        test_box.set_driver_state(&json!({"gpus": [
             {
                 "uuid": FIRST_GPU, "name": "NVIDIA H100 80GB HBM3",
                 "utilization": {"gpu": 87, "memory": 3}, "temperature": 64, "power_mw": 512_345,
@@ -37,7 +37,7 @@ impl HistoryBox {
             },
         ]}));
         Self {
-            stage,
+            test_box,
             train,
             render,
         }
@@ -46,7 +46,7 @@ impl HistoryBox {
     /// Waits for a complete sample, and returns the newest.
     fn newest_complete_sample(&self) -> Vec<Value> {
         eventually("a whole sample", || {
-            let records = records(&self.stage, &[]);
+            let records = records(&self.test_box, &[]);
             let newest = records.first()?["timestamp"].clone();
             let sample: Vec<Value> = records
                 .into_iter()
@@ -88,9 +88,9 @@ fn constant_fields(mut record: Value) -> Value {
 #[test]
 fn since_is_inclusive_until_is_exclusive() {
     let this = HistoryBox::new();
-    let daemon = this.stage.start();
+    let daemon = this.test_box.start();
     let between = |bound: &str, time: &str| {
-        let records = records(&this.stage, &[bound, time]);
+        let records = records(&this.test_box, &[bound, time]);
         let times = records.iter().map(|it| it["timestamp"].as_str());
         times.map(|it| it.unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -111,7 +111,7 @@ fn since_is_inclusive_until_is_exclusive() {
 #[test]
 fn sample_has_exact_values_and_reasons() {
     let this = HistoryBox::new();
-    let daemon = this.stage.start();
+    let daemon = this.test_box.start();
     let sample: Vec<Value> = this
         .newest_complete_sample()
         .into_iter()
@@ -191,7 +191,7 @@ fn sample_has_exact_values_and_reasons() {
 #[test]
 fn filters_select_matching_records() {
     let this = HistoryBox::new();
-    let daemon = this.stage.start();
+    let daemon = this.test_box.start();
     let user = this
         .newest_complete_sample()
         .into_iter()
@@ -218,7 +218,7 @@ fn filters_select_matching_records() {
         (&["--since", "2h ago", "--until", "1h ago"], &[]),
     ];
     for (arguments, expected) in cases {
-        let pids: std::collections::BTreeSet<u64> = records(&this.stage, arguments)
+        let pids: std::collections::BTreeSet<u64> = records(&this.test_box, arguments)
             .iter()
             .map(|record| record["pid"].as_u64().unwrap_or(0))
             .collect();
@@ -233,7 +233,7 @@ fn filters_select_matching_records() {
         &["--gpu", "GPU-00"],
         &["--process", "^sl", "--user", "nobody-of-this-name"],
     ] {
-        let ran = this.stage.ctl(&[&["audit"], nothing].concat());
+        let ran = this.test_box.ctl(&[&["audit"], nothing].concat());
         assert_eq!(ran.code, 8, "{nothing:?}: {ran:?}");
     }
     daemon.stop();
@@ -242,14 +242,14 @@ fn filters_select_matching_records() {
 #[test]
 fn history_survives_a_restart() {
     let this = HistoryBox::new();
-    let daemon = this.stage.start();
+    let daemon = this.test_box.start();
     this.newest_complete_sample();
     daemon.stop();
-    let daemon = this.stage.start();
-    let before = records(&this.stage, &["--limit", "0"]);
+    let daemon = this.test_box.start();
+    let before = records(&this.test_box, &["--limit", "0"]);
     let newest = number(&before[0], "id");
     let after = eventually("another sample", || {
-        let after = records(&this.stage, &["--limit", "0"]);
+        let after = records(&this.test_box, &["--limit", "0"]);
         (number(&after[0], "id") > newest).then_some(after)
     });
     assert_eq!(after[after.len() - before.len()..], before);

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 #[test]
 fn owner_from_label_is_stored_and_selectable() {
-    let stage = TestBox::new();
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let id = "a".repeat(64);
-    let directory = stage.path("host/var/lib/docker/containers").join(&id);
+    let directory = test_box.path("host/var/lib/docker/containers").join(&id);
     std::fs::create_dir_all(&directory).unwrap();
     let config = json!({"Name": "/train", "Config": {"Labels": {"com.example.user": "alice"}}});
     std::fs::write(directory.join("config.v2.json"), config.to_string()).unwrap();
@@ -25,18 +25,18 @@ fn owner_from_label_is_stored_and_selectable() {
             cgroup: &cgroup,
         });
     }
-    stage.set_driver_state(&json!({"gpus": [{"processes": [
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [
         {"pid": 1001, "memory": 1}, {"pid": 1002, "memory": 2},
     ]}]}));
-    let mut daemon = stage.daemon_command();
+    let mut daemon = test_box.daemon_command();
     daemon
         .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
-        .env("GPUKILLD_BACKENDS_HOST_ROOT", stage.path("host"))
+        .env("GPUKILLD_BACKENDS_HOST_ROOT", test_box.path("host"))
         .env("GPUKILLD_ACCESS_OWNER_LABEL", "com.example.user");
-    let daemon = stage.start_with(&mut daemon);
+    let daemon = test_box.start_with(&mut daemon);
     let owners = |arguments: &[&str]| {
         eventually("records with owners", || {
-            let ran = stage.ctl(&[&["audit", "-o", "json"], arguments].concat());
+            let ran = test_box.ctl(&[&["audit", "-o", "json"], arguments].concat());
             let document: Value = serde_json::from_str(&ran.stdout).ok()?;
             let records = document["records"].as_array()?;
             let newest = records.first()?["timestamp"].clone();

@@ -21,7 +21,7 @@ const RECORD_NUMBER_BITS: u32 = 20;
 
 /// A box with a longer history than one page holds.
 struct LongHistory {
-    stage: TestBox,
+    test_box: TestBox,
     daemon: Daemon,
     /// The inserted samples are older than this.
     until: Timestamp,
@@ -32,16 +32,16 @@ struct LongHistory {
 impl LongHistory {
     /// Copies one sample of a daemon many times into the past.
     fn new() -> Self {
-        let stage = TestBox::new();
-        let actors = ["a", "b", "c"].map(TestProcess::start);
-        let processes = actors.iter().map(TestProcess::pid);
-        let processes: Vec<_> = processes
+        let test_box = TestBox::new();
+        let processes = ["a", "b", "c"].map(TestProcess::start);
+        let listed = processes.iter().map(TestProcess::pid);
+        let listed: Vec<_> = listed
             .map(|pid| json!({"pid": pid, "memory": 5}))
             .collect();
-        stage.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
-        let daemon = stage.start();
+        test_box.set_driver_state(&json!({"gpus": [{"processes": listed}]}));
+        let daemon = test_box.start();
         let (whole, ended) = eventually("a whole sample", || {
-            let page = query_audit(&stage, &query_for_all(Timestamp(i64::MAX))).ok()?;
+            let page = query_audit(&test_box, &query_for_all(Timestamp(i64::MAX))).ok()?;
             let newest = page.records.first()?;
             let of_newest = |record: &&AuditRecord| {
                 record.id >> RECORD_NUMBER_BITS == newest.id >> RECORD_NUMBER_BITS
@@ -51,18 +51,18 @@ impl LongHistory {
                 .then_some((newest.id >> RECORD_NUMBER_BITS, newest.at))
         });
         daemon.stop();
-        drop(actors);
-        stage.set_driver_state(&json!({"gpus": [{}]}));
+        drop(processes);
+        test_box.set_driver_state(&json!({"gpus": [{}]}));
         let until = Timestamp::from(SystemTime::now()).plus_seconds(-60);
-        let mut database = open_database(&stage, "samples.db");
+        let mut database = open_database(&test_box, "samples.db");
         let all = database.transaction().unwrap();
         let select = "SELECT usage, at FROM sample WHERE id = ?1";
-        let (blob, began): (Vec<u8>, i64) = all
+        let (blob, started_at): (Vec<u8>, i64) = all
             .query_row(select, [whole.cast_signed()], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })
             .unwrap();
-        let length_ms = ended.0 - began;
+        let length_ms = ended.0 - started_at;
         all.execute_batch("DELETE FROM sample; DELETE FROM minute; DELETE FROM hour;")
             .unwrap();
         let people = [
@@ -103,9 +103,9 @@ impl LongHistory {
         .unwrap();
         all.commit().unwrap();
         drop(database);
-        let daemon = stage.start();
+        let daemon = test_box.start();
         Self {
-            stage,
+            test_box,
             daemon,
             until,
             length_ms,
@@ -123,7 +123,7 @@ impl LongHistory {
     }
 
     fn query_page(&self, query: &AuditQuery) -> Result<AuditPage, Refusal> {
-        query_audit(&self.stage, query)
+        query_audit(&self.test_box, query)
     }
 
     fn pages(&self, mut query: AuditQuery) -> Vec<AuditPage> {
@@ -156,11 +156,11 @@ fn query_for_all(until: Timestamp) -> AuditQuery {
     }
 }
 
-fn query_audit(stage: &TestBox, query: &AuditQuery) -> Result<AuditPage, Refusal> {
+fn query_audit(test_box: &TestBox, query: &AuditQuery) -> Result<AuditPage, Refusal> {
     let call = GpukillRequest::Audit {
         query: query.clone(),
     };
-    match RawConnection::connect_admitted(&stage.socket()).call(&call) {
+    match RawConnection::connect_admitted(&test_box.socket()).call(&call) {
         GpukillResponse::Audit(answer) => answer,
         other => panic!("{other:?}"),
     }
@@ -176,7 +176,7 @@ fn sample_start(until: Timestamp, length_ms: i64, sample: i64) -> Timestamp {
 fn pages_are_newest_first_without_gaps() {
     let past = LongHistory::new();
     let until = past.until.to_rfc3339();
-    let all = records(&past.stage, &["--limit", "0", "--until", &until]);
+    let all = records(&past.test_box, &["--limit", "0", "--until", &until]);
     let expected: Vec<u64> = (1..=SAMPLES)
         .rev()
         .flat_map(|sample| {
@@ -231,7 +231,7 @@ fn limit_is_kept_and_reported() {
     for limit in [1u32, 2, 1_000, 1_001] {
         let text = limit.to_string();
         let ran = past
-            .stage
+            .test_box
             .ctl(&["audit", "-o", "json", "--until", &until, "--limit", &text]);
         assert_eq!(ran.code, 0, "{ran:?}");
         let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -279,7 +279,7 @@ fn absurd_arguments_are_answered_or_refused() {
     ];
     for (arguments, code) in cases {
         let ran = past
-            .stage
+            .test_box
             .ctl(&[&["audit", "-o", "ndjson"], *arguments].concat());
         assert_eq!(ran.code, *code, "{arguments:?}: {}", ran.stderr);
     }

@@ -10,49 +10,49 @@ use serde_json::{Value, json};
 use std::time::SystemTime;
 
 fn one_gpu() -> TestBox {
-    let stage = TestBox::new();
-    stage.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
-    stage
+    let test_box = TestBox::new();
+    test_box.set_driver_state(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    test_box
 }
 
 /// The recorded actions of this kind, the oldest first, without fields that differ from run
 /// to run.
-fn recorded_actions(stage: &TestBox, kind: &str) -> Vec<Value> {
-    let ran = stage.ctl(&["audit", "actions", "--kind", kind, "-o", "json"]);
+fn recorded_actions(test_box: &TestBox, kind: &str) -> Vec<Value> {
+    let ran = test_box.ctl(&["audit", "actions", "--kind", kind, "-o", "json"]);
     let document: Value = match ran.code {
         0 => serde_json::from_str(&ran.stdout).unwrap(),
         8 => return Vec::new(),
         _ => panic!("{ran:?}"),
     };
-    let acts = document["actions"].as_array().unwrap().iter().rev();
-    acts.map(|act| {
+    let actions = document["actions"].as_array().unwrap().iter().rev();
+    actions.map(|action| {
         let of = ["kind", "uid", "what", "result", "why", "outcome"];
-        json!(of.map(|field| &act[field]))
+        json!(of.map(|field| &action[field]))
     })
     .collect()
 }
 
 #[test]
 fn prune_result_is_a_document() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
     daemon.stop();
     let from = Timestamp::from(SystemTime::now()).plus_seconds(-3 * 3_600);
     let rows = "INSERT INTO sample (id, at, usage) VALUES
          (1001, FROM, x''), (1002, FROM + 2000, x'');
          INSERT INTO minute (id, at, usage) VALUES (1002, FROM, x'');
          UPDATE rolled SET sample = 1002, minute = 1002;";
-    let file = open_database(&stage, "samples.db");
+    let file = open_database(&test_box, "samples.db");
     file.execute_batch(&rows.replace("FROM", &from.0.to_string()))
         .unwrap();
     drop(file);
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
     let before = from.plus_seconds(10).to_rfc3339();
     let prune = |before: &str, more: &[&str]| {
         let arguments = ["audit", "prune", "--before", before, "-o", "json"];
-        let ran = stage.ctl(&[&arguments, more].concat());
+        let ran = test_box.ctl(&[&arguments, more].concat());
         let mut document: Value = serde_json::from_str(&ran.stdout).unwrap();
         let left = document["left"].take();
         assert!(left["since"].is_string(), "{left}");
@@ -83,11 +83,11 @@ fn prune_result_is_a_document() {
 
 #[test]
 fn backup_is_recorded_with_user_and_size() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
-    let file = stage.path("copy.tar");
-    let ran = stage.ctl(&["audit", "backup", file.to_str().unwrap()]);
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
+    let file = test_box.path("copy.tar");
+    let ran = test_box.ctl(&["audit", "backup", file.to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let bytes = std::fs::metadata(&file).unwrap().len();
     let us = rustix::process::geteuid().as_raw();
@@ -100,10 +100,10 @@ fn backup_is_recorded_with_user_and_size() {
         json!({ "bytes": bytes })
     ])];
     eventually("the copy is recorded", || {
-        (recorded_actions(&stage, "backup") == expected).then_some(())
+        (recorded_actions(&test_box, "backup") == expected).then_some(())
     });
     // `audit actions` shows it in words.
-    let ran = stage.ctl(&["audit", "actions", "--kind", "backup"]);
+    let ran = test_box.ctl(&["audit", "actions", "--kind", "backup"]);
     let row = ran.stdout.lines().last().unwrap();
     assert!(
         row.contains("  backup of ") && row.contains("  done in "),
@@ -111,14 +111,14 @@ fn backup_is_recorded_with_user_and_size() {
     );
 
     // A backup that fails, and one that is refused.
-    let in_the_way = stage.path("state/copying");
+    let in_the_way = test_box.path("state/copying");
     std::fs::write(&in_the_way, "").unwrap();
-    let again = stage.path("again.tar");
-    let ran = stage.ctl(&["audit", "backup", again.to_str().unwrap()]);
+    let again = test_box.path("again.tar");
+    let ran = test_box.ctl(&["audit", "backup", again.to_str().unwrap()]);
     assert_eq!(ran.code, 1, "{ran:?}");
     std::fs::remove_file(&in_the_way).unwrap();
     let failed = eventually("the failure is recorded", || {
-        recorded_actions(&stage, "backup")
+        recorded_actions(&test_box, "backup")
             .pop()
             .filter(|it| it[3] == "failed")
     });
@@ -126,13 +126,13 @@ fn backup_is_recorded_with_user_and_size() {
     assert!(ran.stderr.contains(why), "{why}: {ran:?}");
     expected.push(failed);
     if can_run_as_other_users() {
-        stage.make_world_accessible();
+        test_box.make_world_accessible();
         let ran = run_as_user(NOBODY_UID, &[], || {
-            stage.ctl(&["audit", "backup", "/tmp/gpukill-test-never.tar"])
+            test_box.ctl(&["audit", "backup", "/tmp/gpukill-test-never.tar"])
         });
         assert_eq!(ran.code, 4, "{ran:?}");
         let refused = eventually("the refusal is recorded", || {
-            recorded_actions(&stage, "backup").into_iter().nth(2)
+            recorded_actions(&test_box, "backup").into_iter().nth(2)
         });
         assert_eq!(
             (&refused[1], &refused[3]),
@@ -140,7 +140,7 @@ fn backup_is_recorded_with_user_and_size() {
         );
         expected.push(refused);
     }
-    assert_eq!(recorded_actions(&stage, "backup"), expected);
+    assert_eq!(recorded_actions(&test_box, "backup"), expected);
     daemon.stop();
 
     // The backup itself contains no unfinished action.
@@ -162,43 +162,43 @@ fn backup_is_recorded_with_user_and_size() {
 
 #[test]
 fn kill_before_a_crash_is_recorded_as_end() {
-    let stage = TestBox::new();
-    let driver = FakeDriver::start(&stage, std::time::Duration::from_millis(300));
-    let actor = TestProcess::start("python");
-    let pid = actor.pid();
+    let test_box = TestBox::new();
+    let driver = FakeDriver::start(&test_box, std::time::Duration::from_millis(300));
+    let process = TestProcess::start("python");
+    let pid = process.pid();
     driver.add_processes(&[pid]);
-    let daemon = stage.start();
+    let daemon = test_box.start();
     let run = || -> Option<(Option<String>, Option<i64>)> {
         let select = "SELECT ending, action FROM run JOIN process ON process.id = run.process
             WHERE pid = ?1";
-        open_database(&stage, "samples.db")
+        open_database(&test_box, "samples.db")
             .query_row(select, [pid], |row| Ok((row.get(0)?, row.get(1)?)))
             .ok()
     };
     let before = eventually("it is in a sample", run);
     assert_eq!(before, (None, None));
     // From here on the next sample is an hour away.
-    let file = stage.path("gpukilld.toml");
+    let file = test_box.path("gpukilld.toml");
     let settings = std::fs::read_to_string(&file).unwrap();
     let rare = settings.replace("sample_interval = \"1s\"", "sample_interval = \"1h\"");
     assert_ne!(rare, settings);
     std::fs::write(&file, rare).unwrap();
     daemon.signal(Signal::HUP);
     eventually("the settings are in force", || {
-        (recorded_actions(&stage, "settings").len() == 2).then_some(())
+        (recorded_actions(&test_box, "settings").len() == 2).then_some(())
     });
-    let killed = stage.ctl(&["kill", &pid.to_string(), "--yes"]);
+    let killed = test_box.ctl(&["kill", &pid.to_string(), "--yes"]);
     assert_eq!(killed.code, 0, "{killed:?}");
     eventually("the kill's end is recorded", || {
         let select = "SELECT count(*) FROM action WHERE word = 'done'";
-        let audit = open_database(&stage, "audit.db");
+        let audit = open_database(&test_box, "audit.db");
         let done: i64 = audit.query_row(select, [], |row| row.get(0)).ok()?;
         (done == 1).then_some(())
     });
     daemon.kill();
     std::fs::write(&file, settings).unwrap();
-    let daemon = stage.start();
-    let after = eventually("its end is told", || {
+    let daemon = test_box.start();
+    let after = eventually("its end is reported", || {
         run().filter(|(ending, _)| ending.as_deref() == Some("killed"))
     });
     assert_eq!(after, (Some("killed".to_owned()), Some(1)));

@@ -26,18 +26,18 @@ fn client_entry(id: u32, pid: u32) -> String {
 
 /// Sets what `ioreg` prints for a class.
 fn set_output(it: &DrmBox, class: &str, text: &str) {
-    let new = it.stage.path("printed.new");
+    let new = it.test_box.path("printed.new");
     std::fs::write(&new, text).unwrap();
-    std::fs::rename(new, it.stage.path(class)).unwrap();
+    std::fs::rename(new, it.test_box.path(class)).unwrap();
 }
 
 fn apple_box() -> DrmBox {
     let it = DrmBox::new();
     set_output(&it, "IOAccelerator", GPU);
     set_output(&it, "AGXDeviceUserClient", "");
-    let directory = it.stage.path("home/usr/sbin");
+    let directory = it.test_box.path("home/usr/sbin");
     std::fs::create_dir_all(&directory).unwrap();
-    let printed = it.stage.directory().display();
+    let printed = it.test_box.directory().display();
     // The eighth argument is the class.
     let script = format!("#!/bin/sh\nexec /bin/cat \"{printed}/$8\"\n");
     let program = directory.join("ioreg");
@@ -60,16 +60,16 @@ fn apple_gpu_has_readings_and_processes() {
         "util_pct",
         "pids",
     ];
-    let told = |pids: u32| {
+    let expected = |pids: u32| {
         let name = "Apple M4 (10 cores)";
         vec![json!([
             "apple", name, true, 5_242_880, null, null, 30, pids
         ])]
     };
-    eventually_equals(&told(0), || it.gpus(&fields));
+    eventually_equals(&expected(0), || it.gpus(&fields));
     set_output(&it, "AGXDeviceUserClient", &client_entry(1, 42));
-    eventually_equals(&told(1), || it.gpus(&fields));
-    eventually_equals(&Vec::new(), || it.stage.faults());
+    eventually_equals(&expected(1), || it.gpus(&fields));
+    eventually_equals(&Vec::new(), || it.test_box.faults());
     daemon.stop();
 }
 
@@ -87,7 +87,7 @@ fn unknown_clients_are_listed_last_and_stale() {
         first.iter().all(|row| row[0].is_string())
     });
     let seen = || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         let first: Vec<Value> = super::select_fields(&list["procs"], &["pid", "first_seen"]);
         (
             list["tick"].as_u64(),
@@ -95,11 +95,11 @@ fn unknown_clients_are_listed_last_and_stale() {
             list["gpus"][0]["top_proc"]["pid"].clone(),
         )
     };
-    let (began, first, _) = seen();
+    let (start_tick, first, _) = seen();
     eventually("some polls", || {
         let (tick, now, top) = seen();
         assert_eq!((&now, top), (&first, json!(4711)));
-        (tick? > began? + 15).then_some(())
+        (tick? > start_tick? + 15).then_some(())
     });
     daemon.stop();
 }

@@ -63,14 +63,14 @@ fn captured_boxes_are_read_exactly() {
 fn list_captured_box(captures: &Path, directories: &[(&str, &str)]) -> Value {
     let it = DrmBox::new();
     for (from, below) in directories {
-        it.stage.sysfs().copy_capture(&captures.join(from), below);
+        it.test_box.sysfs().copy_capture(&captures.join(from), below);
     }
     let daemon = it.start();
     // A counter needs two polls, so its value appears at the third; a counter that does not
     // move is a fault after some more polls; the users of a card are known after a scan of
     // all processes.
     let mut list = eventually("some polls and a full scan", || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         let is_whole = list["gpus"][0]["pids"] == 0;
         (is_whole && list["tick"].as_u64() >= Some(15)).then_some(list)
     });

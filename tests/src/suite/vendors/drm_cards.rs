@@ -27,7 +27,7 @@ fn client_fdinfo(id: u64, resident: u32, busy_ns: u64) -> String {
 #[test]
 fn unknown_driver_is_read_by_standard_keys() {
     let it = DrmBox::new();
-    it.stage.sysfs().add_card(UNKNOWN_CARD);
+    it.test_box.sysfs().add_card(UNKNOWN_CARD);
     it.add_holder(4711, "/dev/full", &client_fdinfo(1, 2048, 5));
     // The same client in another process, and a process with another file.
     it.add_holder(4712, "/dev/full", &client_fdinfo(1, 2048, 5));
@@ -49,14 +49,14 @@ fn unknown_driver_is_read_by_standard_keys() {
             1
         ])]
     );
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn new_process_is_unknown_at_first_and_no_fault() {
     let it = DrmBox::new();
-    it.stage.sysfs().add_card(UNKNOWN_CARD);
+    it.test_box.sysfs().add_card(UNKNOWN_CARD);
     it.add_holder(4711, "/dev/full", &client_fdinfo(1, 2048, 5));
     // The interval is long enough to observe each poll.
     let daemon = it.start_with_interval("1s");
@@ -67,7 +67,7 @@ fn new_process_is_unknown_at_first_and_no_fault() {
     let mut seen: Vec<Value> = Vec::new();
     it.add_holder(4712, "/dev/full", &client_fdinfo(2, 4096, 5_000_000_000));
     eventually("its share", || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         assert_eq!(list["faults"], json!([]));
         let row = list["procs"].as_array().unwrap().get(1)?.clone();
         let gpu = &list["gpus"][0];
@@ -90,7 +90,7 @@ fn new_process_is_unknown_at_first_and_no_fault() {
 #[test]
 fn holders_are_listed_without_driver_data() {
     let it = DrmBox::new();
-    it.stage.sysfs().add_card(FakeCard {
+    it.test_box.sysfs().add_card(FakeCard {
         driver: "radeon",
         pci: Some(("0000:03:00.0", "1002:6798")),
         nodes: &[("card1", "1:3"), ("renderD128", "1:7")],
@@ -109,14 +109,14 @@ fn holders_are_listed_without_driver_data() {
     eventually_equals(&vec![json!(["AMD 1002:6798", 1, null, null])], || {
         it.gpus(&fields)
     });
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn display_only_card_is_no_gpu() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         name: "card0",
         driver: "ast",
@@ -132,8 +132,8 @@ fn display_only_card_is_no_gpu() {
     );
     let daemon = it.start();
     eventually_equals(&Vec::new(), || it.gpus(&["id"]));
-    assert_eq!(it.stage.faults(), []);
-    let list = it.stage.ctl(&["list"]);
+    assert_eq!(it.test_box.faults(), []);
+    let list = it.test_box.ctl(&["list"]);
     assert_eq!((list.code, list.stderr.as_str()), (0, ""));
     daemon.stop();
 }
@@ -144,10 +144,10 @@ fn cards_are_added_and_removed() {
     let daemon = it.start();
     let ids = || it.gpus(&["gpu_index", "id"]);
     eventually_equals(&Vec::new(), ids);
-    it.stage.sysfs().add_card(UNKNOWN_CARD);
+    it.test_box.sysfs().add_card(UNKNOWN_CARD);
     eventually_equals(&vec![json!([0, "0000:03:00.0"])], ids);
     // The new card has a lower address, and the other keeps its index.
-    it.stage.sysfs().add_card(FakeCard {
+    it.test_box.sysfs().add_card(FakeCard {
         name: "card2",
         pci: Some(("0000:01:00.0", "1234:5678")),
         ..UNKNOWN_CARD
@@ -156,21 +156,21 @@ fn cards_are_added_and_removed() {
         &vec![json!([0, "0000:03:00.0"]), json!([1, "0000:01:00.0"])],
         ids,
     );
-    it.stage.sysfs().remove_card("card1");
+    it.test_box.sysfs().remove_card("card1");
     let states = || it.gpus(&["gpu_index", "state"]);
     eventually_equals(&vec![json!([0, "gone"]), json!([1, "ok"])], states);
-    let faults = it.stage.faults().into_iter().map(|(part, _)| part);
+    let faults = it.test_box.faults().into_iter().map(|(part, _)| part);
     assert_eq!(faults.collect::<Vec<_>>(), ["GPU 0"]);
-    it.stage.sysfs().add_card(UNKNOWN_CARD);
+    it.test_box.sysfs().add_card(UNKNOWN_CARD);
     eventually_equals(&vec![json!([0, "ok"]), json!([1, "ok"])], states);
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     daemon.stop();
 }
 
 #[test]
 fn suspended_card_is_not_woken() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         driver: "amdgpu",
         pci: Some(("0000:03:00.0", "1002:744C")),
@@ -189,7 +189,7 @@ fn suspended_card_is_not_woken() {
     // The name is the same as while it is awake.
     let name = "AMD 1002:744c";
     eventually_equals(&vec![json!([name, true, null, asleep])], || {
-        let list = it.stage.list();
+        let list = it.test_box.list();
         let rows = list["gpus"].as_array().unwrap().iter();
         rows.map(|gpu| {
             let why = &gpu["reasons"]["mem_used_bytes"];
@@ -197,7 +197,7 @@ fn suspended_card_is_not_woken() {
         })
         .collect()
     });
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     sysfs.write("class/drm/card1/device/power/runtime_status", "active\n");
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     sysfs.write(busy, "7\n");
@@ -211,7 +211,7 @@ fn suspended_card_is_not_woken() {
 #[test]
 fn unused_card_may_suspend() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         driver: "amdgpu",
         pci: Some(("0000:03:00.0", "1002:744C")),
@@ -226,25 +226,25 @@ fn unused_card_may_suspend() {
         ..UNKNOWN_CARD
     });
     let daemon = it.start();
-    let told = || {
-        let gpu = it.stage.list()["gpus"][0].clone();
+    let reported = || {
+        let gpu = it.test_box.list()["gpus"][0].clone();
         let why = gpu["reasons"]["util_pct"].as_str().unwrap_or_default();
         let is_old = why.starts_with("stale: ");
         json!([gpu["util_pct"], is_old, gpu["mem_used_bytes"]])
     };
-    eventually_equals(&json!([null, true, 100]), told);
+    eventually_equals(&json!([null, true, 100]), reported);
     // Opening this file would block for ever. Readings that the driver has without waking
     // the card go on.
     let busy = "class/drm/card1/device/gpu_busy_percent";
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     make_fifo(&sysfs.root().join(busy));
     sysfs.write("class/drm/card1/device/mem_info_vram_used", "200\n");
-    eventually_equals(&json!([null, true, 200]), told);
-    let polls = || it.stage.json(&["status", "-o", "json"])["polls"].as_u64();
+    eventually_equals(&json!([null, true, 200]), reported);
+    let polls = || it.test_box.json(&["status", "-o", "json"])["polls"].as_u64();
     let before = polls().unwrap();
     eventually("polls go on", || (polls()? > before + 5).then_some(()));
-    assert_eq!(told(), json!([null, true, 200]));
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(reported(), json!([null, true, 200]));
+    assert_eq!(it.test_box.faults(), []);
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     sysfs.write(busy, "9\n");
     // A process uses the card.
@@ -253,14 +253,14 @@ fn unused_card_may_suspend() {
         "/dev/full",
         &client_fdinfo(1, 0, 5).replace("brandnew", "amdgpu"),
     );
-    eventually_equals(&json!([9, false, 200]), told);
+    eventually_equals(&json!([9, false, 200]), reported);
     daemon.stop();
 }
 
 #[test]
 fn hanging_driver_delays_no_other_card() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     let amd = FakeCard {
         driver: "amdgpu",
         pci: Some(("0000:03:00.0", "1002:744C")),
@@ -277,14 +277,14 @@ fn hanging_driver_delays_no_other_card() {
     });
     let daemon = it.start();
     let silent = || {
-        let gpu = it.stage.list()["gpus"][0].clone();
+        let gpu = it.test_box.list()["gpus"][0].clone();
         gpu["reasons"]["util_pct"].clone()
     };
     eventually_equals(&json!("failed: its driver does not answer"), silent);
     let loads = || it.gpus(&["gpu_index", "state", "util_pct"]);
     let well = json!([1, "ok", 42]);
     eventually_equals(&vec![json!([0, "unknown", null]), well.clone()], loads);
-    eventually_equals(&hanging_driver_fault(), || it.stage.faults());
+    eventually_equals(&hanging_driver_fault(), || it.test_box.faults());
     // The driver recovers: requests that wait get its new values, and later requests do not
     // wait.
     let mut driver = std::fs::OpenOptions::new().write(true).open(&busy).unwrap();
@@ -292,14 +292,14 @@ fn hanging_driver_delays_no_other_card() {
     driver.write_all(b"11\n").unwrap();
     drop(driver);
     eventually_equals(&vec![json!([0, "ok", 12]), well], loads);
-    eventually_equals(&Vec::new(), || it.stage.faults());
+    eventually_equals(&Vec::new(), || it.test_box.faults());
     daemon.stop();
 }
 
 #[test]
 fn hanging_driver_keeps_stale_readings() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         driver: "amdgpu",
         pci: Some(("0000:03:00.0", "1002:744C")),
@@ -314,8 +314,8 @@ fn hanging_driver_keeps_stale_readings() {
     it.add_holder(4711, "/dev/full", &fdinfo);
     let daemon = it.start();
     // Each value, or its age.
-    let told = || {
-        let list = it.stage.list();
+    let reported = || {
+        let list = it.test_box.list();
         let field = |row: &Value, name: &str| match row["reasons"][name].as_str() {
             Some(why) if why.starts_with("stale: ") => json!("stale"),
             Some(why) => json!(why),
@@ -332,30 +332,30 @@ fn hanging_driver_keeps_stale_readings() {
         ])
     };
     let well = |load: u32| json!(["ok", load, 1_073_741_824, 1, 4711, 2048 * 1024]);
-    eventually_equals(&well(42), told);
+    eventually_equals(&well(42), reported);
     let busy = sysfs.root().join("class/drm/card1/device/gpu_busy_percent");
-    let hung = it.stage.path("hung");
+    let hung = it.test_box.path("hung");
     make_fifo(&hung);
     std::fs::rename(&hung, &busy).unwrap();
     let old = json!(["unknown", "stale", "stale", "stale", 4711, "stale"]);
-    eventually_equals(&old, told);
-    eventually_equals(&hanging_driver_fault(), || it.stage.faults());
+    eventually_equals(&old, reported);
+    eventually_equals(&hanging_driver_fault(), || it.test_box.faults());
     // The readings grow older.
-    let age = || it.stage.list()["gpus"][0]["reasons"]["util_pct"].clone();
+    let age = || it.test_box.list()["gpus"][0]["reasons"]["util_pct"].clone();
     eventually_equals(&json!("stale: 2 s"), age);
-    let table = it.stage.table(&["list"]);
+    let table = it.test_box.table(&["list"]);
     assert!(table.contains("~42%"), "{table}");
 
     let mut driver = std::fs::OpenOptions::new().write(true).open(&busy).unwrap();
     sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
     driver.write_all(b"11\n").unwrap();
     drop(driver);
-    eventually_equals(&well(12), told);
-    eventually_equals(&Vec::new(), || it.stage.faults());
+    eventually_equals(&well(12), reported);
+    eventually_equals(&Vec::new(), || it.test_box.faults());
     daemon.stop();
 }
 
-/// The only fault of a first card whose driver hangs.
+/// The only fault of a first card with a hanging driver.
 fn hanging_driver_fault() -> Vec<(String, String)> {
     let why = "its driver does not answer";
     vec![("GPU 0".to_owned(), why.to_owned())]

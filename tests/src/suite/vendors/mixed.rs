@@ -37,9 +37,9 @@ const NVIDIA: FakeCard<'_> = FakeCard {
 fn box_with_all_vendors() -> DrmBox {
     let it = DrmBox::new();
     for card in [NVIDIA, AMD, INTEL] {
-        it.stage.sysfs().add_card(card);
+        it.test_box.sysfs().add_card(card);
     }
-    it.stage.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
+    it.test_box.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     it
 }
 
@@ -58,11 +58,11 @@ fn all_vendors_are_ordered_by_address() {
     ];
     eventually_equals(&all, || it.gpus(&["gpu_index", "vendor", "pci"]));
     for (vendor, index) in [("intel", 0), ("amd", 1), ("nvidia", 2)] {
-        let list = it.stage.json(&["list", "--vendor", vendor, "-o", "json"]);
+        let list = it.test_box.json(&["list", "--vendor", vendor, "-o", "json"]);
         let found = super::select_fields(&list["gpus"], &["gpu_index", "vendor"]);
         assert_eq!(found, [json!([index, vendor])]);
     }
-    assert_eq!(it.stage.faults(), []);
+    assert_eq!(it.test_box.faults(), []);
     daemon.stop();
 }
 
@@ -71,11 +71,11 @@ fn failing_vendor_affects_no_other() {
     let it = box_with_all_vendors();
     let daemon = it.start();
     eventually_equals(&3, || it.gpus(&["id"]).len());
-    it.stage.set_driver_state(
+    it.test_box.set_driver_state(
         &json!({"gpus": [nvidia_gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}),
     );
     let parts = || -> Vec<String> {
-        let faults = it.stage.faults().into_iter();
+        let faults = it.test_box.faults().into_iter();
         faults.map(|fault| fault.0).collect()
     };
     eventually_equals(&vec!["nvidia".to_owned()], parts);
@@ -100,14 +100,14 @@ fn late_driver_gets_its_index_after_restart() {
         ("0000:17:00.0", "0x10de\n", "0x030200\n"),
     ] {
         let device = format!("bus/pci/devices/{address}");
-        it.stage.sysfs().write(&format!("{device}/vendor"), vendor);
-        it.stage.sysfs().write(&format!("{device}/class"), class);
+        it.test_box.sysfs().write(&format!("{device}/vendor"), vendor);
+        it.test_box.sysfs().write(&format!("{device}/class"), class);
     }
-    it.stage.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
+    it.test_box.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     let rows = || it.gpus(&["gpu_index", "vendor"]);
     let daemon = it.start();
     eventually_equals(&vec![json!([1, "nvidia"])], rows);
-    it.stage.sysfs().add_card(AMD);
+    it.test_box.sysfs().add_card(AMD);
     let both = vec![json!([0, "amd"]), json!([1, "nvidia"])];
     eventually_equals(&both, rows);
     daemon.stop();
@@ -119,7 +119,7 @@ fn late_driver_gets_its_index_after_restart() {
 #[test]
 fn busy_card_without_clock_is_rejected() {
     let it = DrmBox::new();
-    let sysfs = it.stage.sysfs();
+    let sysfs = it.test_box.sysfs();
     sysfs.add_card(FakeCard {
         name: "card1",
         driver: "i915",
@@ -138,7 +138,7 @@ fn busy_card_without_clock_is_rejected() {
     // The interval is long enough that counters change between polls.
     let daemon = it.start_with_interval("300ms");
     let shown = || {
-        let gpu = it.stage.list()["gpus"][0].clone();
+        let gpu = it.test_box.list()["gpus"][0].clone();
         json!([
             gpu["util_pct"],
             gpu["reasons"]["util_pct"],

@@ -20,17 +20,17 @@ const YEAR: u64 = 365 * 86_400;
 
 #[test]
 fn daemon_speaks_first_with_its_limit() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let (_raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
-    assert_eq!(theirs, Preface::new(PrefaceStatus::Welcome, MAX_REQUEST));
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let (_raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
+    assert_eq!(answer, Preface::new(PrefaceStatus::Welcome, MAX_REQUEST));
     daemon.stop();
 }
 
 #[test]
 fn malformed_request_ends_only_its_connection() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     let deadline =
         |length: Duration| encode_frame(&encode_request(length, 1, &GpukillRequest::Status {}));
     let seconds = |seconds| deadline(Duration::from_secs(seconds));
@@ -87,19 +87,19 @@ fn malformed_request_ends_only_its_connection() {
         ("a text as long as can be", long_text(u64::MAX)),
     ];
     for (name, bytes) in attacks {
-        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        let mut raw = RawConnection::connect_admitted(&test_box.socket());
         // The daemon may close the connection before it has read everything.
         let _ = raw.write(&bytes);
         raw.assert_dropped(name);
-        assert_unharmed(&stage, &mut daemon, name);
+        assert_unharmed(&test_box, &mut daemon, name);
     }
     daemon.stop();
 }
 
 #[test]
 fn unfinished_requests_are_harmless() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     let whole = encode_frame(&encode_request(
         Duration::from_secs(10),
         1,
@@ -107,24 +107,24 @@ fn unfinished_requests_are_harmless() {
     ));
     let before = daemon.anonymous_bytes();
     for length in 0..whole.len() {
-        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        let mut raw = RawConnection::connect_admitted(&test_box.socket());
         raw.write(&whole[..length]).unwrap();
     }
     for _ in 0..100 {
-        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        let mut raw = RawConnection::connect_admitted(&test_box.socket());
         // The longest frame without its last byte.
         raw.write(&encode_frame(&[7; MAX_REQUEST])[..MAX_REQUEST])
             .unwrap();
     }
-    assert_unharmed(&stage, &mut daemon, "half frames");
+    assert_unharmed(&test_box, &mut daemon, "half frames");
     daemon.assert_memory_released(before, MAX_GROWTH);
     daemon.stop();
 }
 
 #[test]
 fn random_bytes_are_harmless() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     let honest = encode_request(Duration::from_secs(1), 1, &GpukillRequest::Status {});
     let mut chance = Random(0x6770_756b_696c_6c64);
     let before = daemon.anonymous_bytes();
@@ -140,10 +140,10 @@ fn random_bytes_are_harmless() {
                 body[at] = chance.next_byte();
             }
         }
-        let mut raw = RawConnection::connect_admitted(&stage.socket());
+        let mut raw = RawConnection::connect_admitted(&test_box.socket());
         raw.write(&encode_frame(&body)).unwrap();
     }
-    assert_unharmed(&stage, &mut daemon, "random frames");
+    assert_unharmed(&test_box, &mut daemon, "random frames");
     daemon.assert_memory_released(before, MAX_GROWTH);
     daemon.stop();
 }
@@ -166,12 +166,12 @@ impl Random {
 
 #[test]
 fn client_without_preface_is_dropped() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     let ours = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE).encode();
     let mut foreign = Preface::new(PrefaceStatus::Welcome, MAX_RESPONSE);
     foreign.version.major = PROTOCOL_VERSION.major + 1;
-    let began = Instant::now();
+    let started_at = Instant::now();
     let waiting: Vec<(&str, RawConnection)> = [
         ("silence", &[][..]),
         ("half a preface", &ours[..8]),
@@ -181,29 +181,29 @@ fn client_without_preface_is_dropped() {
     ]
     .into_iter()
     .map(|(name, bytes)| {
-        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
+        let (mut raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
         // A client with a refused version has read which version the daemon has.
-        assert_eq!(theirs.version, PROTOCOL_VERSION);
+        assert_eq!(answer.version, PROTOCOL_VERSION);
         raw.write(bytes).unwrap();
         (name, raw)
     })
     .collect();
-    assert_unharmed(&stage, &mut daemon, "while they wait");
+    assert_unharmed(&test_box, &mut daemon, "while they wait");
     for (name, raw) in waiting {
         raw.assert_dropped(name);
     }
-    let taken = began.elapsed();
+    let taken = started_at.elapsed();
     assert!(taken < Duration::from_secs(10), "{taken:?}");
-    assert_unharmed(&stage, &mut daemon, "when they are gone");
+    assert_unharmed(&test_box, &mut daemon, "when they are gone");
     daemon.stop();
 }
 
 #[test]
 fn every_pipelined_call_is_answered_or_refused() {
     const CALLS: u64 = 500;
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
-    let mut raw = RawConnection::connect_admitted(&stage.socket());
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
+    let mut raw = RawConnection::connect_admitted(&test_box.socket());
     for id in 0..CALLS {
         raw.send_request(id, &GpukillRequest::Status {});
     }
@@ -220,15 +220,15 @@ fn every_pipelined_call_is_answered_or_refused() {
     }
     assert_eq!(ids, (0..CALLS).collect());
     assert!(served > 0);
-    assert_unharmed(&stage, &mut daemon, "a pipeline");
+    assert_unharmed(&test_box, &mut daemon, "a pipeline");
     daemon.stop();
 }
 
 #[test]
 fn calls_with_one_id_are_harmless() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
-    let mut raw = RawConnection::connect_admitted(&stage.socket());
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
+    let mut raw = RawConnection::connect_admitted(&test_box.socket());
     let soon = Duration::from_millis(500);
     // The first call waits for a poll that never comes, so the others find its id in use.
     let call = GpukillRequest::Snapshot {
@@ -241,30 +241,30 @@ fn calls_with_one_id_are_harmless() {
     // Cancels a call that does not exist.
     let cancel = gpukill_proto::transport::codec::encode(&(1u32, [0u8; 16], 0u64, 1u32, 9u64));
     let _ = raw.write(&encode_frame(&cancel.unwrap()));
-    assert_unharmed(&stage, &mut daemon, "twins");
+    assert_unharmed(&test_box, &mut daemon, "twins");
     drop(raw);
-    assert_unharmed(&stage, &mut daemon, "twins that went away");
+    assert_unharmed(&test_box, &mut daemon, "disconnected twins");
     daemon.stop();
 }
 
 /// Takes ten seconds, the time that the daemon waits for a reader.
 #[test]
 fn client_that_never_reads_is_dropped() {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let processes: Vec<_> = (0..2_000)
         .map(|n| json!({"pid": 5_000_000 + n, "memory": 1 << 20}))
         .collect();
-    stage.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
-    stage.configure("");
-    let mut command = stage.daemon_command();
-    let mut daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
-    let raw = RawConnection::connect_admitted(&stage.socket());
+    test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
+    test_box.configure("");
+    let mut command = test_box.daemon_command();
+    let mut daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
+    let raw = RawConnection::connect_admitted(&test_box.socket());
     raw.stream().set_nonblocking(true).unwrap();
     let mut id = 0;
     // The time that this takes on this machine while all clients read.
-    let began = Instant::now();
-    assert_unharmed(&stage, &mut daemon, "while everybody reads");
-    let calm = began.elapsed();
+    let started_at = Instant::now();
+    assert_unharmed(&test_box, &mut daemon, "while everybody reads");
+    let calm = started_at.elapsed();
     // The memory that answering needs in any case is no growth.
     let before = daemon.anonymous_bytes();
     let mut slowest = Duration::ZERO;
@@ -277,14 +277,14 @@ fn client_that_never_reads_is_dropped() {
         {
             return Some(());
         }
-        let began = Instant::now();
-        assert_unharmed(&stage, &mut daemon, "while somebody does not read");
-        slowest = slowest.max(began.elapsed());
+        let started_at = Instant::now();
+        assert_unharmed(&test_box, &mut daemon, "a client that does not read");
+        slowest = slowest.max(started_at.elapsed());
         None
     });
     let limit = Duration::from_secs(5) + calm * 10;
     assert!(slowest < limit, "{slowest:?}, and {calm:?} before");
     daemon.assert_memory_released(before, MAX_GROWTH);
-    assert_unharmed(&stage, &mut daemon, "when it is gone");
+    assert_unharmed(&test_box, &mut daemon, "when it is gone");
     daemon.stop();
 }

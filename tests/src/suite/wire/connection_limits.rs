@@ -39,16 +39,16 @@ fn open_connections(socket: &Path, tries: usize) -> Vec<RawConnection> {
 
 #[test]
 fn surplus_client_is_told_busy() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
-    let held = open_connections(&stage.socket(), TOO_MANY);
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
+    let held = open_connections(&test_box.socket(), TOO_MANY);
     assert!(held.len() >= SLOTS_OF_ONE_USER, "{}", held.len());
     assert!(held.len() < TOO_MANY);
     drop(held);
     // A slot is free when the daemon has noticed that its client disconnected.
-    let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
+    let ran = test_box.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
     assert_eq!(ran.stderr, "");
-    assert_unharmed(&stage, &mut daemon, "too many");
+    assert_unharmed(&test_box, &mut daemon, "too many");
     daemon.stop();
 }
 
@@ -57,10 +57,10 @@ fn users_cannot_block_root_or_each_other() {
     if !can_use_several_persons() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    let mut daemon = stage.start();
-    let socket = stage.socket();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    let mut daemon = test_box.start();
+    let socket = test_box.socket();
     let mut held = Vec::new();
     for uid in test_uid(0)..test_uid(10) {
         let of_user = run_as_user(uid, &[], || open_connections(&socket, 20));
@@ -72,13 +72,13 @@ fn users_cannot_block_root_or_each_other() {
         held.iter().map(Vec::len).sum::<usize>(),
         SLOTS_OF_PLAIN_USERS
     );
-    let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "1"]);
+    let ran = test_box.ctl(&["list", "-o", "json", "--request-timeout", "1"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    assert_unharmed(&stage, &mut daemon, "a full house");
+    assert_unharmed(&test_box, &mut daemon, "a full house");
     // Another plain user is admitted as soon as one disconnects.
     held.truncate(1);
     let patient = run_as_user(test_uid(100), &[], || {
-        stage.ctl(&["list", "-o", "json", "--request-timeout", "30"])
+        test_box.ctl(&["list", "-o", "json", "--request-timeout", "30"])
     });
     assert_eq!((patient.code, patient.stderr.as_str()), (0, ""));
     daemon.stop();
@@ -118,9 +118,9 @@ fn start_connecting_process(
     command.env(CONNECT_TO_VARIABLE, socket);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().ok()?;
-    let said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut said = said.map_while(Result::ok);
-    let admitted = said.find_map(|line| line.split_once("admitted ")?.1.parse().ok())?;
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let admitted = lines.find_map(|line| line.split_once("admitted ")?.1.parse().ok())?;
     Some((KillOnDrop(child), admitted))
 }
 
@@ -133,9 +133,9 @@ fn forged_login_uids_block_no_one() {
         return;
     }
     let name = "forged_login_uids_block_no_one";
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    let daemon = test_box.start();
     let victim = test_uid(100);
     let mut held = Vec::new();
     for login in [
@@ -151,14 +151,14 @@ fn forged_login_uids_block_no_one() {
         command.args(["-c", "echo $0 >/proc/self/loginuid && exec \"$@\""]);
         command.arg(login.to_string());
         command.uid(NOBODY_UID).gid(NOBODY_UID);
-        let Some(process) = start_connecting_process(command, name, &stage.socket()) else {
+        let Some(process) = start_connecting_process(command, name, &test_box.socket()) else {
             return skip("the login uid cannot be set here");
         };
         held.push(process);
     }
     let admitted: usize = held.iter().map(|(_, admitted)| admitted).sum();
     let others = run_as_user(victim, &[], || {
-        stage.ctl(&["list", "-o", "json", "--request-timeout", "5"])
+        test_box.ctl(&["list", "-o", "json", "--request-timeout", "5"])
     });
     assert_eq!((others.code, others.stderr.as_str()), (0, ""));
     assert_eq!(admitted, SLOTS_OF_ONE_USER);
@@ -175,9 +175,9 @@ fn subordinate_uids_block_no_one() {
     if !can_use_several_persons() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    let daemon = test_box.start();
     let mut owner = Command::new("unshare");
     owner.args(["--user", "sleep", "1000"]);
     let owner = TestProcess::spawn(owner.uid(NOBODY_UID).gid(NOBODY_UID));
@@ -200,14 +200,14 @@ fn subordinate_uids_block_no_one() {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--target", &owner.pid().to_string()]);
         command.args(["--setuid", &inside.to_string()]);
-        let Some(process) = start_connecting_process(command, name, &stage.socket()) else {
+        let Some(process) = start_connecting_process(command, name, &test_box.socket()) else {
             return skip("nsenter does not work here");
         };
         held.push(process);
     }
     let admitted: usize = held.iter().map(|(_, admitted)| admitted).sum();
     let others = run_as_user(test_uid(100), &[], || {
-        stage.ctl(&["list", "-o", "json", "--request-timeout", "5"])
+        test_box.ctl(&["list", "-o", "json", "--request-timeout", "5"])
     });
     assert_eq!((others.code, others.stderr.as_str()), (0, ""));
     assert_eq!(admitted, SLOTS_OF_ONE_USER);
@@ -220,20 +220,20 @@ fn subordinate_uids_share_slots_of_owner() {
     if !can_use_several_persons() {
         return;
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
     // Such uids without a user namespace: from a setuid program that the user created
     // inside a namespace.
     let range = format!("{}:{}:10\n", test_uid(50), test_uid(0));
-    let daemon = stage.start_with(&mut stage.daemon_command_with_subuid(&range));
+    let daemon = test_box.start_with(&mut test_box.daemon_command_with_subuid(&range));
     let mut held = Vec::new();
     for uid in test_uid(0)..test_uid(10) {
         held.push(run_as_user(uid, &[], || {
-            open_connections(&stage.socket(), 20)
+            open_connections(&test_box.socket(), 20)
         }));
     }
     assert_eq!(held.iter().map(Vec::len).sum::<usize>(), SLOTS_OF_ONE_USER);
-    let other = run_as_user(test_uid(10), &[], || open_connections(&stage.socket(), 20));
+    let other = run_as_user(test_uid(10), &[], || open_connections(&test_box.socket(), 20));
     assert_eq!(other.len(), SLOTS_OF_ONE_USER);
     drop((held, other));
     daemon.stop();
@@ -250,10 +250,10 @@ impl Drop for KillOnDrop {
 
 #[test]
 fn client_waits_for_a_free_slot() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let held = open_connections(&stage.socket(), TOO_MANY);
-    let mut waiting = stage.client_command(&[
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let held = open_connections(&test_box.socket(), TOO_MANY);
+    let mut waiting = test_box.client_command(&[
         "list",
         "-o",
         "json",
@@ -264,8 +264,8 @@ fn client_waits_for_a_free_slot() {
     ]);
     waiting.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut waiting = waiting.spawn().unwrap();
-    let mut said = BufReader::new(waiting.stderr.take().unwrap()).lines();
-    let busy = said.find(|line| line.as_ref().unwrap().contains("busy"));
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let busy = lines.find(|line| line.as_ref().unwrap().contains("busy"));
     assert!(busy.is_some(), "the client did not wait");
     assert_eq!(waiting.try_wait().unwrap(), None);
     drop(held);
@@ -283,17 +283,17 @@ fn client_waits_for_a_free_slot() {
 
 #[test]
 fn waiting_client_times_out() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let _held = open_connections(&stage.socket(), TOO_MANY);
-    let ran = stage.ctl(&["list", "--request-timeout", "5"]);
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let _held = open_connections(&test_box.socket(), TOO_MANY);
+    let ran = test_box.ctl(&["list", "--request-timeout", "5"]);
     let expected = CommandOutput {
         code: 6,
         stdout: String::new(),
         stderr: format!(
             "gpukillctl: gpukilld at {} is busy\nhint: try again, or wait longer: \
             --request-timeout 30\n",
-            stage.socket().display()
+            test_box.socket().display()
         ),
     };
     assert_eq!(ran, expected);
@@ -302,12 +302,12 @@ fn waiting_client_times_out() {
 
 #[test]
 fn two_hundred_clients_are_answered() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     let clients: Vec<_> = (0..200)
         .map(|_| {
             let mut client =
-                stage.client_command(&["status", "-o", "json", "--request-timeout", "60"]);
+                test_box.client_command(&["status", "-o", "json", "--request-timeout", "60"]);
             client.stdout(Stdio::piped()).stderr(Stdio::piped());
             client.spawn().unwrap()
         })
@@ -318,25 +318,25 @@ fn two_hundred_clients_are_answered() {
         assert!(output.status.success(), "{complaint}");
         assert_eq!(complaint, "");
     }
-    assert_unharmed(&stage, &mut daemon, "two hundred");
+    assert_unharmed(&test_box, &mut daemon, "two hundred");
     daemon.stop();
 }
 
 #[test]
 fn disconnected_client_frees_its_slot() {
-    let stage = TestBox::new();
-    let mut daemon = stage.start();
+    let test_box = TestBox::new();
+    let mut daemon = test_box.start();
     for _ in 0..3 {
-        for mut raw in open_connections(&stage.socket(), SLOTS_OF_ONE_USER) {
+        for mut raw in open_connections(&test_box.socket(), SLOTS_OF_ONE_USER) {
             let next = GpukillRequest::Snapshot {
                 // A poll that never comes: the calls would wait for half a minute.
                 after: Some(u64::MAX),
             };
             raw.send_request(1, &next);
         }
-        let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "10"]);
+        let ran = test_box.ctl(&["list", "-o", "json", "--request-timeout", "10"]);
         assert_eq!(ran.stderr, "");
     }
-    assert_unharmed(&stage, &mut daemon, "those who went away");
+    assert_unharmed(&test_box, &mut daemon, "disconnected clients");
     daemon.stop();
 }

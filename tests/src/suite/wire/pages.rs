@@ -12,23 +12,23 @@ const FIRST_PID: u32 = 5_000_000;
 const PROCESSES: u32 = 5_000;
 
 fn box_with_many_processes() -> TestBox {
-    let stage = TestBox::new();
+    let test_box = TestBox::new();
     let processes = |gpu: u32| -> Vec<_> {
         (0..PROCESSES / 2)
             .map(|n| json!({"pid": FIRST_PID + 2 * n + gpu, "memory": u64::from(n)}))
             .collect()
     };
-    stage.set_driver_state(
+    test_box.set_driver_state(
         &json!({"gpus": [{"processes": processes(0)}, {"processes": processes(1)}]}),
     );
-    stage
+    test_box
 }
 
 #[test]
 fn five_thousand_processes_are_complete() {
-    let stage = box_with_many_processes();
-    let daemon = stage.start();
-    let list = stage.json(&["list", "-o", "json", "--request-timeout", "30"]);
+    let test_box = box_with_many_processes();
+    let daemon = test_box.start();
+    let list = test_box.json(&["list", "-o", "json", "--request-timeout", "30"]);
     let mut pids: Vec<u64> = list["procs"]
         .as_array()
         .unwrap()
@@ -50,9 +50,9 @@ fn snapshot_page(answer: GpukillResponse) -> Result<SnapshotPage, Refusal> {
 
 #[test]
 fn next_page_needs_the_same_snapshot() {
-    let stage = box_with_many_processes();
-    let daemon = stage.start();
-    let mut raw = RawConnection::connect_admitted(&stage.socket());
+    let test_box = box_with_many_processes();
+    let daemon = test_box.start();
+    let mut raw = RawConnection::connect_admitted(&test_box.socket());
     let mut more =
         |tick, start| snapshot_page(raw.call(&GpukillRequest::MoreProcesses { tick, start }));
     assert_eq!(more(0, 0), Err(Refusal::Expired));
@@ -75,7 +75,7 @@ fn next_page_needs_the_same_snapshot() {
         assert_eq!((page.snapshot.processes.len(), page.next), (0, None));
     }
     // Another connection has not requested the snapshot.
-    let mut other = RawConnection::connect_admitted(&stage.socket());
+    let mut other = RawConnection::connect_admitted(&test_box.socket());
     let answer = snapshot_page(other.call(&GpukillRequest::MoreProcesses { tick, start: next }));
     assert_eq!(answer, Err(Refusal::Expired));
     daemon.stop();

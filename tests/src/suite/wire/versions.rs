@@ -17,11 +17,11 @@ fn preface(major: u16, minor: u16) -> Preface {
 
 #[test]
 fn other_major_version_is_refused() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
     for major in [PROTOCOL_VERSION.major - 1, PROTOCOL_VERSION.major + 1] {
-        let (mut raw, theirs) = RawConnection::connect_and_read_preface(&stage.socket());
-        let heard = (theirs.version, theirs.status);
+        let (mut raw, answer) = RawConnection::connect_and_read_preface(&test_box.socket());
+        let heard = (answer.version, answer.status);
         assert_eq!(heard, (PROTOCOL_VERSION, PrefaceStatus::Welcome));
         raw.write(&preface(major, 0).encode()).unwrap();
         raw.assert_dropped("another major version");
@@ -31,11 +31,11 @@ fn other_major_version_is_refused() {
 
 #[test]
 fn newer_minor_version_is_answered() {
-    let stage = TestBox::new();
-    let daemon = stage.start();
-    let (mut raw, _) = RawConnection::connect_and_read_preface(&stage.socket());
-    let theirs = preface(PROTOCOL_VERSION.major, PROTOCOL_VERSION.minor + 1);
-    raw.write(&theirs.encode()).unwrap();
+    let test_box = TestBox::new();
+    let daemon = test_box.start();
+    let (mut raw, _) = RawConnection::connect_and_read_preface(&test_box.socket());
+    let newer = preface(PROTOCOL_VERSION.major, PROTOCOL_VERSION.minor + 1);
+    raw.write(&newer.encode()).unwrap();
     let answer = raw.call(&GpukillRequest::Status {});
     assert!(matches!(answer, GpukillResponse::Status(Ok(_))));
     daemon.stop();

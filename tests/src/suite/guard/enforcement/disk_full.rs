@@ -28,19 +28,19 @@ fn full_disk_delays_the_end() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
-    let mut daemon = stage.daemon_command();
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_GUARD_TERMINALS", "/dev");
-    let Some(it) = with_small_disk_for(stage, &daemon, "size=64m,mode=0755") else {
+    let Some(it) = with_small_disk_for(test_box, &daemon, "size=64m,mode=0755") else {
         return;
     };
-    let driver = FakeDriver::start(&it.stage, MEMORY_RELEASE_TIME);
+    let driver = FakeDriver::start(&it.test_box, MEMORY_RELEASE_TIME);
     let login = LoginTerminal::new(ALICE);
     // Creates the links in the box's directory as root.
-    drop(Script::run(&it.stage, "true"));
-    let job = run_as_user(ALICE, &[], || Script::run(&it.stage, RESPAWNING_JOB));
+    drop(Script::run(&it.test_box, "true"));
+    let job = run_as_user(ALICE, &[], || Script::run(&it.test_box, RESPAWNING_JOB));
     let [launcher, worker] = job.next_pids();
     let reserve = it.state_directory().join("reserve");
     eventually("the record has its reserve", || {
@@ -50,12 +50,12 @@ fn full_disk_delays_the_end() {
     it.fill(0);
     std::fs::remove_file(&reserve).unwrap();
     it.fill(0);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     driver.add_processes(&[worker]);
 
     let why = "its state cannot be saved: it ends no job, and a restart begins with an empty state";
     let open = || {
-        let open = guard_violations(&it.stage)["open"]
+        let open = guard_violations(&it.test_box)["open"]
             .as_array()
             .unwrap()
             .clone();
@@ -66,26 +66,26 @@ fn full_disk_delays_the_end() {
         // No violation is shown as ended while no end is possible, neither before nor after the
         // attempt.
         assert!(open().iter().all(|it| it[2].is_null()), "{:?}", open());
-        let faults = it.stage.faults().into_iter();
+        let faults = it.test_box.faults().into_iter();
         let of_guard = faults.filter(|(part, _)| part == "guard");
         of_guard.map(|(_, what)| what).collect::<Vec<_>>()
     };
     eventually_equals(&vec![why.to_owned()], of_guard);
-    wait_for_polls(&it.stage);
+    wait_for_polls(&it.test_box);
     assert!(!process_has_ended(launcher) && !process_has_ended(worker));
-    let status = it.stage.ctl(&["status"]).stdout;
+    let status = it.test_box.ctl(&["status"]).stdout;
     assert!(status.contains(why), "{status}");
     // The violation is shown without an end, and nothing is shown as recorded.
     assert_eq!(open(), [json!(["default: memory", ALICE, null])]);
-    let document = guard_violations(&it.stage);
+    let document = guard_violations(&it.test_box);
     assert_eq!(document["records"], json!([]));
-    assert_eq!(recorded_kills(&it.stage), json!([]));
+    assert_eq!(recorded_kills(&it.test_box), json!([]));
 
     std::fs::remove_file(it.state_directory().join("filler")).unwrap();
-    eventually_equals(&Vec::<(String, String)>::new(), || it.stage.faults());
+    eventually_equals(&Vec::<(String, String)>::new(), || it.test_box.faults());
     let not_done = "the current rules do not end it any more, or the decision cannot be stored";
-    assert_eq!(last_outcome(&it.stage), json!([0, 1, not_done]));
-    while begun.elapsed() < MIN_RETRY_DELAY {
+    assert_eq!(last_outcome(&it.test_box), json!([0, 1, not_done]));
+    while started_at.elapsed() < MIN_RETRY_DELAY {
         assert!(
             !process_has_ended(launcher) && !process_has_ended(worker),
             "it is too soon"
@@ -96,14 +96,14 @@ fn full_disk_delays_the_end() {
         "enforce",
         &["violated", "ended", "acted", "ended", "acted", "over"],
     );
-    eventually_equals(&all, || guard_steps(&it.stage));
+    eventually_equals(&all, || guard_steps(&it.test_box));
     assert!(process_has_ended(launcher) && process_has_ended(worker));
-    assert_eq!(last_outcome(&it.stage), json!([2, 0, null]));
+    assert_eq!(last_outcome(&it.test_box), json!([2, 0, null]));
     assert_eq!(
-        recorded_kills(&it.stage),
+        recorded_kills(&it.test_box),
         json!([["guard: default: memory", "done"]])
     );
-    let told = String::from_utf8(login.into_output()).unwrap();
+    let output = String::from_utf8(login.into_output()).unwrap();
     let expected = [
         String::new(),
         format!(
@@ -115,7 +115,7 @@ fn full_disk_delays_the_end() {
         "  more      gpukillctl guard violations".to_owned(),
         String::new(),
     ];
-    assert_eq!(told, expected.join("\r\r\n"));
+    assert_eq!(output, expected.join("\r\r\n"));
     it.daemon.stop();
 }
 

@@ -15,7 +15,7 @@ const BOB: u32 = test_uid(102);
 /// Waits for a record of this step and returns the newest.
 fn newest_record(it: &GuardBox, step: &str) -> Value {
     eventually(step, || {
-        let document = super::guard_violations(&it.stage);
+        let document = super::guard_violations(&it.test_box);
         let records = document["records"].as_array().unwrap();
         records.iter().find(|it| it["step"] == step).cloned()
     })
@@ -41,15 +41,15 @@ fn only_the_owner_can_snooze() {
         return;
     };
     // Creates the links in the box's directory as root.
-    drop(Script::run(&it.stage, "true"));
-    let job = run_as_user(ALICE, &[], || Script::run(&it.stage, RESPAWNING_JOB));
+    drop(Script::run(&it.test_box, "true"));
+    let job = run_as_user(ALICE, &[], || Script::run(&it.test_box, RESPAWNING_JOB));
     let [launcher, worker] = job.next_pids();
     let harmless = TestProcess::start("python");
     it.driver.add_processes(&[worker, harmless.pid()]);
     let first = newest_record(&it, "warned");
     let pid = worker.to_string();
     let snooze = |uid: u32, pid: &str| {
-        let ran = run_as_user(uid, &[], || it.stage.ctl(&["guard", "snooze", pid]));
+        let ran = run_as_user(uid, &[], || it.test_box.ctl(&["guard", "snooze", pid]));
         (ran.code, ran.stderr)
     };
     assert_eq!(snooze(ALICE, &pid), (0, String::new()));
@@ -101,21 +101,21 @@ fn snooze_survives_disable_and_restart() {
     let Some(it) = GuardBox::with_rules(&rules) else {
         return;
     };
-    drop(Script::run(&it.stage, "true"));
-    let job = run_as_user(ALICE, &[], || Script::run(&it.stage, RESPAWNING_JOB));
+    drop(Script::run(&it.test_box, "true"));
+    let job = run_as_user(ALICE, &[], || Script::run(&it.test_box, RESPAWNING_JOB));
     let [_, worker] = job.next_pids();
     it.driver.add_processes(&[worker]);
     newest_record(&it, "warned");
     let pid = worker.to_string();
-    let ran = run_as_user(ALICE, &[], || it.stage.ctl(&["guard", "snooze", &pid]));
+    let ran = run_as_user(ALICE, &[], || it.test_box.ctl(&["guard", "snooze", &pid]));
     assert_eq!(ran.code, 0, "{ran:?}");
     let snoozed = newest_record(&it, "snoozed");
     for mode in ["disable", "enforce"] {
-        let ran = it.stage.ctl(&["guard", mode]);
+        let ran = it.test_box.ctl(&["guard", mode]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
     it.daemon.stop();
-    let daemon = it.stage.start();
+    let daemon = it.test_box.start();
     let it = GuardBox { daemon, ..it };
     let ended = newest_record(&it, "ended");
     assert!(
@@ -132,19 +132,19 @@ fn grace_period_survives_a_crash() {
     let Some(it) = GuardBox::with_rules(rules) else {
         return;
     };
-    let job = Script::run(&it.stage, RESPAWNING_JOB);
+    let job = Script::run(&it.test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     it.driver.add_processes(&[worker]);
     let warned = newest_record(&it, "warned");
     // The state is saved before the warning is sent.
     eventually("it is kept", || {
-        let kept = std::fs::read_to_string(it.stage.path("state/guard.json")).ok()?;
+        let kept = std::fs::read_to_string(it.test_box.path("state/guard.json")).ok()?;
         kept.contains("\"deadline\":1").then_some(())
     });
     it.daemon.kill();
     std::thread::sleep(Duration::from_millis(100));
     assert!(!process_has_ended(worker));
-    let daemon = it.stage.start();
+    let daemon = it.test_box.start();
     let it = GuardBox { daemon, ..it };
     let steps = ["violated", "warned", "ended", "acted", "over"];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());

@@ -28,7 +28,7 @@ fn sigkill_follows_after_half_a_minute() {
     };
     // A process group of its own: an orphan of the group that starts during the kill is reported.
     let mut shell = std::process::Command::new("bash");
-    let job = Script::spawn(&it.stage, shell.args(["-c", JOB]).process_group(0));
+    let job = Script::spawn(&it.test_box, shell.args(["-c", JOB]).process_group(0));
     let [launcher, worker] = job.next_pids();
     it.driver.add_processes(&[worker]);
     assert_eq!(job.next_line(), "TERM");
@@ -53,11 +53,11 @@ fn sigkill_follows_after_half_a_minute() {
         &steps_in_mode("enforce", &["violated", "ended", "acted", "over"]),
         || it.steps(),
     );
-    let acts = it.stage.json(&["audit", "actions", "-o", "json"]);
-    let acts = acts["actions"].as_array().unwrap();
-    let kills: Vec<&Value> = acts.iter().filter(|act| act["kind"] == "kill").collect();
+    let actions = it.test_box.json(&["audit", "actions", "-o", "json"]);
+    let actions = actions["actions"].as_array().unwrap();
+    let kills: Vec<&Value> = actions.iter().filter(|action| action["kind"] == "kill").collect();
     let [kill] = kills[..] else {
-        panic!("{acts:#?}")
+        panic!("{actions:#?}")
     };
     assert_eq!(kill["result"], "done", "{kill:#}");
     let became = |pid: u32| {
@@ -89,13 +89,13 @@ fn one_person_does_not_block_the_guard() {
         return;
     };
     // Creates the links in the box's directory as its owner.
-    drop(Script::run(&it.stage, "true"));
-    let start = |user: u32, script: &str| run_as_user(user, &[], || Script::run(&it.stage, script));
+    drop(Script::run(&it.test_box, "true"));
+    let start = |user: u32, script: &str| run_as_user(user, &[], || Script::run(&it.test_box, script));
     let stubborn: Vec<Script> = (0..8).map(|_| start(STUBBORN, JOB)).collect();
     let workers: Vec<u32> = stubborn.iter().map(|job| job.next_pids::<2>()[1]).collect();
     it.driver.add_processes(&workers);
     let of = |step: &str| -> Vec<Value> {
-        let document = guard_violations(&it.stage);
+        let document = guard_violations(&it.test_box);
         let records = document["records"].as_array().unwrap().iter();
         records.filter(|it| it["step"] == step).cloned().collect()
     };

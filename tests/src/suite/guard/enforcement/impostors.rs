@@ -41,11 +41,11 @@ fn protected_name_does_not_protect_users() {
         eventually_equals(&true, || process_has_ended(own.pid()));
         assert!(!process_has_ended(roots.pid()), "{protect}");
         eventually_equals(&true, || {
-            let acts = it.kills();
-            let acts = acts.as_array().unwrap();
-            acts.iter().any(|act| act[1] == json!("done"))
+            let actions = it.kills();
+            let actions = actions.as_array().unwrap();
+            actions.iter().any(|action| action[1] == json!("done"))
         });
-        super::wait_for_polls(&it.stage);
+        super::wait_for_polls(&it.test_box);
         assert!(!process_has_ended(roots.pid()), "{protect}");
         let steps = it.steps();
         assert!(
@@ -62,11 +62,11 @@ fn protected_name_does_not_protect_users() {
 fn unreadable_cgroup_does_not_protect() {
     let rules = "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
         [enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n";
-    let Some(stage) = GuardBox::test_box_with_rules(rules) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(rules) else {
         return;
     };
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let job = Script::run(&stage, RESPAWNING_JOB);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let job = Script::run(&test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     for pid in [launcher, worker] {
         procfs.link_with_changed_files(pid, &[("cgroup", Some(""))]);
@@ -80,14 +80,14 @@ fn unreadable_cgroup_does_not_protect() {
             "{pid}"
         );
     }
-    let driver = FakeDriver::start(&stage, MEMORY_RELEASE_TIME);
-    let mut daemon = stage.daemon_command();
+    let driver = FakeDriver::start(&test_box, MEMORY_RELEASE_TIME);
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut daemon);
+    let daemon = test_box.start_with(&mut daemon);
     driver.add_processes(&[worker]);
     eventually_equals(&true, || process_has_ended(worker));
     eventually_equals(&true, || {
-        super::recorded_kills(&stage) == json!([["guard: default: memory", "done"]])
+        super::recorded_kills(&test_box) == json!([["guard: default: memory", "done"]])
     });
     daemon.stop();
 }

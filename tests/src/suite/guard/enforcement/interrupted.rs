@@ -18,20 +18,20 @@ const STUBBORN: &str = r#"launcher -c '
 
 /// Checks that a restarted daemon sends no signal, and compares the recorded actions.
 fn assert_no_signal(
-    stage: &TestBox,
+    test_box: &TestBox,
     daemon: Daemon,
     (job, pids): (&Script, [u32; 2]),
     recorded: &Value,
 ) {
-    eventually_equals(recorded, || recorded_kills(stage));
-    wait_for_polls(stage);
+    eventually_equals(recorded, || recorded_kills(test_box));
+    wait_for_polls(test_box);
     assert_eq!(job.unread_lines(), Vec::<String>::new(), "it got a signal");
     assert!(pids.iter().all(|pid| !process_has_ended(*pid)));
     assert_eq!(
-        guard_steps(stage),
+        guard_steps(test_box),
         steps_in_mode("enforce", &["violated", "ended"])
     );
-    assert_eq!(recorded_kills(stage), *recorded);
+    assert_eq!(recorded_kills(test_box), *recorded);
     daemon.stop();
 }
 
@@ -44,7 +44,7 @@ fn signalled_job_gets_no_second_signal() {
     let Some(it) = GuardBox::with_rules(RULES) else {
         return;
     };
-    let job = Script::run(&it.stage, STUBBORN);
+    let job = Script::run(&it.test_box, STUBBORN);
     let pids = job.next_pids();
     it.driver.add_processes(&[pids[1]]);
     assert_eq!(job.next_line(), "TERM");
@@ -53,31 +53,31 @@ fn signalled_job_gets_no_second_signal() {
     let GuardBox {
         driver: _driver,
         daemon,
-        stage,
+        test_box,
     } = it;
     daemon.kill();
-    let daemon = stage.start();
-    assert_no_signal(&stage, daemon, (&job, pids), &interrupted_kill());
+    let daemon = test_box.start();
+    assert_no_signal(&test_box, daemon, (&job, pids), &interrupted_kill());
 }
 
 #[test]
 fn chosen_job_is_not_ended_after_restart() {
     // Killed during planning, and between the recorded intent and the first signal.
     let cases = [(0, json!([]), "Chosen"), (1, interrupted_kill(), "Began")];
-    for (looks, recorded, progress) in cases {
-        let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    for (scans, recorded, progress) in cases {
+        let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
             return;
         };
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         let root = procfs.root().to_owned();
         let daemon = || {
-            let mut daemon = stage.daemon_command();
+            let mut daemon = test_box.daemon_command();
             daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", &root);
             daemon
         };
         let (mut first, mut second) = (daemon(), daemon());
-        let it = GuardBox::start(stage, &mut first);
-        let job = Script::run(&it.stage, STUBBORN);
+        let it = GuardBox::start(test_box, &mut first);
+        let job = Script::run(&it.test_box, STUBBORN);
         let pids: [u32; 2] = job.next_pids();
         for pid in pids {
             procfs.link_real_process(pid);
@@ -87,7 +87,7 @@ fn chosen_job_is_not_ended_after_restart() {
         eventually("it is chosen", || {
             (it.steps() == steps_in_mode("enforce", &["violated", "ended"])).then_some(())
         });
-        for _ in 0..looks {
+        for _ in 0..scans {
             eventually("a scan", || gate.pass_one());
             // The intent is recorded before the signal.
             eventually_equals(&json!([["guard: default: memory", null]]), || it.kills());
@@ -96,17 +96,17 @@ fn chosen_job_is_not_ended_after_restart() {
         let GuardBox {
             driver: _driver,
             daemon,
-            stage,
+            test_box,
         } = it;
         daemon.kill();
         drop(held);
         gate.remove();
-        let kept = std::fs::read_to_string(stage.path("state/guard.json")).unwrap();
+        let kept = std::fs::read_to_string(test_box.path("state/guard.json")).unwrap();
         assert!(
             kept.contains(&format!("\"progress\":\"{progress}\"")),
             "{kept}"
         );
-        let daemon = stage.start_with(&mut second);
-        assert_no_signal(&stage, daemon, (&job, pids), &recorded);
+        let daemon = test_box.start_with(&mut second);
+        assert_no_signal(&test_box, daemon, (&job, pids), &recorded);
     }
 }

@@ -38,7 +38,7 @@ const VARYING: &[&str] = &[
 /// without its fields.
 fn comparable_fields(entry: &Value) -> Value {
     let of_all = ["SYSLOG_IDENTIFIER", "GPUKILL_TARGET", "MESSAGE_ID"];
-    let mut told = Map::new();
+    let mut fields = Map::new();
     for (name, value) in entry.as_object().unwrap() {
         let value = match name.as_str() {
             name if name.starts_with('_') || of_all.contains(&name) => continue,
@@ -50,15 +50,15 @@ fn comparable_fields(entry: &Value) -> Value {
             }
             _ => value.clone(),
         };
-        told.insert(name.clone(), value);
+        fields.insert(name.clone(), value);
     }
-    Value::Object(told)
+    Value::Object(fields)
 }
 
 /// A daemon's journal.
 struct DaemonJournal {
     journald: Journald,
-    stage: TestBox,
+    test_box: TestBox,
 }
 
 impl DaemonJournal {
@@ -126,13 +126,13 @@ fn start(rules: &str, environment: &[(&str, &str)]) -> Option<(DaemonJournal, Da
         return None;
     }
     let journald = Journald::start()?;
-    let stage = GuardBox::test_box_with_rules(rules)?;
+    let test_box = GuardBox::test_box_with_rules(rules)?;
     // Creates the links in the box's directory as root.
-    drop(Script::run(&stage, "true"));
-    let mut daemon = stage.daemon_command();
+    drop(Script::run(&test_box, "true"));
+    let mut daemon = test_box.daemon_command();
     daemon.envs(environment.iter().copied());
-    let daemon = journald.start_daemon(&stage, &daemon);
-    Some((DaemonJournal { journald, stage }, daemon))
+    let daemon = journald.start_daemon(&test_box, &daemon);
+    Some((DaemonJournal { journald, test_box }, daemon))
 }
 
 #[test]
@@ -144,22 +144,22 @@ fn each_step_is_one_journal_entry() {
     let Some((it, daemon)) = start(RULES, &environment) else {
         return;
     };
-    let stage = &it.stage;
+    let test_box = &it.test_box;
     for (temperature, kind) in [(91, "alert-begins"), (80, "alert-over")] {
-        stage.set_driver_state(&json!({"gpus": [{"temperature": temperature}]}));
+        test_box.set_driver_state(&json!({"gpus": [{"temperature": temperature}]}));
         it.wait_for(kind, 1);
     }
-    assert_eq!(stage.ctl(&["guard", "soft"]).code, 0);
-    let driver = FakeDriver::start(stage, MEMORY_RELEASE_TIME);
+    assert_eq!(test_box.ctl(&["guard", "soft"]).code, 0);
+    let driver = FakeDriver::start(test_box, MEMORY_RELEASE_TIME);
     let _terminal = LoginTerminal::new(ALICE);
-    let jobs = [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(stage, RESPAWNING_JOB)));
+    let jobs = [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(test_box, RESPAWNING_JOB)));
     let [[_, alices], [bobs_launcher, bobs]] = jobs.each_ref().map(Script::next_pids::<2>);
     driver.add_processes(&[alices, bobs]);
     it.wait_for("warned", 2);
     let pid = alices.to_string();
     let ask = |uid: u32, what: &[&str]| {
         let asked = [what, &[&pid]].concat();
-        run_as_user(uid, &[], || stage.ctl(&asked)).code
+        run_as_user(uid, &[], || test_box.ctl(&asked)).code
     };
     assert_eq!(ask(ALICE, &["guard", "snooze"]), 0);
     assert_eq!(ask(BOB, &["kill", "--yes"]), 4);
@@ -172,10 +172,10 @@ fn each_step_is_one_journal_entry() {
     let [alices_job, bobs_job] = jobs;
     drop((alices_job, bobs_job));
     it.wait_for("rule-kept", 2);
-    assert_eq!(stage.ctl(&["guard", "soft"]).code, 0);
+    assert_eq!(test_box.ctl(&["guard", "soft"]).code, 0);
     it.wait_for("breaker-reset", 1);
     it.wait_for("fault-over", 1);
-    assert_eq!(stage.list()["gpus"][0]["id"], GPU);
+    assert_eq!(test_box.list()["gpus"][0]["id"], GPU);
     daemon.stop();
     // This is the daemon's last entry, so all entries exist.
     it.wait_for("stopped", 1);
@@ -210,21 +210,22 @@ fn dry_run_entries_say_would() {
     let Some((it, daemon)) = start(&rules, &[]) else {
         return;
     };
-    let driver = FakeDriver::start(&it.stage, MEMORY_RELEASE_TIME);
+    let driver = FakeDriver::start(&it.test_box, MEMORY_RELEASE_TIME);
     let jobs =
-        [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(&it.stage, RESPAWNING_JOB)));
+        [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(&it.test_box, RESPAWNING_JOB)));
     let workers = jobs.each_ref().map(|job| job.next_pids::<2>()[1]);
     driver.add_processes(&workers);
     it.wait_for("job-ended", 2);
     daemon.stop();
     it.wait_for("stopped", 1);
-    let said = ["job-ended", "breaker-tripped"].map(|kind| {
-        let told = it.entries(kind).into_iter();
-        Value::from_iter(told.map(|it| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]])))
+    let reported = ["job-ended", "breaker-tripped"].map(|kind| {
+        let entries = it.entries(kind).into_iter();
+        let fields = |it: Value| json!([it["PRIORITY"], it["GPUKILL_MODE"], it["MESSAGE"]]);
+        Value::from_iter(entries.map(fields))
     });
     let ended = json!(["4", "dry-run", "a job would be ended"]);
     let stops = "too many jobs would be ended: the guard would end no more jobs";
     let expected = [json!([ended, ended]), json!([["3", "dry-run", stops]])];
-    assert_eq!(said, expected);
+    assert_eq!(reported, expected);
     assert!(workers.iter().all(|pid| !process_has_ended(*pid)));
 }

@@ -14,10 +14,10 @@ const RULES: &str = "[global]\ndry_run = false\n\
 
 /// The number of open violations, the number in a rule test, and what the test could not
 /// evaluate about devices.
-fn open_violations(stage: &TestBox) -> Value {
-    let live = stage.json(&["guard", "status", "-o", "json"])["open"].clone();
+fn open_violations(test_box: &TestBox) -> Value {
+    let live = test_box.json(&["guard", "status", "-o", "json"])["open"].clone();
     // The store of a daemon that has just started may not be open yet.
-    let test = stage.ctl(&["guard", "test", "-o", "json"]);
+    let test = test_box.ctl(&["guard", "test", "-o", "json"]);
     if test.code != 0 {
         return Value::Null;
     }
@@ -30,10 +30,10 @@ fn open_violations(stage: &TestBox) -> Value {
 
 #[test]
 fn lost_gpu_ends_no_job() {
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
-    let job = Script::run(&stage, RESPAWNING_JOB);
+    let job = Script::run(&test_box, RESPAWNING_JOB);
     let [_, worker] = job.next_pids();
     let gpu = |name: &str, pids: &[u32]| {
         let processes: Vec<Value> = pids
@@ -43,30 +43,30 @@ fn lost_gpu_ends_no_job() {
         json!({"uuid": format!("GPU-{name}"), "processes": processes})
     };
     let (a, b, c) = (gpu("a", &[]), gpu("b", &[worker]), gpu("c", &[worker]));
-    stage.set_driver_state(&json!({"gpus": [a, b, c]}));
-    let daemon = stage.start();
-    eventually_equals(&json!([2, 2, []]), || open_violations(&stage));
-    let is_step = |name: &str| guard_steps(&stage).iter().any(|step| step[0] == name);
+    test_box.set_driver_state(&json!({"gpus": [a, b, c]}));
+    let daemon = test_box.start();
+    eventually_equals(&json!([2, 2, []]), || open_violations(&test_box));
+    let is_step = |name: &str| guard_steps(&test_box).iter().any(|step| step[0] == name);
     eventually("a warning", || is_step("warned").then_some(()));
     let warned = Instant::now();
-    stage.set_driver_state(&json!({"gpus": [a, c]}));
+    test_box.set_driver_state(&json!({"gpus": [a, c]}));
     let gone = "GPU 1 is gone (its driver does not list it)";
-    eventually_equals(&json!([1, 1, [gone]]), || open_violations(&stage));
-    let screen = stage.table(&["guard", "test"]);
-    let is_said = |line: &str| line.starts_with(&format!("not judged: {gone} for "));
-    assert!(screen.lines().any(is_said), "{screen}");
+    eventually_equals(&json!([1, 1, [gone]]), || open_violations(&test_box));
+    let screen = test_box.table(&["guard", "test"]);
+    let is_reported = |line: &str| line.starts_with(&format!("not judged: {gone} for "));
+    assert!(screen.lines().any(is_reported), "{screen}");
 
     // The other GPU disappears while no daemon runs.
     daemon.stop();
-    stage.set_driver_state(&json!({"gpus": [a]}));
-    let daemon = stage.start();
+    test_box.set_driver_state(&json!({"gpus": [a]}));
+    let daemon = test_box.start();
     let both = ["GPU 1 is gone", "GPU 2 is gone"];
-    eventually_equals(&json!([0, 0, both]), || open_violations(&stage));
+    eventually_equals(&json!([0, 0, both]), || open_violations(&test_box));
     // Longer than the grace period.
     while warned.elapsed() < Duration::from_secs(20) {
         assert!(!process_has_ended(worker), "it was ended");
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(!is_step("ended"), "{:?}", guard_steps(&stage));
+    assert!(!is_step("ended"), "{:?}", guard_steps(&test_box));
     daemon.stop();
 }

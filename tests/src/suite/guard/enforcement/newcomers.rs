@@ -1,4 +1,4 @@
-//! A newcomer whose many small jobs take the reserved memory of a GPU: the guard ends the
+//! Many small jobs of one new user take the reserved memory of a GPU: the guard ends the
 //! newest of these jobs, and no earlier job.
 
 use super::{GuardBox, wait_for_polls};
@@ -30,14 +30,14 @@ fn earlier_holder_is_not_ended() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
     let holder = process_of(HOLDER);
     let large = (holder.pid(), 72 * super::super::GIB);
-    super::super::set_gpu_processes(&stage, &[large]);
-    let daemon = stage.start();
-    wait_for_polls(&stage);
+    super::super::set_gpu_processes(&test_box, &[large]);
+    let daemon = test_box.start();
+    wait_for_polls(&test_box);
     let newcomers: Vec<TestProcess> = (0..16).map(|_| process_of(NEWCOMER)).collect();
     let go_on = || {
         let pids = newcomers.iter().map(TestProcess::pid);
@@ -48,7 +48,7 @@ fn earlier_holder_is_not_ended() {
         let left = go_on();
         let small = left.iter().map(|pid| (*pid, JOB_MEMORY));
         let all: Vec<(u32, u64)> = small.chain([large]).collect();
-        super::super::set_gpu_processes(&stage, &all);
+        super::super::set_gpu_processes(&test_box, &all);
         left.len()
     };
     assert_eq!(shows(), 16);
@@ -59,7 +59,7 @@ fn earlier_holder_is_not_ended() {
         );
         (shows() == 14).then_some(())
     });
-    wait_for_polls(&stage);
+    wait_for_polls(&test_box);
     assert_eq!((shows(), process_has_ended(holder.pid())), (14, false));
     daemon.stop();
 }

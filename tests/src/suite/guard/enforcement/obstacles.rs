@@ -15,12 +15,12 @@ fn unrecorded_action_does_not_run() {
     let Some(it) = GuardBox::with_rules(RULES) else {
         return;
     };
-    let job = Script::run(&it.stage, RESPAWNING_JOB);
+    let job = Script::run(&it.test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     eventually("the store answers", || {
-        (it.stage.ctl(&["audit", "actions"]).code == 0).then_some(())
+        (it.test_box.ctl(&["audit", "actions"]).code == 0).then_some(())
     });
-    let lock = Connection::open(it.stage.path("state/audit.db")).unwrap();
+    let lock = Connection::open(it.test_box.path("state/audit.db")).unwrap();
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     it.driver.add_processes(&[worker]);
     eventually("it is not done", || {
@@ -29,7 +29,7 @@ fn unrecorded_action_does_not_run() {
             .contains("it cannot be recorded")
             .then_some(())
     });
-    wait_for_polls(&it.stage);
+    wait_for_polls(&it.test_box);
     assert!(!process_has_ended(launcher) && !process_has_ended(worker));
     lock.execute_batch("ROLLBACK").unwrap();
     let acted = it.outcome();
@@ -42,36 +42,36 @@ fn unrecorded_action_does_not_run() {
 
 #[test]
 fn unsaved_state_prevents_the_end() {
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
     // A directory that is not empty cannot be replaced by the file.
-    std::fs::create_dir_all(stage.path("state/guard.json/taken")).unwrap();
-    let driver = FakeDriver::start(&stage, super::MEMORY_RELEASE_TIME);
-    let daemon = stage.start();
-    let job = Script::run(&stage, RESPAWNING_JOB);
+    std::fs::create_dir_all(test_box.path("state/guard.json/taken")).unwrap();
+    let driver = FakeDriver::start(&test_box, super::MEMORY_RELEASE_TIME);
+    let daemon = test_box.start();
+    let job = Script::run(&test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     driver.add_processes(&[worker]);
     let why = "the current rules do not end it any more, or the decision cannot be stored";
-    assert_eq!(super::last_outcome(&stage), json!([0, 1, why]));
-    wait_for_polls(&stage);
+    assert_eq!(super::last_outcome(&test_box), json!([0, 1, why]));
+    wait_for_polls(&test_box);
     assert!(!process_has_ended(launcher) && !process_has_ended(worker));
-    assert_eq!(super::recorded_kills(&stage), json!([]));
+    assert_eq!(super::recorded_kills(&test_box), json!([]));
     daemon.stop();
 }
 
 #[test]
 fn protected_process_does_not_protect_its_job() {
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
-    let settings = std::fs::read_to_string(stage.path("gpukilld.toml")).unwrap();
+    let settings = std::fs::read_to_string(test_box.path("gpukilld.toml")).unwrap();
     let protect = format!("{settings}\n[protect]\nnames = [\"sleep\"]\n");
-    std::fs::write(stage.path("gpukilld.toml"), protect).unwrap();
-    let mut daemon = stage.daemon_command();
-    let it = GuardBox::start(stage, &mut daemon);
+    std::fs::write(test_box.path("gpukilld.toml"), protect).unwrap();
+    let mut daemon = test_box.daemon_command();
+    let it = GuardBox::start(test_box, &mut daemon);
     let job = "launcher -c 'echo $$; /bin/sleep 1000 & echo $!; wait' & wait; true";
-    let job = Script::run(&it.stage, job);
+    let job = Script::run(&it.test_box, job);
     let [launcher, sleep] = job.next_pids();
     let executable = std::fs::read_link(format!("/proc/{sleep}/exe")).unwrap();
     if !executable.ends_with("sleep") {
@@ -81,9 +81,9 @@ fn protected_process_does_not_protect_its_job() {
     let why = format!("process {sleep} is protected: the admin protects the name sleep");
     let rest = format!("the rest of its job is not ended: {why}");
     assert_eq!(it.outcome(), json!([1, 0, rest]));
-    wait_for_polls(&it.stage);
+    wait_for_polls(&it.test_box);
     assert!(process_has_ended(launcher) && !process_has_ended(sleep));
     assert_eq!(it.kills().as_array().unwrap().len(), 1);
-    eventually_equals(&0, || it.stage.faults().len());
+    eventually_equals(&0, || it.test_box.faults().len());
     it.daemon.stop();
 }

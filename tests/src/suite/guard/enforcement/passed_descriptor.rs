@@ -33,7 +33,7 @@ const SUBORDINATE: u32 = test_uid(124);
 const ROLE_VARIABLE: &str = "GPUKILL_PASSED_PART";
 const DIRECTORY_VARIABLE: &str = "GPUKILL_PASSED_PLACE";
 
-/// An AMD card whose render node is `/dev/full`.
+/// An AMD card with `/dev/full` as its render node.
 const CARD: FakeCard<'_> = FakeCard {
     name: "card1",
     driver: "amdgpu",
@@ -56,13 +56,13 @@ fn rules() -> String {
 
 /// A helper process with a role. One end of a socket pair is its standard input.
 struct HelperProcess {
-    actor: TestProcess,
+    process: TestProcess,
     place: PathBuf,
 }
 
 impl HelperProcess {
-    fn start(stage: &TestBox, uid: u32, part: &str, input: impl Into<Stdio>) -> Self {
-        let place = stage.path(part);
+    fn start(test_box: &TestBox, uid: u32, part: &str, input: impl Into<Stdio>) -> Self {
+        let place = test_box.path(part);
         std::fs::create_dir(&place).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&place, mode).unwrap();
@@ -76,24 +76,24 @@ impl HelperProcess {
             .env(DIRECTORY_VARIABLE, &place)
             .process_group(0);
         let input: Stdio = input.into();
-        let actor = run_as_user(uid, &[], move || {
+        let process = run_as_user(uid, &[], move || {
             TestProcess::spawn_with_input(&mut command, input)
         });
-        Self { actor, place }
+        Self { process, place }
     }
 
     /// The descriptor that the helper has open.
     fn descriptor(&self) -> u32 {
         eventually("it has the device open", || {
-            let said = std::fs::read_to_string(self.place.join("fd")).ok()?;
-            said.parse().ok()
+            let text = std::fs::read_to_string(self.place.join("fd")).ok()?;
+            text.parse().ok()
         })
     }
 
     /// Adds the helper to the simulated `/proc`, without the kernel's fdinfo.
     fn add_to_procfs(&self, procfs: &FakeProcfs) {
-        procfs.link_with_changed_files(self.actor.pid(), &[("fdinfo", None)]);
-        let directory = procfs.root().join(self.actor.pid().to_string());
+        procfs.link_with_changed_files(self.process.pid(), &[("fdinfo", None)]);
+        let directory = procfs.root().join(self.process.pid().to_string());
         std::fs::create_dir(directory.join("fdinfo")).unwrap();
     }
 
@@ -104,7 +104,7 @@ impl HelperProcess {
              drm-resident-vram:\t9437184 KiB\n"
         );
         let file = format!("fdinfo/{}", self.descriptor());
-        procfs.write(self.actor.pid(), &file, &text);
+        procfs.write(self.process.pid(), &file, &text);
     }
 }
 
@@ -176,8 +176,8 @@ fn helper_process() {
 }
 
 /// The entry of this process in `holders`.
-fn holder_fields(stage: &TestBox, pid: u32, fields: &[&str]) -> Option<Value> {
-    let document = stage.json(&["holders", "--gpu", "0", "-o", "json"]);
+fn holder_fields(test_box: &TestBox, pid: u32, fields: &[&str]) -> Option<Value> {
+    let document = test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holders = document["held_gpus"][0]["holders"].as_array()?.clone();
     let holder = holders.into_iter().find(|it| it["pid"] == pid)?;
     Some(fields.iter().map(|field| holder[*field].clone()).collect())
@@ -188,58 +188,58 @@ fn passed_descriptor_ends_no_process() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(&rules()) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(&rules()) else {
         return;
     };
-    stage.sysfs().add_card(CARD);
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    test_box.sysfs().add_card(CARD);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
     let (one, other) = UnixStream::pair().unwrap();
-    let server = HelperProcess::start(&stage, RECEIVER, "server", OwnedFd::from(one));
-    let sender = HelperProcess::start(&stage, SENDER, "sender", OwnedFd::from(other));
+    let server = HelperProcess::start(&test_box, RECEIVER, "server", OwnedFd::from(one));
+    let sender = HelperProcess::start(&test_box, SENDER, "sender", OwnedFd::from(other));
     server.add_to_procfs(&procfs);
     sender.add_to_procfs(&procfs);
     sender.set_drm_client(&procfs, 1);
-    let mut command = stage.daemon_command();
+    let mut command = test_box.daemon_command();
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     let listed = || {
-        let list = stage.list();
+        let list = test_box.list();
         let rows = list["procs"].as_array().unwrap().iter();
         rows.map(|row| row["pid"].clone()).collect::<Vec<_>>()
     };
-    eventually_equals(&vec![json!(sender.actor.pid())], listed);
-    wait_for_polls(&stage);
-    assert_eq!(guard_steps(&stage), Vec::<Value>::new());
+    eventually_equals(&vec![json!(sender.process.pid())], listed);
+    wait_for_polls(&test_box);
+    assert_eq!(guard_steps(&test_box), Vec::<Value>::new());
 
     std::fs::write(sender.place.join("go"), "").unwrap();
     server.set_drm_client(&procfs, 1);
-    let sent_by = sender.actor.pid();
+    let sent_by = sender.process.pid();
     procfs.remove_process(sent_by);
     drop(sender);
     let fields = ["role", "listed", "passed_from_pid", "passed_from_uid"];
     let passed = Some(json!(["passed", false, sent_by, SENDER]));
     eventually_equals(&passed, || {
-        holder_fields(&stage, server.actor.pid(), &fields)
+        holder_fields(&test_box, server.process.pid(), &fields)
     });
     assert_eq!(listed(), Vec::<Value>::new());
-    wait_for_polls(&stage);
-    let pid = server.actor.pid().to_string();
-    let explained = stage.ctl(&["explain", &pid]).stdout;
+    wait_for_polls(&test_box);
+    let pid = server.process.pid().to_string();
+    let explained = test_box.ctl(&["explain", &pid]).stdout;
     let expected = format!("descriptor passed from {sent_by} (uid {SENDER}): counted for nobody");
     assert!(explained.contains(&expected), "{explained}");
-    assert_eq!(guard_steps(&stage), Vec::<Value>::new());
+    assert_eq!(guard_steps(&test_box), Vec::<Value>::new());
 
     // A process of the same user that opens the GPU itself is ended.
-    let intruder = HelperProcess::start(&stage, RECEIVER, "intruder", Stdio::null());
+    let intruder = HelperProcess::start(&test_box, RECEIVER, "intruder", Stdio::null());
     intruder.add_to_procfs(&procfs);
     intruder.set_drm_client(&procfs, 2);
     eventually("the intruder is ended", || {
-        process_has_ended(intruder.actor.pid()).then_some(())
+        process_has_ended(intruder.process.pid()).then_some(())
     });
-    wait_for_polls(&stage);
+    wait_for_polls(&test_box);
     assert!(
-        !process_has_ended(server.actor.pid()),
+        !process_has_ended(server.process.pid()),
         "the server was ended"
     );
     daemon.stop();
@@ -250,30 +250,30 @@ fn subordinate_uid_does_not_hide_a_holder() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(&rules()) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(&rules()) else {
         return;
     };
-    stage.sysfs().add_card(CARD);
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    test_box.sysfs().add_card(CARD);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
-    let opener = HelperProcess::start(&stage, SUPERIOR, "opener", Stdio::null());
-    let helper = HelperProcess::start(&stage, SUBORDINATE, "helper", Stdio::null());
-    for player in [&opener, &helper] {
-        player.add_to_procfs(&procfs);
-        player.set_drm_client(&procfs, 1);
+    let opener = HelperProcess::start(&test_box, SUPERIOR, "opener", Stdio::null());
+    let helper = HelperProcess::start(&test_box, SUBORDINATE, "helper", Stdio::null());
+    for process in [&opener, &helper] {
+        process.add_to_procfs(&procfs);
+        process.set_drm_client(&procfs, 1);
     }
     let range = format!("{SUPERIOR}:{SUBORDINATE}:1\n");
-    let mut command = stage.daemon_command_with_subuid(&range);
+    let mut command = test_box.daemon_command_with_subuid(&range);
     command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut command);
+    let daemon = test_box.start_with(&mut command);
     eventually("the opener is ended", || {
-        process_has_ended(opener.actor.pid()).then_some(())
+        process_has_ended(opener.process.pid()).then_some(())
     });
-    procfs.remove_process(opener.actor.pid());
+    procfs.remove_process(opener.process.pid());
     // The descriptor that the opener leaves to its subordinate uid belongs to the same person.
     eventually("the helper is ended", || {
-        process_has_ended(helper.actor.pid()).then_some(())
+        process_has_ended(helper.process.pid()).then_some(())
     });
-    procfs.remove_process(helper.actor.pid());
+    procfs.remove_process(helper.process.pid());
     daemon.stop();
 }

@@ -41,16 +41,16 @@ fn process_with_pid(pid: u32, uid: u32) -> TestProcess {
     })
 }
 
-fn set_listed_pids(stage: &TestBox, pids: &[u32]) {
+fn set_listed_pids(test_box: &TestBox, pids: &[u32]) {
     let rows = pids.iter().map(|pid| json!({"pid": pid, "memory": GIB}));
     let rows: Vec<Value> = rows.collect();
     let memory = json!({"total": 80 * GIB, "used": GIB * rows.len() as u64});
-    stage.set_driver_state(&json!({"gpus": [{"memory": memory, "processes": rows}]}));
+    test_box.set_driver_state(&json!({"gpus": [{"memory": memory, "processes": rows}]}));
 }
 
 /// Pid, user and the reason of an unknown user in each row.
-fn rows(stage: &TestBox) -> Vec<Value> {
-    let list = stage.list();
+fn rows(test_box: &TestBox) -> Vec<Value> {
+    let list = test_box.list();
     let rows = list["procs"].as_array().unwrap().iter();
     rows.map(|row| json!([row["pid"], row["uid"], row["reasons"]["uid"]]))
         .collect()
@@ -66,51 +66,51 @@ fn reused_pid_is_not_ended() {
     if std::fs::write(LAST_PID, "2000").is_err() {
         return skip("the next pid cannot be set here");
     }
-    let stage = TestBox::new();
-    stage.make_world_accessible();
-    write_rules(&stage, RULES);
-    set_listed_pids(&stage, &[]);
-    let daemon = stage.start();
+    let test_box = TestBox::new();
+    test_box.make_world_accessible();
+    write_rules(&test_box, RULES);
+    set_listed_pids(&test_box, &[]);
+    let daemon = test_box.start();
     let nobody = |pid: u32| vec![json!([pid, null, "failed: no such process on this host"])];
 
     // The first pid belonged to Alice's process, the second to no process when it was listed.
     let alices = process_of(ALICE);
     let pid = alices.pid();
-    set_listed_pids(&stage, &[pid]);
-    eventually_equals(&vec![json!([pid, ALICE, null])], || rows(&stage));
+    set_listed_pids(&test_box, &[pid]);
+    eventually_equals(&vec![json!([pid, ALICE, null])], || rows(&test_box));
     drop(alices);
-    eventually_equals(&true, || stage.list()["procs"][0]["ended_at"].is_string());
-    assert_eq!(rows(&stage), [json!([pid, ALICE, null])]);
-    assert_not_attributed(&stage, pid);
+    eventually_equals(&true, || test_box.list()["procs"][0]["ended_at"].is_string());
+    assert_eq!(rows(&test_box), [json!([pid, ALICE, null])]);
+    assert_not_attributed(&test_box, pid);
 
-    set_listed_pids(&stage, &[FREE_PID]);
-    eventually_equals(&nobody(FREE_PID), || rows(&stage));
-    let bobs = assert_not_attributed(&stage, FREE_PID);
+    set_listed_pids(&test_box, &[FREE_PID]);
+    eventually_equals(&nobody(FREE_PID), || rows(&test_box));
+    let bobs = assert_not_attributed(&test_box, FREE_PID);
 
     // The row is Bob's only after the driver has removed the pid and lists it again.
-    set_listed_pids(&stage, &[]);
-    eventually_equals(&Vec::new(), || rows(&stage));
-    set_listed_pids(&stage, &[FREE_PID]);
+    set_listed_pids(&test_box, &[]);
+    eventually_equals(&Vec::new(), || rows(&test_box));
+    set_listed_pids(&test_box, &[FREE_PID]);
     eventually_equals(&true, || process_has_ended(bobs.pid()));
     let acted = steps_in_mode("enforce", &["acted"]);
-    eventually_equals(&true, || guard_steps(&stage).contains(&acted[0]));
+    eventually_equals(&true, || guard_steps(&test_box).contains(&acted[0]));
     daemon.stop();
 }
 
 /// Starts a process of Bob with a listed pid and checks that it is neither attributed nor
 /// ended.
-fn assert_not_attributed(stage: &TestBox, pid: u32) -> TestProcess {
+fn assert_not_attributed(test_box: &TestBox, pid: u32) -> TestProcess {
     let bobs = process_with_pid(pid, BOB);
     let why = "failed: listed before the process with this pid started";
-    eventually_equals(&vec![json!([pid, null, why])], || rows(stage));
-    wait_for_polls(stage);
-    assert!(!process_has_ended(pid), "{}", recorded_kills(stage));
-    assert_eq!(recorded_kills(stage), json!([]));
-    assert_eq!(rows(stage), [json!([pid, null, why])]);
-    let violations = super::guard_violations(stage).to_string();
+    eventually_equals(&vec![json!([pid, null, why])], || rows(test_box));
+    wait_for_polls(test_box);
+    assert!(!process_has_ended(pid), "{}", recorded_kills(test_box));
+    assert_eq!(recorded_kills(test_box), json!([]));
+    assert_eq!(rows(test_box), [json!([pid, null, why])]);
+    let violations = super::guard_violations(test_box).to_string();
     assert!(!violations.contains("60002"), "{violations}");
     let samples = eventually("the samples are stored", || {
-        let samples = stage.json(&["audit", "-o", "json"]).to_string();
+        let samples = test_box.json(&["audit", "-o", "json"]).to_string();
         samples.contains("60001").then_some(samples)
     });
     assert!(!samples.contains("60002"), "{samples}");
@@ -122,14 +122,14 @@ fn assert_not_attributed(stage: &TestBox, pid: u32) -> TestProcess {
         (&["kill", &own, "--yes"], 8),
     ];
     for (words, code) in words {
-        let ran = stage.ctl(words);
+        let ran = test_box.ctl(words);
         assert_eq!(ran.code, code, "{words:?} {ran:?}");
     }
     let why = "listed before the process with this pid started";
     for words in [&["holders", "--gpu", "0"][..], &["explain", &own][..]] {
-        let ran = stage.ctl(words);
+        let ran = test_box.ctl(words);
         assert!(ran.stdout.contains(why), "{words:?} {ran:?}");
     }
-    assert!(!process_has_ended(pid), "{}", recorded_kills(stage));
+    assert!(!process_has_ended(pid), "{}", recorded_kills(test_box));
     bobs
 }

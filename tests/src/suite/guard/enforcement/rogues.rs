@@ -48,14 +48,14 @@ fn likely_miner_is_ended_others_survive() {
             "launcher -c 'echo $$; {shell} -c \"sleep 1000; true\" x {arguments} & echo $!; wait' \
             & wait; true"
         );
-        let job = Script::run(&it.stage, &script);
+        let job = Script::run(&it.test_box, &script);
         let [launcher, worker] = job.next_pids();
         it.driver.add_processes(&[worker]);
         (job, launcher, worker)
     };
     // Two processes with one piece of evidence each: a mining pool, and an executable in shared
     // memory.
-    let (_named, _, only_told) = job("/bin/sh", "-o stratum+tcp://pool.example:4444");
+    let (_named, _, only_pool) = job("/bin/sh", "-o stratum+tcp://pool.example:4444");
     let (_hidden, _, only_hidden) = job(&shared.shell_named("worker"), "");
     let (miner, launcher, worker) = job(
         &shared.shell_named("xmrig"),
@@ -65,18 +65,18 @@ fn likely_miner_is_ended_others_survive() {
     eventually_equals(&steps_in_mode("enforce", &steps), || it.steps());
     eventually_equals(&Vec::new(), || miner.running_pids());
     assert!(process_has_ended(launcher) && process_has_ended(worker));
-    assert_eq!(last_outcome(&it.stage)[1], json!(0));
+    assert_eq!(last_outcome(&it.test_box)[1], json!(0));
     assert_eq!(it.kills(), json!([["guard: rule miners: rogue", "done"]]));
-    wait_for_polls(&it.stage);
-    assert!(!process_has_ended(only_told) && !process_has_ended(only_hidden));
+    wait_for_polls(&it.test_box);
+    assert!(!process_has_ended(only_pool) && !process_has_ended(only_hidden));
     assert_eq!(it.steps(), steps_in_mode("enforce", &steps));
     // The record names the threat.
-    let document = super::guard_violations(&it.stage);
+    let document = super::guard_violations(&it.test_box);
     let records = document["records"].as_array().unwrap();
     let violated = records.iter().find(|it| it["step"] == "violated").unwrap();
     assert_eq!(violated["evidence"]["threat"], "crypto_miner");
     let found = eventually("it is found, and gone", || {
-        let scanned = it.stage.json(&["rogue", "scan", "-o", "json"]);
+        let scanned = it.test_box.json(&["rogue", "scan", "-o", "json"]);
         let mut found = scanned["findings"].as_array()?.clone().into_iter();
         found.find(|found| found["pid"] == worker && found["present"] == json!(false))
     });

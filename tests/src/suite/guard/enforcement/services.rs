@@ -30,7 +30,7 @@ impl InferenceEngine {
     fn start(it: &GuardBox) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let program = it.stage.path("engine");
+        let program = it.test_box.path("engine");
         symlink("/bin/sh", &program).unwrap();
         // A shell separates it from the job of the tests. The worker does not inherit the
         // server's socket.
@@ -63,7 +63,7 @@ impl Drop for InferenceEngine {
 
 /// The row of the only process on the GPU.
 fn gpu_process(it: &GuardBox) -> Value {
-    let list = it.stage.json(&["list", "-o", "json"]);
+    let list = it.test_box.json(&["list", "-o", "json"]);
     list["procs"][0].clone()
 }
 
@@ -87,12 +87,12 @@ fn worker_of_a_server_is_only_warned() {
     eventually_equals(&service(0), || used(&it));
     let steps = ["violated", "warned"];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
-    let violation = it.stage.json(&["guard", "violations", "-o", "json"])["open"][0].clone();
+    let violation = it.test_box.json(&["guard", "violations", "-o", "json"])["open"][0].clone();
     assert_eq!(violation["action"], "warn", "{violation:#}");
     assert_eq!(violation["evidence"]["service_only_warned"], true);
-    let told = &violation["evidence"]["procs"][0];
-    assert_eq!(told["ports"], Value::from(vec![port]), "{told:#}");
-    assert_eq!(told["connections"], 0);
+    let evidence = &violation["evidence"]["procs"][0];
+    assert_eq!(evidence["ports"], Value::from(vec![port]), "{evidence:#}");
+    assert_eq!(evidence["connections"], 0);
     // Long after the grace period.
     let warned = Instant::now();
     while warned.elapsed() < Duration::from_secs(8) {
@@ -106,13 +106,13 @@ fn worker_of_a_server_is_only_warned() {
         &["guard", "violations"],
         &["guard", "status"],
     ] {
-        let said = it.stage.ctl(args).stdout;
-        assert!(said.contains("only warned"), "{args:?}: {said}");
+        let output = it.test_box.ctl(args).stdout;
+        assert!(output.contains("only warned"), "{args:?}: {output}");
     }
     let line = format!("port {port}, no client");
     for args in [&["guard", "status"][..], &["explain", &pid]] {
-        let said = it.stage.ctl(args).stdout;
-        assert!(said.contains(&line), "{args:?}: {said}");
+        let output = it.test_box.ctl(args).stdout;
+        assert!(output.contains(&line), "{args:?}: {output}");
     }
     // A client of the parent counts, although the parent holds no GPU.
     let client = TcpStream::connect(engine.address).unwrap();
@@ -131,8 +131,8 @@ fn rule_can_end_idle_services() {
     it.driver.add_processes(&[engine.worker]);
     // The list shows the service without the note that it is only warned.
     let line = eventually("it is listed", || {
-        let said = it.stage.ctl(&["guard", "status"]).stdout;
-        let line = said.lines().find(|line| line.contains("services"));
+        let output = it.test_box.ctl(&["guard", "status"]).stdout;
+        let line = output.lines().find(|line| line.contains("services"));
         line.map(str::to_owned)
     });
     assert!(
@@ -162,7 +162,7 @@ impl Jupyter {
             skip("no jupyter-server in PATH (pip install jupyter-server ipykernel)");
             return None;
         };
-        let home = it.stage.path("home");
+        let home = it.test_box.path("home");
         std::fs::create_dir_all(&home).unwrap();
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -218,8 +218,8 @@ impl Drop for Jupyter {
     }
 }
 
-/// Takes two minutes: a closed connection counts for one minute, and a kernel whose server was
-/// just queried looks the same as one in use.
+/// Takes two minutes: a closed connection counts for one minute, and a kernel appears busy just
+/// after a query to its server.
 #[test]
 fn connected_browser_keeps_the_notebook() {
     let Some(it) = GuardBox::with_rules(RULES) else {

@@ -26,13 +26,13 @@ fn other_users_of_the_container_survive() {
     if !can_run_as_other_users() || Command::new("setpriv").arg("--version").output().is_err() {
         return skip("no setpriv here, or no other users");
     }
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
-    let procfs = FakeProcfs::new(stage.path("proc"));
-    let troupe = Script::run(&stage, CONTAINER);
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let script = Script::run(&test_box, CONTAINER);
     // The order of the output varies.
-    let mut pids: Vec<u32> = troupe.next_pids::<5>().into();
+    let mut pids: Vec<u32> = script.next_pids::<5>().into();
     pids.sort_unstable();
     let user_of = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -49,23 +49,23 @@ fn other_users_of_the_container_survive() {
             (theirs.len() == 2).then_some(theirs)
         })
     });
-    let root = troupe.pid();
+    let root = script.pid();
     for pid in &pids {
         procfs.link_with_changed_files(
             *pid,
             &[("cgroup", Some("0::/lxc.payload.lab/init.scope\n"))],
         );
     }
-    let driver = FakeDriver::start(&stage, MEMORY_RELEASE_TIME);
-    let mut daemon = stage.daemon_command();
+    let driver = FakeDriver::start(&test_box, MEMORY_RELEASE_TIME);
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut daemon);
+    let daemon = test_box.start_with(&mut daemon);
     // An operator's kill with scope `container` covers all users, and its plan names them.
     driver.add_processes(&[first[1]]);
     let pid = first[1].to_string();
     let ask = ["kill", &pid, "--scope", "container", "--dry-run"];
     let plan = eventually("it is in the container", || {
-        let ran = stage.ctl(&ask);
+        let ran = test_box.ctl(&ask);
         (ran.code == 0).then_some(ran.stdout)
     });
     for user in USERS {
@@ -83,10 +83,10 @@ fn other_users_of_the_container_survive() {
             .filter(|pid| !process_has_ended(*pid))
             .collect()
     });
-    let acted = super::last_outcome(&stage);
+    let acted = super::last_outcome(&test_box);
     let rest = "the rest of its job is not ended: other users run processes in its container";
     assert_eq!(acted, json!([2, 0, rest]));
-    super::wait_for_polls(&stage);
+    super::wait_for_polls(&test_box);
     assert!(
         second
             .iter()

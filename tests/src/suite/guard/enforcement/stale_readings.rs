@@ -1,4 +1,4 @@
-//! A driver that hangs, or whose process list fails: the guard ends no process because of an
+//! A driver that hangs, or fails to list processes: the guard ends no process because of an
 //! earlier reading.
 
 use super::{GuardBox, RESPAWNING_JOB, guard_steps};
@@ -18,10 +18,10 @@ fn stale_readings_end_no_process() {
         "nvmlDeviceGetGraphicsRunningProcesses_v3": 999,
     }});
     for broken in [hangs, fails] {
-        let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+        let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
             return;
         };
-        let job = Script::run(&stage, RESPAWNING_JOB);
+        let job = Script::run(&test_box, RESPAWNING_JOB);
         let [_, worker] = job.next_pids();
         let gpu = json!({"processes": [{"pid": worker, "memory": super::super::GIB}]});
         let with = |more: &Value| {
@@ -30,19 +30,19 @@ fn stale_readings_end_no_process() {
             gpu.as_object_mut().unwrap().extend(fields);
             json!({"gpus": [gpu]})
         };
-        stage.set_driver_state(&with(&json!({})));
-        let daemon = stage.start();
-        let is_step = |name: &str| guard_steps(&stage).iter().any(|step| step[0] == name);
+        test_box.set_driver_state(&with(&json!({})));
+        let daemon = test_box.start();
+        let is_step = |name: &str| guard_steps(&test_box).iter().any(|step| step[0] == name);
         eventually("a warning", || is_step("warned").then_some(()));
         let warned = Instant::now();
-        stage.set_driver_state(&with(&broken));
+        test_box.set_driver_state(&with(&broken));
         // Long after the grace period, but before idleness would start again.
         while warned.elapsed() < Duration::from_secs(14) {
             assert!(!process_has_ended(worker), "it was ended: {broken}");
             std::thread::sleep(Duration::from_millis(100));
         }
-        assert!(!is_step("ended"), "{:?}: {broken}", guard_steps(&stage));
-        stage.set_driver_state(&with(&json!({})));
+        assert!(!is_step("ended"), "{:?}: {broken}", guard_steps(&test_box));
+        test_box.set_driver_state(&with(&json!({})));
         eventually("it is ended by what is read then", || {
             process_has_ended(worker).then_some(())
         });

@@ -34,29 +34,29 @@ fn survivor_does_not_protect_its_unit() {
         [enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n\
         [gpu_policies.0]\nblocked_users = [\"{PERSON}\"]\n"
     );
-    let Some(stage) = GuardBox::test_box_with_rules(&rules) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(&rules) else {
         return;
     };
-    let procfs = FakeProcfs::new(stage.path("proc"));
+    let procfs = FakeProcfs::new(test_box.path("proc"));
     let unit =
         format!("0::/user.slice/user-{PERSON}.slice/user@{PERSON}.service/app.slice/x.service\n");
     let in_unit =
         |pid: u32| procfs.link_with_changed_files(pid, &[("cgroup", Some(unit.as_str()))]);
     let survivor = Script::spawn(
-        &stage,
+        &test_box,
         Command::new("python3").args(["-c", BECOME_ROOT_ON_SIGTERM]),
     );
     let [survives] = survivor.next_pids();
     in_unit(survives);
-    let driver = FakeDriver::start(&stage, MEMORY_RELEASE_TIME);
-    let mut daemon = stage.daemon_command();
+    let driver = FakeDriver::start(&test_box, MEMORY_RELEASE_TIME);
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
-    let daemon = stage.start_with(&mut daemon);
+    let daemon = test_box.start_with(&mut daemon);
     driver.add_processes(&[survives]);
     let why = format!(
         "process {survives}: SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM"
     );
-    assert_eq!(super::last_outcome(&stage), json!([0, 1, why]));
+    assert_eq!(super::last_outcome(&test_box), json!([0, 1, why]));
 
     let sleeper = || TestProcess::spawn(Command::new("sleep").arg("1000").uid(PERSON).gid(PERSON));
     let later = [sleeper(), sleeper()];
@@ -77,7 +77,7 @@ fn reexec_as_tmux_does_not_protect() {
     let Some(it) = GuardBox::with_rules(rules) else {
         return;
     };
-    let job = reexec::run_reexec_script(&it.stage, "trainer", "tmux");
+    let job = reexec::run_reexec_script(&it.test_box, "trainer", "tmux");
     let [pid] = job.next_pids();
     it.driver.add_processes(&[pid]);
     eventually_equals(&true, || process_has_ended(pid));

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::process::Command;
 
 /// No other test uses these users, so that no other test writes to their terminals. The test
-/// does not use the current user, whose terminals may be in use.
+/// does not use the current user, because their terminals may be in use.
 const ALICE: u32 = test_uid(111);
 const BOB: u32 = test_uid(112);
 
@@ -32,18 +32,18 @@ fn warning_reaches_every_open_terminal() {
     if !can_run_as_other_users() {
         return;
     }
-    let Some(stage) = GuardBox::test_box_with_rules(RULES) else {
+    let Some(test_box) = GuardBox::test_box_with_rules(RULES) else {
         return;
     };
-    let mut daemon = stage.daemon_command();
+    let mut daemon = test_box.daemon_command();
     daemon.env("GPUKILLD_GUARD_TERMINALS", "/dev");
     daemon.env("TZ", "UTC");
-    let it = GuardBox::start(stage, &mut daemon);
+    let it = GuardBox::start(test_box, &mut daemon);
     let [own, other, silent] = [(); 3].map(|()| LoginTerminal::new(ALICE));
     silent.refuse_messages();
     let strangers = LoginTerminal::new(BOB);
     // Creates the links in the box's directory as root.
-    drop(Script::run(&it.stage, "true"));
+    drop(Script::run(&it.test_box, "true"));
     let home = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(home.path(), Some(ALICE), None).unwrap();
     let job = run_as_user(ALICE, &[], || {
@@ -51,7 +51,7 @@ fn warning_reaches_every_open_terminal() {
         script
             .args(["-c", &job_on_terminal(&own)])
             .env("HOME", home.path());
-        Script::spawn(&it.stage, &mut script)
+        Script::spawn(&it.test_box, &mut script)
     });
     let [worker] = job.next_pids();
     let terminal = std::fs::read_link(format!("/proc/{worker}/fd/2")).unwrap();
@@ -59,7 +59,7 @@ fn warning_reaches_every_open_terminal() {
     it.driver.add_processes(&[worker]);
 
     let warned = eventually("a warning", || {
-        let document = super::guard_violations(&it.stage);
+        let document = super::guard_violations(&it.test_box);
         let records = document["records"].as_array().unwrap();
         records.iter().find(|it| it["step"] == "warned").cloned()
     });
@@ -78,18 +78,18 @@ fn warning_reaches_every_open_terminal() {
         String::new(),
     ];
     // Two of four terminals accept the message. The entry is logged after all were tried.
-    let told = eventually("it is logged", || {
+    let entry = eventually("it is logged", || {
         let log = it.daemon.log();
         let mut lines = log.lines().filter(|line| line.contains(" is notified on "));
         lines.next().map(str::to_owned)
     });
-    let (_, told) = told.split_once("  INFO ").unwrap();
+    let (_, entry) = entry.split_once("  INFO ").unwrap();
     let logged = format!(
         "the user who breaks a rule is notified on their terminals rule=\"default: memory\" \
          subject={} mode=soft uid={ALICE} action=warn terminals=2",
         log_value(&text(&warned["subject"]))
     );
-    assert_eq!(told, logged);
+    assert_eq!(entry, logged);
     let shown = |login: LoginTerminal| String::from_utf8(login.into_output()).unwrap();
     for login in [own, other] {
         // The terminal adds \r before

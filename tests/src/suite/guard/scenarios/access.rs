@@ -45,38 +45,38 @@ blocked_processes = ["miner-of-old-coins"]
 
 #[test]
 fn forbidden_access_is_reported_at_once() {
-    let mut cast = Scenario::new(4);
-    cast.add_person("confined", &[ON_GPU[0], ON_GPU[1]]);
-    cast.add_person("let_in", &[ON_GPU[0], ON_GPU[1]]);
-    cast.add_person("barred", &[ON_GPU[0], ON_GPU[1]]);
-    cast.add_person("elsewhere", &[ON_GPU[0]]);
-    cast.add_person("pupil", &[ON_GPU[1]]);
-    cast.add_person("away", &[ON_GPU[0]]);
-    cast.add_person("visitor", &[ON_GPU[0], ON_GPU[1]]);
-    for who in ["guest", "unwanted", "stranger"] {
-        cast.add_person(who, &[ON_GPU[2]]);
+    let mut scenario = Scenario::new(4);
+    scenario.add_person("confined", &[ON_GPU[0], ON_GPU[1]]);
+    scenario.add_person("let_in", &[ON_GPU[0], ON_GPU[1]]);
+    scenario.add_person("barred", &[ON_GPU[0], ON_GPU[1]]);
+    scenario.add_person("elsewhere", &[ON_GPU[0]]);
+    scenario.add_person("pupil", &[ON_GPU[1]]);
+    scenario.add_person("away", &[ON_GPU[0]]);
+    scenario.add_person("visitor", &[ON_GPU[0], ON_GPU[1]]);
+    for person in ["guest", "unwanted", "stranger"] {
+        scenario.add_person(person, &[ON_GPU[2]]);
     }
-    cast.add_process(SimulatedProcess {
+    scenario.add_process(SimulatedProcess {
         person: "veiled",
         usage: &[ON_GPU[2]],
         unreadable_files: &["status"],
         ..SimulatedProcess::default()
     });
     let programs = ["trainer", "train", "miner2", "miner-of-old-coins"];
-    for (who, program) in ["trains", "nearly", "mines", "mines_old"]
+    for (person, program) in ["trains", "nearly", "mines", "mines_old"]
         .iter()
         .zip(programs)
     {
-        cast.add_process(SimulatedProcess {
-            person: who,
+        scenario.add_process(SimulatedProcess {
+            person,
             usage: &[ON_GPU[3]],
             program,
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    cast.assert_records([
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    scenario.assert_records([
         ExpectedViolation::new("user confined: gpu", "confined"),
         ExpectedViolation::new("user barred: gpu", "barred"),
         ExpectedViolation::new("group class: gpu", "pupil"),
@@ -88,6 +88,6 @@ fn forbidden_access_is_reported_at_once() {
         // name.
         ExpectedViolation::new("gpu 3: process", "mines_old"),
     ]);
-    cast.assert_unevaluated(&["gpu 2: user: its owner is not known"]);
+    scenario.assert_unevaluated(&["gpu 2: user: its owner is not known"]);
     daemon.stop();
 }

@@ -13,7 +13,7 @@ const EXTRA_SAMPLES: usize = 2;
 impl Scenario {
     /// The records so far, sorted.
     pub(super) fn recorded(&self) -> Vec<ExpectedViolation> {
-        let document = guard_violations(&self.stage);
+        let document = guard_violations(&self.test_box);
         expected_violation::group_records(
             document["records"].as_array().unwrap().iter().rev(),
             self,
@@ -28,7 +28,7 @@ impl Scenario {
     /// A replay of the same rules over the whole history.
     fn replay(&self) -> Value {
         let since = ["guard", "replay", "--since", "1h", "-o", "json"];
-        self.stage.json(&since)
+        self.test_box.json(&since)
     }
 
     /// Waits until the records are exactly the expected ones and checks that they stay so.
@@ -40,11 +40,11 @@ impl Scenario {
     ) {
         let mut expected: Vec<ExpectedViolation> = expected.into_iter().collect();
         expected.sort();
-        let mut turn = |cast: &mut Self| {
-            changes(cast);
-            cast.write_driver_state();
-            cast.wait_for_samples(1);
-            cast.recorded()
+        let mut turn = |scenario: &mut Self| {
+            changes(scenario);
+            scenario.write_driver_state();
+            scenario.wait_for_samples(1);
+            scenario.recorded()
         };
         eventually_equals(&expected, || turn(self));
         for _ in 0..EXTRA_SAMPLES {
@@ -67,7 +67,7 @@ impl Scenario {
     /// Waits until this many more samples are evaluated.
     pub(super) fn wait_for_samples(&self, more: usize) {
         let judged_at = || {
-            let status = self.stage.json(&["guard", "status", "-o", "json"]);
+            let status = self.test_box.json(&["guard", "status", "-o", "json"]);
             status["judged_at"].clone()
         };
         let mut last = judged_at();
@@ -83,11 +83,11 @@ impl Scenario {
     pub(super) fn unevaluated_rules(&self) -> Vec<String> {
         let report = self.replay();
         let unjudged = report["not_judged"].as_array().unwrap().iter();
-        let said = unjudged.map(|it| {
-            let said = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
-            self.with_names(&said.join(": "))
+        let entries = unjudged.map(|it| {
+            let entries = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
+            self.with_names(&entries.join(": "))
         });
-        said.collect()
+        entries.collect()
     }
 
     /// Waits until these entries are among the rules that could not be evaluated in full.

@@ -8,18 +8,18 @@ use super::{
 use serde_json::json;
 
 /// Adds several processes of one person, named by the person and an index.
-fn add_processes(cast: &mut Scenario, who: &str, each: &[&[GpuUsage]]) -> Vec<String> {
-    let called = each.iter().enumerate().map(|(number, holds)| {
-        let called = format!("{who} {number}");
-        cast.add_process(SimulatedProcess {
-            person: who,
-            name: Some(&called),
-            usage: holds,
+fn add_processes(scenario: &mut Scenario, person: &str, each: &[&[GpuUsage]]) -> Vec<String> {
+    let names = each.iter().enumerate().map(|(number, usage)| {
+        let name = format!("{person} {number}");
+        scenario.add_process(SimulatedProcess {
+            person,
+            name: Some(&name),
+            usage,
             ..SimulatedProcess::default()
         });
-        called
+        name
     });
-    called.collect()
+    names.collect()
 }
 
 const PROCESS_RULES: &str = r#"
@@ -46,32 +46,32 @@ max_concurrent_processes = 3
 
 #[test]
 fn processes_on_two_gpus_count_once() {
-    let mut cast = Scenario::new(2);
+    let mut scenario = Scenario::new(2);
     let one = [memory_on(0, GIB)];
     let both = [memory_on(0, GIB), memory_on(1, GIB)];
-    let three = add_processes(&mut cast, "three", &[&one, &one, &both]);
-    add_processes(&mut cast, "wide", &[&both, &both]);
-    cast.add_person("none", &one);
-    let many = add_processes(&mut cast, "many", &[&one, &one, &one]);
-    cast.add_person("pupil", &one);
-    let tutor = add_processes(&mut cast, "tutor", &[&one, &one]);
-    cast.rules(PROCESS_RULES);
-    let daemon = cast.start_daemon();
-    let names = |called: &[String]| -> Vec<String> { called.to_vec() };
-    let by = |told: ExpectedViolation, called: &[String]| {
-        let called: Vec<&str> = called.iter().map(String::as_str).collect();
-        told.with_processes(&called)
+    let three = add_processes(&mut scenario, "three", &[&one, &one, &both]);
+    add_processes(&mut scenario, "wide", &[&both, &both]);
+    scenario.add_person("none", &one);
+    let many = add_processes(&mut scenario, "many", &[&one, &one, &one]);
+    scenario.add_person("pupil", &one);
+    let tutor = add_processes(&mut scenario, "tutor", &[&one, &one]);
+    scenario.rules(PROCESS_RULES);
+    let daemon = scenario.start_daemon();
+    let names = |processes: &[String]| -> Vec<String> { processes.to_vec() };
+    let by = |violation: ExpectedViolation, processes: &[String]| {
+        let processes: Vec<&str> = processes.iter().map(String::as_str).collect();
+        violation.with_processes(&processes)
     };
     // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
     let crowd: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
-    cast.assert_records([
-        by(told("default: processes", "three", 3, 2), &three),
-        told("user none: processes", "none", 1, 0),
-        by(told("group class: processes", "tutor", 2, 1), &tutor),
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    scenario.assert_records([
+        by(violation("default: processes", "three", 3, 2), &three),
+        violation("user none: processes", "none", 1, 0),
+        by(violation("group class: processes", "tutor", 2, 1), &tutor),
         by(
-            told("group crowd: total processes", "group crowd", 4, 3),
+            violation("group crowd: total processes", "group crowd", 4, 3),
             &crowd,
         ),
     ]);
@@ -106,50 +106,50 @@ reserved_memory_gb = 2
 
 #[test]
 fn memory_limits_of_groups_processes_and_gpus() {
-    let mut cast = Scenario::new(7);
+    let mut scenario = Scenario::new(7);
     for (gpu, used) in [(3, 78 * GIB), (4, 78 * GIB + 1)] {
-        cast.set_gpu(gpu, json!({"memory": {"total": 80 * GIB, "used": used}}));
+        scenario.set_gpu(gpu, json!({"memory": {"total": 80 * GIB, "used": used}}));
     }
     let broken = json!({"nvmlDeviceGetMemoryInfo": 999, "nvmlDeviceGetMemoryInfo_v2": 999});
-    cast.set_gpu(5, json!({"errors": broken}));
+    scenario.set_gpu(5, json!({"errors": broken}));
     // Unified memory is not reserved: it is the memory of the host.
-    cast.set_gpu(6, json!({"name": "NVIDIA GB10", "memory": {"total": 0}}));
-    cast.add_person("alice", &[memory_on(0, 2 * GIB), memory_on(1, GIB)]);
-    cast.add_person("bob", &[memory_on(1, GIB + 1)]);
-    cast.add_person("carol", &[memory_on(0, GIB)]);
-    cast.add_person("veiled", &[unknown_memory_on(2)]);
+    scenario.set_gpu(6, json!({"name": "NVIDIA GB10", "memory": {"total": 0}}));
+    scenario.add_person("alice", &[memory_on(0, 2 * GIB), memory_on(1, GIB)]);
+    scenario.add_person("bob", &[memory_on(1, GIB + 1)]);
+    scenario.add_person("carol", &[memory_on(0, GIB)]);
+    scenario.add_person("veiled", &[unknown_memory_on(2)]);
     // The limit applies to each process by itself, and on this GPU only.
-    cast.add_person("fat", &[memory_on(2, GIB + 1), memory_on(0, 8 * GIB)]);
+    scenario.add_person("fat", &[memory_on(2, GIB + 1), memory_on(0, 8 * GIB)]);
     add_processes(
-        &mut cast,
+        &mut scenario,
         "fit",
         &[&[memory_on(2, GIB)], &[memory_on(2, GIB)]],
     );
-    for (gpu, who) in [(3, "left_enough"), (4, "left_less"), (5, "on_blind")] {
-        cast.add_person(who, &[memory_on(gpu, GIB)]);
+    for (gpu, person) in [(3, "left_enough"), (4, "left_less"), (5, "on_blind")] {
+        scenario.add_person(person, &[memory_on(gpu, GIB)]);
     }
-    cast.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
-    cast.rules(MEMORY_RULES);
-    let daemon = cast.start_daemon();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
-    cast.assert_records([
-        told(
+    scenario.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
+    scenario.rules(MEMORY_RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    scenario.assert_records([
+        violation(
             "group over: total memory",
             "group over",
             4 * GIB + 1,
             4 * GIB,
         )
         .with_processes(&["alice", "alice", "bob"]),
-        told("gpu 2: process memory", "fat", GIB + 1, GIB),
-        told("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB)
+        violation("gpu 2: process memory", "fat", GIB + 1, GIB),
+        violation("gpu spare: reserved memory", "gpu 4", 2 * GIB - 1, 2 * GIB)
             .with_processes(&["left_less"]),
     ]);
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "group unclear: total memory: how much memory 1 of its processes hold is not known",
         "gpu 2: process memory: how much memory it holds is not known",
         "gpu spare: reserved memory: how much memory it has is not known",
     ]);
-    let unjudged = cast.unevaluated_rules();
+    let unjudged = scenario.unevaluated_rules();
     let of_hosts = unjudged.iter().find(|it| it.starts_with("gpu hosts"));
     assert_eq!(of_hosts, None);
     daemon.stop();

@@ -18,7 +18,7 @@ settled_after_minutes = "4s"
 
 [user_policies.@soft]
 message = "Ask in #gpus for more."
-[user_policies.@only_told]
+[user_policies.@only_notified]
 action = "warn"
 memory_limit_gb = 1
 [user_policies.@at_once]
@@ -34,74 +34,74 @@ memory_limit_gb = 1
 "#;
 
 /// The records of a person's violation, oldest first.
-fn records_of_person(cast: &Scenario, who: &str) -> Vec<Value> {
-    let document = guard_violations(&cast.stage);
+fn records_of_person(scenario: &Scenario, person: &str) -> Vec<Value> {
+    let document = guard_violations(&scenario.test_box);
     let records = document["records"].as_array().unwrap().iter().rev();
     let is_theirs = |record: &&Value| {
         let owner = record["owner"].as_str();
-        owner.is_some_and(|owner| cast.with_names(owner) == who)
+        owner.is_some_and(|owner| scenario.with_names(owner) == person)
     };
     records.filter(is_theirs).cloned().collect()
 }
 
 #[test]
 fn soft_warns_reminds_and_ends() {
-    let mut cast = Scenario::new(1);
-    for who in ["soft", "only_told", "at_once", "wavers", "leaves"] {
-        cast.add_person(who, &[memory_on(0, 2 * GIB)]);
+    let mut scenario = Scenario::new(1);
+    for person in ["soft", "only_notified", "at_once", "wavers", "leaves"] {
+        scenario.add_person(person, &[memory_on(0, 2 * GIB)]);
     }
-    cast.rules(SOFT_RULES);
-    let daemon = cast.start_daemon();
-    let told = |rule: &str, who: &str, steps: &[&str]| {
-        let told = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
-        told.with_steps(steps)
+    scenario.rules(SOFT_RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |rule: &str, person: &str, steps: &[&str]| {
+        let violation = ExpectedViolation::new(rule, person).with_value(2 * GIB, GIB);
+        violation.with_steps(steps)
     };
     let first = [
-        told(
+        violation(
             "default: memory",
             "soft",
             &["violated", "warned", "warned", "ended soft"],
         ),
-        told(
-            "user only_told: memory",
-            "only_told",
-            &["violated", "told", "told"],
+        violation(
+            "user only_notified: memory",
+            "only_notified",
+            &["violated", "notified", "notified"],
         ),
-        told(
+        violation(
             "user at_once: memory",
             "at_once",
             &["violated", "warned", "ended at_once"],
         ),
     ];
-    let long = |who, over: &[&str]| {
-        let rule = format!("user {who}: memory");
+    let long = |person, over: &[&str]| {
+        let rule = format!("user {person}: memory");
         let steps = [&["violated", "warned"][..], over].concat();
-        told(&rule, who, &steps)
+        violation(&rule, person, &steps)
     };
-    cast.assert_records(
+    scenario.assert_records(
         first
             .iter()
             .cloned()
             .chain([long("wavers", &[]), long("leaves", &[])]),
     );
 
-    let soft = records_of_person(&cast, "soft");
+    let soft = records_of_person(&scenario, "soft");
     let deadline = &soft[1]["deadline"];
     assert_eq!(milliseconds_between(&soft[1]["timestamp"], deadline), 4_000);
     assert!(milliseconds_between(&soft[1]["timestamp"], &soft[2]["timestamp"]) >= 2_000);
     assert!(milliseconds_between(deadline, &soft[3]["timestamp"]) >= 0);
-    let at_once = records_of_person(&cast, "at_once");
-    let said: Vec<&Value> = at_once.iter().map(|it| &it["message"]).collect();
-    assert_eq!(said, [&json!("Ask in #gpus for more."); 3]);
+    let at_once = records_of_person(&scenario, "at_once");
+    let messages: Vec<&Value> = at_once.iter().map(|it| &it["message"]).collect();
+    assert_eq!(messages, [&json!("Ask in #gpus for more."); 3]);
     assert_eq!(soft[0]["message"], Value::Null);
 
     // A violation is over at once if the process ends, and after a while if the usage drops.
     let turned = json!(Timestamp::from(SystemTime::now()).to_rfc3339());
-    cast.set_usage("wavers", &[memory_on(0, GIB)]);
-    cast.end_process("leaves");
+    scenario.set_usage("wavers", &[memory_on(0, GIB)]);
+    scenario.end_process("leaves");
     let over = [long("wavers", &["over"]), long("leaves", &["over"])];
-    cast.assert_records(first.iter().cloned().chain(over));
-    let ended = &records_of_person(&cast, "wavers")[2]["timestamp"];
+    scenario.assert_records(first.iter().cloned().chain(over));
+    let ended = &records_of_person(&scenario, "wavers")[2]["timestamp"];
     // The time counts from the previous poll, which may be late.
     assert!(milliseconds_between(&turned, ended) >= 2_000);
     daemon.stop();
@@ -123,52 +123,52 @@ blocked_users = ["@barred"]
 [user_policies.@spared]
 memory_limit_gb = 1
 mode = "soft"
-[user_policies.@only_told]
+[user_policies.@only_notified]
 memory_limit_gb = 1
 action = "warn"
 "#;
 
 #[test]
 fn enforce_ends_limits_after_two_samples() {
-    let mut cast = Scenario::new(2);
-    cast.add_person("barred", &[memory_on(1, GIB)]);
-    cast.add_person("greedy", &[memory_on(0, 2 * GIB)]);
-    cast.add_person("eager", &[memory_on(0, GIB).with_utilization(60)]);
-    cast.add_person("spared", &[memory_on(0, 2 * GIB)]);
-    cast.add_person("only_told", &[memory_on(0, 2 * GIB)]);
-    cast.rules(ENFORCE_RULES);
-    let daemon = cast.start_daemon();
-    let memory = |rule: &str, who: &str, steps: &[&str]| {
-        let told = ExpectedViolation::new(rule, who).with_value(2 * GIB, GIB);
-        told.with_steps(steps)
+    let mut scenario = Scenario::new(2);
+    scenario.add_person("barred", &[memory_on(1, GIB)]);
+    scenario.add_person("greedy", &[memory_on(0, 2 * GIB)]);
+    scenario.add_person("eager", &[memory_on(0, GIB).with_utilization(60)]);
+    scenario.add_person("spared", &[memory_on(0, 2 * GIB)]);
+    scenario.add_person("only_notified", &[memory_on(0, 2 * GIB)]);
+    scenario.rules(ENFORCE_RULES);
+    let daemon = scenario.start_daemon();
+    let memory = |rule: &str, person: &str, steps: &[&str]| {
+        let violation = ExpectedViolation::new(rule, person).with_value(2 * GIB, GIB);
+        violation.with_steps(steps)
     };
     let barred = ExpectedViolation::new("gpu 1: user", "barred");
     let eager = ExpectedViolation::new("default: utilization", "eager");
-    cast.assert_records([
+    scenario.assert_records([
         barred.with_steps(&["violated", "ended barred"]),
         memory("default: memory", "greedy", &["violated", "ended greedy"]),
-        eager.with_value(60, 50).with_steps(&["violated", "told"]),
+        eager.with_value(60, 50).with_steps(&["violated", "notified"]),
         memory("user spared: memory", "spared", &["violated", "warned"]),
-        memory("user only_told: memory", "only_told", &["violated", "told"]),
+        memory("user only_notified: memory", "only_notified", &["violated", "notified"]),
     ]);
-    let at = |who, step: usize| records_of_person(&cast, who)[step]["timestamp"].clone();
+    let at = |person, step: usize| records_of_person(&scenario, person)[step]["timestamp"].clone();
     // Two samples; none is shorter than 0.75 s.
-    let since = &records_of_person(&cast, "greedy")[0]["evidence"]["since"];
+    let since = &records_of_person(&scenario, "greedy")[0]["evidence"]["since"];
     assert!(milliseconds_between(since, &at("greedy", 0)) >= 1_500);
     assert_eq!(milliseconds_between(&at("greedy", 0), &at("greedy", 1)), 0);
     // The first sample suffices for an access rule, but not for a limit.
     assert_eq!(milliseconds_between(&at("barred", 0), &at("barred", 1)), 0);
     assert!(milliseconds_between(&at("barred", 1), &at("greedy", 1)) > 0);
-    let status = cast.stage.json(&["guard", "status", "-o", "json"]);
+    let status = scenario.test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(
         json!([status["mode"], status["rehearses"], status["open"]]),
         json!(["dry-run", "enforce", 5])
     );
 
-    cast.rules("[global]\nenabled = false\ndefault_memory_limit_gb = 1\n");
+    scenario.rules("[global]\nenabled = false\ndefault_memory_limit_gb = 1\n");
     daemon.signal(Signal::HUP);
     gpukill_tests::harness::eventually_equals(&json!(["disabled", 0]), || {
-        let status = cast.stage.json(&["guard", "status", "-o", "json"]);
+        let status = scenario.test_box.json(&["guard", "status", "-o", "json"]);
         json!([status["mode"], status["open"]])
     });
     daemon.stop();

@@ -13,7 +13,7 @@ pub(super) struct ExpectedViolation {
     subject: String,
     /// The names of the processes.
     processes: Vec<String>,
-    /// The steps in order. A warning without a deadline is a `told` step.
+    /// The steps in order. A warning without a deadline is a `notified` step.
     steps: Vec<String>,
     /// Value and limit, if they are numbers. The value of a time is reduced to the limit if it
     /// is over the limit.
@@ -24,11 +24,11 @@ pub(super) struct ExpectedViolation {
 
 impl ExpectedViolation {
     /// A violation of a person with one process that is warned.
-    pub(super) fn new(rule: &str, who: &str) -> Self {
+    pub(super) fn new(rule: &str, subject: &str) -> Self {
         Self {
             rule: rule.to_owned(),
-            subject: who.to_owned(),
-            processes: vec![who.to_owned()],
+            subject: subject.to_owned(),
+            processes: vec![subject.to_owned()],
             steps: ["violated", "warned"].map(str::to_owned).to_vec(),
             measured: Vec::new(),
             unknown: 0,
@@ -71,40 +71,40 @@ impl ExpectedViolation {
 /// Groups records by rule and subject; the records are oldest first.
 pub(super) fn group_records<'a>(
     records: impl Iterator<Item = &'a Value>,
-    cast: &Scenario,
+    scenario: &Scenario,
 ) -> Vec<ExpectedViolation> {
     let mut all: BTreeMap<(String, String, Vec<String>), ExpectedViolation> = BTreeMap::new();
     // A doubted step is about the box, not about a subject.
     for record in records.filter(|record| record["step"] != "doubted") {
-        let text = |field: &str| record[field].as_str().map(|it| cast.with_names(it));
+        let text = |field: &str| record[field].as_str().map(|it| scenario.with_names(it));
         let rule = text("rule").unwrap();
-        let who = text("owner").or_else(|| text("subject")).unwrap();
+        let subject = text("owner").or_else(|| text("subject")).unwrap();
         let evidence = &record["evidence"];
         let procs = evidence["procs"].as_array().unwrap();
         let mut by: Vec<String> = procs
             .iter()
-            .map(|it| cast.process_name(&it["pid"]))
+            .map(|it| scenario.process_name(&it["pid"]))
             .collect();
         by.sort();
-        let told = all
-            .entry((rule, who, by))
-            .or_insert_with_key(|(rule, who, by)| ExpectedViolation {
+        let violation = all
+            .entry((rule, subject, by))
+            .or_insert_with_key(|(rule, subject, by)| ExpectedViolation {
                 rule: rule.clone(),
-                subject: who.clone(),
+                subject: subject.clone(),
                 processes: by.clone(),
                 steps: Vec::new(),
                 measured: Vec::new(),
                 unknown: 0,
             });
-        told.steps.push(step_name(record, cast));
+        violation.steps.push(step_name(record, scenario));
         // The last value of a finished violation may come from the sample in which the usage
         // changed.
         let is_over = record["step"] == "over";
         let measured = value_and_limit(record).filter(|_| !is_over);
-        if measured.is_some() && told.measured.last().copied() != measured {
-            told.measured.extend(measured);
+        if measured.is_some() && violation.measured.last().copied() != measured {
+            violation.measured.extend(measured);
         }
-        told.unknown = told.unknown.max(evidence["unknown"].as_u64().unwrap());
+        violation.unknown = violation.unknown.max(evidence["unknown"].as_u64().unwrap());
     }
     let mut all: Vec<ExpectedViolation> = all.into_values().collect();
     all.sort();
@@ -112,16 +112,16 @@ pub(super) fn group_records<'a>(
 }
 
 /// The step of a record, with the ended processes.
-fn step_name(record: &Value, cast: &Scenario) -> String {
+fn step_name(record: &Value, scenario: &Scenario) -> String {
     let step = record["step"].as_str().unwrap();
     match step {
-        "warned" if record["deadline"].is_null() => "told".to_owned(),
+        "warned" if record["deadline"].is_null() => "notified".to_owned(),
         "ended" => {
             let victim = &record["victim"];
             let procs = victim["procs"].as_array().unwrap();
             let mut procs: Vec<String> = procs
                 .iter()
-                .map(|it| cast.process_name(&it["pid"]))
+                .map(|it| scenario.process_name(&it["pid"]))
                 .collect();
             procs.sort();
             match victim["leave_to"].as_str() {

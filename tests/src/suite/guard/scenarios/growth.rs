@@ -17,40 +17,40 @@ growth_hours = "5s"
 
 #[test]
 fn steady_growth_is_a_leak() {
-    let mut cast = Scenario::new(1);
-    for who in ["leaks", "slow", "stair"] {
-        cast.add_person(who, &[memory_on(0, GIB)]);
+    let mut scenario = Scenario::new(1);
+    for person in ["leaks", "slow", "stair"] {
+        scenario.add_person(person, &[memory_on(0, GIB)]);
     }
-    cast.add_person("steady", &[memory_on(0, 40 * GIB)]);
-    cast.add_person("vague", &[unknown_memory_on(0)]);
+    scenario.add_person("steady", &[memory_on(0, 40 * GIB)]);
+    scenario.add_person("vague", &[unknown_memory_on(0)]);
     // One process of the job grows; the other does not.
-    for called in ["leaking part", "other part"] {
-        cast.add_process(SimulatedProcess {
+    for name in ["leaking part", "other part"] {
+        scenario.add_process(SimulatedProcess {
             person: "job",
-            name: Some(called),
+            name: Some(name),
             usage: &[memory_on(0, GIB)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    let told = |who| ExpectedViolation::new("rule leak: growth", who).at_or_over(2 * GIB);
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |person| ExpectedViolation::new("rule leak: growth", person).at_or_over(2 * GIB);
     let mut turn = 0;
-    cast.assert_records_while(
-        [told("leaks"), told("job").with_processes(&["leaking part"])],
-        |cast| {
+    scenario.assert_records_while(
+        [violation("leaks"), violation("job").with_processes(&["leaking part"])],
+        |scenario| {
             turn += 1;
-            cast.set_usage("leaks", &[memory_on(0, GIB + turn * GIB)]);
-            cast.set_usage("leaking part", &[memory_on(0, GIB + turn * GIB)]);
+            scenario.set_usage("leaks", &[memory_on(0, GIB + turn * GIB)]);
+            scenario.set_usage("leaking part", &[memory_on(0, GIB + turn * GIB)]);
             // Less than 2 GiB in five seconds.
-            cast.set_usage("slow", &[memory_on(0, GIB + turn * GIB / 16)]);
+            scenario.set_usage("slow", &[memory_on(0, GIB + turn * GIB / 16)]);
             // A single large step, without further growth.
             let step = if turn > 3 { 8 * GIB } else { 0 };
-            cast.set_usage("stair", &[memory_on(0, GIB + step)]);
+            scenario.set_usage("stair", &[memory_on(0, GIB + step)]);
         },
     );
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "rule leak: growth: how much memory it held all the time is not known",
     ]);
     daemon.stop();

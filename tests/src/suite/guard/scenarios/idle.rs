@@ -48,79 +48,79 @@ services = "end"
 
 /// Adds a process with a listening socket and this many connected clients.
 fn add_listening_process(
-    cast: &mut Scenario,
-    who: &str,
-    holds: &[GpuUsage],
+    scenario: &mut Scenario,
+    person: &str,
+    usage: &[GpuUsage],
     clients: usize,
 ) -> Vec<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let uid = cast.uid(who);
+    let uid = scenario.uid(person);
     let part = SimulatedProcess {
-        person: who,
-        usage: holds,
+        person,
+        usage,
         ..SimulatedProcess::default()
     };
-    cast.add_process_as(uid, part, OwnedFd::from(listener));
+    scenario.add_process_as(uid, part, OwnedFd::from(listener));
     let connect = |_| TcpStream::connect(address).unwrap();
     (0..clients).map(connect).collect()
 }
 
 #[test]
 fn job_is_idle_without_work_and_clients() {
-    let mut cast = Scenario::new(2);
-    cast.set_gpu(1, json!({"process_utilization": false}));
+    let mut scenario = Scenario::new(2);
+    scenario.set_gpu(1, json!({"process_utilization": false}));
     let at = |percent| memory_on(0, GIB).with_utilization(percent);
-    cast.add_person("idle", &[at(9)]);
-    cast.add_person("works", &[at(10)]);
-    cast.add_person("light", &[memory_on(0, GIB - 1)]);
+    scenario.add_person("idle", &[at(9)]);
+    scenario.add_person("works", &[at(10)]);
+    scenario.add_person("light", &[memory_on(0, GIB - 1)]);
     // A process that works on one GPU is not idle on another.
-    cast.add_person("elsewhere", &[at(0), memory_on(1, GIB)]);
-    cast.add_person("patient", &[at(0)]);
-    cast.add_person("quick", &[at(0)]);
-    cast.add_person("greedy", &[memory_on(0, 4 * GIB - 1)]);
-    cast.add_person("greedier", &[memory_on(0, 4 * GIB)]);
-    cast.add_person("veiled", &[memory_on(1, GIB)]);
-    cast.add_person("vague", &[unknown_memory_on(0)]);
-    for (who, called, percent) in [
+    scenario.add_person("elsewhere", &[at(0), memory_on(1, GIB)]);
+    scenario.add_person("patient", &[at(0)]);
+    scenario.add_person("quick", &[at(0)]);
+    scenario.add_person("greedy", &[memory_on(0, 4 * GIB - 1)]);
+    scenario.add_person("greedier", &[memory_on(0, 4 * GIB)]);
+    scenario.add_person("veiled", &[memory_on(1, GIB)]);
+    scenario.add_person("vague", &[unknown_memory_on(0)]);
+    for (person, name, percent) in [
         ("ranks", "rank 0", 0),
         ("ranks", "rank 1", 10),
         ("stuck", "stuck 0", 0),
         ("stuck", "stuck 1", 9),
     ] {
-        cast.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+        scenario.add_process(SimulatedProcess {
+            person,
+            name: Some(name),
             usage: &[at(percent)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
         });
     }
     let two = [memory_on(0, 2 * GIB)];
-    let clients = add_listening_process(&mut cast, "server", &two, 2);
-    add_listening_process(&mut cast, "alone", &two, 0);
-    let more = add_listening_process(&mut cast, "sparse", &[memory_on(0, 2 * GIB - 1)], 1);
-    cast.add_process(SimulatedProcess {
+    let clients = add_listening_process(&mut scenario, "server", &two, 2);
+    add_listening_process(&mut scenario, "alone", &two, 0);
+    let more = add_listening_process(&mut scenario, "sparse", &[memory_on(0, 2 * GIB - 1)], 1);
+    scenario.add_process(SimulatedProcess {
         person: "shut",
         usage: &[at(0)],
         unreadable_files: &["fd"],
         ..SimulatedProcess::default()
     });
-    cast.rules(IDLE_RULES);
-    let daemon = cast.start_daemon();
-    let told =
-        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
-    cast.assert_records([
-        told("default: idle", "idle", 3),
-        told("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
+    scenario.rules(IDLE_RULES);
+    let daemon = scenario.start_daemon();
+    let violation =
+        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
+    scenario.assert_records([
+        violation("default: idle", "idle", 3),
+        violation("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
         // A service is warned about, but not ended.
-        told("default: idle", "alone", 3).with_steps(&["violated", "told"]),
-        told("group quick: idle", "quick", 2),
-        told("user greedier: idle", "greedier", 4),
-        told("rule servers: idle", "server", 2),
-        told("rule servers: idle", "alone", 2),
+        violation("default: idle", "alone", 3).with_steps(&["violated", "notified"]),
+        violation("group quick: idle", "quick", 2),
+        violation("user greedier: idle", "greedier", 4),
+        violation("rule servers: idle", "server", 2),
+        violation("rule servers: idle", "alone", 2),
     ]);
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "user veiled: idle: whether it worked all the time is not known",
         "user vague: idle: how much memory it holds is not known",
         "user shut: idle: whether it worked all the time is not known",
@@ -152,29 +152,29 @@ duration_limit_hours = "4s"
 
 #[test]
 fn duration_counts_from_the_start() {
-    let mut cast = Scenario::new(2);
-    cast.set_gpu(1, json!({"process_utilization": false}));
-    for who in ["early", "patient", "quick", "pupil"] {
-        cast.add_person(who, &[memory_on(0, GIB).with_utilization(90)]);
+    let mut scenario = Scenario::new(2);
+    scenario.set_gpu(1, json!({"process_utilization": false}));
+    for person in ["early", "patient", "quick", "pupil"] {
+        scenario.add_person(person, &[memory_on(0, GIB).with_utilization(90)]);
     }
-    cast.add_person("veiled", &[unknown_memory_on(1)]);
-    cast.add_person("late", &[]);
-    cast.rules(DURATION_RULES);
-    let daemon = cast.start_daemon();
-    let told =
-        |rule, who, seconds: u64| ExpectedViolation::new(rule, who).at_or_over(seconds * 1_000);
+    scenario.add_person("veiled", &[unknown_memory_on(1)]);
+    scenario.add_person("late", &[]);
+    scenario.rules(DURATION_RULES);
+    let daemon = scenario.start_daemon();
+    let violation =
+        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
     let first = [
-        told("default: duration", "early", 2),
-        told("default: duration", "veiled", 2),
-        told("user quick: duration", "quick", 0),
-        told("group class: duration", "pupil", 3),
-        told("rule long: duration", "patient", 4),
+        violation("default: duration", "early", 2),
+        violation("default: duration", "veiled", 2),
+        violation("user quick: duration", "quick", 0),
+        violation("group class: duration", "pupil", 3),
+        violation("rule long: duration", "patient", 4),
     ];
-    cast.assert_records(first.clone());
+    scenario.assert_records(first.clone());
     // A process that starts later has its own time.
-    cast.set_usage("late", &[memory_on(0, GIB)]);
-    cast.write_driver_state();
-    let late = told("default: duration", "late", 2);
-    cast.assert_records(first.into_iter().chain([late]));
+    scenario.set_usage("late", &[memory_on(0, GIB)]);
+    scenario.write_driver_state();
+    let late = violation("default: duration", "late", 2);
+    scenario.assert_records(first.into_iter().chain([late]));
     daemon.stop();
 }

@@ -16,8 +16,8 @@ memory_limit_gb = 1
 
 #[test]
 fn login_user_owns_sudo_processes() {
-    let mut cast = Scenario::new(1);
-    let (alice, bob) = (cast.uid("alice"), cast.uid("bob"));
+    let mut scenario = Scenario::new(1);
+    let (alice, bob) = (scenario.uid("alice"), scenario.uid("bob"));
     let much = [memory_on(0, 2 * GIB)];
     let docker = format!("0::/system.slice/docker-{}.scope\n", "7".repeat(64));
     let parts = [
@@ -30,25 +30,25 @@ fn login_user_owns_sudo_processes() {
         // A process in a container belongs to the container.
         ("dave", "boxed", Some(alice), docker.as_str()),
     ];
-    for (who, called, login, cgroup) in parts {
-        cast.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+    for (person, name, login, cgroup) in parts {
+        scenario.add_process(SimulatedProcess {
+            person,
+            name: Some(name),
             usage: &much,
             login,
             cgroup,
             ..SimulatedProcess::default()
         });
     }
-    cast.add_process(SimulatedProcess {
+    scenario.add_process(SimulatedProcess {
         person: "erin",
         usage: &[memory_on(0, 4 * GIB)],
         unreadable_files: &["loginuid"],
         ..SimulatedProcess::default()
     });
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    cast.assert_records(vec![
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    scenario.assert_records(vec![
         ExpectedViolation::new("default: memory", "alice")
             .with_processes(&["own", "lent"])
             .with_value(4 * GIB, 3 * GIB),
@@ -56,6 +56,6 @@ fn login_user_owns_sudo_processes() {
             .with_processes(&["borrowed"])
             .with_value(2 * GIB, GIB),
     ]);
-    cast.assert_unevaluated(&["default: memory: its owner is not known"]);
+    scenario.assert_unevaluated(&["default: memory: its owner is not known"]);
     daemon.stop();
 }

@@ -28,57 +28,57 @@ memory_limit_gb = 3
 
 #[test]
 fn most_specific_memory_limit_applies() {
-    let mut cast = Scenario::new(3);
+    let mut scenario = Scenario::new(3);
     // Memory on all GPUs counts together, including unified memory.
-    cast.set_gpu(2, serde_json::json!({"memory": {"total": 0}}));
-    for (called, holds) in [
+    scenario.set_gpu(2, serde_json::json!({"memory": {"total": 0}}));
+    for (name, usage) in [
         ("here", memory_on(0, GIB)),
         ("there", memory_on(1, GIB + 1)),
     ] {
-        cast.add_process(SimulatedProcess {
+        scenario.add_process(SimulatedProcess {
             person: "over",
-            name: Some(called),
-            usage: &[holds],
+            name: Some(name),
+            usage: &[usage],
             ..SimulatedProcess::default()
         });
     }
-    cast.add_person("over_unified", &[memory_on(2, 2 * GIB + 1)]);
-    cast.add_person("exact", &[memory_on(0, GIB), memory_on(1, GIB)]);
-    cast.add_person("under", &[memory_on(0, 2 * GIB - 1)]);
+    scenario.add_person("over_unified", &[memory_on(2, 2 * GIB + 1)]);
+    scenario.add_person("exact", &[memory_on(0, GIB), memory_on(1, GIB)]);
+    scenario.add_person("under", &[memory_on(0, 2 * GIB - 1)]);
     // A user limit replaces all others.
-    cast.add_person("own", &[memory_on(0, 8 * GIB)]);
-    cast.add_person("own_over", &[memory_on(1, 3 * GIB / 2 + 1)]);
+    scenario.add_person("own", &[memory_on(0, 8 * GIB)]);
+    scenario.add_person("own_over", &[memory_on(1, 3 * GIB / 2 + 1)]);
     // A group limit replaces the default; the strictest of several groups applies.
-    cast.add_person("pupil", &[memory_on(1, 4 * GIB)]);
-    cast.add_person("tutor", &[memory_on(1, 4 * GIB + 1)]);
-    cast.add_person("both", &[memory_on(1, 3 * GIB + 1)]);
-    cast.add_person("nobody_knows", &[unknown_memory_on(0)]);
-    for (called, holds) in [
+    scenario.add_person("pupil", &[memory_on(1, 4 * GIB)]);
+    scenario.add_person("tutor", &[memory_on(1, 4 * GIB + 1)]);
+    scenario.add_person("both", &[memory_on(1, 3 * GIB + 1)]);
+    scenario.add_person("nobody_knows", &[unknown_memory_on(0)]);
+    for (name, usage) in [
         ("more", memory_on(1, 3 * GIB)),
         ("some", unknown_memory_on(0)),
     ] {
-        cast.add_process(SimulatedProcess {
+        scenario.add_process(SimulatedProcess {
             person: "enough_known",
-            name: Some(called),
-            usage: &[holds],
+            name: Some(name),
+            usage: &[usage],
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    let told = |rule, who, value, limit| ExpectedViolation::new(rule, who).with_value(value, limit);
-    cast.assert_records([
-        told("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
-        told("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
-        told(
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    scenario.assert_records([
+        violation("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
+        violation("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
+        violation(
             "user own_over: memory",
             "own_over",
             3 * GIB / 2 + 1,
             3 * GIB / 2,
         ),
-        told("group lab: memory", "tutor", 4 * GIB + 1, 4 * GIB),
-        told("group strict: memory", "both", 3 * GIB + 1, 3 * GIB),
-        told(
+        violation("group lab: memory", "tutor", 4 * GIB + 1, 4 * GIB),
+        violation("group strict: memory", "both", 3 * GIB + 1, 3 * GIB),
+        violation(
             "user enough_known: memory",
             "enough_known",
             3 * GIB,
@@ -87,7 +87,7 @@ fn most_specific_memory_limit_applies() {
         .with_processes(&["more", "some"])
         .with_unknown(1),
     ]);
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "user nobody_knows: memory: how much memory 1 of its processes hold is not known",
     ]);
     daemon.stop();

@@ -28,17 +28,17 @@ blocked_users = ["@saint", "@sinner"]
 
 #[test]
 fn protected_processes_do_not_count() {
-    let mut cast = Scenario::new(1);
+    let mut scenario = Scenario::new(1);
     let triton = "5".repeat(64);
     let file = format!("home/var/lib/docker/containers/{triton}/config.v2.json");
-    let file = cast.stage.path(&file);
+    let file = scenario.test_box.path(&file);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let config = json!({"Name": "/serve", "Config": {"Image": "nvcr.io/triton:24"}});
     std::fs::write(file, config.to_string()).unwrap();
     let much = [memory_on(0, 2 * GIB)];
-    cast.add_person("saint", &much);
-    cast.add_person("sheep", &much);
-    cast.add_person("sinner", &much);
+    scenario.add_person("saint", &much);
+    scenario.add_person("sheep", &much);
+    scenario.add_person("sinner", &much);
     let protected = [
         ("marked", "sleep", "0.75", "0::/\n".to_owned()),
         (
@@ -61,7 +61,7 @@ fn protected_processes_do_not_count() {
             format!("0::/system.slice/docker-{}.scope\n", "6".repeat(64)),
         ),
     ];
-    let own = cast.uid("own_unit");
+    let own = scenario.uid("own_unit");
     let nearly = [
         // Users choose the names of their programs.
         ("desktop", "Xorg", "0", "0::/\n".to_owned()),
@@ -77,9 +77,9 @@ fn protected_processes_do_not_count() {
             ),
         ),
     ];
-    for (who, program, argument, cgroup) in protected.iter().chain(&nearly) {
-        cast.add_process(SimulatedProcess {
-            person: who,
+    for (person, program, argument, cgroup) in protected.iter().chain(&nearly) {
+        scenario.add_process(SimulatedProcess {
+            person,
             program,
             argument,
             cgroup,
@@ -87,15 +87,15 @@ fn protected_processes_do_not_count() {
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    let told = |who| ExpectedViolation::new("default: memory", who).with_value(2 * GIB, GIB);
-    cast.assert_records([
-        told("sinner"),
-        told("desktop"),
-        told("desktops"),
-        told("unmarked"),
-        told("own_unit"),
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |person| ExpectedViolation::new("default: memory", person).with_value(2 * GIB, GIB);
+    scenario.assert_records([
+        violation("sinner"),
+        violation("desktop"),
+        violation("desktops"),
+        violation("unmarked"),
+        violation("own_unit"),
         ExpectedViolation::new("gpu 0: user", "sinner"),
     ]);
     daemon.stop();

@@ -14,7 +14,7 @@ const FIRST_UID: u32 = test_uid(200);
 
 /// A box and the persons on it.
 pub(super) struct Scenario {
-    pub(super) stage: TestBox,
+    pub(super) test_box: TestBox,
     procfs: FakeProcfs,
     /// Whether processes run as the uids of their persons. Only root can do that; otherwise the
     /// uids are simulated.
@@ -33,22 +33,22 @@ pub(super) struct Scenario {
 /// A process on GPUs.
 struct ScenarioProcess {
     /// Its name in the scenario.
-    called: String,
-    actor: TestProcess,
-    holds: Vec<GpuUsage>,
+    name: String,
+    child: TestProcess,
+    usage: Vec<GpuUsage>,
 }
 
 impl Scenario {
     /// A box with this many GPUs and without persons.
     pub(super) fn new(gpus: usize) -> Self {
-        let stage = TestBox::new();
-        stage.make_world_accessible();
-        let procfs = FakeProcfs::new(stage.path("proc"));
+        let test_box = TestBox::new();
+        test_box.make_world_accessible();
+        let procfs = FakeProcfs::new(test_box.path("proc"));
         // The parent of all processes must exist in the tree; otherwise they would be orphans.
         procfs.link_with_changed_files(std::process::id(), &[("cgroup", Some("0::/\n"))]);
         Self {
             procfs,
-            stage,
+            test_box,
             is_real: can_run_other_users(),
             people: Vec::new(),
             processes: Vec::new(),
@@ -64,78 +64,78 @@ impl Scenario {
     }
 
     /// The uid of a person, assigned at first use.
-    pub(super) fn uid(&mut self, who: &str) -> u32 {
-        let known = self.people.iter().position(|it| it == who);
+    pub(super) fn uid(&mut self, person: &str) -> u32 {
+        let known = self.people.iter().position(|it| it == person);
         let at = known.unwrap_or_else(|| {
-            self.people.push(who.to_owned());
+            self.people.push(person.to_owned());
             self.people.len() - 1
         });
         FIRST_UID + u32::try_from(at).unwrap()
     }
 
     /// Adds a person with one process.
-    pub(super) fn add_person(&mut self, who: &str, holds: &[GpuUsage]) {
-        let part = SimulatedProcess {
-            person: who,
-            usage: holds,
+    pub(super) fn add_person(&mut self, person: &str, usage: &[GpuUsage]) {
+        let simulated = SimulatedProcess {
+            person,
+            usage,
             ..SimulatedProcess::default()
         };
-        self.add_process(part);
+        self.add_process(simulated);
     }
 
     /// Adds a process.
-    pub(super) fn add_process(&mut self, part: SimulatedProcess<'_>) {
-        let uid = self.uid(part.person);
-        self.add_process_as(uid, part, Stdio::null());
+    pub(super) fn add_process(&mut self, simulated: SimulatedProcess<'_>) {
+        let uid = self.uid(simulated.person);
+        self.add_process_as(uid, simulated, Stdio::null());
     }
 
     /// Adds a process of this user with this standard input.
     pub(super) fn add_process_as(
         &mut self,
         uid: u32,
-        part: SimulatedProcess<'_>,
+        simulated: SimulatedProcess<'_>,
         input: impl Into<Stdio>,
     ) {
-        let mut command = Command::new(self.program(part.program));
+        let mut command = Command::new(self.program(simulated.program));
         // `sleep` sleeps for the sum of its arguments.
-        command.arg("1000").arg(part.argument);
+        command.arg("1000").arg(simulated.argument);
         if self.is_real {
             command.uid(uid).gid(uid);
         }
-        let actor = TestProcess::spawn_with_input(&mut command, input);
+        let process = TestProcess::spawn_with_input(&mut command, input);
         let read = |file: &str| {
-            let file = format!("/proc/{}/{file}", actor.pid());
+            let file = format!("/proc/{}/{file}", process.pid());
             std::fs::read_to_string(file).unwrap()
         };
         let (status, stat) = (
             status_with_uid(&read("status"), uid),
             stat_of_orphan(&read("stat")),
         );
-        let mut files = vec![("cgroup", Some(part.cgroup))];
-        if !self.is_real && !part.unreadable_files.contains(&"status") {
+        let mut files = vec![("cgroup", Some(simulated.cgroup))];
+        if !self.is_real && !simulated.unreadable_files.contains(&"status") {
             files.push(("status", Some(&status)));
         }
-        if part.is_orphan {
+        if simulated.is_orphan {
             files.push(("stat", Some(&stat)));
         }
-        let login = part.login.map(|uid| uid.to_string());
+        let login = simulated.login.map(|uid| uid.to_string());
         if let Some(login) = &login {
             files.push(("loginuid", Some(login)));
         }
-        files.extend(part.unreadable_files.iter().map(|file| (*file, None)));
-        self.procfs.link_with_changed_files(actor.pid(), &files);
-        let called = part.name.unwrap_or(part.person).to_owned();
-        self.names.push((actor.pid(), called.clone()));
+        files.extend(simulated.unreadable_files.iter().map(|file| (*file, None)));
+        self.procfs.link_with_changed_files(process.pid(), &files);
+        let name = simulated.name.unwrap_or(simulated.person).to_owned();
+        self.names.push((process.pid(), name.clone()));
         self.processes.push(ScenarioProcess {
-            called,
-            actor,
-            holds: part.usage.to_vec(),
+            name,
+            child: process,
+            usage: simulated.usage.to_vec(),
         });
     }
 
     /// The path of a program with this name that sleeps.
     fn program(&self, name: &str) -> std::path::PathBuf {
-        let path = self.stage.path(name);
+        let path = self.test_box.path(name);
         if name == "sleep" {
             return "sleep".into();
         }
@@ -149,40 +149,43 @@ impl Scenario {
     }
 
     /// Changes the GPU usage of a process.
-    pub(super) fn set_usage(&mut self, called: &str, holds: &[GpuUsage]) {
-        let player = self.processes.iter_mut().find(|it| it.called == called);
-        player.unwrap().holds = holds.to_vec();
+    pub(super) fn set_usage(&mut self, name: &str, usage: &[GpuUsage]) {
+        let process = self.processes.iter_mut().find(|it| it.name == name);
+        process.unwrap().usage = usage.to_vec();
     }
 
     /// Writes the current state for the simulated driver.
     pub(super) fn write_driver_state(&self) {
         let gpus = self.gpus.iter().enumerate().map(|(at, gpu)| {
-            let processes = self.processes.iter().flat_map(|player| {
-                let holds = player.holds.iter().filter(move |hold| hold.gpu == at);
-                holds.map(
-                    |hold| json!({"pid": player.actor.pid(), "memory": hold.memory, "sm": hold.utilization}),
+            let processes = self.processes.iter().flat_map(|process| {
+                let usage = process.usage.iter().filter(move |hold| hold.gpu == at);
+                usage.map(
+                    |hold| {
+                        let pid = process.child.pid();
+                        json!({"pid": pid, "memory": hold.memory, "sm": hold.utilization})
+                    },
                 )
             });
             let mut gpu = gpu.clone();
             gpu["processes"] = processes.collect();
             gpu
         });
-        self.stage
+        self.test_box
             .set_driver_state(&json!({"gpus": gpus.collect::<Value>()}));
     }
 
     /// Ends a process.
-    pub(super) fn end_process(&mut self, called: &str) {
-        let at = self.processes.iter().position(|it| it.called == called);
-        let player = self.processes.remove(at.unwrap());
+    pub(super) fn end_process(&mut self, name: &str) {
+        let at = self.processes.iter().position(|it| it.name == name);
+        let process = self.processes.remove(at.unwrap());
         self.write_driver_state();
-        self.procfs.remove_process(player.actor.pid());
+        self.procfs.remove_process(process.child.pid());
     }
 
     /// Writes the rules; `@alice` stands for the uid of alice.
     pub(super) fn rules(&mut self, text: &str) {
         let text = self.replace_persons(text);
-        write_rules(&self.stage, &text);
+        write_rules(&self.test_box, &text);
     }
 
     fn replace_persons(&mut self, text: &str) -> String {
@@ -191,23 +194,23 @@ impl Scenario {
         for part in parts {
             let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
             let end = part.find(|c| !is_of_name(c)).unwrap_or(part.len());
-            let (who, rest) = part.split_at(end);
-            written.push_str(&format!("{}{rest}", self.uid(who)));
+            let (person, rest) = part.split_at(end);
+            written.push_str(&format!("{}{rest}", self.uid(person)));
         }
         written
     }
 
     pub(super) fn start_daemon(&self) -> Daemon {
         self.write_driver_state();
-        let mut daemon = self.stage.daemon_command();
+        let mut daemon = self.test_box.daemon_command();
         daemon
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
-            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"))
+            .env("GPUKILLD_BACKENDS_HOST_ROOT", self.test_box.path("home"))
             // A reading that is later than half an interval is stale. Test machines are slow,
             // so the interval is longer here.
             .env("GPUKILLD_DAEMON_POLL_INTERVAL", "500ms");
         daemon.envs(self.settings.iter().map(|(key, value)| (key, value)));
-        self.stage.start_with(&mut daemon)
+        self.test_box.start_with(&mut daemon)
     }
 
     /// Replaces uids by the names of persons, and GPU ids by indices.
@@ -224,7 +227,7 @@ impl Scenario {
     /// The name of a process in the scenario.
     pub(super) fn process_name(&self, pid: &Value) -> String {
         let name = self.names.iter().find(|(known, _)| pid == known);
-        name.map_or_else(|| pid.to_string(), |(_, called)| called.clone())
+        name.map_or_else(|| pid.to_string(), |(_, name)| name.clone())
     }
 }
 

@@ -74,9 +74,9 @@ fn container_id(digit: char) -> String {
 }
 
 /// Writes the files of the container runtimes.
-fn write_container_files(cast: &Scenario) {
+fn write_container_files(scenario: &Scenario) {
     let write = |file: String, text: serde_json::Value| {
-        let path = cast.stage.path("home").join(file);
+        let path = scenario.test_box.path("home").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text.to_string()).unwrap();
     };
@@ -105,34 +105,34 @@ fn write_container_files(cast: &Scenario) {
 
 #[test]
 fn all_selectors_of_a_rule_must_match() {
-    let mut cast = Scenario::new(2);
-    write_container_files(&cast);
+    let mut scenario = Scenario::new(2);
+    write_container_files(&scenario);
     let one = [memory_on(0, GIB)];
-    cast.add_person("alice", &one);
-    cast.add_person("bob", &[memory_on(1, GIB)]);
-    cast.add_person("carol", &[memory_on(1, GIB)]);
-    cast.add_person("erin", &one);
-    for (who, program) in [
+    scenario.add_person("alice", &one);
+    scenario.add_person("bob", &[memory_on(1, GIB)]);
+    scenario.add_person("carol", &[memory_on(1, GIB)]);
+    scenario.add_person("erin", &one);
+    for (person, program) in [
         ("dave", "trainer"),
         ("frank", "notebook"),
         ("grace", "trainers"),
     ] {
-        cast.add_process(SimulatedProcess {
-            person: who,
+        scenario.add_process(SimulatedProcess {
+            person,
             program,
             usage: &one,
             ..SimulatedProcess::default()
         });
     }
-    for (who, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
-        cast.add_process(SimulatedProcess {
-            person: who,
+    for (person, argument) in [("heidi", "0.25"), ("ivan", "0.255")] {
+        scenario.add_process(SimulatedProcess {
+            person,
             argument,
             usage: &one,
             ..SimulatedProcess::default()
         });
     }
-    cast.add_process(SimulatedProcess {
+    scenario.add_process(SimulatedProcess {
         person: "veiled",
         usage: &one,
         unreadable_files: &["cmdline"],
@@ -153,9 +153,9 @@ fn all_selectors_of_a_rule_must_match() {
             "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n".to_owned(),
         ),
     ];
-    for (who, cgroup) in &cgroups {
-        cast.add_process(SimulatedProcess {
-            person: who,
+    for (person, cgroup) in &cgroups {
+        scenario.add_process(SimulatedProcess {
+            person,
             cgroup,
             usage: &one,
             ..SimulatedProcess::default()
@@ -168,28 +168,28 @@ fn all_selectors_of_a_rule_must_match() {
             usage: &one,
             ..SimulatedProcess::default()
         };
-        cast.add_process_as(NOBODY_UID, part, std::process::Stdio::null());
+        scenario.add_process_as(NOBODY_UID, part, std::process::Stdio::null());
     }
     let (group_name, user_name) = group.clone().unwrap_or_default();
-    cast.rules(&RULES.replace("GROUP", &group_name));
-    let daemon = cast.start_daemon();
-    let told = |name: &str, who: &str| {
-        ExpectedViolation::new(&format!("rule {name}: duration"), who).at_or_over(0)
+    scenario.rules(&RULES.replace("GROUP", &group_name));
+    let daemon = scenario.start_daemon();
+    let violation = |name: &str, person: &str| {
+        ExpectedViolation::new(&format!("rule {name}: duration"), person).at_or_over(0)
     };
-    // Soft mode never ends a process whose owner cannot be warned.
-    let spared = |told: ExpectedViolation| told.with_steps(&["violated", "spared"]);
+    // Soft mode never ends a process if its owner cannot be warned.
+    let only_recorded = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
     let mut expected = vec![
-        told("program", "dave"),
-        told("program", "frank"),
-        told("command", "heidi"),
-        told("users", "alice"),
-        told("gpus", "carol"),
-        told("both", "dave"),
-        spared(told("images", "container torch").with_processes(&["torch"])),
-        spared(told("pods", "pod team/train-0").with_processes(&["pod"])),
-        told("either", "erin"),
-        spared(told("either", "container web").with_processes(&["web"])),
-        spared(
+        violation("program", "dave"),
+        violation("program", "frank"),
+        violation("command", "heidi"),
+        violation("users", "alice"),
+        violation("gpus", "carol"),
+        violation("both", "dave"),
+        only_recorded(violation("images", "container torch").with_processes(&["torch"])),
+        only_recorded(violation("pods", "pod team/train-0").with_processes(&["pod"])),
+        violation("either", "erin"),
+        only_recorded(violation("either", "container web").with_processes(&["web"])),
+        only_recorded(
             ExpectedViolation::new("group project: total memory", "group project")
                 .with_processes(&["torch", "pod"])
                 .with_value(2 * GIB, GIB)
@@ -198,15 +198,15 @@ fn all_selectors_of_a_rule_must_match() {
         ),
     ];
     if group.is_some() {
-        expected.push(spared(
-            told("unix", &user_name).with_processes(&["grouped"]),
+        expected.push(only_recorded(
+            violation("unix", &user_name).with_processes(&["grouped"]),
         ));
     } else {
         skip("the name service knows no group of nobody");
     }
-    cast.assert_records(expected);
+    scenario.assert_records(expected);
     let unclear = "whether the rule applies to it is not known";
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "rule command: duration: its command line is not known",
         &format!("rule images: duration: {unclear}"),
         &format!("rule accounts: duration: {unclear}"),

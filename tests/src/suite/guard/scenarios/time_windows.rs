@@ -32,8 +32,8 @@ fn weekday(days: u64) -> &'static str {
 
 #[test]
 fn window_includes_start_and_excludes_end() {
-    let mut cast = Scenario::new(4);
-    cast.settings.push(("TZ", ZONE.to_owned()));
+    let mut scenario = Scenario::new(4);
+    scenario.settings.push(("TZ", ZONE.to_owned()));
     let now = local_minutes();
     let (today, tomorrow) = (weekday(now / DAY), weekday(now / DAY + 1));
     let open = window(now, now + 60);
@@ -98,31 +98,31 @@ time_overrides = [
         ),
     ]
     .concat();
-    cast.add_person("late", &[memory_on(0, GIB), memory_on(3, GIB)]);
-    cast.add_person("in_the_way", &[memory_on(1, GIB)]);
-    cast.add_person("member", &[memory_on(2, GIB).with_utilization(51)]);
-    cast.add_person("stranger", &[memory_on(2, GIB)]);
-    cast.add_process(SimulatedProcess {
+    scenario.add_person("late", &[memory_on(0, GIB), memory_on(3, GIB)]);
+    scenario.add_person("in_the_way", &[memory_on(1, GIB)]);
+    scenario.add_person("member", &[memory_on(2, GIB).with_utilization(51)]);
+    scenario.add_person("stranger", &[memory_on(2, GIB)]);
+    scenario.add_process(SimulatedProcess {
         person: "veiled",
         usage: &[memory_on(2, GIB)],
         unreadable_files: &["status"],
         ..SimulatedProcess::default()
     });
     // A time rule for a GPU applies in addition to the limits of a person.
-    cast.add_person("by_day", &[memory_on(3, 4 * GIB), memory_on(0, 4 * GIB)]);
-    cast.add_person("by_night", &[memory_on(3, 2 * GIB + 1)]);
-    cast.add_person("greedy", &[memory_on(3, 4 * GIB + 1)]);
-    for called in ["first", "second"] {
-        cast.add_process(SimulatedProcess {
+    scenario.add_person("by_day", &[memory_on(3, 4 * GIB), memory_on(0, 4 * GIB)]);
+    scenario.add_person("by_night", &[memory_on(3, 2 * GIB + 1)]);
+    scenario.add_person("greedy", &[memory_on(3, 4 * GIB + 1)]);
+    for name in ["first", "second"] {
+        scenario.add_process(SimulatedProcess {
             person: "two",
-            name: Some(called),
+            name: Some(name),
             usage: &[memory_on(3, GIB)],
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(&rules);
-    let daemon = cast.start_daemon();
-    cast.assert_records([
+    scenario.rules(&rules);
+    let daemon = scenario.start_daemon();
+    scenario.assert_records([
         ExpectedViolation::new("gpu 1: maintenance", "in_the_way"),
         ExpectedViolation::new("time now: hours", "late"),
         ExpectedViolation::new("time today: hours", "late"),
@@ -134,12 +134,12 @@ time_overrides = [
         ExpectedViolation::new("time work: idle", "stranger").at_or_over(2_000),
         ExpectedViolation::new("time work: utilization", "member")
             .with_value(51, 50)
-            .with_steps(&["violated", "told"]),
+            .with_steps(&["violated", "notified"]),
         ExpectedViolation::new("time limits: memory", "greedy").with_value(4 * GIB + 1, 4 * GIB),
         ExpectedViolation::new("time limits: processes", "two")
             .with_processes(&["first", "second"])
             .with_value(2, 1),
     ]);
-    cast.assert_unevaluated(&["time members: hours: its owner is not known"]);
+    scenario.assert_unevaluated(&["time members: hours: its owner is not known"]);
     daemon.stop();
 }

@@ -35,54 +35,54 @@ max_utilization_pct = 90
 
 #[test]
 fn utilization_is_per_gpu_and_only_warned() {
-    let mut cast = Scenario::new(6);
-    cast.set_gpu(2, json!({"process_utilization": false}));
+    let mut scenario = Scenario::new(6);
+    scenario.set_gpu(2, json!({"process_utilization": false}));
     let busy = |percent| json!({"utilization": {"gpu": percent}});
-    cast.set_gpu(3, busy(json!(91)));
-    cast.set_gpu(4, busy(json!(90)));
-    cast.set_gpu(5, json!({"utilization": null}));
+    scenario.set_gpu(3, busy(json!(91)));
+    scenario.set_gpu(4, busy(json!(90)));
+    scenario.set_gpu(5, json!({"utilization": null}));
     let at = |gpu, percent| memory_on(gpu, GIB).with_utilization(percent);
-    cast.add_person("over", &[at(0, 51)]);
-    cast.add_person("exact", &[at(0, 50)]);
-    cast.add_person("spread", &[at(0, 40), at(1, 40)]);
-    for (called, percent) in [("one", 26), ("other", 25)] {
-        cast.add_process(SimulatedProcess {
+    scenario.add_person("over", &[at(0, 51)]);
+    scenario.add_person("exact", &[at(0, 50)]);
+    scenario.add_person("spread", &[at(0, 40), at(1, 40)]);
+    for (name, percent) in [("one", 26), ("other", 25)] {
+        scenario.add_process(SimulatedProcess {
             person: "pair",
-            name: Some(called),
+            name: Some(name),
             usage: &[at(1, percent)],
             ..SimulatedProcess::default()
         });
     }
-    cast.add_person("own", &[at(0, 90)]);
-    cast.add_person("own_over", &[at(1, 21)]);
-    cast.add_person("pupil", &[at(1, 11)]);
-    cast.add_person("veiled", &[at(2, 99)]);
-    cast.add_person("bob", &[at(0, 40), at(1, 40)]);
-    cast.add_person("carol", &[at(0, 31), at(1, 30)]);
-    for (gpu, who) in [(3, "on_hot"), (4, "on_warm"), (5, "on_blind")] {
-        cast.add_person(who, &[at(gpu, 1)]);
+    scenario.add_person("own", &[at(0, 90)]);
+    scenario.add_person("own_over", &[at(1, 21)]);
+    scenario.add_person("pupil", &[at(1, 11)]);
+    scenario.add_person("veiled", &[at(2, 99)]);
+    scenario.add_person("bob", &[at(0, 40), at(1, 40)]);
+    scenario.add_person("carol", &[at(0, 31), at(1, 30)]);
+    for (gpu, person) in [(3, "on_hot"), (4, "on_warm"), (5, "on_blind")] {
+        scenario.add_person(person, &[at(gpu, 1)]);
     }
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
-    let told = |rule, who, value, limit| {
-        let told = ExpectedViolation::new(rule, who).with_value(value, limit);
-        told.with_steps(&["violated", "told"])
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
+    let violation = |rule, person, value, limit| {
+        let violation = ExpectedViolation::new(rule, person).with_value(value, limit);
+        violation.with_steps(&["violated", "notified"])
     };
-    cast.assert_records([
-        told("default: utilization", "over", 51, 50),
-        told("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
-        told("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
-        told("group pupils: utilization", "pupil", 11, 10),
-        told(
+    scenario.assert_records([
+        violation("default: utilization", "over", 51, 50),
+        violation("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
+        violation("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
+        violation("group pupils: utilization", "pupil", 11, 10),
+        violation(
             "group crew: total utilization",
             "group crew on gpu 0",
             71,
             70,
         )
         .with_processes(&["bob", "carol"]),
-        told("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
+        violation("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
     ]);
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "user veiled: utilization: the utilisation of 1 of the processes is not known",
         "gpu hot: gpu utilization: how busy it was is not known",
     ]);
@@ -100,12 +100,12 @@ utilization_window_minutes = 1
 
 #[test]
 fn short_work_is_below_a_minutes_mean() {
-    let mut cast = Scenario::new(1);
-    cast.set_gpu(0, json!({"utilization": {"gpu": 100}}));
-    cast.add_person("eager", &[memory_on(0, GIB).with_utilization(100)]);
-    cast.rules(LONG_WINDOW_RULES);
-    let daemon = cast.start_daemon();
-    cast.wait_for_samples(1);
-    cast.assert_records([]);
+    let mut scenario = Scenario::new(1);
+    scenario.set_gpu(0, json!({"utilization": {"gpu": 100}}));
+    scenario.add_person("eager", &[memory_on(0, GIB).with_utilization(100)]);
+    scenario.rules(LONG_WINDOW_RULES);
+    let daemon = scenario.start_daemon();
+    scenario.wait_for_samples(1);
+    scenario.assert_records([]);
     daemon.stop();
 }

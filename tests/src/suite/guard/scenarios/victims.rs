@@ -31,62 +31,62 @@ total_memory_limit_gb = 8
 blocked_users = ["@torn", "@kept"]
 "#;
 
-fn process_of<'a>(who: &'a str, called: &'a str, holds: &'a [GpuUsage]) -> SimulatedProcess<'a> {
+fn process_of<'a>(person: &'a str, name: &'a str, usage: &'a [GpuUsage]) -> SimulatedProcess<'a> {
     SimulatedProcess {
-        person: who,
-        name: Some(called),
-        usage: holds,
+        person,
+        name: Some(name),
+        usage,
         ..SimulatedProcess::default()
     }
 }
 
 #[test]
 fn lowest_priority_newest_job_ends_first() {
-    let mut cast = Scenario::new(2);
+    let mut scenario = Scenario::new(2);
     let much = |gib| [memory_on(0, gib * GIB)];
-    cast.add_process(process_of("low", "low old", &much(3)));
-    cast.add_process(process_of("low", "low new", &much(3)));
-    cast.add_process(process_of("high", "high", &much(6)));
+    scenario.add_process(process_of("low", "low old", &much(3)));
+    scenario.add_process(process_of("low", "low new", &much(3)));
+    scenario.add_process(process_of("high", "high", &much(6)));
     // Either job would do: the newest is ended.
-    cast.add_process(process_of("two", "two old", &much(3)));
-    cast.add_process(process_of("two", "two new", &much(2)));
+    scenario.add_process(process_of("two", "two old", &much(3)));
+    scenario.add_process(process_of("two", "two new", &much(2)));
     // The newest alone would not do.
-    cast.add_process(process_of("three", "three old", &much(5)));
-    cast.add_process(process_of("three", "three new", &much(1)));
+    scenario.add_process(process_of("three", "three old", &much(5)));
+    scenario.add_process(process_of("three", "three new", &much(1)));
     let unit = "0::/system.slice/train.service\n";
-    for (who, called, argument, gpu) in [
+    for (person, name, argument, gpu) in [
         ("torn", "torn here", "0", 0),
         ("torn", "torn there", "0", 1),
         ("kept", "kept", "0", 1),
         // A protected process.
         ("kept", "keeper", "0.75", 0),
     ] {
-        let unit = format!("{}\n", unit.trim().replace("train", who));
-        cast.add_process(SimulatedProcess {
+        let unit = format!("{}\n", unit.trim().replace("train", person));
+        scenario.add_process(SimulatedProcess {
             cgroup: &unit,
             argument,
-            ..process_of(who, called, &[memory_on(gpu, GIB)])
+            ..process_of(person, name, &[memory_on(gpu, GIB)])
         });
     }
-    cast.add_process(SimulatedProcess {
+    scenario.add_process(SimulatedProcess {
         cgroup: "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n",
         ..process_of("batch", "batch", &much(5))
     });
-    cast.rules(RULES);
-    let daemon = cast.start_daemon();
+    scenario.rules(RULES);
+    let daemon = scenario.start_daemon();
     let crowd = |by: &[&str], gib, steps: &[&str]| {
-        let told = ExpectedViolation::new("group crowd: total memory", "group crowd");
-        told.with_processes(by)
+        let violation = ExpectedViolation::new("group crowd: total memory", "group crowd");
+        violation.with_processes(by)
             .with_value(gib * GIB, 8 * GIB)
             .with_steps(steps)
     };
-    let memory = |who, by: &[&str], gib, steps: &[&str]| {
-        let told = ExpectedViolation::new("default: memory", who);
-        told.with_processes(by)
+    let memory = |person, by: &[&str], gib, steps: &[&str]| {
+        let violation = ExpectedViolation::new("default: memory", person);
+        violation.with_processes(by)
             .with_value(gib * GIB, 4 * GIB)
             .with_steps(steps)
     };
-    cast.assert_records([
+    scenario.assert_records([
         crowd(
             &["low old", "low new", "high"],
             12,

@@ -33,39 +33,39 @@ waste_hours = "3s"
 
 #[test]
 fn waste_counts_the_whole_job() {
-    let mut cast = Scenario::new(2);
-    cast.set_gpu(1, json!({"process_utilization": false}));
+    let mut scenario = Scenario::new(2);
+    scenario.set_gpu(1, json!({"process_utilization": false}));
     let at = |percent| memory_on(0, 2 * GIB).with_utilization(percent);
-    cast.add_person("wastes", &[at(9)]);
-    cast.add_person("works", &[at(10)]);
-    cast.add_person("lean", &[memory_on(0, 2 * GIB - 1)]);
-    cast.add_person("excepted", &[at(0)]);
-    cast.add_person("veiled", &[memory_on(1, 2 * GIB)]);
-    cast.add_person("vague", &[unknown_memory_on(0)]);
+    scenario.add_person("wastes", &[at(9)]);
+    scenario.add_person("works", &[at(10)]);
+    scenario.add_person("lean", &[memory_on(0, 2 * GIB - 1)]);
+    scenario.add_person("excepted", &[at(0)]);
+    scenario.add_person("veiled", &[memory_on(1, 2 * GIB)]);
+    scenario.add_person("vague", &[unknown_memory_on(0)]);
     // The memory of a job is the sum over its processes, the utilization the mean.
-    for (who, called, percent) in [
+    for (person, name, percent) in [
         ("halves", "half 0", 0),
         ("halves", "half 1", 18),
         ("whole", "whole 0", 0),
         ("whole", "whole 1", 20),
     ] {
-        cast.add_process(SimulatedProcess {
-            person: who,
-            name: Some(called),
+        scenario.add_process(SimulatedProcess {
+            person,
+            name: Some(name),
             usage: &[memory_on(0, GIB).with_utilization(percent)],
             cgroup: UNIT,
             ..SimulatedProcess::default()
         });
     }
-    cast.rules(WASTE_RULES);
-    let daemon = cast.start_daemon();
-    cast.assert_records([
+    scenario.rules(WASTE_RULES);
+    let daemon = scenario.start_daemon();
+    scenario.assert_records([
         ExpectedViolation::new("rule waste: waste", "wastes").with_value(9, 10),
         ExpectedViolation::new("rule waste: waste", "halves")
             .with_processes(&["half 0", "half 1"])
             .with_value(9, 10),
     ]);
-    cast.assert_unevaluated(&[
+    scenario.assert_unevaluated(&[
         "rule veiled: waste: whether it worked all the time is not known",
         "rule vague: waste: how much memory it held all the time is not known",
     ]);
@@ -98,45 +98,45 @@ runaway_minutes = "2s"
 
 #[test]
 fn runaway_needs_constant_work_and_memory() {
-    let mut cast = Scenario::new(2);
-    cast.set_gpu(1, json!({"process_utilization": false}));
+    let mut scenario = Scenario::new(2);
+    scenario.set_gpu(1, json!({"process_utilization": false}));
     // The sum stays below the memory of the card.
     let at = |percent| memory_on(0, 10 * GIB).with_utilization(percent);
-    cast.add_person("hot", &[at(91)]);
-    cast.add_person("warm", &[at(90)]);
-    cast.add_person("frees", &[at(100)]);
-    cast.add_person("breathes", &[at(100)]);
-    cast.add_person("child", &[at(100)]);
-    for (who, percent) in [("orphan", 100), ("calm", 50)] {
-        cast.add_process(SimulatedProcess {
-            person: who,
+    scenario.add_person("hot", &[at(91)]);
+    scenario.add_person("warm", &[at(90)]);
+    scenario.add_person("frees", &[at(100)]);
+    scenario.add_person("breathes", &[at(100)]);
+    scenario.add_person("child", &[at(100)]);
+    for (person, percent) in [("orphan", 100), ("calm", 50)] {
+        scenario.add_process(SimulatedProcess {
+            person,
             usage: &[at(percent)],
             is_orphan: true,
             ..SimulatedProcess::default()
         });
     }
-    cast.add_person("veiled", &[memory_on(1, GIB)]);
-    cast.add_person("vague", &[unknown_memory_on(0).with_utilization(100)]);
-    cast.rules(RUNAWAY_RULES);
-    let daemon = cast.start_daemon();
+    scenario.add_person("veiled", &[memory_on(1, GIB)]);
+    scenario.add_person("vague", &[unknown_memory_on(0).with_utilization(100)]);
+    scenario.rules(RUNAWAY_RULES);
+    let daemon = scenario.start_daemon();
     let (mut memory, mut turn) = (10 * GIB, 0);
-    let told = [
+    let expected = [
         ExpectedViolation::new("rule runaway: runaway", "hot").at_or_over(4_000),
         ExpectedViolation::new("rule runaway: runaway", "breathes").at_or_over(4_000),
         ExpectedViolation::new("rule orphans: runaway", "orphan").at_or_over(2_000),
     ];
-    cast.assert_records_while(told, |cast| {
+    scenario.assert_records_while(expected, |scenario| {
         // One process releases a tenth each time; the other releases a fortieth and takes it
         // back.
         memory -= memory / 10;
-        cast.set_usage("frees", &[memory_on(0, memory).with_utilization(100)]);
+        scenario.set_usage("frees", &[memory_on(0, memory).with_utilization(100)]);
         turn += 1;
         let little = turn % 2 * GIB / 4;
-        cast.set_usage(
+        scenario.set_usage(
             "breathes",
             &[memory_on(0, 10 * GIB - little).with_utilization(100)],
         );
     });
-    cast.assert_unevaluated(&["rule veiled: runaway: whether it worked all the time is not known"]);
+    scenario.assert_unevaluated(&["rule veiled: runaway: whether it worked all the time is not known"]);
     daemon.stop();
 }

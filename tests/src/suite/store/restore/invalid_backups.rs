@@ -76,15 +76,15 @@ type Damage = fn(&UnpackedBackup);
 
 #[test]
 fn invalid_backups_are_refused_and_change_nothing() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
-    record_prune(&stage, 1);
-    let copy = make_backup(&stage, "copy.tar");
-    let other = stage.path("other.tar");
+    let test_box = one_gpu();
+    let daemon = test_box.start();
+    eventually("a sample", || records(&test_box, &[]).pop());
+    record_prune(&test_box, 1);
+    let copy = make_backup(&test_box, "copy.tar");
+    let other = test_box.path("other.tar");
     daemon.stop();
-    let before = recorded_entries(&stage);
-    let names = state_file_names(&stage);
+    let before = recorded_entries(&test_box);
+    let names = state_file_names(&test_box);
     let unmade = "does not have the schema of gpukilld";
     let never = "has ids or times that gpukilld never issues";
     let cases: [(Damage, &str); 11] = [
@@ -179,11 +179,11 @@ fn invalid_backups_are_refused_and_change_nothing() {
     ];
     let refuses = |expected: &str| {
         for more in [&["--dry-run"][..], &[]] {
-            let ran = restore(&stage, &other, more);
+            let ran = restore(&test_box, &other, more);
             let expected = format!("gpukilld: the backup cannot be used: {expected}\n");
             assert_eq!((ran.code, ran.stderr), (1, expected));
         }
-        assert_eq!(state_file_names(&stage), names);
+        assert_eq!(state_file_names(&test_box), names);
     };
     for (spoil, expected) in cases {
         let apart = UnpackedBackup::unpack(&copy);
@@ -198,7 +198,7 @@ fn invalid_backups_are_refused_and_change_nothing() {
     bytes[middle..middle + 4_096].fill(0);
     std::fs::write(apart.path("audit.db"), bytes).unwrap();
     apart.pack(&other);
-    let ran = restore(&stage, &other, &["--dry-run"]);
+    let ran = restore(&test_box, &other, &["--dry-run"]);
     let broken = "gpukilld: the backup cannot be used: its audit.db is broken: ";
     assert!(ran.code == 1 && ran.stderr.starts_with(broken), "{ran:?}");
 
@@ -214,8 +214,8 @@ fn invalid_backups_are_refused_and_change_nothing() {
     std::fs::write(&other, "").unwrap();
     refuses("it is too short to be a copy of a store");
 
-    assert_eq!(replaced_directories(&stage), Vec::<String>::new());
-    assert_entries_are_kept(&stage, &before);
+    assert_eq!(replaced_directories(&test_box), Vec::<String>::new());
+    assert_entries_are_kept(&test_box, &before);
 }
 
 #[test]
@@ -225,13 +225,13 @@ fn full_disk_accepts_no_backup() {
     eventually("a sample", || records(&elsewhere, &[]).pop());
     let copy = make_backup(&elsewhere, "copy.tar");
     daemon.stop();
-    let stage = one_gpu();
-    std::fs::create_dir(stage.path("state")).unwrap();
+    let test_box = one_gpu();
+    std::fs::create_dir(test_box.path("state")).unwrap();
     let script = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\"";
     let mounted = |words: &Command| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-        command.arg(stage.path("state"));
+        command.arg(test_box.path("state"));
         command.arg(words.get_program()).args(words.get_args());
         command
     };
@@ -241,10 +241,10 @@ fn full_disk_accepts_no_backup() {
     if !trial.is_ok_and(|status| status.success()) {
         return skip("only root can mount a small file system");
     }
-    let ran = CommandOutput::run(&mut mounted(&restore_command(&stage, &copy, &[])));
+    let ran = CommandOutput::run(&mut mounted(&restore_command(&test_box, &copy, &[])));
     let begin = format!(
         "gpukilld: {}: a restore needs ",
-        stage.path("state").display()
+        test_box.path("state").display()
     );
     assert!(ran.code == 1 && ran.stderr.starts_with(&begin), "{ran:?}");
 }

@@ -57,7 +57,7 @@ pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
     &[("act-begins", 1), ("act-ended", 1), ("act-refused", 1)],
 ];
 
-/// An entry about a decision in this mode, for a person whose process on the GPU has this pid,
+/// An entry about a decision in this mode, for a person with this process on the GPU,
 /// with this message and these additional fields.
 fn decision_entry(
     uid: u32,
@@ -124,18 +124,18 @@ pub(super) fn expected_entries(
         "ACTION": "kill", "GPUKILL_ACT": varies, "GPU_UUID": GPU, "PRIORITY": "6",
         "PID": [bobs.to_string(), bobs_launcher.to_string()], "UID": BOB.to_string(),
     });
-    let begins = |act: &Value, asked: &str| {
+    let begins = |action: &Value, asked: &str| {
         let more = json!({
             "MESSAGE": "an action starts", "GPUKILL_ASKED": asked, "GPUKILL_PLAN": varies,
             "GPUKILL_CALLER_UID": "0",
         });
-        merge(act.clone(), &more)
+        merge(action.clone(), &more)
     };
-    let over = |act: &Value| {
+    let over = |action: &Value| {
         let more = json!({
             "MESSAGE": "an action ended", "GPUKILL_WORD": "done", "GPUKILL_OUTCOME": varies,
         });
-        merge(act.clone(), &more)
+        merge(action.clone(), &more)
     };
     let rules = |mode: &str| {
         json!({

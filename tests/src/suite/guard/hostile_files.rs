@@ -1,4 +1,4 @@
-//! Rule files that are as expensive to read as possible.
+//! Rule files that are as expensive to read as possible. The bench `budget` includes this file.
 
 use gpukill_tests::harness::{Daemon, TestBox, eventually};
 use rustix::process::Signal;
@@ -23,12 +23,12 @@ fn hostile_files() -> [String; 3] {
 }
 
 /// Loads each hostile file; the daemon refuses it and reports the first mistakes.
-pub(crate) fn refuses_hostile_files(stage: &TestBox, daemon: &Daemon, rules: &Path) {
+pub(crate) fn refuses_hostile_files(test_box: &TestBox, daemon: &Daemon, rules: &Path) {
     for file in hostile_files() {
         std::fs::write(rules, &file).unwrap();
         daemon.signal(Signal::HUP);
         eventually("it is refused", || {
-            let status = stage.json(&["guard", "status", "-o", "json"]);
+            let status = test_box.json(&["guard", "status", "-o", "json"]);
             let mistakes = status["mistakes"].as_array()?.len();
             (1..=101).contains(&mistakes).then_some(())
         });
