@@ -14,7 +14,7 @@ pub(crate) mod reader;
 mod response_time;
 pub(crate) mod validation;
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::DeviceNumber;
 use drm::clients::PersonLookup;
 use gpukill_policy::memory::Sharing;

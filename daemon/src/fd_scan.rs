@@ -11,6 +11,7 @@
 pub mod bench_api;
 mod denied;
 mod descriptors;
+pub(crate) mod full_scan;
 mod procfs_scanner;
 mod quota;
 mod scanner;
@@ -22,7 +23,7 @@ mod worker;
 use self::procfs_scanner::ProcfsScanner;
 use self::scanner::FdScanner;
 use self::worker::{ScanTiming, ScanWorker};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use super::{
     Backend, BackendError, BackendReadings, DeviceReadings, MemoryReadings, ProcessReadings,
     Utilization,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;

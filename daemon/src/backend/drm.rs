@@ -20,7 +20,7 @@ mod runtime_pm;
 pub(crate) mod sysfs;
 
 use super::{DeviceNode, InstanceReadings, MemoryReadings};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};

@@ -10,7 +10,7 @@ use super::lost_devices::DeviceNames;
 use super::quarantine::Quarantine;
 use super::validation::{fail_oversized_lists, validate_events, validate_readings};
 use super::{Backend, BackendError, BackendReadings, DeviceNode, Roots, driver_files};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use crate::quiesce::Quiesce;
 use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor, SpawnError};

@@ -7,7 +7,7 @@ use super::scanner::{FdScanner, FileScope, PidRange};
 use super::schedule::{FULL_PASS_INTERVAL, Millis, ROUND_INTERVAL, ScheduledScan};
 use super::state::ScanState;
 use super::{DeviceNumber, FileHolders, PersonMapping, WatchMode};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::{FaultCode, ProcessKey};
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeSet;

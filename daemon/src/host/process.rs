@@ -20,7 +20,7 @@ use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use crate::procfs::file::{is_absent, read_at_most, read_failure};
 use crate::procfs::stat::{Stat, terminal_name};
 use cached::{CachedProcess, has_executed, job_of};

@@ -1,7 +1,7 @@
 //! User names and group members from the name service, which may be LDAP and may hang for minutes.
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::procfs::file::read_at_most;
 use gpukill_policy::subordinate::{SubordinateMap, parse_lines};
 use gpukill_proto::collect::IntoSet as _;

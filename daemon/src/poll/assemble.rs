@@ -12,7 +12,7 @@ use super::device_index::DeviceIndices;
 use super::gone_devices::GoneDevices;
 use crate::backend::reader::LatestReadings;
 use crate::backend::{BackendError, BackendReadings, DeviceReadings, LossCause};
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;

@@ -3,7 +3,7 @@
 
 use crate::backend::reader::LatestReadings;
 use crate::backend::{DRIVER_NOT_ANSWERING, DeviceReadings};
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use crate::fd_scan::FIRST_SCAN_PENDING;
 use gpukill_policy::health::device_problems;
 use gpukill_proto::collect::IntoMap as _;

@@ -6,7 +6,7 @@
 
 use super::pci_slots::PciBus;
 use crate::backend::reader::LatestReadings;
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{

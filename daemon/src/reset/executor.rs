@@ -1,7 +1,7 @@
 //! Executes a plan, device by device, on a thread of its own.
 
 use super::{ResetService, events, helper_client, planner, verify};
-use crate::full_scan::{ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{ScanFreshness, read_after_scan};
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;

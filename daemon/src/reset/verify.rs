@@ -1,6 +1,6 @@
 //! Waits until a device answers after its reset, and reports its state.
 
-use crate::full_scan::NewPoll;
+use crate::fd_scan::full_scan::NewPoll;
 use crate::kill::KillEnvironment;
 use gpukill_policy::reset::response::{ResetResponse, check_response};
 use gpukill_proto::model::{DeviceId, Vendor};

@@ -1,6 +1,6 @@
 //! The status of the store, shared between its threads and its callers.
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! Tests with text in the form that `ioreg` prints, and with scripts in place of `ioreg`.
 
 use super::*;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::FaultCode;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt as _;

@@ -22,7 +22,7 @@ use super::hwmon::{CachedHwmon, Hwmon};
 use super::missing_attributes::CardAttributes;
 use super::names;
 use crate::backend::MemoryReadings;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use cached::CachedAttributes;
 use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;

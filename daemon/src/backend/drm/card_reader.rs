@@ -13,7 +13,7 @@ use super::{CardReadings, KfdProcess};
 use crate::backend::{
     Backend, BackendError, BackendReadings, DeviceReadings, ProcessReadings, Roots, Utilization,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{FdScanHandle, FileHolders, OpenDescriptor};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{BackendState, FaultCode, GpuEvent, GpuUse, Vitals};

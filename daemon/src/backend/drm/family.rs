@@ -7,7 +7,7 @@ use crate::backend::reader::{BackendReader, LatestReadings};
 use crate::backend::{
     Backend, BackendError, BackendReadings, DRIVER_NOT_ANSWERING, DeviceReadings, Roots,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;

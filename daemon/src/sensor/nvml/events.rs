@@ -5,7 +5,7 @@
 
 use super::codes::{ErrorClass, error_class, explain};
 use super::raw::{EventSet, RawEvent, device_key};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;

@@ -1,6 +1,6 @@
 //! A full file descriptor scan, for requests that need the holders of devices.
 
-use crate::fd_scan::FdScanHandle;
+use super::FdScanHandle;
 use crate::state::{HolderDemand, PublishedPoll, SnapshotReader};
 use gpukill_proto::refusal::Refusal;
 use std::future::Future;

@@ -1,14 +1,14 @@
 //! The poll thread: one poll per interval. No client, disk or name service can delay it.
 
+use super::sampler::{Sampler, SamplerInput};
+use super::{PollResult, SnapshotBuilder};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::guard::Guard;
 use crate::heap::{self, TrimSchedule};
 use crate::log_events::event;
-use crate::poll::{PollResult, SnapshotBuilder};
 use crate::rogue::Rogue;
-use crate::sampler::{Sampler, SamplerInput};
 use crate::state::{HolderDemand, PublishedPoll, SnapshotPublisher, whole_milliseconds};
 use crate::store::Store;
 use crate::systemd;
