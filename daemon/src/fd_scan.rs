@@ -8,7 +8,6 @@
 //! Files that a process has mapped and then closed are not found. Reading the mappings takes a lock
 //! that a process stuck in a driver may hold.
 
-pub mod bench_api;
 mod denied;
 mod descriptors;
 pub(crate) mod full_scan;

@@ -26,6 +26,8 @@
 pub mod args;
 mod authority;
 mod backend;
+#[doc(hidden)]
+pub mod bench_api;
 pub mod clock;
 pub mod config;
 mod evaluator;
@@ -59,10 +61,5 @@ mod systemd;
 mod terminals;
 
 #[doc(hidden)]
-pub use fd_scan::bench_api;
-
 pub use host::sockets::bench_api as sockets;
-#[doc(hidden)]
-pub use poll::sampler::bench_api as gathered;
-
 pub use startup::{EXIT_FAILED, EXIT_USAGE, run};

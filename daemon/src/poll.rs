@@ -12,7 +12,6 @@ mod pci_slots;
 pub(crate) mod poller;
 mod recently_ended;
 pub(crate) mod sampler;
-mod short_lived;
 mod user_groups;
 
 use crate::backend::Roots;
@@ -122,7 +121,7 @@ impl SnapshotBuilder {
             users,
             connections,
             user_groups: UserGroups::default(),
-            state: PollState::new(host::memory::total(&procfs), indices, remembered),
+            state: PollState::new(host::total_memory(&procfs), indices, remembered),
             past_use: history,
             procfs,
             recently_ended: RecentlyEnded::default(),
@@ -175,7 +174,7 @@ impl SnapshotBuilder {
         let own = own.chain(self.processes.faults());
         let search = self.fd_scan.fault();
         let own = own.chain(search.map(|fault| fault.found_in("processes")));
-        let fleeting = short_lived::describe_short_lived(&latest, &found, &self.users);
+        let fleeting = faults::describe_short_lived(&latest, &found, &self.users);
         let devices = snapshot.devices.iter();
         let own = own.chain(devices.filter_map(|device| {
             let what = fleeting.get(&device.id)?.clone();

@@ -9,7 +9,6 @@ mod contradiction;
 pub(crate) mod engines;
 pub(crate) mod family;
 pub(crate) mod fdinfo;
-mod fuzz_api;
 pub(crate) mod hwmon;
 pub(crate) mod intel;
 mod link;

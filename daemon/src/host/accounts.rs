@@ -6,7 +6,7 @@
 //! secrets, too: one variable of it is kept, and nothing else is reported.
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use crate::procfs::stat::Stat;
 use gpukill_proto::model::{ProcessKey, ProcessLocation, Scheduler};
 use std::path::{Path, PathBuf};

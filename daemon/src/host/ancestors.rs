@@ -3,8 +3,8 @@
 use super::cgroup::{CGROUP_MAX, CgroupLocation, CgroupView};
 use super::namespace::{own_user_namespace, user_namespace_creators};
 use super::status::StatusFile;
-use crate::procfs::file::{read_at_most, read_failure};
 use crate::procfs::stat::Stat;
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_policy::job::{Ancestors, ProcessLineage};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;

@@ -1,7 +1,7 @@
 //! The FUSE filesystem that a process waits for, and its server. Only files and links of `/proc`
 //! are read: any access below the mount itself would block, too.
 
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::text::sanitize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

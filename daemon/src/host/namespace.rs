@@ -4,7 +4,7 @@
 //! One of the few modules with unsafe code: neither nix nor rustix asks a namespace for its owner.
 
 use super::cgroup::CgroupView;
-use crate::procfs::file::{read_at_most, read_failure};
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_proto::reading::Reading;
 use std::fs::File;
 use std::io;

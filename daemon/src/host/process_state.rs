@@ -1,7 +1,7 @@
 //! The state and the relatives of a process, read for a request about unreleased memory.
 
-use crate::procfs::file::{read_at_most, read_failure};
 use crate::procfs::stat::Stat;
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;

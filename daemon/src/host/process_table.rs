@@ -9,7 +9,7 @@ use super::fuse::{self, FuseMount};
 use super::login_defs;
 use super::namespace;
 use super::users::Users;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use background_reads::BackgroundReads;
 use entry::{ProcessEntry, ReadRoots};
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};

@@ -2,7 +2,7 @@
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
 use crate::fault::FaultCause;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_policy::subordinate::{SubordinateMap, parse_lines};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;

@@ -3,7 +3,6 @@
 mod last_known;
 mod listing;
 mod rows;
-mod stored_use;
 
 use self::last_known::LastProcesses;
 use self::listing::{ListedPids, listed_before_reuse};
@@ -16,7 +15,7 @@ use crate::fault::FoundFault;
 use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;
-use crate::store::DeviceProcess;
+use crate::store::{DeviceProcess, PastUse};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -181,6 +180,38 @@ impl PollState {
     /// Drops the rows of those of these devices that are gone.
     pub(super) fn forget_devices(&mut self, devices: &[DeviceId]) {
         self.gone_devices.forget(devices);
+    }
+
+    /// Whether an earlier daemon may have observed the process and the store may still report it.
+    fn may_predate_daemon(&self, started_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let is_early =
+            |began| now.since(began) < RECALL_TIMEOUT && started_at.is_none_or(|at| at < began);
+        self.queries_store && self.started_at.is_some_and(is_early)
+    }
+
+    /// The processes that the store was not asked about.
+    pub(super) fn unqueried(&self) -> impl Iterator<Item = DeviceProcess> {
+        let seen = self.use_times.iter();
+        seen.filter(|(_, seen)| !seen.is_queried)
+            .map(|(on, _)| on.clone())
+    }
+
+    /// Takes the store's answer about these processes.
+    pub(super) fn apply_past_use(
+        &mut self,
+        asked: &[DeviceProcess],
+        known: &BTreeMap<DeviceProcess, PastUse>,
+    ) {
+        for on in asked {
+            let Some(seen) = self.use_times.get_mut(on) else {
+                continue;
+            };
+            seen.is_queried = true;
+            if let Some(past) = known.get(on) {
+                seen.first = seen.first.min(past.first_seen);
+                seen.last_active = seen.last_active.max(past.last_active);
+            }
+        }
     }
 
     fn indices(&mut self, latest: &[(&'static str, LatestReadings)]) -> BTreeMap<DeviceId, u32> {

@@ -4,7 +4,8 @@
 use crate::backend::reader::LatestReadings;
 use crate::backend::{DRIVER_NOT_ANSWERING, DeviceReadings};
 use crate::fault::FoundFault;
-use crate::fd_scan::FIRST_SCAN_PENDING;
+use crate::fd_scan::{FIRST_SCAN_PENDING, FileHolders};
+use crate::host::users::Users;
 use gpukill_policy::health::device_problems;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
@@ -247,6 +248,44 @@ fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
         .chain(device_problems(device))
         .map(|(code, what)| FoundFault::new(&part, code, what))
         .collect()
+}
+
+/// How many users the text about short-lived processes names per device.
+const MAX_NAMED_USERS: usize = 3;
+
+/// Describes each device that short-lived processes of one user hold one after the other.
+pub(super) fn describe_short_lived(
+    latest: &[(&'static str, LatestReadings)],
+    found: &FileHolders,
+    users: &Users,
+) -> BTreeMap<DeviceId, String> {
+    if found.short_lived.is_empty() {
+        return BTreeMap::new();
+    }
+    let readings = latest.iter();
+    let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    let faults = devices.filter_map(|device| {
+        let persons = found.short_lived.iter().filter(|(_, numbers)| {
+            let mut own = device.nodes.iter().filter(|node| !node.shared);
+            own.any(|node| numbers.contains(&node.number))
+        });
+        let persons = persons.map(|(person, _)| match users.name(*person).known() {
+            Some(name) => format!("{name} (user {person})"),
+            None => format!("user {person}"),
+        });
+        let persons: Vec<String> = persons.take(MAX_NAMED_USERS).collect();
+        (!persons.is_empty()).then(|| (device.id.clone(), short_lived_text(&persons)))
+    });
+    faults.into_map()
+}
+
+fn short_lived_text(persons: &[String]) -> String {
+    format!(
+        "short-lived processes of {} hold it one after the other: they end before a rule or a kill \
+         reaches them",
+        persons.join(" and of ")
+    )
 }
 
 #[cfg(test)]

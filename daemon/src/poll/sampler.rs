@@ -1,8 +1,5 @@
 //! Collects polls into samples for the store.
 
-#[doc(hidden)]
-pub mod bench_api;
-
 use crate::procfs::stat::Stat;
 use crate::store::{DepartedProcess, Departure, GroupNames, JobAccounts, RogueSuspicions, Sample};
 use gpukill_policy::usage::{DeviceRun, Usage, covered_time};

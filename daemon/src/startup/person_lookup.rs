@@ -3,7 +3,7 @@
 
 use crate::backend::drm::clients::{PersonLookup, ProcessAccount};
 use crate::guard;
-use crate::host::person::user_and_slice;
+use crate::host::user_and_slice;
 use crate::host::users::Users;
 use crate::procfs::alive::LiveProcesses;
 use gpukill_proto::reading::Reading;

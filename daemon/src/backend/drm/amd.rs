@@ -7,7 +7,6 @@ mod cached;
 mod clocks;
 pub(crate) mod fuzz_api;
 mod kfd_processes;
-mod lines;
 mod memory;
 mod metrics;
 mod partitions;
@@ -21,14 +20,17 @@ use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
 use super::missing_attributes::CardAttributes;
 use super::names;
+use super::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use crate::backend::MemoryReadings;
 use crate::fault::FaultCause;
 use cached::CachedAttributes;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
 use metrics::GpuMetrics;
 use slow_attributes::SlowAttributes;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use topology::KfdTopology;
@@ -154,6 +156,32 @@ impl AmdCard {
         let name = || names::card_name(&self.host_root, card);
         self.name.get_or_insert_with(name).clone()
     }
+}
+
+/// The failure of a file that cannot be parsed.
+const NOT_UNDERSTOOD: &str = "not understood";
+
+/// Reads a file through `parse`. A failure does not quote the file's text.
+fn read_parsed<T>(
+    file: &(impl Attribute + ?Sized),
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Reading<T> {
+    match file.read(&mut [0; ATTRIBUTE_MAX]) {
+        Ok(bytes) => parse(&String::from_utf8_lossy(bytes))
+            .map_or_else(|| Reading::Failed(NOT_UNDERSTOOD.into()), Reading::Value),
+        Err(error) => sysfs::failure(&error),
+    }
+}
+
+/// Parses lines of a key, a blank and a number, as KFD writes them. Other lines are skipped: some
+/// of KFD's lines hold text.
+fn parse_numbers(text: &str) -> BTreeMap<&str, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (key, value) = line.split_once(' ')?;
+            Some((key, value.trim_ascii().parse().ok()?))
+        })
+        .into_map()
 }
 
 #[cfg(test)]

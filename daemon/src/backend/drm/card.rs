@@ -3,7 +3,7 @@
 use super::sysfs;
 use crate::backend::DeviceNode;
 use crate::fd_scan::DeviceNumber;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, Vendor};

@@ -2,7 +2,7 @@
 //! attributes, and the missing ones are not opened at each poll.
 
 use super::sysfs::{ATTRIBUTE_MAX, Attribute};
-use crate::procfs::file::read_once;
+use crate::procfs::read_once;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;

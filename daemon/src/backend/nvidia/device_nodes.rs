@@ -4,7 +4,7 @@ use crate::backend::drm::card::device_number;
 use crate::backend::drm::sysfs;
 use crate::backend::{DeviceNode, DeviceReadings};
 use crate::fd_scan::DeviceNumber;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use super::libraries::{self, MapsError};
 use super::{ProcessEvidence, network};
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use crate::procfs::stat::Stat;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::text::sanitize;

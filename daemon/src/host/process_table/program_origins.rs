@@ -3,7 +3,7 @@
 //! waited for only for a limited time.
 
 use super::entry::ProcessEntry;
-use crate::procfs::file::read_failure;
+use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use gpukill_policy::kill::ProgramOrigin;
 use gpukill_policy::kill::protection::may_be_protected_by_name;

@@ -6,7 +6,7 @@ use super::job_use::{JobHistory, JobSockets, JobUse, ServedRecorder};
 use super::namespaces::NamespaceCache;
 use super::served::ServedSockets;
 use super::{NetworkUse, ProcessSockets, SavedServedSockets, SocketFindings, WatchedJob};
-use crate::procfs::file::read_failure;
+use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
 use gpukill_proto::collect::IntoSet as _;

@@ -1,7 +1,7 @@
 //! Reads `pp_dpm_sclk` and similar files: a line for each step of a clock, with a star at the
 //! current one.
 
-use super::lines;
+use super::read_parsed;
 use crate::backend::drm::sysfs::Attribute;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Megahertz;
@@ -15,7 +15,7 @@ pub(super) struct ClockSteps {
 }
 
 pub(super) fn read_steps(file: &impl Attribute) -> Reading<ClockSteps> {
-    match lines::read_parsed(file, parse_steps) {
+    match read_parsed(file, parse_steps) {
         Reading::Value(steps) => steps.map_or(Reading::Unsupported, Reading::Value),
         unknown => unknown.as_unknown(),
     }

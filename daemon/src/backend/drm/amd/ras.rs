@@ -1,7 +1,7 @@
 //! Reads the errors of a card's memory and blocks, which the driver counts below `device/ras`. Read
 //! rarely: each file accesses the hardware.
 
-use super::lines;
+use super::{NOT_UNDERSTOOD, read_parsed};
 use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub(super) fn read_errors(directory: &Path) -> RasErrors {
     let files = sysfs::entries(directory).into_iter();
     let counts: Vec<Reading<(u64, u64)>> = files
         .filter(|(name, _)| name.ends_with("_err_count"))
-        .map(|(_, file)| lines::read_parsed(&file, parse_errors))
+        .map(|(_, file)| read_parsed(&file, parse_errors))
         .filter(|count| *count != Reading::Unsupported)
         .collect();
     let sum = counts
@@ -60,7 +60,7 @@ pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
 pub(super) fn read_bad_pages(file: &Path) -> Reading<u64> {
     match read_whole(file) {
         Ok(text) => parse_bad_pages(&text).map_or_else(
-            || Reading::Failed(lines::NOT_UNDERSTOOD.into()),
+            || Reading::Failed(NOT_UNDERSTOOD.into()),
             Reading::Value,
         ),
         Err(error) => sysfs::failure(&error),
@@ -138,7 +138,7 @@ mod tests {
                 ("xgmi_err_count", "ue: 1\nce: 0\n"),
             ]);
             std::fs::write(told.path().join(broken), "ue: ?\nce: 0\n").unwrap();
-            let failed = Reading::Failed(lines::NOT_UNDERSTOOD.to_owned());
+            let failed = Reading::Failed(NOT_UNDERSTOOD.to_owned());
             let none = RasErrors {
                 uncorrected: failed.clone(),
                 corrected: failed,

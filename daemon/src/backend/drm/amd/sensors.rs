@@ -96,7 +96,7 @@ pub(super) fn read_mode(file: &impl Attribute) -> Reading<String> {
         Reading::Value(mode)
             if mode.len() > 16 || !mode.bytes().all(|byte| byte.is_ascii_alphanumeric()) =>
         {
-            Reading::Failed(super::lines::NOT_UNDERSTOOD.into())
+            Reading::Failed(super::NOT_UNDERSTOOD.into())
         }
         reading => reading,
     }

@@ -11,7 +11,7 @@ use crate::backend::drm::card::DrmCard;
 use crate::backend::drm::engines::{self, Driver, EngineRole, RegionKind};
 use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::fd_scan::{DeviceNumber, OpenDescriptor};
-use crate::procfs::file::{read_at_most, read_failure};
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;

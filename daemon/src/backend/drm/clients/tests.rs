@@ -2,7 +2,6 @@
 
 mod forms;
 mod passed;
-mod people;
 mod rereading;
 mod sharing;
 mod silent;
@@ -11,9 +10,8 @@ use super::*;
 use crate::backend::DeviceNode;
 use crate::backend::drm::card::PciIdentity;
 use crate::fd_scan::OpenDescriptor;
-use people::PersonFiles;
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -26,6 +24,28 @@ const RENDER: DeviceNumber = DeviceNumber {
     minor: 128,
 };
 const SLOT: &str = "0000:03:00.0";
+
+/// Reads persons from the files in this directory.
+struct PersonFiles(PathBuf);
+
+impl PersonLookup for PersonFiles {
+    /// User 1000, unless the process has a file that names another.
+    fn account(&self, directory: &Path) -> Option<ProcessAccount> {
+        let told = std::fs::read_to_string(directory.join("person"));
+        let user = told.map_or(Some(1000), |told| told.parse().ok())?;
+        let slice = std::fs::read_to_string(directory.join("slice"));
+        let slice = slice.ok().and_then(|told| told.parse().ok());
+        Some(ProcessAccount { user, slice })
+    }
+
+    /// A user is a person of its own unless a file names the person; an account with a slice
+    /// belongs to the slice's person.
+    fn person(&self, account: ProcessAccount) -> Option<u32> {
+        let told = std::fs::read_to_string(self.0.join(account.user.to_string()));
+        let person = || told.map_or(Some(account.user), |told| told.parse().ok());
+        account.slice.or_else(person)
+    }
+}
 
 /// A `/proc` with holders of one card, and a clock.
 struct ClientFixture {
