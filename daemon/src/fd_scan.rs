@@ -114,13 +114,13 @@ impl FdScanHandle {
     }
 
     fn start_custom(
-        eyes: Box<dyn FdScanner>,
+        scanner: Box<dyn FdScanner>,
         persons: PersonMapping,
-        pace: ScanTiming,
+        timing: ScanTiming,
     ) -> std::io::Result<Self> {
-        let search = ScanWorker::start(eyes, persons, pace)?;
+        let worker = ScanWorker::start(scanner, persons, timing)?;
         Ok(Self {
-            worker: Arc::new(StopOnDrop(search)),
+            worker: Arc::new(StopOnDrop(worker)),
         })
     }
 

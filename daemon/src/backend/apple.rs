@@ -69,7 +69,7 @@ impl Backend for AppleBackend {
                 IOREG_MISSING.into(),
             )));
         }
-        let began = Instant::now();
+        let start = Instant::now();
         let accelerators = ioreg::run_ioreg(&self.program, ACCELERATOR_CLASS)
             .map_err(|why| BackendError::Failed(FaultCode::ProgramFailed, why))?;
         let clients = ioreg::run_ioreg(&self.program, CLIENT_CLASS);
@@ -78,7 +78,7 @@ impl Backend for AppleBackend {
         let mut readings = self
             .state
             .parse_readings(&accelerators, clients, Instant::now(), at);
-        readings.cost_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        readings.cost_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ok(readings)
     }
 

@@ -22,7 +22,7 @@ pub(super) trait FdScanner: Send + Sync {
         &self,
         pid: u32,
         numbers: &[DeviceNumber],
-        care: FileScope,
+        scope: FileScope,
         depth: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan;

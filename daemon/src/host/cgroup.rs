@@ -92,11 +92,11 @@ impl CgroupLocation {
             return Self::unknown(&Reading::Failed("unreadable cgroup".into()));
         }
         lines.sort_indirect_by_key(|line| line.rank);
-        let said: Vec<PathFacts> = lines
+        let facts: Vec<PathFacts> = lines
             .iter()
             .map(|line| PathFacts::parse(line.path))
             .collect();
-        let silent = said.iter().all(PathFacts::is_empty);
+        let silent = facts.iter().all(PathFacts::is_empty);
         let unclear = lines
             .iter()
             .any(|line| view == CgroupView::Part || line.path.starts_with("/.."));
@@ -108,20 +108,20 @@ impl CgroupLocation {
             };
         }
         Self {
-            container: first_found(&said, |said| said.container.as_ref()),
-            unit: first_found(&said, |said| said.unit.as_ref()),
-            session: first_found(&said, |said| said.session.as_ref()),
-            scheduler: first_found(&said, |said| said.scheduler.as_ref()),
+            container: first_found(&facts, |facts| facts.container.as_ref()),
+            unit: first_found(&facts, |facts| facts.unit.as_ref()),
+            session: first_found(&facts, |facts| facts.session.as_ref()),
+            scheduler: first_found(&facts, |facts| facts.scheduler.as_ref()),
             slice: user_slice(text),
         }
     }
 }
 
 fn first_found<T: Clone>(
-    said: &[PathFacts],
+    facts: &[PathFacts],
     pick: impl Fn(&PathFacts) -> Option<&T>,
 ) -> Reading<Option<T>> {
-    Reading::Value(said.iter().find_map(pick).cloned())
+    Reading::Value(facts.iter().find_map(pick).cloned())
 }
 
 /// One line: a hierarchy and a path in it.

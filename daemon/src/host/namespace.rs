@@ -57,10 +57,10 @@ pub(super) fn user_namespace_creators(
     directory: &Path,
     own: Option<&Path>,
 ) -> Reading<NamespaceCreators> {
-    let theirs = directory.join("ns/user");
-    match std::fs::read_link(&theirs) {
+    let path = directory.join("ns/user");
+    match std::fs::read_link(&path) {
         Ok(link) if Some(link.as_path()) == own => Reading::Value(NamespaceCreators::default()),
-        Ok(_) => walk_namespaces(&theirs).map_or_else(read_failure, Reading::Value),
+        Ok(_) => walk_namespaces(&path).map_or_else(read_failure, Reading::Value),
         // A kernel without user namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Unsupported,
         Err(error) => read_failure(error),
@@ -76,9 +76,9 @@ pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Read
 /// daemon's namespace. `None` where the namespace is nested in another one, whose root may be
 /// another user, or has no root.
 pub(super) fn user_namespace_root(directory: &Path) -> Option<u32> {
-    let theirs = File::open(directory.join("ns/user")).ok()?;
+    let namespace = File::open(directory.join("ns/user")).ok()?;
     let own = File::open(OWN_USER_NAMESPACE).ok()?;
-    let above = parent_namespace(theirs.as_fd()).ok()?;
+    let above = parent_namespace(namespace.as_fd()).ok()?;
     if namespace_id(above).ok()? != namespace_id(own).ok()? {
         return None;
     }
@@ -105,9 +105,9 @@ pub(super) fn pid_namespace(directory: &Path) -> Option<u64> {
     number.strip_suffix(']')?.parse().ok()
 }
 
-fn walk_namespaces(theirs: &Path) -> io::Result<NamespaceCreators> {
+fn walk_namespaces(path: &Path) -> io::Result<NamespaceCreators> {
     let own = namespace_id(File::open(OWN_USER_NAMESPACE)?.as_fd())?;
-    let mut namespace = OwnedFd::from(File::open(theirs)?);
+    let mut namespace = OwnedFd::from(File::open(path)?);
     let mut makers = NamespaceCreators::default();
     for _ in 0..MAX_DEPTH {
         if namespace_id(namespace.as_fd())? == own {
@@ -193,10 +193,10 @@ mod tests {
                 .stderr(Stdio::null())
                 .spawn()
                 .ok()?;
-            let mut told = [0];
-            let began = io::Read::read(&mut child.stdout.take()?, &mut told);
+            let mut byte = [0];
+            let read = io::Read::read(&mut child.stdout.take()?, &mut byte);
             let sleeper = Self(child);
-            matches!(began, Ok(1)).then_some(sleeper)
+            matches!(read, Ok(1)).then_some(sleeper)
         }
 
         fn directory(&self) -> PathBuf {

@@ -318,11 +318,11 @@ impl ProcessReader {
             person.account = self.accounts.get(known.key, &person.location, directory);
         }
         let mut is_complete = true;
-        for kin in &mut known.ancestors.processes {
-            if kin.needs_arguments() {
-                let arguments = self.command_lines.arguments(kin.key, || file(kin.key));
+        for lineage in &mut known.ancestors.processes {
+            if lineage.needs_arguments() {
+                let arguments = self.command_lines.arguments(lineage.key, || file(lineage.key));
                 is_complete &= arguments.failure() != Some(NOT_READ_YET);
-                kin.arguments = arguments.known().cloned();
+                lineage.arguments = arguments.known().cloned();
             }
         }
         person.notebook_servers = notebook_servers(&known.lineage, &known.ancestors);
@@ -351,7 +351,7 @@ impl ProcessReader {
         let keys: BTreeSet<ProcessKey> = known
             .clone()
             .flat_map(|known| {
-                let ancestors = known.ancestors.processes.iter().map(|kin| kin.key);
+                let ancestors = known.ancestors.processes.iter().map(|lineage| lineage.key);
                 ancestors.chain([known.key])
             })
             .into_set();

@@ -309,17 +309,17 @@ impl WatcherShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, mut look: SocketScanner) {
+    fn run(&self, mut scanner: SocketScanner) {
         while let Some((due, jobs)) = self.next_jobs() {
-            look.keep_only(&jobs);
-            let mut round = look.start_round();
+            scanner.keep_only(&jobs);
+            let mut round = scanner.start_round();
             for job in &due {
                 // Published at once: the next job may take long.
-                if !self.publish(look.scan_job(job, &mut round)) {
+                if !self.publish(scanner.scan_job(job, &mut round)) {
                     return;
                 }
             }
-            look.end_round(&round);
+            scanner.end_round(&round);
             self.lock().scanning_since = None;
             self.changed.notify_all();
         }

@@ -123,8 +123,8 @@ impl PollState {
             backends: Vec::new(),
             faults: Vec::new(),
         };
-        let began = *self.started_at.get_or_insert(now);
-        if now.since(began) >= RECALL_TIMEOUT {
+        let start = *self.started_at.get_or_insert(now);
+        if now.since(start) >= RECALL_TIMEOUT {
             self.guard_first_seen = BTreeMap::new();
         }
         let indices = self.indices(latest);
@@ -185,31 +185,31 @@ impl PollState {
     /// Whether an earlier daemon may have observed the process and the store may still report it.
     fn may_predate_daemon(&self, started_at: Option<Timestamp>, now: Timestamp) -> bool {
         let is_early =
-            |began| now.since(began) < RECALL_TIMEOUT && started_at.is_none_or(|at| at < began);
+            |start| now.since(start) < RECALL_TIMEOUT && started_at.is_none_or(|at| at < start);
         self.queries_store && self.started_at.is_some_and(is_early)
     }
 
     /// The processes that the store was not asked about.
     pub(super) fn unqueried(&self) -> impl Iterator<Item = DeviceProcess> {
-        let seen = self.use_times.iter();
-        seen.filter(|(_, seen)| !seen.is_queried)
+        let use_times = self.use_times.iter();
+        use_times.filter(|(_, use_times)| !use_times.is_queried)
             .map(|(on, _)| on.clone())
     }
 
     /// Takes the store's answer about these processes.
     pub(super) fn apply_past_use(
         &mut self,
-        asked: &[DeviceProcess],
+        queried: &[DeviceProcess],
         known: &BTreeMap<DeviceProcess, PastUse>,
     ) {
-        for on in asked {
-            let Some(seen) = self.use_times.get_mut(on) else {
+        for on in queried {
+            let Some(use_times) = self.use_times.get_mut(on) else {
                 continue;
             };
-            seen.is_queried = true;
+            use_times.is_queried = true;
             if let Some(past) = known.get(on) {
-                seen.first = seen.first.min(past.first_seen);
-                seen.last_active = seen.last_active.max(past.last_active);
+                use_times.first = use_times.first.min(past.first_seen);
+                use_times.last_active = use_times.last_active.max(past.last_active);
             }
         }
     }
@@ -334,8 +334,8 @@ impl PollState {
 fn processes_at(people: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid {
     let present = people
         .iter()
-        .filter(|(_, who)| who.may_have_existed_at(moment));
-    present.map(|(pid, who)| (*pid, who.clone())).into_map()
+        .filter(|(_, process)| process.may_have_existed_at(moment));
+    present.map(|(pid, process)| (*pid, process.clone())).into_map()
 }
 
 /// A reading from a list that is this many seconds old; `None` for a fresh list. Below one second
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn reused_pid_is_not_the_observed_process() {
-        let seen = |start_ticks| {
+        let rows_of = |start_ticks| {
             let listed = listed().map(|mut all| {
                 all[0].start_ticks = start_ticks;
                 all
@@ -574,7 +574,7 @@ mod tests {
             (None, itself),
         ];
         for (start_ticks, expected) in cases {
-            let found: Vec<(u32, Reading<u64>)> = seen(start_ticks);
+            let found: Vec<(u32, Reading<u64>)> = rows_of(start_ticks);
             assert_eq!(found, expected, "{start_ticks:?}");
         }
     }

@@ -109,19 +109,19 @@ mod tests {
     fn fault_lasts_while_its_value_changes() {
         let mut faults = FaultTracker::default();
         let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
-        let mut told = |value: &str, now| {
+        let mut update = |value: &str, now| {
             let present = vec![FoundFault::new(
                 "GPU 0",
                 FaultCode::ReadingFailed,
                 words(value),
             )];
             let faults = faults.update(present, Timestamp(now));
-            let told = faults.into_iter().map(|fault| (fault.what, fault.since));
-            told.collect::<Vec<_>>()
+            let pairs = faults.into_iter().map(|fault| (fault.what, fault.since));
+            pairs.collect::<Vec<_>>()
         };
         let first = vec![(words("-1"), Timestamp(1))];
-        assert_eq!(told("-1", 1), first);
-        assert_eq!(told("-2", 2), first);
+        assert_eq!(update("-1", 1), first);
+        assert_eq!(update("-2", 2), first);
     }
 
     #[test]

@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn late_answer_is_a_fault_once_old() {
-        let told = |age: Option<i64>, on_time| {
+        let fault_at = |age: Option<i64>, on_time| {
             let snapshot = Snapshot {
                 host: String::new(),
                 taken_at: Timestamp(100_000),
@@ -321,9 +321,9 @@ mod tests {
             late_fault("nvidia", &latest, &snapshot).map(|fault| fault.cause.what)
         };
         let old = Some("does not answer in time: readings are old".to_owned());
-        assert_eq!(told(Some(2_999), false), None);
-        assert_eq!(told(Some(3_000), false), old);
-        assert_eq!(told(Some(3_000), true), None);
+        assert_eq!(fault_at(Some(2_999), false), None);
+        assert_eq!(fault_at(Some(3_000), false), old);
+        assert_eq!(fault_at(Some(3_000), true), None);
         let slow = LatestReadings {
             slowest_answer: Some(Duration::from_secs(4)),
             on_time: true,
@@ -342,7 +342,7 @@ mod tests {
         let expected = FoundFault::new("nvidia", FaultCode::AnswersSlowly, SLOW);
         assert_eq!(fault, Some(expected));
         let never = "has not answered yet: the driver may be waking its devices";
-        assert_eq!(told(None, false), Some(never.to_owned()));
+        assert_eq!(fault_at(None, false), Some(never.to_owned()));
     }
 
     #[test]

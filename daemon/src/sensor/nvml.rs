@@ -289,6 +289,6 @@ impl NvmlReader {
 
 /// Whether the dynamic linker reports that this library itself is missing. It uses the same words
 /// for a library that this one needs.
-fn is_library_missing(library: &str, said: &str) -> bool {
-    said.starts_with(library) && said.ends_with(NO_SUCH_FILE)
+fn is_library_missing(library: &str, error: &str) -> bool {
+    error.starts_with(library) && error.ends_with(NO_SUCH_FILE)
 }

@@ -78,14 +78,14 @@ impl AmdCard {
         let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
         let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
         let generation = self.topology.generation();
-        let steady = self.cached.take().filter(|it| it.is_valid(generation, at));
+        let cached = self.cached.take().filter(|it| it.is_valid(generation, at));
         let read = || CachedAttributes::read(&self.attributes, hwmon, generation, at);
-        let steady = self.cached.insert(steady.unwrap_or_else(read));
+        let cached = self.cached.insert(cached.unwrap_or_else(read));
         self.integrated |= metrics.integrated
             || has_north_bridge
-            || steady.is_host_memory
+            || cached.is_host_memory
             || nodes.iter().any(|node| node.has_cores);
-        let vitals = steady.fill(vitals);
+        let vitals = cached.fill(vitals);
         let vitals = self.slow_attributes(card, at).fill(vitals);
         let vitals = topology::fill_clock_limits(&nodes, vitals);
         let (memory, vitals) = self.read_counters(vitals);
@@ -115,14 +115,14 @@ impl AmdCard {
     /// these counters itself (`amdgpu_vram_mgr.c`, `amdgpu_gtt_mgr.c`): reading them does not
     /// access the card, which may fall asleep meanwhile.
     pub(crate) fn read_counters(&self, vitals: Vitals) -> (MemoryReadings, Vitals) {
-        let steady = self.cached.as_ref();
+        let cached = self.cached.as_ref();
         let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
         let vitals = Vitals {
-            gtt_total: size(steady.map(|it| &it.gtt_total)),
+            gtt_total: size(cached.map(|it| &it.gtt_total)),
             gtt_used: sensors::read_size(&self.attributes.attribute("mem_info_gtt_used")),
             ..vitals
         };
-        let total = size(steady.map(|it| &it.vram_total));
+        let total = size(cached.map(|it| &it.vram_total));
         let memory = memory::read_memory(&self.attributes, total, &vitals, self.integrated);
         (memory, vitals)
     }
@@ -147,7 +147,7 @@ impl AmdCard {
     }
 
     fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &SlowAttributes {
-        let old = self.slow.take().filter(|seldom| !seldom.is_old(at));
+        let old = self.slow.take().filter(|slow| !slow.is_old(at));
         self.slow
             .insert(old.unwrap_or_else(|| SlowAttributes::read(card, at)))
     }

@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn reported_work_of_each_driver() {
-        let told = |name: &str| {
+        let reported_work = |name: &str| {
             let works = [EngineWork::Main, EngineWork::Encode, EngineWork::Decode];
             works.map(|work| driver_by_name(name).reports_work(work))
         };
-        assert_eq!(told("amdgpu"), [true, true, true]);
-        assert_eq!(told("xe"), [true, true, true]);
-        assert_eq!(told("v3d"), [true, false, false]);
-        assert_eq!(told("panthor"), [false, false, false]);
-        assert_eq!(told("unheard"), [false, false, false]);
+        assert_eq!(reported_work("amdgpu"), [true, true, true]);
+        assert_eq!(reported_work("xe"), [true, true, true]);
+        assert_eq!(reported_work("v3d"), [true, false, false]);
+        assert_eq!(reported_work("panthor"), [false, false, false]);
+        assert_eq!(reported_work("unheard"), [false, false, false]);
     }
 }

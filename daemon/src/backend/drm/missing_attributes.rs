@@ -87,12 +87,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text| std::fs::write(directory.path().join(name), text).unwrap();
         let mut attributes = CardAttributes::new(directory.path().to_owned());
-        let began = Instant::now();
+        let start = Instant::now();
         let mut result = |seconds, woke| {
             if woke {
                 attributes.retry_all();
             }
-            attributes.begin_poll(began + Duration::from_secs(seconds));
+            attributes.begin_poll(start + Duration::from_secs(seconds));
             ["a", "b"].map(|name| sysfs::number(&attributes.attribute(name)))
         };
         let (none, some) = (Reading::Unsupported, Reading::Value);

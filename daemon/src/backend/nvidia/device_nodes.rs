@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn invalid_address_has_no_files() {
         let root = tempfile::tempdir().unwrap();
-        let plant = |place: &str| {
-            let drm = root.path().join(place).join("drm/card0");
+        let plant = |parent: &str| {
+            let drm = root.path().join(parent).join("drm/card0");
             std::fs::create_dir_all(&drm).unwrap();
             std::fs::write(drm.join("dev"), "226:0\n").unwrap();
         };

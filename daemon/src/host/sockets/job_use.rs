@@ -172,7 +172,7 @@ impl JobHistory {
                     evaluation.listeners.insert(name.clone(), listeners);
                     self.add_ports(table, &inodes, had_others, &mut evaluation);
                 }
-                Err(broken) if has_sockets => return Err(broken.clone()),
+                Err(error) if has_sockets => return Err(error.clone()),
                 Err(_) => {}
             }
             if let Some(accepted) = namespace.accepted {

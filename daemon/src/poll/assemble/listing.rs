@@ -224,7 +224,7 @@ mod tests {
         vec![listed_before_reuse()]
     }
 
-    fn nobody() -> Vec<Reading<u64>> {
+    fn no_memory() -> Vec<Reading<u64>> {
         vec![Reading::Failed("no such process on this host".into())]
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let mut polls = PollSequence::new();
         let (first, next, none) = (pid_7_since(100), pid_7_since(900), ProcessesByPid::new());
         assert_eq!(polls.rows(&fresh(), &first), is(100));
-        assert_eq!(polls.rows(&fresh(), &none), nobody());
+        assert_eq!(polls.rows(&fresh(), &none), no_memory());
         for _ in 0..3 {
             let snapshot = polls.poll(&fresh(), &next);
             let row = &snapshot.processes[0];
@@ -261,14 +261,14 @@ mod tests {
         let next = pid_7_since(900);
         let mut polls = PollSequence::new();
         polls.memory.set_process_facts(&[7].into(), &Arc::default());
-        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), nobody());
+        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), no_memory());
         polls
             .memory
             .set_process_facts(&BTreeSet::new(), &Arc::default());
         assert_eq!(polls.rows(&fresh(), &next), another());
         // A process that could not be read then may be the one that is read now.
         let mut polls = PollSequence::new();
-        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), nobody());
+        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), no_memory());
         assert_eq!(polls.rows(&fresh(), &next), is(900));
         let third = pid_7_since(1_000);
         assert_eq!(polls.rows(&fresh(), &third), another());
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn backend_start_time_needs_no_earlier_list() {
-        let seen = |start_ticks| {
+        let lists = |start_ticks| {
             changed(fresh(), |read| {
                 let mut all = listed().known().unwrap().clone();
                 all[0].start_ticks = Some(start_ticks);
@@ -382,8 +382,8 @@ mod tests {
             })
         };
         let mut polls = PollSequence::new();
-        assert_eq!(polls.rows(&seen(100), &pid_7_since(100)), is(100));
-        assert_eq!(polls.rows(&seen(900), &pid_7_since(900)), is(900));
+        assert_eq!(polls.rows(&lists(100), &pid_7_since(100)), is(100));
+        assert_eq!(polls.rows(&lists(900), &pid_7_since(900)), is(900));
         assert_eq!(polls.rows(&fresh(), &pid_7_since(900)), is(900));
         assert_eq!(polls.rows(&fresh(), &pid_7_since(1_000)), another());
     }
@@ -391,9 +391,9 @@ mod tests {
     #[test]
     fn scan_continues_while_a_pid_is_reused() {
         let mut listings = ListedPids::default();
-        let begin = Instant::now();
+        let start = Instant::now();
         let mut wants = |has_doubtful, seconds| {
-            listings.needs_fd_scan(has_doubtful, begin + Duration::from_secs(seconds))
+            listings.needs_fd_scan(has_doubtful, start + Duration::from_secs(seconds))
         };
         assert!(!wants(false, 0));
         assert!(wants(true, 1));

@@ -25,7 +25,7 @@ struct HolderFixture {
     procfs: TempDir,
     users: Users,
     found: FileHolders,
-    people: BTreeMap<u32, ProcessMetadata>,
+    processes: BTreeMap<u32, ProcessMetadata>,
     rows: Vec<GpuProcess>,
     sharers: Vec<Sharer>,
     listed: Reading<u32>,
@@ -37,7 +37,7 @@ impl HolderFixture {
             procfs: tempfile::tempdir().unwrap(),
             users: Users::new(SystemNameService::for_this_host()),
             found: FileHolders::default(),
-            people: BTreeMap::new(),
+            processes: BTreeMap::new(),
             rows: Vec::new(),
             sharers: Vec::new(),
             listed: Reading::Value(0),
@@ -61,7 +61,7 @@ impl HolderFixture {
 
     /// Sets the known process of this PID.
     fn know(&mut self, key: ProcessKey, name: &str) {
-        self.people
+        self.processes
             .insert(key.pid, ProcessMetadata::with_name(key, name));
     }
 
@@ -109,16 +109,16 @@ impl HolderFixture {
             backends: Vec::new(),
             faults: Vec::new(),
         };
-        let sight = HolderContext {
+        let context = HolderContext {
             latest: &[("amd", latest)],
             snapshot: &snapshot,
             found: &self.found,
             short_lived: &BTreeMap::new(),
-            processes: &self.people,
+            processes: &self.processes,
             users: &self.users,
             procfs: self.procfs.path(),
         };
-        let mut held = sight.device_holders(&BTreeMap::new(), &BTreeMap::new());
+        let mut held = context.device_holders(&BTreeMap::new(), &BTreeMap::new());
         assert_eq!(held.len(), 1);
         held.remove(0).holders
     }
@@ -163,13 +163,13 @@ fn listing_joins_only_its_own_process() {
     stage.know(key(7, 100), "python");
     stage.list(key(7, 50), Reading::Value(Bytes(5)));
     let holders = stage.holders();
-    let told: Vec<_> = holders
+    let rows: Vec<_> = holders
         .iter()
         .map(|it| (it.pid, &it.start_ticks, it.listed, &it.holds))
         .collect();
     // The listed process has no file open.
     let none: Vec<String> = Vec::new();
-    assert_eq!(told, [(7, &Reading::Value(50), true, &none)]);
+    assert_eq!(rows, [(7, &Reading::Value(50), true, &none)]);
 }
 
 #[test]

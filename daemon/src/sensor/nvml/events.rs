@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn every_registered_type_has_a_name() {
         for bit in (0..u64::BITS)
-            .map(|place| 1 << place)
+            .map(|bit| 1 << bit)
             .filter(|bit| REGISTERED_TYPES & bit != 0)
         {
             assert!(

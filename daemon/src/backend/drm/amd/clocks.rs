@@ -63,7 +63,7 @@ mod tests {
                 greatest: Megahertz(greatest),
             }))
         };
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "0: 852Mhz *\n1: 991Mhz \n2: 1630Mhz \n",
                 steps(Some(852), 1_630),
@@ -83,7 +83,7 @@ mod tests {
             ("0: 99999Mhz\n", None),
             ("garbage", None),
         ] {
-            assert_eq!(parse_steps(text), told, "{text:?}");
+            assert_eq!(parse_steps(text), expected, "{text:?}");
         }
     }
 }
