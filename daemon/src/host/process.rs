@@ -106,7 +106,7 @@ impl ProcessReader {
         self.cached.retain(|pid, _| pids.contains(pid));
         self.absent_pids.clear();
         let mut changed = self.cached.len() != before;
-        let mut people = BTreeMap::new();
+        let mut identified = BTreeMap::new();
         for pid in pids {
             let Ok(stat) = self.read_stat(*pid) else {
                 changed |= self.cached.remove(pid).is_some();
@@ -127,7 +127,7 @@ impl ProcessReader {
                         .cpu
                         .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
                 };
-                people.insert(
+                identified.insert(
                     *pid,
                     ProcessMetadata {
                         key: known.key,
@@ -140,7 +140,7 @@ impl ProcessReader {
         if changed {
             self.forget_ended();
         }
-        people
+        identified
     }
 
     /// The PIDs that no process had at the last [`Self::identify`], or that were reused during it.
@@ -152,7 +152,7 @@ impl ProcessReader {
     /// Waits for the requests, at most until `deadline`, and fills in the answers.
     pub(crate) fn settle(
         &mut self,
-        people: &mut BTreeMap<u32, ProcessMetadata>,
+        identified: &mut BTreeMap<u32, ProcessMetadata>,
         users: &Users,
         deadline: Instant,
     ) {
@@ -166,7 +166,7 @@ impl ProcessReader {
             return;
         }
         self.completed_changes = news;
-        for (pid, identity) in people {
+        for (pid, identity) in identified {
             self.complete(*pid, users);
             if let Some(known) = self.cached.get(pid) {
                 identity.details = Arc::clone(&known.details);

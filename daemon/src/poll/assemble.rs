@@ -110,7 +110,7 @@ impl PollState {
     pub(super) fn assemble(
         &mut self,
         latest: &[(&'static str, LatestReadings)],
-        people: &ProcessesByPid,
+        processes: &ProcessesByPid,
         users: &Users,
         now: Timestamp,
     ) -> (Snapshot, Vec<GpuEvent>) {
@@ -136,7 +136,7 @@ impl PollState {
                 continue;
             };
             self.record_xids(&latest.events);
-            let present = processes_at(people, *taken_at);
+            let present = processes_at(processes, *taken_at);
             for read in &readings.devices {
                 let is_old = !latest.is_fresh() || read.stale_since.is_some();
                 let read_at = read.stale_since.unwrap_or(*taken_at);
@@ -146,12 +146,12 @@ impl PollState {
                 let seconds = now.since(read_at).as_secs().max(u64::from(has_failed));
                 let age = is_old.then(|| u32::try_from(seconds).unwrap_or(u32::MAX));
                 if age.is_none() {
-                    self.listed_pids.add_fresh_list(read, &present, people);
+                    self.listed_pids.add_fresh_list(read, &present, processes);
                     self.last_processes.keep_listed(&read.id, &self.listed_pids);
                 }
                 let rows = match read.stale_since {
                     Some(then) => {
-                        self.process_rows(read, age, &processes_at(people, then), users, now)
+                        self.process_rows(read, age, &processes_at(processes, then), users, now)
                     }
                     None => self.process_rows(read, age, &present, users, now),
                 };
@@ -331,8 +331,8 @@ impl PollState {
 }
 
 /// The processes that may have existed at this moment.
-fn processes_at(people: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid {
-    let present = people
+fn processes_at(processes: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid {
+    let present = processes
         .iter()
         .filter(|(_, process)| process.may_have_existed_at(moment));
     present.map(|(pid, process)| (*pid, process.clone())).into_map()
@@ -527,26 +527,26 @@ mod tests {
             PollState::default(),
             Users::new(SystemNameService::for_this_host()),
         );
-        let mut first_seen = |list, people: &ProcessesByPid, now| {
+        let mut first_seen = |list, processes: &ProcessesByPid, now| {
             let snapshot = memory
-                .assemble(&latest(list, true), people, &users, Timestamp(now))
+                .assemble(&latest(list, true), processes, &users, Timestamp(now))
                 .0;
             snapshot
                 .processes
                 .first()
                 .and_then(|row| row.first_seen.known().copied())
         };
-        let nobody = ProcessesByPid::new();
-        assert_eq!(first_seen(listed(), &nobody, 1), Some(Timestamp(1)));
-        assert_eq!(first_seen(listed(), &nobody, 2), Some(Timestamp(1)));
-        assert_eq!(first_seen(Reading::Failed("999".into()), &nobody, 3), None);
-        assert_eq!(first_seen(listed(), &nobody, 4), Some(Timestamp(1)));
+        let no_processes = ProcessesByPid::new();
+        assert_eq!(first_seen(listed(), &no_processes, 1), Some(Timestamp(1)));
+        assert_eq!(first_seen(listed(), &no_processes, 2), Some(Timestamp(1)));
+        assert_eq!(first_seen(Reading::Failed("999".into()), &no_processes, 3), None);
+        assert_eq!(first_seen(listed(), &no_processes, 4), Some(Timestamp(1)));
         // A process has it, and after that none again.
         let alice: ProcessesByPid = [person(7, 100)].into();
         assert_eq!(first_seen(listed(), &alice, 5), Some(Timestamp(5)));
-        assert_eq!(first_seen(listed(), &nobody, 6), Some(Timestamp(6)));
-        assert_eq!(first_seen(Reading::Value(Vec::new()), &nobody, 7), None);
-        assert_eq!(first_seen(listed(), &nobody, 8), Some(Timestamp(8)));
+        assert_eq!(first_seen(listed(), &no_processes, 6), Some(Timestamp(6)));
+        assert_eq!(first_seen(Reading::Value(Vec::new()), &no_processes, 7), None);
+        assert_eq!(first_seen(listed(), &no_processes, 8), Some(Timestamp(8)));
     }
 
     #[test]
@@ -585,10 +585,10 @@ mod tests {
             PollState::default(),
             Users::new(SystemNameService::for_this_host()),
         );
-        let people: ProcessesByPid = [person(7, 100)].into();
+        let processes: ProcessesByPid = [person(7, 100)].into();
         let mut first_seen = |list, now| {
             let snapshot = memory
-                .assemble(&latest(list, true), &people, &users, Timestamp(now))
+                .assemble(&latest(list, true), &processes, &users, Timestamp(now))
                 .0;
             snapshot
                 .processes

@@ -178,15 +178,15 @@ mod tests {
             }
         }
 
-        fn poll(&mut self, lists: &Lists, people: &ProcessesByPid) -> Snapshot {
+        fn poll(&mut self, lists: &Lists, processes: &ProcessesByPid) -> Snapshot {
             self.now += 1_000;
             let now = Timestamp(self.now);
-            self.memory.assemble(lists, people, &self.users, now).0
+            self.memory.assemble(lists, processes, &self.users, now).0
         }
 
         /// The start time of each row's process, or why it is unknown.
-        fn rows(&mut self, lists: &Lists, people: &ProcessesByPid) -> Vec<Reading<u64>> {
-            let rows = self.poll(lists, people).processes.into_iter();
+        fn rows(&mut self, lists: &Lists, processes: &ProcessesByPid) -> Vec<Reading<u64>> {
+            let rows = self.poll(lists, processes).processes.into_iter();
             rows.map(|row| row.start_ticks).collect()
         }
     }
@@ -351,7 +351,7 @@ mod tests {
         };
         let (first, next) = (pid_7_since(100), pid_7_since(900));
         let mut polls = PollSequence::new();
-        let mut both = |instances, second: &[ProcessReadings], people: &ProcessesByPid| {
+        let mut both = |instances, second: &[ProcessReadings], processes: &ProcessesByPid| {
             let lists = on(0, instances);
             let more = changed(on(1, [1, 2]), |it| {
                 it.processes = Reading::Value(second.into())
@@ -362,7 +362,7 @@ mod tests {
             let more = &more[0].1.readings.as_ref().unwrap().0;
             readings.devices.extend(more.devices.clone());
             let readings = Some((Arc::new(readings), at));
-            polls.rows(&[(name, LatestReadings { readings, ..latest })], people)
+            polls.rows(&[(name, LatestReadings { readings, ..latest })], processes)
         };
         let all = |rows: [Vec<Reading<u64>>; 3]| rows.concat();
         let on_second = listed().known().unwrap().clone();

@@ -22,7 +22,7 @@ impl PollState {
         &mut self,
         read: &DeviceReadings,
         age: Option<u32>,
-        people: &ProcessesByPid,
+        processes: &ProcessesByPid,
         users: &Users,
         now: Timestamp,
     ) -> Vec<GpuProcess> {
@@ -32,11 +32,11 @@ impl PollState {
         // The PIDs that other processes have by now.
         let others: BTreeSet<u32> = listed
             .iter()
-            .filter_map(|process| Some(people.get(&process.pid)?.key))
+            .filter_map(|process| Some(processes.get(&process.pid)?.key))
             .filter(|key| self.listed_pids.belongs_to_another(&read.id, *key))
             .map(|key| key.pid)
             .into_set();
-        let identity = |pid: u32| people.get(&pid).filter(|_| !others.contains(&pid));
+        let identity = |pid: u32| processes.get(&pid).filter(|_| !others.contains(&pid));
         if age.is_none() {
             let keys = listed
                 .iter()
@@ -51,7 +51,7 @@ impl PollState {
             // An old list may name processes that have ended and PIDs that other processes have
             // now.
             .filter(|process| {
-                let has_it = people.get(&process.pid).map(|identity| identity.key);
+                let has_it = processes.get(&process.pid).map(|identity| identity.key);
                 let now = identity(process.pid).map(|identity| identity.key);
                 let is_other = |start| has_it.is_some_and(|key| key.start_ticks != start);
                 // The backend reported a start time: a process with another start time is a

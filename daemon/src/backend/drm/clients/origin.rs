@@ -46,7 +46,7 @@ pub(crate) trait PersonLookup: Send + Sync {
 pub(super) struct ClientOrigins {
     procfs: PathBuf,
     sysfs: PathBuf,
-    people: Arc<dyn PersonLookup>,
+    persons: Arc<dyn PersonLookup>,
     clients: BTreeMap<ClientId, ClientOrigin>,
     /// The processes that hold clients, as far as they could be inspected.
     holders: BTreeMap<ProcessKey, ClientHolder>,
@@ -95,11 +95,11 @@ pub(super) enum ClientOwner {
 }
 
 impl ClientOrigins {
-    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, people: Arc<dyn PersonLookup>) -> Self {
+    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, persons: Arc<dyn PersonLookup>) -> Self {
         Self {
             procfs,
             sysfs,
-            people,
+            persons,
             clients: BTreeMap::new(),
             holders: BTreeMap::new(),
             greatest_forgotten: None,
@@ -200,7 +200,7 @@ impl ClientOrigins {
         if one == other {
             return AccountRelation::Same;
         }
-        match (self.people.person(one), self.people.person(other)) {
+        match (self.persons.person(one), self.persons.person(other)) {
             (Some(one), Some(other)) if one != other => AccountRelation::Different,
             (Some(_), Some(_)) => AccountRelation::Same,
             // Two processes of one user count as one person until the contrary is known.
@@ -210,7 +210,7 @@ impl ClientOrigins {
     }
 
     fn first_holder(&self, origin: &ClientOrigin) -> FirstHolder {
-        let uid = |account: ProcessAccount| self.people.person(account).unwrap_or(account.user);
+        let uid = |account: ProcessAccount| self.persons.person(account).unwrap_or(account.user);
         FirstHolder {
             pid: origin.first_pid,
             uid: origin.first_account.map(uid),
@@ -236,7 +236,7 @@ impl ClientOrigins {
             && !holders.iter().any(|holder| holder.pid == pid)
         {
             let directory = self.procfs.join(pid.to_string());
-            let last = self.people.account(&directory);
+            let last = self.persons.account(&directory);
             if last != Some(account) && !opens_for_others(&directory, pid, last) {
                 return origin(pid, last);
             }
@@ -270,7 +270,7 @@ impl ClientOrigins {
     /// The person of a process, as far as known: it decides whose quota the client takes.
     pub(super) fn person(&self, key: &ProcessKey) -> Option<u32> {
         let account = self.holders.get(key)?.account;
-        Some(self.people.person(account).unwrap_or(account.user))
+        Some(self.persons.person(account).unwrap_or(account.user))
     }
 
     /// Inspects new holders. A process keeps the account of its first inspection: a process that
@@ -289,7 +289,7 @@ impl ClientOrigins {
 
     fn inspect_holder(&self, key: ProcessKey) -> Option<ClientHolder> {
         let directory = self.procfs.join(key.pid.to_string());
-        let account = self.people.account(&directory)?;
+        let account = self.persons.account(&directory)?;
         // Its pid may belong to another process now.
         let is_still = Stat::read(&directory).is_ok_and(|it| it.start_ticks == key.start_ticks);
         is_still.then(|| ClientHolder {
