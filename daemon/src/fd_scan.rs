@@ -66,7 +66,7 @@ pub(crate) struct FileHolders {
     pub(crate) processes: BTreeMap<ProcessKey, Vec<OpenDescriptor>>,
     /// Processes with more descriptors than are kept, because their person has too many in all.
     pub(crate) truncated: BTreeSet<ProcessKey>,
-    /// Persons whose short-lived processes hold these devices one after the other: each process
+    /// Persons with short-lived processes that hold these devices one after the other: each process
     /// ends before anything can be done about it.
     pub(crate) short_lived: BTreeMap<u32, BTreeSet<DeviceNumber>>,
     /// Why other holders may exist; `None` after a scan of the descriptors of every process.
@@ -139,7 +139,7 @@ impl FdScanHandle {
         self.worker.0.hint(pids);
     }
 
-    /// Drops these processes, which have ended or whose PIDs were reused: the caller knows before
+    /// Drops these processes, which have ended (their PIDs may be reused): the caller knows before
     /// the next scan does.
     pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
         self.worker.0.forget(holders);

@@ -73,7 +73,6 @@ pub(crate) struct PollSources {
     pub(crate) connections: Arc<SocketWatcher>,
 }
 
-/// The result of one poll.
 pub(crate) struct PollResult {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The processes that share a device.

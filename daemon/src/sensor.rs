@@ -80,7 +80,6 @@ pub(crate) struct SpawnError(pub(crate) io::Error);
 pub(crate) struct PollLimits {
     /// For a whole poll.
     pub(crate) poll: Duration,
-    /// For one device.
     pub(crate) device: Duration,
 }
 

@@ -146,7 +146,7 @@ fn is_utf8(terminal: &File) -> bool {
     tcgetattr(terminal).is_ok_and(|it| it.input_modes.contains(InputModes::IUTF8))
 }
 
-/// Puts the text on lines of its own, whatever the terminal shows. Line ends are the only control
+/// Puts the text on lines of its own, wherever the cursor is. Line ends are the only control
 /// characters that pass.
 fn encode_message(text: &str, is_utf8: bool) -> Vec<u8> {
     // Most terminals without the flag use UTF-8, too, and show umlauts.

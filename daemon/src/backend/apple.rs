@@ -132,8 +132,8 @@ impl AppleState {
         }
     }
 
-    /// One entry a process, whatever the number of its clients. The registry may list a process for
-    /// a while after its end, so the caller must check that it still exists.
+    /// One entry a process, also if it has several clients. The registry may list a process for a
+    /// while after its end, so the caller must check that it still exists.
     fn processes(&mut self, text: &str, now: Instant, at: Timestamp) -> Vec<ProcessReadings> {
         let used = self
             .usage

@@ -1,5 +1,5 @@
-//! Reads every GPU whose driver is part of the kernel: AMD, Intel, and any other DRM driver. Reads
-//! only files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
+//! Reads every GPU with a driver of the kernel: AMD, Intel, and any other DRM driver. Reads only
+//! files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
 
 pub(crate) mod amd;
 pub(crate) mod card;

@@ -245,7 +245,7 @@ impl NvidiaBackend {
         self.retry.abandon();
     }
 
-    /// Ends a sensor whose NVML does not work: only a fresh load can repair a library or a driver.
+    /// Ends a sensor if its NVML does not work: only a fresh load can repair a library or a driver.
     fn handle_nvml_failure(
         &mut self,
         state: BackendState,

@@ -287,7 +287,7 @@ impl<'a> DescriptorReader<'a> {
 }
 
 /// Whether a descriptor only names a file (`O_PATH`). Such a descriptor gives no access to the
-/// driver, and any user may have it whatever the file's mode. False where this cannot be
+/// driver, and any user may have it, regardless of the file's mode. False where this cannot be
 /// determined.
 ///
 /// The mode of the link shows how the file is open (`tid_fd_update_inode` in `fs/proc/fd.c`). A

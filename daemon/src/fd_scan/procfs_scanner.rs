@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// `PF_KTHREAD` of `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// How many descriptors of a process are read, whatever they are open on: a quarter of a second.
+/// How many descriptors of a process are read, on any file: a quarter of a second.
 const MAX_DESCRIPTORS: usize = 65_536;
 
 /// How many processes are listed; an excess is reported.

@@ -86,7 +86,6 @@ enum EntryKind {
     Other,
 }
 
-/// The outcome of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanOutcome {
     Gone,

@@ -1,4 +1,4 @@
-//! Finds persons whose short-lived processes hold a device one after the other: a process that
+//! Finds persons with short-lived processes that hold a device one after the other: a process that
 //! forks and exits in a loop keeps a descriptor open and is another process at each scan. It can be
 //! neither evaluated nor ended, only reported.
 
@@ -53,7 +53,6 @@ impl ShortLivedHolders {
         }
     }
 
-    /// Records its end.
     pub(super) fn record_end(&mut self, key: &ProcessKey, now: Millis) {
         let Some((person, at, numbers)) = self.found.remove(key) else {
             return;

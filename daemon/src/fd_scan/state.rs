@@ -334,7 +334,7 @@ impl ScanState {
         }
     }
 
-    /// The process whose scan takes longer than `slow`.
+    /// The process with a scan that takes longer than `slow`.
     pub(super) fn hung_pid(&self, now: Millis, slow: Millis) -> Option<u32> {
         let (pid, since) = self.scanning?;
         (now.saturating_sub(since) > slow).then_some(pid)

@@ -52,7 +52,6 @@ impl ScanTiming {
     };
 }
 
-/// The kind of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoundKind {
     /// Lists processes, then scans those that are due.
@@ -298,7 +297,7 @@ impl ScanWorker {
 
     fn scan_scheduled(&self, scan: ScheduledScan, thread: u64) -> Result<(), Superseded> {
         let pid = scan.pid;
-        // Read before the scan: whatever the process opens later changes its activity.
+        // Read before the scan: a file that the process opens later changes its activity.
         let ran = self.scanner.activity(pid);
         if ran.is_some() && ran == scan.skip_if {
             self.lock().schedule.record_skip(pid, self.now());
@@ -385,7 +384,7 @@ mod tests {
     const NOT_YET: Option<&str> = Some("not all processes have been scanned yet");
     const NOT_ANSWERING: Option<&str> = Some("a process does not answer");
 
-    /// A host whose processes behave as the test says. Clones are the same host.
+    /// A host with processes that the test controls. Clones are the same host.
     #[derive(Clone, Default)]
     struct FakeScanner(Arc<(Mutex<FakeHost>, Condvar)>);
 

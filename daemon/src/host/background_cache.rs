@@ -1,7 +1,7 @@
-//! A cache whose values are read by background threads, for reads that may never finish: a name
-//! service that hangs, a process that is stuck, a file on a dead disk. A read that hangs costs one
-//! thread; callers get the cached value and never wait. A thread starts when a request has no free
-//! thread, and ends when it is idle for a while.
+//! A cache of values that background threads read, for reads that may never finish: a name service
+//! that hangs, a process that is stuck, a file on a dead disk. A read that hangs costs one thread;
+//! callers get the cached value and never wait. A thread starts when a request has no free thread,
+//! and ends when it is idle for a while.
 
 use gpukill_proto::collect::IntoSet as _;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

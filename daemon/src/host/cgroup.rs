@@ -45,7 +45,7 @@ pub(super) struct CgroupContainer {
 pub(super) enum ContainerManager {
     /// The system: only root could create this cgroup.
     System,
-    /// This user, whose own systemd is above the cgroup.
+    /// This user: the user's own systemd is above the cgroup.
     User(u32),
 }
 
@@ -151,7 +151,6 @@ impl<'a> CgroupLine<'a> {
     }
 }
 
-/// The facts in one path.
 #[derive(Default)]
 struct PathFacts {
     container: Option<CgroupContainer>,
@@ -200,8 +199,8 @@ fn user_slice_uid(slice: &str) -> Option<&str> {
     slice.strip_prefix("user-")?.strip_suffix(".slice")
 }
 
-/// The user whose own systemd a path is in or below. Only at this place the system's systemd
-/// created it; elsewhere any user may have chosen the name.
+/// The user of the systemd instance that a path is in or below. Only at this place the system's
+/// systemd created it; elsewhere any user may have chosen the name.
 fn user_manager(parts: &[&str]) -> Option<u32> {
     let ["user.slice", slice, service, ..] = parts else {
         return None;

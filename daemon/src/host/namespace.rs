@@ -16,7 +16,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 const INITIAL_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// Whether the daemon's PIDs are those of the host: only then does a driver's PID mean the same
-/// process. Reads the real `/proc`, whatever root is configured.
+/// process. Reads the real `/proc`, also if another root is configured.
 pub(crate) fn is_in_host_pid_namespace() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
     own.is_ok_and(|own| own == Path::new(INITIAL_PID_NAMESPACE))
@@ -73,8 +73,8 @@ pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Read
 }
 
 /// The uid that is root in the user namespace of the process with this directory, as a uid of the
-/// daemon's namespace. `None` where the namespace is nested in another one, whose root may be
-/// another user, or has no root.
+/// daemon's namespace. `None` where the namespace has no root, or is nested in another one: its
+/// root may be another user.
 pub(super) fn user_namespace_root(directory: &Path) -> Option<u32> {
     let namespace = File::open(directory.join("ns/user")).ok()?;
     let own = File::open(OWN_USER_NAMESPACE).ok()?;

@@ -75,7 +75,7 @@ pub(crate) struct Affiliation {
 struct WatchedJob {
     job: Job,
     uid: Option<u32>,
-    /// The owner whose scan budget it uses.
+    /// The owner of the scan budget that it uses.
     owner: BudgetOwner,
     /// Its processes that hold a GPU.
     processes: BTreeSet<ProcessKey>,

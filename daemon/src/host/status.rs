@@ -53,7 +53,7 @@ impl StatusFile {
     }
 }
 
-/// The user who logged in, whatever the current uid; `None` without a login.
+/// The user who logged in, also if the uid has changed since; `None` without a login.
 pub(super) fn login_uid(directory: &Path) -> Reading<Option<u32>> {
     match read_at_most(&directory.join("loginuid"), 64) {
         Ok(text) => parse_login_uid(&text),

@@ -42,7 +42,6 @@ impl Drop for TestProcess {
     }
 }
 
-/// The path of `sleep`.
 pub(super) fn sleep_path() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
     let mut paths = std::env::split_paths(&path).map(|path| path.join("sleep"));

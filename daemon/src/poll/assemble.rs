@@ -47,7 +47,6 @@ pub(super) struct PollState {
     last_processes: LastProcesses,
     /// How and since when each device is lost.
     lost_since: BTreeMap<DeviceId, (LossKind, Timestamp)>,
-    /// The memory of the host.
     host_memory: Option<Bytes>,
     indices: DeviceIndices,
     gone_devices: GoneDevices,

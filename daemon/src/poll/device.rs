@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 
 /// What earlier polls know of a device.
 pub(super) struct DeviceHistory {
-    /// The memory of the host.
     pub(super) host_memory: Option<Bytes>,
     pub(super) loss: Option<Loss>,
     pub(super) last_xid: Option<GpuEvent>,

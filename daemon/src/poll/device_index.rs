@@ -25,12 +25,12 @@ const MAX_WAIT_POLLS: u8 = 5;
 #[derive(Debug, Clone, Default)]
 struct AssignedIndices {
     devices: BTreeMap<DeviceId, u32>,
-    /// By PCI address, both of devices and of GPUs whose driver has not reported them yet. A GPU
+    /// By PCI address, both of devices and of GPUs that their driver has not reported yet. A GPU
     /// that slept when its driver was first asked has another id later, but the same address.
     by_address: BTreeMap<String, u32>,
 }
 
-/// The backend whose indices users know from `nvidia-smi`.
+/// The backend with the indices that users know from `nvidia-smi`.
 const NVIDIA: &str = "nvidia";
 
 /// How many devices are remembered after they are gone: more than any real host has.
@@ -87,7 +87,7 @@ impl DeviceIndices {
             let wanted = are_nvidias.then_some(device.index);
             given.assign(device, wanted, &here);
         }
-        // A driver whose first answer lacks an address may report it in the next.
+        // A first answer may lack an address that the next one has.
         let may_wait = is_one_out_of_place && self.waited_polls < MAX_WAIT_POLLS;
         if are_all && may_wait {
             self.waited_polls += 1;

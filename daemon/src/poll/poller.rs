@@ -35,7 +35,7 @@ pub(crate) enum PollerEvent {
     Stop,
 }
 
-/// The longest that a poll waits for a slow backend, whatever the interval.
+/// The longest that a poll waits for a slow backend at any interval.
 const MAX_BACKEND_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest that a late answer waits for the next poll.

@@ -132,7 +132,7 @@ impl Sampler {
         self.complete_sample()
     }
 
-    /// Processes of the previous poll whose device has a failed process list since. While they run
+    /// Processes of the previous poll on a device with a failed process list since. While they run
     /// they are neither present nor gone. Processes of a device that its driver no longer lists are
     /// gone.
     fn unlisted_processes(&self, snapshot: &Snapshot) -> Vec<GpuProcess> {
@@ -145,7 +145,7 @@ impl Sampler {
         if failed.is_empty() {
             return Vec::new();
         }
-        // On a device whose list is never complete, a process that is absent has left.
+        // On a device with a list that is never complete, a process that is absent has left.
         let whole = last.snapshot.devices.iter();
         let whole = whole.filter(|it| it.process_count.known().is_some());
         let whole: BTreeSet<&DeviceId> = whole.map(|it| &it.id).collect();

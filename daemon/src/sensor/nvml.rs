@@ -32,7 +32,7 @@ const NO_SUCH_FILE: &str = "No such file or directory";
 /// No host has more devices; a greater count is capped.
 const MAX_DEVICES: u32 = 256;
 
-/// NVML, loaded once: only the end of the process gets rid of a library whose driver was replaced.
+/// NVML, loaded once: only the end of the process gets rid of a library of a replaced driver.
 pub(super) struct NvmlReader {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,

@@ -166,7 +166,7 @@ impl CardList {
     }
 }
 
-/// All cards of a tree, whatever their drivers.
+/// All cards of a tree, with any driver.
 #[cfg(test)]
 pub(crate) fn list_all_cards(sysfs_root: &Path) -> Vec<DrmCard> {
     let mut cards = CardList::new(sysfs_root);

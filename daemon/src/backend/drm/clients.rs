@@ -63,7 +63,7 @@ pub(crate) struct CardUsage {
     pub(crate) has_own_memory: bool,
     /// Processes that have a client of another process open too.
     pub(crate) sharers: Vec<Sharer>,
-    /// The processes that hold clients whose owner is unknown. Such clients count for no process.
+    /// The processes that hold clients of unknown owner. Such clients count for no process.
     pub(crate) passed_clients: Vec<PassedClient>,
     /// A fault of reading one process that does not affect the others.
     pub(crate) fault: Option<String>,
@@ -209,7 +209,7 @@ impl ClientReader {
         sharers.collect()
     }
 
-    /// Each process that holds a client whose owner is unknown, once.
+    /// Each process that holds a client of unknown owner, once.
     fn passed_clients(&self) -> Vec<PassedClient> {
         let mut passed = BTreeMap::new();
         for (client, owner) in self.owned_clients() {

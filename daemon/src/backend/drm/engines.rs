@@ -106,7 +106,6 @@ const DRIVERS: &[Driver] = &[
     integrated_driver(&["asahi", "apple-gpu"], &[], false),
 ];
 
-/// An unknown driver.
 const UNKNOWN_DRIVER: Driver = Driver {
     names: &[],
     own_regions: &["vram", "local"],
@@ -149,7 +148,6 @@ impl Driver {
         known.map_or_else(|| default_role(engine), |(_, role)| *role)
     }
 
-    /// The kind of a region.
     pub(crate) fn region_kind(&self, region: &str) -> RegionKind {
         if self.own_regions.iter().any(|own| region.starts_with(own)) {
             RegionKind::Own

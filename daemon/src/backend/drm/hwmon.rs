@@ -63,7 +63,7 @@ impl Hwmon {
             .map(|directory| Self::open(&directory))
     }
 
-    /// The sensors that the card has under this name, else its only ones, whatever their name.
+    /// The sensors that the card has under this name, else its only ones under any name.
     pub(crate) fn find_or_only(card: &DrmCard, name: &str) -> Option<Self> {
         Self::find(card, name).or_else(|| {
             let all = sysfs::entries(&card.device_directory().join("hwmon"));
@@ -186,7 +186,7 @@ mod tests {
     use crate::backend::drm::card;
     use proptest::prelude::*;
 
-    /// A card whose device directory has these files.
+    /// A card with these files in its device directory.
     fn card_with(files: &[(&str, &str)]) -> (tempfile::TempDir, DrmCard) {
         let root = tempfile::tempdir().unwrap();
         let device = root.path().join("class/drm/card0/device");

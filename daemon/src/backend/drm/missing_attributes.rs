@@ -44,7 +44,6 @@ impl CardAttributes {
         self.since = None;
     }
 
-    /// The attribute with this name.
     pub(crate) fn attribute(&self, name: &'static str) -> CardAttribute<'_> {
         CardAttribute {
             attributes: self,
@@ -53,7 +52,6 @@ impl CardAttributes {
     }
 }
 
-/// One attribute of a card.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CardAttribute<'a> {
     attributes: &'a CardAttributes,

@@ -43,7 +43,6 @@ impl ContainerFacts {
     }
 }
 
-/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::host) enum ContainerFileFormat {
     /// Docker's `config.v2.json`.

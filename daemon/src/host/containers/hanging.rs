@@ -1,4 +1,4 @@
-//! Tests of files whose reads never return.
+//! Tests of files with reads that never return.
 
 use super::tests::{HomesNameService, contained, failed};
 use super::*;

@@ -44,7 +44,7 @@ impl MapsError {
 }
 
 /// The names of all shared objects, without directories. A library is loaded when a part of it is
-/// executable: a read-only mapping is data, whatever its name.
+/// executable: a read-only mapping is data, even if its name is that of a library.
 pub(super) fn libraries(file: impl BufRead) -> Result<BTreeSet<String>, MapsError> {
     let unreadable = |error: io::Error| MapsError::Unreadable(error_reason(&error));
     let mut file = file.take(MAX_BYTES);

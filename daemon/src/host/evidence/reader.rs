@@ -32,7 +32,7 @@ pub(super) struct EvidenceArguments {
     pub(super) cut: Option<&'static str>,
 }
 
-/// Reads the evidence of the process with this key, whose directory is below this root.
+/// Reads the evidence of the process with this key, from its directory below this root.
 ///
 /// # Errors
 /// When the process has ended, or executed another program during the read.

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// The background reads of all readers.
 pub(super) struct BackgroundReads {
     command_lines: CommandLineCache,
-    /// Processes whose command line was stuck once. A user who does that on purpose lets the read
-    /// finish and is stuck again at the next one.
+    /// Processes with a command line that was stuck once. A user who does that on purpose lets the
+    /// read finish and is stuck again at the next one.
     slow_processes: Mutex<BTreeSet<ProcessKey>>,
     /// Reads the command lines of those: no other process waits for them.
     slow_command_lines: CommandLineCache,

@@ -26,7 +26,6 @@ const MAX_THREADS: usize = 64;
 /// Why a value is unknown that this read leaves out.
 const NOT_REQUESTED: &str = "not requested";
 
-/// The roots of a read.
 pub(super) struct ReadRoots<'a> {
     pub(super) procfs: &'a Path,
     pub(super) host_root: &'a Path,

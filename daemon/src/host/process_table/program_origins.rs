@@ -47,7 +47,7 @@ impl ProgramOriginReader {
         }
     }
 
-    /// Starts a lookup for the processes whose result matters.
+    /// Starts a lookup for the processes that it matters for.
     pub(super) fn start(
         &self,
         members: &BTreeMap<u32, ProcessEntry>,

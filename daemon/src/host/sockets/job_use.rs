@@ -41,7 +41,7 @@ pub(super) struct JobHistory {
     accepted: BTreeMap<PathBuf, u64>,
 }
 
-/// The processes of a job whose sockets are read at each scan.
+/// The processes of a job that have their sockets read at each scan.
 #[derive(Default)]
 pub(super) struct JobSockets {
     /// Processes that hold a GPU.

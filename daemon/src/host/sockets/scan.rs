@@ -86,7 +86,6 @@ impl SocketScanner {
         self.jobs.get(job).map_or(0, |history| history.sockets)
     }
 
-    /// Scans each of these jobs.
     pub(super) fn scan_jobs(&mut self, jobs: &[WatchedJob]) -> Vec<(ProcessKey, SocketFindings)> {
         let mut round = self.start_round();
         let found = jobs.iter().flat_map(|job| self.scan_job(job, &mut round));
@@ -95,13 +94,11 @@ impl SocketScanner {
         found
     }
 
-    /// Starts a round.
     pub(super) fn start_round(&mut self) -> ScanRound {
         self.namespaces.forget_old();
         ScanRound::default()
     }
 
-    /// Ends a round.
     pub(super) fn end_round(&mut self, round: &ScanRound) {
         self.served.save_new();
         if let Some(census) = &round.census {
@@ -157,7 +154,7 @@ impl SocketScanner {
         found.collect()
     }
 
-    /// The network use of this job, whose GPU processes have these sockets.
+    /// The network use of this job: its GPU processes have these sockets.
     fn network_use(
         &mut self,
         watched: &WatchedJob,

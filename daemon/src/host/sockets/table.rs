@@ -29,7 +29,6 @@ const CLOSING: [u8; 5] = [4, 5, 6, 9, 11];
 /// The relevant sockets of a network namespace, without those of owners with too many.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketTable {
-    /// The listening sockets by inode.
     listening_by_inode: BTreeMap<u64, SocketAddr>,
     /// Connections to ports with a listening socket, ordered by port.
     incoming: Vec<Connection>,

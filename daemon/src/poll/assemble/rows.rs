@@ -175,7 +175,6 @@ impl PollState {
 /// The process of a listed PID.
 enum RowProcess {
     Process(ProcessMetadata),
-    /// Its process has ended.
     Ended(ProcessMetadata, Timestamp),
     /// Unknown, for this reason.
     Unknown(Reading<()>),

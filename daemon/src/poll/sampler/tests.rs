@@ -268,7 +268,7 @@ fn verdicts_of_departed_stay_in_the_sample() {
     let known: Vec<&RogueSuspicions> = samples.iter().map(|it| &*it.suspected).collect();
     let expected = [(of(7), Some(miner)), (of(8), Some(miner)), (of(9), None)].into();
     assert_eq!(known, [&expected]);
-    // A process whose device has had no list since keeps its verdict.
+    // A process on a device without a list since keeps its verdict.
     context.count = Reading::Failed("unknown error".into());
     context.suspected = Arc::default();
     for _ in 0..4 {

@@ -6,7 +6,6 @@ use crate::backend::drm::sysfs::Attribute;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Megahertz;
 
-/// The steps of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClockSteps {
     /// `None` where no line has a star.

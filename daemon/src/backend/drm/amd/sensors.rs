@@ -84,7 +84,6 @@ fn percent(file: &impl Attribute) -> Reading<Percent> {
     }
 }
 
-/// A size in bytes.
 pub(super) fn read_size(file: &impl Attribute) -> Reading<Bytes> {
     sysfs::number(file).map(Bytes)
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A tree with one card of this name.
 fn card_tree(name: &str, uevent: &str, nodes: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let device = root.path().join("class/drm").join(name).join("device");

@@ -25,8 +25,8 @@ const DEPARTED_MAX: usize = 1_024;
 /// The accounts of current holders are added to these.
 const ACCOUNTS_MAX: usize = 16;
 
-/// The user of a process, and the person whose systemd slice it runs in. One person may have
-/// several users: subordinate ones, and those that programs switch to.
+/// The user of a process, and the person that owns its systemd slice. One person may have several
+/// users: subordinate ones, and those that programs switch to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessAccount {
     pub(crate) user: u32,
@@ -84,7 +84,6 @@ enum AccountRelation {
     Different,
 }
 
-/// The owner of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientOwner {
     Process(ProcessKey),
@@ -267,7 +266,7 @@ impl ClientOrigins {
         oldest.copied().filter(|_| are_known)
     }
 
-    /// The person of a process, as far as known: it decides whose quota the client takes.
+    /// The person of a process, as far as known: the client takes the quota of that person.
     pub(super) fn person(&self, key: &ProcessKey) -> Option<u32> {
         let account = self.holders.get(key)?.account;
         Some(self.persons.person(account).unwrap_or(account.user))

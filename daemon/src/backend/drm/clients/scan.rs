@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 /// How long a descriptor is assumed to belong to the same client.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A descriptor of a process.
 pub(super) type ProcessDescriptor = (ProcessKey, OpenDescriptor);
 
 /// The result of the last reading of a descriptor.

@@ -54,7 +54,7 @@ fn assert_name(name: &str) {
     assert_printable(name, NAME_MAX);
 }
 
-/// A value, unsupported, or a failure whose reason may be shown.
+/// A value, unsupported, or a failure with a printable reason.
 fn assert_number(number: &Reading<u64>) {
     match number {
         Reading::Value(_) | Reading::Unsupported => {}

@@ -29,7 +29,6 @@ enum GtLayout {
     OldI915,
 }
 
-/// All GTs of a card.
 pub(super) fn list_gts(card: &DrmCard) -> Vec<Gt> {
     let tiles = tiles(card);
     if !tiles.is_empty() {
@@ -101,7 +100,7 @@ impl Gt {
         }))
     }
 
-    /// The highest possible clock, whatever the current limit.
+    /// The highest possible clock, above the current limit too.
     pub(super) fn clock_max(&self) -> Reading<Megahertz> {
         read_megahertz(&self.directory.join(match self.layout {
             GtLayout::Xe => "freq0/rp0_freq",
@@ -161,7 +160,6 @@ impl Gt {
     }
 }
 
-/// The throttle reasons of all these GTs.
 pub(super) fn throttle_reasons(gts: &[Gt]) -> Reading<ThrottleReasons> {
     let mut all = Vec::new();
     let mut is_reported = false;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The vitals of a card whose hwmon directory has these files.
+/// The vitals of a card with these files in its hwmon directory.
 fn vitals_with_hwmon(files: &[(&str, &str)]) -> Vitals {
     let tree = AmdTree::new(&[("hwmon/hwmon0/name", "amdgpu\n")]);
     for (name, text) in files {

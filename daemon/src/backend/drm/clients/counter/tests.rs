@@ -89,7 +89,7 @@ fn share_is_growth_over_possible_growth() {
             ],
             quarter.clone(),
         ),
-        // Time is better than cycles whose maximum frequency is never reached.
+        // Time is better than cycles with a maximum frequency that is never reached.
         (
             &[
                 "drm-engine-e: 0 ns\ndrm-cycles-e: 0\ndrm-maxfreq-e: 1 MHz",

@@ -300,7 +300,7 @@ fn memory_needs_every_part() {
         let alone = fixture.poll_next_second();
         let both = vec![(6, bytes(1)), (7, expected.clone())];
         assert_eq!(memory(&alone), both, "{lines}");
-        // With another client whose memory is known.
+        // With another client of known memory.
         fixture.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
         let sum = expected.map(|Bytes(one)| Bytes(one + 1));
         assert_eq!(
