@@ -4,7 +4,7 @@
 use crate::fault::{FaultCause, FoundFault};
 use crate::log_events::event;
 use gpukill_policy::alert::{self, AlertChange, AlertState, AlertTransition, Thresholds};
-use gpukill_proto::model::{Fault, FaultCode, Snapshot};
+use gpukill_proto::model::{Fault, Snapshot};
 use gpukill_proto::reading::IMPOSSIBLE;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -104,6 +104,7 @@ fn log_alert_change(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::model::FaultCode;
 
     #[test]
     fn fault_lasts_while_its_value_changes() {
