@@ -14,7 +14,7 @@ pub(crate) mod reader;
 mod response_time;
 pub(crate) mod validation;
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::DeviceNumber;
 use drm::clients::PersonLookup;
 use gpukill_policy::memory::Sharing;
@@ -129,9 +129,9 @@ pub(crate) struct DeviceReadings {
     pub(crate) instances_fault: Option<String>,
     /// Why the process list may be incomplete; `None` when it is complete.
     pub(crate) incomplete_reason: Option<String>,
-    /// Processes that have a client open whose memory is counted for another process (DRM).
+    /// Processes that have a client open, with its memory counted for another process (DRM).
     pub(crate) sharers: Vec<Sharer>,
-    /// The processes that hold clients whose owner is unknown (DRM).
+    /// The processes that hold clients of unknown owner (DRM).
     pub(crate) passed_clients: Vec<PassedClient>,
     /// How much of each process's memory other processes may hold too (DRM). Processes that share
     /// nothing have no entry. The sensor never sends this.
@@ -146,7 +146,7 @@ pub(crate) struct DeviceReadings {
     pub(crate) stale_since: Option<Timestamp>,
 }
 
-/// The fault of a device whose readings are stale or missing.
+/// The fault of a device with stale or missing readings.
 pub(crate) const DRIVER_NOT_ANSWERING: &str = "its driver does not answer";
 
 /// A process that shares a client with another process.

@@ -8,9 +8,9 @@
 //! Files that a process has mapped and then closed are not found. Reading the mappings takes a lock
 //! that a process stuck in a driver may hold.
 
-pub mod bench_api;
 mod denied;
 mod descriptors;
+pub(crate) mod full_scan;
 mod procfs_scanner;
 mod quota;
 mod scanner;
@@ -22,7 +22,7 @@ mod worker;
 use self::procfs_scanner::ProcfsScanner;
 use self::scanner::FdScanner;
 use self::worker::{ScanTiming, ScanWorker};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +66,7 @@ pub(crate) struct FileHolders {
     pub(crate) processes: BTreeMap<ProcessKey, Vec<OpenDescriptor>>,
     /// Processes with more descriptors than are kept, because their person has too many in all.
     pub(crate) truncated: BTreeSet<ProcessKey>,
-    /// Persons whose short-lived processes hold these devices one after the other: each process
+    /// Persons with short-lived processes that hold these devices one after the other: each process
     /// ends before anything can be done about it.
     pub(crate) short_lived: BTreeMap<u32, BTreeSet<DeviceNumber>>,
     /// Why other holders may exist; `None` after a scan of the descriptors of every process.
@@ -114,13 +114,13 @@ impl FdScanHandle {
     }
 
     fn start_custom(
-        eyes: Box<dyn FdScanner>,
+        scanner: Box<dyn FdScanner>,
         persons: PersonMapping,
-        pace: ScanTiming,
+        timing: ScanTiming,
     ) -> std::io::Result<Self> {
-        let search = ScanWorker::start(eyes, persons, pace)?;
+        let worker = ScanWorker::start(scanner, persons, timing)?;
         Ok(Self {
-            worker: Arc::new(StopOnDrop(search)),
+            worker: Arc::new(StopOnDrop(worker)),
         })
     }
 
@@ -139,7 +139,7 @@ impl FdScanHandle {
         self.worker.0.hint(pids);
     }
 
-    /// Drops these processes, which have ended or whose PIDs were reused: the caller knows before
+    /// Drops these processes, which have ended (their PIDs may be reused): the caller knows before
     /// the next scan does.
     pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
         self.worker.0.forget(holders);

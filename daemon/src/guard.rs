@@ -14,7 +14,7 @@ mod saved_state;
 mod status;
 mod worker;
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::kill::KillService;
 use crate::local_time::to_civil_time;
 use crate::rules_file::EditResult;

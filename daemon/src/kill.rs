@@ -14,7 +14,7 @@ mod stopped_file;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
-use crate::full_scan::{FullScan, ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{FullScan, ScanFreshness, read_after_scan};
 use crate::host::process_table::ProcessTableReader;
 use crate::state;
 use crate::state::PublishedPoll;

@@ -3,14 +3,15 @@
 //! In reading order, lowest first. ARCHITECTURE.md says which module may use which:
 //! - [`args`], [`config`], [`clock`]: start and settings
 //! - `log_events`, `logging`, `systemd`: reports to the admin
+//! - `fault`: faults as the parts of the daemon report them
 //! - `quiesce`: releases a driver on request
 //! - `procfs`: the small files of the kernel
-//! - `fd_scan`: which process has which device file open
+//! - `fd_scan`: the processes that have a device file open
 //! - [`sensor`], `backend`: readings of devices; `gpukill-sensor` is a program of its own
 //! - `host`: processes and people, as the system knows them
 //! - `store`: samples and actions
-//! - `fault_tracker`, `state`, `poll`, `poller`: one poll, from readings to a snapshot
-//! - `full_scan`: a scan of all processes, on request
+//! - `state`: the newest snapshot
+//! - `poll`: one poll, from readings to a snapshot and a sample
 //! - `authority`: the rights of callers
 //! - `kill`: ends processes
 //! - `reset`: resets devices
@@ -25,12 +26,13 @@
 pub mod args;
 mod authority;
 mod backend;
+#[doc(hidden)]
+pub mod bench_api;
 pub mod clock;
 pub mod config;
 mod evaluator;
-mod fault_tracker;
+mod fault;
 mod fd_scan;
-mod full_scan;
 #[doc(hidden)]
 pub mod fuzz_api;
 mod guard;
@@ -41,7 +43,6 @@ mod local_time;
 mod log_events;
 mod logging;
 mod poll;
-mod poller;
 mod procfs;
 mod quiesce;
 mod reset;
@@ -49,7 +50,6 @@ mod reset;
 pub mod reset_helper;
 mod rogue;
 mod rules_file;
-mod sampler;
 #[doc(hidden)]
 pub mod sensor;
 mod server;
@@ -61,10 +61,5 @@ mod systemd;
 mod terminals;
 
 #[doc(hidden)]
-pub use fd_scan::bench_api;
-
 pub use host::sockets::bench_api as sockets;
-#[doc(hidden)]
-pub use sampler::bench_api as gathered;
-
 pub use startup::{EXIT_FAILED, EXIT_USAGE, run};

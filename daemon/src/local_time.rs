@@ -44,12 +44,12 @@ mod tests {
     fn timestamp_converts_to_the_zone() {
         let zone = FixedOffset::east_opt(5 * 3_600 + 1_800).unwrap();
         // 1970-01-01 was a Thursday.
-        let told = to_civil_time(&zone, Timestamp(20 * 3_600_000));
+        let time = to_civil_time(&zone, Timestamp(20 * 3_600_000));
         let expected = LocalTime {
             day: Weekday::Friday,
             minute: 90,
         };
-        assert_eq!(told, expected);
+        assert_eq!(time, expected);
     }
 
     #[test]
@@ -81,9 +81,9 @@ mod tests {
             )
             .output()
             .unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        let told = told.lines().filter_map(|line| line.strip_prefix("shows "));
-        let told: Vec<LocalTime> = told
+        let times = String::from_utf8(output.stdout).unwrap();
+        let times = times.lines().filter_map(|line| line.strip_prefix("shows "));
+        let times: Vec<LocalTime> = times
             .map(|line| {
                 let (day, minute) = line.split_once(' ').unwrap();
                 let day = Weekday::ALL.into_iter().find(|it| it.name() == day);
@@ -93,8 +93,8 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(told.len(), minutes, "{zone}");
-        told
+        assert_eq!(times.len(), minutes, "{zone}");
+        times
     }
 
     const CHILD_VARIABLE: &str = "GPUKILL_TEST_CIVIL";
@@ -103,15 +103,15 @@ mod tests {
     /// process.
     #[test]
     fn child_prints_local_time() {
-        let Ok(asked) = std::env::var(CHILD_VARIABLE) else {
+        let Ok(range) = std::env::var(CHILD_VARIABLE) else {
             return;
         };
-        let (from, minutes) = asked.split_once(' ').unwrap();
+        let (from, minutes) = range.split_once(' ').unwrap();
         let (from, minutes): (i64, i64) = (from.parse().unwrap(), minutes.parse().unwrap());
         println!();
         for minute in 0..minutes {
-            let told = to_civil_time(&chrono::Local, Timestamp(from + minute * 60_000));
-            println!("shows {} {}", told.day.name(), told.minute);
+            let time = to_civil_time(&chrono::Local, Timestamp(from + minute * 60_000));
+            println!("shows {} {}", time.day.name(), time.minute);
         }
     }
 

@@ -4,17 +4,19 @@ mod assemble;
 mod device;
 mod device_holders;
 mod device_index;
+mod fault_tracker;
 mod faults;
 mod gone_devices;
 mod past_use;
 mod pci_slots;
+pub(crate) mod poller;
 mod recently_ended;
-mod short_lived;
+pub(crate) mod sampler;
 mod user_groups;
 
 use crate::backend::Roots;
 use crate::backend::reader::{BackendReader, LatestReadings};
-use crate::fault_tracker::{AlertTracker, FaultTracker, FoundFault};
+use crate::fault::FoundFault;
 use crate::fd_scan::{FdScanHandle, FileHolders};
 use crate::host;
 use crate::host::process::ProcessReader;
@@ -25,6 +27,7 @@ use crate::store::{GroupNames, JobAccounts};
 use assemble::{PollState, ProcessesByPid};
 use device_holders::HolderContext;
 use device_index::DeviceIndices;
+use fault_tracker::{AlertTracker, FaultTracker};
 use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::SharedMemory;
 use gpukill_proto::collect::IntoMap as _;
@@ -70,7 +73,6 @@ pub(crate) struct PollSources {
     pub(crate) connections: Arc<SocketWatcher>,
 }
 
-/// The result of one poll.
 pub(crate) struct PollResult {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The processes that share a device.
@@ -118,7 +120,7 @@ impl SnapshotBuilder {
             users,
             connections,
             user_groups: UserGroups::default(),
-            state: PollState::new(host::memory::total(&procfs), indices, remembered),
+            state: PollState::new(host::total_memory(&procfs), indices, remembered),
             past_use: history,
             procfs,
             recently_ended: RecentlyEnded::default(),
@@ -131,33 +133,34 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Polls once. `patience` is how long it waits for a slow backend before it uses that backend's
+    /// Polls once. `timeout` is how long it waits for a slow backend before it uses that backend's
     /// last readings. `held_is_wanted`: a client asks for the holders of the devices.
     pub(crate) fn poll(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         now: Timestamp,
         others: Vec<FoundFault>,
         thresholds: &Thresholds,
         held_is_wanted: bool,
     ) -> PollResult {
-        let latest = self.read_backends(patience);
+        let latest = self.read_backends(timeout);
         let found = self.fd_scan.file_holders();
-        let people = self.identify_processes(&latest, &found, now);
-        let is_gone = |key: &&ProcessKey| people.get(&key.pid).is_none_or(|it| it.key != **key);
+        let processes = self.identify_processes(&latest, &found, now);
+        let is_gone = |key: &&ProcessKey| processes.get(&key.pid).is_none_or(|it| it.key != **key);
         self.fd_scan
             .forget(found.processes.keys().filter(is_gone).copied());
-        if let Some((asked, known)) = self.past_use.take_answer() {
-            self.state.apply_past_use(&asked, &known);
+        if let Some((queried, known)) = self.past_use.take_answer() {
+            self.state.apply_past_use(&queried, &known);
         }
         self.state
             .set_process_facts(self.processes.absent_pids(), &found);
-        let (mut snapshot, went) = self.state.assemble(&latest, &people, &self.users, now);
+        let (mut snapshot, gone_events) =
+            self.state.assemble(&latest, &processes, &self.users, now);
         self.past_use.query(self.state.unqueried());
         self.poll_number += 1;
         snapshot.tick = self.poll_number;
         snapshot.host.clone_from(&self.last_snapshot.host);
-        self.fill_network_use(&mut snapshot, &people);
+        self.fill_network_use(&mut snapshot, &processes);
         self.recently_ended
             .update(&self.last_snapshot, &snapshot, now);
         let at = Instant::now();
@@ -171,10 +174,10 @@ impl SnapshotBuilder {
         let own = own.chain(self.processes.faults());
         let search = self.fd_scan.fault();
         let own = own.chain(search.map(|fault| fault.found_in("processes")));
-        let fleeting = short_lived::describe_short_lived(&latest, &found, &self.users);
+        let short_lived = faults::describe_short_lived(&latest, &found, &self.users);
         let devices = snapshot.devices.iter();
         let own = own.chain(devices.filter_map(|device| {
-            let what = fleeting.get(&device.id)?.clone();
+            let what = short_lived.get(&device.id)?.clone();
             let part = format!("GPU {}", device.index);
             Some(FoundFault::new(part, FaultCode::ShortLivedHolders, what))
         }));
@@ -187,17 +190,17 @@ impl SnapshotBuilder {
         faults::align_loss_times(&mut snapshot);
         let alerts = self.alerts.update(thresholds, &snapshot);
         snapshot.faults.extend(alerts);
-        let sight = HolderContext {
+        let context = HolderContext {
             latest: &latest,
             snapshot: &snapshot,
             found: &found,
-            short_lived: &fleeting,
-            processes: &people,
+            short_lived: &short_lived,
+            processes: &processes,
             users: &self.users,
             procfs: &self.procfs,
         };
         if held_is_wanted {
-            let held = sight.device_holders(
+            let held = context.device_holders(
                 &self.recently_ended.ended,
                 &self.recently_ended.busy_without_holder,
             );
@@ -205,7 +208,7 @@ impl SnapshotBuilder {
         }
         self.last_snapshot = Arc::new(snapshot);
         let sharing = Arc::new(collect_sharing(&latest));
-        let accounts = people.values().filter_map(account);
+        let accounts = processes.values().filter_map(account);
         let accounts = Arc::new(accounts.into_map());
         let slowest = latest
             .iter()
@@ -214,7 +217,7 @@ impl SnapshotBuilder {
         let is_late = latest.iter().any(|(_, latest)| latest.is_late());
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         PollResult {
-            events: events.chain(went).collect(),
+            events: events.chain(gone_events).collect(),
             sharing,
             groups: self.user_groups.update(&self.last_snapshot, &self.users),
             accounts,
@@ -231,10 +234,10 @@ impl SnapshotBuilder {
     }
 
     /// Fills in the network use of each process's job, as of the last scan of its sockets.
-    fn fill_network_use(&self, snapshot: &mut Snapshot, people: &ProcessesByPid) {
+    fn fill_network_use(&self, snapshot: &mut Snapshot, processes: &ProcessesByPid) {
         let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
         let known = keys.filter_map(|key| {
-            let identity = people.get(&key.pid).filter(|it| it.key == key)?;
+            let identity = processes.get(&key.pid).filter(|it| it.key == key)?;
             Some((key, identity.affiliation(&self.users)))
         });
         self.connections.watch(known.into_map());
@@ -249,8 +252,8 @@ impl SnapshotBuilder {
     }
 
     /// Reads all backends at once, each on its own thread.
-    fn read_backends(&self, patience: Duration) -> Vec<(&'static str, LatestReadings)> {
-        let deadline = Instant::now() + patience;
+    fn read_backends(&self, timeout: Duration) -> Vec<(&'static str, LatestReadings)> {
+        let deadline = Instant::now() + timeout;
         for reader in &self.readers {
             reader.request();
         }
@@ -270,10 +273,10 @@ impl SnapshotBuilder {
     ) -> ProcessesByPid {
         let holding = found.processes.keys().map(|key| key.pid);
         let pids: BTreeSet<u32> = assemble::listed_pids(latest).chain(holding).into_set();
-        let mut people: ProcessesByPid = self.processes.identify(&pids, now, &self.users);
+        let mut processes: ProcessesByPid = self.processes.identify(&pids, now, &self.users);
         let deadline = Instant::now() + SETTLE_TIMEOUT;
-        self.processes.settle(&mut people, &self.users, deadline);
-        people
+        self.processes.settle(&mut processes, &self.users, deadline);
+        processes
     }
 }
 
@@ -361,12 +364,12 @@ mod tests {
 
     #[test]
     fn scans_when_more_is_unattributed_but_not_often() {
-        let begin = Instant::now();
-        let mut suspicion = ScanTrigger::default();
+        let start = Instant::now();
+        let mut trigger = ScanTrigger::default();
         let mut rises = |seconds: u64, gigabytes: u64| {
             let rest = Reading::Value(Bytes(gigabytes * 1_000_000_000));
             let snapshot = unexplained([rest, Reading::Value(Bytes(0))]);
-            suspicion.is_due(&snapshot, begin + Duration::from_secs(seconds))
+            trigger.is_due(&snapshot, start + Duration::from_secs(seconds))
         };
         let polls = [
             (0, 0, false),
@@ -389,16 +392,16 @@ mod tests {
 
     #[test]
     fn unknown_memory_does_not_count() {
-        let mut suspicion = ScanTrigger::default();
-        let begin = Instant::now();
+        let mut trigger = ScanTrigger::default();
+        let start = Instant::now();
         let old = Reading::Stale(Bytes(9_000_000_000), 4);
         let failed = Reading::Failed("999".into());
-        assert!(!suspicion.is_due(&unexplained([old, failed]), begin));
+        assert!(!trigger.is_due(&unexplained([old, failed]), start));
         let part = || Reading::Value(Bytes(5_000_000_000));
         let most = Reading::Value(Bytes(u64::MAX));
-        assert!(suspicion.is_due(&unexplained([part(), part()]), begin));
-        let later = begin + ScanTrigger::MIN_INTERVAL;
-        assert!(!suspicion.is_due(&unexplained([part(), part()]), later));
-        assert!(suspicion.is_due(&unexplained([part(), most]), later));
+        assert!(trigger.is_due(&unexplained([part(), part()]), start));
+        let later = start + ScanTrigger::MIN_INTERVAL;
+        assert!(!trigger.is_due(&unexplained([part(), part()]), later));
+        assert!(trigger.is_due(&unexplained([part(), most]), later));
     }
 }

@@ -1,7 +1,61 @@
 //! Reads small kernel files, whole and bounded, for every module that reads below `/proc` and
-//! `/sys`.
+//! `/sys`, and describes the errors.
 
 pub(crate) mod alive;
-pub(crate) mod file;
 pub(crate) mod stat;
-pub(crate) mod status;
+
+use gpukill_proto::reading::Reading;
+use gpukill_proto::text::sanitize;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// Linux writes about 1.5 KiB to `/proc/PID/status`.
+const MAX_STATUS_BYTES: u64 = 16 << 10;
+
+/// Reads up to `most` bytes of a file.
+pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // The kernel writes most of its files in one piece, if there is room.
+    let mut bytes = Vec::with_capacity(1024);
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads as much of a file as there is room for, with one read. The kernel returns a file of one
+/// record (`seq_file`) whole if there is room for it, such as a sysfs attribute or the `stat` of a
+/// process. A second read to find the end would cost as much again.
+pub(crate) fn read_once<'a>(path: &Path, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let mut file = File::open(path)?;
+    loop {
+        match file.read(room) {
+            Ok(length) => return Ok(room.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Why a file of a process could not be read.
+pub(crate) fn read_failure<T>(error: io::Error) -> Reading<T> {
+    // The same words for every errno of a kind, so that the fault stays the same fault.
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
+        io::ErrorKind::NotFound => "the process has ended".to_owned(),
+        _ => sanitize(error.to_string().as_bytes(), 80),
+    };
+    Reading::Failed(why)
+}
+
+/// Whether a file of a process could not be read because no process has that pid.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    let is_no_process = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
+    error.kind() == io::ErrorKind::NotFound || is_no_process
+}
+
+/// Reads `status` in the directory of a process.
+///
+/// # Errors
+/// When it cannot be read. A longer file is truncated.
+pub(crate) fn read_status(directory: &Path) -> io::Result<Vec<u8>> {
+    read_at_most(&directory.join("status"), MAX_STATUS_BYTES)
+}

@@ -43,11 +43,11 @@ impl Quiesce {
             ends_at: Instant::now() + length,
             until: now.plus_seconds(seconds),
         };
-        let mut wish = self.lock();
+        let mut request = self.lock();
         // An earlier request may last longer.
-        let longest = wish.filter(|old| old.ends_at > new.ends_at).unwrap_or(new);
-        *wish = Some(longest);
-        drop(wish);
+        let longest = request.filter(|old| old.ends_at > new.ends_at).unwrap_or(new);
+        *request = Some(longest);
+        drop(request);
         (self.0.hurry)();
         longest.until
     }
@@ -56,14 +56,14 @@ impl Quiesce {
     pub(crate) fn end(&self) -> bool {
         let was = self.lock().take();
         (self.0.hurry)();
-        was.is_some_and(|wish| Instant::now() < wish.ends_at)
+        was.is_some_and(|request| Instant::now() < request.ends_at)
     }
 
     /// The time until which the driver must not be used.
     pub(crate) fn until(&self) -> Option<Timestamp> {
-        let mut wish = self.lock();
-        *wish = wish.filter(|wish| Instant::now() < wish.ends_at);
-        wish.map(|wish| wish.until)
+        let mut request = self.lock();
+        *request = request.filter(|request| Instant::now() < request.ends_at);
+        request.map(|request| request.until)
     }
 
     /// Records that the driver is released.
@@ -82,10 +82,10 @@ impl Quiesce {
     /// Waits until a holder releases the driver; false if none does in time.
     pub(crate) async fn wait_released(
         mut before: watch::Receiver<u64>,
-        patience: Duration,
+        timeout: Duration,
     ) -> bool {
-        let said = tokio::time::timeout(patience, before.changed()).await;
-        matches!(said, Ok(Ok(())))
+        let result = tokio::time::timeout(timeout, before.changed()).await;
+        matches!(result, Ok(Ok(())))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<QuiesceRequest>> {

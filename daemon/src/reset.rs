@@ -11,7 +11,7 @@ mod planner;
 
 pub(crate) use helper_client::{HelperAnswer, parse_answer};
 
-use crate::full_scan::{ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{ScanFreshness, read_after_scan};
 use crate::kill::{KillEnvironment, KillService};
 use crate::quiesce::Quiesce;
 use crate::store::{Action, ActionKind};

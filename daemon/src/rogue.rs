@@ -11,7 +11,7 @@ pub(crate) mod rules;
 pub(crate) mod scan;
 mod watch;
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::guard;
 use crate::store::{RogueSuspicions, Sample, Store};
 #[cfg(test)]

@@ -80,7 +80,6 @@ pub(crate) struct SpawnError(pub(crate) io::Error);
 pub(crate) struct PollLimits {
     /// For a whole poll.
     pub(crate) poll: Duration,
-    /// For one device.
     pub(crate) device: Duration,
 }
 
@@ -140,7 +139,7 @@ impl Sensor {
     }
 
     fn start(mut program: Command) -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (ours, child_end) = UnixStream::pair()?;
         // It is read only after the end: output beyond its capacity is lost, and blocks no process.
         let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let child = program
@@ -148,7 +147,7 @@ impl Sensor {
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_PID")
             .env_remove("WATCHDOG_USEC")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::from(OwnedFd::from(child_end)))
             .stdout(Stdio::null())
             .stderr(Stdio::from(complains))
             // Processes started by the library stay in this group, and end with it.
@@ -197,8 +196,8 @@ impl Sensor {
     pub(crate) fn request(&mut self, leave_out: &[u32]) -> Result<(), String> {
         let request = SensorRequest::Poll(leave_out.to_vec());
         let deadline = Instant::now() + PROGRESS_INTERVAL;
-        let asked = message::send(&mut self.socket, &request, deadline);
-        let ready = asked.and_then(|()| self.socket.set_nonblocking(true));
+        let sent = message::send(&mut self.socket, &request, deadline);
+        let ready = sent.and_then(|()| self.socket.set_nonblocking(true));
         ready.map_err(|error| self.explain(&error))
     }
 
@@ -239,36 +238,36 @@ impl Sensor {
     pub(crate) fn poll_events(
         &mut self,
         leave_out: &[u32],
-        patience: PollLimits,
+        limits: PollLimits,
     ) -> Result<Vec<GpuEvent>, String> {
         let request = SensorRequest::Poll(leave_out.to_vec());
-        let began = Instant::now();
-        message::send(&mut self.socket, &request, began + patience.poll)
+        let start = Instant::now();
+        message::send(&mut self.socket, &request, start + limits.poll)
             .map_err(|error| self.explain(&error))?;
-        self.receive(patience)
+        self.receive(limits)
     }
 
     /// Waits for the readings of the requested poll.
     ///
     /// # Errors
     /// As [`Self::poll_events`].
-    pub(crate) fn read(&mut self, patience: PollLimits) -> Result<BackendReadings, String> {
-        let readings = self.receive(patience)?;
+    pub(crate) fn read(&mut self, limits: PollLimits) -> Result<BackendReadings, String> {
+        let readings = self.receive(limits)?;
         self.answered = true;
         Ok(readings)
     }
 
-    fn receive<T: DeserializeOwned>(&mut self, patience: PollLimits) -> Result<T, String> {
-        let began = Instant::now();
-        let deadline = began + patience.poll + ANSWER_TIMEOUT;
-        self.wait(began, patience)
+    fn receive<T: DeserializeOwned>(&mut self, limits: PollLimits) -> Result<T, String> {
+        let start = Instant::now();
+        let deadline = start + limits.poll + ANSWER_TIMEOUT;
+        self.wait(start, limits)
             .and_then(|()| message::receive(&mut self.socket, deadline))
             .map_err(|error| self.explain(&error))
     }
 
     /// Waits until the answer begins, as long as the sensor makes progress.
-    fn wait(&self, began: Instant, patience: PollLimits) -> io::Result<()> {
-        let mut at = (None, began);
+    fn wait(&self, start: Instant, limits: PollLimits) -> io::Result<()> {
+        let mut at = (None, start);
         let step = Timespec::try_from(PROGRESS_INTERVAL).map_err(io::Error::other)?;
         loop {
             let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -280,12 +279,12 @@ impl Sensor {
                 Err(error) => return Err(error.into()),
             }
             let now = Instant::now();
-            let place = self.current_device();
-            if place != at.0 {
-                at = (place, now);
+            let device = self.current_device();
+            if device != at.0 {
+                at = (device, now);
             }
-            let stays = place.is_some() && now.duration_since(at.1) >= patience.device;
-            if stays || now.duration_since(began) >= patience.poll {
+            let stays = device.is_some() && now.duration_since(at.1) >= limits.device;
+            if stays || now.duration_since(start) >= limits.poll {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
@@ -360,9 +359,9 @@ impl Sensor {
 
     /// Whether the sensor has ended and is not reaped yet.
     fn is_zombie(&self) -> bool {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.raw_pid()
-            .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
+            .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
     }
 
     fn raw_pid(&self) -> Option<Pid> {
@@ -373,15 +372,15 @@ impl Sensor {
         let mut bytes = Vec::new();
         // The end of the data is an error if another process still has the pipe open.
         let _ = (&self.stderr).take(PIPE_CAPACITY).read_to_end(&mut bytes);
-        let said = bytes.trim_ascii();
-        if said.is_empty() {
+        let stderr = bytes.trim_ascii();
+        if stderr.is_empty() {
             return;
         }
-        let last = said.rsplit(|byte| *byte == b'\n').next();
+        let last = stderr.rsplit(|byte| *byte == b'\n').next();
         self.last_stderr_line = last.map(|last| sanitize(last, MAX_STDERR_LINE));
-        let from = said.len().saturating_sub(MAX_LOGGED_STDERR);
-        let said = sanitize(said.get(from..).unwrap_or_default(), MAX_LOGGED_STDERR);
-        tracing::warn!(pid = self.pid(), "sensor stderr: {said}");
+        let from = stderr.len().saturating_sub(MAX_LOGGED_STDERR);
+        let stderr = sanitize(stderr.get(from..).unwrap_or_default(), MAX_LOGGED_STDERR);
+        tracing::warn!(pid = self.pid(), "sensor stderr: {stderr}");
     }
 }
 
@@ -395,11 +394,11 @@ mod tests {
         // A background process of the script has no other access to the socket than descriptor 3.
         shell.args(["-c", &format!("exec 3<&0; {script}")]);
         let mut sensor = Sensor::start(shell).unwrap();
-        let patience = PollLimits {
+        let limits = PollLimits {
             poll: MINUTE,
             device: MINUTE,
         };
-        let why = sensor.poll_events(&[], patience).unwrap_err();
+        let why = sensor.poll_events(&[], limits).unwrap_err();
         (sensor, why)
     }
 
@@ -420,8 +419,8 @@ mod tests {
     #[test]
     fn endless_stderr_does_not_block() {
         let (_, why) = run_shell_sensor("yes | head -c 1000000 >&2; exit 7");
-        let (how, said) = why.split_at("ended unexpectedly (exit status: 7): ".len());
+        let (how, stderr) = why.split_at("ended unexpectedly (exit status: 7): ".len());
         assert_eq!(how, "ended unexpectedly (exit status: 7): ");
-        assert!(!said.is_empty() && said.len() <= MAX_STDERR_LINE, "{said}");
+        assert!(!stderr.is_empty() && stderr.len() <= MAX_STDERR_LINE, "{stderr}");
     }
 }

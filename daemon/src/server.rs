@@ -16,7 +16,7 @@ mod visibility;
 
 use crate::authority::Authority;
 use crate::clock::Clock;
-use crate::full_scan::FullScan;
+use crate::fd_scan::full_scan::FullScan;
 use crate::guard::Guard;
 use crate::kill::KillService;
 use crate::quiesce::Quiesce;

@@ -22,7 +22,7 @@ use crate::kill::{KillEnvironment, KillService, recover_stopped};
 use crate::log_events::event;
 use crate::logging;
 use crate::poll::PastUseQuery;
-use crate::poller::PollerEvent;
+use crate::poll::poller::PollerEvent;
 use crate::procfs::alive::LiveProcesses;
 use crate::reset::ResetService;
 use crate::rogue::rules::{RogueRuleStore, check_rules as check_rogue_rules};

@@ -72,7 +72,7 @@ impl HolderDemand {
     }
 
     pub(crate) fn is_requested(&self) -> bool {
-        let asked = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.is_some_and(|at| at.elapsed() < REQUEST_TTL)
+        let requested_at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        requested_at.is_some_and(|at| at.elapsed() < REQUEST_TTL)
     }
 }

@@ -23,14 +23,14 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Opt
     let Some(text) = file::read_at_most(path, longest).map_err(|error| error.to_string())? else {
         return Ok(None);
     };
-    let broken = |error: serde_json::Error| format!("it is broken: {error}");
-    let Header { version } = serde_json::from_str(&text).map_err(broken)?;
+    let malformed = |error: serde_json::Error| format!("it is broken: {error}");
+    let Header { version } = serde_json::from_str(&text).map_err(malformed)?;
     if version != VERSION {
         return Err(format!(
             "another version of gpukilld wrote it (version {version}, this one knows {VERSION})"
         ));
     }
-    serde_json::from_str(&text).map(Some).map_err(broken)
+    serde_json::from_str(&text).map(Some).map_err(malformed)
 }
 
 /// Replaces a file.
@@ -70,13 +70,13 @@ mod tests {
             );
             assert_eq!(refusal(json!({"version": version, "other": []})), expected);
         }
-        for broken in [
+        for malformed in [
             json!({"name": "a"}),
             json!({"version": 1}),
             json!({"version": 1, "name": "a", "more": 1}),
             json!([]),
         ] {
-            assert!(refusal(broken).starts_with("it is broken: "));
+            assert!(refusal(malformed).starts_with("it is broken: "));
         }
     }
 }

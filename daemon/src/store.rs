@@ -47,7 +47,7 @@ pub(crate) use sample::{
     DepartedProcess, Departure, GroupNames, JobAccounts, RogueSuspicions, Sample, process_facts,
 };
 
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::log_events::{EventSubject, event};
 use actions::ActionEnd;
 use fault_log::FaultLog;

@@ -66,10 +66,10 @@ pub(crate) fn pet_watchdog() {
     }
 }
 
-fn send_with_timeout(states: &[NotifyState<'_>], patience: Duration) {
+fn send_with_timeout(states: &[NotifyState<'_>], timeout: Duration) {
     let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
     let sent = send(&lines.join("\n"), |socket| {
-        socket.set_write_timeout(Some(patience))
+        socket.set_write_timeout(Some(timeout))
     });
     // A missing systemd is no reason to stop.
     if let Err(error) = sent {

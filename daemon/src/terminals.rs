@@ -43,16 +43,16 @@ impl UserTerminals {
             if let Ok(known) = path.symlink_metadata()
                 && terminal_kind(&known).is_some()
             {
-                let theirs = of.entry(known.uid()).or_default();
-                theirs.push((known.atime(), path));
+                let paths = of.entry(known.uid()).or_default();
+                paths.push((known.atime(), path));
             }
         }
-        let latest = |mut theirs: Vec<(i64, PathBuf)>| {
-            theirs.sort_unstable_by(|one, other| other.cmp(one));
-            theirs.truncate(MAX_PER_USER);
-            theirs.into_iter().map(|(_, path)| path).collect()
+        let latest = |mut paths: Vec<(i64, PathBuf)>| {
+            paths.sort_unstable_by(|one, other| other.cmp(one));
+            paths.truncate(MAX_PER_USER);
+            paths.into_iter().map(|(_, path)| path).collect()
         };
-        let of = of.into_iter().map(|(uid, theirs)| (uid, latest(theirs)));
+        let of = of.into_iter().map(|(uid, paths)| (uid, latest(paths)));
         Self {
             by_uid: of.collect(),
         }
@@ -61,8 +61,8 @@ impl UserTerminals {
     /// Writes a text to all terminals of this user that accept messages. Returns how many took all
     /// of it. Consoles do not count: a user of a graphical session does not see them.
     pub(crate) fn write(&self, uid: u32, text: &str) -> u32 {
-        let theirs = self.by_uid.get(&uid).into_iter().flatten();
-        let kinds = theirs.filter_map(|path| write_message(path, uid, text));
+        let paths = self.by_uid.get(&uid).into_iter().flatten();
+        let kinds = paths.filter_map(|path| write_message(path, uid, text));
         let reached = kinds.filter(|kind| *kind == TerminalKind::Pseudo).count();
         u32::try_from(reached).unwrap_or(u32::MAX)
     }
@@ -146,7 +146,7 @@ fn is_utf8(terminal: &File) -> bool {
     tcgetattr(terminal).is_ok_and(|it| it.input_modes.contains(InputModes::IUTF8))
 }
 
-/// Puts the text on lines of its own, whatever the terminal shows. Line ends are the only control
+/// Puts the text on lines of its own, wherever the cursor is. Line ends are the only control
 /// characters that pass.
 fn encode_message(text: &str, is_utf8: bool) -> Vec<u8> {
     // Most terminals without the flag use UTF-8, too, and show umlauts.

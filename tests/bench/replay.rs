@@ -20,7 +20,7 @@ mod process;
 
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{Daemon, TestBox};
-use gpukilld::gathered::SamplerBench;
+use gpukilld::bench_api::SamplerBench;
 use people::EightGpuBox;
 use process::{process_file, status_field};
 use std::path::{Path, PathBuf};

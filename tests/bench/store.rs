@@ -31,7 +31,7 @@ use daemon_life::{Reads, life_instructions};
 use gpukill_proto::model::Snapshot;
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::TestBox;
-use gpukilld::gathered::SamplerBench;
+use gpukilld::bench_api::SamplerBench;
 use people::EightGpuBox;
 use rusqlite::{Connection, params};
 use std::path::Path;

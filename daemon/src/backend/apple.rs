@@ -10,7 +10,7 @@ use super::{
     Backend, BackendError, BackendReadings, DeviceReadings, MemoryReadings, ProcessReadings,
     Utilization,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{BackendState, DeviceId, FaultCode, GpuEvent, GpuUse, Vendor};
 use gpukill_proto::reading::Reading;
@@ -69,7 +69,7 @@ impl Backend for AppleBackend {
                 IOREG_MISSING.into(),
             )));
         }
-        let began = Instant::now();
+        let start = Instant::now();
         let accelerators = ioreg::run_ioreg(&self.program, ACCELERATOR_CLASS)
             .map_err(|why| BackendError::Failed(FaultCode::ProgramFailed, why))?;
         let clients = ioreg::run_ioreg(&self.program, CLIENT_CLASS);
@@ -78,7 +78,7 @@ impl Backend for AppleBackend {
         let mut readings = self
             .state
             .parse_readings(&accelerators, clients, Instant::now(), at);
-        readings.cost_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        readings.cost_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ok(readings)
     }
 
@@ -132,8 +132,8 @@ impl AppleState {
         }
     }
 
-    /// One entry a process, whatever the number of its clients. The registry may list a process for
-    /// a while after its end, so the caller must check that it still exists.
+    /// One entry a process, also if it has several clients. The registry may list a process for a
+    /// while after its end, so the caller must check that it still exists.
     fn processes(&mut self, text: &str, now: Instant, at: Timestamp) -> Vec<ProcessReadings> {
         let used = self
             .usage

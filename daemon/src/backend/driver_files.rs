@@ -162,7 +162,7 @@ mod tests {
         let devices = read_without_nvml(procfs.path(), FaultCode::DriverError, "no NVML")
             .unwrap()
             .devices;
-        let told: Vec<_> = devices
+        let rows: Vec<_> = devices
             .iter()
             .map(|it| (it.index, it.id.0.as_str(), it.vitals.minor.known().copied()))
             .collect();
@@ -174,7 +174,7 @@ mod tests {
             (4, "0000:90:00.0", Some(4)),
             (5, "0000:b7:00.0", Some(0)),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(rows, expected);
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Reads every GPU whose driver is part of the kernel: AMD, Intel, and any other DRM driver. Reads
-//! only files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
+//! Reads every GPU with a driver of the kernel: AMD, Intel, and any other DRM driver. Reads only
+//! files: sysfs, hwmon, KFD, and the kernel's report on each open descriptor (fdinfo).
 
 pub(crate) mod amd;
 pub(crate) mod card;
@@ -9,7 +9,6 @@ mod contradiction;
 pub(crate) mod engines;
 pub(crate) mod family;
 pub(crate) mod fdinfo;
-mod fuzz_api;
 pub(crate) mod hwmon;
 pub(crate) mod intel;
 mod link;
@@ -20,7 +19,7 @@ mod runtime_pm;
 pub(crate) mod sysfs;
 
 use super::{DeviceNode, InstanceReadings, MemoryReadings};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::Vitals;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};

@@ -2,7 +2,7 @@
 //! not in the sensor: a lost device often ends the sensor.
 
 use super::{BackendReadings, DeviceReadings, LostDevice};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, FaultCode, LossKind, Vendor};
 use gpukill_proto::reading::Reading;

@@ -10,7 +10,7 @@ use super::lost_devices::DeviceNames;
 use super::quarantine::Quarantine;
 use super::validation::{fail_oversized_lists, validate_events, validate_readings};
 use super::{Backend, BackendError, BackendReadings, DeviceNode, Roots, driver_files};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use crate::quiesce::Quiesce;
 use crate::sensor::{NO_ANSWER, PollLimits, Program, Sensor, SpawnError};
@@ -134,20 +134,20 @@ impl NvidiaBackend {
                 })?)
             }
         };
-        let patience = match (sensor.has_answered(), self.has_read) {
+        let limits = match (sensor.has_answered(), self.has_read) {
             (true, _) => POLL_LIMITS,
             (false, true) => RESTART_POLL_LIMITS,
             (false, false) => FIRST_POLL_LIMITS,
         };
         let garbage = |what| format!("answered with garbage: {what}");
         let heard = sensor
-            .poll_events(leave_out, patience)
+            .poll_events(leave_out, limits)
             .and_then(|events| validate_events(&events).map_err(garbage).map(|()| events));
         let readings = heard.and_then(|events| {
             // Before the first device is read: an event may explain why the sensor hangs or crashes
             // there.
             self.events.extend(events);
-            let mut readings = sensor.read(patience)?;
+            let mut readings = sensor.read(limits)?;
             fail_oversized_lists(&mut readings);
             validate_readings(&readings)
                 .map_err(garbage)
@@ -245,7 +245,7 @@ impl NvidiaBackend {
         self.retry.abandon();
     }
 
-    /// Ends a sensor whose NVML does not work: only a fresh load can repair a library or a driver.
+    /// Ends a sensor if its NVML does not work: only a fresh load can repair a library or a driver.
     fn handle_nvml_failure(
         &mut self,
         state: BackendState,
@@ -352,10 +352,10 @@ impl Backend for NvidiaBackend {
             self.not_before = None;
             return Err(BackendError::Quiesced(until));
         }
-        let waits = self
+        let is_waiting = self
             .not_before
             .is_some_and(|moment| Instant::now() < moment);
-        if let (true, Some(meanwhile)) = (waits, &self.interim_answer) {
+        if let (true, Some(meanwhile)) = (is_waiting, &self.interim_answer) {
             return meanwhile.clone();
         }
         let is_first = !self.sensor.as_ref().is_some_and(Sensor::has_answered);

@@ -164,9 +164,9 @@ impl BackendReader {
             .name(format!("read-{name}"))
             .spawn(move || {
                 while let Some(round) = answers.wait_for_round() {
-                    let began = Instant::now();
+                    let start = Instant::now();
                     let result = backend.read();
-                    if answers.store_answer(round, began.elapsed(), result, backend.take_events()) {
+                    if answers.store_answer(round, start.elapsed(), result, backend.take_events()) {
                         late();
                     }
                 }

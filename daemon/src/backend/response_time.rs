@@ -59,10 +59,10 @@ mod tests {
             (0, None),
             (2, None),
         ];
-        for (place, (took, slow)) in steps.into_iter().enumerate() {
+        for (index, (took, slow)) in steps.into_iter().enumerate() {
             pace.record(took * second, true);
             let expected = slow.map(Duration::from_secs);
-            assert_eq!(pace.slowest(), expected, "step {place}");
+            assert_eq!(pace.slowest(), expected, "step {index}");
         }
     }
 }

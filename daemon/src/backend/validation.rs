@@ -188,23 +188,23 @@ mod tests {
 
     #[test]
     fn garbage_is_refused() {
-        let said = |mut devices: Vec<DeviceReadings>| {
+        let problem = |mut devices: Vec<DeviceReadings>| {
             for (index, device) in (0..).zip(&mut devices) {
                 device.index = index;
             }
             validate_readings(&readings(devices)).err()
         };
-        assert_eq!(said(vec![device("a", 100), device("b", 0)]), None);
+        assert_eq!(problem(vec![device("a", 100), device("b", 0)]), None);
         assert_eq!(
-            said(vec![device("a", 0), device("a", 0)]).as_deref(),
+            problem(vec![device("a", 0), device("a", 0)]).as_deref(),
             Some("two devices have the same name")
         );
         assert_eq!(
-            said(vec![device("a", 20_001)]).as_deref(),
+            problem(vec![device("a", 20_001)]).as_deref(),
             Some("more than 20000 processes")
         );
         let many = (0..257).map(|n| device(&n.to_string(), 0)).collect();
-        assert_eq!(said(many).as_deref(), Some("more than 256 devices"));
+        assert_eq!(problem(many).as_deref(), Some("more than 256 devices"));
         let twins = vec![device("a", 0), device("b", 0)];
         assert!(
             validate_readings(&readings(twins))
@@ -214,7 +214,7 @@ mod tests {
         let mut long = device("a", 0);
         long.vitals.power = Reading::Failed("x".repeat(513));
         assert_eq!(
-            said(vec![long]).as_deref(),
+            problem(vec![long]).as_deref(),
             Some("a text of more than 512 bytes")
         );
     }

@@ -37,7 +37,7 @@ impl DeniedNames {
     /// The text about them. It does not give the number of many processes: the number changes all
     /// the time, and each change would be a new fault.
     pub(super) fn describe(&self, refused: &DeniedProcesses) -> String {
-        let who = match (refused.has_more, refused.any_of_others) {
+        let subject = match (refused.has_more, refused.any_of_others) {
             (true, true) => return OTHERS_DENIED.to_owned(),
             (true, false) => format!(
                 "processes {} and others",
@@ -48,7 +48,7 @@ impl DeniedNames {
                 few => format!("processes {}", self.list_names(few, " and ")),
             },
         };
-        format!("{who} cannot be scanned: not permitted")
+        format!("{subject} cannot be scanned: not permitted")
     }
 
     fn list_names(&self, pids: &[u32], last: &str) -> String {
@@ -82,26 +82,26 @@ mod tests {
         for (pid, name) in [(1, "systemd"), (7, "a\u{1b}b"), (9, "sshd")] {
             names.insert(pid, name);
         }
-        let said = |first: &[u32], more, of_others| {
+        let text = |first: &[u32], more, of_others| {
             let first = first.to_vec();
-            let said = names.describe(&DeniedProcesses {
+            let text = names.describe(&DeniedProcesses {
                 first,
                 has_more: more,
                 any_of_others: of_others,
             });
             let end = " cannot be scanned: not permitted";
-            said.strip_suffix(end).map(str::to_owned)
+            text.strip_suffix(end).map(str::to_owned)
         };
-        let said = |first: &[u32], more, of_others| said(first, more, of_others).unwrap();
-        assert_eq!(said(&[1], false, false), "process 1 (systemd)");
-        assert_eq!(said(&[9], false, true), "process 9 (sshd)");
-        assert_eq!(said(&[1, 8], false, true), "processes 1 (systemd) and 8");
-        let three = said(&[1, 8, 9], false, false);
+        let text = |first: &[u32], more, of_others| text(first, more, of_others).unwrap();
+        assert_eq!(text(&[1], false, false), "process 1 (systemd)");
+        assert_eq!(text(&[9], false, true), "process 9 (sshd)");
+        assert_eq!(text(&[1, 8], false, true), "processes 1 (systemd) and 8");
+        let three = text(&[1, 8, 9], false, false);
         assert_eq!(three, "processes 1 (systemd), 8 and 9 (sshd)");
-        let many = said(&[1, 8, 9], true, false);
+        let many = text(&[1, 8, 9], true, false);
         assert_eq!(many, "processes 1 (systemd), 8, 9 (sshd) and others");
-        assert_eq!(said(&[1, 8, 9], true, true), "other users' processes");
-        assert!(!said(&[7], false, false).contains('\u{1b}'));
+        assert_eq!(text(&[1, 8, 9], true, true), "other users' processes");
+        assert!(!text(&[7], false, false).contains('\u{1b}'));
     }
 
     #[test]

@@ -53,10 +53,10 @@ pub(super) struct DescriptorReader<'a> {
 }
 
 impl<'a> DescriptorReader<'a> {
-    pub(super) fn new(numbers: &'a [DeviceNumber], care: FileScope, most: usize) -> Self {
+    pub(super) fn new(numbers: &'a [DeviceNumber], scope: FileScope, most: usize) -> Self {
         Self {
             numbers,
-            scope: care,
+            scope,
             limit: most,
             opens: Vec::new(),
             count_by_device: BTreeMap::new(),
@@ -105,7 +105,7 @@ impl<'a> DescriptorReader<'a> {
         &mut self,
         process: &OwnedFd,
         known: &[u32],
-        turn: u32,
+        scan_number: u32,
         depth: ScanEffort,
     ) {
         let Ok(tasks) = openat(process, c"task", DIRECTORY, Mode::empty()) else {
@@ -117,8 +117,8 @@ impl<'a> DescriptorReader<'a> {
         others.retain(|thread| !known.contains(thread));
         // Fibonacci hashing: scans of one process do not start at neighbouring threads.
         let threads = u64::try_from(others.len()).unwrap_or(u64::MAX);
-        let begin = (u64::from(turn.wrapping_mul(2_654_435_769)) * threads) >> 32;
-        others.rotate_left(usize::try_from(begin).unwrap_or(0));
+        let start = (u64::from(scan_number.wrapping_mul(2_654_435_769)) * threads) >> 32;
+        others.rotate_left(usize::try_from(start).unwrap_or(0));
         let mut left = match depth {
             ScanEffort::FirstThread => MAX_COMPARED,
             ScanEffort::AllThreads => MAX_COMPARED_ON_REQUEST,
@@ -179,8 +179,9 @@ impl<'a> DescriptorReader<'a> {
             tried += 1;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = openat(&tasks, entry.file_name(), flags, Mode::empty());
-            let seen = directory.is_ok_and(|directory| self.read_table(&directory, Some(thread)));
-            if seen || tried >= MAX_TRIED_THREADS {
+            let is_read =
+                directory.is_ok_and(|directory| self.read_table(&directory, Some(thread)));
+            if is_read || tried >= MAX_TRIED_THREADS {
                 return;
             }
         }
@@ -286,7 +287,7 @@ impl<'a> DescriptorReader<'a> {
 }
 
 /// Whether a descriptor only names a file (`O_PATH`). Such a descriptor gives no access to the
-/// driver, and any user may have it whatever the file's mode. False where this cannot be
+/// driver, and any user may have it, regardless of the file's mode. False where this cannot be
 /// determined.
 ///
 /// The mode of the link shows how the file is open (`tid_fd_update_inode` in `fs/proc/fd.c`). A

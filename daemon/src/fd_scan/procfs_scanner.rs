@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// `PF_KTHREAD` of `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// How many descriptors of a process are read, whatever they are open on: a quarter of a second.
+/// How many descriptors of a process are read, on any file: a quarter of a second.
 const MAX_DESCRIPTORS: usize = 65_536;
 
 /// How many processes are listed; an excess is reported.
@@ -174,21 +174,21 @@ impl FdScanner for ProcfsScanner {
         &self,
         pid: u32,
         numbers: &[DeviceNumber],
-        care: FileScope,
+        scope: FileScope,
         depth: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan {
         let threads = ThreadSelection {
             effort: depth,
             known: threads,
-            turn: self.scan_count.fetch_add(1, Ordering::Relaxed),
+            scan_number: self.scan_count.fetch_add(1, Ordering::Relaxed),
         };
-        let descriptors = DescriptorReader::new(numbers, care, self.bounds.descriptors);
+        let descriptors = DescriptorReader::new(numbers, scope, self.bounds.descriptors);
         match self
             .process(pid)
             .and_then(|it| scan_directory(&it, descriptors, threads))
         {
-            Ok(looked) => self.classify_denied(pid, looked),
+            Ok(scan) => self.classify_denied(pid, scan),
             Err(Errno::NOENT | Errno::SRCH | Errno::NOTDIR) => ProcessScan::Gone,
             // Without its start time it cannot be identified.
             Err(error) => ProcessScan::Process {
@@ -206,13 +206,13 @@ impl FdScanner for ProcfsScanner {
 impl ProcfsScanner {
     /// Decides whether a denied process leaves the result incomplete, and whether it belongs to the
     /// daemon's own user.
-    fn classify_denied(&self, pid: u32, mut looked: ProcessScan) -> ProcessScan {
+    fn classify_denied(&self, pid: u32, mut scan: ProcessScan) -> ProcessScan {
         if let ProcessScan::Process {
             uid,
             name,
             skipped: missed,
             ..
-        } = &mut looked
+        } = &mut scan
             && *missed == Some(SkipReason::NotPermitted)
         {
             if pid == 1 && self.sees_host_init && INIT_NAMES.contains(&name.as_str()) {
@@ -221,7 +221,7 @@ impl ProcfsScanner {
                 *missed = Some(SkipReason::OwnNotPermitted);
             }
         }
-        looked
+        scan
     }
 }
 
@@ -236,7 +236,7 @@ struct ThreadSelection<'a> {
     /// Threads known to have devices in descriptors of their own.
     known: &'a [u32],
     /// Selects the other threads that come first.
-    turn: u32,
+    scan_number: u32,
 }
 
 fn scan_directory(
@@ -259,7 +259,7 @@ fn scan_directory(
             if threads.effort == ScanEffort::AllThreads {
                 descriptors.read_unshared_threads(process);
             }
-            descriptors.compare_threads(process, threads.known, threads.turn, threads.effort);
+            descriptors.compare_threads(process, threads.known, threads.scan_number, threads.effort);
         }
     }
     // It may have ended meanwhile: an empty table then says nothing about earlier descriptors.
@@ -338,9 +338,9 @@ mod tests {
             directory
         }
 
-        fn look(&self, pid: u32, care: FileScope) -> ProcessScan {
+        fn scan(&self, pid: u32, scope: FileScope) -> ProcessScan {
             let tree = ProcfsScanner::open(self.0.path()).unwrap();
-            tree.scan_process(pid, &[FULL, NULL], care, ScanEffort::FirstThread, &[])
+            tree.scan_process(pid, &[FULL, NULL], scope, ScanEffort::FirstThread, &[])
         }
     }
 
@@ -384,18 +384,18 @@ mod tests {
         }
         let opens = vec![open(5, NULL, None), open(3, FULL, None)];
         assert_eq!(
-            it.look(7, FileScope::OnlyDev),
+            it.scan(7, FileScope::OnlyDev),
             process(7, opens.clone(), Some(SkipReason::OutsideDev))
         );
         let opens = vec![opens[0], opens[1], open(4, FULL, None)];
-        assert_eq!(it.look(7, FileScope::AnyFile), process(7, opens, None));
+        assert_eq!(it.scan(7, FileScope::AnyFile), process(7, opens, None));
     }
 
     #[test]
     fn host_init_hides_nothing_container_init_may() {
         let it = FakeProcfs::new();
         let us = rustix::process::geteuid().as_raw();
-        let looked = |name: &str, uid, missed| ProcessScan::Process {
+        let scan = |name: &str, uid, missed| ProcessScan::Process {
             start_ticks: 900,
             uid,
             name: name.to_owned(),
@@ -440,9 +440,9 @@ mod tests {
                 elsewhere.as_slice()
             };
             for tree in trees {
-                let judged = tree.classify_denied(pid, looked(name, uid, missed));
+                let classified = tree.classify_denied(pid, scan(name, uid, missed));
                 let case = (is_host, pid, name, uid, missed);
-                assert_eq!(judged, looked(name, uid, expected), "{case:?}");
+                assert_eq!(classified, scan(name, uid, expected), "{case:?}");
             }
         }
     }
@@ -455,7 +455,7 @@ mod tests {
         let itself = it.0.path().join(pid.to_string());
         symlink(format!("/proc/{pid}"), itself).unwrap();
         let tree = ProcfsScanner::open(it.0.path()).unwrap();
-        let looked = tree.scan_process(
+        let scan = tree.scan_process(
             pid,
             &[FULL],
             FileScope::AnyFile,
@@ -469,7 +469,7 @@ mod tests {
             opens,
             skipped: missed,
             ..
-        } = looked
+        } = scan
         else {
             panic!("it is there");
         };
@@ -485,7 +485,7 @@ mod tests {
     fn unshared_thread_is_scanned_on_demand() {
         let tree = ProcfsScanner::open(Path::new("/proc")).unwrap();
         let pid = std::process::id();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             #[expect(
@@ -496,11 +496,11 @@ mod tests {
             let own = [(); 40].map(|()| File::options().write(true).open("/dev/full").unwrap());
             let fds = own.each_ref().map(|it| it.as_raw_fd().cast_unsigned());
             let thread = rustix::thread::gettid().as_raw_nonzero().get();
-            tell.send((thread.cast_unsigned(), fds)).unwrap();
+            sender.send((thread.cast_unsigned(), fds)).unwrap();
             // Its end closes them.
             released.recv().unwrap_err();
         });
-        let (number, fds) = told.recv().unwrap();
+        let (number, fds) = receiver.recv().unwrap();
         let of_thread = |depth| {
             let ProcessScan::Process { opens, .. } =
                 tree.scan_process(pid, &[FULL], FileScope::AnyFile, depth, &[])
@@ -510,14 +510,14 @@ mod tests {
             let own = opens.into_iter().filter(|it| it.thread == Some(number));
             own.map(|it| it.fd).collect::<Vec<u32>>()
         };
-        let seen = of_thread(ScanEffort::AllThreads);
+        let descriptors = of_thread(ScanEffort::AllThreads);
         drop(release);
         thread.join().unwrap();
         if std::fs::metadata("/proc/self/fd").unwrap().len() == 0 {
             eprintln!("skipped: this kernel does not tell how many descriptors there are");
             return;
         }
-        assert!(fds.iter().all(|fd| seen.contains(fd)), "{seen:?}");
+        assert!(fds.iter().all(|fd| descriptors.contains(fd)), "{descriptors:?}");
     }
 
     /// The part of a process in the next test.
@@ -561,7 +561,7 @@ mod tests {
             .spawn()
             .unwrap();
         let tree = ProcfsScanner::open(Path::new("/proc")).unwrap();
-        let look = |threads: &[u32]| {
+        let scan = |threads: &[u32]| {
             let depth = ScanEffort::FirstThread;
             match tree.scan_process(child.id(), &[FULL], FileScope::AnyFile, depth, threads) {
                 ProcessScan::Process { opens, .. } => opens,
@@ -582,11 +582,11 @@ mod tests {
         while !is_there() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
-        let found = (0..16).map(|_| look(&[])).find(|opens| !opens.is_empty());
+        let found = (0..16).map(|_| scan(&[])).find(|opens| !opens.is_empty());
         let thread = found.as_ref().and_then(|opens| opens[0].thread);
         // A known thread is read at each scan.
         let known: Vec<u32> = thread.into_iter().collect();
-        let again: Vec<Vec<OpenDescriptor>> = (0..4).map(|_| look(&known)).collect();
+        let again: Vec<Vec<OpenDescriptor>> = (0..4).map(|_| scan(&known)).collect();
         child.kill().unwrap();
         child.wait().unwrap();
         let found = found.unwrap();
@@ -602,7 +602,7 @@ mod tests {
         it.process(3, 'Z', 0, 1);
         create_dir_all(it.0.path().join("4")).unwrap();
         it.process(5, 'S', 0, 1);
-        let looks = [2, 3, 4, 5, 6].map(|pid| it.look(pid, FileScope::AnyFile));
+        let scans = [2, 3, 4, 5, 6].map(|pid| it.scan(pid, FileScope::AnyFile));
         let expected = [
             ProcessScan::KernelThread,
             ProcessScan::Gone,
@@ -610,7 +610,7 @@ mod tests {
             process(0, vec![], None),
             ProcessScan::Gone,
         ];
-        assert_eq!(looks, expected);
+        assert_eq!(scans, expected);
     }
 
     #[test]
@@ -622,7 +622,7 @@ mod tests {
         }
         symlink("/dev/full", directory.join("task/8/fd/5")).unwrap();
         let opens = vec![open(5, FULL, Some(8))];
-        assert_eq!(it.look(7, FileScope::AnyFile), process(1, opens, None));
+        assert_eq!(it.scan(7, FileScope::AnyFile), process(1, opens, None));
     }
 
     #[test]
@@ -634,7 +634,7 @@ mod tests {
             symlink("/dev/full", directory.join(format!("fd/{fd}"))).unwrap();
         }
         symlink("/dev/null", directory.join(format!("fd/{many}"))).unwrap();
-        let ProcessScan::Process { opens, .. } = it.look(7, FileScope::AnyFile) else {
+        let ProcessScan::Process { opens, .. } = it.scan(7, FileScope::AnyFile) else {
             panic!("it is there");
         };
         assert_eq!(opens.len(), MAX_OPENS_PER_DEVICE + 1);
@@ -649,14 +649,14 @@ mod tests {
         let open = [OFlags::RDONLY, OFlags::WRONLY, access_for_ioctl_only].map(full);
         let named = [OFlags::PATH, OFlags::PATH | OFlags::CLOEXEC].map(full);
         let pid = std::process::id();
-        let looked = tree.scan_process(
+        let scan = tree.scan_process(
             pid,
             &[FULL],
             FileScope::AnyFile,
             ScanEffort::FirstThread,
             &[],
         );
-        let ProcessScan::Process { opens, .. } = looked else {
+        let ProcessScan::Process { opens, .. } = scan else {
             panic!("it is there");
         };
         let is_found = |fd: &OwnedFd| {
@@ -677,10 +677,10 @@ mod tests {
         let it = FakeProcfs::new();
         let directory = it.process(7, 'S', 0, 1).join("fd");
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o000)).unwrap();
-        let looked = it.look(7, FileScope::AnyFile);
+        let scan = it.scan(7, FileScope::AnyFile);
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
         assert_eq!(
-            looked,
+            scan,
             process(0, vec![], Some(SkipReason::OwnNotPermitted))
         );
     }
@@ -729,20 +729,20 @@ mod tests {
             symlink("/dev/full", directory.join(format!("fd/{fd}"))).unwrap();
         }
         let mut tree = ProcfsScanner::open(it.0.path()).unwrap();
-        for (most, told) in [(3, Some(SkipReason::TooMany)), (4, None)] {
+        for (most, reason) in [(3, Some(SkipReason::TooMany)), (4, None)] {
             tree.bounds.descriptors = most;
-            let looked =
+            let scan =
                 tree.scan_process(7, &[FULL], FileScope::AnyFile, ScanEffort::FirstThread, &[]);
             let ProcessScan::Process {
                 descriptors,
                 opens,
                 skipped: missed,
                 ..
-            } = looked
+            } = scan
             else {
                 panic!("it is there");
             };
-            assert_eq!((descriptors, opens.len(), missed), (most, most, told));
+            assert_eq!((descriptors, opens.len(), missed), (most, most, reason));
         }
     }
 

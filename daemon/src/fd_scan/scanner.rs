@@ -22,7 +22,7 @@ pub(super) trait FdScanner: Send + Sync {
         &self,
         pid: u32,
         numbers: &[DeviceNumber],
-        care: FileScope,
+        scope: FileScope,
         depth: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan;
@@ -62,7 +62,7 @@ pub(super) struct PidList {
     pub(super) is_truncated: bool,
 }
 
-/// The files whose file systems may be queried.
+/// The files that may be queried through their file systems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileScope {
     AnyFile,
@@ -70,11 +70,11 @@ pub(super) enum FileScope {
     OnlyDev,
 }
 
-/// The threads whose descriptors are read.
+/// The threads to read descriptors of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanEffort {
-    /// The first thread, whose descriptors most threads share, and a few of the other threads,
-    /// different ones at each scan.
+    /// The first thread, which shares its descriptors with most threads, and a few of the other
+    /// threads, different ones at each scan.
     FirstThread,
     /// Also threads with a different number of descriptors, and more of the other threads.
     AllThreads,

@@ -86,7 +86,6 @@ enum EntryKind {
     Other,
 }
 
-/// The outcome of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanOutcome {
     Gone,
@@ -188,7 +187,7 @@ impl ScanSchedule {
 
     /// The scans to do now: first all processes that were not scanned for this request, the slowest
     /// last; then others that are due.
-    pub(super) fn take_due(&mut self, wish: u64, now: Millis) -> Vec<ScheduledScan> {
+    pub(super) fn take_due(&mut self, request: u64, now: Millis) -> Vec<ScheduledScan> {
         for pid in std::mem::take(&mut self.hinted) {
             match self.position(pid) {
                 Ok(at) => self.entries[at].request = 0,
@@ -198,7 +197,7 @@ impl ScanSchedule {
         let mut at_once = Vec::new();
         let mut in_turn = Vec::new();
         for entry in &self.entries {
-            if entry.waits_for(wish) {
+            if entry.waits_for(request) {
                 at_once.push(entry);
             } else if entry.due <= now && entry.kind != EntryKind::Kernel {
                 in_turn.push(entry);
@@ -247,7 +246,7 @@ impl ScanSchedule {
         &mut self,
         pid: u32,
         verdict: ScanOutcome,
-        wish: u64,
+        request: u64,
         now: Millis,
     ) {
         let Ok(at) = self.position(pid) else {
@@ -263,7 +262,7 @@ impl ScanSchedule {
             ScanOutcome::Holds(missed) => (EntryKind::Holder, missed),
             ScanOutcome::HoldsNothing(missed) => (EntryKind::Other, missed),
         };
-        entry.request = wish;
+        entry.request = request;
         entry.scanned_at = now;
         entry.set_next(now);
     }
@@ -292,8 +291,8 @@ impl ScanSchedule {
     }
 
     /// Whether all processes except `but` were scanned for this request.
-    pub(super) fn is_complete(&self, wish: u64, but: &BTreeSet<u32>) -> bool {
-        let mut waiting = self.entries.iter().filter(|entry| entry.waits_for(wish));
+    pub(super) fn is_complete(&self, request: u64, but: &BTreeSet<u32>) -> bool {
+        let mut waiting = self.entries.iter().filter(|entry| entry.waits_for(request));
         waiting.all(|entry| but.contains(&entry.pid))
     }
 
@@ -333,9 +332,9 @@ impl ScanSchedule {
 }
 
 impl ScheduleEntry {
-    fn waits_for(&self, wish: u64) -> bool {
+    fn waits_for(&self, request: u64) -> bool {
         let never = self.kind == EntryKind::Kernel && self.request > 0;
-        self.request < wish.max(1) && !never
+        self.request < request.max(1) && !never
     }
 
     fn to_scan(&self) -> ScheduledScan {
@@ -430,9 +429,9 @@ mod tests {
         }
     }
 
-    fn pids_due(table: &mut ScanSchedule, wish: u64, now: Millis) -> Vec<u32> {
-        let turns = table.take_due(wish, now);
-        turns.into_iter().map(|turn| turn.pid).collect()
+    fn pids_due(table: &mut ScanSchedule, request: u64, now: Millis) -> Vec<u32> {
+        let scans = table.take_due(request, now);
+        scans.into_iter().map(|scan| scan.pid).collect()
     }
 
     /// A schedule in which all of these were scanned at the start.
@@ -511,8 +510,8 @@ mod tests {
         let due = rounds(&mut table, ScanOutcome::HoldsNothing(None), 200);
         let most = due.iter().map(|(_, pids)| pids.len()).max().unwrap();
         assert_eq!(most, scans_per_round(10_000));
-        let seen = due.iter().flat_map(|(_, pids)| pids);
-        assert_eq!(seen.collect::<BTreeSet<_>>().len(), 9_999);
+        let scanned = due.iter().flat_map(|(_, pids)| pids);
+        assert_eq!(scanned.collect::<BTreeSet<_>>().len(), 9_999);
     }
 
     #[test]
@@ -560,8 +559,8 @@ mod tests {
         let mut table = looked_at([7], ScanOutcome::Holds(None));
         table.record_cost(7, 26, ran);
         let mut unless = Vec::new();
-        for turn in 1..=5 {
-            let now = START + turn * HOLDER_INTERVAL;
+        for round in 1..=5 {
+            let now = START + round * HOLDER_INTERVAL;
             assert_eq!(pids_due(&mut table, 1, now - 1), [0; 0]);
             let due = table.take_due(1, now);
             assert_eq!(due.len(), 1);
@@ -575,18 +574,18 @@ mod tests {
         }
         assert_eq!(unless, [ran, ran, ran, None, ran]);
         // A request scans every process.
-        let turn = |depth| ScheduledScan {
+        let scan = |depth| ScheduledScan {
             pid: 7,
             skip_if: None,
             effort: depth,
         };
-        assert_eq!(table.take_due(2, START), [turn(ScanEffort::AllThreads)]);
+        assert_eq!(table.take_due(2, START), [scan(ScanEffort::AllThreads)]);
         // A partial scan is repeated, whether or not the process ran.
         let now = START + 9 * HOLDER_INTERVAL;
         let missed = Some(SkipReason::NotPermitted);
         table.record_outcome(7, ScanOutcome::Holds(missed), 2, START);
         table.record_cost(7, 26, ran);
-        assert_eq!(table.take_due(2, now), [turn(ScanEffort::FirstThread)]);
+        assert_eq!(table.take_due(2, now), [scan(ScanEffort::FirstThread)]);
     }
 
     #[test]
@@ -622,16 +621,16 @@ mod tests {
             }
             due
         };
-        let mut seen = BTreeSet::new();
+        let mut scanned = BTreeSet::new();
         for nth in 0..37 {
             let due = round(&mut table, now + nth);
             let is_light = |pid: &&u32| light.contains(*pid);
             let expected = if nth == 0 { 10 } else { 0 };
             assert_eq!(due.iter().filter(is_light).count(), expected, "{nth}");
             assert!(due.len() - expected <= 8, "{due:?}");
-            seen.extend(due);
+            scanned.extend(due);
         }
-        assert_eq!(seen.len(), 305);
+        assert_eq!(scanned.len(), 305);
         // The biggest process is scanned, too.
         table.record_cost(7, 1_000_000, None);
         let mut later = (0..40).map(|nth| round(&mut table, now + 2 * FULL_PASS_INTERVAL + nth));

@@ -1,4 +1,4 @@
-//! Finds persons whose short-lived processes hold a device one after the other: a process that
+//! Finds persons with short-lived processes that hold a device one after the other: a process that
 //! forks and exits in a loop keeps a descriptor open and is another process at each scan. It can be
 //! neither evaluated nor ended, only reported.
 
@@ -53,7 +53,6 @@ impl ShortLivedHolders {
         }
     }
 
-    /// Records its end.
     pub(super) fn record_end(&mut self, key: &ProcessKey, now: Millis) {
         let Some((person, at, numbers)) = self.found.remove(key) else {
             return;
@@ -109,7 +108,7 @@ mod tests {
     };
 
     /// A process that is found at one time and ends at another.
-    fn lives(fleeting: &mut ShortLivedHolders, pid: u32, person: u32, from: Millis, to: Millis) {
+    fn run_process(holders: &mut ShortLivedHolders, pid: u32, person: u32, from: Millis, to: Millis) {
         let start_ticks = 1;
         let key = ProcessKey { pid, start_ticks };
         let open = OpenDescriptor {
@@ -117,33 +116,33 @@ mod tests {
             fd: 3,
             thread: None,
         };
-        fleeting.record_found(key, person, &[open], from);
-        fleeting.record_end(&key, to);
+        holders.record_found(key, person, &[open], from);
+        holders.record_end(&key, to);
     }
 
     #[test]
     fn successive_short_lived_holders_are_reported() {
-        let mut fleeting = ShortLivedHolders::default();
+        let mut holders = ShortLivedHolders::default();
         let holds = DevicesByPerson::from([(7, BTreeSet::from([GPU]))]);
-        let mut seen = Vec::new();
+        let mut results = Vec::new();
         for round in 0..12 {
             let now = 1_000_000 + u64::from(round) * ROUND_INTERVAL;
-            lives(&mut fleeting, round, 7, now, now + ROUND_INTERVAL);
+            run_process(&mut holders, round, 7, now, now + ROUND_INTERVAL);
             // A process that lasts, several of one round, and one in every third round.
-            lives(&mut fleeting, 100 + round, 8, now, now + SHORT_LIFE);
-            lives(&mut fleeting, 200 + round, 9, 1_000_000, 1_000_000);
+            run_process(&mut holders, 100 + round, 8, now, now + SHORT_LIFE);
+            run_process(&mut holders, 200 + round, 9, 1_000_000, 1_000_000);
             if round % 3 == 0 {
-                lives(&mut fleeting, 300 + round, 10, now, now + 1);
+                run_process(&mut holders, 300 + round, 10, now, now + 1);
             }
-            seen.push(fleeting.by_person(now + ROUND_INTERVAL) == holds);
+            results.push(holders.by_person(now + ROUND_INTERVAL) == holds);
         }
-        assert_eq!(seen, [vec![false; 7], vec![true; 5]].concat());
-        let over = |fleeting: &mut ShortLivedHolders, rounds| {
-            fleeting.by_person(1_000_000 + rounds * ROUND_INTERVAL)
+        assert_eq!(results, [vec![false; 7], vec![true; 5]].concat());
+        let over = |holders: &mut ShortLivedHolders, rounds| {
+            holders.by_person(1_000_000 + rounds * ROUND_INTERVAL)
         };
-        assert_eq!(over(&mut fleeting, 24), holds);
-        assert_eq!(over(&mut fleeting, 25), DevicesByPerson::new());
-        assert_eq!(over(&mut fleeting, 100), DevicesByPerson::new());
-        assert_eq!((fleeting.found.len(), fleeting.ended.len()), (0, 0));
+        assert_eq!(over(&mut holders, 24), holds);
+        assert_eq!(over(&mut holders, 25), DevicesByPerson::new());
+        assert_eq!(over(&mut holders, 100), DevicesByPerson::new());
+        assert_eq!((holders.found.len(), holders.ended.len()), (0, 0));
     }
 }

@@ -71,7 +71,7 @@ impl ScanState {
     pub(super) fn is_active(&self, now: Millis) -> bool {
         let is_asked = self
             .requested_at
-            .is_some_and(|asked| now.saturating_sub(asked) < REQUEST_DURATION);
+            .is_some_and(|requested_at| now.saturating_sub(requested_at) < REQUEST_DURATION);
         let mut watched = self.watched.values();
         watched
             .any(|(numbers, when)| !numbers.is_empty() && (is_asked || *when == WatchMode::Always))
@@ -175,9 +175,9 @@ impl ScanState {
     }
 
     /// The threads to scan.
-    pub(super) fn effort(&self, turn: ScheduledScan) -> ScanEffort {
-        if self.known_threads(turn.pid).is_empty() {
-            turn.effort
+    pub(super) fn effort(&self, scan: ScheduledScan) -> ScanEffort {
+        if self.known_threads(scan.pid).is_empty() {
+            scan.effort
         } else {
             ScanEffort::AllThreads
         }
@@ -188,22 +188,22 @@ impl ScanState {
         self.found.processes.range(of(0)..=of(u64::MAX))
     }
 
-    /// Applies the result of a scan that started at `began` for this request, when the process had
+    /// Applies the result of a scan that started at `start` for this request, when the process had
     /// this activity.
     pub(super) fn apply_scan(
         &mut self,
         pid: u32,
-        looked: ProcessScan,
-        wish: u64,
-        began: Millis,
+        result: ProcessScan,
+        request: u64,
+        start: Millis,
         ran: Option<ProcessActivity>,
     ) {
-        let mut seen = 0;
+        let mut cost = 0;
         self.denied_names.remove(pid);
-        let verdict = match looked {
+        let verdict = match result {
             ProcessScan::Gone => {
                 self.missed_short_lived |= self.schedule.is_unscanned(pid);
-                self.end_holder(pid, began);
+                self.end_holder(pid, start);
                 ScanOutcome::Gone
             }
             ProcessScan::KernelThread => ScanOutcome::Kernel,
@@ -215,7 +215,7 @@ impl ScanState {
                 mut opens,
                 skipped: missed,
             } => {
-                seen = descriptors;
+                cost = descriptors;
                 if is_denied(missed) && !name.is_empty() {
                     self.denied_names.insert(pid, &name);
                 }
@@ -230,7 +230,7 @@ impl ScanState {
                     // Nothing new was read, or nothing at all.
                     ScanOutcome::Holds(missed)
                 } else {
-                    let verdict = self.add_holder(key, person, opens, missed, began);
+                    let verdict = self.add_holder(key, person, opens, missed, start);
                     if is_cut && self.found.processes.contains_key(&key) {
                         Arc::make_mut(&mut self.found).truncated.insert(key);
                     }
@@ -242,8 +242,8 @@ impl ScanState {
         if !matches!(verdict, ScanOutcome::Holds(_)) {
             self.remove_holder(pid);
         }
-        self.schedule.record_outcome(pid, verdict, wish, began);
-        self.schedule.record_cost(pid, seen, ran);
+        self.schedule.record_outcome(pid, verdict, request, start);
+        self.schedule.record_cost(pid, cost, ran);
     }
 
     fn add_holder(
@@ -316,9 +316,9 @@ impl ScanState {
         }
     }
 
-    pub(super) fn finish_round(&mut self, wish: u64, listed_all: bool) {
-        if listed_all && self.schedule.is_complete(wish, &self.hung_pids) {
-            self.completed_request = self.completed_request.max(wish);
+    pub(super) fn finish_round(&mut self, request: u64, listed_all: bool) {
+        if listed_all && self.schedule.is_complete(request, &self.hung_pids) {
+            self.completed_request = self.completed_request.max(request);
         }
         if self.hung_pids.is_empty() {
             self.schedule.rescan_skipped(SkipReason::OutsideDev);
@@ -328,13 +328,13 @@ impl ScanState {
 
     /// Publishes the persons with short-lived holders.
     pub(super) fn update_short_lived(&mut self, now: Millis) {
-        let fleeting = self.short_lived.by_person(now);
-        if self.found.short_lived != fleeting {
-            Arc::make_mut(&mut self.found).short_lived = fleeting;
+        let short_lived = self.short_lived.by_person(now);
+        if self.found.short_lived != short_lived {
+            Arc::make_mut(&mut self.found).short_lived = short_lived;
         }
     }
 
-    /// The process whose scan takes longer than `slow`.
+    /// The process with a scan that takes longer than `slow`.
     pub(super) fn hung_pid(&self, now: Millis, slow: Millis) -> Option<u32> {
         let (pid, since) = self.scanning?;
         (now.saturating_sub(since) > slow).then_some(pid)
@@ -402,11 +402,11 @@ mod tests {
     }
 
     /// Scans all of these processes for the current request.
-    fn look(state: &mut ScanState, listed: &PidList, missed: Option<SkipReason>, now: Millis) {
-        let wish = state.requests;
+    fn scan_all(state: &mut ScanState, listed: &PidList, missed: Option<SkipReason>, now: Millis) {
+        let request = state.requests;
         state.apply_list(listed, PidRange::All, now);
-        for ScheduledScan { pid, .. } in state.schedule.take_due(wish, now) {
-            let looked = ProcessScan::Process {
+        for ScheduledScan { pid, .. } in state.schedule.take_due(request, now) {
+            let result = ProcessScan::Process {
                 start_ticks: 1,
                 uid: 0,
                 name: "x".to_owned(),
@@ -414,14 +414,14 @@ mod tests {
                 opens: Vec::<OpenDescriptor>::new(),
                 skipped: missed,
             };
-            state.apply_scan(pid, looked, wish, now, None);
+            state.apply_scan(pid, result, request, now, None);
         }
-        state.finish_round(wish, true);
+        state.finish_round(request, true);
     }
 
     fn due(state: &mut ScanState, now: Millis) -> Vec<u32> {
         let due = state.schedule.take_due(state.requests, now);
-        due.iter().map(|turn| turn.pid).collect()
+        due.iter().map(|scan| scan.pid).collect()
     }
 
     /// A state that watches one device.
@@ -441,13 +441,13 @@ mod tests {
             state.found.incomplete_reason.as_deref(),
             Some(FIRST_SCAN_PENDING)
         );
-        look(&mut state, &pair(true), None, 1_000);
+        scan_all(&mut state, &pair(true), None, 1_000);
         assert_eq!(state.found.incomplete_reason.as_deref(), Some(hidden));
         // Newer processes say nothing about the others.
         state.apply_list(&pair(false), PidRange::Between(7, 9), 3_000);
         state.finish_round(state.requests, false);
         assert_eq!(state.found.incomplete_reason.as_deref(), Some(hidden));
-        look(&mut state, &pair(false), None, 5_000);
+        scan_all(&mut state, &pair(false), None, 5_000);
         assert_eq!(state.found.incomplete_reason, None);
     }
 
@@ -461,21 +461,21 @@ mod tests {
                 is_truncated: false,
             };
             state.request_rescan();
-            look(state, &pids, missed, 1_000);
+            scan_all(state, &pids, missed, 1_000);
             state.found.incomplete_reason.clone()
         };
         let own = Some(SkipReason::OwnNotPermitted);
         let others = Some(SkipReason::NotPermitted);
-        let said = |who: &str| Some(format!("{who} cannot be scanned: not permitted"));
-        assert_eq!(refused(1..=1, own, &mut state), said("process 1 (x)"));
-        let three = said("processes 1 (x), 2 (x) and 3 (x)");
+        let text = |who: &str| Some(format!("{who} cannot be scanned: not permitted"));
+        assert_eq!(refused(1..=1, own, &mut state), text("process 1 (x)"));
+        let three = text("processes 1 (x), 2 (x) and 3 (x)");
         assert_eq!(refused(1..=3, others, &mut state), three);
-        let more = said("processes 1 (x), 2 (x), 3 (x) and others");
+        let more = text("processes 1 (x), 2 (x), 3 (x) and others");
         assert_eq!(refused(1..=4, own, &mut state), more);
-        let of_others = said("other users' processes");
+        let of_others = text("other users' processes");
         assert_eq!(refused(1..=4, others, &mut state), of_others);
         // An ended process is no denied one.
-        assert_eq!(refused(4..=4, own, &mut state), said("process 4 (x)"));
+        assert_eq!(refused(4..=4, own, &mut state), text("process 4 (x)"));
         assert_eq!(refused(4..=4, None, &mut state), None);
     }
 
@@ -484,7 +484,7 @@ mod tests {
         let hangs = "a process does not answer";
         let mut state = watching();
         state.hung_pids.insert(9);
-        look(
+        scan_all(
             &mut state,
             &pair(false),
             Some(SkipReason::OutsideDev),
@@ -497,7 +497,7 @@ mod tests {
         state.finish_round(state.requests, true);
         assert_eq!(state.found.incomplete_reason.as_deref(), Some(hangs));
         assert_eq!(due(&mut state, 1_001), [1, 7]);
-        look(&mut state, &pair(false), None, 3_000);
+        scan_all(&mut state, &pair(false), None, 3_000);
         assert_eq!(state.found.incomplete_reason, None);
     }
 
@@ -527,7 +527,7 @@ mod tests {
             fd: 3,
             thread: None,
         };
-        let looked = ProcessScan::Process {
+        let result = ProcessScan::Process {
             start_ticks: 1,
             uid,
             name: "x".to_owned(),
@@ -535,7 +535,7 @@ mod tests {
             opens: vec![open],
             skipped: None,
         };
-        state.apply_scan(pid, looked, 1, 0, None);
+        state.apply_scan(pid, result, 1, 0, None);
     }
 
     fn pids(state: &ScanState) -> Vec<u32> {
@@ -595,7 +595,7 @@ mod tests {
     #[test]
     fn lists_all_once_a_minute() {
         let mut state = watching();
-        look(&mut state, &pair(false), None, 1_000);
+        scan_all(&mut state, &pair(false), None, 1_000);
         state.newest_pid = Some(7);
         let mut listed = || -> Vec<u32> {
             let rounds = (0..70).filter(|_| state.next_pid_range(Some(7)) == Some(PidRange::All));
@@ -611,7 +611,7 @@ mod tests {
             fd,
             thread: None,
         };
-        let looked = ProcessScan::Process {
+        let result = ProcessScan::Process {
             start_ticks: 1,
             uid,
             name: "x".to_owned(),
@@ -619,7 +619,7 @@ mod tests {
             opens: (0..many).map(open).collect(),
             skipped: None,
         };
-        state.apply_scan(pid, looked, 1, 0, None);
+        state.apply_scan(pid, result, 1, 0, None);
     }
 
     fn kept(state: &ScanState) -> usize {

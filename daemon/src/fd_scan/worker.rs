@@ -7,7 +7,7 @@ use super::scanner::{FdScanner, FileScope, PidRange};
 use super::schedule::{FULL_PASS_INTERVAL, Millis, ROUND_INTERVAL, ScheduledScan};
 use super::state::ScanState;
 use super::{DeviceNumber, FileHolders, PersonMapping, WatchMode};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::{FaultCode, ProcessKey};
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeSet;
@@ -52,7 +52,6 @@ impl ScanTiming {
     };
 }
 
-/// The kind of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoundKind {
     /// Lists processes, then scans those that are due.
@@ -66,12 +65,12 @@ struct Superseded;
 
 impl ScanWorker {
     pub(super) fn start(
-        eyes: Box<dyn FdScanner>,
+        scanner: Box<dyn FdScanner>,
         persons: PersonMapping,
         pace: ScanTiming,
     ) -> std::io::Result<Arc<Self>> {
         let search = Arc::new(Self {
-            scanner: eyes,
+            scanner,
             person_of: persons,
             timing: pace,
             started_at: Instant::now(),
@@ -137,14 +136,14 @@ impl ScanWorker {
         if state.numbers.is_empty() {
             state.completed_request = state.requests;
         }
-        let wish = state.requests;
+        let request = state.requests;
         drop(state);
         self.wake.notify_all();
-        wish
+        request
     }
 
-    pub(super) fn has_scanned(self: &Arc<Self>, wish: u64) -> bool {
-        self.replace_hung_thread().completed_request >= wish
+    pub(super) fn has_scanned(self: &Arc<Self>, request: u64) -> bool {
+        self.replace_hung_thread().completed_request >= request
     }
 
     pub(super) fn file_holders(self: &Arc<Self>) -> Arc<FileHolders> {
@@ -207,19 +206,19 @@ impl ScanWorker {
 
     fn run_round(&self, thread: u64) -> Result<(), Superseded> {
         let round = self.wait_for_round(thread)?;
-        let wish = self.lock().requests;
+        let request = self.lock().requests;
         let mut listed_all = false;
         if round == RoundKind::Full {
             listed_all = self.list_processes();
         }
-        let due = self.lock().schedule.take_due(wish, self.now());
-        let began = Instant::now();
-        let mut worked = began;
-        for turn in due {
-            self.scan_scheduled(turn, thread)?;
+        let due = self.lock().schedule.take_due(request, self.now());
+        let start = Instant::now();
+        let mut worked = start;
+        for scan in due {
+            self.scan_scheduled(scan, thread)?;
             // New processes do not wait for the rest of many: the rest is scanned in the next
             // round.
-            if began.elapsed() > self.timing.round_interval {
+            if start.elapsed() > self.timing.round_interval {
                 break;
             }
             if worked.elapsed() > WORK_SLICE {
@@ -228,7 +227,7 @@ impl ScanWorker {
             }
         }
         let mut state = self.lock();
-        state.finish_round(wish, listed_all);
+        state.finish_round(request, listed_all);
         state.update_short_lived(self.now());
         // Its children may hold what it held: they are scanned at once, a few times.
         let has_missed = std::mem::take(&mut state.missed_short_lived);
@@ -296,15 +295,15 @@ impl ScanWorker {
         }
     }
 
-    fn scan_scheduled(&self, turn: ScheduledScan, thread: u64) -> Result<(), Superseded> {
-        let pid = turn.pid;
-        // Read before the scan: whatever the process opens later changes its activity.
+    fn scan_scheduled(&self, scan: ScheduledScan, thread: u64) -> Result<(), Superseded> {
+        let pid = scan.pid;
+        // Read before the scan: a file that the process opens later changes its activity.
         let ran = self.scanner.activity(pid);
-        if ran.is_some() && ran == turn.skip_if {
+        if ran.is_some() && ran == scan.skip_if {
             self.lock().schedule.record_skip(pid, self.now());
             return Ok(());
         }
-        let (numbers, wish, care, depth, threads, began) = {
+        let (numbers, request, scope, effort, threads, start) = {
             let mut state = self.lock();
             if state.is_stopped || state.thread != thread {
                 return Err(Superseded);
@@ -314,7 +313,7 @@ impl ScanWorker {
             }
             let now = self.now();
             state.scanning = Some((pid, now));
-            let care = if state.hung_pids.is_empty() {
+            let scope = if state.hung_pids.is_empty() {
                 FileScope::AnyFile
             } else {
                 FileScope::OnlyDev
@@ -322,17 +321,17 @@ impl ScanWorker {
             (
                 Arc::clone(&state.numbers),
                 state.requests,
-                care,
-                state.effort(turn),
+                scope,
+                state.effort(scan),
                 state.known_threads(pid),
                 now,
             )
         };
         // Without the lock: this call may block forever.
-        let looked = self
+        let result = self
             .scanner
-            .scan_process(pid, &numbers, care, depth, &threads);
-        let looked = looked.with_person(&self.person_of);
+            .scan_process(pid, &numbers, scope, effort, &threads);
+        let result = result.with_person(&self.person_of);
         let mut state = self.lock();
         if state.thread != thread {
             // This thread hung and was replaced; the process answers now.
@@ -340,7 +339,7 @@ impl ScanWorker {
             return Err(Superseded);
         }
         state.scanning = None;
-        state.apply_scan(pid, looked, wish, began, ran);
+        state.apply_scan(pid, result, request, start, ran);
         Ok(())
     }
 
@@ -385,7 +384,7 @@ mod tests {
     const NOT_YET: Option<&str> = Some("not all processes have been scanned yet");
     const NOT_ANSWERING: Option<&str> = Some("a process does not answer");
 
-    /// A host whose processes behave as the test says. Clones are the same host.
+    /// A host with processes that the test controls. Clones are the same host.
     #[derive(Clone, Default)]
     struct FakeScanner(Arc<(Mutex<FakeHost>, Condvar)>);
 
@@ -393,10 +392,10 @@ mod tests {
     struct FakeHost {
         processes: BTreeMap<u32, FakeProcess>,
         cannot_list: bool,
-        looks: BTreeMap<u32, u32>,
+        scans: BTreeMap<u32, u32>,
         listings: u32,
         /// How many scans had been made when processes were listed.
-        looks_before: BTreeSet<u32>,
+        scans_before: BTreeSet<u32>,
         threads: u32,
     }
 
@@ -420,8 +419,8 @@ mod tests {
             self.0.1.notify_all();
         }
 
-        fn looks(&self, pid: u32) -> u32 {
-            self.world().looks.get(&pid).copied().unwrap_or(0)
+        fn scans(&self, pid: u32) -> u32 {
+            self.world().scans.get(&pid).copied().unwrap_or(0)
         }
 
         fn holders(&self) -> FdScanHandle {
@@ -449,8 +448,8 @@ mod tests {
         fn list_pids(&self, _: PidRange) -> io::Result<PidList> {
             let mut world = self.world();
             world.listings += 1;
-            let looks = world.looks.values().sum();
-            world.looks_before.insert(looks);
+            let scans = world.scans.values().sum();
+            world.scans_before.insert(scans);
             if world.cannot_list {
                 return Err(io::Error::from_raw_os_error(24));
             }
@@ -465,12 +464,12 @@ mod tests {
             &self,
             pid: u32,
             numbers: &[DeviceNumber],
-            care: FileScope,
+            scope: FileScope,
             _: ScanEffort,
             _: &[u32],
         ) -> ProcessScan {
             let mut world = self.world();
-            *world.looks.entry(pid).or_default() += 1;
+            *world.scans.entry(pid).or_default() += 1;
             world.threads += 1;
             let hangs = |world: &mut FakeHost| world.processes.get(&pid).is_some_and(|it| it.hangs);
             let mut world = self.0.1.wait_while(world, |world| hangs(world)).unwrap();
@@ -480,7 +479,7 @@ mod tests {
             };
             drop(world);
             std::thread::sleep(process.takes);
-            let not_asked = (care == FileScope::OnlyDev).then_some(SkipReason::OutsideDev);
+            let not_asked = (scope == FileScope::OnlyDev).then_some(SkipReason::OutsideDev);
             let opens = process.opens.iter().filter(|it| numbers.contains(it));
             ProcessScan::Process {
                 start_ticks: process.started,
@@ -551,41 +550,41 @@ mod tests {
 
     #[test]
     fn holders_come_go_and_reused_pids_differ() {
-        let told = FakeScanner::default();
-        told.put(7, holder(100));
-        told.put(8, FakeProcess::default());
-        let holders = told.holders();
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        fake.put(8, FakeProcess::default());
+        let holders = fake.holders();
         assert_eq!(*holders.file_holders(), FileHolders::default());
         holders.watch("test", [GPU].into(), WatchMode::Always);
         finds(&holders, &[(7, 100)], None);
-        told.put(9, holder(200));
+        fake.put(9, holder(200));
         finds(&holders, &[(7, 100), (9, 200)], None);
-        told.put(7, holder(300));
+        fake.put(7, holder(300));
         let key = |pid, start_ticks| ProcessKey { pid, start_ticks };
         // An unknown holder is not forgotten.
         holders.forget([key(7, 100), key(9, 100)]);
         finds(&holders, &[(7, 300), (9, 200)], None);
-        told.world().processes.remove(&7);
+        fake.world().processes.remove(&7);
         finds(&holders, &[(9, 200)], None);
         assert_eq!(holders.fault(), None);
     }
 
     #[test]
     fn incomplete_until_everything_is_scanned() {
-        let told = FakeScanner::default();
-        told.put(7, holder(100));
-        told.put(8, hanging());
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        fake.put(8, hanging());
+        let holders = fake.watching();
         // The process that hangs keeps the first pass incomplete.
-        until(|| told.looks(8) == 1);
+        until(|| fake.scans(8) == 1);
         assert_eq!(holders.file_holders().incomplete_reason.as_deref(), NOT_YET);
-        told.put(8, holder(1));
+        fake.put(8, holder(1));
         finds(&holders, &[(7, 100), (8, 1)], None);
         // With more devices a whole pass is needed again; with none there is nothing to scan.
-        told.put(8, hanging());
+        fake.put(8, hanging());
         holders.watch("other", [OTHER].into(), WatchMode::Always);
         assert_eq!(holders.file_holders().incomplete_reason.as_deref(), NOT_YET);
-        told.put(8, holder(1));
+        fake.put(8, holder(1));
         finds(&holders, &[(7, 100), (8, 1)], None);
         holders.watch("test", BTreeSet::new(), WatchMode::Always);
         assert_eq!(*holders.file_holders(), FileHolders::default());
@@ -593,32 +592,32 @@ mod tests {
 
     #[test]
     fn full_scan_finds_late_opens() {
-        let told = FakeScanner::default();
-        told.put(7, FakeProcess::default());
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.put(7, FakeProcess::default());
+        let holders = fake.watching();
         finds(&holders, &[], None);
-        told.put(7, holder(0));
-        let wish = holders.request_scan();
-        until(|| holders.has_scanned(wish));
+        fake.put(7, holder(0));
+        let request = holders.request_scan();
+        until(|| holders.has_scanned(request));
         assert_eq!(*holders.file_holders(), found(&[(7, 0)], None));
-        assert!(!holders.has_scanned(wish + 1));
+        assert!(!holders.has_scanned(request + 1));
     }
 
     #[test]
     fn hint_finds_late_opens() {
-        let told = FakeScanner::default();
-        told.put(7, FakeProcess::default());
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.put(7, FakeProcess::default());
+        let holders = fake.watching();
         finds(&holders, &[], None);
-        told.put(7, holder(0));
+        fake.put(7, holder(0));
         until(|| {
             holders.hint([7]);
             *holders.file_holders() == found(&[(7, 0)], None)
         });
-        let looks = told.looks(7);
+        let scans = fake.scans(7);
         holders.hint([7, 8]);
-        until(|| told.looks(8) > 0);
-        assert_eq!(told.looks(7), looks, "it is known to hold one");
+        until(|| fake.scans(8) > 0);
+        assert_eq!(fake.scans(7), scans, "it is known to hold one");
     }
 
     #[test]
@@ -629,12 +628,12 @@ mod tests {
             ran: 5,
             ..FakeProcess::default()
         };
-        let told = FakeScanner::default();
-        told.put(rests, idle.clone());
-        told.put(runs, idle.clone());
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.put(rests, idle.clone());
+        fake.put(runs, idle.clone());
+        let holders = fake.watching();
         finds(&holders, &[], None);
-        told.put(
+        fake.put(
             runs,
             FakeProcess {
                 ran: 6,
@@ -642,11 +641,11 @@ mod tests {
             },
         );
         finds(&holders, &[(runs, 100)], None);
-        assert_eq!((told.looks(rests), told.looks(runs)), (1, 2));
+        assert_eq!((fake.scans(rests), fake.scans(runs)), (1, 2));
         // A request scans every process.
-        let wish = holders.request_scan();
-        until(|| holders.has_scanned(wish));
-        assert_eq!((told.looks(rests), told.looks(runs)), (2, 3));
+        let request = holders.request_scan();
+        until(|| holders.has_scanned(request));
+        assert_eq!((fake.scans(rests), fake.scans(runs)), (2, 3));
     }
 
     /// They are due 0.3 and 0.9 s after the first scan.
@@ -655,30 +654,30 @@ mod tests {
 
     #[test]
     fn processes_are_listed_during_a_long_round() {
-        let told = FakeScanner::default();
+        let fake = FakeScanner::default();
         for pid in 1..=30 {
             let takes = Duration::from_millis(2);
-            told.put(pid, FakeProcess { takes, ..holder(1) });
+            fake.put(pid, FakeProcess { takes, ..holder(1) });
         }
-        let holders = told.watching();
+        let holders = fake.watching();
         let all: Vec<_> = (1..=30).map(|pid| (pid, 1)).collect();
         finds(&holders, &all, None);
-        let before = told.world().looks_before.clone();
+        let before = fake.world().scans_before.clone();
         assert!(before.range(1..30).next().is_some(), "{before:?}");
     }
 
     #[test]
     fn on_request_watch_is_idle_until_requested() {
-        let told = FakeScanner::default();
-        told.put(7, holder(100));
-        let holders = told.holders();
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        let holders = fake.holders();
         holders.watch("test", [GPU].into(), WatchMode::OnRequest);
         holders.hint([7]);
         std::thread::sleep(QUICK.round_interval * 10);
-        assert_eq!(told.world().listings, 0);
+        assert_eq!(fake.world().listings, 0);
         assert_eq!(*holders.file_holders(), found(&[], NOT_YET));
-        let wish = holders.request_scan();
-        until(|| holders.has_scanned(wish));
+        let request = holders.request_scan();
+        until(|| holders.has_scanned(request));
         assert_eq!(*holders.file_holders(), found(&[(7, 100)], None));
     }
 
@@ -690,56 +689,56 @@ mod tests {
 
     #[test]
     fn denied_processes_are_reported() {
-        let told = FakeScanner::default();
+        let fake = FakeScanner::default();
         let foreign = FakeProcess {
             missed: Some(SkipReason::NotPermitted),
             ..FakeProcess::default()
         };
-        told.put(7, foreign.clone());
-        told.put(8, holder(100));
-        let holders = told.watching();
+        fake.put(7, foreign.clone());
+        fake.put(8, holder(100));
+        let holders = fake.watching();
         let why = Some("process 7 (python) cannot be scanned: not permitted");
         finds(&holders, &[(8, 100)], why);
         // Its known descriptors stay although it is hidden now.
-        told.put(
+        fake.put(
             8,
             FakeProcess {
                 started: 100,
                 ..foreign
             },
         );
-        let wish = holders.request_scan();
-        until(|| holders.has_scanned(wish));
+        let request = holders.request_scan();
+        until(|| holders.has_scanned(request));
         let both = "processes 7 (python) and 8 (python) cannot be scanned: not permitted";
         assert_eq!(*holders.file_holders(), found(&[(8, 100)], Some(both)));
     }
 
     #[test]
     fn hung_process_is_left_out_until_it_answers() {
-        let told = FakeScanner::default();
-        told.put(7, holder(100));
-        told.put(8, hanging());
-        told.put(9, holder(200));
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        fake.put(8, hanging());
+        fake.put(9, holder(200));
+        let holders = fake.watching();
         finds(&holders, &[(7, 100), (9, 200)], NOT_ANSWERING);
         assert_eq!(
             holders.fault().map(|fault| fault.what).as_deref(),
             Some("process 8 cannot be scanned: it does not answer")
         );
-        let wish = holders.request_scan();
-        until(|| holders.has_scanned(wish));
-        told.put(8, holder(1));
+        let request = holders.request_scan();
+        until(|| holders.has_scanned(request));
+        fake.put(8, holder(1));
         finds(&holders, &[(7, 100), (8, 1), (9, 200)], None);
         assert_eq!(holders.fault(), None);
     }
 
     #[test]
     fn too_many_hangs_add_no_thread() {
-        let told = FakeScanner::default();
+        let fake = FakeScanner::default();
         for pid in 1..=8 {
-            told.put(pid, hanging());
+            fake.put(pid, hanging());
         }
-        let holders = told.watching();
+        let holders = fake.watching();
         let stuck = "the file descriptor scan is stuck";
         until(|| holders.fault().map(|fault| fault.what).as_deref() == Some(stuck));
         std::thread::sleep(QUICK.hang_timeout * 3);
@@ -747,9 +746,9 @@ mod tests {
             holders.fault().map(|fault| fault.what).as_deref(),
             Some(stuck)
         );
-        assert_eq!(told.world().threads, 4);
+        assert_eq!(fake.world().threads, 4);
         for pid in 1..=8 {
-            told.put(pid, holder(1));
+            fake.put(pid, holder(1));
         }
         let all: Vec<_> = (1..=8).map(|pid| (pid, 1)).collect();
         finds(&holders, &all, None);
@@ -758,47 +757,47 @@ mod tests {
 
     #[test]
     fn failed_listing_is_a_fault() {
-        let told = FakeScanner::default();
-        told.world().cannot_list = true;
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        fake.world().cannot_list = true;
+        let holders = fake.watching();
         let why = "cannot list processes: Too many open files (os error 24)";
         until(|| holders.fault().map(|fault| fault.what).as_deref() == Some(why));
         assert_eq!(*holders.file_holders(), found(&[], NOT_YET));
         // Once a round, not more often.
-        let before = told.world().listings;
+        let before = fake.world().listings;
         std::thread::sleep(QUICK.round_interval * 4);
-        assert!(told.world().listings <= before + 5);
-        told.world().cannot_list = false;
+        assert!(fake.world().listings <= before + 5);
+        fake.world().cannot_list = false;
         finds(&holders, &[], None);
         assert_eq!(holders.fault(), None);
     }
 
     #[test]
     fn dropping_the_last_handle_stops_the_thread() {
-        let told = FakeScanner::default();
-        let holders = told.watching();
+        let fake = FakeScanner::default();
+        let holders = fake.watching();
         let clone = holders.clone();
         drop(holders);
         finds(&clone, &[], None);
-        assert_eq!(Arc::strong_count(&told.0), 2);
+        assert_eq!(Arc::strong_count(&fake.0), 2);
         drop(clone);
-        until(|| Arc::strong_count(&told.0) == 1);
+        until(|| Arc::strong_count(&fake.0) == 1);
     }
 
     #[test]
     fn next_scan_sees_opens_during_a_scan() {
-        let told = FakeScanner::default();
+        let fake = FakeScanner::default();
         let slow = FakeProcess {
             ran: 5,
             takes: Duration::from_millis(200),
             ..FakeProcess::default()
         };
-        told.put(LATER, slow);
-        told.put(SOONER, FakeProcess::default());
-        let holders = told.watching();
-        until(|| told.looks(LATER) == 1);
+        fake.put(LATER, slow);
+        fake.put(SOONER, FakeProcess::default());
+        let holders = fake.watching();
+        until(|| fake.scans(LATER) == 1);
         // The scan has passed the process already.
-        told.put(
+        fake.put(
             LATER,
             FakeProcess {
                 ran: 6,
@@ -806,8 +805,8 @@ mod tests {
             },
         );
         // No handle is used meanwhile: the scan would count as hung.
-        until(|| told.looks(SOONER) == 1);
+        until(|| fake.scans(SOONER) == 1);
         finds(&holders, &[(LATER, 100)], None);
-        assert_eq!(told.looks(LATER), 2);
+        assert_eq!(fake.scans(LATER), 2);
     }
 }

@@ -6,7 +6,7 @@
 //! secrets, too: one variable of it is kept, and nothing else is reported.
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use crate::procfs::stat::Stat;
 use gpukill_proto::model::{ProcessKey, ProcessLocation, Scheduler};
 use std::path::{Path, PathBuf};
@@ -47,10 +47,10 @@ impl SlurmAccounts {
     pub(super) fn get(
         &self,
         process: ProcessKey,
-        place: &ProcessLocation,
+        location: &ProcessLocation,
         directory: impl FnOnce() -> PathBuf,
     ) -> Option<String> {
-        let job = place.scheduler.known().and_then(Option::as_ref)?;
+        let job = location.scheduler.known().and_then(Option::as_ref)?;
         if job.scheduler != Scheduler::Slurm {
             return None;
         }
@@ -119,8 +119,8 @@ mod tests {
             (b"", None),
             (b"\0\0", None),
         ] {
-            let told = parse_account(environ);
-            assert_eq!(told.as_deref(), expected, "{environ:?}");
+            let account = parse_account(environ);
+            assert_eq!(account.as_deref(), expected, "{environ:?}");
         }
         let named = |length: usize| {
             let environ = format!("SLURM_JOB_ACCOUNT={}\0", "a".repeat(length));
@@ -132,8 +132,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let told = parse_account(&bytes);
-            prop_assert!(told.is_none_or(|name| name.len() <= NAME_MAX));
+            let account = parse_account(&bytes);
+            prop_assert!(account.is_none_or(|name| name.len() <= NAME_MAX));
         }
     }
 
@@ -150,16 +150,16 @@ mod tests {
         let pid = child.id();
         let read = |start_ticks| read_account(ProcessKey { pid, start_ticks }, &directory);
         // Until the exec it has the environment of the test.
-        let told = loop {
+        let result = loop {
             match read(start_ticks) {
                 Ok(None) => std::thread::yield_now(),
-                told => break told,
+                result => break result,
             }
         };
         let of_another = read(start_ticks + 1);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(told, Ok(Some("vision".to_owned())));
+        assert_eq!(result, Ok(Some("vision".to_owned())));
         assert_eq!(of_another, Err("the process has ended".to_owned()));
         assert!(read(start_ticks).is_err());
     }

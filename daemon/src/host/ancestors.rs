@@ -3,8 +3,8 @@
 use super::cgroup::{CGROUP_MAX, CgroupLocation, CgroupView};
 use super::namespace::{own_user_namespace, user_namespace_creators};
 use super::status::StatusFile;
-use crate::procfs::file::{read_at_most, read_failure};
 use crate::procfs::stat::Stat;
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_policy::job::{Ancestors, ProcessLineage};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
@@ -25,7 +25,7 @@ pub(super) struct AncestorCache<'a> {
 }
 
 struct AncestorEntry {
-    kin: ProcessLineage,
+    lineage: ProcessLineage,
     parent: u32,
 }
 
@@ -47,7 +47,7 @@ impl<'a> AncestorCache<'a> {
     }
 
     pub(super) fn ancestors_of(&mut self, child: &Stat) -> Ancestors {
-        let (mut line, mut pid, mut born) = (Vec::new(), child.parent, child.start_ticks);
+        let (mut line, mut pid, mut latest_start) = (Vec::new(), child.parent, child.start_ticks);
         while pid > 1 {
             if line.len() == MAX_ANCESTORS {
                 return Ancestors {
@@ -60,11 +60,11 @@ impl<'a> AncestorCache<'a> {
             };
             // A parent that started after its child has a reused PID: the real parent ended during
             // the read.
-            if member.kin.key.start_ticks > born {
+            if member.lineage.key.start_ticks > latest_start {
                 break;
             }
-            (pid, born) = (member.parent, member.kin.key.start_ticks);
-            line.push(member.kin.clone());
+            (pid, latest_start) = (member.parent, member.lineage.key.start_ticks);
+            line.push(member.lineage.clone());
         }
         Ancestors {
             processes: line,
@@ -94,7 +94,7 @@ fn read_entry(
     let makers = user_namespace_creators(&directory, own_users);
     Some(AncestorEntry {
         parent: stat.parent,
-        kin: ProcessLineage {
+        lineage: ProcessLineage {
             executable: executable(&directory).known().cloned(),
             unit: unit.known().cloned().flatten(),
             namespace_creator: makers.known().and_then(|makers| makers.person),
@@ -172,7 +172,7 @@ mod tests {
     fn above(root: &Path, pid: u32) -> Vec<u32> {
         let stat = std::fs::read(root.join(format!("{pid}/stat"))).unwrap();
         let ancestors = family(root).ancestors_of(&Stat::parse(&stat).unwrap());
-        ancestors.processes.iter().map(|kin| kin.key.pid).collect()
+        ancestors.processes.iter().map(|lineage| lineage.key.pid).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! A cache whose values are read by background threads, for reads that may never finish: a name
-//! service that hangs, a process that is stuck, a file on a dead disk. A read that hangs costs one
-//! thread; callers get the cached value and never wait. A thread starts when a request has no free
-//! thread, and ends when it is idle for a while.
+//! A cache of values that background threads read, for reads that may never finish: a name service
+//! that hangs, a process that is stuck, a file on a dead disk. A read that hangs costs one thread;
+//! callers get the cached value and never wait. A thread starts when a request has no free thread,
+//! and ends when it is idle for a while.
 
 use gpukill_proto::collect::IntoSet as _;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -410,98 +410,98 @@ mod tests {
 
     /// Answers each request with its key, or fails, when it is allowed to.
     fn obedient(manner: FetchPolicy) -> (BackgroundCache<u32, u32, u32>, Sender<bool>) {
-        let (tell, told) = channel();
-        let told = Mutex::new(told);
-        let asked = BackgroundCache::new(manner, move |_, question| {
-            match told.lock().unwrap().recv() {
+        let (sender, receiver) = channel();
+        let receiver = Mutex::new(receiver);
+        let cache = BackgroundCache::new(manner, move |_, question| {
+            match receiver.lock().unwrap().recv() {
                 Ok(true) => Ok(question),
                 Ok(false) | Err(_) => Err("told so".into()),
             }
         });
-        (asked, tell)
+        (cache, sender)
     }
 
     #[test]
     fn value_is_known_once_answered() {
-        let (asked, tell) = obedient(MANNER);
-        assert_eq!(asked.get(&1, || 10), CachedValue::Pending);
-        tell.send(true).unwrap();
-        asked.settle(soon());
-        assert_eq!(asked.get(&1, || 11), CachedValue::Ready(10));
-        assert_eq!(asked.changes(), 1);
+        let (cache, sender) = obedient(MANNER);
+        assert_eq!(cache.get(&1, || 10), CachedValue::Pending);
+        sender.send(true).unwrap();
+        cache.settle(soon());
+        assert_eq!(cache.get(&1, || 11), CachedValue::Ready(10));
+        assert_eq!(cache.changes(), 1);
     }
 
     #[test]
     fn old_value_is_shown_until_refreshed() {
-        let (asked, tell) = obedient(FetchPolicy {
+        let (cache, sender) = obedient(FetchPolicy {
             refresh_after: Duration::ZERO,
             ..MANNER
         });
-        asked.get(&1, || 10);
-        tell.send(true).unwrap();
-        asked.settle(soon());
-        while asked.get(&1, || 11) != CachedValue::Ready(11) {
-            tell.send(true).unwrap();
+        cache.get(&1, || 10);
+        sender.send(true).unwrap();
+        cache.settle(soon());
+        while cache.get(&1, || 11) != CachedValue::Ready(11) {
+            sender.send(true).unwrap();
         }
-        assert!(asked.changes() >= 2);
+        assert!(cache.changes() >= 2);
     }
 
     #[test]
     fn failure_keeps_the_value() {
-        let (asked, tell) = obedient(FetchPolicy {
+        let (cache, sender) = obedient(FetchPolicy {
             refresh_after: Duration::ZERO,
             ..MANNER
         });
-        asked.get(&1, || 10);
-        tell.send(true).unwrap();
-        asked.settle(soon());
-        assert_eq!(asked.failure(), None);
-        asked.get(&1, || 11);
-        asked.get(&2, || 20);
-        tell.send(false).unwrap();
-        tell.send(false).unwrap();
-        asked.settle(soon());
-        assert_eq!(asked.failure().as_deref(), Some("told so"));
-        assert_eq!(asked.get(&1, || 11), CachedValue::Ready(10));
-        assert_eq!(asked.get(&2, || 20), CachedValue::Failed);
+        cache.get(&1, || 10);
+        sender.send(true).unwrap();
+        cache.settle(soon());
+        assert_eq!(cache.failure(), None);
+        cache.get(&1, || 11);
+        cache.get(&2, || 20);
+        sender.send(false).unwrap();
+        sender.send(false).unwrap();
+        cache.settle(soon());
+        assert_eq!(cache.failure().as_deref(), Some("told so"));
+        assert_eq!(cache.get(&1, || 11), CachedValue::Ready(10));
+        assert_eq!(cache.get(&2, || 20), CachedValue::Failed);
     }
 
     #[test]
     fn hung_fetch_delays_no_caller() {
-        let (asked, _tell) = obedient(MANNER);
-        asked.get(&1, || 10);
-        asked.settle(Instant::now() + Duration::from_millis(1));
-        while asked.stuck() != [1] {
+        let (cache, _sender) = obedient(MANNER);
+        cache.get(&1, || 10);
+        cache.settle(Instant::now() + Duration::from_millis(1));
+        while cache.stuck() != [1] {
             std::thread::yield_now();
         }
         // It does not wait even until the deadline.
-        asked.settle(Instant::now() + Duration::from_secs(3_600));
+        cache.settle(Instant::now() + Duration::from_secs(3_600));
     }
 
     /// Keys below 10 block until they are released; the others answer.
     struct BlockingCache {
-        asked: BackgroundCache<u32, u32, u32>,
+        cache: BackgroundCache<u32, u32, u32>,
         go_on: BTreeMap<u32, Sender<()>>,
         /// How often each key was fetched.
         times: Arc<Mutex<BTreeMap<u32, u32>>>,
     }
 
     fn hanging(manner: FetchPolicy) -> BlockingCache {
-        let (go_on, told): (BTreeMap<_, _>, BTreeMap<_, _>) = (0..10)
+        let (go_on, receiver): (BTreeMap<_, _>, BTreeMap<_, _>) = (0..10)
             .map(|key| (key, channel()))
-            .map(|(key, (go_on, told))| ((key, go_on), (key, Mutex::new(told))))
+            .map(|(key, (go_on, receiver))| ((key, go_on), (key, Mutex::new(receiver))))
             .unzip();
         let times = Arc::new(Mutex::new(BTreeMap::new()));
         let counted = Arc::clone(&times);
-        let asked = BackgroundCache::new(manner, move |key: &u32, question| {
+        let cache = BackgroundCache::new(manner, move |key: &u32, question| {
             *counted.lock().unwrap().entry(*key).or_default() += 1;
-            if let Some(told) = told.get(key) {
-                let _ = told.lock().unwrap().recv();
+            if let Some(receiver) = receiver.get(key) {
+                let _ = receiver.lock().unwrap().recv();
             }
             Ok(question)
         });
         BlockingCache {
-            asked,
+            cache,
             go_on,
             times,
         }
@@ -509,12 +509,12 @@ mod tests {
 
     impl BlockingCache {
         fn ask(&self, keys: &[u32]) -> Vec<CachedValue<u32>> {
-            let ask = |key: &u32| self.asked.get(key, || *key);
+            let ask = |key: &u32| self.cache.get(key, || *key);
             keys.iter().map(ask).collect()
         }
 
         fn wait_until_stuck(&self, with: &[u32]) {
-            while self.asked.stuck() != with {
+            while self.cache.stuck() != with {
                 std::thread::yield_now();
             }
         }
@@ -536,11 +536,11 @@ mod tests {
         hanging.ask(&[1]);
         hanging.wait_until_stuck(&[1]);
         hanging.ask(&[11, 12, 13]);
-        hanging.asked.settle(soon());
+        hanging.cache.settle(soon());
         let given = [11, 12, 13].map(CachedValue::Ready);
         assert_eq!(hanging.ask(&[11, 12, 13]), given);
         assert_eq!(hanging.ask(&[1]), [CachedValue::Pending]);
-        assert_eq!(hanging.asked.stuck(), [1]);
+        assert_eq!(hanging.cache.stuck(), [1]);
     }
 
     #[test]
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(hanging.ask(&[11, 12]), [pending.clone(), pending.clone()]);
         // It does not wait even until the deadline.
         hanging
-            .asked
+            .cache
             .settle(Instant::now() + Duration::from_secs(3_600));
         assert_eq!(hanging.ask(&[11, 12]), [pending.clone(), pending.clone()]);
         assert_eq!(hanging.times(11), None);
@@ -561,7 +561,7 @@ mod tests {
         while hanging.ask(&[1, 11, 12]).contains(&pending) {
             std::thread::yield_now();
         }
-        assert_eq!(hanging.asked.stuck(), [2]);
+        assert_eq!(hanging.cache.stuck(), [2]);
         hanging.go_on[&2].send(()).unwrap();
         hanging.wait_until_stuck(&[]);
         let given = [1, 2, 11, 12].map(CachedValue::Ready);
@@ -578,31 +578,31 @@ mod tests {
         hanging.wait_until_stuck(&[1]);
         for _ in 0..3 {
             hanging.ask(&[1]);
-            hanging.asked.forget(&1);
+            hanging.cache.forget(&1);
         }
         // One thread is free for this key, so it would have been for the other.
         hanging.ask(&[11]);
         while hanging.ask(&[11]) != [CachedValue::Ready(11)] {
             std::thread::yield_now();
         }
-        assert_eq!(hanging.asked.stuck(), [1]);
+        assert_eq!(hanging.cache.stuck(), [1]);
         assert_eq!(hanging.times(1), Some(1));
     }
 
     #[test]
     fn key_dropped_during_fetch_is_refetched() {
         let hanging = hanging(TWO);
-        assert_eq!(hanging.asked.get(&1, || 10), CachedValue::Pending);
+        assert_eq!(hanging.cache.get(&1, || 10), CachedValue::Pending);
         hanging.wait_until_stuck(&[1]);
-        hanging.asked.forget(&1);
-        assert_eq!(hanging.asked.get(&1, || 20), CachedValue::Pending);
+        hanging.cache.forget(&1);
+        assert_eq!(hanging.cache.get(&1, || 20), CachedValue::Pending);
         for _ in 0..2 {
             hanging.go_on[&1].send(()).unwrap();
         }
-        while hanging.asked.get(&1, || 30) == CachedValue::Pending {
+        while hanging.cache.get(&1, || 30) == CachedValue::Pending {
             std::thread::yield_now();
         }
-        assert_eq!(hanging.asked.get(&1, || 30), CachedValue::Ready(20));
+        assert_eq!(hanging.cache.get(&1, || 30), CachedValue::Ready(20));
         assert_eq!(hanging.times(1), Some(2));
     }
 
@@ -612,12 +612,12 @@ mod tests {
         hanging.ask(&[1]);
         hanging.wait_until_stuck(&[1]);
         hanging.ask(&[11, 12, 13]);
-        hanging.asked.keep_only(|key| *key == 13);
+        hanging.cache.keep_only(|key| *key == 13);
         // It is requested again before its turn.
         hanging.ask(&[12]);
         hanging.go_on[&1].send(()).unwrap();
         hanging.wait_until_stuck(&[]);
-        hanging.asked.settle(soon());
+        hanging.cache.settle(soon());
         assert_eq!(hanging.ask(&[12, 13]), [12, 13].map(CachedValue::Ready));
         assert_eq!(
             [11, 12, 13].map(|it| hanging.times(it)),
@@ -625,18 +625,18 @@ mod tests {
         );
         // The same later.
         assert_eq!(hanging.ask(&[11]), [CachedValue::Pending]);
-        hanging.asked.settle(soon());
+        hanging.cache.settle(soon());
         assert_eq!(hanging.ask(&[11]), [CachedValue::Ready(11)]);
     }
 
     #[test]
     fn threads_start_and_end_with_requests() {
         let hanging = hanging(TWO);
-        let threads = || hanging.asked.0.lock().threads;
+        let threads = || hanging.cache.0.lock().threads;
         assert_eq!(threads(), 0);
         for key in [11, 12, 13] {
             hanging.ask(&[key]);
-            hanging.asked.settle(soon());
+            hanging.cache.settle(soon());
         }
         hanging.ask(&[1, 2, 14]);
         hanging.wait_until_stuck(&[1, 2]);
@@ -644,13 +644,13 @@ mod tests {
         for key in [1, 2] {
             hanging.go_on[&key].send(()).unwrap();
         }
-        hanging.asked.settle(soon());
+        hanging.cache.settle(soon());
         while threads() > 0 {
             std::thread::yield_now();
         }
         // The next request finds a thread.
         hanging.ask(&[15]);
-        hanging.asked.settle(soon());
+        hanging.cache.settle(soon());
         assert_eq!(hanging.ask(&[14, 15]), [14, 15].map(CachedValue::Ready));
     }
 
@@ -659,7 +659,7 @@ mod tests {
         let hanging = hanging(MANNER);
         for step in 0..40 {
             hanging.ask(&[10 + step]);
-            hanging.asked.settle(soon());
+            hanging.cache.settle(soon());
             assert_eq!(hanging.ask(&[10 + step]), [CachedValue::Ready(10 + step)]);
             // About as long as a thread stays idle.
             std::thread::sleep(
@@ -670,19 +670,19 @@ mod tests {
 
     #[test]
     fn dropped_and_excess_values_are_removed() {
-        let (asked, tell) = obedient(MANNER);
+        let (cache, sender) = obedient(MANNER);
         for key in 0..5 {
-            asked.get(&key, || key);
-            tell.send(true).unwrap();
+            cache.get(&key, || key);
+            sender.send(true).unwrap();
         }
-        asked.settle(soon());
-        let kept = |asked: &BackgroundCache<u32, u32, u32>| {
-            let keys = asked.0.lock();
+        cache.settle(soon());
+        let kept = |cache: &BackgroundCache<u32, u32, u32>| {
+            let keys = cache.0.lock();
             keys.entries.keys().copied().collect::<Vec<_>>()
         };
-        assert_eq!(kept(&asked), [1, 2, 3, 4]);
-        asked.keep_only(|key| *key > 2);
-        asked.forget(&4);
-        assert_eq!(kept(&asked), [3]);
+        assert_eq!(kept(&cache), [1, 2, 3, 4]);
+        cache.keep_only(|key| *key > 2);
+        cache.forget(&4);
+        assert_eq!(kept(&cache), [3]);
     }
 }

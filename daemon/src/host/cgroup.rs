@@ -45,7 +45,7 @@ pub(super) struct CgroupContainer {
 pub(super) enum ContainerManager {
     /// The system: only root could create this cgroup.
     System,
-    /// This user, whose own systemd is above the cgroup.
+    /// This user: the user's own systemd is above the cgroup.
     User(u32),
 }
 
@@ -92,11 +92,11 @@ impl CgroupLocation {
             return Self::unknown(&Reading::Failed("unreadable cgroup".into()));
         }
         lines.sort_indirect_by_key(|line| line.rank);
-        let said: Vec<PathFacts> = lines
+        let facts: Vec<PathFacts> = lines
             .iter()
             .map(|line| PathFacts::parse(line.path))
             .collect();
-        let silent = said.iter().all(PathFacts::is_empty);
+        let silent = facts.iter().all(PathFacts::is_empty);
         let unclear = lines
             .iter()
             .any(|line| view == CgroupView::Part || line.path.starts_with("/.."));
@@ -108,20 +108,20 @@ impl CgroupLocation {
             };
         }
         Self {
-            container: first_found(&said, |said| said.container.as_ref()),
-            unit: first_found(&said, |said| said.unit.as_ref()),
-            session: first_found(&said, |said| said.session.as_ref()),
-            scheduler: first_found(&said, |said| said.scheduler.as_ref()),
+            container: first_found(&facts, |facts| facts.container.as_ref()),
+            unit: first_found(&facts, |facts| facts.unit.as_ref()),
+            session: first_found(&facts, |facts| facts.session.as_ref()),
+            scheduler: first_found(&facts, |facts| facts.scheduler.as_ref()),
             slice: user_slice(text),
         }
     }
 }
 
 fn first_found<T: Clone>(
-    said: &[PathFacts],
+    facts: &[PathFacts],
     pick: impl Fn(&PathFacts) -> Option<&T>,
 ) -> Reading<Option<T>> {
-    Reading::Value(said.iter().find_map(pick).cloned())
+    Reading::Value(facts.iter().find_map(pick).cloned())
 }
 
 /// One line: a hierarchy and a path in it.
@@ -151,7 +151,6 @@ impl<'a> CgroupLine<'a> {
     }
 }
 
-/// The facts in one path.
 #[derive(Default)]
 struct PathFacts {
     container: Option<CgroupContainer>,
@@ -200,8 +199,8 @@ fn user_slice_uid(slice: &str) -> Option<&str> {
     slice.strip_prefix("user-")?.strip_suffix(".slice")
 }
 
-/// The user whose own systemd a path is in or below. Only at this place the system's systemd
-/// created it; elsewhere any user may have chosen the name.
+/// The user of the systemd instance that a path is in or below. Only at this place the system's
+/// systemd created it; elsewhere any user may have chosen the name.
 fn user_manager(parts: &[&str]) -> Option<u32> {
     let ["user.slice", slice, service, ..] = parts else {
         return None;

@@ -2,7 +2,7 @@
 //! that is stuck in a driver may hold it forever.
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
-use crate::procfs::file::{read_at_most, read_failure};
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::{MAX_COMMAND_BYTES, sanitize};

@@ -164,26 +164,26 @@ impl ContainerCache {
 
 /// The cached facts. Requests them where they are unknown or old.
 fn cached_facts<Q: Send + 'static>(
-    asked: &BackgroundCache<CgroupContainer, Q, CachedContainer>,
+    cache: &BackgroundCache<CgroupContainer, Q, CachedContainer>,
     contained: &CgroupContainer,
     question: impl Fn() -> Q,
 ) -> ContainerFacts {
-    let looked = match asked.get(contained, &question) {
-        CachedValue::Ready(looked) => looked,
+    let lookup = match cache.get(contained, &question) {
+        CachedValue::Ready(lookup) => lookup,
         CachedValue::Failed | CachedValue::Pending => {
             return ContainerFacts::unknown(&Reading::Failed("not read yet".into()));
         }
     };
-    if looked.retry_at.is_some_and(|again| Instant::now() >= again) {
-        asked.forget(contained);
-        asked.get(contained, question);
+    if lookup.retry_at.is_some_and(|again| Instant::now() >= again) {
+        cache.forget(contained);
+        cache.get(contained, question);
     }
-    looked.facts
+    lookup.facts
 }
 
 impl CachedContainer {
-    fn from_lookup(look: ContainerLookup, again: Duration) -> Self {
-        match look {
+    fn from_lookup(lookup: ContainerLookup, again: Duration) -> Self {
+        match lookup {
             ContainerLookup::Found(found) => Self {
                 facts: found,
                 retry_at: None,

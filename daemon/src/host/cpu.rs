@@ -48,15 +48,15 @@ mod tests {
 
     #[test]
     fn share_is_counted_between_readings() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut cpu = CpuUsage {
             ticks: 1_000,
-            at: begun,
+            at: start,
             last_percent: Reading::Unsupported,
         };
-        let after = |seconds: u64| begun + Duration::from_secs(seconds);
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
         let percent = |percent| Reading::Value(Percent(percent));
-        let moments = begun + Duration::from_millis(49);
+        let moments = start + Duration::from_millis(49);
         assert_eq!(cpu.update(1_004, moments, 100), Reading::Unsupported);
         // Eight cores for two seconds.
         assert_eq!(cpu.update(2_600, after(2), 100), percent(800));

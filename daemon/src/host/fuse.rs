@@ -1,7 +1,7 @@
 //! The FUSE filesystem that a process waits for, and its server. Only files and links of `/proc`
 //! are read: any access below the mount itself would block, too.
 
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::text::sanitize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -203,10 +203,10 @@ x 22 0:54 / /mnt/e rw - fuse none rw
             std::fs::create_dir_all(directory.join(name)).unwrap();
         }
         std::fs::write(directory.join("mountinfo"), mounts).unwrap();
-        for (number, target, said) in descriptors {
+        for (number, target, info) in descriptors {
             let number = number.to_string();
             symlink(target, directory.join("fd").join(&number)).unwrap();
-            std::fs::write(directory.join("fdinfo").join(number), said).unwrap();
+            std::fs::write(directory.join("fdinfo").join(number), info).unwrap();
         }
     }
 
@@ -215,8 +215,8 @@ x 22 0:54 / /mnt/e rw - fuse none rw
     #[test]
     fn finds_the_server_by_its_connection() {
         let root = tempfile::tempdir().unwrap();
-        let said = "pos:\t0\nmnt_id:\t37\n";
-        process(root.path(), 7, MOUNTS, &[(3, "/mnt/c/file", said)]);
+        let info = "pos:\t0\nmnt_id:\t37\n";
+        process(root.path(), 7, MOUNTS, &[(3, "/mnt/c/file", info)]);
         let serves = |number| format!("pos:\t0\nmnt_id:\t24\nfuse_connection:\t{number}\n");
         process(root.path(), 8, "", &[(5, "/dev/fuse", &serves(51))]);
         process(root.path(), 9, "", &[(5, "/dev/fuse", &serves(52))]);

@@ -33,7 +33,7 @@ const FETCH_POLICY: FetchPolicy = FetchPolicy {
     // As many as the rogue watch covers.
     queue: 4_096,
     max_entries: 4_096,
-    // For processes whose hash failed, or that executed another program.
+    // For processes with a failed hash, and those that executed another program.
     refresh_after: Duration::from_secs(60),
     stuck_after: file::HASH_TIMEOUT,
 };

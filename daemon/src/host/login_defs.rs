@@ -1,6 +1,6 @@
 //! Which users are persons: `UID_MIN` of `login.defs(5)`.
 
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_policy::access::UID_MIN;
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 //! One of the few modules with unsafe code: neither nix nor rustix asks a namespace for its owner.
 
 use super::cgroup::CgroupView;
-use crate::procfs::file::{read_at_most, read_failure};
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_proto::reading::Reading;
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 const INITIAL_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// Whether the daemon's PIDs are those of the host: only then does a driver's PID mean the same
-/// process. Reads the real `/proc`, whatever root is configured.
+/// process. Reads the real `/proc`, also if another root is configured.
 pub(crate) fn is_in_host_pid_namespace() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
     own.is_ok_and(|own| own == Path::new(INITIAL_PID_NAMESPACE))
@@ -57,10 +57,10 @@ pub(super) fn user_namespace_creators(
     directory: &Path,
     own: Option<&Path>,
 ) -> Reading<NamespaceCreators> {
-    let theirs = directory.join("ns/user");
-    match std::fs::read_link(&theirs) {
+    let path = directory.join("ns/user");
+    match std::fs::read_link(&path) {
         Ok(link) if Some(link.as_path()) == own => Reading::Value(NamespaceCreators::default()),
-        Ok(_) => walk_namespaces(&theirs).map_or_else(read_failure, Reading::Value),
+        Ok(_) => walk_namespaces(&path).map_or_else(read_failure, Reading::Value),
         // A kernel without user namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Unsupported,
         Err(error) => read_failure(error),
@@ -73,12 +73,12 @@ pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Read
 }
 
 /// The uid that is root in the user namespace of the process with this directory, as a uid of the
-/// daemon's namespace. `None` where the namespace is nested in another one, whose root may be
-/// another user, or has no root.
+/// daemon's namespace. `None` where the namespace has no root, or is nested in another one: its
+/// root may be another user.
 pub(super) fn user_namespace_root(directory: &Path) -> Option<u32> {
-    let theirs = File::open(directory.join("ns/user")).ok()?;
+    let namespace = File::open(directory.join("ns/user")).ok()?;
     let own = File::open(OWN_USER_NAMESPACE).ok()?;
-    let above = parent_namespace(theirs.as_fd()).ok()?;
+    let above = parent_namespace(namespace.as_fd()).ok()?;
     if namespace_id(above).ok()? != namespace_id(own).ok()? {
         return None;
     }
@@ -105,9 +105,9 @@ pub(super) fn pid_namespace(directory: &Path) -> Option<u64> {
     number.strip_suffix(']')?.parse().ok()
 }
 
-fn walk_namespaces(theirs: &Path) -> io::Result<NamespaceCreators> {
+fn walk_namespaces(path: &Path) -> io::Result<NamespaceCreators> {
     let own = namespace_id(File::open(OWN_USER_NAMESPACE)?.as_fd())?;
-    let mut namespace = OwnedFd::from(File::open(theirs)?);
+    let mut namespace = OwnedFd::from(File::open(path)?);
     let mut makers = NamespaceCreators::default();
     for _ in 0..MAX_DEPTH {
         if namespace_id(namespace.as_fd())? == own {
@@ -193,10 +193,10 @@ mod tests {
                 .stderr(Stdio::null())
                 .spawn()
                 .ok()?;
-            let mut told = [0];
-            let began = io::Read::read(&mut child.stdout.take()?, &mut told);
+            let mut byte = [0];
+            let read = io::Read::read(&mut child.stdout.take()?, &mut byte);
             let sleeper = Self(child);
-            matches!(began, Ok(1)).then_some(sleeper)
+            matches!(read, Ok(1)).then_some(sleeper)
         }
 
         fn directory(&self) -> PathBuf {

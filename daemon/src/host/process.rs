@@ -20,9 +20,9 @@ use super::process_metadata::{HostUsage, ProcessDetails, to_parent};
 use super::seat;
 use super::status::{StatusFile, login_uid};
 use super::users::Users;
-use crate::fault_tracker::FoundFault;
-use crate::procfs::file::{is_absent, read_at_most, read_failure};
+use crate::fault::FoundFault;
 use crate::procfs::stat::{Stat, terminal_name};
+use crate::procfs::{is_absent, read_at_most, read_failure};
 use cached::{CachedProcess, has_executed, job_of};
 use gpukill_policy::job::{ProcessLineage, notebook_servers};
 use gpukill_proto::collect::IntoSet as _;
@@ -106,7 +106,7 @@ impl ProcessReader {
         self.cached.retain(|pid, _| pids.contains(pid));
         self.absent_pids.clear();
         let mut changed = self.cached.len() != before;
-        let mut people = BTreeMap::new();
+        let mut identified = BTreeMap::new();
         for pid in pids {
             let Ok(stat) = self.read_stat(*pid) else {
                 changed |= self.cached.remove(pid).is_some();
@@ -127,7 +127,7 @@ impl ProcessReader {
                         .cpu
                         .update(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
                 };
-                people.insert(
+                identified.insert(
                     *pid,
                     ProcessMetadata {
                         key: known.key,
@@ -140,7 +140,7 @@ impl ProcessReader {
         if changed {
             self.forget_ended();
         }
-        people
+        identified
     }
 
     /// The PIDs that no process had at the last [`Self::identify`], or that were reused during it.
@@ -152,7 +152,7 @@ impl ProcessReader {
     /// Waits for the requests, at most until `deadline`, and fills in the answers.
     pub(crate) fn settle(
         &mut self,
-        people: &mut BTreeMap<u32, ProcessMetadata>,
+        identified: &mut BTreeMap<u32, ProcessMetadata>,
         users: &Users,
         deadline: Instant,
     ) {
@@ -166,7 +166,7 @@ impl ProcessReader {
             return;
         }
         self.completed_changes = news;
-        for (pid, identity) in people {
+        for (pid, identity) in identified {
             self.complete(*pid, users);
             if let Some(known) = self.cached.get(pid) {
                 identity.details = Arc::clone(&known.details);
@@ -318,11 +318,11 @@ impl ProcessReader {
             person.account = self.accounts.get(known.key, &person.location, directory);
         }
         let mut is_complete = true;
-        for kin in &mut known.ancestors.processes {
-            if kin.needs_arguments() {
-                let arguments = self.command_lines.arguments(kin.key, || file(kin.key));
+        for lineage in &mut known.ancestors.processes {
+            if lineage.needs_arguments() {
+                let arguments = self.command_lines.arguments(lineage.key, || file(lineage.key));
                 is_complete &= arguments.failure() != Some(NOT_READ_YET);
-                kin.arguments = arguments.known().cloned();
+                lineage.arguments = arguments.known().cloned();
             }
         }
         person.notebook_servers = notebook_servers(&known.lineage, &known.ancestors);
@@ -351,7 +351,7 @@ impl ProcessReader {
         let keys: BTreeSet<ProcessKey> = known
             .clone()
             .flat_map(|known| {
-                let ancestors = known.ancestors.processes.iter().map(|kin| kin.key);
+                let ancestors = known.ancestors.processes.iter().map(|lineage| lineage.key);
                 ancestors.chain([known.key])
             })
             .into_set();

@@ -169,10 +169,10 @@ impl ProcessDetails {
     }
 }
 
-pub(super) fn to_parent(kin: &ProcessLineage) -> Ancestor {
+pub(super) fn to_parent(lineage: &ProcessLineage) -> Ancestor {
     Ancestor {
-        key: kin.key,
-        name: kin.name.clone(),
+        key: lineage.key,
+        name: lineage.name.clone(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state and the relatives of a process, read for a request about unreleased memory.
 
-use crate::procfs::file::{read_at_most, read_failure};
 use crate::procfs::stat::Stat;
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::reading::Reading;
@@ -152,13 +152,13 @@ mod tests {
     #[test]
     fn stuck_process_shows_its_wait_channel() {
         let root = tree(&[(7, "python", 'D', 1, 7, 100)]);
-        let said = |text: &str| {
+        let read = |text: &str| {
             std::fs::write(root.path().join("7/wchan"), text).unwrap();
             ProcessStateInfo::read(root.path(), key(7, 100)).state
         };
         let stuck =
             |on: Option<&str>| Reading::Value(ProcessState::Uninterruptible(on.map(str::to_owned)));
-        assert_eq!(said("nv_wait\x1b[31m"), stuck(Some("nv_wait\\x1b[31m")));
-        assert_eq!(said("0"), stuck(None));
+        assert_eq!(read("nv_wait\x1b[31m"), stuck(Some("nv_wait\\x1b[31m")));
+        assert_eq!(read("0"), stuck(None));
     }
 }

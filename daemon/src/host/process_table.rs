@@ -9,7 +9,7 @@ use super::fuse::{self, FuseMount};
 use super::login_defs;
 use super::namespace;
 use super::users::Users;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use background_reads::BackgroundReads;
 use entry::{ProcessEntry, ReadRoots};
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
@@ -101,11 +101,11 @@ impl ProcessTableReader {
     fn read_entries(&self) -> io::Result<(BTreeMap<u32, ProcessEntry>, bool)> {
         let (pids, is_cut) = list_pids(&self.procfs, MAX_PROCESSES)?;
         let own_users = namespace::own_user_namespace();
-        let place = self.read_roots(own_users.as_deref());
-        let look = |pid| ProcessEntry::read(&place, pid);
+        let roots = self.read_roots(own_users.as_deref());
+        let read = |pid| ProcessEntry::read(&roots, pid);
         // A process that cannot be read has ended since it was listed.
         let members = pids.into_iter();
-        let members = members.filter_map(|pid| Some((pid, look(pid).ok()?)));
+        let members = members.filter_map(|pid| Some((pid, read(pid).ok()?)));
         Ok((members.into_map(), is_cut))
     }
 

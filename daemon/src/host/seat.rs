@@ -2,7 +2,7 @@
 //! logind's file about the session has the rest. These files are in `/run`, which never hangs.
 
 use super::cgroup::CgroupLocation;
-use crate::procfs::file::read_failure;
+use crate::procfs::read_failure;
 use gpukill_policy::kill::protection::has_display_server_name;
 use gpukill_policy::kill::seat::LogindSession;
 use gpukill_proto::reading::Reading;

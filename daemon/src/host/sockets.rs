@@ -10,7 +10,6 @@ mod addresses;
 pub mod bench_api;
 mod budget;
 mod collector;
-pub(crate) mod fuzz_api;
 mod job_processes;
 mod job_use;
 mod namespaces;
@@ -76,7 +75,7 @@ pub(crate) struct Affiliation {
 struct WatchedJob {
     job: Job,
     uid: Option<u32>,
-    /// The owner whose scan budget it uses.
+    /// The owner of the scan budget that it uses.
     owner: BudgetOwner,
     /// Its processes that hold a GPU.
     processes: BTreeSet<ProcessKey>,
@@ -310,17 +309,17 @@ impl WatcherShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, mut look: SocketScanner) {
+    fn run(&self, mut scanner: SocketScanner) {
         while let Some((due, jobs)) = self.next_jobs() {
-            look.keep_only(&jobs);
-            let mut round = look.start_round();
+            scanner.keep_only(&jobs);
+            let mut round = scanner.start_round();
             for job in &due {
                 // Published at once: the next job may take long.
-                if !self.publish(look.scan_job(job, &mut round)) {
+                if !self.publish(scanner.scan_job(job, &mut round)) {
                     return;
                 }
             }
-            look.end_round(&round);
+            scanner.end_round(&round);
             self.lock().scanning_since = None;
             self.changed.notify_all();
         }
@@ -369,6 +368,37 @@ fn limit_processes(
     }
     let shares = processes.into_iter().map(|it| (it.1.budget_owner(), it));
     interleave(shares).into_iter().take(most).into_map()
+}
+
+/// The parser of socket lists for fuzzing, and what must hold for any input.
+pub(crate) mod fuzz_api {
+    use super::addresses::LocalAddresses;
+    use super::table::SocketTable;
+
+    /// `/proc/PID/net/tcp`.
+    pub fn sockets(bytes: &[u8]) {
+        // For any addresses: the parser returns.
+        let _ = LocalAddresses::read(bytes, Some(bytes));
+        let Ok(table) = SocketTable::read(bytes, None, LocalAddresses::default()) else {
+            return;
+        };
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        let listeners: Vec<u64> = table.listeners().iter().copied().collect();
+        assert!(listeners.len() < lines.max(1));
+        for inode in &listeners {
+            let local = table.listening_address(*inode).expect("it listens");
+            assert_eq!(local.ip(), local.ip().to_canonical());
+            // Both ends of a connection may have been closed, each with a line of its own.
+            assert!(table.connections_to(local).count() < 2 * lines.max(1));
+        }
+        // Inodes from these bytes.
+        let text = String::from_utf8_lossy(bytes);
+        let fields = text.split_ascii_whitespace();
+        let inodes: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+        let mut peers = table.peers(&inodes);
+        assert!(peers.all(|peer| peer.ip() == peer.ip().to_canonical()));
+        assert!(table.peers(&[0]).next().is_none());
+    }
 }
 
 #[cfg(test)]

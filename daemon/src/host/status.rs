@@ -1,7 +1,6 @@
 //! The uids of a process and its PID in its own namespace, from `status` and `loginuid`.
 
-use crate::procfs::file::{read_at_most, read_failure};
-use crate::procfs::status;
+use crate::procfs::{read_at_most, read_failure, read_status};
 use gpukill_policy::access::Uids;
 use gpukill_proto::reading::Reading;
 use std::io;
@@ -17,7 +16,7 @@ pub(super) struct StatusFile {
 
 impl StatusFile {
     pub(super) fn read(directory: &Path) -> Self {
-        match status::read(directory) {
+        match read_status(directory) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
                 let why: Reading<()> = read_failure(error);
@@ -54,7 +53,7 @@ impl StatusFile {
     }
 }
 
-/// The user who logged in, whatever the current uid; `None` without a login.
+/// The user who logged in, also if the uid has changed since; `None` without a login.
 pub(super) fn login_uid(directory: &Path) -> Reading<Option<u32>> {
     match read_at_most(&directory.join("loginuid"), 64) {
         Ok(text) => parse_login_uid(&text),

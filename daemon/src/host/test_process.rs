@@ -42,12 +42,11 @@ impl Drop for TestProcess {
     }
 }
 
-/// The path of `sleep`.
 pub(super) fn sleep_path() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
-    let mut places = std::env::split_paths(&path).map(|place| place.join("sleep"));
-    places
-        .find_map(|place| place.canonicalize().ok())
+    let mut paths = std::env::split_paths(&path).map(|path| path.join("sleep"));
+    paths
+        .find_map(|path| path.canonicalize().ok())
         .expect("sleep is in PATH")
 }
 

@@ -1,8 +1,8 @@
 //! User names and group members from the name service, which may be LDAP and may hang for minutes.
 
 use super::background_cache::{BackgroundCache, CachedValue, FetchPolicy};
-use crate::fault_tracker::FaultCause;
-use crate::procfs::file::read_at_most;
+use crate::fault::FaultCause;
+use crate::procfs::read_at_most;
 use gpukill_policy::subordinate::{SubordinateMap, parse_lines};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -95,15 +95,15 @@ impl NameService for SystemNameService {
 
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
         use nix::unistd::{Group, User, getgrouplist};
-        let said = |errno: nix::errno::Errno| errno.desc().to_owned();
-        let Some(user) = User::from_uid(uid.into()).map_err(said)? else {
+        let describe = |errno: nix::errno::Errno| errno.desc().to_owned();
+        let Some(user) = User::from_uid(uid.into()).map_err(describe)? else {
             return Ok(None);
         };
         // A name with a NUL byte belongs to no user.
         let name = CString::new(user.name).map_err(|error| error.to_string())?;
-        let gids = getgrouplist(&name, user.gid).map_err(said)?;
+        let gids = getgrouplist(&name, user.gid).map_err(describe)?;
         let names = gids.into_iter().take(MAX_GROUPS).map(|gid| {
-            let group = Group::from_gid(gid).map_err(said)?;
+            let group = Group::from_gid(gid).map_err(describe)?;
             Ok(group.map_or_else(|| gid.to_string(), |group| group.name))
         });
         names.collect::<Result<_, String>>().map(Some)
@@ -117,14 +117,14 @@ impl NameService for SystemNameService {
             Err(error) => return Err(format!("/etc/subuid: {error}")),
         };
         let text = String::from_utf8_lossy(&bytes);
-        let mut people: BTreeMap<&str, Option<u32>> = BTreeMap::new();
+        let mut uids: BTreeMap<&str, Option<u32>> = BTreeMap::new();
         let mut given = Vec::new();
         for line in parse_lines(&text) {
-            let person = match people.get(line.person) {
+            let person = match uids.get(line.person) {
                 Some(known) => *known,
                 None => {
                     let found = parse_user(line.person)?;
-                    people.insert(line.person, found);
+                    uids.insert(line.person, found);
                     found
                 }
             };
@@ -376,8 +376,8 @@ mod tests {
 
     impl NameService for BlockingNameService {
         fn user(&self, uid: u32) -> Result<Option<UserRecord>, String> {
-            let told = self.0.lock().unwrap();
-            told.recv().map_err(|error| error.to_string())?;
+            let receiver = self.0.lock().unwrap();
+            receiver.recv().map_err(|error| error.to_string())?;
             Ok((uid == 1000).then(|| UserRecord {
                 name: "ali\u{1b}ce".to_owned(),
                 home: "/home/alice".into(),
@@ -403,8 +403,8 @@ mod tests {
 
     #[test]
     fn hung_name_service_delays_no_caller() {
-        let (tell, told) = channel();
-        let users = Users::new(BlockingNameService(Mutex::new(told)));
+        let (sender, receiver) = channel();
+        let users = Users::new(BlockingNameService(Mutex::new(receiver)));
         let not_yet = Reading::Failed("not resolved yet".into());
         assert_eq!(users.name(1000), not_yet);
         assert_eq!(users.name(1000), not_yet);
@@ -414,7 +414,7 @@ mod tests {
         while users.group("operators").is_none() {
             std::thread::yield_now();
         }
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         users.settle(soon());
         assert_eq!(users.name(1000), Reading::Value("ali\\x1bce".into()));
         assert_eq!(users.home(1000), Reading::Value("/home/alice".into()));
@@ -423,8 +423,8 @@ mod tests {
 
     #[test]
     fn groups_are_sorted_and_bounded() {
-        let (_tell, told) = channel();
-        let users = Users::new(BlockingNameService(Mutex::new(told)));
+        let (_sender, receiver) = channel();
+        let users = Users::new(BlockingNameService(Mutex::new(receiver)));
         let groups = |uid| {
             users.groups_of(uid);
             users.memberships.settle(soon());
@@ -440,10 +440,10 @@ mod tests {
 
     #[test]
     fn unknown_user_is_no_fault() {
-        let (tell, told) = channel();
-        let users = Users::new(BlockingNameService(Mutex::new(told)));
+        let (sender, receiver) = channel();
+        let users = Users::new(BlockingNameService(Mutex::new(receiver)));
         users.name(4_000_000);
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         users.settle(soon());
         assert_eq!(users.name(4_000_000), Reading::Unsupported);
         assert_eq!(users.fault(), None);
@@ -451,10 +451,10 @@ mod tests {
 
     #[test]
     fn failing_name_service_is_a_fault() {
-        let (tell, told) = channel();
-        let users = Users::new(BlockingNameService(Mutex::new(told)));
+        let (sender, receiver) = channel();
+        let users = Users::new(BlockingNameService(Mutex::new(receiver)));
         users.name(1000);
-        drop(tell);
+        drop(sender);
         users.settle(soon());
         let failed = Reading::Failed("the name service fails".into());
         assert_eq!(users.name(1000), failed);

@@ -6,7 +6,7 @@ mod kills;
 use super::*;
 use crate::authority::TestSettings;
 use crate::clock::SystemClock;
-use crate::full_scan::ScanResult;
+use crate::fd_scan::full_scan::ScanResult;
 use crate::host::users::{SystemNameService, Users};
 use crate::store::Retention;
 use gpukill_policy::access::LimitGroup;

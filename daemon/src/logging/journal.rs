@@ -1,6 +1,6 @@
 //! The native protocol of journald: one datagram of fields for each message.
 //!
-//! Not taken from tracing-journald, whose layer writes on the thread that logs and blocks it when
+//! Not taken from tracing-journald: its layer writes on the thread that logs and blocks it when
 //! journald is stuck.
 
 use super::record::LogRecord;

@@ -3,7 +3,6 @@
 mod last_known;
 mod listing;
 mod rows;
-mod stored_use;
 
 use self::last_known::LastProcesses;
 use self::listing::{ListedPids, listed_before_reuse};
@@ -12,11 +11,11 @@ use super::device_index::DeviceIndices;
 use super::gone_devices::GoneDevices;
 use crate::backend::reader::LatestReadings;
 use crate::backend::{BackendError, BackendReadings, DeviceReadings, LossCause};
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use crate::fd_scan::FileHolders;
 use crate::host::process::ProcessMetadata;
 use crate::host::users::Users;
-use crate::store::DeviceProcess;
+use crate::store::{DeviceProcess, PastUse};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -48,7 +47,6 @@ pub(super) struct PollState {
     last_processes: LastProcesses,
     /// How and since when each device is lost.
     lost_since: BTreeMap<DeviceId, (LossKind, Timestamp)>,
-    /// The memory of the host.
     host_memory: Option<Bytes>,
     indices: DeviceIndices,
     gone_devices: GoneDevices,
@@ -111,7 +109,7 @@ impl PollState {
     pub(super) fn assemble(
         &mut self,
         latest: &[(&'static str, LatestReadings)],
-        people: &ProcessesByPid,
+        processes: &ProcessesByPid,
         users: &Users,
         now: Timestamp,
     ) -> (Snapshot, Vec<GpuEvent>) {
@@ -124,8 +122,8 @@ impl PollState {
             backends: Vec::new(),
             faults: Vec::new(),
         };
-        let began = *self.started_at.get_or_insert(now);
-        if now.since(began) >= RECALL_TIMEOUT {
+        let start = *self.started_at.get_or_insert(now);
+        if now.since(start) >= RECALL_TIMEOUT {
             self.guard_first_seen = BTreeMap::new();
         }
         let indices = self.indices(latest);
@@ -137,7 +135,7 @@ impl PollState {
                 continue;
             };
             self.record_xids(&latest.events);
-            let present = processes_at(people, *taken_at);
+            let present = processes_at(processes, *taken_at);
             for read in &readings.devices {
                 let is_old = !latest.is_fresh() || read.stale_since.is_some();
                 let read_at = read.stale_since.unwrap_or(*taken_at);
@@ -147,12 +145,12 @@ impl PollState {
                 let seconds = now.since(read_at).as_secs().max(u64::from(has_failed));
                 let age = is_old.then(|| u32::try_from(seconds).unwrap_or(u32::MAX));
                 if age.is_none() {
-                    self.listed_pids.add_fresh_list(read, &present, people);
+                    self.listed_pids.add_fresh_list(read, &present, processes);
                     self.last_processes.keep_listed(&read.id, &self.listed_pids);
                 }
                 let rows = match read.stale_since {
                     Some(then) => {
-                        self.process_rows(read, age, &processes_at(people, then), users, now)
+                        self.process_rows(read, age, &processes_at(processes, then), users, now)
                     }
                     None => self.process_rows(read, age, &present, users, now),
                 };
@@ -181,6 +179,38 @@ impl PollState {
     /// Drops the rows of those of these devices that are gone.
     pub(super) fn forget_devices(&mut self, devices: &[DeviceId]) {
         self.gone_devices.forget(devices);
+    }
+
+    /// Whether an earlier daemon may have observed the process and the store may still report it.
+    fn may_predate_daemon(&self, started_at: Option<Timestamp>, now: Timestamp) -> bool {
+        let is_early =
+            |start| now.since(start) < RECALL_TIMEOUT && started_at.is_none_or(|at| at < start);
+        self.queries_store && self.started_at.is_some_and(is_early)
+    }
+
+    /// The processes that the store was not asked about.
+    pub(super) fn unqueried(&self) -> impl Iterator<Item = DeviceProcess> {
+        let use_times = self.use_times.iter();
+        use_times.filter(|(_, use_times)| !use_times.is_queried)
+            .map(|(on, _)| on.clone())
+    }
+
+    /// Takes the store's answer about these processes.
+    pub(super) fn apply_past_use(
+        &mut self,
+        queried: &[DeviceProcess],
+        known: &BTreeMap<DeviceProcess, PastUse>,
+    ) {
+        for on in queried {
+            let Some(use_times) = self.use_times.get_mut(on) else {
+                continue;
+            };
+            use_times.is_queried = true;
+            if let Some(past) = known.get(on) {
+                use_times.first = use_times.first.min(past.first_seen);
+                use_times.last_active = use_times.last_active.max(past.last_active);
+            }
+        }
     }
 
     fn indices(&mut self, latest: &[(&'static str, LatestReadings)]) -> BTreeMap<DeviceId, u32> {
@@ -300,11 +330,11 @@ impl PollState {
 }
 
 /// The processes that may have existed at this moment.
-fn processes_at(people: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid {
-    let present = people
+fn processes_at(processes: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid {
+    let present = processes
         .iter()
-        .filter(|(_, who)| who.may_have_existed_at(moment));
-    present.map(|(pid, who)| (*pid, who.clone())).into_map()
+        .filter(|(_, process)| process.may_have_existed_at(moment));
+    present.map(|(pid, process)| (*pid, process.clone())).into_map()
 }
 
 /// A reading from a list that is this many seconds old; `None` for a fresh list. Below one second
@@ -496,31 +526,31 @@ mod tests {
             PollState::default(),
             Users::new(SystemNameService::for_this_host()),
         );
-        let mut first_seen = |list, people: &ProcessesByPid, now| {
+        let mut first_seen = |list, processes: &ProcessesByPid, now| {
             let snapshot = memory
-                .assemble(&latest(list, true), people, &users, Timestamp(now))
+                .assemble(&latest(list, true), processes, &users, Timestamp(now))
                 .0;
             snapshot
                 .processes
                 .first()
                 .and_then(|row| row.first_seen.known().copied())
         };
-        let nobody = ProcessesByPid::new();
-        assert_eq!(first_seen(listed(), &nobody, 1), Some(Timestamp(1)));
-        assert_eq!(first_seen(listed(), &nobody, 2), Some(Timestamp(1)));
-        assert_eq!(first_seen(Reading::Failed("999".into()), &nobody, 3), None);
-        assert_eq!(first_seen(listed(), &nobody, 4), Some(Timestamp(1)));
+        let no_processes = ProcessesByPid::new();
+        assert_eq!(first_seen(listed(), &no_processes, 1), Some(Timestamp(1)));
+        assert_eq!(first_seen(listed(), &no_processes, 2), Some(Timestamp(1)));
+        assert_eq!(first_seen(Reading::Failed("999".into()), &no_processes, 3), None);
+        assert_eq!(first_seen(listed(), &no_processes, 4), Some(Timestamp(1)));
         // A process has it, and after that none again.
         let alice: ProcessesByPid = [person(7, 100)].into();
         assert_eq!(first_seen(listed(), &alice, 5), Some(Timestamp(5)));
-        assert_eq!(first_seen(listed(), &nobody, 6), Some(Timestamp(6)));
-        assert_eq!(first_seen(Reading::Value(Vec::new()), &nobody, 7), None);
-        assert_eq!(first_seen(listed(), &nobody, 8), Some(Timestamp(8)));
+        assert_eq!(first_seen(listed(), &no_processes, 6), Some(Timestamp(6)));
+        assert_eq!(first_seen(Reading::Value(Vec::new()), &no_processes, 7), None);
+        assert_eq!(first_seen(listed(), &no_processes, 8), Some(Timestamp(8)));
     }
 
     #[test]
     fn reused_pid_is_not_the_observed_process() {
-        let seen = |start_ticks| {
+        let rows_of = |start_ticks| {
             let listed = listed().map(|mut all| {
                 all[0].start_ticks = start_ticks;
                 all
@@ -543,7 +573,7 @@ mod tests {
             (None, itself),
         ];
         for (start_ticks, expected) in cases {
-            let found: Vec<(u32, Reading<u64>)> = seen(start_ticks);
+            let found: Vec<(u32, Reading<u64>)> = rows_of(start_ticks);
             assert_eq!(found, expected, "{start_ticks:?}");
         }
     }
@@ -554,10 +584,10 @@ mod tests {
             PollState::default(),
             Users::new(SystemNameService::for_this_host()),
         );
-        let people: ProcessesByPid = [person(7, 100)].into();
+        let processes: ProcessesByPid = [person(7, 100)].into();
         let mut first_seen = |list, now| {
             let snapshot = memory
-                .assemble(&latest(list, true), &people, &users, Timestamp(now))
+                .assemble(&latest(list, true), &processes, &users, Timestamp(now))
                 .0;
             snapshot
                 .processes

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 
 /// What earlier polls know of a device.
 pub(super) struct DeviceHistory {
-    /// The memory of the host.
     pub(super) host_memory: Option<Bytes>,
     pub(super) loss: Option<Loss>,
     pub(super) last_xid: Option<GpuEvent>,
@@ -168,7 +167,7 @@ mod tests {
 
     #[test]
     fn shared_memory_falls_back_to_processes() {
-        let told = |used, processes, unseen: Option<&str>| {
+        let memory_of = |used, processes, unseen: Option<&str>| {
             let read = DeviceReadings {
                 memory: MemoryReadings {
                     used,
@@ -180,21 +179,21 @@ mod tests {
             let memory = device_memory(&read, Some(Bytes(16 * GIB)));
             (memory.used, memory.total)
         };
-        let nobody = || Reading::Value(Vec::new());
+        let no_processes = || Reading::Value(Vec::new());
         let failed = || Reading::Failed("999".to_owned());
         let hosts = || Reading::Value(Bytes(16 * GIB));
         // It reports its used memory although no process is listed, but not its total.
         let held = || Reading::Value(Bytes(GIB));
-        let own = told(held(), nobody(), None);
+        let own = memory_of(held(), no_processes(), None);
         assert_eq!(own, (held(), Reading::Unsupported));
-        let asked = told(Reading::Failed("999".into()), nobody(), None);
-        assert_eq!(asked, (Reading::Failed("999".into()), Reading::Unsupported));
-        let silent = |processes, unseen| told(Reading::Unsupported, processes, unseen);
+        let failing = memory_of(Reading::Failed("999".into()), no_processes(), None);
+        assert_eq!(failing, (Reading::Failed("999".into()), Reading::Unsupported));
+        let silent = |processes, unseen| memory_of(Reading::Unsupported, processes, unseen);
         let sum = |used| (used, hosts());
-        assert_eq!(silent(nobody(), None), sum(Reading::Value(Bytes(0))));
+        assert_eq!(silent(no_processes(), None), sum(Reading::Value(Bytes(0))));
         assert_eq!(silent(failed(), None), sum(Reading::Failed("999".into())));
         let unsure = Reading::Failed("not permitted".into());
-        assert_eq!(silent(nobody(), Some("not permitted")), sum(unsure));
+        assert_eq!(silent(no_processes(), Some("not permitted")), sum(unsure));
         let unlisted = silent(Reading::Unsupported, None);
         assert_eq!(unlisted, sum(Reading::Unsupported));
     }

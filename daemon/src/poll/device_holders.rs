@@ -70,8 +70,8 @@ impl HolderContext<'_> {
 
     /// Why the list of holders may be incomplete.
     fn incomplete_reason(&self, device: &DeviceId) -> Option<String> {
-        let fleeting = || self.short_lived.get(device).cloned();
-        self.found.incomplete_reason.clone().or_else(fleeting)
+        let short_lived = || self.short_lived.get(device).cloned();
+        self.found.incomplete_reason.clone().or_else(short_lived)
     }
 
     fn collect_holders(

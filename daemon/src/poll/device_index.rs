@@ -25,12 +25,12 @@ const MAX_WAIT_POLLS: u8 = 5;
 #[derive(Debug, Clone, Default)]
 struct AssignedIndices {
     devices: BTreeMap<DeviceId, u32>,
-    /// By PCI address, both of devices and of GPUs whose driver has not reported them yet. A GPU
+    /// By PCI address, both of devices and of GPUs that their driver has not reported yet. A GPU
     /// that slept when its driver was first asked has another id later, but the same address.
     by_address: BTreeMap<String, u32>,
 }
 
-/// The backend whose indices users know from `nvidia-smi`.
+/// The backend with the indices that users know from `nvidia-smi`.
 const NVIDIA: &str = "nvidia";
 
 /// How many devices are remembered after they are gone: more than any real host has.
@@ -87,9 +87,9 @@ impl DeviceIndices {
             let wanted = are_nvidias.then_some(device.index);
             given.assign(device, wanted, &here);
         }
-        // A driver whose first answer lacks an address may report it in the next.
-        let waits = is_one_out_of_place && self.waited_polls < MAX_WAIT_POLLS;
-        if are_all && waits {
+        // A first answer may lack an address that the next one has.
+        let may_wait = is_one_out_of_place && self.waited_polls < MAX_WAIT_POLLS;
+        if are_all && may_wait {
             self.waited_polls += 1;
         } else if are_all {
             self.assigned = given.clone();
@@ -115,10 +115,10 @@ impl AssignedIndices {
             let mut devices = self.devices.iter();
             devices.any(|(id, given)| *given == index && here.contains(id))
         };
-        let place = address(device).and_then(|address| self.by_address.get(address));
-        let place = place.copied().filter(|index| !is_anothers(*index));
+        let known_index = address(device).and_then(|address| self.by_address.get(address));
+        let known_index = known_index.copied().filter(|index| !is_anothers(*index));
         let wanted = wanted.filter(|index| !self.all_indices().any(|given| *given == *index));
-        let index = place.or(wanted).unwrap_or_else(|| self.next_index());
+        let index = known_index.or(wanted).unwrap_or_else(|| self.next_index());
         self.devices.insert(device.id.clone(), index);
         if let Some(address) = address(device) {
             self.by_address.entry(address.clone()).or_insert(index);
@@ -343,9 +343,9 @@ mod tests {
         assert_eq!(numbers(&mut indices, &listed, true), [4_096, 4_097]);
         let AssignedIndices {
             devices,
-            by_address: places,
+            by_address,
         } = indices.assigned;
         assert_eq!(devices.into_values().collect::<Vec<_>>(), [4_096, 4_097]);
-        assert_eq!(places.into_values().collect::<Vec<_>>(), [4_096, 4_097]);
+        assert_eq!(by_address.into_values().collect::<Vec<_>>(), [4_096, 4_097]);
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::backend::reader::LatestReadings;
 use crate::backend::{DRIVER_NOT_ANSWERING, DeviceReadings};
-use crate::fault_tracker::FoundFault;
-use crate::fd_scan::FIRST_SCAN_PENDING;
+use crate::fault::FoundFault;
+use crate::fd_scan::{FIRST_SCAN_PENDING, FileHolders};
+use crate::host::users::Users;
 use gpukill_policy::health::device_problems;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
@@ -249,6 +250,44 @@ fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
         .collect()
 }
 
+/// How many users the text about short-lived processes names per device.
+const MAX_NAMED_USERS: usize = 3;
+
+/// Describes each device that short-lived processes of one user hold one after the other.
+pub(super) fn describe_short_lived(
+    latest: &[(&'static str, LatestReadings)],
+    found: &FileHolders,
+    users: &Users,
+) -> BTreeMap<DeviceId, String> {
+    if found.short_lived.is_empty() {
+        return BTreeMap::new();
+    }
+    let readings = latest.iter();
+    let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    let faults = devices.filter_map(|device| {
+        let persons = found.short_lived.iter().filter(|(_, numbers)| {
+            let mut own = device.nodes.iter().filter(|node| !node.shared);
+            own.any(|node| numbers.contains(&node.number))
+        });
+        let persons = persons.map(|(person, _)| match users.name(*person).known() {
+            Some(name) => format!("{name} (user {person})"),
+            None => format!("user {person}"),
+        });
+        let persons: Vec<String> = persons.take(MAX_NAMED_USERS).collect();
+        (!persons.is_empty()).then(|| (device.id.clone(), short_lived_text(&persons)))
+    });
+    faults.into_map()
+}
+
+fn short_lived_text(persons: &[String]) -> String {
+    format!(
+        "short-lived processes of {} hold it one after the other: they end before a rule or a kill \
+         reaches them",
+        persons.join(" and of ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +299,7 @@ mod tests {
 
     #[test]
     fn late_answer_is_a_fault_once_old() {
-        let told = |age: Option<i64>, on_time| {
+        let fault_at = |age: Option<i64>, on_time| {
             let snapshot = Snapshot {
                 host: String::new(),
                 taken_at: Timestamp(100_000),
@@ -282,9 +321,9 @@ mod tests {
             late_fault("nvidia", &latest, &snapshot).map(|fault| fault.cause.what)
         };
         let old = Some("does not answer in time: readings are old".to_owned());
-        assert_eq!(told(Some(2_999), false), None);
-        assert_eq!(told(Some(3_000), false), old);
-        assert_eq!(told(Some(3_000), true), None);
+        assert_eq!(fault_at(Some(2_999), false), None);
+        assert_eq!(fault_at(Some(3_000), false), old);
+        assert_eq!(fault_at(Some(3_000), true), None);
         let slow = LatestReadings {
             slowest_answer: Some(Duration::from_secs(4)),
             on_time: true,
@@ -303,7 +342,7 @@ mod tests {
         let expected = FoundFault::new("nvidia", FaultCode::AnswersSlowly, SLOW);
         assert_eq!(fault, Some(expected));
         let never = "has not answered yet: the driver may be waking its devices";
-        assert_eq!(told(None, false), Some(never.to_owned()));
+        assert_eq!(fault_at(None, false), Some(never.to_owned()));
     }
 
     #[test]

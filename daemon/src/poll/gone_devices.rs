@@ -6,7 +6,7 @@
 
 use super::pci_slots::PciBus;
 use crate::backend::reader::LatestReadings;
-use crate::fault_tracker::FoundFault;
+use crate::fault::FoundFault;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{
@@ -119,9 +119,9 @@ impl GoneDevices {
             .filter_map(|device| Some((device.pci.last_known()?, &device.id)))
             .into_map();
         self.known.retain(|id, known| {
-            let place = known.row.pci.last_known();
-            let now = place.and_then(|place| Some((place, *listed.get(place)?)));
-            now.is_none_or(|(place, now)| now == id || (id.0 != *place && now.0 != *place))
+            let address = known.row.pci.last_known();
+            let now = address.and_then(|address| Some((address, *listed.get(address)?)));
+            now.is_none_or(|(address, now)| now == id || (id.0 != *address && now.0 != *address))
         });
     }
 
@@ -375,14 +375,14 @@ mod tests {
     }
 
     /// GPUs with these ids, the last of them at this address.
-    fn readings_with_address(ids: &[&str], place: &str) -> LatestReadings {
-        let mut told = readings(ids);
-        if let Some((readings, _)) = &mut told.readings
+    fn readings_with_address(ids: &[&str], address: &str) -> LatestReadings {
+        let mut latest = readings(ids);
+        if let Some((readings, _)) = &mut latest.readings
             && let Some(last) = Arc::make_mut(readings).devices.last_mut()
         {
-            last.pci = Reading::Value(place.to_owned());
+            last.pci = Reading::Value(address.to_owned());
         }
-        told
+        latest
     }
 
     #[test]

@@ -48,14 +48,14 @@ impl PastUseQuery {
 
     /// The answer that arrived since the last poll.
     pub(super) fn take_answer(&mut self) -> Option<PastUseAnswer> {
-        let (asked, mut answer) = self.waiting.take()?;
+        let (queried, mut answer) = self.waiting.take()?;
         match answer.try_recv() {
             Ok(Ok(known)) => {
                 self.pause = MIN_PAUSE;
-                Some((asked, known))
+                Some((queried, known))
             }
             Err(TryRecvError::Empty) => {
-                self.waiting = Some((asked, answer));
+                self.waiting = Some((queried, answer));
                 None
             }
             Ok(Err(_)) | Err(TryRecvError::Closed) => {

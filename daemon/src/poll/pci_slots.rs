@@ -5,7 +5,7 @@ use crate::backend::drm::sysfs;
 use gpukill_proto::model::Vendor;
 use std::path::{Path, PathBuf};
 
-/// The sysfs directory of the bus, and the vendors whose GPUs count.
+/// The sysfs directory of the bus, and the vendors of the GPUs that count.
 #[derive(Debug)]
 pub(super) struct PciBus {
     directory: PathBuf,

@@ -15,12 +15,12 @@ pub(super) struct UserGroups(Arc<GroupNames>);
 impl UserGroups {
     /// The groups of a snapshot's owners and login users. Requests unknown ones and never waits.
     pub(super) fn update(&mut self, snapshot: &Snapshot, users: &Users) -> Arc<GroupNames> {
-        let people = snapshot.processes.iter().flat_map(|process| {
+        let uids = snapshot.processes.iter().flat_map(|process| {
             let owner = process.owner.last_known().and_then(|owner| owner.uid);
             owner.into_iter().chain(process.known_login_uid())
         });
-        let people: BTreeSet<u32> = people.into_set();
-        let known = people.into_iter();
+        let uids: BTreeSet<u32> = uids.into_set();
+        let known = uids.into_iter();
         let known = known.filter_map(|uid| Some((uid, users.groups_of(uid)?)));
         let known: Vec<_> = known.collect();
         let is_same = known.len() == self.0.len()

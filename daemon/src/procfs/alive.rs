@@ -42,12 +42,12 @@ mod tests {
 
     #[test]
     fn zombie_is_not_alive() {
-        let living = LiveProcesses::new(Path::new("/proc"));
+        let processes = LiveProcesses::new(Path::new("/proc"));
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id();
-        let ticks = living.start_ticks(pid).unwrap();
-        assert!(living.is_alive(pid, ticks) && living.all().contains(&(pid, ticks)));
-        assert!(!living.is_alive(pid, ticks + 1));
+        let ticks = processes.start_ticks(pid).unwrap();
+        assert!(processes.is_alive(pid, ticks) && processes.all().contains(&(pid, ticks)));
+        assert!(!processes.is_alive(pid, ticks + 1));
         child.kill().unwrap();
         let wait = |id| {
             use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -58,7 +58,7 @@ mod tests {
             )
         };
         wait(i32::try_from(pid).unwrap()).unwrap();
-        assert!(!living.is_alive(pid, ticks) && !living.all().contains(&(pid, ticks)));
+        assert!(!processes.is_alive(pid, ticks) && !processes.all().contains(&(pid, ticks)));
         child.wait().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Parses `stat` of a process: one line that is cheap to read and holds the values that change from
 //! poll to poll.
 
-use super::file::read_once;
+use super::read_once;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;
 use std::io;

@@ -1,7 +1,7 @@
 //! Executes a plan, device by device, on a thread of its own, and logs the result for each device.
 
 use super::{ResetService, helper_client, planner};
-use crate::full_scan::{NewPoll, ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{NewPoll, ScanFreshness, read_after_scan};
 use crate::kill::KillEnvironment;
 use crate::log_events::{EventSubject, event};
 use crate::quiesce::Quiesce;

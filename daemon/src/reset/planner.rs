@@ -2,7 +2,7 @@
 
 use super::helper_client;
 use crate::kill::KillEnvironment;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::HelperCheck;

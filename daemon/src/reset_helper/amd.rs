@@ -4,7 +4,7 @@
 use super::ResetHelperArgs;
 use super::request::PciAddress;
 use super::reset_lock::ResetLock;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use rustix::fs::{Mode, OFlags};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

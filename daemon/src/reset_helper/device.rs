@@ -4,7 +4,7 @@
 use super::ResetHelperArgs;
 use super::request::RequestedGpu;
 use crate::fd_scan::DeviceNumber;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoSet as _;
 use std::collections::BTreeSet;
 use std::path::Path;

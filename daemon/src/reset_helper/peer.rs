@@ -1,7 +1,7 @@
 //! Checks the peer. If standard input is not a socket, the user who started this program uses their
 //! own rights.
 
-use crate::procfs::status;
+use crate::procfs::read_status;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
@@ -43,7 +43,7 @@ fn is_daemon_user(uid: u32) -> bool {
 fn check_capabilities(peer: UnixCredentials) -> Result<(), String> {
     let directory = Path::new("/proc").join(peer.pid().to_string());
     let text =
-        status::read(&directory).map_err(|error| format!("cannot identify the peer: {error}"))?;
+        read_status(&directory).map_err(|error| format!("cannot identify the peer: {error}"))?;
     // In a user namespace of its own any process has every capability.
     let namespace = |of: &Path| std::fs::read_link(of.join("ns/user")).ok();
     let is_ours = namespace(&directory) == namespace(Path::new("/proc/self"));

@@ -1,5 +1,6 @@
 //! Confines the daemon's children: the sensor may read the host and use devices; the evaluator may
-//! read files that it already has open. Neither may affect the daemon, whose user they run as.
+//! read files that it already has open. Neither may affect the daemon, although they run as its
+//! user.
 //!
 //! The restrictions on the sensor do not affect a driver library that only reads: each refusal is
 //! an error for it (`EPERM`, `EACCES`), not its end. Reading is not restricted.

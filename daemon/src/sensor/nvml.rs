@@ -32,7 +32,7 @@ const NO_SUCH_FILE: &str = "No such file or directory";
 /// No host has more devices; a greater count is capped.
 const MAX_DEVICES: u32 = 256;
 
-/// NVML, loaded once: only the end of the process gets rid of a library whose driver was replaced.
+/// NVML, loaded once: only the end of the process gets rid of a library of a replaced driver.
 pub(super) struct NvmlReader {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,
@@ -289,6 +289,6 @@ impl NvmlReader {
 
 /// Whether the dynamic linker reports that this library itself is missing. It uses the same words
 /// for a library that this one needs.
-fn is_library_missing(library: &str, said: &str) -> bool {
-    said.starts_with(library) && said.ends_with(NO_SUCH_FILE)
+fn is_library_missing(library: &str, error: &str) -> bool {
+    error.starts_with(library) && error.ends_with(NO_SUCH_FILE)
 }

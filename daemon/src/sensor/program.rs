@@ -56,8 +56,8 @@ fn find_path() -> io::Result<PathBuf> {
     let beside = std::env::current_exe().ok();
     let beside = beside.map(|this| this.with_file_name(PROGRAM_NAME));
     let installed = Path::new(INSTALL_DIRECTORY).join(PROGRAM_NAME);
-    let mut places = beside.into_iter().chain([installed]);
-    places.find(|path| path.is_file()).ok_or_else(|| {
+    let mut paths = beside.into_iter().chain([installed]);
+    paths.find(|path| path.is_file()).ok_or_else(|| {
         let why = format!("{PROGRAM_NAME} is neither beside gpukilld nor in {INSTALL_DIRECTORY}");
         io::Error::new(io::ErrorKind::NotFound, why)
     })

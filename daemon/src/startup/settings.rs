@@ -2,9 +2,9 @@
 
 use crate::args::Args;
 use crate::config::{self, Config, DaemonScope};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::log_events::event;
-use crate::poller::PollerEvent;
+use crate::poll::poller::PollerEvent;
 use crate::store::{RecordedEvent as Recorded, Retention, Store};
 use crate::systemd;
 use gpukill_proto::model::FaultCode;

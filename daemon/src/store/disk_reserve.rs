@@ -3,7 +3,7 @@
 
 use super::database::WAL_LIMIT;
 use super::disk_space::DiskSpace;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::log_events::event;
 use gpukill_proto::model::FaultCode;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};

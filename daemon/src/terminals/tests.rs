@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A terminal of the test that accepts messages and does not change the text.
 struct TestTerminal {
@@ -83,9 +83,9 @@ impl TestTerminal {
         (&self.near).write_all(END.as_bytes()).unwrap();
         let mut shown = Vec::new();
         while !shown.ends_with(END.as_bytes()) {
-            let patience = Timespec::try_from(PATIENCE).unwrap();
+            let timeout = Timespec::try_from(TIMEOUT).unwrap();
             let mut ready = [PollFd::new(&self.far, PollFlags::IN)];
-            assert_eq!(poll(&mut ready, Some(&patience)), Ok(1));
+            assert_eq!(poll(&mut ready, Some(&timeout)), Ok(1));
             let mut buffer = [0; 4_096];
             let length = self.far.read(&mut buffer).unwrap();
             shown.extend_from_slice(&buffer[..length]);
@@ -104,7 +104,7 @@ fn us() -> u32 {
 fn at_once<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, done) = channel();
     std::thread::spawn(move || sender.send(what()));
-    done.recv_timeout(PATIENCE).expect("it blocks")
+    done.recv_timeout(TIMEOUT).expect("it blocks")
 }
 
 fn write_at_once(path: &Path, uid: u32, text: &str) -> Option<TerminalKind> {
@@ -192,8 +192,8 @@ fn blocked_terminal_is_not_waited_for() {
         writer.write(b"x").is_err()
     });
     let stat = thread.recv().unwrap();
-    let waits = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
-    while !waits() {
+    let is_waiting = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+    while !is_waiting() {
         std::thread::yield_now();
     }
     assert_eq!(write_at_once(&terminal.path, us(), "one"), None);

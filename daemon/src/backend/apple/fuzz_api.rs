@@ -17,9 +17,9 @@ pub fn ioreg(bytes: &[u8]) {
     let text = String::from_utf8_lossy(rest);
     let later = String::from_utf8_lossy(rest.get(usize::from(*cut)..).unwrap_or_default());
     let mut memory = AppleState::default();
-    let began = Instant::now();
+    let start = Instant::now();
     for (text, seconds) in [(&text, 0), (&later, 2)] {
-        let now = began + Duration::from_secs(seconds);
+        let now = start + Duration::from_secs(seconds);
         let readings = memory.parse_readings(text, Ok(text), now, Timestamp(0));
         assert_eq!(validation::validate_readings(&readings), Ok(()));
         for device in &readings.devices {

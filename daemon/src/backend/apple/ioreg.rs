@@ -25,8 +25,8 @@ pub(super) fn run_ioreg(program: &Path, class: &str) -> Result<String, String> {
     run_with_timeout(program, class, IOREG_TIMEOUT)
 }
 
-fn run_with_timeout(program: &Path, class: &str, patience: Duration) -> Result<String, String> {
-    let deadline = Instant::now() + patience;
+fn run_with_timeout(program: &Path, class: &str, timeout: Duration) -> Result<String, String> {
+    let deadline = Instant::now() + timeout;
     let mut child = Command::new(program)
         // Each entry is a root of its own, without its subtree; lines are not cut to the width of a
         // terminal.
@@ -131,7 +131,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     /// Runs a script in place of `ioreg` and returns the parsed answer.
-    fn run_script(script: &str, patience: Duration) -> Result<String, String> {
+    fn run_script(script: &str, timeout: Duration) -> Result<String, String> {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("ioreg");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -139,7 +139,7 @@ mod tests {
         // A child of another thread may hold the script open for writing until it runs its own
         // program.
         loop {
-            match run_with_timeout(&program, "Class", patience) {
+            match run_with_timeout(&program, "Class", timeout) {
                 Err(why) if why.contains("Text file busy") => std::thread::yield_now(),
                 result => return result,
             }
@@ -158,7 +158,7 @@ mod tests {
         let long = Duration::from_secs(60);
         let short = Duration::from_millis(300);
         let late = "ioreg did not answer in time";
-        for (script, patience, why) in [
+        for (script, timeout, why) in [
             ("exit 3", long, "ioreg failed: exit status: 3"),
             ("exec sleep 60", short, late),
             // It has closed its output and stays.
@@ -171,9 +171,9 @@ mod tests {
                 "ioreg printed more than 4 MiB",
             ),
         ] {
-            let began = Instant::now();
-            assert_eq!(run_script(script, patience), Err(why.into()), "{script}");
-            assert!(began.elapsed() < Duration::from_secs(50), "{script}");
+            let start = Instant::now();
+            assert_eq!(run_script(script, timeout), Err(why.into()), "{script}");
+            assert!(start.elapsed() < Duration::from_secs(50), "{script}");
         }
     }
 

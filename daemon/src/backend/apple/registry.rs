@@ -36,7 +36,7 @@ pub(super) enum RegistryValue<'a> {
     Other,
 }
 
-/// The entries of a text in its order, whatever tree they are drawn as.
+/// The entries of a text in its order, without their tree.
 pub(super) fn parse_entries(text: &str) -> impl Iterator<Item = RegistryEntry<'_>> {
     let mut lines = text.lines().map(|line| line.trim_start_matches([' ', '|']));
     let mut header = lines.by_ref().find_map(|line| line.strip_prefix("+-o "));

@@ -1,7 +1,7 @@
 //! Tests with text in the form that `ioreg` prints, and with scripts in place of `ioreg`.
 
 use super::*;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::FaultCode;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,7 +34,7 @@ fn client(id: &str, creator: &str, times: &[u64]) -> String {
 
 /// The GPU share of each process at each of these polls, one second apart.
 fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut usage = ClientUsage::default();
     let mut at = 0;
     let poll = |clients: &&[(&str, &str, &[u64])]| {
@@ -42,7 +42,7 @@ fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
             .iter()
             .map(|(id, creator, times)| client(id, creator, times))
             .collect();
-        let now = began + Duration::from_secs(at);
+        let now = start + Duration::from_secs(at);
         at += 1;
         let shares = usage.shares_since_last(registry::parse_entries(&text), now);
         shares
@@ -139,9 +139,9 @@ fn client_belongs_to_its_creator() {
 fn share_without_gpu_time_is_unknown() {
     let text = client("0x1", "pid 42, a", &[5]).replace("accumulatedGPUTime", "x");
     let mut usage = ClientUsage::default();
-    let began = Instant::now();
+    let start = Instant::now();
     for seconds in [0, 2] {
-        let now = began + Duration::from_secs(seconds);
+        let now = start + Duration::from_secs(seconds);
         let shares = usage.shares_since_last(registry::parse_entries(&text), now);
         assert_eq!(shares, BTreeMap::from([(42, None)]));
     }
@@ -151,10 +151,10 @@ fn share_without_gpu_time_is_unknown() {
 fn name_is_the_model_and_memory_unified() {
     let mut memory = AppleState::default();
     let clients = client("0x1", "pid 42, a", &[5]);
-    let began = Instant::now();
-    memory.parse_readings(M4, Ok(&clients), began, Timestamp(1_000));
+    let start = Instant::now();
+    memory.parse_readings(M4, Ok(&clients), start, Timestamp(1_000));
     let clients = client("0x1", "pid 42, a", &[500_000_005]);
-    let now = began + Duration::from_secs(2);
+    let now = start + Duration::from_secs(2);
     let readings = memory.parse_readings(M4, Ok(&clients), now, Timestamp(3_000));
 
     let id = DeviceId("AGXAcceleratorG16G".into());
@@ -195,14 +195,14 @@ fn other_vendors_have_no_known_clients() {
     let clients = client("0x1", "pid 42, a", &[5]);
     let readings =
         AppleState::default().parse_readings(text, Ok(&clients), Instant::now(), Timestamp(0));
-    let told: Vec<_> = readings
+    let values: Vec<_> = readings
         .devices
         .iter()
         .map(|it| (it.index, it.vendor, it.vitals.utilization.clone()))
         .collect();
     let absurd = Reading::Failed("the driver reports more than 100 %".into());
     assert_eq!(
-        told,
+        values,
         [
             (0, Vendor::Amd, Reading::Unsupported),
             (1, Vendor::Intel, absurd)
@@ -230,13 +230,13 @@ fn a_restart_is_reported_once() {
 fn equal_gpus_get_distinct_ids() {
     let two = format!("{M4}{M4}");
     let readings = AppleState::default().parse_readings(&two, Ok(""), Instant::now(), Timestamp(0));
-    let told: Vec<_> = readings
+    let values: Vec<_> = readings
         .devices
         .iter()
         .map(|it| (it.id.0.as_str(), it.processes.clone()))
         .collect();
     assert_eq!(
-        told,
+        values,
         [
             ("AGXAcceleratorG16G", Reading::Unsupported),
             ("AGXAcceleratorG16G#2", Reading::Unsupported)
@@ -315,9 +315,9 @@ proptest! {
     ) {
         fuzz_api::ioreg(&bytes);
         let mut text = format!("\0{M4}{}", client("0x1", "pid 42, a", &[5, 7])).into_bytes();
-        for (place, byte) in changes {
-            let place = place.index(text.len());
-            text[place] = byte;
+        for (position, byte) in changes {
+            let position = position.index(text.len());
+            text[position] = byte;
         }
         fuzz_api::ioreg(&text);
     }

@@ -59,8 +59,8 @@ impl ClientUsage {
 }
 
 /// The time gained by the clients of a process that were there before, too. `None` when there was
-/// none, and when a counter fell: the client ended a queue, whose time has left its sum together
-/// with all that the queue gained.
+/// none, and when a counter fell: the client ended a queue, and the sum lost the time of that
+/// queue, including what it gained.
 fn gained_time(pid: u32, counters: &GpuTimeCounters, before: &GpuTimeCounters) -> Option<u64> {
     let own = counters.range((pid, String::new())..);
     let own = own.take_while(|((of, _), _)| *of == pid);

@@ -7,7 +7,6 @@ mod cached;
 mod clocks;
 pub(crate) mod fuzz_api;
 mod kfd_processes;
-mod lines;
 mod memory;
 mod metrics;
 mod partitions;
@@ -21,14 +20,17 @@ use super::card::DrmCard;
 use super::hwmon::{CachedHwmon, Hwmon};
 use super::missing_attributes::CardAttributes;
 use super::names;
+use super::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use crate::backend::MemoryReadings;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use cached::CachedAttributes;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{FaultCode, Vitals};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Bytes;
 use metrics::GpuMetrics;
 use slow_attributes::SlowAttributes;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use topology::KfdTopology;
@@ -76,14 +78,14 @@ impl AmdCard {
         let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
         let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
         let generation = self.topology.generation();
-        let steady = self.cached.take().filter(|it| it.is_valid(generation, at));
+        let cached = self.cached.take().filter(|it| it.is_valid(generation, at));
         let read = || CachedAttributes::read(&self.attributes, hwmon, generation, at);
-        let steady = self.cached.insert(steady.unwrap_or_else(read));
+        let cached = self.cached.insert(cached.unwrap_or_else(read));
         self.integrated |= metrics.integrated
             || has_north_bridge
-            || steady.is_host_memory
+            || cached.is_host_memory
             || nodes.iter().any(|node| node.has_cores);
-        let vitals = steady.fill(vitals);
+        let vitals = cached.fill(vitals);
         let vitals = self.slow_attributes(card, at).fill(vitals);
         let vitals = topology::fill_clock_limits(&nodes, vitals);
         let (memory, vitals) = self.read_counters(vitals);
@@ -113,14 +115,14 @@ impl AmdCard {
     /// these counters itself (`amdgpu_vram_mgr.c`, `amdgpu_gtt_mgr.c`): reading them does not
     /// access the card, which may fall asleep meanwhile.
     pub(crate) fn read_counters(&self, vitals: Vitals) -> (MemoryReadings, Vitals) {
-        let steady = self.cached.as_ref();
+        let cached = self.cached.as_ref();
         let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
         let vitals = Vitals {
-            gtt_total: size(steady.map(|it| &it.gtt_total)),
+            gtt_total: size(cached.map(|it| &it.gtt_total)),
             gtt_used: sensors::read_size(&self.attributes.attribute("mem_info_gtt_used")),
             ..vitals
         };
-        let total = size(steady.map(|it| &it.vram_total));
+        let total = size(cached.map(|it| &it.vram_total));
         let memory = memory::read_memory(&self.attributes, total, &vitals, self.integrated);
         (memory, vitals)
     }
@@ -145,7 +147,7 @@ impl AmdCard {
     }
 
     fn slow_attributes(&mut self, card: &DrmCard, at: Instant) -> &SlowAttributes {
-        let old = self.slow.take().filter(|seldom| !seldom.is_old(at));
+        let old = self.slow.take().filter(|slow| !slow.is_old(at));
         self.slow
             .insert(old.unwrap_or_else(|| SlowAttributes::read(card, at)))
     }
@@ -154,6 +156,32 @@ impl AmdCard {
         let name = || names::card_name(&self.host_root, card);
         self.name.get_or_insert_with(name).clone()
     }
+}
+
+/// The failure of a file that cannot be parsed.
+const NOT_UNDERSTOOD: &str = "not understood";
+
+/// Reads a file through `parse`. A failure does not quote the file's text.
+fn read_parsed<T>(
+    file: &(impl Attribute + ?Sized),
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Reading<T> {
+    match file.read(&mut [0; ATTRIBUTE_MAX]) {
+        Ok(bytes) => parse(&String::from_utf8_lossy(bytes))
+            .map_or_else(|| Reading::Failed(NOT_UNDERSTOOD.into()), Reading::Value),
+        Err(error) => sysfs::failure(&error),
+    }
+}
+
+/// Parses lines of a key, a blank and a number, as KFD writes them. Other lines are skipped: some
+/// of KFD's lines hold text.
+fn parse_numbers(text: &str) -> BTreeMap<&str, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (key, value) = line.split_once(' ')?;
+            Some((key, value.trim_ascii().parse().ok()?))
+        })
+        .into_map()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::sysfs;
 use crate::backend::DeviceNode;
 use crate::fd_scan::DeviceNumber;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::model::{DeviceId, Vendor};
@@ -166,7 +166,7 @@ impl CardList {
     }
 }
 
-/// All cards of a tree, whatever their drivers.
+/// All cards of a tree, with any driver.
 #[cfg(test)]
 pub(crate) fn list_all_cards(sysfs_root: &Path) -> Vec<DrmCard> {
     let mut cards = CardList::new(sysfs_root);

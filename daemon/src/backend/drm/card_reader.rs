@@ -13,7 +13,7 @@ use super::{CardReadings, KfdProcess};
 use crate::backend::{
     Backend, BackendError, BackendReadings, DeviceReadings, ProcessReadings, Roots, Utilization,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{FdScanHandle, FileHolders, OpenDescriptor};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::model::{BackendState, FaultCode, GpuEvent, GpuUse, Vitals};
@@ -426,14 +426,14 @@ mod tests {
             std::fs::create_dir_all(&process).unwrap();
             std::fs::write(process.join(format!("vram_{gpu}")), "7\n").unwrap();
         };
-        let began = Instant::now();
+        let start = Instant::now();
         // The values change before each call: the utilization is the second.
         let mut readings = |second: u32, control: &str, status: &str, found: &FileHolders| {
             write("gpu_busy_percent", &format!("{second}\n"));
             write("mem_info_vram_used", &format!("{second}\n"));
             write("power/control", control);
             write("power/runtime_status", status);
-            let now = began + std::time::Duration::from_secs(second.into());
+            let now = start + std::time::Duration::from_secs(second.into());
             let (device, faults) = one.read_device(found, now);
             assert_eq!(faults, []);
             assert_eq!(
@@ -450,21 +450,21 @@ mod tests {
             let used = Reading::Value(Bytes(u64::from(second)));
             (Reading::Stale(Percent(second - age), age), used)
         };
-        let nobody = found(&[], None);
+        let no_holders = found(&[], None);
         let elsewhere = found(&[129], None);
         let here = found(&[129, 128], None);
         let unsure = found(&[], Some(FIRST_SCAN_PENDING));
         for (second, control, found, expected) in [
-            (0, "auto", &nobody, fresh(0)),
-            (2, "auto", &nobody, old(2, 2)),
+            (0, "auto", &no_holders, fresh(0)),
+            (2, "auto", &no_holders, old(2, 2)),
             (31, "auto", &elsewhere, old(31, 31)),
             // One and a half times the autosuspend delay, plus two seconds.
-            (32, "auto", &nobody, fresh(32)),
+            (32, "auto", &no_holders, fresh(32)),
             (34, "auto", &here, fresh(34)),
-            (36, "auto", &nobody, old(36, 2)),
+            (36, "auto", &no_holders, old(36, 2)),
             (38, "auto", &unsure, fresh(38)),
-            (40, "on", &nobody, fresh(40)),
-            (42, "auto", &nobody, old(42, 2)),
+            (40, "on", &no_holders, fresh(40)),
+            (42, "auto", &no_holders, old(42, 2)),
         ] {
             assert_eq!(
                 readings(second, control, "active", found),
@@ -474,21 +474,22 @@ mod tests {
         }
         let why = || "asleep: not woken for a reading".to_owned();
         let asleep = (Reading::Failed(why()), Reading::Failed(why()));
-        assert_eq!(readings(44, "auto", "suspended", &nobody), asleep);
+        assert_eq!(readings(44, "auto", "suspended", &no_holders), asleep);
         // The card was woken: its earlier values are outdated.
-        assert_eq!(readings(46, "auto", "active", &nobody), fresh(46));
-        assert_eq!(readings(48, "auto", "active", &nobody), old(48, 2));
+        assert_eq!(readings(46, "auto", "active", &no_holders), fresh(46));
+        assert_eq!(readings(48, "auto", "active", &no_holders), old(48, 2));
         // A computing process is known before the descriptor scan has found it.
         lists(4_712, 4_243);
-        assert_eq!(readings(50, "auto", "active", &nobody), old(50, 4));
+        assert_eq!(readings(50, "auto", "active", &no_holders), old(50, 4));
         lists(4_711, 4_242);
-        assert_eq!(readings(52, "auto", "active", &nobody), fresh(52));
+        assert_eq!(readings(52, "auto", "active", &no_holders), fresh(52));
         // An unreadable list may contain a process.
         std::fs::remove_dir_all(&kfd).unwrap();
-        assert_eq!(readings(54, "auto", "active", &nobody), fresh(54));
-        assert_eq!(readings(56, "auto", "active", &nobody), old(56, 2));
+        assert_eq!(readings(54, "auto", "active", &no_holders), fresh(54));
+        assert_eq!(readings(56, "auto", "active", &no_holders), old(56, 2));
         std::fs::write(&kfd, "").unwrap();
-        let (device, faults) = one.read_device(&nobody, began + std::time::Duration::from_secs(58));
+        let (device, faults) =
+            one.read_device(&no_holders, start + std::time::Duration::from_secs(58));
         assert_eq!(device.vitals.utilization, fresh(56).0);
         let unreadable = "KFD's list of processes: not readable";
         let unreadable = FaultCause::new(FaultCode::ProcessListFailed, unreadable);
@@ -496,7 +497,8 @@ mod tests {
         // The processes were unknown then, so the card is read again.
         std::fs::remove_file(&kfd).unwrap();
         write("gpu_busy_percent", "60\n");
-        let (device, faults) = one.read_device(&nobody, began + std::time::Duration::from_secs(60));
+        let (device, faults) =
+            one.read_device(&no_holders, start + std::time::Duration::from_secs(60));
         assert_eq!(device.vitals.utilization, fresh(60).0);
         assert_eq!(faults, []);
     }
@@ -524,9 +526,9 @@ mod tests {
     fn missing_attributes_are_retried_after_sleep() {
         let root = tempfile::tempdir().unwrap();
         let mut one = amd(root.path(), &[]);
-        let began = Instant::now();
+        let start = Instant::now();
         let mut readings = |second: u64| {
-            let now = began + std::time::Duration::from_secs(second);
+            let now = start + std::time::Duration::from_secs(second);
             let (device, _) = one.read_device(&found(&[], None), now);
             device.vitals.memory_utilization
         };

@@ -63,7 +63,7 @@ pub(crate) struct CardUsage {
     pub(crate) has_own_memory: bool,
     /// Processes that have a client of another process open too.
     pub(crate) sharers: Vec<Sharer>,
-    /// The processes that hold clients whose owner is unknown. Such clients count for no process.
+    /// The processes that hold clients of unknown owner. Such clients count for no process.
     pub(crate) passed_clients: Vec<PassedClient>,
     /// A fault of reading one process that does not affect the others.
     pub(crate) fault: Option<String>,
@@ -91,9 +91,9 @@ pub(crate) struct ProcessUsage {
 impl ClientReader {
     /// Reads descriptors below `root` (`/proc`, except in tests), and the kernel's own records of
     /// clients below `sysfs`.
-    pub(crate) fn new(root: PathBuf, sysfs: PathBuf, people: Arc<dyn PersonLookup>) -> Self {
+    pub(crate) fn new(root: PathBuf, sysfs: PathBuf, persons: Arc<dyn PersonLookup>) -> Self {
         Self {
-            origins: ClientOrigins::new(root.clone(), sysfs, people),
+            origins: ClientOrigins::new(root.clone(), sysfs, persons),
             root,
             scan_state: ClientScanState::default(),
             has_own_memory: false,
@@ -112,15 +112,15 @@ impl ClientReader {
         found: &FileHolders,
         now: &dyn Fn() -> Instant,
     ) -> CardUsage {
-        let (places, overfull) = open_descriptors(card, found);
+        let (descriptors, overfull) = open_descriptors(card, found);
         self.origins
-            .inspect_holders(places.iter().map(|(key, _)| key));
+            .inspect_holders(descriptors.iter().map(|(key, _)| key));
         let before = std::mem::take(&mut self.scan_state);
         let person = |key: &ProcessKey| self.origins.person(key);
-        let look = ClientScan::new(&self.root, card, now, &person, before);
-        let (sight, mut partly, unread) = look.scan_all(&places);
+        let scan = ClientScan::new(&self.root, card, now, &person, before);
+        let (state, mut partly, unread) = scan.scan_all(&descriptors);
         partly.overfull.extend(overfull);
-        self.scan_state = sight;
+        self.scan_state = state;
         let clients = &self.scan_state.clients;
         let held = clients.iter().map(|(id, client)| (*id, &client.holders));
         self.origins.update(card, &held.collect());
@@ -209,7 +209,7 @@ impl ClientReader {
         sharers.collect()
     }
 
-    /// Each process that holds a client whose owner is unknown, once.
+    /// Each process that holds a client of unknown owner, once.
     fn passed_clients(&self) -> Vec<PassedClient> {
         let mut passed = BTreeMap::new();
         for (client, owner) in self.owned_clients() {
@@ -305,24 +305,24 @@ fn open_descriptors(
     found: &FileHolders,
 ) -> (Vec<ProcessDescriptor>, BTreeSet<ProcessKey>) {
     let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).into_set();
-    let mut places = Vec::new();
+    let mut descriptors = Vec::new();
     let mut overfull = BTreeSet::new();
     for (key, opens) in &found.processes {
         let mut opens = opens.iter().filter(|open| numbers.contains(&open.number));
-        places.extend(
+        descriptors.extend(
             opens
                 .by_ref()
                 .take(DESCRIPTORS_MAX)
                 .map(|open| (*key, *open)),
         );
-        let is_any = places
+        let is_any = descriptors
             .last()
             .is_some_and(|(last, _): &ProcessDescriptor| last == key);
         if opens.next().is_some() || is_any && found.truncated.contains(key) {
             overfull.insert(*key);
         }
     }
-    (places, overfull)
+    (descriptors, overfull)
 }
 
 /// The utilization by all clients together. If some clients may be missing it fails: a part says

@@ -106,7 +106,6 @@ const DRIVERS: &[Driver] = &[
     integrated_driver(&["asahi", "apple-gpu"], &[], false),
 ];
 
-/// An unknown driver.
 const UNKNOWN_DRIVER: Driver = Driver {
     names: &[],
     own_regions: &["vram", "local"],
@@ -149,7 +148,6 @@ impl Driver {
         known.map_or_else(|| default_role(engine), |(_, role)| *role)
     }
 
-    /// The kind of a region.
     pub(crate) fn region_kind(&self, region: &str) -> RegionKind {
         if self.own_regions.iter().any(|own| region.starts_with(own)) {
             RegionKind::Own
@@ -284,14 +282,14 @@ mod tests {
 
     #[test]
     fn reported_work_of_each_driver() {
-        let told = |name: &str| {
+        let reported_work = |name: &str| {
             let works = [EngineWork::Main, EngineWork::Encode, EngineWork::Decode];
             works.map(|work| driver_by_name(name).reports_work(work))
         };
-        assert_eq!(told("amdgpu"), [true, true, true]);
-        assert_eq!(told("xe"), [true, true, true]);
-        assert_eq!(told("v3d"), [true, false, false]);
-        assert_eq!(told("panthor"), [false, false, false]);
-        assert_eq!(told("unheard"), [false, false, false]);
+        assert_eq!(reported_work("amdgpu"), [true, true, true]);
+        assert_eq!(reported_work("xe"), [true, true, true]);
+        assert_eq!(reported_work("v3d"), [true, false, false]);
+        assert_eq!(reported_work("panthor"), [false, false, false]);
+        assert_eq!(reported_work("unheard"), [false, false, false]);
     }
 }

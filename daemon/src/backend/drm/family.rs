@@ -7,7 +7,7 @@ use crate::backend::reader::{BackendReader, LatestReadings};
 use crate::backend::{
     Backend, BackendError, BackendReadings, DRIVER_NOT_ANSWERING, DeviceReadings, Roots,
 };
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
@@ -69,7 +69,7 @@ pub(crate) struct DrmBackend {
     holders: FdScanHandle,
     cards: CardList,
     readers: BTreeMap<DeviceId, (DrmCard, BackendReader)>,
-    /// The name of each card when it last answered, whatever its driver was then.
+    /// The name of each card when it last answered, also under another driver.
     names: BTreeMap<DeviceId, Reading<String>>,
     faults: Vec<FaultCause>,
 }
@@ -163,8 +163,8 @@ fn fresh_answer(latest: &LatestReadings, faults: &mut Vec<FaultCause>) -> Option
     readings.devices.first().cloned()
 }
 
-/// The readings of a card whose driver does not answer: its last readings with their time. If it
-/// never answered, only its name is known.
+/// The readings of a card with a driver that does not answer: its last readings with their time. If
+/// it never answered, only its name is known.
 fn stale_card(
     card: &DrmCard,
     latest: &LatestReadings,

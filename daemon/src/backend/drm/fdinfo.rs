@@ -168,18 +168,18 @@ impl FdInfo {
 
     fn record_number(&mut self, key: &str, value: &str) {
         let engine = |(prefix, ..): &&EngineKey| key.starts_with(prefix);
-        if let Some((prefix, units, place)) = ENGINE_KEYS.iter().find(engine) {
+        if let Some((prefix, units, field)) = ENGINE_KEYS.iter().find(engine) {
             if let Some(name) = valid_name(&key[prefix.len()..]) {
                 let engine = self.engines.entry(name).or_insert(Engine::UNREPORTED);
-                set_if_unset(place(engine), value, units);
+                set_if_unset(field(engine), value, units);
             }
             return;
         }
-        for (prefix, place) in REGION_KEYS {
+        for (prefix, field) in REGION_KEYS {
             if let Some(name) = key.strip_prefix(prefix).and_then(valid_name) {
                 let region = self.regions.entry(name).or_insert(Region::UNREPORTED);
-                if let Some(place) = place(region) {
-                    set_if_unset(place, value, BYTES);
+                if let Some(field) = field(region) {
+                    set_if_unset(field, value, BYTES);
                 }
             }
         }
@@ -226,9 +226,9 @@ const BYTES: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-fn set_if_unset(place: &mut Reading<u64>, value: &str, units: &[(&str, u64)]) {
-    if *place == Reading::Unsupported {
-        *place = parse_number(value, units);
+fn set_if_unset(reading: &mut Reading<u64>, value: &str, units: &[(&str, u64)]) {
+    if *reading == Reading::Unsupported {
+        *reading = parse_number(value, units);
     }
 }
 

@@ -27,12 +27,12 @@ impl CachedHwmon {
     pub(crate) fn get_or_find(
         &mut self,
         at: Instant,
-        look: impl FnOnce() -> Option<Hwmon>,
+        find: impl FnOnce() -> Option<Hwmon>,
     ) -> Option<&Hwmon> {
         let is_young = |then| at.saturating_duration_since(then) < RESCAN_INTERVAL;
         let kept = self.0.take();
         let kept = kept.filter(|(then, hwmon)| is_young(*then) && !hwmon.had_failure.get());
-        self.0 = kept.or_else(|| Some((at, look()?)));
+        self.0 = kept.or_else(|| Some((at, find()?)));
         self.0.as_ref().map(|(_, hwmon)| hwmon)
     }
 }
@@ -63,7 +63,7 @@ impl Hwmon {
             .map(|directory| Self::open(&directory))
     }
 
-    /// The sensors that the card has under this name, else its only ones, whatever their name.
+    /// The sensors that the card has under this name, else its only ones under any name.
     pub(crate) fn find_or_only(card: &DrmCard, name: &str) -> Option<Self> {
         Self::find(card, name).or_else(|| {
             let all = sysfs::entries(&card.device_directory().join("hwmon"));
@@ -186,7 +186,7 @@ mod tests {
     use crate::backend::drm::card;
     use proptest::prelude::*;
 
-    /// A card whose device directory has these files.
+    /// A card with these files in its device directory.
     fn card_with(files: &[(&str, &str)]) -> (tempfile::TempDir, DrmCard) {
         let root = tempfile::tempdir().unwrap();
         let device = root.path().join("class/drm/card0/device");
@@ -262,16 +262,16 @@ mod tests {
         let (root, card) = card_with(&[("hwmon/hwmon0/name", "amdgpu\n")]);
         let directory = root.path().join("class/drm/card0/device/hwmon/hwmon0");
         let write = |name, text| std::fs::write(directory.join(name), text).unwrap();
-        let looks = Cell::new(0);
+        let lookups = Cell::new(0);
         let mut kept = CachedHwmon::default();
-        let began = Instant::now();
+        let start = Instant::now();
         let mut reading = |seconds, name| {
-            let hwmon = kept.get_or_find(began + Duration::from_secs(seconds), || {
-                looks.set(looks.get() + 1);
+            let hwmon = kept.get_or_find(start + Duration::from_secs(seconds), || {
+                lookups.set(lookups.get() + 1);
                 Hwmon::find(&card, "amdgpu")
             });
             let reading = hwmon.map(|hwmon| hwmon.read(name));
-            (reading, looks.get())
+            (reading, lookups.get())
         };
         write("temp1_input", "1\n");
         let known = |value| Some(Reading::Value(value));

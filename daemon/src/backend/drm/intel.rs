@@ -132,7 +132,7 @@ impl IntelCard {
 }
 
 /// The card's own memory. Only an ioctl reports how much is in use, to a caller with `CAP_PERFMON`,
-/// through a device file whose opening wakes the card: it is not used.
+/// through a device file that wakes the card when it is opened: it is not used.
 ///
 /// The size of the PCI window onto the memory (BAR 2) is not the memory's size: it is a power of
 /// two, so 16 GiB for a card of 12, and 256 MiB where it cannot be resized.

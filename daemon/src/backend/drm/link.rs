@@ -17,12 +17,12 @@ pub(super) fn generation(file: &(impl Attribute + ?Sized)) -> Reading<u32> {
 
 /// The generation of a speed in tenths of GT/s; 0 means unknown.
 pub(super) fn generation_of_tenths(speed: Reading<u16>) -> Reading<u32> {
-    let place = match speed {
+    let index = match speed {
         Reading::Value(0) => return Reading::Unsupported,
         Reading::Value(speed) => SPEEDS.iter().position(|it| *it == speed),
         unknown => return unknown.as_unknown(),
     };
-    let generation = place.and_then(|place| u32::try_from(place + 1).ok());
+    let generation = index.and_then(|index| u32::try_from(index + 1).ok());
     generation.map_or_else(not_a_speed, Reading::Value)
 }
 
@@ -74,7 +74,7 @@ mod tests {
     fn speed_maps_to_generation() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let odd = || failed("not a link speed");
-        for (text, told) in [
+        for (text, expected) in [
             ("2.5 GT/s PCIe\n", Reading::Value(1)),
             ("5 GT/s\n", Reading::Value(2)),
             ("8.0 GT/s PCIe\n", Reading::Value(3)),
@@ -92,7 +92,7 @@ mod tests {
             ("16.0\n", odd()),
         ] {
             std::fs::write(file.path(), text).unwrap();
-            assert_eq!(generation(file.path()), told, "{text:?}");
+            assert_eq!(generation(file.path()), expected, "{text:?}");
         }
         assert_eq!(
             generation(std::path::Path::new("/nonexistent/x")),
@@ -103,14 +103,14 @@ mod tests {
     #[test]
     fn link_without_lanes_is_unsupported() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for (text, told) in [
+        for (text, expected) in [
             ("16\n", Reading::Value(16)),
             ("0\n", Reading::Unsupported),
             ("255\n", Reading::Unsupported),
             ("64\n", failed("not a link width")),
         ] {
             std::fs::write(file.path(), text).unwrap();
-            assert_eq!(width(file.path()), told, "{text:?}");
+            assert_eq!(width(file.path()), expected, "{text:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! attributes, and the missing ones are not opened at each poll.
 
 use super::sysfs::{ATTRIBUTE_MAX, Attribute};
-use crate::procfs::file::read_once;
+use crate::procfs::read_once;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -44,7 +44,6 @@ impl CardAttributes {
         self.since = None;
     }
 
-    /// The attribute with this name.
     pub(crate) fn attribute(&self, name: &'static str) -> CardAttribute<'_> {
         CardAttribute {
             attributes: self,
@@ -53,7 +52,6 @@ impl CardAttributes {
     }
 }
 
-/// One attribute of a card.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CardAttribute<'a> {
     attributes: &'a CardAttributes,
@@ -87,12 +85,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text| std::fs::write(directory.path().join(name), text).unwrap();
         let mut attributes = CardAttributes::new(directory.path().to_owned());
-        let began = Instant::now();
+        let start = Instant::now();
         let mut result = |seconds, woke| {
             if woke {
                 attributes.retry_all();
             }
-            attributes.begin_poll(began + Duration::from_secs(seconds));
+            attributes.begin_poll(start + Duration::from_secs(seconds));
             ["a", "b"].map(|name| sysfs::number(&attributes.attribute(name)))
         };
         let (none, some) = (Reading::Unsupported, Reading::Value);

@@ -3,7 +3,7 @@
 
 use super::card::{DrmCard, PciIdentity};
 use super::sysfs;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::model::Vendor;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::backend::drm::card::list_all_cards;
 
-    /// The readings of a card whose device directory has these files.
+    /// The readings of a card with these files in its device directory.
     fn read_card(uevent: &str, files: &[(&str, &str)]) -> CardReadings {
         let root = tempfile::tempdir().unwrap();
         let card = root.path().join("class/drm/card1");

@@ -1,6 +1,6 @@
 //! Reads attributes of sysfs: small files with one value each.
 
-use crate::procfs::file::read_once;
+use crate::procfs::read_once;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::sanitize;

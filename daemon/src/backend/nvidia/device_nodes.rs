@@ -4,7 +4,7 @@ use crate::backend::drm::card::device_number;
 use crate::backend::drm::sysfs;
 use crate::backend::{DeviceNode, DeviceReadings};
 use crate::fd_scan::DeviceNumber;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn invalid_address_has_no_files() {
         let root = tempfile::tempdir().unwrap();
-        let plant = |place: &str| {
-            let drm = root.path().join(place).join("drm/card0");
+        let plant = |parent: &str| {
+            let drm = root.path().join(parent).join("drm/card0");
             std::fs::create_dir_all(&drm).unwrap();
             std::fs::write(drm.join("dev"), "226:0\n").unwrap();
         };

@@ -58,11 +58,11 @@ impl Retry {
         });
         match asked {
             Ok(sensor) => {
-                let began = now;
+                let start = now;
                 self.running = Some(RunningRetry {
                     sensor,
                     device,
-                    started_at: began,
+                    started_at: start,
                 });
             }
             Err(failure) => tracing::warn!(failure, gpu = device, "this GPU cannot be retried"),

@@ -71,20 +71,20 @@ fn user_named_cgroup_is_no_scheduler_job() {
         "htcondor/slot_1",
         "condor.service/slot_1",
     ];
-    let places = [
+    let parents = [
         "user.slice/user-1000.slice/user@1000.service/mine",
         "user.slice/user-1000.slice/session-3.scope",
         "system.slice/hub.service",
         "user/bob/0",
     ];
-    for (place, name) in places
+    for (parent, name) in parents
         .iter()
-        .flat_map(|place| names.map(|name| (place, name)))
+        .flat_map(|parent| names.map(|name| (parent, name)))
     {
         assert_eq!(
-            summarize(&format!("4:memory:/{place}/{name}")).job,
+            summarize(&format!("4:memory:/{parent}/{name}")).job,
             None,
-            "{place}/{name}"
+            "{parent}/{name}"
         );
     }
     for path in [

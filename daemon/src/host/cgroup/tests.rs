@@ -313,12 +313,12 @@ fn invisible_cgroup_is_unknown_not_none() {
         assert_eq!(CgroupLocation::parse(text, view), out_of_sight, "{text}");
     }
     // Information in the path counts all the same.
-    let seen = CgroupLocation::parse(
+    let location = CgroupLocation::parse(
         &format!("0::/../../system.slice/docker-{A}.scope"),
         CgroupView::Part,
     );
-    assert_eq!(seen.container.known().unwrap().as_ref().unwrap().id.id, A);
-    assert_eq!(seen.session, Reading::Value(None));
+    assert_eq!(location.container.known().unwrap().as_ref().unwrap().id.id, A);
+    assert_eq!(location.session, Reading::Value(None));
     // A daemon in a pod sees another pod like this: of the same class, and of another.
     for path in [
         format!("/../../kubepods-burstable-pod{POD_}.slice/cri-containerd-{A}.scope"),
@@ -326,10 +326,10 @@ fn invisible_cgroup_is_unknown_not_none() {
         format!("/../../pod{POD}/{A}"),
         format!("/../../../besteffort/pod{POD}/{A}"),
     ] {
-        let seen = CgroupLocation::parse(&format!("0::{path}"), CgroupView::Part);
-        let contained = seen.container.known().unwrap().as_ref().unwrap();
-        let told = (contained.id.id.as_str(), contained.pod.as_deref());
-        assert_eq!(told, (A, Some(POD)), "{path}");
+        let location = CgroupLocation::parse(&format!("0::{path}"), CgroupView::Part);
+        let contained = location.container.known().unwrap().as_ref().unwrap();
+        let ids = (contained.id.id.as_str(), contained.pod.as_deref());
+        assert_eq!(ids, (A, Some(POD)), "{path}");
     }
     let unreadable = CgroupLocation::unknown(&Reading::Failed("unreadable cgroup".into()));
     assert_eq!(
@@ -375,9 +375,9 @@ proptest! {
             texts.push(job.job.clone());
             texts.extend(job.step.clone());
         }
-        for told in texts {
-            prop_assert!(told.len() <= 256, "{told}");
-            prop_assert!(!told.chars().any(char::is_control), "{told}");
+        for text in texts {
+            prop_assert!(text.len() <= 256, "{text}");
+            prop_assert!(!text.chars().any(char::is_control), "{text}");
         }
     }
 }

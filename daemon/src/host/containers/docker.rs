@@ -16,15 +16,15 @@ const MAX_ENTRIES: usize = 256;
 /// The files that may describe this container, below a root.
 pub(super) fn docker_files(root: &Path, id: &str) -> Vec<ContainerFile> {
     let usual = DEFAULT_DATA_ROOTS.map(PathBuf::from);
-    let places = configured_data_root(root).into_iter().chain(usual);
-    places
-        .flat_map(|place| {
-            let mapped = userns_directories(&root.join(&place)).into_iter();
+    let directories = configured_data_root(root).into_iter().chain(usual);
+    directories
+        .flat_map(|directory| {
+            let mapped = userns_directories(&root.join(&directory)).into_iter();
             let below = mapped.map(|users| vec![users]).chain([Vec::new()]);
             below.map(move |mut parts| {
                 parts.extend(["containers", id, "config.v2.json"].map(str::to_owned));
                 ContainerFile {
-                    directory: place.clone(),
+                    directory: directory.clone(),
                     parts,
                     format: ContainerFileFormat::Docker,
                 }
@@ -53,9 +53,9 @@ fn configured_data_root(root: &Path) -> Option<PathBuf> {
 
 /// With `userns-remap` Docker uses a directory for each mapping, `100000.100000`: the user and the
 /// group that are root inside.
-fn userns_directories(place: &Path) -> Vec<String> {
+fn userns_directories(directory: &Path) -> Vec<String> {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
-    let Ok(entries) = std::fs::read_dir(place) else {
+    let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
     let names = entries
@@ -107,11 +107,11 @@ mod tests {
             (r#"{"data-root": "/d"}"#, DOCKER.to_owned()),
             (r#"{"data-root": 7}"#, DOCKER.to_owned()),
         ];
-        for (config, place) in found {
+        for (config, directory) in found {
             let host = FakeContainerHost::new();
             host.write("etc/docker/daemon.json", config);
-            host.write(&place, r#"{"Name": "/train"}"#);
-            assert_eq!(host.name(&container), named("train"), "{config} {place}");
+            host.write(&directory, r#"{"Name": "/train"}"#);
+            assert_eq!(host.name(&container), named("train"), "{config} {directory}");
         }
         let not_found = [
             (r#"{"data-root": "data"}"#, format!("data/{file}")),
@@ -120,13 +120,13 @@ mod tests {
             ("", format!("var/lib/docker/100000.x/{file}")),
             ("", format!("var/lib/docker/overlay2/{file}")),
         ];
-        for (config, place) in not_found {
+        for (config, directory) in not_found {
             let host = FakeContainerHost::new();
             host.write("etc/docker/daemon.json", config);
             host.write("a/unused", "");
-            host.write(&place, r#"{"Name": "/train"}"#);
+            host.write(&directory, r#"{"Name": "/train"}"#);
             let nowhere = failed("no file of its runtime names it");
-            assert_eq!(host.name(&container), nowhere, "{config} {place}");
+            assert_eq!(host.name(&container), nowhere, "{config} {directory}");
         }
         // Only this much of the configuration is read.
         let host = FakeContainerHost::new();

@@ -43,7 +43,6 @@ impl ContainerFacts {
     }
 }
 
-/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::host) enum ContainerFileFormat {
     /// Docker's `config.v2.json`.
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(name: &str, image: &str) -> ContainerFacts {
+    fn facts(name: &str, image: &str) -> ContainerFacts {
         ContainerFacts {
             name: Reading::Value(name.into()),
             name_in_pod: Reading::Value(name.into()),
@@ -231,22 +230,22 @@ mod tests {
     }
 
     /// The name counts where the container is in no pod.
-    fn else_called(name: Reading<String>, told: ContainerFacts) -> ContainerFacts {
-        ContainerFacts { name, ..told }
+    fn else_called(name: Reading<String>, facts: ContainerFacts) -> ContainerFacts {
+        ContainerFacts { name, ..facts }
     }
 
-    fn in_pod(told: ContainerFacts) -> ContainerFacts {
+    fn in_pod(facts: ContainerFacts) -> ContainerFacts {
         ContainerFacts {
             pod_name: Reading::Value("train-0".into()),
             pod_namespace: Reading::Value("team".into()),
-            ..told
+            ..facts
         }
     }
 
-    fn by(person: &str, told: ContainerFacts) -> ContainerFacts {
+    fn by(person: &str, facts: ContainerFacts) -> ContainerFacts {
         ContainerFacts {
             person: Some(person.into()),
-            ..told
+            ..facts
         }
     }
 
@@ -269,7 +268,7 @@ mod tests {
                 "docker",
                 ContainerFileFormat::Docker,
                 docker,
-                by("alice", told("train", "pytorch:2")),
+                by("alice", facts("train", "pytorch:2")),
             ),
             (
                 "kubernetes",
@@ -277,7 +276,7 @@ mod tests {
                 in_kubernetes,
                 else_called(
                     Reading::Value("k8s_trainer_train-0_team_1_0".into()),
-                    in_pod(told("trainer", "sha256:1")),
+                    in_pod(facts("trainer", "sha256:1")),
                 ),
             ),
             (
@@ -286,7 +285,7 @@ mod tests {
                 containerd,
                 by(
                     "alice",
-                    else_called(Reading::Unsupported, in_pod(told("trainer", "pytorch:2"))),
+                    else_called(Reading::Unsupported, in_pod(facts("trainer", "pytorch:2"))),
                 ),
             ),
             (
@@ -295,7 +294,7 @@ mod tests {
                 crio,
                 by(
                     "alice",
-                    else_called(Reading::Unsupported, in_pod(told("trainer", "pytorch:2"))),
+                    else_called(Reading::Unsupported, in_pod(facts("trainer", "pytorch:2"))),
                 ),
             ),
             (
@@ -304,14 +303,14 @@ mod tests {
                 nerdctl,
                 ContainerFacts {
                     image: Reading::Unsupported,
-                    ..told("train", "")
+                    ..facts("train", "")
                 },
             ),
             (
                 "podman",
                 ContainerFileFormat::List,
                 list,
-                told("train", "pytorch:2"),
+                facts("train", "pytorch:2"),
             ),
         ];
         for (what, format, text, expected) in cases {
@@ -364,11 +363,11 @@ mod tests {
         let name = "\\u001b[2J\\u202e".repeat(1000);
         let text =
             format!(r#"{{"Name": "/{name}", "Config": {{"Labels": {{"user": "\u0007{name}"}}}}}}"#);
-        let told = ContainerFileFormat::Docker
+        let facts = ContainerFileFormat::Docker
             .parse(&text, "x", "user")
             .unwrap()
             .unwrap();
-        let texts = [told.name.known().unwrap(), &told.person.unwrap()];
+        let texts = [facts.name.known().unwrap(), &facts.person.unwrap()];
         for text in texts {
             assert!(text.len() <= 128 && text.starts_with("\\x"), "{text}");
             assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'));

@@ -1,11 +1,11 @@
-//! Tests of files whose reads never return.
+//! Tests of files with reads that never return.
 
 use super::tests::{HomesNameService, contained, failed};
 use super::*;
 
 /// A cache in which the reads of some files never return.
 fn hanging(of_the_box: bool, of_users: bool) -> ContainerCache {
-    fn asked<Q: Send + 'static>(
+    fn cache<Q: Send + 'static>(
         hangs: bool,
     ) -> BackgroundCache<CgroupContainer, Q, CachedContainer> {
         let manner = FetchPolicy {
@@ -27,8 +27,8 @@ fn hanging(of_the_box: bool, of_users: bool) -> ContainerCache {
         BackgroundCache::new(manner, ask)
     }
     ContainerCache {
-        system: asked(of_the_box),
-        user_owned: asked(of_users),
+        system: cache(of_the_box),
+        user_owned: cache(of_users),
     }
 }
 

@@ -65,7 +65,7 @@ impl FakeContainerHost {
     }
 
     /// The container as it is on disk now, and its label's person.
-    fn look(&self, contained: &CgroupContainer) -> (Container, Option<String>) {
+    fn look_up(&self, contained: &CgroupContainer) -> (Container, Option<String>) {
         self.containers.keep_only(|_| false);
         self.containers.get(contained, &self.users);
         self.containers
@@ -74,7 +74,7 @@ impl FakeContainerHost {
     }
 
     pub(super) fn name(&self, contained: &CgroupContainer) -> Reading<String> {
-        self.look(contained).0.name
+        self.look_up(contained).0.name
     }
 }
 
@@ -169,7 +169,7 @@ fn each_runtimes_files_are_found() {
         let nowhere = failed("no file of its runtime names it");
         assert_eq!(host.name(&container), nowhere, "{file}");
         host.write(&file, text);
-        let (found, label) = host.look(&container);
+        let (found, label) = host.look_up(&container);
         assert_eq!((&found.name, &label), (&named("train"), person), "{file}");
     }
 }
@@ -213,7 +213,7 @@ fn users_files_never_name_an_owner() {
     ] {
         let host = FakeContainerHost::new();
         host.write(&file, text);
-        let (found, label) = host.look(&contained(runtime, ContainerManager::User(us())));
+        let (found, label) = host.look_up(&contained(runtime, ContainerManager::User(us())));
         assert_eq!((found.name, label), (named("mine"), None), "{file}");
         // The same files with another owner give no facts.
         let name = host.name(&contained(runtime, ContainerManager::User(us() + 1)));
@@ -239,9 +239,9 @@ fn users_files_never_name_an_owner() {
 fn users_container_differs_from_systems() {
     let host = FakeContainerHost::new();
     host.write(DOCKER, r#"{"Name": "/victim"}"#);
-    let of_the_box = host.look(&contained("docker", ContainerManager::System)).0;
+    let of_the_box = host.look_up(&contained("docker", ContainerManager::System)).0;
     let of_a_user = host
-        .look(&contained("docker", ContainerManager::User(us())))
+        .look_up(&contained("docker", ContainerManager::User(us())))
         .0;
     assert_eq!((of_the_box.manager, of_a_user.manager), (None, Some(us())));
     assert_eq!(of_the_box.id, of_a_user.id);
@@ -402,5 +402,5 @@ fn pod_uid_is_from_cgroup_names_from_file() {
         name: named("train-0"),
         namespace: named("team"),
     };
-    assert_eq!(host.look(&container).0.pod, Some(pod));
+    assert_eq!(host.look_up(&container).0.pod, Some(pod));
 }

@@ -44,7 +44,7 @@ impl MapsError {
 }
 
 /// The names of all shared objects, without directories. A library is loaded when a part of it is
-/// executable: a read-only mapping is data, whatever its name.
+/// executable: a read-only mapping is data, even if its name is that of a library.
 pub(super) fn libraries(file: impl BufRead) -> Result<BTreeSet<String>, MapsError> {
     let unreadable = |error: io::Error| MapsError::Unreadable(error_reason(&error));
     let mut file = file.take(MAX_BYTES);
@@ -101,12 +101,12 @@ fn executable_path(line: &[u8]) -> Option<&[u8]> {
         rest = after.get(1..)?;
         Some(field)
     };
-    let (begin, end) = split_at_byte(field()?, b'-')?;
+    let (start, end) = split_at_byte(field()?, b'-')?;
     let permissions = field()?;
     let offset = field()?;
     let (major, minor) = split_at_byte(field()?, b':')?;
     let inode = std::str::from_utf8(field()?).ok()?;
-    let numbers = [begin, end, offset, major, minor];
+    let numbers = [start, end, offset, major, minor];
     let is_line = is_permissions(permissions) && numbers.into_iter().all(is_hex);
     let is_file = parse_decimal(inode)? != 0;
     let is_executed = permissions.contains(&b'x');
@@ -115,15 +115,15 @@ fn executable_path(line: &[u8]) -> Option<&[u8]> {
 }
 
 fn split_at_byte(field: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = field.iter().position(|byte| *byte == at)?;
-    Some((field.get(..place)?, field.get(place + 1..)?))
+    let position = field.iter().position(|byte| *byte == at)?;
+    Some((field.get(..position)?, field.get(position + 1..)?))
 }
 
 /// `r-xp`: each letter at its place, or a dash; private or shared.
 fn is_permissions(field: &[u8]) -> bool {
-    let places: [&[u8]; 4] = [b"r-", b"w-", b"x-", b"ps"];
-    let mut letters = field.iter().zip(places);
-    field.len() == places.len() && letters.all(|(letter, place)| place.contains(letter))
+    let allowed: [&[u8]; 4] = [b"r-", b"w-", b"x-", b"ps"];
+    let mut letters = field.iter().zip(allowed);
+    field.len() == allowed.len() && letters.all(|(letter, choices)| choices.contains(letter))
 }
 
 fn is_hex(field: &[u8]) -> bool {

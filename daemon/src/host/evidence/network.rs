@@ -3,7 +3,7 @@
 
 use super::NetworkSent;
 use super::reader::error_reason;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use std::fs::read_link;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use super::libraries::{self, MapsError};
 use super::{ProcessEvidence, network};
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use crate::procfs::stat::Stat;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::text::sanitize;
@@ -32,7 +32,7 @@ pub(super) struct EvidenceArguments {
     pub(super) cut: Option<&'static str>,
 }
 
-/// Reads the evidence of the process with this key, whose directory is below this root.
+/// Reads the evidence of the process with this key, from its directory below this root.
 ///
 /// # Errors
 /// When the process has ended, or executed another program during the read.

@@ -170,8 +170,8 @@ fn arguments_are_kept_while_they_fit() {
     ] {
         let line = reader::split_arguments(&bytes.repeat(times));
         let kept: usize = line.arguments.iter().map(String::len).sum();
-        let told = (line.arguments.len(), kept, line.cut);
-        assert_eq!(told, (arguments, length, cut), "{times} times {bytes:?}");
+        let summary = (line.arguments.len(), kept, line.cut);
+        assert_eq!(summary, (arguments, length, cut), "{times} times {bytes:?}");
     }
 }
 
@@ -260,21 +260,21 @@ fn stuck_process_delays_no_other() {
     for pid in [9, 12] {
         assert_eq!(reader.get(key(pid)), None);
     }
-    let told = |expected: &str| {
+    let expect_text = |expected: &str| {
         let until = soon();
         while reader.fault().as_deref() != Some(expected) {
             assert!(Instant::now() < until, "{:?}", reader.fault());
             std::thread::yield_now();
         }
     };
-    told("no verdict on process 9: its evidence cannot be read, it may be stuck in a driver");
+    expect_text("no verdict on process 9: its evidence cannot be read, it may be stuck in a driver");
     assert!(reader.get(key(12)).is_some());
     // It counts as stuck now: the deadline is not waited for.
     reader.settle(Instant::now() + Duration::from_secs(3_600));
     for pid in [10, 11, 13] {
         reader.get(key(pid));
     }
-    told(
+    expect_text(
         "no verdict on process 9, 10, 11, 13: its evidence cannot be read, it may be stuck in a \
          driver, and no other is read until one of them continues",
     );

@@ -65,8 +65,8 @@ pub(super) fn hash_file_with(
 }
 
 /// The hash of all data of the file: at most `most` bytes, in at most this time.
-pub(super) fn sha256(mut file: impl Read, most: u64, patience: Duration) -> HashResult {
-    let began = Instant::now();
+pub(super) fn sha256(mut file: impl Read, most: u64, timeout: Duration) -> HashResult {
+    let start = Instant::now();
     let mut hasher = Sha256::new();
     let mut piece = vec![0; CHUNK_BYTES];
     let mut length = 0_u64;
@@ -81,7 +81,7 @@ pub(super) fn sha256(mut file: impl Read, most: u64, patience: Duration) -> Hash
         if length > most {
             return Err(too_long_reason(most));
         }
-        if began.elapsed() > patience {
+        if start.elapsed() > timeout {
             return Err("reading it takes longer than a minute".to_owned());
         }
         hasher.update(read);

@@ -30,13 +30,13 @@ impl CachedProcess {
     /// session would cause.
     pub(super) fn is_unchanged(&self, stat: &Stat) -> bool {
         let before = &self.stat;
-        let place = |stat: &Stat| (stat.group, stat.session, stat.terminal);
+        let identifiers = |stat: &Stat| (stat.group, stat.session, stat.terminal);
         // An ended process has neither, and its known values are no longer reported.
         let has_ended = matches!(stat.state, 'Z' | 'X');
         self.key.start_ticks == stat.start_ticks
             && !has_executed(before, stat)
             && before.parent == stat.parent
-            && (has_ended || place(before) == place(stat))
+            && (has_ended || identifiers(before) == identifiers(stat))
     }
 }
 
@@ -50,17 +50,17 @@ pub(super) fn has_executed(before: &Stat, now: &Stat) -> bool {
 pub(super) fn job_of(
     process: &ProcessLineage,
     ancestors: &Ancestors,
-    place: &ProcessLocation,
+    location: &ProcessLocation,
 ) -> Reading<Job> {
-    let container = match &place.container {
+    let container = match &location.container {
         Reading::Value(container) => Reading::Value(container.as_ref()),
         unknown => unknown.as_unknown(),
     };
     determine_job(JobFacts {
         process,
         ancestors,
-        scheduler: &place.scheduler,
+        scheduler: &location.scheduler,
         container: &container,
-        unit: &place.unit,
+        unit: &location.unit,
     })
 }

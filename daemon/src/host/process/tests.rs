@@ -21,12 +21,12 @@ fn processes(root: &Path) -> ProcessReader {
 
 /// The row of a process once everything about it is known.
 fn row(processes: &mut ProcessReader, users: &Users, pid: u32, now: Timestamp) -> GpuProcess {
-    let mut people = processes.identify(&[pid].into(), now, users);
+    let mut metadata = processes.identify(&[pid].into(), now, users);
     let soon = Instant::now() + Duration::from_secs(10);
-    processes.settle(&mut people, users, soon);
+    processes.settle(&mut metadata, users, soon);
     let device = DeviceId("GPU-0".into());
     let mut row = GpuProcess::unknown(device, pid, now, &Reading::Withheld);
-    people[&pid].fill_row(&mut row, users);
+    metadata[&pid].fill_row(&mut row, users);
     row
 }
 
@@ -94,8 +94,8 @@ fn test_process_keeps_its_metadata() {
     );
     let again = row(&mut processes, &users, pid, now);
     assert_eq!((again.job, again.location), (found.job, found.location));
-    let nobody = processes.identify(&[u32::MAX].into(), now, &users);
-    assert!(nobody.is_empty());
+    let none = processes.identify(&[u32::MAX].into(), now, &users);
+    assert!(none.is_empty());
     assert_eq!(processes.absent_pids(), &[u32::MAX].into());
 }
 
@@ -266,8 +266,8 @@ fn possible_jupyter_leaves_job_unknown() {
     tree.process(6, "python3", 1, 200, 0);
     tree.process(7, "python3", 6, 300, 0);
     let mut processes = tree.processes();
-    let people = processes.identify(&[7].into(), Timestamp(0), &users);
-    let job = people[&7].details.job.clone();
+    let metadata = processes.identify(&[7].into(), Timestamp(0), &users);
+    let job = metadata[&7].details.job.clone();
     assert_eq!(job, Reading::Failed("not read yet".into()));
 }
 
@@ -367,32 +367,32 @@ fn late_user_name_is_filled_in() {
     let group = format!("user.slice/user-1000.slice/user@1000.service/user.slice/{scope}");
     tree.file(7, "cgroup", &format!("0::/{group}\n"));
 
-    let (tell, told) = channel();
-    let users = Users::new(GatedNameService(Mutex::new(told)));
+    let (sender, receiver) = channel();
+    let users = Users::new(GatedNameService(Mutex::new(receiver)));
     let mut processes = tree.processes();
     let now = Timestamp(2_000_000);
-    let name = |people: &BTreeMap<u32, ProcessMetadata>| {
-        let container = people[&7].details.location.container.known().cloned();
+    let name = |metadata: &BTreeMap<u32, ProcessMetadata>| {
+        let container = metadata[&7].details.location.container.known().cloned();
         container.flatten().unwrap().name
     };
-    let mut people = processes.identify(&[7].into(), now, &users);
+    let mut metadata = processes.identify(&[7].into(), now, &users);
     let in_a_moment = Instant::now() + Duration::from_millis(20);
-    processes.settle(&mut people, &users, in_a_moment);
-    assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
+    processes.settle(&mut metadata, &users, in_a_moment);
+    assert_eq!(name(&metadata), Reading::Failed("not resolved yet".into()));
     // All other requests were answered long before the name.
     while processes.command_lines.changes() == 0 {
         std::thread::yield_now();
     }
-    processes.settle(&mut people, &users, Instant::now());
-    assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
-    drop(tell);
+    processes.settle(&mut metadata, &users, Instant::now());
+    assert_eq!(name(&metadata), Reading::Failed("not resolved yet".into()));
+    drop(sender);
     users.settle(Instant::now() + Duration::from_secs(10));
     // The next poll knows the user's home directory, which has no such files.
-    let looked = Reading::Failed("no file of its runtime names it".into());
+    let expected = Reading::Failed("no file of its runtime names it".into());
     let deadline = Instant::now() + Duration::from_secs(10);
-    while name(&people) != looked {
-        assert!(Instant::now() < deadline, "{:?}", name(&people));
-        people = processes.identify(&[7].into(), now, &users);
-        processes.settle(&mut people, &users, Instant::now());
+    while name(&metadata) != expected {
+        assert!(Instant::now() < deadline, "{:?}", name(&metadata));
+        metadata = processes.identify(&[7].into(), now, &users);
+        processes.settle(&mut metadata, &users, Instant::now());
     }
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// The background reads of all readers.
 pub(super) struct BackgroundReads {
     command_lines: CommandLineCache,
-    /// Processes whose command line was stuck once. A user who does that on purpose lets the read
-    /// finish and is stuck again at the next one.
+    /// Processes with a command line that was stuck once. A user who does that on purpose lets the
+    /// read finish and is stuck again at the next one.
     slow_processes: Mutex<BTreeSet<ProcessKey>>,
     /// Reads the command lines of those: no other process waits for them.
     slow_command_lines: CommandLineCache,
@@ -59,12 +59,12 @@ impl BackgroundReads {
         members: &mut BTreeMap<u32, ProcessEntry>,
         root: &Path,
         users: &Users,
-        patience: Duration,
+        timeout: Duration,
     ) {
         for member in members.values() {
-            let candidate = &member.info;
-            let maker = candidate.namespace_owner.known().copied().flatten();
-            for uid in candidate.lineage.uid.into_iter().chain(maker) {
+            let info = &member.info;
+            let maker = info.namespace_owner.known().copied().flatten();
+            for uid in info.lineage.uid.into_iter().chain(maker) {
                 users.name(uid);
             }
         }
@@ -72,7 +72,7 @@ impl BackgroundReads {
         self.request_slow(&slow, members, root);
         // Readers take turns: each drops the values it was given.
         let containers = lock(&self.containers);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         fill_containers(&containers, members, users, deadline);
         containers.keep_only(|_| false);
         drop(containers);
@@ -236,17 +236,17 @@ mod tests {
 
     impl BackgroundReads {
         /// The command lines of these processes, as read.
-        fn look(
+        fn read_table(
             &self,
             tree: &FakeProcessTree,
             pids: &[u32],
-            patience: Duration,
+            timeout: Duration,
         ) -> Vec<Reading<String>> {
-            let read = |pid| ProcessEntry::read(&tree.place(), pid).unwrap();
+            let read = |pid| ProcessEntry::read(&tree.roots(), pid).unwrap();
             let members = pids.iter().map(|pid| (*pid, read(*pid)));
             let mut members: BTreeMap<u32, ProcessEntry> = members.collect();
             let users = Users::new(AliceNameService);
-            self.fill(&mut members, tree.root(), &users, patience);
+            self.fill(&mut members, tree.root(), &users, timeout);
             let members = members.into_values();
             members.map(|member| member.info.command).collect()
         }
@@ -270,26 +270,26 @@ mod tests {
         let (tree, cmdline) = stuck_and_well();
         let mut asking = BackgroundReads::new(tree.root(), "");
         let not_yet = [Reading::Failed(NOT_READ_YET.into()), well()];
-        assert_eq!(asking.look(&tree, &[7, 8], HOUR), not_yet);
+        assert_eq!(asking.read_table(&tree, &[7, 8], HOUR), not_yet);
         assert_eq!(*lock(&asking.slow_processes), [key(7)].into());
         // It continues, and is stuck again.
         std::fs::write(&cmdline, "late").unwrap();
         // These reads wait for an hour.
         asking.command_lines = CommandLineCache::without_stuck_limit();
         for _ in 0..2 {
-            assert_eq!(asking.look(&tree, &[7, 8], HOUR), not_yet);
+            assert_eq!(asking.read_table(&tree, &[7, 8], HOUR), not_yet);
         }
         let reads = File::options().write(true).open(&cmdline).unwrap();
         std::fs::remove_file(&cmdline).unwrap();
         tree.file(7, "cmdline", "late");
         drop(reads);
         let both = [Reading::Value("late".into()), well()];
-        while asking.look(&tree, &[7, 8], HOUR) != both {
+        while asking.read_table(&tree, &[7, 8], HOUR) != both {
             std::thread::yield_now();
         }
         assert_eq!(*lock(&asking.slow_processes), [key(7)].into());
         // Ended processes are dropped.
-        assert_eq!(asking.look(&tree, &[8], HOUR), [well()]);
+        assert_eq!(asking.read_table(&tree, &[8], HOUR), [well()]);
         assert_eq!(*lock(&asking.slow_processes), BTreeSet::new());
     }
 
@@ -301,10 +301,10 @@ mod tests {
             ..BackgroundReads::new(tree.root(), "")
         };
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| asking.look(&tree, &[7, 8], HOUR));
+            let other = scope.spawn(|| asking.read_table(&tree, &[7, 8], HOUR));
             // Opened as soon as the file has a reader.
             let mut reads = File::options().write(true).open(&cmdline).unwrap();
-            assert_eq!(asking.look(&tree, &[8], HOUR), [well()]);
+            assert_eq!(asking.read_table(&tree, &[8], HOUR), [well()]);
             reads.write_all(b"late").unwrap();
             drop(reads);
             assert_eq!(

@@ -26,7 +26,6 @@ const MAX_THREADS: usize = 64;
 /// Why a value is unknown that this read leaves out.
 const NOT_REQUESTED: &str = "not requested";
 
-/// The roots of a read.
 pub(super) struct ReadRoots<'a> {
     pub(super) procfs: &'a Path,
     pub(super) host_root: &'a Path,
@@ -54,15 +53,15 @@ pub(super) struct ProcessEntry {
 
 impl ProcessEntry {
     /// Reads this PID; all of the data belongs to one process.
-    pub(super) fn read(place: &ReadRoots<'_>, pid: u32) -> io::Result<Self> {
-        let directory = place.procfs.join(pid.to_string());
+    pub(super) fn read(roots: &ReadRoots<'_>, pid: u32) -> io::Result<Self> {
+        let directory = roots.procfs.join(pid.to_string());
         let stat = Stat::read(&directory)?;
         let StatusFile { uids, inner_pid } = StatusFile::read(&directory);
-        let group = cgroup_location(&directory, place.view);
-        let makers = user_namespace_creators(&directory, place.own_users);
+        let group = cgroup_location(&directory, roots.view);
+        let makers = user_namespace_creators(&directory, roots.own_users);
         let speaker = find_live_thread(&directory, &stat);
         let shown = thread_directory(&directory, speaker);
-        let kin = ProcessLineage {
+        let lineage = ProcessLineage {
             executable: executable(&shown).known().cloned(),
             unit: group.unit.known().cloned().flatten(),
             namespace_creator: makers.known().and_then(|makers| makers.person),
@@ -71,7 +70,7 @@ impl ProcessEntry {
         let namespace_owner = makers.map(|makers| makers.outermost);
         let is_contained = matches!(group.container, Reading::Value(Some(_)));
         let is_roots = is_contained && namespace_owner == Reading::Value(Some(0));
-        let candidate = ProcessInfo {
+        let info = ProcessInfo {
             namespace_root: is_roots.then(|| user_namespace_root(&directory)).flatten(),
             pid_namespace: is_contained.then(|| pid_namespace(&directory)).flatten(),
             is_namespace_init: inner_pid == Reading::Value(Some(1)),
@@ -85,15 +84,15 @@ impl ProcessEntry {
             container: Reading::Failed(NOT_REQUESTED.into()),
             job: Reading::Failed(NOT_REQUESTED.into()),
             program: Reading::Failed(NOT_REQUESTED.into()),
-            at_seat: seat::is_display_at_seat(&kin.name, place.host_root, &group, kin.uid),
-            lineage: kin,
+            at_seat: seat::is_display_at_seat(&lineage.name, roots.host_root, &group, lineage.uid),
+            lineage,
         };
         // If the PID was reused meanwhile, the data would be of two processes.
         if Stat::read(&directory)?.start_ticks != stat.start_ticks {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Self {
-            info: candidate,
+            info,
             cgroup_container: group.container,
             owner_label: None,
             unit: group.unit,
@@ -133,14 +132,14 @@ impl ProcessEntry {
 
     pub(super) fn into_info(self, job: Option<Reading<Job>>, users: &Users) -> ProcessInfo {
         let Self {
-            info: mut candidate,
+            mut info,
             owner_label: label,
             slice,
             ..
         } = self;
-        let uid = candidate.uids.clone().map(|uids| uids.real);
+        let uid = info.uids.clone().map(|uids| uids.real);
         let user = user_name(uid.clone(), users);
-        let maker = candidate.namespace_owner.clone();
+        let maker = info.namespace_owner.clone();
         let behind = users.person_behind(&uid, &maker, slice);
         let owner = determine_owner(owner::OwnerFacts {
             uid: &uid,
@@ -149,14 +148,14 @@ impl ProcessEntry {
             person_behind_name: &users.name_of_optional(&behind),
             namespace_owner: &maker,
             namespace_user: &users.name_of_optional(&maker),
-            container: &candidate.container,
+            container: &info.container,
             label: label.as_deref(),
         });
-        candidate.owner = owner.map(|owner| owner.name);
+        info.owner = owner.map(|owner| owner.name);
         if let Some(job) = job {
-            candidate.job = job;
+            info.job = job;
         }
-        candidate
+        info
     }
 
     /// The info without its job and its owner's name.

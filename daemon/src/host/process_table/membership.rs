@@ -59,14 +59,14 @@ impl<'a> JobMembership<'a> {
     fn chain(&self, mut pid: u32) -> AncestorChain {
         let mut found = AncestorChain::empty();
         let line = &mut found.ancestors.processes;
-        let mut born = u64::MAX;
+        let mut latest_start = u64::MAX;
         while pid > 1 {
             let Some(member) = self.members.get(&pid) else {
                 found.ancestors.is_truncated = self.is_truncated;
                 break;
             };
-            let kin = &member.info.lineage;
-            if kin.key.start_ticks > born {
+            let lineage = &member.info.lineage;
+            if lineage.key.start_ticks > latest_start {
                 break;
             }
             if line.len() == ancestors::MAX_ANCESTORS {
@@ -74,8 +74,8 @@ impl<'a> JobMembership<'a> {
                 break;
             }
             found.lacks_arguments |= member.lacks_arguments;
-            line.push(kin.clone());
-            (pid, born) = (member.info.parent, kin.key.start_ticks);
+            line.push(lineage.clone());
+            (pid, latest_start) = (member.info.parent, lineage.key.start_ticks);
         }
         found
     }

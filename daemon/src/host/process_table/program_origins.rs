@@ -3,7 +3,7 @@
 //! waited for only for a limited time.
 
 use super::entry::ProcessEntry;
-use crate::procfs::file::read_failure;
+use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use gpukill_policy::kill::ProgramOrigin;
 use gpukill_policy::kill::protection::may_be_protected_by_name;
@@ -47,7 +47,7 @@ impl ProgramOriginReader {
         }
     }
 
-    /// Starts a lookup for the processes whose result matters.
+    /// Starts a lookup for the processes that it matters for.
     pub(super) fn start(
         &self,
         members: &BTreeMap<u32, ProcessEntry>,
@@ -60,8 +60,8 @@ impl ProgramOriginReader {
                 && process.lineage.executable.is_some()
                 && may_be_protected_by_name(&process.lineage, &process.uids, uid_min)
         };
-        let asked = members.values().filter(matters);
-        let asked: Vec<(ProcessKey, PathBuf)> = asked
+        let queried = members.values().filter(matters);
+        let queried: Vec<(ProcessKey, PathBuf)> = queried
             .map(|member| {
                 (
                     member.info.lineage.key,
@@ -69,15 +69,15 @@ impl ProgramOriginReader {
                 )
             })
             .collect();
-        if asked.is_empty() || self.running.load(Ordering::Relaxed) >= MAX_RUNNING {
+        if queried.is_empty() || self.running.load(Ordering::Relaxed) >= MAX_RUNNING {
             return PendingOrigins(None);
         }
         let (procfs, under_way) = (self.procfs.clone(), Arc::clone(&self.running));
         under_way.fetch_add(1, Ordering::Relaxed);
         let (tell, origins) = channel();
-        let look = move || {
+        let work = move || {
             let mut host = HostFiles::new(procfs);
-            for (key, directory) in asked {
+            for (key, directory) in queried {
                 // An error means that the receiver is gone.
                 if tell.send((key, host.origin(key, &directory))).is_err() {
                     break;
@@ -86,7 +86,7 @@ impl ProgramOriginReader {
             under_way.fetch_sub(1, Ordering::Relaxed);
         };
         let name = "origins".to_owned();
-        let started = std::thread::Builder::new().name(name).spawn(look);
+        let started = std::thread::Builder::new().name(name).spawn(work);
         if started.is_err() {
             self.running.fetch_sub(1, Ordering::Relaxed);
         }
@@ -96,14 +96,14 @@ impl ProgramOriginReader {
 
 impl PendingOrigins {
     /// Fills in the results that arrive in time.
-    pub(super) fn fill(self, members: &mut BTreeMap<u32, ProcessEntry>, patience: Duration) {
+    pub(super) fn fill(self, members: &mut BTreeMap<u32, ProcessEntry>, timeout: Duration) {
         for member in members.values_mut() {
             member.info.program = Reading::Failed(NOT_YET_KNOWN.into());
         }
         let Some(origins) = self.0 else {
             return;
         };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while let Ok((key, origin)) =
             origins.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {

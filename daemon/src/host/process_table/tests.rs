@@ -60,7 +60,7 @@ impl FakeProcessTree {
         self.0.path()
     }
 
-    pub(super) fn place(&self) -> ReadRoots<'_> {
+    pub(super) fn roots(&self) -> ReadRoots<'_> {
         ReadRoots {
             procfs: self.0.path(),
             host_root: self.0.path(),
@@ -69,7 +69,7 @@ impl FakeProcessTree {
         }
     }
 
-    pub(super) fn crowds(&self) -> ProcessTableReader {
+    pub(super) fn reader(&self) -> ProcessTableReader {
         let root = self.root().to_owned();
         ProcessTableReader::new(root.clone(), root, "")
     }
@@ -95,9 +95,9 @@ impl NameService for AliceNameService {
     }
 }
 
-fn everybody(crowds: &ProcessTableReader) -> ProcessTable {
+fn read_processes(reader: &ProcessTableReader) -> ProcessTable {
     let users = Users::new(AliceNameService);
-    crowds.read_all(&users).unwrap()
+    reader.read_all(&users).unwrap()
 }
 
 fn key(pid: u32, start_ticks: u64) -> ProcessKey {
@@ -160,7 +160,7 @@ fn entry_has_all_known_facts() {
         job: Reading::Value(Job::Unit { unit, uid: 1000 }),
         ..plain
     };
-    assert_eq!(everybody(&tree.crowds()), [(7, expected.clone())].into());
+    assert_eq!(read_processes(&tree.reader()), [(7, expected.clone())].into());
     let unasked = || Reading::Failed("not requested".into());
     let alone = ProcessInfo {
         owner: unasked(),
@@ -169,9 +169,9 @@ fn entry_has_all_known_facts() {
         program: Reading::Failed("not requested".into()),
         ..expected
     };
-    assert_eq!(tree.crowds().read_one(7).unwrap(), alone);
-    let nobody = tree.crowds().read_one(8).unwrap_err();
-    assert_eq!(nobody.kind(), io::ErrorKind::NotFound);
+    assert_eq!(tree.reader().read_one(7).unwrap(), alone);
+    let error = tree.reader().read_one(8).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn skips_non_processes_and_ended_ones() {
     }
     // Its directory exists, its files do not.
     std::fs::create_dir(tree.0.path().join("9")).unwrap();
-    let pids: Vec<u32> = everybody(&tree.crowds()).into_keys().collect();
+    let pids: Vec<u32> = read_processes(&tree.reader()).into_keys().collect();
     assert_eq!(pids, [7]);
 }
 
@@ -194,7 +194,7 @@ fn uninterruptible_process_is_reported() {
         tree.process(7, "x", 1, 500);
         tree.stat(7, first, 0, threads, 500);
         tree.file(7, "wchan", "nv_wait");
-        let found = tree.crowds().read_one(7).unwrap();
+        let found = tree.reader().read_one(7).unwrap();
         found.state
     };
     let stuck = ProcessState::Uninterruptible(Some("nv_wait".into()));
@@ -209,9 +209,9 @@ fn uninterruptible_process_is_reported() {
 fn kernel_thread_is_known_by_its_flag() {
     let tree = FakeProcessTree::new();
     tree.process(7, "kworker/0:1", 2, 500);
-    assert!(!tree.crowds().read_one(7).unwrap().is_kernel_thread);
+    assert!(!tree.reader().read_one(7).unwrap().is_kernel_thread);
     tree.stat(7, "kworker/0:1) I 2 0 0 0", 0x0420_8060, 1, 500);
-    assert!(tree.crowds().read_one(7).unwrap().is_kernel_thread);
+    assert!(tree.reader().read_one(7).unwrap().is_kernel_thread);
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn ended_first_thread_leaves_another_visible() {
     }
     tree.file(7, "task/9/cmdline", "python\0train.py\0");
     tree.link(7, "task/9/exe", "/usr/bin/python3");
-    let crowd = everybody(&tree.crowds());
-    let found = &crowd[&7];
+    let table = read_processes(&tree.reader());
+    let found = &table[&7];
     let executable = found.lineage.executable.as_deref();
     assert_eq!(executable, Some("/usr/bin/python3"));
     assert_eq!(found.command, Reading::Value("python train.py".into()));
@@ -243,8 +243,8 @@ fn processes_below_jupyter_are_jobs() {
     tree.process(8, "worker", 6, 300);
     // The PID of its parent was reused.
     tree.process(9, "orphan", 8, 250);
-    let crowd = everybody(&tree.crowds());
-    let jobs: Vec<Reading<Job>> = crowd.values().map(|found| found.job.clone()).collect();
+    let table = read_processes(&tree.reader());
+    let jobs: Vec<Reading<Job>> = table.values().map(|found| found.job.clone()).collect();
     let tree = |pid, start| Reading::Value(Job::Tree(key(pid, start)));
     let kernel = tree(6, 200);
     let expected = [
@@ -255,9 +255,9 @@ fn processes_below_jupyter_are_jobs() {
         tree(9, 250),
     ];
     assert_eq!(jobs, expected);
-    let arguments = crowd[&5].lineage.arguments.clone().unwrap();
+    let arguments = table[&5].lineage.arguments.clone().unwrap();
     assert_eq!(arguments[..3], ["python3", "-m", "jupyterlab"]);
-    assert_eq!(crowd[&7].lineage.arguments, None);
+    assert_eq!(table[&7].lineage.arguments, None);
 }
 
 #[test]
@@ -266,11 +266,11 @@ fn too_many_ancestors_leave_job_unknown() {
     for pid in 2..=260 {
         tree.process(pid, "deep", pid - 1, u64::from(pid));
     }
-    let crowd = everybody(&tree.crowds());
+    let table = read_processes(&tree.reader());
     let top = Reading::Value(Job::Tree(key(2, 2)));
-    assert_eq!(crowd[&258].job, top);
+    assert_eq!(table[&258].job, top);
     let unknown = Reading::Failed("it has too many ancestors to read".into());
-    assert_eq!(crowd[&259].job, unknown);
+    assert_eq!(table[&259].job, unknown);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn too_many_processes_leave_job_unknown() {
     let (mut pids, is_cut) = list_pids(tree.0.path(), 3).unwrap();
     pids.sort_unstable();
     assert_eq!((pids, is_cut), (vec![5, 6, 7], false));
-    let read = |pid| ProcessEntry::read(&tree.place(), pid);
+    let read = |pid| ProcessEntry::read(&tree.roots(), pid);
     let mut member = read(5).unwrap();
     member.info.container = Reading::Value(None);
     let members: BTreeMap<u32, ProcessEntry> = [(5, member)].into();
@@ -308,14 +308,14 @@ fn reused_pid_is_left_out() {
     std::fs::remove_file(&status).unwrap();
     let made = Command::new("mkfifo").arg(&status).status();
     assert!(made.unwrap().success());
-    let crowds = tree.crowds();
+    let reader = tree.reader();
     let read = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut pipe = std::fs::File::options().write(true).open(&status).unwrap();
             tree.stat(40, "bash) S 1 0 0 0", 0, 1, 900);
             pipe.write_all(b"Uid:\t0\t0\t0\t0\n").unwrap();
         });
-        crowds.read_one(40)
+        reader.read_one(40)
     });
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
@@ -324,11 +324,11 @@ fn reused_pid_is_left_out() {
 fn each_read_is_fresh() {
     let tree = FakeProcessTree::new();
     tree.process(7, "x", 1, 500);
-    let crowds = tree.crowds();
-    let command = |crowd: &ProcessTable| crowd[&7].command.clone();
-    assert_eq!(command(&everybody(&crowds)), Reading::Value("x".into()));
+    let reader = tree.reader();
+    let command = |table: &ProcessTable| table[&7].command.clone();
+    assert_eq!(command(&read_processes(&reader)), Reading::Value("x".into()));
     tree.file(7, "cmdline", "y");
-    assert_eq!(command(&everybody(&crowds)), Reading::Value("y".into()));
+    assert_eq!(command(&read_processes(&reader)), Reading::Value("y".into()));
 }
 
 #[test]
@@ -337,11 +337,11 @@ fn stuck_process_hides_only_its_command_line() {
     tree.process(7, "stuck", 1, 500);
     tree.process(8, "fine", 1, 500);
     let cmdline = tree.stick(7);
-    let crowds = tree.crowds();
+    let reader = tree.reader();
     for _ in 0..6 {
-        let crowd = everybody(&crowds);
-        assert_eq!(crowd[&7].command, Reading::Failed("not read yet".into()));
-        assert_eq!(crowd[&8].command, Reading::Value("fine".into()));
+        let table = read_processes(&reader);
+        assert_eq!(table[&7].command, Reading::Failed("not read yet".into()));
+        assert_eq!(table[&8].command, Reading::Value("fine".into()));
     }
     // Releases the threads.
     drop(std::fs::File::options().write(true).open(&cmdline));
@@ -353,9 +353,9 @@ fn reread_finds_new_processes_without_waiting() {
     tree.process(6, "python3", 1, 400);
     tree.file(6, "cmdline", "python3\0train.py\0");
     tree.process(7, "train", 6, 500);
-    let crowds = tree.crowds();
+    let reader = tree.reader();
     let users = Users::new(AliceNameService);
-    let before = crowds.read_all(&users).unwrap();
+    let before = reader.read_all(&users).unwrap();
     tree.process(8, "worker", 7, 600);
     tree.stick(8);
     // It runs an unknown interpreter, and may separate the processes below it.
@@ -365,11 +365,11 @@ fn reread_finds_new_processes_without_waiting() {
     // Its PID was reused.
     tree.process(7, "other", 6, 550);
     // A read of this file would block.
-    let nobody_asks = crowds.background_reads.block();
-    let crowd = crowds.reread_all(&before, &users).unwrap();
+    let nobody_asks = reader.background_reads.block();
+    let table = reader.reread_all(&before, &users).unwrap();
     drop(nobody_asks);
     let tree_of_6 = || Reading::Value(Job::Tree(key(6, 400)));
-    let came = |pid, name, parent, start, job| ProcessInfo {
+    let row = |pid, name, parent, start, job| ProcessInfo {
         command: Reading::Failed("not requested".into()),
         job,
         program: Reading::Failed("not requested".into()),
@@ -378,14 +378,14 @@ fn reread_finds_new_processes_without_waiting() {
     let unknown = Reading::Failed("not read yet".into());
     let expected = [
         (6, before[&6].clone()),
-        (7, came(7, "other", 6, 550, tree_of_6())),
-        (8, came(8, "worker", 7, 600, tree_of_6())),
-        (9, came(9, "python3", 7, 600, tree_of_6())),
-        (10, came(10, "worker", 9, 700, unknown)),
+        (7, row(7, "other", 6, 550, tree_of_6())),
+        (8, row(8, "worker", 7, 600, tree_of_6())),
+        (9, row(9, "python3", 7, 600, tree_of_6())),
+        (10, row(10, "worker", 9, 700, unknown)),
     ];
     assert_eq!(
         before[&6].command,
         Reading::Value("python3 train.py".into())
     );
-    assert_eq!(crowd, expected.into());
+    assert_eq!(table, expected.into());
 }

@@ -112,7 +112,7 @@ impl LocalAddresses {
         if self.lines > MAX_LINES {
             return Err(SocketListError::TooLong);
         }
-        let line = read_line(file, room).map_err(|broken| match broken {
+        let line = read_line(file, room).map_err(|error| match error {
             SocketListError::NotSockets => SocketListError::NotAddresses,
             other => other,
         })?;

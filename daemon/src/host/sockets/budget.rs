@@ -23,10 +23,9 @@ pub(super) const LINES_PER_UNIT: usize = 8;
 /// How long jobs over a limit are not scanned.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The owner whose budget a job uses.
+/// The owner of the budget that a job uses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BudgetOwner {
-    /// This person.
     Person(u32),
     /// A container that the system runs: its image chooses the uids in it.
     Container(ContainerId),

@@ -72,7 +72,7 @@ impl ProcessCensus {
     /// # Errors
     /// When processes cannot be listed.
     pub(super) fn list_all(root: &Path) -> io::Result<Self> {
-        let began = Instant::now();
+        let start = Instant::now();
         let mut children: BTreeMap<u32, Vec<ProcessKey>> = BTreeMap::new();
         let (pids, _) = list_pids(root, MAX_PROCESSES)?;
         for pid in pids {
@@ -85,7 +85,7 @@ impl ProcessCensus {
         Ok(Self {
             root: root.to_owned(),
             view: namespace::cgroup_view(root),
-            duration: began.elapsed(),
+            duration: start.elapsed(),
             children,
             by_job: None,
         })
@@ -115,20 +115,20 @@ impl ProcessCensus {
 
     /// The processes of a job that is no tree.
     fn processes_of(&mut self, job: &Job) -> Vec<ProcessKey> {
-        let began = Instant::now();
-        let places = match self.by_job.take() {
-            Some(places) => places,
+        let start = Instant::now();
+        let processes_by_job = match self.by_job.take() {
+            Some(processes_by_job) => processes_by_job,
             None => self.read_jobs(),
         };
-        let found = places.get(job).cloned().unwrap_or_default();
-        self.by_job = Some(places);
-        self.duration += began.elapsed();
+        let found = processes_by_job.get(job).cloned().unwrap_or_default();
+        self.by_job = Some(processes_by_job);
+        self.duration += start.elapsed();
         found
     }
 
     /// Reads the cgroup of each process once, however many jobs there are.
     fn read_jobs(&self) -> BTreeMap<Job, Vec<ProcessKey>> {
-        let mut places: BTreeMap<Job, Vec<ProcessKey>> = BTreeMap::new();
+        let mut processes_by_job: BTreeMap<Job, Vec<ProcessKey>> = BTreeMap::new();
         for key in self.children.values().flatten() {
             let CgroupLocation {
                 unit,
@@ -148,23 +148,23 @@ impl ProcessCensus {
                 }),
             ];
             for job in jobs.into_iter().flatten() {
-                places.entry(job).or_default().push(*key);
+                processes_by_job.entry(job).or_default().push(*key);
             }
         }
-        places
+        processes_by_job
     }
 
     /// A process and its descendants.
     fn descendants(&self, root: ProcessKey) -> Option<Vec<ProcessKey>> {
         let mut found = vec![root];
-        let mut seen: BTreeSet<u32> = [root.pid].into();
+        let mut visited: BTreeSet<u32> = [root.pid].into();
         let mut next = 0;
         while let Some(parent) = found.get(next).copied() {
             next += 1;
             let children = self.children.get(&parent.pid).into_iter().flatten();
             // A child that started before its parent belongs to another process.
             let children = children.filter(|it| it.start_ticks >= parent.start_ticks);
-            found.extend(children.filter(|it| seen.insert(it.pid)));
+            found.extend(children.filter(|it| visited.insert(it.pid)));
             if found.len() > MAX_PROCESSES {
                 return None;
             }

@@ -41,7 +41,7 @@ pub(super) struct JobHistory {
     accepted: BTreeMap<PathBuf, u64>,
 }
 
-/// The processes of a job whose sockets are read at each scan.
+/// The processes of a job that have their sockets read at each scan.
 #[derive(Default)]
 pub(super) struct JobSockets {
     /// Processes that hold a GPU.
@@ -172,7 +172,7 @@ impl JobHistory {
                     evaluation.listeners.insert(name.clone(), listeners);
                     self.add_ports(table, &inodes, had_others, &mut evaluation);
                 }
-                Err(broken) if has_sockets => return Err(broken.clone()),
+                Err(error) if has_sockets => return Err(error.clone()),
                 Err(_) => {}
             }
             if let Some(accepted) = namespace.accepted {

@@ -6,7 +6,7 @@ use super::budget::{BudgetExceeded, LINES_PER_UNIT, PROCESS_COST, ScanAllowance}
 use super::collector::LIMITS;
 use super::scan::{OpenSockets, has_ended};
 use super::table::{SocketListError, SocketTable};
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use std::collections::BTreeMap;
 use std::fs::{File, read_link};
 use std::io::{self, BufReader};

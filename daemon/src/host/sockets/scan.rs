@@ -6,7 +6,7 @@ use super::job_use::{JobHistory, JobSockets, JobUse, ServedRecorder};
 use super::namespaces::NamespaceCache;
 use super::served::ServedSockets;
 use super::{NetworkUse, ProcessSockets, SavedServedSockets, SocketFindings, WatchedJob};
-use crate::procfs::file::read_failure;
+use crate::procfs::read_failure;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
 use gpukill_proto::collect::IntoSet as _;
@@ -86,7 +86,6 @@ impl SocketScanner {
         self.jobs.get(job).map_or(0, |history| history.sockets)
     }
 
-    /// Scans each of these jobs.
     pub(super) fn scan_jobs(&mut self, jobs: &[WatchedJob]) -> Vec<(ProcessKey, SocketFindings)> {
         let mut round = self.start_round();
         let found = jobs.iter().flat_map(|job| self.scan_job(job, &mut round));
@@ -95,13 +94,11 @@ impl SocketScanner {
         found
     }
 
-    /// Starts a round.
     pub(super) fn start_round(&mut self) -> ScanRound {
         self.namespaces.forget_old();
         ScanRound::default()
     }
 
-    /// Ends a round.
     pub(super) fn end_round(&mut self, round: &ScanRound) {
         self.served.save_new();
         if let Some(census) = &round.census {
@@ -157,7 +154,7 @@ impl SocketScanner {
         found.collect()
     }
 
-    /// The network use of this job, whose GPU processes have these sockets.
+    /// The network use of this job: its GPU processes have these sockets.
     fn network_use(
         &mut self,
         watched: &WatchedJob,
@@ -201,27 +198,27 @@ impl SocketScanner {
         round: &mut ScanRound,
     ) -> Result<NetworkUse, Reading<()>> {
         let share = Arc::new(watched.owner.clone());
-        let judged = self.evaluate_job(history, holders, &share);
+        let job_use = self.evaluate_job(history, holders, &share);
         let is_old = |at: Instant| at.elapsed() >= SURVEY_INTERVAL;
         let is_due = history.surveyed_at.is_none_or(is_old)
-            || judged.as_ref().is_ok_and(JobUse::needs_survey);
+            || job_use.as_ref().is_ok_and(JobUse::needs_survey);
         let is_new = history.surveyed_at.is_none() && history.unknown_reason.is_none();
         let may_survey = round.census.is_some() || self.survey_pace.allows(is_new, Instant::now());
-        let judged = if is_due && may_survey {
+        let job_use = if is_due && may_survey {
             let surveyed = self.survey(watched, purse, round);
             history.set_survey(surveyed);
-            let judged = self.evaluate_job(history, holders, &share)?;
+            let job_use = self.evaluate_job(history, holders, &share)?;
             if history.surveyed_at.is_some() {
                 // All processes of the job were read: other clients are external.
-                history.mark_external(&judged);
+                history.mark_external(&job_use);
             }
             self.evaluate_job(history, holders, &share)?
         } else {
-            judged?
+            job_use?
         };
         match (&history.unknown_reason, history.surveyed_at) {
             (Some(why), _) => Err(why.clone()),
-            (None, Some(_)) => Ok(judged.network_use()),
+            (None, Some(_)) => Ok(job_use.network_use()),
             (None, None) => Err(Reading::Failed(
                 "the other processes of its job have not been read yet".into(),
             )),
@@ -267,15 +264,15 @@ impl SocketScanner {
         keys: impl Iterator<Item = ProcessKey>,
         purse: &mut ScanAllowance,
     ) -> Result<Vec<OpenSockets>, Reading<()>> {
-        let mut living = Vec::new();
+        let mut alive = Vec::new();
         for key in keys {
             match self.open_sockets(key, purse) {
-                Ok(holder) => living.push(holder),
+                Ok(holder) => alive.push(holder),
                 Err(error) if has_ended(&error) => {}
                 Err(error) => return Err(read_failure(error)),
             }
         }
-        Ok(living)
+        Ok(alive)
     }
 
     fn evaluate_job(
@@ -290,7 +287,7 @@ impl SocketScanner {
             owner: share,
         };
         let evaluation = history.evaluate(holders, &mut had_others, &namespaces);
-        evaluation.map_err(|broken| Reading::Failed(broken.text()))
+        evaluation.map_err(|error| Reading::Failed(error.text()))
     }
 
     /// The sockets of a process.

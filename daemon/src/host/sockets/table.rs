@@ -29,7 +29,6 @@ const CLOSING: [u8; 5] = [4, 5, 6, 9, 11];
 /// The relevant sockets of a network namespace, without those of owners with too many.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketTable {
-    /// The listening sockets by inode.
     listening_by_inode: BTreeMap<u64, SocketAddr>,
     /// Connections to ports with a listening socket, ordered by port.
     incoming: Vec<Connection>,
@@ -331,8 +330,8 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     if text.len() != 32 {
         return None;
     }
-    for (place, at) in octets.chunks_exact_mut(4).zip((0..).step_by(8)) {
-        place.copy_from_slice(&word(text.get(at..at + 8)?)?);
+    for (chunk, at) in octets.chunks_exact_mut(4).zip((0..).step_by(8)) {
+        chunk.copy_from_slice(&word(text.get(at..at + 8)?)?);
     }
     Some(IpAddr::from(octets).to_canonical())
 }
@@ -535,16 +534,16 @@ mod tests {
             line("0100007F:1F93", "01", 33),
             line("0100007F:1F94", "01", 34),
         ];
-        let told = |table: &SocketTable| -> Vec<u64> {
+        let listeners = |table: &SocketTable| -> Vec<u64> {
             let all = 30..=34;
             all.filter(|inode| table.peers(&[*inode]).next().is_some())
                 .collect()
         };
-        assert_eq!(told(&read(&lines)), [33, 34]);
+        assert_eq!(listeners(&read(&lines)), [33, 34]);
         // Where a socket of the other family listens.
         let six = format!("{}:1F93", "0".repeat(32));
         let six = listing(&[line(&six, "0A", 40)]);
-        assert_eq!(told(&both(&listing(&lines), Some(&six))), [34]);
+        assert_eq!(listeners(&both(&listing(&lines), Some(&six))), [34]);
     }
 
     #[test]

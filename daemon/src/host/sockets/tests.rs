@@ -173,14 +173,14 @@ fn job(servers: &[u32]) -> WatchedJob {
     }
 }
 
-fn look_below(tree: &FakeSocketTree) -> SocketScanner {
+fn scanner_below(tree: &FakeSocketTree) -> SocketScanner {
     SocketScanner::below(tree.root().to_owned(), SavedServedSockets::unsaved())
 }
 
 /// The result of a scan after the sockets have changed.
-fn look_at(look: &mut SocketScanner, job: &WatchedJob) -> NetworkUse {
-    look.forget_namespaces();
-    let found = look.scan_jobs(std::slice::from_ref(job)).pop();
+fn scan_job(scanner: &mut SocketScanner, job: &WatchedJob) -> NetworkUse {
+    scanner.forget_namespaces();
+    let found = scanner.scan_jobs(std::slice::from_ref(job)).pop();
     found.unwrap().1.network
 }
 
@@ -191,20 +191,20 @@ fn parents_listener_counts_for_the_engine() {
     tree.process(10, 1, &[5, 6], &table);
     tree.process(100, 1, &[], &table);
     tree.parent(100, 10);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
     // No client is connected now.
     for pid in [10, 100] {
         tree.sockets(pid, &line(8000, 10, 5));
     }
-    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(0));
     // A client was connected a moment ago: it closed first, on this host.
     let closed = [line(8000, 10, 5), to("0100007F:1F40", 40_000, 6, 0)].concat();
     for pid in [10, 100] {
         tree.sockets(pid, &closed);
     }
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn later_processes_of_the_job_are_found() {
     tree.process(10, 1, &[], "");
     tree.process(100, 1, &[], "");
     tree.parent(100, 10);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     assert_eq!(
-        look_at(&mut look, &job(&[])),
+        scan_job(&mut scanner, &job(&[])),
         used(NetworkRole::Private, None)
     );
     tree.process(101, 1, &[5], &line(8000, 10, 5));
@@ -225,16 +225,16 @@ fn later_processes_of_the_job_are_found() {
     }
     // Not at once: listing all processes costs time.
     assert_eq!(
-        look_at(&mut look, &job(&[])),
+        scan_job(&mut scanner, &job(&[])),
         used(NetworkRole::Private, None)
     );
-    look.survey_pace = job_processes::SurveyPace::default();
+    scanner.survey_pace = job_processes::SurveyPace::default();
     let service = used(NetworkRole::Service(vec![8000]), Some(0));
-    assert_eq!(look_at(&mut look, &job(&[])), service);
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service);
     // The listening sockets are known by now, and not searched again.
-    look.survey_pace = job_processes::SurveyPace::default();
+    scanner.survey_pace = job_processes::SurveyPace::default();
     std::fs::remove_dir_all(tree.root().join("101")).unwrap();
-    assert_eq!(look_at(&mut look, &job(&[])), service);
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn notebook_server_is_no_client_browser_is() {
     tree.parent(100, 10);
     let mut kernel = job(&[10]);
     kernel.job = Job::Tree(key(100));
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let notebook = |clients| used(NetworkRole::Notebook(vec![8888]), Some(clients));
     for (table, clients) in [
         (&quiet, 0),
@@ -266,14 +266,14 @@ fn notebook_server_is_no_client_browser_is() {
         (&quiet, 0),
     ] {
         tree.sockets(100, table);
-        assert_eq!(look_at(&mut look, &kernel), notebook(clients), "{table}");
+        assert_eq!(scan_job(&mut scanner, &kernel), notebook(clients), "{table}");
     }
     // The same in a container, where the server is a part of the job.
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     for (table, clients) in [(&quiet, 0), (&browser, 1)] {
         tree.sockets(100, table);
         assert_eq!(
-            look_at(&mut look, &job(&[10])),
+            scan_job(&mut scanner, &job(&[10])),
             notebook(clients),
             "{table}"
         );
@@ -300,10 +300,10 @@ fn own_network_counts_connections_between_scans() {
             write(tree.root().join(format!("{pid}/net/snmp")), &text).unwrap();
         }
     };
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let clients = [7, 7, 9, 9].map(|opens| {
         snmp(opens);
-        look_at(&mut look, &job(&[])).clients
+        scan_job(&mut scanner, &job(&[])).clients
     });
     assert_eq!(clients, [0, 0, 1, 0].map(Reading::Value));
 }
@@ -323,15 +323,15 @@ fn reused_pid_is_another_process() {
         processes: [key].into(),
         notebook_servers: BTreeSet::new(),
     };
-    let mut look = look_below(&tree);
-    let found = look.scan_jobs(&[watched(other), watched(key(1))]);
-    let told: Vec<_> = found
+    let mut scanner = scanner_below(&tree);
+    let found = scanner.scan_jobs(&[watched(other), watched(key(1))]);
+    let uses: Vec<_> = found
         .iter()
         .map(|(key, it)| (*key, it.network.clients.clone(), it.sockets.is_some()))
         .collect();
     let ended = Reading::Failed("the process has ended".into());
     let expected = [(other, ended, false), (key(1), Reading::Value(0), true)];
-    assert_eq!(told, expected);
+    assert_eq!(uses, expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::Execution;
 use super::target::Target;
-use crate::full_scan::NewPoll;
+use crate::fd_scan::full_scan::NewPoll;
 use crate::state::whole_milliseconds;
 use gpukill_policy::kill::reclaimed::{is_reclaimed, reclaimed_memory};
 use gpukill_policy::kill::respawned::find_respawned;

@@ -178,15 +178,15 @@ mod tests {
             }
         }
 
-        fn poll(&mut self, lists: &Lists, people: &ProcessesByPid) -> Snapshot {
+        fn poll(&mut self, lists: &Lists, processes: &ProcessesByPid) -> Snapshot {
             self.now += 1_000;
             let now = Timestamp(self.now);
-            self.memory.assemble(lists, people, &self.users, now).0
+            self.memory.assemble(lists, processes, &self.users, now).0
         }
 
         /// The start time of each row's process, or why it is unknown.
-        fn rows(&mut self, lists: &Lists, people: &ProcessesByPid) -> Vec<Reading<u64>> {
-            let rows = self.poll(lists, people).processes.into_iter();
+        fn rows(&mut self, lists: &Lists, processes: &ProcessesByPid) -> Vec<Reading<u64>> {
+            let rows = self.poll(lists, processes).processes.into_iter();
             rows.map(|row| row.start_ticks).collect()
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         vec![listed_before_reuse()]
     }
 
-    fn nobody() -> Vec<Reading<u64>> {
+    fn no_memory() -> Vec<Reading<u64>> {
         vec![Reading::Failed("no such process on this host".into())]
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let mut polls = PollSequence::new();
         let (first, next, none) = (pid_7_since(100), pid_7_since(900), ProcessesByPid::new());
         assert_eq!(polls.rows(&fresh(), &first), is(100));
-        assert_eq!(polls.rows(&fresh(), &none), nobody());
+        assert_eq!(polls.rows(&fresh(), &none), no_memory());
         for _ in 0..3 {
             let snapshot = polls.poll(&fresh(), &next);
             let row = &snapshot.processes[0];
@@ -261,14 +261,14 @@ mod tests {
         let next = pid_7_since(900);
         let mut polls = PollSequence::new();
         polls.memory.set_process_facts(&[7].into(), &Arc::default());
-        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), nobody());
+        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), no_memory());
         polls
             .memory
             .set_process_facts(&BTreeSet::new(), &Arc::default());
         assert_eq!(polls.rows(&fresh(), &next), another());
         // A process that could not be read then may be the one that is read now.
         let mut polls = PollSequence::new();
-        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), nobody());
+        assert_eq!(polls.rows(&fresh(), &ProcessesByPid::new()), no_memory());
         assert_eq!(polls.rows(&fresh(), &next), is(900));
         let third = pid_7_since(1_000);
         assert_eq!(polls.rows(&fresh(), &third), another());
@@ -351,7 +351,7 @@ mod tests {
         };
         let (first, next) = (pid_7_since(100), pid_7_since(900));
         let mut polls = PollSequence::new();
-        let mut both = |instances, second: &[ProcessReadings], people: &ProcessesByPid| {
+        let mut both = |instances, second: &[ProcessReadings], processes: &ProcessesByPid| {
             let lists = on(0, instances);
             let more = changed(on(1, [1, 2]), |it| {
                 it.processes = Reading::Value(second.into())
@@ -362,7 +362,7 @@ mod tests {
             let more = &more[0].1.readings.as_ref().unwrap().0;
             readings.devices.extend(more.devices.clone());
             let readings = Some((Arc::new(readings), at));
-            polls.rows(&[(name, LatestReadings { readings, ..latest })], people)
+            polls.rows(&[(name, LatestReadings { readings, ..latest })], processes)
         };
         let all = |rows: [Vec<Reading<u64>>; 3]| rows.concat();
         let on_second = listed().known().unwrap().clone();
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn backend_start_time_needs_no_earlier_list() {
-        let seen = |start_ticks| {
+        let lists = |start_ticks| {
             changed(fresh(), |read| {
                 let mut all = listed().known().unwrap().clone();
                 all[0].start_ticks = Some(start_ticks);
@@ -382,8 +382,8 @@ mod tests {
             })
         };
         let mut polls = PollSequence::new();
-        assert_eq!(polls.rows(&seen(100), &pid_7_since(100)), is(100));
-        assert_eq!(polls.rows(&seen(900), &pid_7_since(900)), is(900));
+        assert_eq!(polls.rows(&lists(100), &pid_7_since(100)), is(100));
+        assert_eq!(polls.rows(&lists(900), &pid_7_since(900)), is(900));
         assert_eq!(polls.rows(&fresh(), &pid_7_since(900)), is(900));
         assert_eq!(polls.rows(&fresh(), &pid_7_since(1_000)), another());
     }
@@ -391,9 +391,9 @@ mod tests {
     #[test]
     fn scan_continues_while_a_pid_is_reused() {
         let mut listings = ListedPids::default();
-        let begin = Instant::now();
+        let start = Instant::now();
         let mut wants = |has_doubtful, seconds| {
-            listings.needs_fd_scan(has_doubtful, begin + Duration::from_secs(seconds))
+            listings.needs_fd_scan(has_doubtful, start + Duration::from_secs(seconds))
         };
         assert!(!wants(false, 0));
         assert!(wants(true, 1));

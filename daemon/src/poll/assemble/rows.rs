@@ -22,7 +22,7 @@ impl PollState {
         &mut self,
         read: &DeviceReadings,
         age: Option<u32>,
-        people: &ProcessesByPid,
+        processes: &ProcessesByPid,
         users: &Users,
         now: Timestamp,
     ) -> Vec<GpuProcess> {
@@ -32,11 +32,11 @@ impl PollState {
         // The PIDs that other processes have by now.
         let others: BTreeSet<u32> = listed
             .iter()
-            .filter_map(|process| Some(people.get(&process.pid)?.key))
+            .filter_map(|process| Some(processes.get(&process.pid)?.key))
             .filter(|key| self.listed_pids.belongs_to_another(&read.id, *key))
             .map(|key| key.pid)
             .into_set();
-        let identity = |pid: u32| people.get(&pid).filter(|_| !others.contains(&pid));
+        let identity = |pid: u32| processes.get(&pid).filter(|_| !others.contains(&pid));
         if age.is_none() {
             let keys = listed
                 .iter()
@@ -51,7 +51,7 @@ impl PollState {
             // An old list may name processes that have ended and PIDs that other processes have
             // now.
             .filter(|process| {
-                let has_it = people.get(&process.pid).map(|identity| identity.key);
+                let has_it = processes.get(&process.pid).map(|identity| identity.key);
                 let now = identity(process.pid).map(|identity| identity.key);
                 let is_other = |start| has_it.is_some_and(|key| key.start_ticks != start);
                 // The backend reported a start time: a process with another start time is a
@@ -61,7 +61,7 @@ impl PollState {
             })
             .map(|process| {
                 let on = (&read.id, process.pid);
-                let who = match identity(process.pid) {
+                let process_of_row = match identity(process.pid) {
                     Some(identity) => {
                         if age.is_none() {
                             self.last_processes.remember(&read.id, identity);
@@ -79,7 +79,7 @@ impl PollState {
                         None => RowProcess::Unknown(no_such_process()),
                     },
                 };
-                self.process_row(&read.id, process, who, age, users, now)
+                self.process_row(&read.id, process, process_of_row, age, users, now)
             })
             .collect();
         rows.sort_indirect_by_key(|row| (row.pid, row.instance));
@@ -90,13 +90,13 @@ impl PollState {
         &mut self,
         device: &DeviceId,
         read: &ProcessReadings,
-        who: RowProcess,
+        process_of_row: RowProcess,
         age: Option<u32>,
         users: &Users,
         now: Timestamp,
     ) -> GpuProcess {
         let used = &read.utilization;
-        let why = match &who {
+        let why = match &process_of_row {
             RowProcess::Process(_) => no_such_process(),
             RowProcess::Ended(..) => Reading::Failed(PROCESS_ENDED.into()),
             RowProcess::Unknown(why) => why.clone(),
@@ -111,7 +111,7 @@ impl PollState {
             decoder: aged(&used.decoder, age),
             ..GpuProcess::unknown(device.clone(), read.pid, now, &why)
         };
-        let (identity, ended_at) = match who {
+        let (identity, ended_at) = match process_of_row {
             RowProcess::Process(identity) => (Some(identity), None),
             RowProcess::Ended(identity, at) => (Some(identity), Some(at)),
             RowProcess::Unknown(_) => (None, None),
@@ -119,19 +119,19 @@ impl PollState {
         if let Some(identity) = identity {
             let on = (device.clone(), identity.key);
             let before = ended_at.and_then(|_| self.use_times.get(&on).copied());
-            let seen = before.unwrap_or_else(|| self.record_use(on, read, now));
+            let use_times = before.unwrap_or_else(|| self.record_use(on, read, now));
             identity.fill_row(&mut row, users);
             if let Some(at) = ended_at {
                 mark_ended(&mut row, identity.key, now.since(at));
             }
             let started_at = row.started_at.last_known().copied();
-            let is_known = seen.is_queried || !self.may_predate_daemon(started_at, now);
+            let is_known = use_times.is_queried || !self.may_predate_daemon(started_at, now);
             row.first_seen = match is_known {
-                true => Reading::Value(held_since(seen.first, started_at, now)),
+                true => Reading::Value(held_since(use_times.first, started_at, now)),
                 false => not_yet_queried(),
             };
             row.last_active = match &used.sm {
-                Reading::Value(_) if is_known => Reading::Value(seen.last_active),
+                Reading::Value(_) if is_known => Reading::Value(use_times.last_active),
                 Reading::Value(_) => not_yet_queried(),
                 unknown => unknown.as_unknown(),
             };
@@ -155,7 +155,7 @@ impl PollState {
             .copied()
             .unwrap_or(now)
             .min(now);
-        let seen = self.use_times.entry(on).or_insert(UseTimes {
+        let use_times = self.use_times.entry(on).or_insert(UseTimes {
             first,
             last_active: None,
             is_queried: false,
@@ -166,16 +166,15 @@ impl PollState {
             .into_iter()
             .any(|share| share.known().is_some_and(|share| share.0 > 0));
         if is_active {
-            seen.last_active = Some(used.sampled_at.unwrap_or(now));
+            use_times.last_active = Some(used.sampled_at.unwrap_or(now));
         }
-        *seen
+        *use_times
     }
 }
 
 /// The process of a listed PID.
 enum RowProcess {
     Process(ProcessMetadata),
-    /// Its process has ended.
     Ended(ProcessMetadata, Timestamp),
     /// Unknown, for this reason.
     Unknown(Reading<()>),

@@ -25,7 +25,7 @@ struct HolderFixture {
     procfs: TempDir,
     users: Users,
     found: FileHolders,
-    people: BTreeMap<u32, ProcessMetadata>,
+    processes: BTreeMap<u32, ProcessMetadata>,
     rows: Vec<GpuProcess>,
     sharers: Vec<Sharer>,
     listed: Reading<u32>,
@@ -37,7 +37,7 @@ impl HolderFixture {
             procfs: tempfile::tempdir().unwrap(),
             users: Users::new(SystemNameService::for_this_host()),
             found: FileHolders::default(),
-            people: BTreeMap::new(),
+            processes: BTreeMap::new(),
             rows: Vec::new(),
             sharers: Vec::new(),
             listed: Reading::Value(0),
@@ -61,7 +61,7 @@ impl HolderFixture {
 
     /// Sets the known process of this PID.
     fn know(&mut self, key: ProcessKey, name: &str) {
-        self.people
+        self.processes
             .insert(key.pid, ProcessMetadata::with_name(key, name));
     }
 
@@ -109,16 +109,16 @@ impl HolderFixture {
             backends: Vec::new(),
             faults: Vec::new(),
         };
-        let sight = HolderContext {
+        let context = HolderContext {
             latest: &[("amd", latest)],
             snapshot: &snapshot,
             found: &self.found,
             short_lived: &BTreeMap::new(),
-            processes: &self.people,
+            processes: &self.processes,
             users: &self.users,
             procfs: self.procfs.path(),
         };
-        let mut held = sight.device_holders(&BTreeMap::new(), &BTreeMap::new());
+        let mut held = context.device_holders(&BTreeMap::new(), &BTreeMap::new());
         assert_eq!(held.len(), 1);
         held.remove(0).holders
     }
@@ -142,52 +142,52 @@ fn nobody_here<T>() -> Reading<T> {
 
 #[test]
 fn holder_is_not_named_after_a_reused_pid() {
-    let mut stage = HolderFixture::new();
-    stage.open(key(7, 100));
-    stage.know(key(7, 100), "python");
-    assert_eq!(stage.shown(), [(7, named("python"), None)]);
+    let mut fixture = HolderFixture::new();
+    fixture.open(key(7, 100));
+    fixture.know(key(7, 100), "python");
+    assert_eq!(fixture.shown(), [(7, named("python"), None)]);
     // The known process with this PID has ended or has started since.
     for start in [50, 200] {
-        stage.know(key(7, start), "sshd");
-        assert_eq!(stage.shown(), [(7, nobody_here(), None)], "{start}");
+        fixture.know(key(7, start), "sshd");
+        assert_eq!(fixture.shown(), [(7, nobody_here(), None)], "{start}");
     }
     // The same where the driver lists it.
-    stage.list(key(7, 100), Reading::Value(Bytes(5)));
-    assert_eq!(stage.shown(), [(7, nobody_here(), None)]);
+    fixture.list(key(7, 100), Reading::Value(Bytes(5)));
+    assert_eq!(fixture.shown(), [(7, nobody_here(), None)]);
 }
 
 #[test]
 fn listing_joins_only_its_own_process() {
-    let mut stage = HolderFixture::new();
-    stage.open(key(7, 100));
-    stage.know(key(7, 100), "python");
-    stage.list(key(7, 50), Reading::Value(Bytes(5)));
-    let holders = stage.holders();
-    let told: Vec<_> = holders
+    let mut fixture = HolderFixture::new();
+    fixture.open(key(7, 100));
+    fixture.know(key(7, 100), "python");
+    fixture.list(key(7, 50), Reading::Value(Bytes(5)));
+    let holders = fixture.holders();
+    let rows: Vec<_> = holders
         .iter()
         .map(|it| (it.pid, &it.start_ticks, it.listed, &it.holds))
         .collect();
     // The listed process has no file open.
     let none: Vec<String> = Vec::new();
-    assert_eq!(told, [(7, &Reading::Value(50), true, &none)]);
+    assert_eq!(rows, [(7, &Reading::Value(50), true, &none)]);
 }
 
 #[test]
 fn marks_client_sharers_but_not_reused_pids() {
-    let mut stage = HolderFixture::new();
+    let mut fixture = HolderFixture::new();
     for pid in [7, 8, 9] {
-        stage.open(key(pid, 100));
-        stage.know(key(pid, 100), "python");
+        fixture.open(key(pid, 100));
+        fixture.know(key(pid, 100), "python");
     }
     let sharer = |pid, start_ticks| Sharer {
         key: key(pid, start_ticks),
         owner_pid: 7,
     };
     // 9 was another process when the descriptors were read, and 10 has ended.
-    stage.sharers = vec![sharer(8, 100), sharer(9, 50), sharer(10, 100)];
+    fixture.sharers = vec![sharer(8, 100), sharer(9, 50), sharer(10, 100)];
     let python = || named("python");
     assert_eq!(
-        stage.shown(),
+        fixture.shown(),
         [
             (7, python(), None),
             (8, python(), Some(7)),
@@ -218,21 +218,21 @@ fn memory_is_as_old_as_its_oldest_part() {
         ),
     ];
     for (parts, expected) in cases {
-        let mut stage = HolderFixture::new();
+        let mut fixture = HolderFixture::new();
         for part in &parts {
-            stage.list(key(7, 100), part.clone());
+            fixture.list(key(7, 100), part.clone());
         }
-        let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
+        let memories: Vec<_> = fixture.holders().into_iter().map(|it| it.memory).collect();
         assert_eq!(memories, [expected], "{parts:?}");
     }
 }
 
 #[test]
 fn memory_is_unknown_without_a_fresh_list() {
-    let mut stage = HolderFixture::new();
-    stage.open(key(7, 100));
-    stage.know(key(7, 100), "python");
-    stage.found.incomplete_reason = Some("not permitted".into());
+    let mut fixture = HolderFixture::new();
+    fixture.open(key(7, 100));
+    fixture.know(key(7, 100), "python");
+    fixture.found.incomplete_reason = Some("not permitted".into());
     let cases = [
         (Reading::Value(0), Reading::Unsupported),
         (Reading::Unsupported, Reading::Unsupported),
@@ -251,13 +251,13 @@ fn memory_is_unknown_without_a_fresh_list() {
         ),
     ];
     for (listed, expected) in cases {
-        stage.listed = listed.clone();
-        let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
+        fixture.listed = listed.clone();
+        let memories: Vec<_> = fixture.holders().into_iter().map(|it| it.memory).collect();
         assert_eq!(memories, [expected], "{listed:?}");
     }
     // The listed process is.
-    stage.listed = Reading::Stale(1, 9);
-    stage.list(key(7, 100), Reading::Stale(Bytes(5), 9));
-    let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
+    fixture.listed = Reading::Stale(1, 9);
+    fixture.list(key(7, 100), Reading::Stale(Bytes(5), 9));
+    let memories: Vec<_> = fixture.holders().into_iter().map(|it| it.memory).collect();
     assert_eq!(memories, [Reading::Stale(Bytes(5), 9)]);
 }

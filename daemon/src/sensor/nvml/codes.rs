@@ -15,7 +15,6 @@ const TEXT_MAX: usize = 300;
 const GPU_IS_LOST: &str = "GPU_IS_LOST";
 const GPU_REQUIRES_RESET: &str = "GPU_REQUIRES_RESET";
 
-/// The class of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorClass {
     /// The GPU or the driver does not have the requested value.
@@ -150,7 +149,7 @@ pub(super) fn failed_reading<T>(error: &NvmlError) -> Reading<T> {
     }
 }
 
-/// Why a GPU whose handle or name is not available cannot be read.
+/// Why a GPU without a handle or name cannot be read.
 pub(super) fn loss_cause(error: &NvmlError) -> LossCause {
     let (class, why) = describe(error);
     let kind = match class {

@@ -306,7 +306,7 @@ pub(super) fn read_memory(
     }
 }
 
-/// Words in the names of products whose GPU has no memory of its own: `NVIDIA GB10`, `NVIDIA Thor`,
+/// Words in the names of products without GPU memory of their own: `NVIDIA GB10`, `NVIDIA Thor`,
 /// `Orin (nvgpu)`. NVML has no getter for this: the memory getters fail with the same code as on a
 /// GPU with memory of its own.
 const UNIFIED: [&str; 6] = ["GB10", "THOR", "ORIN", "XAVIER", "TEGRA", "NVGPU"];

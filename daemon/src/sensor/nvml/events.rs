@@ -5,7 +5,7 @@
 
 use super::codes::{ErrorClass, error_class, explain};
 use super::raw::{EventSet, RawEvent, device_key};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn every_registered_type_has_a_name() {
         for bit in (0..u64::BITS)
-            .map(|place| 1 << place)
+            .map(|bit| 1 << bit)
             .filter(|bit| REGISTERED_TYPES & bit != 0)
         {
             assert!(

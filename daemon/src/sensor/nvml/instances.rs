@@ -39,8 +39,8 @@ pub(super) fn read_divided(nvml: &Nvml, device: &Device<'_>, unified: bool) -> G
     let mut parts = Vec::new();
     let mut processes = Ok(MergedProcesses::new());
     let mut fault = None;
-    for place in 0..count_positions(device, &mut fault) {
-        match read_instance(nvml, device, place, unified) {
+    for position in 0..count_positions(device, &mut fault) {
+        match read_instance(nvml, device, position, unified) {
             Ok(Some((part, of_part))) => {
                 processes = processes.and_then(|mut all: MergedProcesses| {
                     // Some drivers omit the instance from the records.
@@ -76,7 +76,7 @@ pub(super) fn read_divided(nvml: &Nvml, device: &Device<'_>, unified: bool) -> G
 /// The number of possible instance positions.
 fn count_positions(device: &Device<'_>, fault: &mut Option<String>) -> u32 {
     match device.mig_device_count() {
-        Ok(places) => places.min(MAX_INSTANCES),
+        Ok(count) => count.min(MAX_INSTANCES),
         // As on the host of virtual GPUs.
         Err(error) if error_class(&error) == ErrorClass::Unsupported => 0,
         Err(error) => {
@@ -92,10 +92,10 @@ type InstanceWithProcesses = (InstanceReadings, Result<MergedProcesses, ListErro
 fn read_instance(
     nvml: &Nvml,
     device: &Device<'_>,
-    place: u32,
+    position: u32,
     unified: bool,
 ) -> Result<Option<InstanceWithProcesses>, NvmlError> {
-    let part = match device.mig_device_by_index(place) {
+    let part = match device.mig_device_by_index(position) {
         Ok(part) => part,
         // Positions may be empty.
         Err(NvmlError::NotFound | NvmlError::InvalidArg) => return Ok(None),

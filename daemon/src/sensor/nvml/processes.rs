@@ -42,7 +42,6 @@ pub(super) fn read_merged(nvml: &Nvml, device: &Device<'_>) -> Result<MergedProc
     ])
 }
 
-/// The failure of a list as a reading.
 pub(super) fn list_failure<T>(error: &ListError) -> Reading<T> {
     match error {
         ListError::Nvml(error) => failed_reading(error),

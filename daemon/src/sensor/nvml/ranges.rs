@@ -280,10 +280,10 @@ mod tests {
             (minor(254).map(Into::into), None, "254"),
             (count(u64::MAX).map(|_| 0), None, "18446744073709551615"),
         ];
-        for (place, (reading, value, told)) in cases.into_iter().enumerate() {
-            assert_eq!(reading.known().copied(), value, "case {place}");
-            let told = (!told.is_empty()).then_some(told);
-            assert_eq!(impossible(&reading), told, "case {place}");
+        for (index, (reading, value, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(reading.known().copied(), value, "case {index}");
+            let expected = (!expected.is_empty()).then_some(expected);
+            assert_eq!(impossible(&reading), expected, "case {index}");
         }
     }
 

@@ -108,7 +108,7 @@ pub(super) fn read_list(
         ListKind::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses.as_ref(),
         ListKind::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses.as_ref(),
     };
-    // Aligned for any record, and large enough for the longest kind, whatever this driver writes.
+    // Aligned for any record, and large enough for the longest kind that any driver writes.
     let words = (room as usize).saturating_mul(MAX_RECORD_BYTES / 8);
     let mut buffer = vec![u64::from_ne_bytes([UNTOUCHED; 8]); words];
     let mut count = room;

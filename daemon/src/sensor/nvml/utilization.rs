@@ -54,8 +54,8 @@ impl SampleWindows {
             .unwrap_or(Duration::ZERO);
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let window = self.window_at(id, now);
-        let seen = window.newest;
-        let answer = match retry(|| device.process_utilization_stats(seen)) {
+        let since = window.newest;
+        let answer = match retry(|| device.process_utilization_stats(since)) {
             // No process had any use since then: the normal answer of an idle GPU.
             Err(NvmlError::NotFound) => Ok(Vec::new()),
             other => other,

@@ -4,7 +4,7 @@
 use super::super::explanation::{ExplanationContext, GuardContext, explain, explain_absence};
 use super::super::holder_pages::HoldersAnswer;
 use super::Session;
-use crate::full_scan::{SCAN_TIMEOUT, ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{SCAN_TIMEOUT, ScanFreshness, read_after_scan};
 use crate::guard::local_time_of;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::{Operation, Principal, Ruling, check};

@@ -4,7 +4,7 @@
 //! Root of a container arrives with the uid of the host's root. A process that cannot be inspected
 //! therefore counts as contained, which matters only for root.
 
-use crate::host::person::person_behind;
+use crate::host::person_behind;
 use gpukill_policy::access::PersonEvidence;
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;

@@ -8,7 +8,7 @@ use super::super::error::{StoreError, StoreErrorKind};
 use super::super::sample_writer::SampleWriter;
 use super::super::{RecordedEvent, lock, quarantine, restore};
 use super::{MAX_PENDING, PendingEntry, RETRY_INTERVAL, Writer};
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::log_events::event;
 use gpukill_proto::model::FaultCode;
 use gpukill_proto::units::{Bytes, Timestamp};

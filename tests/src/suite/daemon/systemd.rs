@@ -161,7 +161,7 @@ fn journald_gets_structured_messages() {
     assert_eq!(fault["PRIORITY"], "4");
     assert_eq!(fault["MESSAGE_ID"], Journald::message_id("fault-begins"));
     assert_eq!(fault["GPUKILL_PART"], "nvidia");
-    assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::fault_tracker");
+    assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::poll::fault_tracker");
     assert!(!fault["GPUKILL_WHAT"].is_null(), "{fault}");
     // Entries of the journal are not printed in addition.
     assert_eq!(daemon.log(), "");

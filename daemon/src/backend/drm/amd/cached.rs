@@ -76,8 +76,8 @@ impl CachedAttributes {
     }
 }
 
-/// The largest part of the host's memory that a BIOS gives to a GPU whose driver writes no
-/// `gpu_metrics`: a larger memory is more likely the card's own.
+/// The largest part of the host's memory that a BIOS gives to a GPU without `gpu_metrics`: a larger
+/// memory is more likely the card's own.
 const MAX_HOST_PART: Bytes = Bytes(4 << 30);
 
 /// Whether the memory of a card without other evidence is part of the host's: it is small, all of

@@ -1,12 +1,11 @@
 //! Reads `pp_dpm_sclk` and similar files: a line for each step of a clock, with a star at the
 //! current one.
 
-use super::lines;
+use super::read_parsed;
 use crate::backend::drm::sysfs::Attribute;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Megahertz;
 
-/// The steps of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClockSteps {
     /// `None` where no line has a star.
@@ -15,7 +14,7 @@ pub(super) struct ClockSteps {
 }
 
 pub(super) fn read_steps(file: &impl Attribute) -> Reading<ClockSteps> {
-    match lines::read_parsed(file, parse_steps) {
+    match read_parsed(file, parse_steps) {
         Reading::Value(steps) => steps.map_or(Reading::Unsupported, Reading::Value),
         unknown => unknown.as_unknown(),
     }
@@ -63,7 +62,7 @@ mod tests {
                 greatest: Megahertz(greatest),
             }))
         };
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "0: 852Mhz *\n1: 991Mhz \n2: 1630Mhz \n",
                 steps(Some(852), 1_630),
@@ -83,7 +82,7 @@ mod tests {
             ("0: 99999Mhz\n", None),
             ("garbage", None),
         ] {
-            assert_eq!(parse_steps(text), told, "{text:?}");
+            assert_eq!(parse_steps(text), expected, "{text:?}");
         }
     }
 }

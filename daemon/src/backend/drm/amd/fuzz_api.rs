@@ -2,8 +2,8 @@
 //! input.
 
 use super::metrics::GpuMetrics;
-use super::{clocks, lines, ras, topology};
-use crate::backend::drm::fuzz_api::assert_printable;
+use super::{clocks, parse_numbers, ras, topology};
+use crate::backend::drm::fdinfo::fuzz_api::assert_printable;
 use crate::backend::drm::{hwmon, link, names};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Megahertz, Milliwatts, Percent};
@@ -84,7 +84,7 @@ pub fn hwmon(bytes: &[u8]) {
 /// The properties of a KFD node.
 pub fn kfd(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let lines = lines::parse_numbers(&text).len();
+    let lines = parse_numbers(&text).len();
     assert!(lines <= text.lines().count());
     if let Some(node) = topology::parse_node(&text, 1) {
         assert_ne!(node.render_minor, Some(0));

@@ -52,21 +52,21 @@ fn parse_pid(name: &str) -> Option<u32> {
 /// Reads one process; `None` if it does not use these nodes: every process that opens `/dev/kfd`
 /// gets a directory, with zeros for every GPU of the host.
 fn read_process(pid: u32, directory: &Path, nodes: &[KfdNode]) -> Option<KfdProcess> {
-    let places = context_directories(directory);
+    let contexts = context_directories(directory);
     let each = || {
-        let of = |place| nodes.iter().map(move |node| (place, node));
-        places.iter().flat_map(of)
+        let of = |context| nodes.iter().map(move |node| (context, node));
+        contexts.iter().flat_map(of)
     };
     let memory = sum_values(
-        each().map(|(place, node)| sysfs::number(&place.join(format!("vram_{}", node.gpu_id)))),
+        each().map(|(context, node)| sysfs::number(&context.join(format!("vram_{}", node.gpu_id)))),
     );
-    let units = sum_values(each().map(|(place, node)| {
+    let units = sum_values(each().map(|(context, node)| {
         let file = format!("stats_{}/cu_occupancy", node.gpu_id);
-        sysfs::number(&place.join(file))
+        sysfs::number(&context.join(file))
     }));
     let holds = !matches!(memory, Reading::Value(0) | Reading::Unsupported);
     let computes = matches!(units, Reading::Value(1..));
-    let queued = || places.iter().any(|place| has_queue(place, nodes));
+    let queued = || contexts.iter().any(|context| has_queue(context, nodes));
     (holds || computes || queued()).then(|| KfdProcess {
         pid,
         memory: memory.map(Bytes),
@@ -129,8 +129,8 @@ fn occupancy(units: Reading<u64>, nodes: &[KfdNode]) -> Reading<Percent> {
 }
 
 /// Whether the process has a queue on one of these nodes.
-fn has_queue(place: &Path, nodes: &[KfdNode]) -> bool {
-    sysfs::entries(&place.join("queues"))
+fn has_queue(context: &Path, nodes: &[KfdNode]) -> bool {
+    sysfs::entries(&context.join("queues"))
         .into_iter()
         .take(QUEUES_MAX)
         .any(|(_, queue)| {

@@ -1,4 +1,4 @@
-//! Reads `gpu_metrics`: a structure of the driver whose layout its header names. It fills the gaps
+//! Reads `gpu_metrics`: a structure of the driver; its header names the layout. It fills the gaps
 //! of the card's other files.
 //!
 //! Only known layouts are read, each with its own offsets (`kgd_pp_interface.h` of the kernel): the

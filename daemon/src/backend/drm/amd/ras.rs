@@ -1,7 +1,7 @@
 //! Reads the errors of a card's memory and blocks, which the driver counts below `device/ras`. Read
 //! rarely: each file accesses the hardware.
 
-use super::lines;
+use super::{NOT_UNDERSTOOD, read_parsed};
 use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub(super) fn read_errors(directory: &Path) -> RasErrors {
     let files = sysfs::entries(directory).into_iter();
     let counts: Vec<Reading<(u64, u64)>> = files
         .filter(|(name, _)| name.ends_with("_err_count"))
-        .map(|(_, file)| lines::read_parsed(&file, parse_errors))
+        .map(|(_, file)| read_parsed(&file, parse_errors))
         .filter(|count| *count != Reading::Unsupported)
         .collect();
     let sum = counts
@@ -60,7 +60,7 @@ pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
 pub(super) fn read_bad_pages(file: &Path) -> Reading<u64> {
     match read_whole(file) {
         Ok(text) => parse_bad_pages(&text).map_or_else(
-            || Reading::Failed(lines::NOT_UNDERSTOOD.into()),
+            || Reading::Failed(NOT_UNDERSTOOD.into()),
             Reading::Value,
         ),
         Err(error) => sysfs::failure(&error),
@@ -115,13 +115,13 @@ mod tests {
 
     #[test]
     fn block_errors_are_summed() {
-        let told = directory(&[
+        let root = directory(&[
             ("umc_err_count", "ue: 1\nce: 20\n"),
             ("gfx_err_count", "ue: 2\nce: 3\nde: 9\n"),
             ("features", "feature mask: 0x7f\n"),
         ]);
         assert_eq!(
-            read_errors(told.path()),
+            read_errors(root.path()),
             RasErrors {
                 uncorrected: Reading::Value(3),
                 corrected: Reading::Value(23),
@@ -131,31 +131,31 @@ mod tests {
 
     #[test]
     fn failed_block_fails_the_sum() {
-        for broken in ["gfx_err_count", "umc_err_count", "xgmi_err_count"] {
-            let told = directory(&[
+        for unreadable in ["gfx_err_count", "umc_err_count", "xgmi_err_count"] {
+            let root = directory(&[
                 ("gfx_err_count", "ue: 1\nce: 0\n"),
                 ("umc_err_count", "ue: 1\nce: 20\n"),
                 ("xgmi_err_count", "ue: 1\nce: 0\n"),
             ]);
-            std::fs::write(told.path().join(broken), "ue: ?\nce: 0\n").unwrap();
-            let failed = Reading::Failed(lines::NOT_UNDERSTOOD.to_owned());
+            std::fs::write(root.path().join(unreadable), "ue: ?\nce: 0\n").unwrap();
+            let failed = Reading::Failed(NOT_UNDERSTOOD.to_owned());
             let none = RasErrors {
                 uncorrected: failed.clone(),
                 corrected: failed,
             };
-            assert_eq!(read_errors(told.path()), none, "{broken}");
+            assert_eq!(read_errors(root.path()), none, "{unreadable}");
         }
     }
 
     #[test]
     fn card_without_ecc_is_unsupported() {
         for files in [&[][..], &[("features", "feature mask: 0x0\n")]] {
-            let told = directory(files);
+            let root = directory(files);
             let none = RasErrors {
                 uncorrected: Reading::Unsupported,
                 corrected: Reading::Unsupported,
             };
-            assert_eq!(read_errors(told.path()), none);
+            assert_eq!(read_errors(root.path()), none);
         }
         assert_eq!(
             read_bad_pages(Path::new("/nonexistent")),
@@ -178,8 +178,8 @@ mod tests {
             ("bad pages\n", None),
         ] {
             let file = directory(&[("gpu_vram_bad_pages", text)]);
-            let told = read_bad_pages(&file.path().join("gpu_vram_bad_pages"));
-            assert_eq!(told.known().copied(), count, "{text:?}");
+            let pages = read_bad_pages(&file.path().join("gpu_vram_bad_pages"));
+            assert_eq!(pages.known().copied(), count, "{text:?}");
         }
     }
 }

@@ -84,7 +84,6 @@ fn percent(file: &impl Attribute) -> Reading<Percent> {
     }
 }
 
-/// A size in bytes.
 pub(super) fn read_size(file: &impl Attribute) -> Reading<Bytes> {
     sysfs::number(file).map(Bytes)
 }
@@ -96,7 +95,7 @@ pub(super) fn read_mode(file: &impl Attribute) -> Reading<String> {
         Reading::Value(mode)
             if mode.len() > 16 || !mode.bytes().all(|byte| byte.is_ascii_alphanumeric()) =>
         {
-            Reading::Failed(super::lines::NOT_UNDERSTOOD.into())
+            Reading::Failed(super::NOT_UNDERSTOOD.into())
         }
         reading => reading,
     }

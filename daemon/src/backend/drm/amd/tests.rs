@@ -88,10 +88,10 @@ const SENSORS: [(&str, &str); 16] = [
 
 #[test]
 fn card_without_files_is_unknown_not_zero() {
-    let told = AmdTree::new(&[]).read_card();
+    let readings = AmdTree::new(&[]).read_card();
     let name = Reading::Value("AMD 1002:744c".to_owned());
     let unknown = CardReadings::unknown(&Reading::Unsupported);
-    assert_eq!(told, CardReadings { name, ..unknown });
+    assert_eq!(readings, CardReadings { name, ..unknown });
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn name_is_looked_up_once() {
 
 #[test]
 fn blank_or_masked_serial_is_unsupported() {
-    for (text, told) in [
+    for (text, expected) in [
         ("\n", Reading::Unsupported),
         ("0\n", Reading::Unsupported),
         ("0000000000\n", Reading::Unsupported),
@@ -240,20 +240,20 @@ fn blank_or_masked_serial_is_unsupported() {
         ("PCB0001\n", Reading::Value("PCB0001".to_owned())),
     ] {
         let tree = AmdTree::new(&[("serial_number", text)]);
-        assert_eq!(tree.read_card().vitals.serial, told, "{text:?}");
+        assert_eq!(tree.read_card().vitals.serial, expected, "{text:?}");
     }
 }
 
 #[test]
 fn unknown_partition_mode_is_unsupported() {
-    for (text, told) in [
+    for (text, expected) in [
         ("CPX\n", Reading::Value("CPX".to_owned())),
         ("UNKNOWN\n", Reading::Unsupported),
         ("\n", Reading::Unsupported),
         ("C P X\n", failed("not understood")),
     ] {
         let tree = AmdTree::new(&[("current_compute_partition", text)]);
-        assert_eq!(tree.read_card().vitals.compute_partition, told, "{text:?}");
+        assert_eq!(tree.read_card().vitals.compute_partition, expected, "{text:?}");
     }
 }
 
@@ -262,8 +262,8 @@ fn errors_are_read_every_sixteen_seconds() {
     let tree = AmdTree::new(&[("ras/umc_err_count", "ue: 0\nce: 1\n")]);
     let (card, mut amd, start) = (tree.card(), tree.amd(), Instant::now());
     let mut corrected = |after| {
-        let told = amd.read(&card, start + Duration::from_secs(after));
-        told.vitals.ecc_volatile_corrected
+        let readings = amd.read(&card, start + Duration::from_secs(after));
+        readings.vitals.ecc_volatile_corrected
     };
     assert_eq!(corrected(0), Reading::Value(1));
     tree.device("ras/umc_err_count", "ue: 0\nce: 2\n");

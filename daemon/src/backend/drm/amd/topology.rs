@@ -1,7 +1,7 @@
 //! Reads the KFD nodes (`/sys/class/kfd/kfd/topology`) of a card: one, or one for each partition of
 //! a divided card.
 
-use super::lines;
+use super::{parse_numbers, read_parsed};
 use crate::backend::drm::card::{DrmCard, PciIdentity};
 use crate::backend::drm::sysfs;
 use gpukill_proto::collect::SortIndirect as _;
@@ -126,9 +126,7 @@ fn read_nodes(directory: &Path, card: &DrmCard) -> Vec<KfdNode> {
 fn read_node(directory: &Path) -> Option<KfdNode> {
     let gpu_id = *sysfs::number(&directory.join("gpu_id")).known()?;
     let gpu_id = u32::try_from(gpu_id).ok().filter(|id| *id != 0)?;
-    let properties = lines::read_parsed(&directory.join("properties"), |text| {
-        parse_node(text, gpu_id)
-    });
+    let properties = read_parsed(&directory.join("properties"), |text| parse_node(text, gpu_id));
     let mut node = properties.known()?.clone();
     let banks = directory.join("mem_banks");
     node.memory = memory(&banks);
@@ -138,7 +136,7 @@ fn read_node(directory: &Path) -> Option<KfdNode> {
 
 /// Parses the `properties` of a node.
 pub(super) fn parse_node(text: &str, gpu_id: u32) -> Option<KfdNode> {
-    let numbers = lines::parse_numbers(text);
+    let numbers = parse_numbers(text);
     let number = |key: &str| numbers.get(key).copied();
     let location = number("location_id")?;
     let simds_per_unit = number("simd_per_cu").filter(|it| *it > 0);
@@ -169,8 +167,8 @@ fn valid_clock(megahertz: u64) -> Option<Megahertz> {
 /// invisible to the CPU; other banks count as 0.
 fn own_bank_values(directory: &Path, key: &str) -> Vec<Reading<u64>> {
     let number = |(_, bank): (String, PathBuf)| {
-        lines::read_parsed(&bank.join("properties"), |text| {
-            let numbers = lines::parse_numbers(text);
+        read_parsed(&bank.join("properties"), |text| {
+            let numbers = parse_numbers(text);
             let own = matches!(numbers.get("heap_type")?, 1 | 2);
             Some(if own { *numbers.get(key)? } else { 0 })
         })

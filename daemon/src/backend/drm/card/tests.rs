@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A tree with one card of this name.
 fn card_tree(name: &str, uevent: &str, nodes: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let device = root.path().join("class/drm").join(name).join("device");
@@ -100,9 +99,9 @@ fn cards_are_reread_on_change_or_interval() {
     let root = card_tree("card1", AMD, &[("renderD128", "226:128")]);
     let drm = root.path().join("class/drm");
     let mut cards = CardList::new(root.path());
-    let began = Instant::now();
-    let mut told = |seconds| -> Vec<(String, String)> {
-        let now = began + Duration::from_secs(seconds);
+    let start = Instant::now();
+    let mut read_cards = |seconds| -> Vec<(String, String)> {
+        let now = start + Duration::from_secs(seconds);
         let cards = cards.refresh(|driver| driver != "xe", now).iter();
         cards
             .map(|card| (card.name.clone(), card.driver.clone()))
@@ -110,18 +109,18 @@ fn cards_are_reread_on_change_or_interval() {
     };
     let card = |name: &str, driver: &str| (name.to_owned(), driver.to_owned());
     let one = card("card1", "amdgpu");
-    assert_eq!([told(0), told(2)], [[one.clone()], [one.clone()]]);
+    assert_eq!([read_cards(0), read_cards(2)], [[one.clone()], [one.clone()]]);
     // A new card has no files yet.
     let device = drm.join("card2/device");
     std::fs::create_dir_all(&device).unwrap();
-    assert_eq!([told(4), told(6)], [[one.clone()], [one.clone()]]);
+    assert_eq!([read_cards(4), read_cards(6)], [[one.clone()], [one.clone()]]);
     std::fs::write(device.join("uevent"), "DRIVER=i915\n").unwrap();
     let both = [one, card("card2", "i915")];
-    assert_eq!([told(8), told(10)], [both.clone(), both.clone()]);
+    assert_eq!([read_cards(8), read_cards(10)], [both.clone(), both.clone()]);
     // A change without removal is noticed as well.
     std::fs::write(device.join("uevent"), "DRIVER=xe\n").unwrap();
-    assert_eq!(told(25), both);
-    assert_eq!(told(26), both[..1]);
+    assert_eq!(read_cards(25), both);
+    assert_eq!(read_cards(26), both[..1]);
     std::fs::rename(drm.join("card1"), drm.join("gone")).unwrap();
-    assert_eq!(told(28), []);
+    assert_eq!(read_cards(28), []);
 }

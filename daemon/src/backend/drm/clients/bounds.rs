@@ -43,15 +43,15 @@ impl IncompleteProcesses {
     pub(super) fn fault(&self, card: &str) -> Option<String> {
         let pids = self.overfull.iter().map(|key| key.pid.to_string());
         let named: Vec<String> = pids.take(MAX_NAMED_PIDS).collect();
-        let (who, has) = match (named.as_slice(), self.overfull.len() > MAX_NAMED_PIDS) {
+        let (subject, has) = match (named.as_slice(), self.overfull.len() > MAX_NAMED_PIDS) {
             ([], _) => return None,
             ([only], _) => (format!("process {only}"), "has"),
             (some, false) => (format!("processes {}", some.join(", ")), "have"),
             (some, true) => (format!("processes {} and others", some.join(", ")), "have"),
         };
         Some(format!(
-            "{who} {has} {card} open too often to read all descriptors: actual use may be higher \
-             than shown"
+            "{subject} {has} {card} open too often to read all descriptors: actual use may be \
+             higher than shown"
         ))
     }
 }
@@ -65,28 +65,28 @@ pub(super) struct ReadBudget {
 impl ReadBudget {
     /// For the clients that are read again through these descriptors.
     pub(super) fn for_clients(
-        places: &[&ProcessDescriptor],
+        descriptors: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
     ) -> Self {
-        Self::new(places, person, MAX_CLIENT_READS_PER_PERSON, MAX_READS)
+        Self::new(descriptors, person, MAX_CLIENT_READS_PER_PERSON, MAX_READS)
     }
 
     /// For these other descriptors.
     pub(super) fn for_others(
-        places: &[&ProcessDescriptor],
+        descriptors: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
     ) -> Self {
-        Self::new(places, person, MAX_READS_PER_PERSON, MAX_READS)
+        Self::new(descriptors, person, MAX_READS_PER_PERSON, MAX_READS)
     }
 
     fn new(
-        places: &[&ProcessDescriptor],
+        descriptors: &[&ProcessDescriptor],
         person: impl Fn(&ProcessKey) -> Option<u32>,
         of_person: usize,
         of_all: usize,
     ) -> Self {
         let mut processes: BTreeMap<ProcessKey, usize> = BTreeMap::new();
-        for (key, _) in places {
+        for (key, _) in descriptors {
             *processes.entry(*key).or_default() += 1;
         }
         let mut persons: BTreeMap<Option<u32>, Vec<(ProcessKey, usize)>> = BTreeMap::new();
@@ -116,12 +116,12 @@ impl ReadBudget {
 
 /// The number of clients allowed for each person. `None` stands for unknown persons.
 pub(super) fn client_quotas(
-    places: &[ProcessDescriptor],
+    descriptors: &[ProcessDescriptor],
     person: impl Fn(&ProcessKey) -> Option<u32>,
     all: usize,
 ) -> BTreeMap<Option<u32>, usize> {
     let mut of_process: BTreeMap<ProcessKey, usize> = BTreeMap::new();
-    for (key, _) in places {
+    for (key, _) in descriptors {
         *of_process.entry(*key).or_default() += 1;
     }
     let mut wanted: BTreeMap<Option<u32>, usize> = BTreeMap::new();
@@ -174,11 +174,11 @@ mod tests {
         // Person 1 has processes 10 to 19.
         let person = |key: &ProcessKey| Some(key.pid / 10);
         let case = |opens: &[(u32, u32)], all| {
-            let places: Vec<ProcessDescriptor> = opens
+            let descriptors: Vec<ProcessDescriptor> = opens
                 .iter()
                 .flat_map(|(pid, n)| descriptors_of(*pid, *n))
                 .collect();
-            let rooms = client_quotas(&places, person, all).into_iter();
+            let rooms = client_quotas(&descriptors, person, all).into_iter();
             rooms
                 .map(|(person, room)| (person.unwrap(), room))
                 .collect::<Vec<_>>()
@@ -200,20 +200,20 @@ mod tests {
     fn reads_are_bounded_per_person() {
         let person = |key: &ProcessKey| Some(key.pid / 1_000);
         let read = |opens: &[(u32, u32)], of_person, of_all| {
-            let places: Vec<ProcessDescriptor> = opens
+            let descriptors: Vec<ProcessDescriptor> = opens
                 .iter()
                 .flat_map(|(pid, n)| descriptors_of(*pid, *n))
                 .collect();
-            let places: Vec<&ProcessDescriptor> = places.iter().collect();
-            let mut budget = ReadBudget::new(&places, person, of_person, of_all);
+            let descriptors: Vec<&ProcessDescriptor> = descriptors.iter().collect();
+            let mut budget = ReadBudget::new(&descriptors, person, of_person, of_all);
             let mut read: BTreeMap<u32, usize> = BTreeMap::new();
-            for (key, _) in places {
+            for (key, _) in descriptors {
                 *read.entry(key.pid).or_default() += usize::from(budget.take(*key));
             }
             read.into_values().collect::<Vec<_>>()
         };
-        let crowd: Vec<(u32, u32)> = (1_000..1_150).map(|pid| (pid, 90)).collect();
-        let all = [crowd, vec![(2_000, 3)]].concat();
+        let many: Vec<(u32, u32)> = (1_000..1_150).map(|pid| (pid, 90)).collect();
+        let all = [many, vec![(2_000, 3)]].concat();
         let counts = read(&all, 300, 10_000);
         assert_eq!(counts.iter().sum::<usize>(), 303);
         assert_eq!(counts.last(), Some(&3));
@@ -229,22 +229,22 @@ mod tests {
         let fault = |pids: std::ops::RangeInclusive<u32>| {
             let overfull = pids
                 .flat_map(|pid| descriptors_of(pid, 1))
-                .map(|place| place.0);
+                .map(|descriptor| descriptor.0);
             let partly = IncompleteProcesses {
                 overfull: overfull.collect(),
                 ..IncompleteProcesses::default()
             };
             partly.fault("card1")
         };
-        let said = |who: &str| {
+        let fault_text = |subject: &str| {
             Some(format!(
-                "{who} card1 open too often to read all descriptors: actual use may be higher than \
-                 shown"
+                "{subject} card1 open too often to read all descriptors: actual use may be higher \
+                 than shown"
             ))
         };
         assert_eq!(IncompleteProcesses::default().fault("card1"), None);
-        assert_eq!(fault(7..=7), said("process 7 has"));
-        assert_eq!(fault(7..=9), said("processes 7, 8, 9 have"));
-        assert_eq!(fault(7..=10), said("processes 7, 8, 9 and others have"));
+        assert_eq!(fault(7..=7), fault_text("process 7 has"));
+        assert_eq!(fault(7..=9), fault_text("processes 7, 8, 9 have"));
+        assert_eq!(fault(7..=10), fault_text("processes 7, 8, 9 and others have"));
     }
 }

@@ -8,7 +8,7 @@
 //! that directory must not be opened: reading `amdgpu_gpu_recover` resets the GPU.
 
 use crate::backend::drm::card::DrmCard;
-use crate::procfs::file::read_at_most;
+use crate::procfs::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
 use std::collections::BTreeMap;
 use std::path::Path;

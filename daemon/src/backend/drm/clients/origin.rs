@@ -25,8 +25,8 @@ const DEPARTED_MAX: usize = 1_024;
 /// The accounts of current holders are added to these.
 const ACCOUNTS_MAX: usize = 16;
 
-/// The user of a process, and the person whose systemd slice it runs in. One person may have
-/// several users: subordinate ones, and those that programs switch to.
+/// The user of a process, and the person that owns its systemd slice. One person may have several
+/// users: subordinate ones, and those that programs switch to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessAccount {
     pub(crate) user: u32,
@@ -46,7 +46,7 @@ pub(crate) trait PersonLookup: Send + Sync {
 pub(super) struct ClientOrigins {
     procfs: PathBuf,
     sysfs: PathBuf,
-    people: Arc<dyn PersonLookup>,
+    persons: Arc<dyn PersonLookup>,
     clients: BTreeMap<ClientId, ClientOrigin>,
     /// The processes that hold clients, as far as they could be inspected.
     holders: BTreeMap<ProcessKey, ClientHolder>,
@@ -84,7 +84,6 @@ enum AccountRelation {
     Different,
 }
 
-/// The owner of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientOwner {
     Process(ProcessKey),
@@ -95,11 +94,11 @@ pub(super) enum ClientOwner {
 }
 
 impl ClientOrigins {
-    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, people: Arc<dyn PersonLookup>) -> Self {
+    pub(super) fn new(procfs: PathBuf, sysfs: PathBuf, persons: Arc<dyn PersonLookup>) -> Self {
         Self {
             procfs,
             sysfs,
-            people,
+            persons,
             clients: BTreeMap::new(),
             holders: BTreeMap::new(),
             greatest_forgotten: None,
@@ -200,7 +199,7 @@ impl ClientOrigins {
         if one == other {
             return AccountRelation::Same;
         }
-        match (self.people.person(one), self.people.person(other)) {
+        match (self.persons.person(one), self.persons.person(other)) {
             (Some(one), Some(other)) if one != other => AccountRelation::Different,
             (Some(_), Some(_)) => AccountRelation::Same,
             // Two processes of one user count as one person until the contrary is known.
@@ -210,7 +209,7 @@ impl ClientOrigins {
     }
 
     fn first_holder(&self, origin: &ClientOrigin) -> FirstHolder {
-        let uid = |account: ProcessAccount| self.people.person(account).unwrap_or(account.user);
+        let uid = |account: ProcessAccount| self.persons.person(account).unwrap_or(account.user);
         FirstHolder {
             pid: origin.first_pid,
             uid: origin.first_account.map(uid),
@@ -236,7 +235,7 @@ impl ClientOrigins {
             && !holders.iter().any(|holder| holder.pid == pid)
         {
             let directory = self.procfs.join(pid.to_string());
-            let last = self.people.account(&directory);
+            let last = self.persons.account(&directory);
             if last != Some(account) && !opens_for_others(&directory, pid, last) {
                 return origin(pid, last);
             }
@@ -267,10 +266,10 @@ impl ClientOrigins {
         oldest.copied().filter(|_| are_known)
     }
 
-    /// The person of a process, as far as known: it decides whose quota the client takes.
+    /// The person of a process, as far as known: the client takes the quota of that person.
     pub(super) fn person(&self, key: &ProcessKey) -> Option<u32> {
         let account = self.holders.get(key)?.account;
-        Some(self.people.person(account).unwrap_or(account.user))
+        Some(self.persons.person(account).unwrap_or(account.user))
     }
 
     /// Inspects new holders. A process keeps the account of its first inspection: a process that
@@ -289,7 +288,7 @@ impl ClientOrigins {
 
     fn inspect_holder(&self, key: ProcessKey) -> Option<ClientHolder> {
         let directory = self.procfs.join(key.pid.to_string());
-        let account = self.people.account(&directory)?;
+        let account = self.persons.account(&directory)?;
         // Its pid may belong to another process now.
         let is_still = Stat::read(&directory).is_ok_and(|it| it.start_ticks == key.start_ticks);
         is_still.then(|| ClientHolder {

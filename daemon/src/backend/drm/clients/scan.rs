@@ -11,7 +11,7 @@ use crate::backend::drm::card::DrmCard;
 use crate::backend::drm::engines::{self, Driver, EngineRole, RegionKind};
 use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::fd_scan::{DeviceNumber, OpenDescriptor};
-use crate::procfs::file::{read_at_most, read_failure};
+use crate::procfs::{read_at_most, read_failure};
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 /// How long a descriptor is assumed to belong to the same client.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A descriptor of a process.
 pub(super) type ProcessDescriptor = (ProcessKey, OpenDescriptor);
 
 /// The result of the last reading of a descriptor.
@@ -92,8 +91,9 @@ pub(super) struct ClientScanState {
 impl ClientScanState {
     /// The processes with clients for which the driver reports nothing.
     pub(super) fn unreported_processes(&self) -> BTreeSet<ProcessKey> {
-        let seen = self.descriptors.iter();
-        let silent = seen.filter(|(_, seen)| seen.client == DescriptorClient::Unreported);
+        let descriptors = self.descriptors.iter();
+        let silent =
+            descriptors.filter(|(_, state)| state.client == DescriptorClient::Unreported);
         silent.map(|((key, _), _)| *key).into_set()
     }
 }
@@ -140,112 +140,112 @@ impl<'a> ClientScan<'a> {
     /// may be more clients.
     pub(super) fn scan_all(
         mut self,
-        places: &[ProcessDescriptor],
+        descriptors: &[ProcessDescriptor],
     ) -> (ClientScanState, IncompleteProcesses, Option<String>) {
-        self.quotas = client_quotas(places, self.person, MAX_CLIENTS);
+        self.quotas = client_quotas(descriptors, self.person, MAX_CLIENTS);
         let clients = self.previous.clients.values();
         let readers: BTreeSet<ProcessDescriptor> =
             clients.map(|client| client.read_through).into_set();
         let (mut readers, mut others): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) =
-            places.iter().partition(|place| readers.contains(place));
+            descriptors.iter().partition(|descriptor| readers.contains(descriptor));
         // Descriptors that were never read come first, then those that have waited longest.
-        let age = |place: &&ProcessDescriptor| {
+        let age = |descriptor: &&ProcessDescriptor| {
             self.previous
                 .descriptors
-                .get(*place)
-                .map(|seen| seen.read_at)
+                .get(*descriptor)
+                .map(|last| last.read_at)
         };
         readers.sort_indirect_by_key(age);
         let mut budget = ReadBudget::for_clients(&readers, self.person);
         // A client that is not due may be found through a descriptor that is read.
         let (now, later): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) =
-            readers.into_iter().partition(|place| budget.take(place.0));
-        for place in now {
-            self.read_descriptor(*place);
+            readers.into_iter().partition(|descriptor| budget.take(descriptor.0));
+        for descriptor in now {
+            self.read_descriptor(*descriptor);
         }
-        for place in later {
-            self.keep_client(*place);
+        for descriptor in later {
+            self.keep_client(*descriptor);
         }
-        others.retain(|place| !self.is_client_known(place));
-        others.sort_indirect_by_key(|place| {
+        others.retain(|descriptor| !self.is_client_known(descriptor));
+        others.sort_indirect_by_key(|descriptor| {
             self.previous
                 .descriptors
-                .get(*place)
-                .map(|seen| seen.read_at)
+                .get(*descriptor)
+                .map(|last| last.read_at)
         });
         let mut budget = ReadBudget::for_others(&others, self.person);
-        for place in others {
+        for descriptor in others {
             // A descriptor that was read before this one may answer for it.
-            if self.is_client_known(place) {
+            if self.is_client_known(descriptor) {
                 continue;
             }
-            if budget.take(place.0) {
-                self.read_descriptor(*place);
-            } else if !self.keep_descriptor(place) {
-                self.incomplete.waiting.insert(place.0);
+            if budget.take(descriptor.0) {
+                self.read_descriptor(*descriptor);
+            } else if !self.keep_descriptor(descriptor) {
+                self.incomplete.waiting.insert(descriptor.0);
             }
         }
         (self.current, self.incomplete, self.incomplete_reason)
     }
 
     /// Keeps the client that was read through this descriptor at its last values.
-    fn keep_client(&mut self, place: ProcessDescriptor) {
-        let Some(seen) = self.previous.descriptors.get(&place) else {
+    fn keep_client(&mut self, descriptor: ProcessDescriptor) {
+        let Some(last) = self.previous.descriptors.get(&descriptor) else {
             return;
         };
-        self.incomplete.waiting.insert(place.0);
-        if let DescriptorClient::Client(id) = seen.client
+        self.incomplete.waiting.insert(descriptor.0);
+        if let DescriptorClient::Client(id) = last.client
             && !self.current.clients.contains_key(&id)
             && let Some(before) = self.previous.clients.remove(&id)
-            && self.take_quota(&place)
+            && self.take_quota(&descriptor)
         {
-            let holders = BTreeSet::from([place.0]);
+            let holders = BTreeSet::from([descriptor.0]);
             self.current
                 .clients
                 .insert(id, ScannedClient { holders, ..before });
         }
-        self.keep_descriptor(&place);
+        self.keep_descriptor(&descriptor);
     }
 
     /// Takes one more client from the person's quota, if any is left.
-    fn take_quota(&mut self, place: &ProcessDescriptor) -> bool {
-        let room = self.quotas.entry((self.person)(&place.0)).or_default();
+    fn take_quota(&mut self, descriptor: &ProcessDescriptor) -> bool {
+        let room = self.quotas.entry((self.person)(&descriptor.0)).or_default();
         let has_room = *room > 0;
         if has_room {
             *room -= 1;
         } else {
-            self.incomplete.overfull.insert(place.0);
+            self.incomplete.overfull.insert(descriptor.0);
         }
         has_room
     }
 
     /// Whether the client of this descriptor is known without reading it.
-    fn is_client_known(&mut self, place: &ProcessDescriptor) -> bool {
-        let is_young = self.previous.descriptors.get(place).is_some_and(|seen| {
-            (self.now)().saturating_duration_since(seen.read_at) < RECHECK_INTERVAL
+    fn is_client_known(&mut self, descriptor: &ProcessDescriptor) -> bool {
+        let is_young = self.previous.descriptors.get(descriptor).is_some_and(|last| {
+            (self.now)().saturating_duration_since(last.read_at) < RECHECK_INTERVAL
         });
-        is_young && self.keep_descriptor(place)
+        is_young && self.keep_descriptor(descriptor)
     }
 
     /// Keeps the last result of a descriptor, if there is one and its client was found.
-    fn keep_descriptor(&mut self, place: &ProcessDescriptor) -> bool {
-        let Some(seen) = self.previous.descriptors.get(place) else {
+    fn keep_descriptor(&mut self, descriptor: &ProcessDescriptor) -> bool {
+        let Some(last) = self.previous.descriptors.get(descriptor) else {
             return false;
         };
-        if let DescriptorClient::Client(id) = seen.client {
+        if let DescriptorClient::Client(id) = last.client {
             // The client was not found at its former descriptor: it may be behind this one.
             let Some(client) = self.current.clients.get_mut(&id) else {
                 return false;
             };
-            client.holders.insert(place.0);
+            client.holders.insert(descriptor.0);
         }
-        self.current.descriptors.insert(*place, seen.clone());
+        self.current.descriptors.insert(*descriptor, last.clone());
         true
     }
 
-    fn read_descriptor(&mut self, place: ProcessDescriptor) {
+    fn read_descriptor(&mut self, descriptor: ProcessDescriptor) {
         let bytes = read_at_most(
-            &descriptor_file(self.root, "fdinfo", &place),
+            &descriptor_file(self.root, "fdinfo", &descriptor),
             TEXT_MAX as u64 + 1,
         );
         // The time of this reading: the whole scan may take long.
@@ -263,35 +263,35 @@ impl<'a> ClientScan<'a> {
         let fdinfo = fdinfo::parse(&bytes);
         let what = match &fdinfo {
             Some(fdinfo) if is_from_card(fdinfo, self.card) => {
-                DescriptorClient::Client(ClientId::from_fdinfo(fdinfo, place))
+                DescriptorClient::Client(ClientId::from_fdinfo(fdinfo, descriptor))
             }
-            None if !fdinfo::is_drm(&bytes) && self.is_render_node(&place) => {
+            None if !fdinfo::is_drm(&bytes) && self.is_render_node(&descriptor) => {
                 DescriptorClient::Unreported
             }
             Some(_) | None => DescriptorClient::Foreign,
         };
         self.current.descriptors.insert(
-            place,
+            descriptor,
             DescriptorState {
                 client: what,
                 read_at: at,
             },
         );
         if let (Some(fdinfo), DescriptorClient::Client(id)) = (fdinfo, what) {
-            self.record_client(id, &fdinfo, place, at);
+            self.record_client(id, &fdinfo, descriptor, at);
         }
     }
 
     /// Whether this is still open on the card's render node. The card's other node is not
     /// considered: display programs and programs that listen for changes have it open, too, and may
     /// not use the GPU.
-    fn is_render_node(&self, place: &ProcessDescriptor) -> bool {
+    fn is_render_node(&self, descriptor: &ProcessDescriptor) -> bool {
         let mut nodes = self.card.nodes.iter();
-        nodes.any(|node| node.number == place.1.number && node.name.starts_with("renderD"))
-            && std::fs::metadata(descriptor_file(self.root, "fd", place)).is_ok_and(|now| {
+        nodes.any(|node| node.number == descriptor.1.number && node.name.starts_with("renderD"))
+            && std::fs::metadata(descriptor_file(self.root, "fd", descriptor)).is_ok_and(|now| {
                 let number = now.rdev();
                 let number = (rustix::fs::major(number), rustix::fs::minor(number));
-                number == (place.1.number.major, place.1.number.minor)
+                number == (descriptor.1.number.major, descriptor.1.number.minor)
             })
     }
 
@@ -300,14 +300,14 @@ impl<'a> ClientScan<'a> {
         &mut self,
         id: ClientId,
         fdinfo: &FdInfo,
-        place: ProcessDescriptor,
+        descriptor: ProcessDescriptor,
         at: Instant,
     ) {
         if let Some(client) = self.current.clients.get_mut(&id) {
-            client.holders.insert(place.0);
+            client.holders.insert(descriptor.0);
             return;
         }
-        if !self.take_quota(&place) {
+        if !self.take_quota(&descriptor) {
             return;
         }
         let history = match self.previous.clients.remove(&id) {
@@ -316,8 +316,8 @@ impl<'a> ClientScan<'a> {
         };
         let is_own = |name: &String| self.driver.region_kind(name) == RegionKind::Own;
         let sighting = ScannedClient {
-            read_through: place,
-            holders: BTreeSet::from([place.0]),
+            read_through: descriptor,
+            holders: BTreeSet::from([descriptor.0]),
             history,
             own: HeldMemory::from_fdinfo(fdinfo, self.driver, RegionKind::Own),
             host: HeldMemory::from_fdinfo(fdinfo, self.driver, RegionKind::Host),
@@ -354,11 +354,11 @@ impl HeldMemory {
 }
 
 impl ClientId {
-    fn from_fdinfo(fdinfo: &FdInfo, place: ProcessDescriptor) -> Self {
-        let number = fdinfo.pdev.is_none().then_some(place.1.number);
+    fn from_fdinfo(fdinfo: &FdInfo, descriptor: ProcessDescriptor) -> Self {
+        let number = fdinfo.pdev.is_none().then_some(descriptor.1.number);
         fdinfo
             .client
-            .map_or(Self::Unnumbered(place), |id| Self::Numbered(id, number))
+            .map_or(Self::Unnumbered(descriptor), |id| Self::Numbered(id, number))
     }
 
     /// The driver's number, where it has one.

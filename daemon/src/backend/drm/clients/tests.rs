@@ -2,7 +2,6 @@
 
 mod forms;
 mod passed;
-mod people;
 mod rereading;
 mod sharing;
 mod silent;
@@ -11,9 +10,8 @@ use super::*;
 use crate::backend::DeviceNode;
 use crate::backend::drm::card::PciIdentity;
 use crate::fd_scan::OpenDescriptor;
-use people::PersonFiles;
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -26,6 +24,28 @@ const RENDER: DeviceNumber = DeviceNumber {
     minor: 128,
 };
 const SLOT: &str = "0000:03:00.0";
+
+/// Reads persons from the files in this directory.
+struct PersonFiles(PathBuf);
+
+impl PersonLookup for PersonFiles {
+    /// User 1000, unless the process has a file that names another.
+    fn account(&self, directory: &Path) -> Option<ProcessAccount> {
+        let text = std::fs::read_to_string(directory.join("person"));
+        let user = text.map_or(Some(1000), |text| text.parse().ok())?;
+        let slice = std::fs::read_to_string(directory.join("slice"));
+        let slice = slice.ok().and_then(|text| text.parse().ok());
+        Some(ProcessAccount { user, slice })
+    }
+
+    /// A user is a person of its own unless a file names the person; an account with a slice
+    /// belongs to the slice's person.
+    fn person(&self, account: ProcessAccount) -> Option<u32> {
+        let text = std::fs::read_to_string(self.0.join(account.user.to_string()));
+        let person = || text.map_or(Some(account.user), |text| text.parse().ok());
+        account.slice.or_else(person)
+    }
+}
 
 /// A `/proc` with holders of one card, and a clock.
 struct ClientFixture {
@@ -185,7 +205,7 @@ fn memory(used: &CardUsage) -> Vec<(u32, Reading<Bytes>)> {
 
 #[test]
 fn process_usage_is_complete() {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     let lines = |gfx: u64| {
         format!(
             "drm-resident-vram:\t6 KiB\ndrm-shared-vram:\t1 KiB\ndrm-memory-vram:\t6 KiB\ndrm-resident-gtt:\t2 KiB\n\
@@ -193,9 +213,9 @@ fn process_usage_is_complete() {
              drm-engine-compute:\t5 ns\ndrm-engine-dec:\t{gfx} ns"
         )
     };
-    stage.open(process(7), 3, &amdgpu(1, &lines(5)));
-    let _ = stage.poll_next_second();
-    stage.open(process(7), 3, &amdgpu(1, &lines(300_000_005)));
+    fixture.open(process(7), 3, &amdgpu(1, &lines(5)));
+    let _ = fixture.poll_next_second();
+    fixture.open(process(7), 3, &amdgpu(1, &lines(300_000_005)));
     let expected = CardUsage {
         processes: vec![ProcessUsage {
             key: process(7),
@@ -225,19 +245,19 @@ fn process_usage_is_complete() {
         fault: None,
         incomplete_reason: None,
     };
-    assert_eq!(stage.poll_next_second(), expected);
+    assert_eq!(fixture.poll_next_second(), expected);
 }
 
 #[test]
 fn shares_are_sums_of_clients() {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     let mut write = |gfx: [u64; 4]| {
-        let places = [(7, 3), (7, 4), (8, 3), (9, 3)];
-        for (client, ((pid, fd), gfx)) in (1..).zip(places.into_iter().zip(gfx)) {
+        let descriptors = [(7, 3), (7, 4), (8, 3), (9, 3)];
+        for (client, ((pid, fd), gfx)) in (1..).zip(descriptors.into_iter().zip(gfx)) {
             let lines = format!("drm-resident-vram: {client}\ndrm-engine-gfx: {gfx} ns");
-            stage.open(process(pid), fd, &amdgpu(client, &lines));
+            fixture.open(process(pid), fd, &amdgpu(client, &lines));
         }
-        stage.poll_next_second()
+        fixture.poll_next_second()
     };
     write([1, 1, 1, 1]);
     let used = write([100_000_001, 200_000_001, 250_000_001, 1]);
@@ -257,54 +277,54 @@ fn shares_are_sums_of_clients() {
 
 #[test]
 fn busiest_engine_counts_not_the_sum() {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     let text = |gfx: u64, dma: u64| {
         amdgpu(
             1,
             &format!("drm-engine-gfx: {gfx} ns\ndrm-engine-dma: {dma} ns"),
         )
     };
-    stage.open(process(7), 3, &text(0, 0));
-    stage.open(process(7), 4, &text(0, 0).replace("id:\t1", "id:\t2"));
-    let _ = stage.poll_next_second();
-    stage.open(process(7), 3, &text(300_000_000, 400_000_000));
+    fixture.open(process(7), 3, &text(0, 0));
+    fixture.open(process(7), 4, &text(0, 0).replace("id:\t1", "id:\t2"));
+    let _ = fixture.poll_next_second();
+    fixture.open(process(7), 3, &text(300_000_000, 400_000_000));
     let second = text(200_000_000, 0).replace("id:\t1", "id:\t2");
-    stage.open(process(7), 4, &second);
-    assert_eq!(stage.poll_next_second().utilization, percent(50));
+    fixture.open(process(7), 4, &second);
+    assert_eq!(fixture.poll_next_second().utilization, percent(50));
 }
 
 #[test]
 fn new_client_is_unknown_not_idle() {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     let gfx = |id, busy: u64| amdgpu(id, &format!("drm-engine-gfx: {busy} ns"));
     let unknown = [Reading::Unsupported, percent(0), percent(0)];
     let idle = [percent(0), percent(0), percent(0)];
-    stage.open(process(7), 3, &gfx(1, 5));
-    let used = stage.poll_next_second();
+    fixture.open(process(7), 3, &gfx(1, 5));
+    let used = fixture.poll_next_second();
     assert_eq!(shares(&used), unknown);
     assert_eq!(shares_of(&used.processes[0]), unknown);
     // The others are idle, but this one may work.
-    stage.open(process(8), 3, &gfx(2, 5));
-    let used = stage.poll_next_second();
+    fixture.open(process(8), 3, &gfx(2, 5));
+    let used = fixture.poll_next_second();
     assert_eq!(shares(&used), unknown);
     assert_eq!(shares_of(&used.processes[0]), idle);
     assert_eq!(shares_of(&used.processes[1]), unknown);
-    assert_eq!(shares(&stage.poll_next_second()), idle);
+    assert_eq!(shares(&fixture.poll_next_second()), idle);
     // The others work: their share is the card's.
-    stage.open(process(7), 3, &gfx(1, 300_000_005));
-    stage.open(process(8), 4, &gfx(3, 900_000_000));
-    let used = stage.poll_next_second();
+    fixture.open(process(7), 3, &gfx(1, 300_000_005));
+    fixture.open(process(8), 4, &gfx(3, 900_000_000));
+    let used = fixture.poll_next_second();
     assert_eq!(shares(&used), [percent(30), percent(0), percent(0)]);
     // For a process that is not enough.
     assert_eq!(shares_of(&used.processes[1]), unknown);
-    assert_eq!(shares(&stage.poll_next_second()), idle);
+    assert_eq!(shares(&fixture.poll_next_second()), idle);
 }
 
 #[test]
 fn never_used_client_is_idle_at_once() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, ""));
-    let used = stage.poll_next_second();
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, ""));
+    let used = fixture.poll_next_second();
     let idle = [percent(0), percent(0), percent(0)];
     assert_eq!(shares(&used), idle);
     assert_eq!(shares_of(&used.processes[0]), idle);
@@ -312,31 +332,31 @@ fn never_used_client_is_idle_at_once() {
 
 #[test]
 fn each_client_has_its_own_interval() {
-    let mut stage = ClientFixture::with_driver("msm", None);
+    let mut fixture = ClientFixture::with_driver("msm", None);
     let text = |id: u64, busy: u64| {
         format!("drm-driver: msm\ndrm-client-id: {id}\ndrm-engine-gpu: {busy} ns\n")
     };
-    stage.open(process(7), 3, &text(1, 0));
-    stage.open(process(8), 3, &text(2, 0));
+    fixture.open(process(7), 3, &text(1, 0));
+    fixture.open(process(8), 3, &text(2, 0));
     // The first reading of a poll takes two seconds, the second none.
-    let poll = |stage: &mut ClientFixture, delays: [u64; 2]| {
-        let elapsed = Cell::new(stage.elapsed.get());
+    let poll = |fixture: &mut ClientFixture, delays: [u64; 2]| {
+        let elapsed = Cell::new(fixture.elapsed.get());
         let calls = Cell::new(0);
         let now = || {
             let delay = delays.get(calls.replace(calls.get() + 1)).unwrap_or(&0);
             elapsed.set(elapsed.get() + Duration::from_secs(*delay));
-            stage.start + elapsed.get()
+            fixture.start + elapsed.get()
         };
-        let used = stage
+        let used = fixture
             .clients
-            .read_with_clock(&stage.card, &stage.found, &now);
-        stage.elapsed.set(elapsed.get());
+            .read_with_clock(&fixture.card, &fixture.found, &now);
+        fixture.elapsed.set(elapsed.get());
         used
     };
-    poll(&mut stage, [0, 3]);
-    stage.open(process(7), 3, &text(1, 2_000_000_000));
-    stage.open(process(8), 3, &text(2, 500_000_000));
-    let used = poll(&mut stage, [1, 1]);
+    poll(&mut fixture, [0, 3]);
+    fixture.open(process(7), 3, &text(1, 2_000_000_000));
+    fixture.open(process(8), 3, &text(2, 500_000_000));
+    let used = poll(&mut fixture, [1, 1]);
     // Four seconds after its first reading, and two.
     let sm: Vec<_> = used
         .processes
@@ -373,30 +393,30 @@ fn unused_card_is_idle_only_if_visible() {
 
 #[test]
 fn incomplete_scan_fails_the_cards_share() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, "drm-engine-gfx: 5 ns"));
-    let _ = stage.poll_next_second();
-    stage.found.incomplete_reason = Some("a look was cut short".into());
-    let used = stage.poll_next_second();
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, "drm-engine-gfx: 5 ns"));
+    let _ = fixture.poll_next_second();
+    fixture.found.incomplete_reason = Some("a look was cut short".into());
+    let used = fixture.poll_next_second();
     assert_eq!(used.utilization, failed("a look was cut short"));
     assert_eq!(used.processes[0].utilization.sm, percent(0));
 }
 
 #[test]
 fn unified_video_queue_hides_decoding() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, ""));
-    let _ = stage.poll_next_second();
-    stage.open(process(7), 3, &amdgpu(1, "drm-engine-enc: 400000000 ns"));
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, ""));
+    let _ = fixture.poll_next_second();
+    fixture.open(process(7), 3, &amdgpu(1, "drm-engine-enc: 400000000 ns"));
     let unified = [percent(0), percent(40), Reading::Unsupported];
-    assert_eq!(shares(&stage.poll_next_second()), unified);
+    assert_eq!(shares(&fixture.poll_next_second()), unified);
     let jpeg = "drm-engine-enc: 400000000 ns\ndrm-engine-jpeg: 10000000 ns";
-    stage.open(process(7), 3, &amdgpu(1, jpeg));
-    assert_eq!(stage.poll_next_second().decoder, Reading::Unsupported);
+    fixture.open(process(7), 3, &amdgpu(1, jpeg));
+    assert_eq!(fixture.poll_next_second().decoder, Reading::Unsupported);
     let separate = "drm-engine-enc: 400000000 ns\ndrm-engine-dec: 300000000 ns";
-    stage.open(process(7), 3, &amdgpu(1, separate));
+    fixture.open(process(7), 3, &amdgpu(1, separate));
     assert_eq!(
-        shares(&stage.poll_next_second()),
+        shares(&fixture.poll_next_second()),
         [percent(0), percent(0), percent(30)]
     );
 }

@@ -1,7 +1,6 @@
 //! Entry point for fuzzing the fdinfo parser, with the properties that must hold for any input.
 
 use super::{ENGINES_MAX, NAME_MAX, REGIONS_MAX, TEXT_MAX, parse};
-use crate::backend::drm::fuzz_api::assert_printable;
 use gpukill_proto::reading::Reading;
 
 /// `/proc/PID/fdinfo/FD`.
@@ -55,10 +54,16 @@ fn assert_name(name: &str) {
     assert_printable(name, NAME_MAX);
 }
 
-/// A value, unsupported, or a failure whose reason may be shown.
+/// A value, unsupported, or a failure with a printable reason.
 fn assert_number(number: &Reading<u64>) {
     match number {
         Reading::Value(_) | Reading::Unsupported => {}
         other => assert_printable(other.failure().expect("a reason"), 80),
     }
+}
+
+/// Asserts that the text is bounded and free of terminal control characters.
+pub(crate) fn assert_printable(text: &str, most: usize) {
+    assert!(text.len() <= most, "{} bytes", text.len());
+    assert!(!text.chars().any(char::is_control), "{text:?}");
 }

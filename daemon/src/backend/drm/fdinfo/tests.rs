@@ -17,9 +17,9 @@ fn not_understood<T>(value: &str) -> Reading<T> {
 
 /// Resident bytes of the only region of a report.
 fn resident(lines: &str) -> Reading<u64> {
-    let told = parse_text(&format!("drm-driver:\tx\n{lines}\n"));
-    assert_eq!(told.regions.len(), 1, "{lines}");
-    told.regions.values().next().unwrap().resident().clone()
+    let parsed = parse_text(&format!("drm-driver:\tx\n{lines}\n"));
+    assert_eq!(parsed.regions.len(), 1, "{lines}");
+    parsed.regions.values().next().unwrap().resident().clone()
 }
 
 /// The engine `e` of a report.
@@ -95,9 +95,9 @@ fn text_of_no_drm_driver_is_ignored() {
 
 #[test]
 fn oversized_report_only_identifies_the_client() {
-    let told = |rest: &str| {
-        let whose = "drm-driver: x\ndrm-client-id: 7\ndrm-pdev: 0000:01:00.0\n";
-        parse(format!("{whose}{rest}").as_bytes()).unwrap()
+    let parse_client = |rest: &str| {
+        let header = "drm-driver: x\ndrm-client-id: 7\ndrm-pdev: 0000:01:00.0\n";
+        parse(format!("{header}{rest}").as_bytes()).unwrap()
     };
     let many = |key: &str, count: usize| -> String {
         let lines = (0..count).map(|n| format!("{key}{n}: 1\n"));
@@ -113,15 +113,15 @@ fn oversized_report_only_identifies_the_client() {
     };
     let some = "drm-engine-e: 1 ns\ndrm-resident-r: 1\n";
     let long = format!("{some}{}", " ".repeat(TEXT_MAX));
-    assert_eq!(told(&long), nothing_but(Some(TOO_LONG)));
+    assert_eq!(parse_client(&long), nothing_but(Some(TOO_LONG)));
     let engines = format!("{some}{}", many("drm-engine-e", ENGINES_MAX));
-    assert_eq!(told(&engines), nothing_but(Some(TOO_MANY_ENGINES)));
+    assert_eq!(parse_client(&engines), nothing_but(Some(TOO_MANY_ENGINES)));
     let regions = format!("{some}{}", many("drm-total-r", REGIONS_MAX));
-    assert_eq!(told(&regions), nothing_but(Some(TOO_MANY_REGIONS)));
+    assert_eq!(parse_client(&regions), nothing_but(Some(TOO_MANY_REGIONS)));
     // Exactly at the limits.
-    let engines = told(&many("drm-engine-e", ENGINES_MAX));
+    let engines = parse_client(&many("drm-engine-e", ENGINES_MAX));
     assert_eq!((engines.engines.len(), engines.oversize_reason), (64, None));
-    let regions = told(&many("drm-total-r", REGIONS_MAX));
+    let regions = parse_client(&many("drm-total-r", REGIONS_MAX));
     assert_eq!((regions.regions.len(), regions.oversize_reason), (32, None));
     let text = format!("drm-driver: x\n{}", " ".repeat(TEXT_MAX));
     let longest = parse(&text.as_bytes()[..TEXT_MAX]).unwrap();
@@ -150,8 +150,8 @@ fn shared_bytes_are_capped() {
         ("drm-resident-r: 0", Some(0)),
     ];
     for (lines, expected) in cases {
-        let told = parse_text(&format!("drm-driver: x\n{lines}\n"));
-        assert_eq!(told.regions["r"].shared_resident(), expected, "{lines}");
+        let parsed = parse_text(&format!("drm-driver: x\n{lines}\n"));
+        assert_eq!(parsed.regions["r"].shared_resident(), expected, "{lines}");
     }
 }
 
@@ -179,8 +179,8 @@ fn sizes_in_known_units() {
         ("", not_understood("")),
     ];
     for (size, expected) in cases {
-        let told = resident(&format!("drm-resident-r: {size}"));
-        assert_eq!(told, expected, "{size:?}");
+        let size_read = resident(&format!("drm-resident-r: {size}"));
+        assert_eq!(size_read, expected, "{size:?}");
     }
 }
 
@@ -258,13 +258,13 @@ fn invalid_names_are_ignored() {
     let long = "e".repeat(NAME_MAX + 1);
     for name in ["", "a b", "a\x1b[2J", "é", &long] {
         let text = format!("drm-driver: x\ndrm-engine-{name}: 1 ns\ndrm-resident-{name}: 1\n");
-        let told = parse_text(&text);
-        assert_eq!((told.engines.len(), told.regions.len()), (0, 0), "{name:?}");
+        let parsed = parse_text(&text);
+        assert_eq!((parsed.engines.len(), parsed.regions.len()), (0, 0), "{name:?}");
     }
     assert_eq!(parse_text("drm-driver: a\x1b[2Jb\n").driver, "a\\x1b[2Jb");
     for id in ["-1", "x", "18446744073709551616", ""] {
-        let told = parse_text(&format!("drm-driver: x\ndrm-client-id: {id}\n"));
-        assert_eq!(told.client, None, "{id}");
+        let parsed = parse_text(&format!("drm-driver: x\ndrm-client-id: {id}\n"));
+        assert_eq!(parsed.client, None, "{id}");
     }
 }
 
@@ -288,8 +288,8 @@ proptest! {
         for (shift, unit) in sizes {
             let size = u128::from(gibibytes) << shift;
             if size <= u128::from(u64::MAX) {
-                let told = resident(&format!("drm-resident-r: {size} {unit}"));
-                prop_assert_eq!(told, value(gibibytes << 30));
+                let size_read = resident(&format!("drm-resident-r: {size} {unit}"));
+                prop_assert_eq!(size_read, value(gibibytes << 30));
             }
         }
     }

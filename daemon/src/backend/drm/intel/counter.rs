@@ -76,10 +76,10 @@ mod tests {
 
     /// The gains of these readings, given as milliseconds after the first and value.
     fn gains(readings: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
-        let began = Instant::now();
+        let start = Instant::now();
         let mut counter = GrowthCounter::default();
         let gain = |(after, value): &(u64, u64)| {
-            let gain = counter.gain_since_last(*value, began + Duration::from_millis(*after))?;
+            let gain = counter.gain_since_last(*value, start + Duration::from_millis(*after))?;
             Some((gain.amount, u64::try_from(gain.time.as_millis()).unwrap()))
         };
         readings.iter().map(gain).collect()
@@ -153,10 +153,10 @@ mod tests {
         fn any_counter_gives_possible_values(
             readings in prop::collection::vec((any::<u64>(), 0u64..10_000_000), 0..20),
         ) {
-            let began = Instant::now();
+            let start = Instant::now();
             let mut counter = GrowthCounter::default();
             for (value, after) in readings {
-                let at = began + Duration::from_micros(after);
+                let at = start + Duration::from_micros(after);
                 let Some(gain) = counter.gain_since_last(value, at) else { continue };
                 if let Some(busy) = gain.busy_share() {
                     prop_assert!(busy <= Percent(100));

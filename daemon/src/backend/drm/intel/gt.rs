@@ -29,21 +29,20 @@ enum GtLayout {
     OldI915,
 }
 
-/// All GTs of a card.
 pub(super) fn list_gts(card: &DrmCard) -> Vec<Gt> {
     let tiles = tiles(card);
     if !tiles.is_empty() {
-        let places = tiles.iter().flat_map(|tile| numbered_entries(tile, "gt"));
-        return places
-            .map(|place| Gt {
-                renders: !is_media(&place),
+        let directories = tiles.iter().flat_map(|tile| numbered_entries(tile, "gt"));
+        return directories
+            .map(|directory| Gt {
+                renders: !is_media(&directory),
                 layout: GtLayout::Xe,
-                directory: place,
+                directory,
             })
             .collect();
     }
-    let places = numbered_entries(&card.directory.join("gt"), "gt");
-    if places.is_empty() {
+    let directories = numbered_entries(&card.directory.join("gt"), "gt");
+    if directories.is_empty() {
         return vec![Gt {
             directory: card.directory.clone(),
             layout: GtLayout::OldI915,
@@ -51,11 +50,11 @@ pub(super) fn list_gts(card: &DrmCard) -> Vec<Gt> {
         }];
     }
     let built_in = super::is_built_in(card);
-    places
+    directories
         .into_iter()
         .enumerate()
-        .map(|(at, place)| Gt {
-            directory: place,
+        .map(|(at, directory)| Gt {
+            directory,
             layout: GtLayout::I915,
             // In a processor the second GT is for media (Meteor Lake); on a card it is another
             // tile.
@@ -85,8 +84,8 @@ fn numbered_entries(directory: &Path, word: &str) -> Vec<PathBuf> {
 
 /// Whether a GT of xe has only video engines: its idle state is named `gt1-mc`, others `gt0-rc`
 /// (xe_gt_idle.c).
-fn is_media(place: &Path) -> bool {
-    let name = sysfs::text(&place.join("gtidle/name"));
+fn is_media(directory: &Path) -> bool {
+    let name = sysfs::text(&directory.join("gtidle/name"));
     name.known().is_some_and(|name| name.ends_with("-mc"))
 }
 
@@ -101,7 +100,7 @@ impl Gt {
         }))
     }
 
-    /// The highest possible clock, whatever the current limit.
+    /// The highest possible clock, above the current limit too.
     pub(super) fn clock_max(&self) -> Reading<Megahertz> {
         read_megahertz(&self.directory.join(match self.layout {
             GtLayout::Xe => "freq0/rp0_freq",
@@ -161,7 +160,6 @@ impl Gt {
     }
 }
 
-/// The throttle reasons of all these GTs.
 pub(super) fn throttle_reasons(gts: &[Gt]) -> Reading<ThrottleReasons> {
     let mut all = Vec::new();
     let mut is_reported = false;

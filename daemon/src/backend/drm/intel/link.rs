@@ -16,7 +16,7 @@ pub(super) fn read_link(card: &DrmCard, vitals: &mut Vitals) {
     vitals.pcie_width_max = width(&device.join("max_link_width"));
 }
 
-/// The device whose link leads to the host. Arc cards have a bridge of their own with two ports in
+/// The device with the link to the host. Arc cards have a bridge of their own with two ports in
 /// front of the GPU, which itself always reports one lane of the first generation.
 fn host_port(card: &DrmCard) -> PathBuf {
     let device = card.device_directory();

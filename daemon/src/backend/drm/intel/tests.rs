@@ -1,7 +1,5 @@
 //! Tests with trees of files that follow the drivers' documentation.
 
-mod energy;
-
 use super::*;
 use crate::backend::drm::card::list_all_cards;
 use gpukill_proto::model::ThrottleReasons;
@@ -78,21 +76,21 @@ const PACKAGE_LABEL: (&str, &str) = ("device/hwmon/hwmon4/energy2_label", "pkg\n
 
 #[test]
 fn utilization_is_the_busiest_rendering_gt() {
-    let mut stage = IntelFixture::xe(&[
+    let mut fixture = IntelFixture::xe(&[
         (GT0, "1000\n"),
         (GT1, "5000\n"),
         ("device/tile0/gt1/gtidle/name", "gt1-mc\n"),
         ("device/tile0/gt1/gtidle/idle_residency_ms", "1\n"),
     ]);
-    assert_eq!(stage.vitals().utilization, Reading::Unsupported);
+    assert_eq!(fixture.vitals().utilization, Reading::Unsupported);
     // The media GT was never idle, but does not count.
-    let told = stage.after(2_000, &[(GT0, "2500\n"), (GT1, "6000\n")]);
-    assert_eq!(told.vitals.utilization, Reading::Value(Percent(50)));
+    let readings = fixture.after(2_000, &[(GT0, "2500\n"), (GT1, "6000\n")]);
+    assert_eq!(readings.vitals.utilization, Reading::Value(Percent(50)));
     // One counter went back: with one share unknown the busiest GT is unknown.
-    let told = stage.after(2_000, &[(GT0, "1\n"), (GT1, "8000\n")]);
-    assert_eq!(told.vitals.utilization, Reading::Unsupported);
-    let told = stage.after(2_000, &[(GT0, "2001\n"), (GT1, "10000\n")]);
-    assert_eq!(told.vitals.utilization, Reading::Value(Percent(0)));
+    let readings = fixture.after(2_000, &[(GT0, "1\n"), (GT1, "8000\n")]);
+    assert_eq!(readings.vitals.utilization, Reading::Unsupported);
+    let readings = fixture.after(2_000, &[(GT0, "2001\n"), (GT1, "10000\n")]);
+    assert_eq!(readings.vitals.utilization, Reading::Value(Percent(0)));
 }
 
 #[test]
@@ -103,44 +101,44 @@ fn gt_without_idle_state_is_unknown() {
         ("1\n", ["0\n", "0\n"], Reading::Unsupported),
         ("0\n", ["100\n", "100\n"], Reading::Unsupported),
     ] {
-        let mut stage = IntelFixture::i915(&[(idle, idles[0]), ("gt/gt0/rc6_enable", allowed)]);
-        stage.vitals();
-        let told = stage.after(2_000, &[(idle, idles[1])]);
-        assert_eq!(told.vitals.utilization, expected, "{allowed:?} {idles:?}");
+        let mut fixture = IntelFixture::i915(&[(idle, idles[0]), ("gt/gt0/rc6_enable", allowed)]);
+        fixture.vitals();
+        let readings = fixture.after(2_000, &[(idle, idles[1])]);
+        assert_eq!(readings.vitals.utilization, expected, "{allowed:?} {idles:?}");
     }
 }
 
 #[test]
 fn old_i915_is_a_single_gt() {
-    let mut stage = IntelFixture::i915(&[
+    let mut fixture = IntelFixture::i915(&[
         ("gt_act_freq_mhz", "350\n"),
         ("gt_RP0_freq_mhz", "1150\n"),
         ("power/rc6_residency_ms", "100\n"),
     ]);
-    let vitals = stage.vitals();
+    let vitals = fixture.vitals();
     assert_eq!(vitals.clock_graphics, Reading::Value(Megahertz(350)));
     assert_eq!(vitals.clock_sm_max, Reading::Value(Megahertz(1_150)));
-    let told = stage.after(1_000, &[("power/rc6_residency_ms", "350\n")]);
-    assert_eq!(told.vitals.utilization, Reading::Value(Percent(75)));
+    let readings = fixture.after(1_000, &[("power/rc6_residency_ms", "350\n")]);
+    assert_eq!(readings.vitals.utilization, Reading::Value(Percent(75)));
 }
 
 #[test]
 fn graphics_clock_is_the_fastest_gt() {
-    let mut stage = IntelFixture::xe(&[
+    let mut fixture = IntelFixture::xe(&[
         ("device/tile0/gt0/freq0/act_freq", "0\n"),
         ("device/tile1/gt0/freq0/act_freq", "1550\n"),
         ("device/tile0/gt1/freq0/act_freq", "1900\n"),
         ("device/tile0/gt1/gtidle/name", "gt1-mc\n"),
         ("device/tile0/memory/freq0/max_freq", "3200\n"),
     ]);
-    let vitals = stage.vitals();
+    let vitals = fixture.vitals();
     assert_eq!(vitals.clock_graphics, Reading::Value(Megahertz(1_550)));
     assert_eq!(vitals.clock_video, Reading::Value(Megahertz(1_900)));
     assert_eq!(vitals.clock_memory_max, Reading::Value(Megahertz(3_200)));
     // The GT that failed may be the fastest.
-    let told = stage.after(0, &[("device/tile0/gt0/freq0/act_freq", "x\n")]);
+    let readings = fixture.after(0, &[("device/tile0/gt0/freq0/act_freq", "x\n")]);
     let failed = Reading::Failed("not understood: x".into());
-    assert_eq!(told.vitals.clock_graphics, failed);
+    assert_eq!(readings.vitals.clock_graphics, failed);
 }
 
 #[test]
@@ -188,7 +186,7 @@ fn throttle_reasons_use_nvml_names() {
                 "gt/gt0/throttle_reason_",
             ),
         ] {
-            let mut stage = IntelFixture::new(driver, "0000:03:00.0", &[(status_file, status)]);
+            let mut fixture = IntelFixture::new(driver, "0000:03:00.0", &[(status_file, status)]);
             for (reason, holds) in [
                 ("pl1", "1\n"),
                 ("pl2", "1\n"),
@@ -197,9 +195,9 @@ fn throttle_reasons_use_nvml_names() {
                 ("vr_tdc", "1\n"),
                 ("ratl", "odd\n"),
             ] {
-                write(stage.root.path(), &format!("{reasons}{reason}"), holds);
+                write(fixture.root.path(), &format!("{reasons}{reason}"), holds);
             }
-            assert_eq!(stage.vitals().throttle, expected, "{driver} {status:?}");
+            assert_eq!(fixture.vitals().throttle, expected, "{driver} {status:?}");
         }
     }
     let unknown = IntelFixture::xe(&[("device/tile0/gt0/freq0/throttle/status", "1\n")]).vitals();
@@ -209,71 +207,71 @@ fn throttle_reasons_use_nvml_names() {
 
 #[test]
 fn power_needs_two_readings() {
-    let mut stage = IntelFixture::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
+    let mut fixture = IntelFixture::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
     // More than 32 bits can hold.
-    let told = stage.after(0, &[(CARD_ENERGY, "29523753173\n")]);
-    assert_eq!(told.vitals.power, Reading::Unsupported);
+    let readings = fixture.after(0, &[(CARD_ENERGY, "29523753173\n")]);
+    assert_eq!(readings.vitals.power, Reading::Unsupported);
     let more = [
         (CARD_ENERGY, "29823753173\n"),
         (PACKAGE_ENERGY, "100000007\n"),
     ];
-    let told = stage.after(2_000, &more);
-    assert_eq!(told.vitals.power, Reading::Value(Milliwatts(150_000)));
+    let readings = fixture.after(2_000, &more);
+    assert_eq!(readings.vitals.power, Reading::Value(Milliwatts(150_000)));
     // The driver was loaded again: unknown once.
-    let told = stage.after(2_000, &[(CARD_ENERGY, "5\n"), (PACKAGE_ENERGY, "5\n")]);
-    assert_eq!(told.vitals.power, Reading::Unsupported);
-    let told = stage.after(1_000, &[(CARD_ENERGY, "40000005\n")]);
-    assert_eq!(told.vitals.power, Reading::Value(Milliwatts(40_000)));
-    let told = stage.after(1_000, &[(CARD_ENERGY, "9000000000000\n")]);
+    let readings = fixture.after(2_000, &[(CARD_ENERGY, "5\n"), (PACKAGE_ENERGY, "5\n")]);
+    assert_eq!(readings.vitals.power, Reading::Unsupported);
+    let readings = fixture.after(1_000, &[(CARD_ENERGY, "40000005\n")]);
+    assert_eq!(readings.vitals.power, Reading::Value(Milliwatts(40_000)));
+    let readings = fixture.after(1_000, &[(CARD_ENERGY, "9000000000000\n")]);
     let jumped = Reading::Failed("the driver's energy counter jumped".into());
-    assert_eq!(told.vitals.power, jumped);
+    assert_eq!(readings.vitals.power, jumped);
 }
 
 #[test]
 fn package_counter_replaces_a_zero_counter() {
-    let mut stage = IntelFixture::xe(&[
+    let mut fixture = IntelFixture::xe(&[
         HWMON,
         CARD_LABEL,
         PACKAGE_LABEL,
         (CARD_ENERGY, "0\n"),
         (PACKAGE_ENERGY, "29523753173\n"),
     ]);
-    assert_eq!(stage.vitals().power, Reading::Unsupported);
-    let told = stage.after(2_000, &[(PACKAGE_ENERGY, "29583753173\n")]);
-    assert_eq!(told.vitals.power, Reading::Value(Milliwatts(30_000)));
+    assert_eq!(fixture.vitals().power, Reading::Unsupported);
+    let readings = fixture.after(2_000, &[(PACKAGE_ENERGY, "29583753173\n")]);
+    assert_eq!(readings.vitals.power, Reading::Value(Milliwatts(30_000)));
     // No counter moves: that is not 0 W.
-    assert_eq!(stage.after(2_000, &[]).vitals.power, Reading::Unsupported);
+    assert_eq!(fixture.after(2_000, &[]).vitals.power, Reading::Unsupported);
 }
 
 #[test]
 fn counters_restart_after_sleep() {
     let slept = "device/power/runtime_suspended_time";
-    let mut stage = IntelFixture::xe(&[
+    let mut fixture = IntelFixture::xe(&[
         HWMON,
         CARD_LABEL,
         (slept, "0\n"),
         (CARD_ENERGY, "1000\n"),
         (GT0, "1000\n"),
     ]);
-    stage.vitals();
+    fixture.vitals();
     // The register restarted at 0, and the driver counted an overflow.
     let woken = [
         (slept, "590000\n"),
         (CARD_ENERGY, "262144001000\n"),
         (GT0, "3000\n"),
     ];
-    let vitals = stage.after(600_000, &woken).vitals;
+    let vitals = fixture.after(600_000, &woken).vitals;
     assert_eq!(vitals.power, Reading::Unsupported);
     assert_eq!(vitals.utilization, Reading::Unsupported);
     let more = [(CARD_ENERGY, "262184001000\n"), (GT0, "4500\n")];
-    let vitals = stage.after(2_000, &more).vitals;
+    let vitals = fixture.after(2_000, &more).vitals;
     assert_eq!(vitals.power, Reading::Value(Milliwatts(20_000)));
     assert_eq!(vitals.utilization, Reading::Value(Percent(25)));
 }
 
 #[test]
 fn sensors_are_found_by_label() {
-    let mut stage = IntelFixture::xe(&[
+    let mut fixture = IntelFixture::xe(&[
         HWMON,
         ("device/hwmon/hwmon4/temp1_input", "31000\n"),
         ("device/hwmon/hwmon4/temp1_label", "pcie\n"),
@@ -284,13 +282,13 @@ fn sensors_are_found_by_label() {
         ("device/hwmon/hwmon4/fan1_input", "0\n"),
         ("device/hwmon/hwmon4/fan2_input", "418\n"),
     ]);
-    let vitals = stage.vitals();
+    let vitals = fixture.vitals();
     assert_eq!(vitals.temperature, Reading::Value(Celsius(46)));
     assert_eq!(vitals.memory_temperature, Reading::Value(Celsius(99)));
     assert_eq!(vitals.fan_speed, Reading::Value(Rpm(418)));
     // Another driver's sensors, not the card's. The name is read rarely.
-    let told = stage.after(16_000, &[("device/hwmon/hwmon4/name", "i915_gt0\n")]);
-    assert_eq!(told.vitals.temperature, Reading::Unsupported);
+    let readings = fixture.after(16_000, &[("device/hwmon/hwmon4/name", "i915_gt0\n")]);
+    assert_eq!(readings.vitals.temperature, Reading::Unsupported);
 }
 
 #[test]
@@ -353,8 +351,8 @@ fn memory_is_own_shared_or_unknown() {
             &unknown,
         ),
     ] {
-        let told = IntelFixture::new(driver, slot, files).after(0, &[]);
-        assert_eq!(&told.memory, expected, "{driver} {slot} {files:?}");
+        let readings = IntelFixture::new(driver, slot, files).after(0, &[]);
+        assert_eq!(&readings.memory, expected, "{driver} {slot} {files:?}");
     }
 }
 
@@ -362,7 +360,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn any_file_parses_without_panic(text in prop::collection::vec(any::<u8>(), 0..40)) {
-        let mut stage = IntelFixture::xe(&[HWMON]);
+        let mut fixture = IntelFixture::xe(&[HWMON]);
         let files = [
             GT0, CARD_ENERGY, PACKAGE_ENERGY, "device/current_link_speed", "device/max_link_width",
             "device/tile0/gt0/freq0/act_freq", "device/tile0/gt0/freq0/throttle/status",
@@ -370,14 +368,39 @@ proptest! {
             "device/hwmon/hwmon4/temp1_label", "device/tile0/physical_vram_size_bytes",
         ];
         for file in files {
-            let path = stage.root.path().join("class/drm/card1").join(file);
+            let path = fixture.root.path().join("class/drm/card1").join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, &text).unwrap();
         }
-        let _ = stage.after(0, &[]);
-        let told = stage.after(2_000, &[(GT0, "9"), (CARD_ENERGY, "9")]);
-        if let Some(power) = told.vitals.power.known() {
+        let _ = fixture.after(0, &[]);
+        let readings = fixture.after(2_000, &[(GT0, "9"), (CARD_ENERGY, "9")]);
+        if let Some(power) = readings.vitals.power.known() {
             prop_assert!(*power <= Milliwatts(2_000_000));
         }
     }
+}
+
+#[test]
+fn repeated_standstill_is_a_fault() {
+    let slept = "device/power/runtime_suspended_time";
+    let mut fixture = IntelFixture::xe(&[HWMON, CARD_LABEL, (CARD_ENERGY, "7\n"), (slept, "0\n")]);
+    let still = || Reading::Failed("the energy counter stands still".to_owned());
+    let power =
+        |fixture: &mut IntelFixture, files: &[(&str, &str)]| fixture.after(2_000, files).vitals.power;
+    // The first reading, and four without movement.
+    for _ in 0..5 {
+        assert_eq!(power(&mut fixture, &[]), Reading::Unsupported);
+    }
+    assert_eq!(power(&mut fixture, &[]), still());
+    // Too short an interval to count.
+    assert_eq!(fixture.after(10, &[]).vitals.power, still());
+    let moved = power(&mut fixture, &[(CARD_ENERGY, "20000007\n")]);
+    assert_eq!(moved, Reading::Value(Milliwatts(9_950)));
+    for _ in 0..4 {
+        assert_eq!(power(&mut fixture, &[]), Reading::Unsupported);
+    }
+    // The card slept: the counting starts again.
+    let woken = power(&mut fixture, &[(slept, "9\n")]);
+    assert_eq!(woken, Reading::Unsupported);
+    assert_eq!(power(&mut fixture, &[]), Reading::Unsupported);
 }

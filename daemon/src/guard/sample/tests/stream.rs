@@ -2,7 +2,7 @@
 //! event.
 
 use super::*;
-use crate::sampler::{Sampler, SamplerInput};
+use crate::poll::sampler::{Sampler, SamplerInput};
 use crate::store::RogueSuspicions;
 use gpukill_policy::guard::parse::parse;
 use gpukill_policy::guard::replay::Replay;

@@ -25,26 +25,26 @@ impl Drop for TableSleeper {
 #[test]
 fn child_is_found_in_the_real_table() {
     let users = Users::new(SystemNameService::for_this_host());
-    let crowds = ProcessTableReader::new("/proc".into(), "/".into(), "");
+    let reader = ProcessTableReader::new("/proc".into(), "/".into(), "");
     let sleeper = TableSleeper::new();
     let pid = sleeper.0.id();
-    let began = Instant::now();
+    let start = Instant::now();
     // Until the exec.
-    let crowd = loop {
-        let crowd = crowds.read_all(&users).unwrap();
+    let table = loop {
+        let table = reader.read_all(&users).unwrap();
         // It reads its libraries first, and waits in the kernel for that.
-        let is_asleep = crowd[&pid].state == ProcessState::Sleeping;
-        if is_asleep && crowd[&pid].command == Reading::Value("sleep 1000".into()) {
-            break crowd;
+        let is_asleep = table[&pid].state == ProcessState::Sleeping;
+        if is_asleep && table[&pid].command == Reading::Value("sleep 1000".into()) {
+            break table;
         }
         assert!(
-            began.elapsed() < Duration::from_secs(20),
+            start.elapsed() < Duration::from_secs(20),
             "{:?}",
-            crowd[&pid]
+            table[&pid]
         );
     };
     let us = rustix::process::getuid().as_raw();
-    let (found, ours) = (&crowd[&pid], &crowd[&std::process::id()]);
+    let (found, ours) = (&table[&pid], &table[&std::process::id()]);
     assert_eq!(found.parent, std::process::id());
     assert_eq!(found.lineage.name, "sleep");
     assert_eq!(found.lineage.uid, Some(us));
@@ -52,7 +52,7 @@ fn child_is_found_in_the_real_table() {
     assert!(!found.is_kernel_thread);
     assert!(found.owner.known().is_some(), "{found:?}");
     assert_eq!(found.container, ours.container);
-    let alone = crowds.read_one(pid).unwrap();
+    let alone = reader.read_one(pid).unwrap();
     assert_eq!(
         (alone.lineage.key, alone.uids, alone.lineage.executable),
         (
@@ -68,21 +68,21 @@ fn child_is_found_in_the_real_table() {
 #[ignore = "a measurement: prints how long a read takes here"]
 fn read_duration() {
     let users = Users::new(SystemNameService::for_this_host());
-    let crowds = ProcessTableReader::new("/proc".into(), "/".into(), "");
+    let reader = ProcessTableReader::new("/proc".into(), "/".into(), "");
     for _ in 0..5 {
-        let began = Instant::now();
-        let crowd = crowds.read_all(&users).unwrap();
-        let unknown = crowd
+        let start = Instant::now();
+        let table = reader.read_all(&users).unwrap();
+        let unknown = table
             .values()
             .filter(|found| found.command.failure().is_some());
         eprintln!(
             "{} processes in {:?}, {} command lines unread",
-            crowd.len(),
-            began.elapsed(),
+            table.len(),
+            start.elapsed(),
             unknown.count()
         );
-        let began = Instant::now();
-        let one = crowds.read_one(std::process::id());
-        eprintln!("one in {:?}: {}", began.elapsed(), one.is_ok());
+        let start = Instant::now();
+        let one = reader.read_one(std::process::id());
+        eprintln!("one in {:?}: {}", start.elapsed(), one.is_ok());
     }
 }

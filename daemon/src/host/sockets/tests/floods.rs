@@ -25,8 +25,8 @@ fn copies_count_once_huge_job_is_unknown() {
     let mut purse = budget::ScanBudget::default()
         .allow(&job_of(1001, 20), Instant::now())
         .unwrap();
-    let look = look_below(&tree);
-    let holder = look.open_sockets(key(20), &mut purse).unwrap();
+    let scanner = scanner_below(&tree);
+    let holder = scanner.open_sockets(key(20), &mut purse).unwrap();
     assert_eq!(holder.sockets, [5]);
     // Each of the 30 processes below it has as many descriptors as a scan of the job may read.
     for pid in 101..=130 {
@@ -34,22 +34,22 @@ fn copies_count_once_huge_job_is_unknown() {
         tree.parent(pid, 100);
     }
     let flood = job_of(1000, 100);
-    let mut look = look_below(&tree);
-    look.budget.per_job = 150;
-    look.budget.per_person = 10_000;
+    let mut scanner = scanner_below(&tree);
+    scanner.budget.per_job = 150;
+    scanner.budget.per_person = 10_000;
     let network =
         |found: Vec<(ProcessKey, SocketFindings)>| found.last().unwrap().1.network.clone();
     let over = || failed("its job has too many files open");
     let service = used(NetworkRole::Service(vec![8000]), Some(0));
-    let found = look.scan_jobs(&[flood.clone(), job_of(1000, 20)]);
+    let found = scanner.scan_jobs(&[flood.clone(), job_of(1000, 20)]);
     assert_eq!(found[0].1.network, over());
     assert_eq!(network(found), service);
-    assert_eq!(look.remembered_sockets(&flood.job), 0);
+    assert_eq!(scanner.remembered_sockets(&flood.job), 0);
     // The job is not even scanned for a while; the other is.
-    look.survey_pace = job_processes::SurveyPace::default();
+    scanner.survey_pace = job_processes::SurveyPace::default();
     std::fs::remove_dir_all(tree.root().join("100")).unwrap();
-    assert_eq!(network(look.scan_jobs(&[flood])), over());
-    assert_eq!(network(look.scan_jobs(&[job_of(1000, 20)])), service);
+    assert_eq!(network(scanner.scan_jobs(&[flood])), over());
+    assert_eq!(network(scanner.scan_jobs(&[job_of(1000, 20)])), service);
 }
 
 #[test]
@@ -59,22 +59,22 @@ fn person_over_budget_affects_no_other() {
     for pid in 100..110 {
         copies(&tree, pid, 6, 40);
     }
-    let mut look = look_below(&tree);
-    look.budget.per_person = 250;
+    let mut scanner = scanner_below(&tree);
+    scanner.budget.per_person = 250;
     let jobs: Vec<WatchedJob> = (100..110).map(|pid| job_of(1000, pid)).collect();
-    let networks = |look: &mut SocketScanner, jobs: &[WatchedJob]| -> Vec<NetworkUse> {
-        look.survey_pace = job_processes::SurveyPace::default();
-        let found = look.scan_jobs(jobs).into_iter();
+    let networks = |scanner: &mut SocketScanner, jobs: &[WatchedJob]| -> Vec<NetworkUse> {
+        scanner.survey_pace = job_processes::SurveyPace::default();
+        let found = scanner.scan_jobs(jobs).into_iter();
         found.map(|(_, found)| found.network).collect()
     };
     let over = failed("the jobs of its user have too many files open");
-    let found = networks(&mut look, &jobs);
+    let found = networks(&mut scanner, &jobs);
     let known = found.iter().filter(|it| it.role.known().is_some()).count();
     assert!((1..9).contains(&known), "{found:?}");
     assert!(found[known..].iter().all(|it| *it == over), "{found:?}");
     // Jobs of another person are known, and none of this person for a while.
     let service = used(NetworkRole::Service(vec![8000]), Some(0));
-    let now = networks(&mut look, &[job_of(1001, 20), jobs[0].clone()]);
+    let now = networks(&mut scanner, &[job_of(1001, 20), jobs[0].clone()]);
     assert_eq!(now, [service, over]);
 }
 
@@ -159,7 +159,7 @@ fn listeners_at_one_address_are_one_port() {
         table += &to(&format!("097100CB:{port:04X}"), 8000, 1, 0);
     }
     tree.process(100, 1, &listeners, &table);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let service = used(NetworkRole::Service(vec![8000]), Some(2_000));
-    assert_eq!(look_at(&mut look, &job_of(1000, 100)), service);
+    assert_eq!(scan_job(&mut scanner, &job_of(1000, 100)), service);
 }

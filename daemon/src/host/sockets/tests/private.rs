@@ -17,27 +17,27 @@ fn port_with_own_clients_is_no_service() {
     tree.process(10, 1, &[5, 6], &own);
     tree.process(100, 1, &[7], "");
     tree.parent(100, 10);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let private = used(NetworkRole::Private, None);
-    assert_eq!(look_at(&mut look, &job(&[])), private);
+    assert_eq!(scan_job(&mut scanner, &job(&[])), private);
     // An external client: once observed, the job stays a service.
     let others = [own.clone(), pair((40_001, 9), (29500, 8))].concat();
     let service = |clients| used(NetworkRole::Service(vec![29500]), Some(clients));
     tree.sockets(100, &others);
     tree.sockets(10, &others);
     // Before its owner is known, the port is no longer private.
-    assert_eq!(look_at(&mut look, &job(&[])), in_doubt(1));
-    look.survey_pace = job_processes::SurveyPace::default();
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), in_doubt(1));
+    scanner.survey_pace = job_processes::SurveyPace::default();
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
     tree.sockets(100, &own);
     tree.sockets(10, &own);
-    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(0));
     // An engine that once queried itself is a service all the same.
-    let mut look = look_below(&tree);
-    assert_eq!(look_at(&mut look, &job(&[])), private);
+    let mut scanner = scanner_below(&tree);
+    assert_eq!(scan_job(&mut scanner, &job(&[])), private);
     tree.sockets(100, &line(29500, 10, 5));
     tree.sockets(10, &line(29500, 10, 5));
-    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(0));
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn own_client_does_not_hide_external_ones() {
     let own = [line(8000, 10, 5), pair((40_000, 7), (8000, 6))].concat();
     tree.process(100, 1, &[5, 6, 7], &own);
     tree.parent(100, 10);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let mut with = |closed: &[String]| {
         tree.sockets(100, &[std::slice::from_ref(&own), closed].concat().concat());
-        look_at(&mut look, &job(&[]))
+        scan_job(&mut scanner, &job(&[]))
     };
     let private = used(NetworkRole::Private, None);
     assert_eq!(with(&[]), private);
@@ -79,15 +79,15 @@ fn served_sockets_survive_a_restart() {
         SocketScanner::below(tree.root().to_owned(), kept)
     };
     let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
-    let mut look = daemon(&[]);
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    let mut scanner = daemon(&[]);
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
     assert_eq!(*written.lock().unwrap(), [BTreeSet::from([5])]);
     tree.sockets(100, &own);
-    assert_eq!(look_at(&mut daemon(&[5]), &job(&[])), service(0));
+    assert_eq!(scan_job(&mut daemon(&[5]), &job(&[])), service(0));
     // It says nothing about another socket.
     let private = used(NetworkRole::Private, None);
-    assert_eq!(look_at(&mut daemon(&[4]), &job(&[])), private);
+    assert_eq!(scan_job(&mut daemon(&[4]), &job(&[])), private);
 }
 
 #[test]
@@ -100,17 +100,17 @@ fn foreign_listener_at_client_address_is_ignored() {
     let remote = [any(own.clone()), line(8000, 1, 8), freebind.clone()].concat();
     tree.process(100, 1, &[5, 6, 7, 8], &remote);
     tree.parent(100, 10);
-    let mut look = look_below(&tree);
+    let mut scanner = scanner_below(&tree);
     let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
-    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(1));
     tree.sockets(100, &[own.clone(), freebind].concat());
-    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    assert_eq!(scan_job(&mut scanner, &job(&[])), service(0));
     // Where the host has that address, the client may be a process of the job.
     tree.addresses(100, "203.0.113.9\n           /32 host LOCAL");
     tree.sockets(100, &remote);
-    assert_eq!(look_at(&mut look_below(&tree), &job(&[])), in_doubt(1));
+    assert_eq!(scan_job(&mut scanner_below(&tree), &job(&[])), in_doubt(1));
     // Where the addresses are unknown, nothing is known.
     std::fs::remove_file(tree.root().join("100/net/fib_trie")).unwrap();
     let unknown = failed("the list of sockets cannot be read: entity not found");
-    assert_eq!(look_at(&mut look_below(&tree), &job(&[])), unknown);
+    assert_eq!(scan_job(&mut scanner_below(&tree), &job(&[])), unknown);
 }

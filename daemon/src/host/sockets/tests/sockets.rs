@@ -147,7 +147,7 @@ fn one_users_sockets_hide_no_others() {
     // His in a network of his own, which is small.
     tree.process(30, 2, &[8], &line(9000, 10, 8));
     write(tree.root().join("30/status"), status).unwrap();
-    let mut look = SocketScanner::below(tree.root().to_owned(), SavedServedSockets::unsaved());
+    let mut scanner = SocketScanner::below(tree.root().to_owned(), SavedServedSockets::unsaved());
     let jobs = [10, 20, 30].map(|pid| WatchedJob {
         job: Job::Tree(key(pid)),
         uid: None,
@@ -155,7 +155,7 @@ fn one_users_sockets_hide_no_others() {
         processes: [key(pid)].into(),
         notebook_servers: BTreeSet::new(),
     });
-    let found: Vec<SocketFindings> = look
+    let found: Vec<SocketFindings> = scanner
         .scan_jobs(&jobs)
         .into_iter()
         .map(|(_, found)| found)

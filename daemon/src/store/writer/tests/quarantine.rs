@@ -3,7 +3,7 @@
 use super::super::super::database::{DatabaseKind, SAMPLES};
 use super::clock::sample;
 use super::*;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use gpukill_proto::model::FaultCode;
 use std::os::unix::fs::FileExt as _;
 

@@ -21,7 +21,7 @@ fn nothing() -> GpuMetrics {
 
 #[test]
 fn discrete_card_layouts() {
-    let told = GpuMetrics {
+    let metrics = GpuMetrics {
         temperature: Reading::Value(Celsius(48)),
         hotspot: Reading::Value(Celsius(52)),
         memory_temperature: Reading::Value(Celsius(72)),
@@ -62,13 +62,13 @@ fn discrete_card_layouts() {
         (3, 120, at(0, 22, words)),
     ] {
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(told.clone()), "1.{minor}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics.clone()), "1.{minor}");
     }
 }
 
 #[test]
 fn accelerator_layouts_have_no_edge_temperature() {
-    let told = GpuMetrics {
+    let metrics = GpuMetrics {
         hotspot: Reading::Value(Celsius(61)),
         memory_temperature: Reading::Value(Celsius(55)),
         power: Reading::Value(Milliwatts(750_000)),
@@ -102,13 +102,13 @@ fn accelerator_layouts_have_no_edge_temperature() {
             (link + 2, 320),
         ];
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(told.clone()), "1.{minor}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics.clone()), "1.{minor}");
     }
 }
 
 #[test]
 fn integrated_layouts_use_hundredths_of_degrees() {
-    let told = |power| GpuMetrics {
+    let metrics = |power| GpuMetrics {
         integrated: true,
         temperature: Reading::Value(Celsius(38)),
         graphics_clock: Reading::Value(Megahertz(800)),
@@ -140,13 +140,13 @@ fn integrated_layouts_use_hundredths_of_degrees() {
             // Its power has 32 bits.
             bytes[114..116].fill(0);
         }
-        assert_eq!(GpuMetrics::parse(&bytes), Some(told(power)), "{revision:?}");
+        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics(power)), "{revision:?}");
     }
 }
 
 #[test]
 fn absent_clock_falls_back_to_average() {
-    let told = |integrated| GpuMetrics {
+    let metrics = |integrated| GpuMetrics {
         integrated,
         graphics_clock: Reading::Value(Megahertz(800)),
         memory_clock: Reading::Value(Megahertz(400)),
@@ -162,8 +162,8 @@ fn absent_clock_falls_back_to_average() {
     ] {
         let fields = [(clock, 800), (memory_clock, 400), (video_clock, 700)];
         let bytes = structure(revision, size, &fields);
-        let told = told(revision.0 == 2);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(told), "{revision:?}");
+        let metrics = metrics(revision.0 == 2);
+        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics), "{revision:?}");
     }
 }
 
@@ -176,11 +176,11 @@ fn chip_independent_throttle_bits_have_names() {
         GpuMetrics::parse(&bytes).unwrap().throttle
     };
     let names = ["ppt0", "temp_hotspot", "0x1000000000000000"].map(str::to_owned);
-    let told = Reading::Value(ThrottleReasons(names.to_vec()));
-    assert_eq!(slowed((1, 3), 120, 112), told);
-    assert_eq!(slowed((2, 2), 128, 120), told);
-    assert_eq!(slowed((2, 3), 152, 120), told);
-    assert_eq!(slowed((2, 4), 168, 120), told);
+    let reasons = Reading::Value(ThrottleReasons(names.to_vec()));
+    assert_eq!(slowed((1, 3), 120, 112), reasons);
+    assert_eq!(slowed((2, 2), 128, 120), reasons);
+    assert_eq!(slowed((2, 3), 152, 120), reasons);
+    assert_eq!(slowed((2, 4), 168, 120), reasons);
     let nothing_slows = structure((1, 3), 120, &[(112, 0), (114, 0), (116, 0), (118, 0)]);
     assert_eq!(
         GpuMetrics::parse(&nothing_slows).unwrap().throttle,
@@ -215,20 +215,20 @@ fn chip_specific_throttle_bits_are_unknown() {
 #[test]
 fn zero_fan_and_link_are_unsupported() {
     let bytes = structure((1, 3), 120, &[(60, 0), (72, 0), (74, 0), (76, 0)]);
-    let told = GpuMetrics {
+    let metrics = GpuMetrics {
         // A video unit that is switched off has a clock of 0.
         video_clock: Reading::Value(Megahertz(0)),
         ..nothing()
     };
-    assert_eq!(GpuMetrics::parse(&bytes), Some(told));
+    assert_eq!(GpuMetrics::parse(&bytes), Some(metrics));
     let bytes = structure((1, 3), 120, &[(72, 50_001), (74, 33), (76, 161)]);
-    let told = GpuMetrics {
+    let metrics = GpuMetrics {
         fan_speed: Reading::impossible("50001 RPM"),
         pcie_width: Reading::Failed("not a link width".into()),
         pcie_generation: Reading::Failed("not a link speed".into()),
         ..nothing()
     };
-    assert_eq!(GpuMetrics::parse(&bytes), Some(told));
+    assert_eq!(GpuMetrics::parse(&bytes), Some(metrics));
 }
 
 #[test]
@@ -334,8 +334,8 @@ fn video_utilization_is_the_busiest_unit() {
         ((3, 0), 264, &[], Reading::Unsupported),
     ];
     for (revision, size, fields, expected) in cases {
-        let told = GpuMetrics::parse(&structure(revision, size, fields)).unwrap();
-        assert_eq!(told.video_utilization, expected, "{revision:?} {fields:?}");
+        let metrics = GpuMetrics::parse(&structure(revision, size, fields)).unwrap();
+        assert_eq!(metrics.video_utilization, expected, "{revision:?} {fields:?}");
     }
 }
 

@@ -41,12 +41,12 @@ pub(super) fn throttle_reasons(bits: u64) -> ThrottleReasons {
         (56, "ppm"),
         (57, "fit"),
     ];
-    let named = |place: u32| NAMES.iter().find(|(known, _)| *known == place);
+    let named = |bit: u32| NAMES.iter().find(|(known, _)| *known == bit);
     let names = (0..u64::BITS)
-        .filter(|place| bits & (1 << place) != 0)
-        .map(|place| match named(place) {
+        .filter(|bit| bits & (1 << bit) != 0)
+        .map(|bit| match named(bit) {
             Some((_, name)) => (*name).to_owned(),
-            None => format!("0x{:x}", 1_u64 << place),
+            None => format!("0x{:x}", 1_u64 << bit),
         });
     ThrottleReasons(names.collect())
 }

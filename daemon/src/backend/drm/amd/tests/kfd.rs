@@ -140,9 +140,9 @@ fn queue_without_memory_is_a_use() {
 #[test]
 fn process_contexts_are_summed() {
     let tree = AmdTree::whole();
-    for (place, bytes, units) in [("7", "100\n", "4\n"), ("7/context_1", "20\n", "4\n")] {
-        tree.process(&format!("{place}/vram_4242"), bytes);
-        tree.process(&format!("{place}/stats_4242/cu_occupancy"), units);
+    for (directory, bytes, units) in [("7", "100\n", "4\n"), ("7/context_1", "20\n", "4\n")] {
+        tree.process(&format!("{directory}/vram_4242"), bytes);
+        tree.process(&format!("{directory}/stats_4242/cu_occupancy"), units);
     }
     tree.process("7/context_2/queues/0/gpuid", "4242\n");
     tree.process("7/contexts/vram_4242", "5\n");
@@ -197,13 +197,13 @@ fn unreadable_list_is_a_fault() {
     let tree = AmdTree::whole();
     assert_eq!(tree.read_card().faults, []);
     tree.write(PROCESSES, "no directory");
-    let told = tree.read_card();
-    let faults = told.faults.iter().map(|fault| fault.what.as_str());
+    let readings = tree.read_card();
+    let faults = readings.faults.iter().map(|fault| fault.what.as_str());
     assert_eq!(
         faults.collect::<Vec<_>>(),
         ["KFD's list of processes: not readable"]
     );
-    assert_eq!(told.kfd_processes, []);
+    assert_eq!(readings.kfd_processes, []);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn partitions_have_their_own_files() {
     tree.process("7/vram_60", "100\n");
     tree.process("7/vram_61", "20\n");
     tree.process("7/stats_61/cu_occupancy", "40\n");
-    let told = tree.read_card();
+    let readings = tree.read_card();
     let part = |part: u32, total| InstanceReadings {
         id: InstanceId {
             gpu: part,
@@ -282,7 +282,7 @@ fn partitions_have_their_own_files() {
         },
     };
     assert_eq!(
-        told.instances,
+        readings.instances,
         [
             part(0, Reading::Value(Bytes(1_024))),
             part(1, Reading::Unsupported)
@@ -293,10 +293,10 @@ fn partitions_have_their_own_files() {
         number: number(129),
         shared: false,
     };
-    assert_eq!(told.nodes, [render]);
+    assert_eq!(readings.nodes, [render]);
     let half = Reading::Value(Percent(50));
     let user = listed(7, Reading::Value(Bytes(120)), half);
-    assert_eq!(told.kfd_processes, [user]);
+    assert_eq!(readings.kfd_processes, [user]);
     assert_eq!(AmdTree::whole().read_card().instances, []);
 }
 
@@ -329,10 +329,10 @@ fn node_with_cores_is_integrated() {
     );
     tree.process("7/vram_4242", "0\n");
     tree.process("7/queues/0/gpuid", "4242\n");
-    let told = tree.read_card();
-    assert!(told.memory.unified);
+    let readings = tree.read_card();
+    assert!(readings.memory.unified);
     let user = listed(7, Reading::Unsupported, Reading::Unsupported);
-    assert_eq!(told.kfd_processes, [user]);
+    assert_eq!(readings.kfd_processes, [user]);
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn recorded_cards_have_the_expected_values() {
     };
     for (name, card, expected) in expected() {
         match read_recorded_card(&directory, name, card) {
-            Some(told) => assert_eq!(told, expected, "{name}"),
+            Some(readings) => assert_eq!(readings, expected, "{name}"),
             None => eprintln!("skipped: no recording {name}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The vitals of a card whose hwmon directory has these files.
+/// The vitals of a card with these files in its hwmon directory.
 fn vitals_with_hwmon(files: &[(&str, &str)]) -> Vitals {
     let tree = AmdTree::new(&[("hwmon/hwmon0/name", "amdgpu\n")]);
     for (name, text) in files {
@@ -23,17 +23,17 @@ fn percent_above_100_fails() {
             utilization,
             ..nothing()
         };
-        let told = AmdTree::new(&[("gpu_busy_percent", text)]).read_card();
-        assert_eq!(told.vitals, expected, "{text:?}");
+        let readings = AmdTree::new(&[("gpu_busy_percent", text)]).read_card();
+        assert_eq!(readings.vitals, expected, "{text:?}");
     }
 }
 
 #[test]
 fn power_falls_back_to_current() {
-    let told = vitals_with_hwmon(&[("power1_input", "5000000\n")]);
-    assert_eq!(told.power, Reading::Value(Milliwatts(5_000)));
-    let told = vitals_with_hwmon(&[("power1_input", "5000000\n"), ("power1_average", "0\n")]);
-    assert_eq!(told.power, Reading::Value(Milliwatts(0)));
+    let vitals = vitals_with_hwmon(&[("power1_input", "5000000\n")]);
+    assert_eq!(vitals.power, Reading::Value(Milliwatts(5_000)));
+    let vitals = vitals_with_hwmon(&[("power1_input", "5000000\n"), ("power1_average", "0\n")]);
+    assert_eq!(vitals.power, Reading::Value(Milliwatts(0)));
 }
 
 #[test]
@@ -80,19 +80,19 @@ fn fan_is_pwm_or_share_of_maximum() {
 
 #[test]
 fn single_unlabelled_temperature_is_the_cards() {
-    let told = vitals_with_hwmon(&[("temp1_input", "44000\n")]);
-    assert_eq!(told.temperature, Reading::Value(Celsius(44)));
+    let vitals = vitals_with_hwmon(&[("temp1_input", "44000\n")]);
+    assert_eq!(vitals.temperature, Reading::Value(Celsius(44)));
     // Two without a label have unknown positions.
-    let told = vitals_with_hwmon(&[("temp1_input", "44000\n"), ("temp2_input", "44000\n")]);
-    assert_eq!(told.temperature, Reading::Unsupported);
+    let vitals = vitals_with_hwmon(&[("temp1_input", "44000\n"), ("temp2_input", "44000\n")]);
+    assert_eq!(vitals.temperature, Reading::Unsupported);
 }
 
 #[test]
 fn hotspot_stands_for_missing_temperature() {
-    let told = vitals_with_hwmon(&[("temp2_input", "66000\n"), ("temp2_label", "junction\n")]);
+    let vitals = vitals_with_hwmon(&[("temp2_input", "66000\n"), ("temp2_label", "junction\n")]);
     let hot = Reading::Value(Celsius(66));
-    assert_eq!(told.temperature, hot);
-    assert_eq!(told.hotspot_temperature, hot);
+    assert_eq!(vitals.temperature, hot);
+    assert_eq!(vitals.hotspot_temperature, hot);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn sources_are_tried_in_order() {
     }
     let tree = AmdTree::new(&[]);
     tree.device("gpu_metrics", &bytes);
-    let told = tree.read_card().vitals;
+    let vitals = tree.read_card().vitals;
     let expected = Vitals {
         utilization: Reading::Value(Percent(90)),
         temperature: Reading::Value(Celsius(40)),
@@ -130,7 +130,7 @@ fn sources_are_tried_in_order() {
         pcie_width: Reading::Value(8),
         ..nothing()
     };
-    assert_eq!(told, expected);
+    assert_eq!(vitals, expected);
     for (file, text) in SENSORS {
         tree.device(file, text);
     }
@@ -138,12 +138,12 @@ fn sources_are_tried_in_order() {
     tree.device("current_link_width", "16\n");
     // A failed reading is not replaced.
     tree.device("gpu_busy_percent", "300\n");
-    let told = tree.read_card().vitals;
-    assert_eq!(told.utilization, Reading::impossible("300 %"));
-    assert_eq!(told.temperature, Reading::Value(Celsius(53)));
-    assert_eq!(told.power, Reading::Value(Milliwatts(68_000)));
-    assert_eq!(told.clock_graphics, Reading::Value(Megahertz(31)));
-    assert_eq!(told.fan_speed, Reading::Value(Rpm(1_600)));
-    let link = (told.pcie_generation, told.pcie_width);
+    let vitals = tree.read_card().vitals;
+    assert_eq!(vitals.utilization, Reading::impossible("300 %"));
+    assert_eq!(vitals.temperature, Reading::Value(Celsius(53)));
+    assert_eq!(vitals.power, Reading::Value(Milliwatts(68_000)));
+    assert_eq!(vitals.clock_graphics, Reading::Value(Megahertz(31)));
+    assert_eq!(vitals.fan_speed, Reading::Value(Rpm(1_600)));
+    let link = (vitals.pcie_generation, vitals.pcie_width);
     assert_eq!(link, (Reading::Value(4), Reading::Value(16)));
 }

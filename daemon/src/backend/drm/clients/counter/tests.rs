@@ -12,10 +12,10 @@ fn shares(driver_name: &str, readings: &[(u64, &str)]) -> BTreeMap<String, Readi
     for (after, lines) in readings {
         at += Duration::from_millis(*after);
         let text = format!("drm-driver: {driver_name}\n{lines}");
-        let told = parse(text.as_bytes()).unwrap();
+        let parsed = parse(text.as_bytes()).unwrap();
         history = Some(match history {
-            Some(before) => before.after_reading(&told, at, driver_by_name(driver_name)),
-            None => CounterHistory::from_first_reading(&told, at),
+            Some(before) => before.after_reading(&parsed, at, driver_by_name(driver_name)),
+            None => CounterHistory::from_first_reading(&parsed, at),
         });
     }
     history.unwrap().shares
@@ -89,7 +89,7 @@ fn share_is_growth_over_possible_growth() {
             ],
             quarter.clone(),
         ),
-        // Time is better than cycles whose maximum frequency is never reached.
+        // Time is better than cycles with a maximum frequency that is never reached.
         (
             &[
                 "drm-engine-e: 0 ns\ndrm-cycles-e: 0\ndrm-maxfreq-e: 1 MHz",
@@ -144,8 +144,8 @@ fn engine_without_counter_has_no_share() {
         "drm-total-cycles-e: 5",
         "drm-cycles-e: 5",
     ] {
-        let told = shares("unheard", &[(0, lines), (1_000, lines)]);
-        assert_eq!(told, BTreeMap::new(), "{lines}");
+        let result = shares("unheard", &[(0, lines), (1_000, lines)]);
+        assert_eq!(result, BTreeMap::new(), "{lines}");
     }
 }
 
@@ -178,14 +178,14 @@ fn short_interval_changes_nothing() {
         "drm-engine-e: 508000000 ns",
     );
     let half = Reading::Value(500_000);
-    let told = |readings: &[(u64, &str)]| shares("unheard", readings)["e"].clone();
-    assert_eq!(told(&[(0, a), (1_000, b)]), half);
-    assert_eq!(told(&[(0, a), (1_000, b), (9, c)]), half);
-    assert_eq!(told(&[(0, a), (1_000, b), (0, c)]), half);
-    assert_eq!(told(&[(0, a), (9, b)]), Reading::Value(0));
-    assert_eq!(told(&[(0, b), (9, c)]), Reading::Unsupported);
+    let share = |readings: &[(u64, &str)]| shares("unheard", readings)["e"].clone();
+    assert_eq!(share(&[(0, a), (1_000, b)]), half);
+    assert_eq!(share(&[(0, a), (1_000, b), (9, c)]), half);
+    assert_eq!(share(&[(0, a), (1_000, b), (0, c)]), half);
+    assert_eq!(share(&[(0, a), (9, b)]), Reading::Value(0));
+    assert_eq!(share(&[(0, b), (9, c)]), Reading::Unsupported);
     // Measured by the time since the last reading that counted.
-    assert_eq!(told(&[(0, a), (1_000, b), (9, c), (7, c)]), half);
+    assert_eq!(share(&[(0, a), (1_000, b), (9, c), (7, c)]), half);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use super::*;
 
 /// One client of one process on a card of this driver, one second after its first reading.
 fn after_a_second(card: &str, slot: Option<&str>, first: &str, then: &str) -> CardUsage {
-    let mut stage = ClientFixture::with_driver(card, slot);
-    stage.open(process(7), 3, first);
-    let _ = stage.poll_next_second();
-    stage.open(process(7), 3, then);
-    stage.poll_next_second()
+    let mut fixture = ClientFixture::with_driver(card, slot);
+    fixture.open(process(7), 3, first);
+    let _ = fixture.poll_next_second();
+    fixture.open(process(7), 3, then);
+    fixture.poll_next_second()
 }
 
 /// The expected values of a format: main, encoder, decoder; memory, host memory.
@@ -229,9 +229,9 @@ fn other_cards_clients_are_ignored() {
                        drm-pdev:\t0000:c5:00.1\ndrm-engine-npu-amdxdna:\t0 ns\n";
     let plain = "pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t614\n";
     for text in [other, no_address, accelerator, plain, ""] {
-        let mut stage = ClientFixture::new();
-        stage.open(process(7), 3, text);
-        let used = stage.poll_next_second();
+        let mut fixture = ClientFixture::new();
+        fixture.open(process(7), 3, text);
+        let used = fixture.poll_next_second();
         assert_eq!(
             (used.processes, used.incomplete_reason),
             (vec![], None),
@@ -239,46 +239,46 @@ fn other_cards_clients_are_ignored() {
         );
     }
     // A card that is not on the PCI bus has no client with an address.
-    let mut stage = ClientFixture::with_driver("amdgpu", None);
-    stage.open(process(7), 3, &amdgpu(1, ""));
-    assert_eq!(stage.poll_next_second().processes, []);
+    let mut fixture = ClientFixture::with_driver("amdgpu", None);
+    fixture.open(process(7), 3, &amdgpu(1, ""));
+    assert_eq!(fixture.poll_next_second().processes, []);
 }
 
 #[test]
 fn only_the_cards_descriptors_are_read() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, ""));
-    stage.open(process(7), 4, &amdgpu(2, ""));
-    stage.open(process(8), 3, &amdgpu(3, ""));
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, ""));
+    fixture.open(process(7), 4, &amdgpu(2, ""));
+    fixture.open(process(8), 3, &amdgpu(3, ""));
     let foreign = DeviceNumber {
         major: 226,
         minor: 129,
     };
     for key in [process(7), process(8)] {
-        let opens = stage.found.processes.get_mut(&key).unwrap();
+        let opens = fixture.found.processes.get_mut(&key).unwrap();
         opens.last_mut().unwrap().number = foreign;
     }
     // A descriptor of the card's other node counts like this one.
-    stage.found.processes.get_mut(&process(7)).unwrap()[0].number = CARD;
-    let _ = stage.poll_next_second();
-    assert_eq!(stage.clients.scan_state.clients.len(), 1);
+    fixture.found.processes.get_mut(&process(7)).unwrap()[0].number = CARD;
+    let _ = fixture.poll_next_second();
+    assert_eq!(fixture.clients.scan_state.clients.len(), 1);
     assert_eq!(
-        memory(&stage.poll_next_second()),
+        memory(&fixture.poll_next_second()),
         [(7, Reading::Unsupported)]
     );
 }
 
 #[test]
 fn thread_descriptor_is_read_in_its_task() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, "drm-resident-vram: 5"));
-    let opens = stage.found.processes.get_mut(&process(7)).unwrap();
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, "drm-resident-vram: 5"));
+    let opens = fixture.found.processes.get_mut(&process(7)).unwrap();
     opens[0].thread = Some(71);
-    assert_eq!(stage.poll_next_second().processes, []);
-    let task = stage.directory(7).join("task/71");
+    assert_eq!(fixture.poll_next_second().processes, []);
+    let task = fixture.directory(7).join("task/71");
     std::fs::create_dir_all(&task).unwrap();
-    std::fs::rename(stage.directory(7).join("fdinfo"), task.join("fdinfo")).unwrap();
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
+    std::fs::rename(fixture.directory(7).join("fdinfo"), task.join("fdinfo")).unwrap();
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(5))]);
 }
 
 #[test]
@@ -294,17 +294,17 @@ fn memory_needs_every_part() {
         ("", Reading::Unsupported),
     ];
     for (lines, expected) in cases {
-        let mut stage = ClientFixture::new();
-        stage.open(process(6), 3, &amdgpu(1, "drm-resident-vram: 1"));
-        stage.open(process(7), 3, &amdgpu(2, lines));
-        let alone = stage.poll_next_second();
+        let mut fixture = ClientFixture::new();
+        fixture.open(process(6), 3, &amdgpu(1, "drm-resident-vram: 1"));
+        fixture.open(process(7), 3, &amdgpu(2, lines));
+        let alone = fixture.poll_next_second();
         let both = vec![(6, bytes(1)), (7, expected.clone())];
         assert_eq!(memory(&alone), both, "{lines}");
-        // With another client whose memory is known.
-        stage.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
+        // With another client of known memory.
+        fixture.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
         let sum = expected.map(|Bytes(one)| Bytes(one + 1));
         assert_eq!(
-            memory(&stage.poll_next_second()),
+            memory(&fixture.poll_next_second()),
             [(6, bytes(1)), (7, sum)],
             "{lines}"
         );

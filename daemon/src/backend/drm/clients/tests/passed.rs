@@ -6,16 +6,16 @@ const LINES: &str = "drm-resident-vram: 5";
 
 /// Process 7 belongs to user 1000, process 8 to user 1001.
 fn two_persons() -> ClientFixture {
-    let stage = ClientFixture::new();
-    stage.set_person(process(7), 1000);
-    stage.set_person(process(8), 1001);
-    stage
+    let fixture = ClientFixture::new();
+    fixture.set_person(process(7), 1000);
+    fixture.set_person(process(8), 1001);
+    fixture
 }
 
 /// Process 7 closes its descriptor of client 1, and the descriptor scan has noticed.
-fn close_and_forget(stage: &mut ClientFixture) {
-    stage.close(process(7), 3);
-    stage.found.processes.remove(&process(7));
+fn close_and_forget(fixture: &mut ClientFixture) {
+    fixture.close(process(7), 3);
+    fixture.found.processes.remove(&process(7));
 }
 
 /// A holder, the first holder, and the first holder's user.
@@ -30,84 +30,84 @@ fn passed(used: &CardUsage) -> Vec<PassedHolder> {
 
 #[test]
 fn passed_client_has_no_owner() {
-    let mut stage = two_persons();
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
-    stage.open(process(8), 3, &amdgpu(1, LINES));
+    let mut fixture = two_persons();
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(5))]);
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
     // Held by both.
-    let used = stage.poll_next_second();
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), []);
     assert_eq!(used.sharers, []);
     assert_eq!(passed(&used), [(7, 7, Some(1000)), (8, 7, Some(1000))]);
-    close_and_forget(&mut stage);
+    close_and_forget(&mut fixture);
     // Its own client is known; only that one counts.
-    stage.open(process(8), 4, &amdgpu(2, "drm-resident-vram: 3"));
-    let used = stage.poll_next_second();
+    fixture.open(process(8), 4, &amdgpu(2, "drm-resident-vram: 3"));
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), [(8, bytes(3))]);
     assert_eq!(passed(&used), [(8, 7, Some(1000))]);
     // The client does not return to its first holder either.
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    stage.found.processes.remove(&process(8));
-    assert_eq!(memory(&stage.poll_next_second()), []);
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    fixture.found.processes.remove(&process(8));
+    assert_eq!(memory(&fixture.poll_next_second()), []);
 }
 
 #[test]
 fn client_in_transit_is_remembered() {
-    let mut stage = two_persons();
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = stage.poll_next_second();
-    close_and_forget(&mut stage);
-    let used = stage.poll_next_second();
+    let mut fixture = two_persons();
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    let _ = fixture.poll_next_second();
+    close_and_forget(&mut fixture);
+    let used = fixture.poll_next_second();
     assert_eq!((memory(&used), passed(&used)), (vec![], vec![]));
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    let used = stage.poll_next_second();
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), []);
     assert_eq!(passed(&used), [(8, 7, Some(1000))]);
 }
 
 #[test]
 fn forgotten_clients_have_no_owner() {
-    let mut stage = two_persons();
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = stage.poll_next_second();
-    close_and_forget(&mut stage);
+    let mut fixture = two_persons();
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    let _ = fixture.poll_next_second();
+    close_and_forget(&mut fixture);
     for round in 0..3u64 {
         for fd in 0..900 {
             let client = 100 + round * 900 + u64::from(fd);
-            stage.open(process(7), fd, &amdgpu(client, ""));
+            fixture.open(process(7), fd, &amdgpu(client, ""));
         }
-        let _ = stage.poll_next_second();
+        let _ = fixture.poll_next_second();
     }
-    stage.found.processes.clear();
-    let _ = stage.poll_next_second();
-    assert!(stage.clients.origins.origin_count() <= 1_024);
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    let used = stage.poll_next_second();
+    fixture.found.processes.clear();
+    let _ = fixture.poll_next_second();
+    assert!(fixture.clients.origins.origin_count() <= 1_024);
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), []);
     assert_eq!(passed(&used), [(8, 8, Some(1001))]);
     // A new client belongs to its opener.
-    stage.open(process(8), 3, &amdgpu(9_999, LINES));
-    assert_eq!(memory(&stage.poll_next_second()), [(8, bytes(5))]);
+    fixture.open(process(8), 3, &amdgpu(9_999, LINES));
+    assert_eq!(memory(&fixture.poll_next_second()), [(8, bytes(5))]);
 }
 
 #[test]
 fn only_root_logind_opens_for_others() {
-    let mut stage = two_persons();
-    stage.set_name(process(7), "systemd-logind");
+    let mut fixture = two_persons();
+    fixture.set_name(process(7), "systemd-logind");
     for pid in [7, 8] {
-        stage.open(process(pid), 3, &amdgpu(1, LINES));
+        fixture.open(process(pid), 3, &amdgpu(1, LINES));
     }
-    let used = stage.poll_next_second();
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), []);
     assert_eq!(passed(&used).len(), 2);
     // The real logind does.
-    let mut stage = two_persons();
-    stage.set_name(process(7), "systemd-logind");
-    stage.set_person(process(7), 0);
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = stage.poll_next_second();
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    let used = stage.poll_next_second();
+    let mut fixture = two_persons();
+    fixture.set_name(process(7), "systemd-logind");
+    fixture.set_person(process(7), 0);
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    let _ = fixture.poll_next_second();
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    let used = fixture.poll_next_second();
     assert_eq!(
         (memory(&used), passed(&used)),
         (vec![(8, bytes(5))], vec![])
@@ -116,81 +116,81 @@ fn only_root_logind_opens_for_others() {
 
 #[test]
 fn process_keeps_client_after_setuid() {
-    let mut stage = two_persons();
-    stage.set_person(process(7), 0);
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = stage.poll_next_second();
-    stage.set_person(process(7), 1000);
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
+    let mut fixture = two_persons();
+    fixture.set_person(process(7), 0);
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    let _ = fixture.poll_next_second();
+    fixture.set_person(process(7), 1000);
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(5))]);
 }
 
 #[test]
 fn uninspectable_process_owns_nothing() {
-    let mut stage = two_persons();
-    std::fs::write(stage.directory(8).join("person"), "?").unwrap();
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    let _ = stage.poll_next_second();
-    close_and_forget(&mut stage);
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    let used = stage.poll_next_second();
+    let mut fixture = two_persons();
+    std::fs::write(fixture.directory(8).join("person"), "?").unwrap();
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    let _ = fixture.poll_next_second();
+    close_and_forget(&mut fixture);
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    let used = fixture.poll_next_second();
     assert_eq!((memory(&used), passed(&used)), (vec![], vec![]));
 }
 
 #[test]
 fn users_of_one_person_are_the_same() {
-    let mut stage = two_persons();
-    stage.set_users_person(1001, "1000");
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    let used = stage.poll_next_second();
+    let mut fixture = two_persons();
+    fixture.set_users_person(1001, "1000");
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    let used = fixture.poll_next_second();
     assert_eq!(
         (memory(&used), passed(&used)),
         (vec![(7, bytes(5))], vec![])
     );
     // The opener ends, and its child continues.
-    close_and_forget(&mut stage);
-    let used = stage.poll_next_second();
+    close_and_forget(&mut fixture);
+    let used = fixture.poll_next_second();
     assert_eq!(
         (memory(&used), passed(&used)),
         (vec![(8, bytes(5))], vec![])
     );
     // A third person still counts as different.
-    stage.set_person(process(9), 1002);
-    stage.open(process(9), 3, &amdgpu(1, LINES));
-    assert_eq!(passed(&stage.poll_next_second()).len(), 2);
+    fixture.set_person(process(9), 1002);
+    fixture.open(process(9), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&fixture.poll_next_second()).len(), 2);
 }
 
 #[test]
 fn slice_decides_the_person() {
-    let mut stage = two_persons();
-    std::fs::write(stage.directory(8).join("slice"), "1000").unwrap();
+    let mut fixture = two_persons();
+    std::fs::write(fixture.directory(8).join("slice"), "1000").unwrap();
     for pid in [7, 8] {
-        stage.open(process(pid), 3, &amdgpu(1, LINES));
+        fixture.open(process(pid), 3, &amdgpu(1, LINES));
     }
-    let used = stage.poll_next_second();
+    let used = fixture.poll_next_second();
     assert_eq!(
         (memory(&used), passed(&used)),
         (vec![(7, bytes(5))], vec![])
     );
     // One user in the slices of two persons counts as two persons.
-    stage.set_person(process(9), 1000);
-    std::fs::write(stage.directory(9).join("slice"), "1002").unwrap();
-    stage.open(process(9), 3, &amdgpu(1, LINES));
-    assert_eq!(passed(&stage.poll_next_second()).len(), 3);
+    fixture.set_person(process(9), 1000);
+    std::fs::write(fixture.directory(9).join("slice"), "1002").unwrap();
+    fixture.open(process(9), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&fixture.poll_next_second()).len(), 3);
 }
 
 #[test]
 fn unknown_person_is_resolved_later() {
     for (person, expected, passed_to) in [("1000", vec![(7, bytes(5))], 0), ("1001", vec![], 2)] {
-        let mut stage = two_persons();
-        stage.set_users_person(1001, "?");
+        let mut fixture = two_persons();
+        fixture.set_users_person(1001, "?");
         for pid in [7, 8] {
-            stage.open(process(pid), 3, &amdgpu(1, LINES));
+            fixture.open(process(pid), 3, &amdgpu(1, LINES));
         }
-        let used = stage.poll_next_second();
+        let used = fixture.poll_next_second();
         assert_eq!((memory(&used), passed(&used)), (vec![], vec![]));
-        stage.set_users_person(1001, person);
-        let used = stage.poll_next_second();
+        fixture.set_users_person(1001, person);
+        let used = fixture.poll_next_second();
         assert_eq!(memory(&used), expected);
         assert_eq!(passed(&used).len(), passed_to);
     }
@@ -198,27 +198,27 @@ fn unknown_person_is_resolved_later() {
 
 #[test]
 fn many_users_do_not_hide_another_person() {
-    let mut stage = two_persons();
+    let mut fixture = two_persons();
     for pid in 100..200 {
-        stage.set_users_person(2000 + pid, "?");
-        stage.set_person(process(pid), 2000 + pid);
-        stage.open(process(pid), 3, &amdgpu(1, LINES));
+        fixture.set_users_person(2000 + pid, "?");
+        fixture.set_person(process(pid), 2000 + pid);
+        fixture.open(process(pid), 3, &amdgpu(1, LINES));
     }
-    stage.open(process(7), 3, &amdgpu(1, LINES));
-    assert_eq!(memory(&stage.poll_next_second()), []);
-    (100..200).for_each(|pid| stage.set_users_person(2000 + pid, "1000"));
-    let used = stage.poll_next_second();
+    fixture.open(process(7), 3, &amdgpu(1, LINES));
+    assert_eq!(memory(&fixture.poll_next_second()), []);
+    (100..200).for_each(|pid| fixture.set_users_person(2000 + pid, "1000"));
+    let used = fixture.poll_next_second();
     assert_eq!(
         (memory(&used), passed(&used)),
         (vec![(7, bytes(5))], vec![])
     );
-    stage.open(process(8), 3, &amdgpu(1, LINES));
-    assert_eq!(passed(&stage.poll_next_second()).len(), 102);
+    fixture.open(process(8), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&fixture.poll_next_second()).len(), 102);
 }
 
 /// Writes the kernel's record of the last user of client 1.
-fn last_user(stage: &ClientFixture, pid: u32) {
-    let file = stage.root.path().join("sys/kernel/debug/dri/128/clients");
+fn last_user(fixture: &ClientFixture, pid: u32) {
+    let file = fixture.root.path().join("sys/kernel/debug/dri/128/clients");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let text = format!(
         "command tgid dev master a uid magic name id\n\
@@ -239,16 +239,16 @@ fn kernel_record_reveals_ended_sender() {
         (6, None, first(6, None)),
     ];
     for (pid, person, expected) in cases {
-        let mut stage = two_persons();
+        let mut fixture = two_persons();
         if let Some(person) = person {
-            stage.set_person(process(pid), person);
+            fixture.set_person(process(pid), person);
         } else if pid != 8 {
-            std::fs::create_dir_all(stage.directory(pid)).unwrap();
-            std::fs::write(stage.directory(pid).join("person"), "?").unwrap();
+            std::fs::create_dir_all(fixture.directory(pid)).unwrap();
+            std::fs::write(fixture.directory(pid).join("person"), "?").unwrap();
         }
-        last_user(&stage, pid);
-        stage.open(process(8), 3, &amdgpu(1, LINES));
-        let used = stage.poll_next_second();
+        last_user(&fixture, pid);
+        fixture.open(process(8), 3, &amdgpu(1, LINES));
+        let used = fixture.poll_next_second();
         assert_eq!(passed(&used), expected, "{pid}");
         assert_eq!(memory(&used).is_empty(), !expected.is_empty(), "{pid}");
     }

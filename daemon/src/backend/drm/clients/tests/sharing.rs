@@ -8,15 +8,15 @@ const USED_MORE: &str = "drm-resident-vram: 6\ndrm-engine-gfx: 400000000 ns";
 
 /// The owner of a client with these holders.
 fn owners(holders: &[(ProcessKey, &str)]) -> Vec<(u32, Reading<Bytes>)> {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     for (key, name) in holders {
-        stage.set_name(*key, name);
+        fixture.set_name(*key, name);
         if *name == "systemd-logind" || key.pid == 1 {
-            stage.set_person(*key, 0);
+            fixture.set_person(*key, 0);
         }
-        stage.open(*key, 3, &amdgpu(1, USED));
+        fixture.open(*key, 3, &amdgpu(1, USED));
     }
-    memory(&stage.poll_next_second())
+    memory(&fixture.poll_next_second())
 }
 
 fn process_started_at(pid: u32, start_ticks: u64) -> ProcessKey {
@@ -90,28 +90,28 @@ fn oldest_process_owns_a_client() {
 
 #[test]
 fn sharer_names_the_owner() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, USED));
-    stage.open(process(8), 3, &amdgpu(1, USED));
-    stage.open(process(9), 3, &amdgpu(2, USED));
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, USED));
+    fixture.open(process(8), 3, &amdgpu(1, USED));
+    fixture.open(process(9), 3, &amdgpu(2, USED));
     let sharer = Sharer {
         key: process(8),
         owner_pid: 7,
     };
-    assert_eq!(stage.poll_next_second().sharers, [sharer]);
+    assert_eq!(fixture.poll_next_second().sharers, [sharer]);
 }
 
 #[test]
 fn sharer_counts_only_its_own_clients() {
-    let mut stage = ClientFixture::new();
-    stage.open(process(7), 3, &amdgpu(1, USED));
-    stage.open(process(8), 3, &amdgpu(1, USED));
-    stage.open(process(8), 4, &amdgpu(2, "drm-resident-vram: 1"));
-    let _ = stage.poll_next_second();
+    let mut fixture = ClientFixture::new();
+    fixture.open(process(7), 3, &amdgpu(1, USED));
+    fixture.open(process(8), 3, &amdgpu(1, USED));
+    fixture.open(process(8), 4, &amdgpu(2, "drm-resident-vram: 1"));
+    let _ = fixture.poll_next_second();
     for pid in [7, 8] {
-        stage.open(process(pid), 3, &amdgpu(1, USED_MORE));
+        fixture.open(process(pid), 3, &amdgpu(1, USED_MORE));
     }
-    let used = stage.poll_next_second();
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), [(7, bytes(6)), (8, bytes(1))]);
     assert_eq!(used.utilization, percent(30));
     assert_eq!(used.processes[1].utilization.sm, percent(0));
@@ -119,15 +119,15 @@ fn sharer_counts_only_its_own_clients() {
 
 #[test]
 fn client_moves_to_the_remaining_holder() {
-    let mut stage = ClientFixture::new();
+    let mut fixture = ClientFixture::new();
     for pid in [7, 8] {
-        stage.open(process(pid), 3, &amdgpu(1, USED));
+        fixture.open(process(pid), 3, &amdgpu(1, USED));
     }
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(5))]);
     // The file is gone before the descriptor scan has noticed.
-    stage.close(process(7), 3);
-    stage.open(process(8), 3, &amdgpu(1, USED_MORE));
-    let used = stage.poll_next_second();
+    fixture.close(process(7), 3);
+    fixture.open(process(8), 3, &amdgpu(1, USED_MORE));
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), [(8, bytes(6))]);
     assert_eq!(used.utilization, percent(30));
 }
@@ -135,25 +135,25 @@ fn client_moves_to_the_remaining_holder() {
 #[test]
 fn client_numbers_belong_to_one_device() {
     // Without a PCI address, numbers belong to one device file.
-    let mut stage = ClientFixture::with_driver("msm", None);
+    let mut fixture = ClientFixture::with_driver("msm", None);
     for fd in [3, 4] {
         let text = "drm-driver: msm\ndrm-client-id: 1\ndrm-resident-memory: 5\n";
-        stage.open(process(7), fd, text);
+        fixture.open(process(7), fd, text);
     }
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(5))]);
-    stage.found.processes.get_mut(&process(7)).unwrap()[0].number = CARD;
-    assert_eq!(memory(&stage.poll_next_second()), [(7, bytes(10))]);
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(5))]);
+    fixture.found.processes.get_mut(&process(7)).unwrap()[0].number = CARD;
+    assert_eq!(memory(&fixture.poll_next_second()), [(7, bytes(10))]);
 }
 
 #[test]
 fn unnumbered_descriptors_are_separate_clients() {
-    let mut stage = ClientFixture::with_driver("old", None);
+    let mut fixture = ClientFixture::with_driver("old", None);
     for (pid, fd) in [(7, 3), (7, 4), (8, 3)] {
         let text = "drm-driver: old\ndrm-resident-memory: 5\ndrm-engine-e: 0 ns\n";
-        stage.open(process(pid), fd, text);
+        fixture.open(process(pid), fd, text);
     }
-    let _ = stage.poll_next_second();
-    let used = stage.poll_next_second();
+    let _ = fixture.poll_next_second();
+    let used = fixture.poll_next_second();
     assert_eq!(memory(&used), [(7, bytes(10)), (8, bytes(5))]);
     assert_eq!(used.utilization, percent(0));
 }
@@ -208,12 +208,12 @@ fn shared_buffers_are_separated() {
         ),
     ];
     for (clients, expected) in cases {
-        let mut stage = ClientFixture::new();
+        let mut fixture = ClientFixture::new();
         for (id, lines) in (1u32..).zip(&clients) {
-            stage.open(process(7), id, &amdgpu(u64::from(id), lines));
+            fixture.open(process(7), id, &amdgpu(u64::from(id), lines));
         }
         assert_eq!(
-            exclusive_memory(&stage.poll_next_second()),
+            exclusive_memory(&fixture.poll_next_second()),
             [(7, expected)],
             "{clients:?}"
         );
@@ -228,9 +228,9 @@ proptest! {
         copies in proptest::collection::vec((0u64..4, 2u32..7, 10u32..30), 0..20),
         polls in 1usize..4,
     ) {
-        let told = |copies: &[(u64, u32, u32)]| {
-            let mut stage = ClientFixture::new();
-            let mut used = stage.poll_next_second();
+        let use_with = |copies: &[(u64, u32, u32)]| {
+            let mut fixture = ClientFixture::new();
+            let mut used = fixture.poll_next_second();
             for poll in 0..=polls as u64 {
                 let text = |client: u64| {
                     let gfx = poll * (client + 1) * 50_000_000;
@@ -238,18 +238,18 @@ proptest! {
                 };
                 // The oldest process has the originals.
                 for client in 0..4 {
-                    stage.open(process(1 + 1), client as u32, &text(client));
+                    fixture.open(process(1 + 1), client as u32, &text(client));
                 }
                 for (client, pid, fd) in copies {
                     // One descriptor belongs to one client.
-                    stage.open(process(*pid), fd * 4 + *client as u32, &text(*client));
+                    fixture.open(process(*pid), fd * 4 + *client as u32, &text(*client));
                 }
-                used = stage.poll_next_second();
+                used = fixture.poll_next_second();
             }
             // The other holders are listed separately.
             used.sharers.clear();
             used
         };
-        prop_assert_eq!(told(&copies), told(&[]));
+        prop_assert_eq!(use_with(&copies), use_with(&[]));
     }
 }

@@ -10,20 +10,20 @@ const PLAIN: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\n";
 
 /// A card of this driver with its only node of this name open as descriptor 3.
 fn fixture_with_open_node(driver: &str, node: &str, file: &str, text: &str) -> ClientFixture {
-    let mut stage = ClientFixture::with_driver(driver, Some(SLOT));
-    stage.card.nodes = vec![DeviceNode {
+    let mut fixture = ClientFixture::with_driver(driver, Some(SLOT));
+    fixture.card.nodes = vec![DeviceNode {
         name: node.into(),
         number: FILE,
         shared: false,
     }];
-    open_node(&mut stage, process(7), file, text);
-    stage
+    open_node(&mut fixture, process(7), file, text);
+    fixture
 }
 
-fn open_node(stage: &mut ClientFixture, key: ProcessKey, file: &str, text: &str) {
-    stage.open(key, 3, text);
-    stage.found.processes.get_mut(&key).unwrap()[0].number = FILE;
-    let link = stage.directory(key.pid).join("fd/3");
+fn open_node(fixture: &mut ClientFixture, key: ProcessKey, file: &str, text: &str) {
+    fixture.open(key, 3, text);
+    fixture.found.processes.get_mut(&key).unwrap()[0].number = FILE;
+    let link = fixture.directory(key.pid).join("fd/3");
     std::fs::create_dir_all(link.parent().unwrap()).unwrap();
     std::os::unix::fs::symlink(file, link).unwrap();
 }
@@ -31,7 +31,7 @@ fn open_node(stage: &mut ClientFixture, key: ProcessKey, file: &str, text: &str)
 #[test]
 fn holder_without_report_is_a_user() {
     for driver in ["radeon", "amdgpu", "nouveau"] {
-        let mut stage = fixture_with_open_node(driver, "renderD128", "/dev/null", PLAIN);
+        let mut fixture = fixture_with_open_node(driver, "renderD128", "/dev/null", PLAIN);
         let expected = CardUsage {
             processes: vec![ProcessUsage {
                 key: process(7),
@@ -51,11 +51,11 @@ fn holder_without_report_is_a_user() {
             fault: None,
             incomplete_reason: None,
         };
-        assert_eq!(stage.poll_next_second(), expected, "{driver}");
+        assert_eq!(fixture.poll_next_second(), expected, "{driver}");
         // It is not read again at each poll, and not forgotten either.
-        assert_eq!(stage.poll_next_second(), expected, "{driver}");
-        stage.found.processes.clear();
-        assert_eq!(stage.poll_next_second().processes, [], "{driver}");
+        assert_eq!(fixture.poll_next_second(), expected, "{driver}");
+        fixture.found.processes.clear();
+        assert_eq!(fixture.poll_next_second().processes, [], "{driver}");
     }
 }
 
@@ -82,13 +82,13 @@ fn display_or_closed_holder_is_no_user() {
 
 #[test]
 fn reporting_driver_needs_a_report() {
-    let mut stage = fixture_with_open_node("amdgpu", "renderD128", "/dev/null", &amdgpu(1, ""));
-    open_node(&mut stage, process(8), "/dev/null", PLAIN);
+    let mut fixture = fixture_with_open_node("amdgpu", "renderD128", "/dev/null", &amdgpu(1, ""));
+    open_node(&mut fixture, process(8), "/dev/null", PLAIN);
     let pids = |used: &CardUsage| -> Vec<u32> {
         let processes = used.processes.iter();
         processes.map(|client| client.key.pid).collect()
     };
-    assert_eq!(pids(&stage.poll_next_second()), [7]);
-    stage.found.processes.remove(&process(7));
-    assert_eq!(pids(&stage.poll_next_second()), [0; 0]);
+    assert_eq!(pids(&fixture.poll_next_second()), [7]);
+    fixture.found.processes.remove(&process(7));
+    assert_eq!(pids(&fixture.poll_next_second()), [0; 0]);
 }

@@ -1,11 +1,49 @@
-//! The sampler as the store's benchmark uses it; no stable interface.
+//! The file descriptor scan and the sampler as the benchmarks run them; no stable interface.
 
-use super::{Sampler, SamplerInput};
+use crate::fd_scan::{DeviceNumber, FdScanHandle, WatchMode};
+use crate::poll::sampler::{Sampler, SamplerInput};
 use crate::store::BenchRecorder;
 use gpukill_proto::model::Snapshot;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The scan for holders of one device.
+pub struct FdScanBench {
+    scan: FdScanHandle,
+}
+
+impl FdScanBench {
+    /// Scans below `/proc` for holders of the device with this number.
+    ///
+    /// # Errors
+    /// When the scan cannot be started.
+    pub fn start(major: u32, minor: u32) -> std::io::Result<Self> {
+        let holders = FdScanHandle::start(PathBuf::from("/proc"))?;
+        let numbers = [DeviceNumber { major, minor }].into();
+        holders.watch("bench", numbers, WatchMode::Always);
+        Ok(Self { scan: holders })
+    }
+
+    /// Requests a scan of every process.
+    #[must_use]
+    pub fn request_scan(&self) -> u64 {
+        self.scan.request_scan()
+    }
+
+    /// Whether that scan is complete.
+    #[must_use]
+    pub fn has_scanned(&self, since: u64) -> bool {
+        self.scan.has_scanned(since)
+    }
+
+    /// The PIDs of the holders that were found.
+    #[must_use]
+    pub fn holders(&self) -> Vec<u32> {
+        let found = self.scan.file_holders();
+        found.processes.keys().map(|key| key.pid).collect()
+    }
+}
 
 /// Samples polls and writes the samples without a daemon.
 pub struct SamplerBench {

@@ -1,65 +1,32 @@
 //! Faults with their start times, and devices above a threshold. A fault is identified by its part
 //! and its text, so the text must not change while the fault lasts.
 
+use crate::fault::{FaultCause, FoundFault};
 use crate::log_events::event;
 use gpukill_policy::alert::{self, AlertChange, AlertState, AlertTransition, Thresholds};
-use gpukill_proto::model::{Fault, FaultCode, Snapshot};
+use gpukill_proto::model::{Fault, Snapshot};
 use gpukill_proto::reading::IMPOSSIBLE;
 use gpukill_proto::units::Timestamp;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The code and text of a fault.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct FaultCause {
-    pub(crate) code: FaultCode,
-    /// The problem, and the remedy where one is known.
-    pub(crate) what: String,
-}
-
-impl FaultCause {
-    pub(crate) fn new(code: FaultCode, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self { code, what }
-    }
-
-    pub(crate) fn found_in(self, part: impl Into<String>) -> FoundFault {
-        let part = part.into();
-        FoundFault { part, cause: self }
-    }
-}
-
-/// A fault found by a poll.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FoundFault {
-    pub(crate) part: String,
-    pub(crate) cause: FaultCause,
-}
-
-impl FoundFault {
-    pub(crate) fn new(part: impl Into<String>, code: FaultCode, what: impl Into<String>) -> Self {
-        FaultCause::new(code, what).found_in(part)
-    }
-}
-
-/// Tracks when each present fault began.
+/// The present faults with their start times.
 #[derive(Debug, Default)]
-pub(crate) struct FaultTracker {
+pub(super) struct FaultTracker {
     /// By the part and the text without its variable values.
     present: BTreeMap<(String, String), Fault>,
 }
 
-/// Tracks which devices are above a threshold.
+/// The devices above a threshold.
 #[derive(Debug, Default)]
-pub(crate) struct AlertTracker(AlertState);
+pub(super) struct AlertTracker(AlertState);
 
 /// The most faults that are kept and reported; a host with more has one underlying problem.
 const MAX_FAULTS: usize = 200;
 
 impl FaultTracker {
     /// Takes the faults that are present now and returns them with their start times. Logs each
-    /// once when it begins and once when it ends.
-    pub(crate) fn update(&mut self, present: Vec<FoundFault>, now: Timestamp) -> Vec<Fault> {
+    /// when it starts and when it ends.
+    pub(super) fn update(&mut self, present: Vec<FoundFault>, now: Timestamp) -> Vec<Fault> {
         let mut before = std::mem::take(&mut self.present);
         for FoundFault { part, cause } in present.into_iter().take(MAX_FAULTS) {
             let FaultCause { code, what } = cause;
@@ -91,8 +58,8 @@ fn stable_text(what: &str) -> &str {
 
 impl AlertTracker {
     /// Evaluates the devices of this poll and returns the lasting alerts as faults, at most two per
-    /// device. Logs each alert once when it begins and once when it ends.
-    pub(crate) fn update(&mut self, thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<Fault> {
+    /// device. Logs each alert when it starts and when it ends.
+    pub(super) fn update(&mut self, thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<Fault> {
         for change in alert::evaluate(thresholds, &mut self.0, snapshot) {
             log_alert_change(&change);
         }
@@ -137,24 +104,25 @@ fn log_alert_change(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::model::FaultCode;
 
     #[test]
     fn fault_lasts_while_its_value_changes() {
         let mut faults = FaultTracker::default();
         let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
-        let mut told = |value: &str, now| {
+        let mut update = |value: &str, now| {
             let present = vec![FoundFault::new(
                 "GPU 0",
                 FaultCode::ReadingFailed,
                 words(value),
             )];
             let faults = faults.update(present, Timestamp(now));
-            let told = faults.into_iter().map(|fault| (fault.what, fault.since));
-            told.collect::<Vec<_>>()
+            let pairs = faults.into_iter().map(|fault| (fault.what, fault.since));
+            pairs.collect::<Vec<_>>()
         };
         let first = vec![(words("-1"), Timestamp(1))];
-        assert_eq!(told("-1", 1), first);
-        assert_eq!(told("-2", 2), first);
+        assert_eq!(update("-1", 1), first);
+        assert_eq!(update("-2", 2), first);
     }
 
     #[test]

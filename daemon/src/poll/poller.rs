@@ -1,14 +1,14 @@
 //! The poll thread: one poll per interval. No client, disk or name service can delay it.
 
+use super::sampler::{Sampler, SamplerInput};
+use super::{PollResult, SnapshotBuilder};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::fault_tracker::FaultCause;
+use crate::fault::FaultCause;
 use crate::guard::Guard;
 use crate::heap::{self, TrimSchedule};
 use crate::log_events::event;
-use crate::poll::{PollResult, SnapshotBuilder};
 use crate::rogue::Rogue;
-use crate::sampler::{Sampler, SamplerInput};
 use crate::state::{HolderDemand, PublishedPoll, SnapshotPublisher, whole_milliseconds};
 use crate::store::Store;
 use crate::systemd;
@@ -35,7 +35,7 @@ pub(crate) enum PollerEvent {
     Stop,
 }
 
-/// The longest that a poll waits for a slow backend, whatever the interval.
+/// The longest that a poll waits for a slow backend at any interval.
 const MAX_BACKEND_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest that a late answer waits for the next poll.
@@ -69,9 +69,9 @@ impl Poller {
         loop {
             let wait = schedule.wait(self.clock.monotonic(), systemd::watchdog_interval());
             match events.recv_timeout(wait) {
-                Ok(PollerEvent::Reload(config, amiss)) => {
+                Ok(PollerEvent::Reload(config, fault)) => {
                     self.config = config;
-                    self.settings_fault = amiss;
+                    self.settings_fault = fault;
                     schedule.advance(self.clock.monotonic(), self.interval());
                 }
                 Ok(PollerEvent::ReloadRejected(why)) => {
@@ -125,9 +125,9 @@ impl Poller {
         let rules = rules.map(|fault| fault.found_in("guard"));
         let rogue = self.rogue.faults().into_iter();
         let rogue = rogue.map(|fault| fault.found_in("rogue"));
-        let amiss = self.settings_fault.iter();
-        let settings = amiss.map(|fault| fault.clone().found_in("settings"));
-        let patience = (interval / 2).min(MAX_BACKEND_WAIT);
+        let own = self.settings_fault.iter();
+        let settings = own.map(|fault| fault.clone().found_in("settings"));
+        let timeout = (interval / 2).min(MAX_BACKEND_WAIT);
         // Both times are of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.monotonic());
         let PollResult {
@@ -140,7 +140,7 @@ impl Poller {
             slowest,
             is_late,
         } = self.snapshot_builder.poll(
-            patience,
+            timeout,
             now,
             others.chain(rules).chain(rogue).chain(settings).collect(),
             &self.config.alerts,

@@ -1,6 +1,6 @@
 //! A full file descriptor scan, for requests that need the holders of devices.
 
-use crate::fd_scan::FdScanHandle;
+use super::FdScanHandle;
 use crate::state::{HolderDemand, PublishedPoll, SnapshotReader};
 use gpukill_proto::refusal::Refusal;
 use std::future::Future;
@@ -76,13 +76,13 @@ pub(crate) fn new_full_scan(
                 drop(last);
                 tokio::time::sleep(wait).await;
             };
-            let began = Instant::now();
-            let ticket = holders.request_scan();
+            let start = Instant::now();
+            let request = holders.request_scan();
             let deadline = Instant::now() + SCAN_TIMEOUT;
-            while !holders.has_scanned(ticket) && Instant::now() < deadline {
+            while !holders.has_scanned(request) && Instant::now() < deadline {
                 tokio::time::sleep(CHECK_INTERVAL).await;
             }
-            let mut is_whole = holders.has_scanned(ticket);
+            let mut is_whole = holders.has_scanned(request);
             let mut poll = NewPoll::after_now(&state);
             let published = async {
                 while !poll.is_published(&state, &*hurry) {
@@ -100,7 +100,7 @@ pub(crate) fn new_full_scan(
             }
             let ended = Instant::now();
             *last = Some(LastScan {
-                started: began,
+                started: start,
                 ended,
             });
             ScanResult::Complete
@@ -156,13 +156,13 @@ impl LastScan {
 /// # Errors
 /// [`Refusal::TooSlow`] where no scan has ever completed.
 pub(crate) async fn read_after_scan(
-    look: &FullScan,
+    full_scan: &FullScan,
     state: &SnapshotReader,
     since: ScanFreshness,
 ) -> Result<PublishedPoll, Refusal> {
-    let looked = look(since).await;
+    let result = full_scan(since).await;
     let mut published = state.borrow().clone();
-    if looked == ScanResult::Complete {
+    if result == ScanResult::Complete {
         return Ok(published);
     }
     if published.holders.is_empty() && !published.snapshot.devices.is_empty() {
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn started_scan_may_have_missed_later_files() {
-        let began = Instant::now();
-        let at = |seconds| began + Duration::from_secs(seconds);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
         let last = LastScan {
             started: at(1),
             ended: at(3),
@@ -201,14 +201,14 @@ mod tests {
             publisher.send_modify(|published| Arc::make_mut(&mut published.snapshot).tick += 1);
         };
         let mut poll = NewPoll::after_now(&state);
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for _ in 0..3 {
             for _ in 0..2 {
-                seen.push((poll.is_published(&state, &hurry), hurried.get()));
+                observed.push((poll.is_published(&state, &hurry), hurried.get()));
             }
             publish();
         }
         let (under_way, after_it, new) = ((false, 1), (false, 2), (true, 2));
-        assert_eq!(seen, [under_way, under_way, after_it, after_it, new, new]);
+        assert_eq!(observed, [under_way, under_way, after_it, after_it, new, new]);
     }
 }

@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A sampler over a fake `/proc`, and two clocks.
 struct SamplerFixture {
     procfs: TempDir,
-    gatherer: Sampler,
+    sampler: Sampler,
     at: u64,
     /// The offset of the wall clock from the monotonic clock.
     wall: i64,
@@ -39,7 +39,7 @@ impl SamplerFixture {
             std::fs::write(directory.join("stat"), stat).unwrap();
         }
         Self {
-            gatherer: Sampler::new(procfs.path().to_owned()),
+            sampler: Sampler::new(procfs.path().to_owned()),
             procfs,
             at: 1_000,
             wall: 0,
@@ -53,7 +53,7 @@ impl SamplerFixture {
     /// A poll this many seconds after the previous one; the intervals are 2 s for polls and 10 s
     /// for samples.
     fn poll(&mut self, after: u64, pids: &[u32]) -> Vec<SampleSummary> {
-        self.samples(after, pids).iter().map(told).collect()
+        self.samples(after, pids).iter().map(summarize).collect()
     }
 
     fn samples(&mut self, after: u64, pids: &[u32]) -> Vec<Sample> {
@@ -78,7 +78,7 @@ impl SamplerFixture {
             backends: Vec::new(),
             faults: Vec::new(),
         });
-        self.gatherer.add(&SamplerInput {
+        self.sampler.add(&SamplerInput {
             snapshot: &snapshot,
             groups: &Arc::default(),
             accounts: &self.accounts,
@@ -90,7 +90,7 @@ impl SamplerFixture {
     }
 }
 
-fn told(sample: &Sample) -> SampleSummary {
+fn summarize(sample: &Sample) -> SampleSummary {
     let runs = sample.usage.runs.iter();
     let departed = sample.departed.iter();
     (
@@ -198,30 +198,30 @@ fn two_polls_at_one_moment_are_no_gap() {
     context.poll(0, &[7]);
     context.poll(2, &[7]);
     assert_eq!(context.poll(0, &[7]), []);
-    let rest = context.gatherer.take_rest().map(|sample| told(&sample));
+    let rest = context.sampler.take_rest().map(|sample| summarize(&sample));
     assert_eq!(rest, Some((1_000, 1_002, 2, vec![(7, 2)], vec![])));
 }
 
 #[test]
 fn rest_is_returned_once() {
     let mut context = SamplerFixture::new();
-    assert!(context.gatherer.take_rest().is_none());
+    assert!(context.sampler.take_rest().is_none());
     context.poll(0, &[7]);
-    assert!(context.gatherer.take_rest().is_none());
+    assert!(context.sampler.take_rest().is_none());
     context.poll(2, &[7]);
     context.poll(2, &[]);
-    let rest = context.gatherer.take_rest().map(|sample| told(&sample));
+    let rest = context.sampler.take_rest().map(|sample| summarize(&sample));
     let departed = vec![(7, Departure::Left, 1_002)];
     let expected = (1_000, 1_004, 4, vec![(7, 2)], departed);
     assert_eq!(rest, Some(expected));
-    assert!(context.gatherer.take_rest().is_none());
+    assert!(context.sampler.take_rest().is_none());
     context.procfs.close().unwrap();
 }
 
 #[test]
 fn accounts_of_departed_stay_in_the_sample() {
     let mut context = SamplerFixture::new();
-    let said = |pids: &[u32]| -> JobAccounts {
+    let accounts_of = |pids: &[u32]| -> JobAccounts {
         let of = |pid: &u32| ProcessKey {
             pid: *pid,
             start_ticks: 100,
@@ -229,18 +229,18 @@ fn accounts_of_departed_stay_in_the_sample() {
         let accounts = pids.iter().map(|pid| (of(pid), format!("of {pid}")));
         accounts.collect()
     };
-    context.accounts = Arc::new(said(&[7, 8, 9]));
+    context.accounts = Arc::new(accounts_of(&[7, 8, 9]));
     context.poll(0, &[7, 8, 9]);
     context.poll(2, &[7, 8, 9]);
     for pids in [&[7, 8][..], &[7], &[7]] {
-        context.accounts = Arc::new(said(pids));
+        context.accounts = Arc::new(accounts_of(pids));
         assert_eq!(context.poll(2, pids), []);
     }
     // For a present process, only the current data counts.
     context.accounts = Arc::default();
     let samples = context.samples(2, &[7]);
     let known: Vec<&JobAccounts> = samples.iter().map(|it| &*it.accounts).collect();
-    assert_eq!(known, [&said(&[8, 9])]);
+    assert_eq!(known, [&accounts_of(&[8, 9])]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn verdicts_of_departed_stay_in_the_sample() {
     let known: Vec<&RogueSuspicions> = samples.iter().map(|it| &*it.suspected).collect();
     let expected = [(of(7), Some(miner)), (of(8), Some(miner)), (of(9), None)].into();
     assert_eq!(known, [&expected]);
-    // A process whose device has had no list since keeps its verdict.
+    // A process on a device without a list since keeps its verdict.
     context.count = Reading::Failed("unknown error".into());
     context.suspected = Arc::default();
     for _ in 0..4 {
@@ -292,7 +292,7 @@ fn failed_list_is_no_departure_while_it_runs() {
     let ended = vec![(8, Departure::Ended, 1_002)];
     let expected = (1_000, 1_010, 10, vec![(7, 2), (8, 2)], ended);
     let samples = context.samples(2, &[]);
-    assert_eq!(samples.iter().map(told).collect::<Vec<_>>(), [expected]);
+    assert_eq!(samples.iter().map(summarize).collect::<Vec<_>>(), [expected]);
     let present = |sample: &Sample| present_runs(&sample.snapshot).len();
     assert_eq!(samples.iter().map(present).collect::<Vec<_>>(), [1]);
     for _ in 0..4 {

@@ -1,8 +1,5 @@
 //! Collects polls into samples for the store.
 
-#[doc(hidden)]
-pub mod bench_api;
-
 use crate::procfs::stat::Stat;
 use crate::store::{DepartedProcess, Departure, GroupNames, JobAccounts, RogueSuspicions, Sample};
 use gpukill_policy::usage::{DeviceRun, Usage, covered_time};
@@ -91,9 +88,9 @@ impl Sampler {
             complete.extend(self.complete_sample());
         }
         let unlisted = self.unlisted_processes(poll.snapshot);
-        let seen = self.merge_unlisted(&unlisted, poll);
-        let departed = self.departures(&seen.snapshot);
-        let gathering = self.pending.get_or_insert_with(|| PendingSample {
+        let current = self.merge_unlisted(&unlisted, poll);
+        let departed = self.departures(&current.snapshot);
+        let pending = self.pending.get_or_insert_with(|| PendingSample {
             usage: Usage::starting_at(step.from),
             departed: BTreeMap::new(),
             accounts: JobAccounts::new(),
@@ -101,22 +98,22 @@ impl Sampler {
         });
         if let Some(last) = &self.last {
             let gone = || departed.iter().filter_map(|(_, gone)| gone.process.key());
-            gathering.accounts.extend(values_of(&last.accounts, gone()));
-            gathering
+            pending.accounts.extend(values_of(&last.accounts, gone()));
+            pending
                 .suspected
                 .extend(values_of(&last.suspected, gone()));
         }
-        gathering.usage.add(poll.snapshot, step.observed);
+        pending.usage.add(poll.snapshot, step.observed);
         for process in &unlisted {
-            let run = gathering
+            let run = pending
                 .usage
                 .runs
                 .entry(DeviceRun::from_process(process))
                 .or_default();
             run.mark_unreported();
         }
-        gathering.departed.extend(departed);
-        self.last = Some(seen);
+        pending.departed.extend(departed);
+        self.last = Some(current);
         self.unlisted = unlisted.iter().map(DeviceRun::from_process).collect();
         // Half an interval early counts as due; otherwise the samples would drift by a whole poll.
         let slack = poll.interval / 2;
@@ -135,7 +132,7 @@ impl Sampler {
         self.complete_sample()
     }
 
-    /// Processes of the previous poll whose device has a failed process list since. While they run
+    /// Processes of the previous poll on a device with a failed process list since. While they run
     /// they are neither present nor gone. Processes of a device that its driver no longer lists are
     /// gone.
     fn unlisted_processes(&self, snapshot: &Snapshot) -> Vec<GpuProcess> {
@@ -148,7 +145,7 @@ impl Sampler {
         if failed.is_empty() {
             return Vec::new();
         }
-        // On a device whose list is never complete, a process that is absent has left.
+        // On a device with a list that is never complete, a process that is absent has left.
         let whole = last.snapshot.devices.iter();
         let whole = whole.filter(|it| it.process_count.known().is_some());
         let whole: BTreeSet<&DeviceId> = whole.map(|it| &it.id).collect();
@@ -166,7 +163,7 @@ impl Sampler {
 
     /// The poll with these processes added, and with the earlier data about them.
     fn merge_unlisted(&self, unlisted: &[GpuProcess], poll: &SamplerInput<'_>) -> LastPoll {
-        let mut seen = LastPoll {
+        let mut merged = LastPoll {
             snapshot: Arc::clone(poll.snapshot),
             groups: Arc::clone(poll.groups),
             accounts: Arc::clone(poll.accounts),
@@ -175,18 +172,18 @@ impl Sampler {
             interval: poll.interval,
         };
         let Some(last) = self.last.as_ref().filter(|_| !unlisted.is_empty()) else {
-            return seen;
+            return merged;
         };
-        let processes = &mut Arc::make_mut(&mut seen.snapshot).processes;
+        let processes = &mut Arc::make_mut(&mut merged.snapshot).processes;
         processes.extend(unlisted.iter().cloned());
-        let groups = Arc::make_mut(&mut seen.groups);
+        let groups = Arc::make_mut(&mut merged.groups);
         for (uid, names) in last.groups.iter() {
             groups.entry(*uid).or_insert_with(|| names.clone());
         }
         let keys = || unlisted.iter().filter_map(GpuProcess::key);
-        fill_missing(&mut seen.accounts, values_of(&last.accounts, keys()));
-        fill_missing(&mut seen.suspected, values_of(&last.suspected, keys()));
-        seen
+        fill_missing(&mut merged.accounts, values_of(&last.accounts, keys()));
+        fill_missing(&mut merged.suspected, values_of(&last.suspected, keys()));
+        merged
     }
 
     fn transition(&self, poll: &SamplerInput<'_>) -> PollTransition {
@@ -201,22 +198,22 @@ impl Sampler {
         let since = poll.at.saturating_sub(last.at);
         // A shorter interval takes effect with this poll.
         let interval = poll.interval.max(last.interval);
-        let seen = covered_time(Some(since), interval);
+        let covered = covered_time(Some(since), interval);
         let before = last.snapshot.taken_at;
         let by_the_wall = i128::from(now.0) - i128::from(before.0);
         let jump = by_the_wall.abs_diff(i128::try_from(since.as_millis()).unwrap_or(i128::MAX));
         let has_jumped = jump > interval.as_millis();
-        let seen_ms = i64::try_from(seen.as_millis()).unwrap_or(i64::MAX);
+        let covered_ms = i64::try_from(covered.as_millis()).unwrap_or(i64::MAX);
         PollTransition {
-            observed: seen,
-            from: if has_jumped || seen < since {
-                Timestamp(now.0.saturating_sub(seen_ms))
+            observed: covered,
+            from: if has_jumped || covered < since {
+                Timestamp(now.0.saturating_sub(covered_ms))
             } else {
                 before
             },
             // Use during a gap is unknown; and when the clock was set or the host was suspended,
             // the sample's wall clock times would be wrong.
-            splits_sample: has_jumped || seen < since,
+            splits_sample: has_jumped || covered < since,
         }
     }
 
