@@ -231,8 +231,7 @@ impl Guard {
     ) -> Result<EditReport, Refusal> {
         let open = &self.status().open;
         let EditResult { mut report, rules } =
-            self.store
-                .edit(uid, edit, expected, is_dry_run, open)?;
+            self.store.edit(uid, edit, expected, is_dry_run, open)?;
         let mode = rules.compiled.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;

@@ -167,7 +167,10 @@ impl KillService {
             .await?;
         let environment = self.environment.clone();
         let read = move || {
-            let table = environment.process_tables.read_all(&environment.authority.users).ok();
+            let table = environment
+                .process_tables
+                .read_all(&environment.authority.users)
+                .ok();
             drop(slot);
             let table = table?;
             let protection = environment.authority.protection();

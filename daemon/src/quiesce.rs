@@ -45,7 +45,9 @@ impl Quiesce {
         };
         let mut request = self.lock();
         // An earlier request may last longer.
-        let longest = request.filter(|old| old.ends_at > new.ends_at).unwrap_or(new);
+        let longest = request
+            .filter(|old| old.ends_at > new.ends_at)
+            .unwrap_or(new);
         *request = Some(longest);
         drop(request);
         (self.0.hurry)();
@@ -80,10 +82,7 @@ impl Quiesce {
     }
 
     /// Waits until a holder releases the driver; false if none does in time.
-    pub(crate) async fn wait_released(
-        mut before: watch::Receiver<u64>,
-        timeout: Duration,
-    ) -> bool {
+    pub(crate) async fn wait_released(mut before: watch::Receiver<u64>, timeout: Duration) -> bool {
         let result = tokio::time::timeout(timeout, before.changed()).await;
         matches!(result, Ok(Ok(())))
     }

@@ -421,6 +421,9 @@ mod tests {
         let (_, why) = run_shell_sensor("yes | head -c 1000000 >&2; exit 7");
         let (how, stderr) = why.split_at("ended unexpectedly (exit status: 7): ".len());
         assert_eq!(how, "ended unexpectedly (exit status: 7): ");
-        assert!(!stderr.is_empty() && stderr.len() <= MAX_STDERR_LINE, "{stderr}");
+        assert!(
+            !stderr.is_empty() && stderr.len() <= MAX_STDERR_LINE,
+            "{stderr}"
+        );
     }
 }

@@ -152,7 +152,8 @@ fn time_of_warning(daemon: &Daemon) -> u64 {
     eventually("the warning is logged", || {
         let log = daemon.log();
         let mut lines = log.lines();
-        let entry = lines.find(|line| line.contains("no terminal of the user who breaks a rule"))?;
+        let entry =
+            lines.find(|line| line.contains("no terminal of the user who breaks a rule"))?;
         Some(milliseconds_of_day(entry.split(' ').next().unwrap()))
     })
 }

@@ -78,15 +78,21 @@ fn main() {
         run_in_sequence(&test_box, in_sequence)
     });
     let (_, let_in) = attacks::run_under_attack(&test_box.socket(), || {
-        measure(&test_box, &daemon, "1,000 at once, beside 100 hostile", || {
-            run_at_once(&test_box, "60")
-        });
+        measure(
+            &test_box,
+            &daemon,
+            "1,000 at once, beside 100 hostile",
+            || run_at_once(&test_box, "60"),
+        );
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
     let (_, let_in) = attacks::run_under_attack(&test_box.socket(), || {
-        measure(&test_box, &daemon, "in sequence, beside 100 hostile", || {
-            run_in_sequence(&test_box, in_sequence)
-        });
+        measure(
+            &test_box,
+            &daemon,
+            "in sequence, beside 100 hostile",
+            || run_in_sequence(&test_box, in_sequence),
+        );
     });
     println!("{:<34} {let_in} times let in", "  the hostile ones");
     std::thread::sleep(Duration::from_secs(15));
@@ -129,7 +135,12 @@ fn run_in_sequence(test_box: &TestBox, runs: usize) -> Vec<ClientResult> {
     (0..runs).map(|_| run_list(test_box, "60")).collect()
 }
 
-fn measure(test_box: &TestBox, daemon: &Daemon, name: &str, work: impl FnOnce() -> Vec<ClientResult>) {
+fn measure(
+    test_box: &TestBox,
+    daemon: &Daemon,
+    name: &str,
+    work: impl FnOnce() -> Vec<ClientResult>,
+) {
     let before = poll_counts(test_box);
     let started_at = Instant::now();
     let took = work();

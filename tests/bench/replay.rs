@@ -99,12 +99,17 @@ fn main() {
         });
     }
     for hours in [24, 24 * 7, 24 * days.min(31)] {
-        measure(&test_box, &daemon, &format!("rogue scan, {hours} h"), || {
-            let hours = hours.to_string();
-            let mut client =
-                test_box.client_command(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
-            vec![client.stdout(Stdio::null()).spawn().unwrap()]
-        });
+        measure(
+            &test_box,
+            &daemon,
+            &format!("rogue scan, {hours} h"),
+            || {
+                let hours = hours.to_string();
+                let mut client =
+                    test_box.client_command(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
+                vec![client.stdout(Stdio::null()).spawn().unwrap()]
+            },
+        );
     }
     daemon.stop();
 }
@@ -134,7 +139,8 @@ fn copy_history(from: &Path, to: &Path) {
 
 fn start_replay(test_box: &TestBox, rules: &Path, since: &str) -> Child {
     let rules = rules.to_str().unwrap();
-    let mut client = test_box.client_command(&["guard", "replay", "--rules", rules, "--since", since]);
+    let mut client =
+        test_box.client_command(&["guard", "replay", "--rules", rules, "--since", since]);
     client.stdout(Stdio::null()).spawn().unwrap()
 }
 

@@ -196,7 +196,10 @@ fn full_scan(search: &FdScanBench) -> (Duration, Duration) {
     while !search.has_scanned(wish) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    (thread_time("holders").saturating_sub(cpu), started_at.elapsed())
+    (
+        thread_time("holders").saturating_sub(cpu),
+        started_at.elapsed(),
+    )
 }
 
 /// The simple way: reads every link of every process.

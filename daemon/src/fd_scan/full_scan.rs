@@ -209,6 +209,9 @@ mod tests {
             publish();
         }
         let (under_way, after_it, new) = ((false, 1), (false, 2), (true, 2));
-        assert_eq!(observed, [under_way, under_way, after_it, after_it, new, new]);
+        assert_eq!(
+            observed,
+            [under_way, under_way, after_it, after_it, new, new]
+        );
     }
 }

@@ -259,7 +259,12 @@ fn scan_directory(
             if threads.effort == ScanEffort::AllThreads {
                 descriptors.read_unshared_threads(process);
             }
-            descriptors.compare_threads(process, threads.known, threads.scan_number, threads.effort);
+            descriptors.compare_threads(
+                process,
+                threads.known,
+                threads.scan_number,
+                threads.effort,
+            );
         }
     }
     // It may have ended meanwhile: an empty table then says nothing about earlier descriptors.
@@ -517,7 +522,10 @@ mod tests {
             eprintln!("skipped: this kernel does not tell how many descriptors there are");
             return;
         }
-        assert!(fds.iter().all(|fd| descriptors.contains(fd)), "{descriptors:?}");
+        assert!(
+            fds.iter().all(|fd| descriptors.contains(fd)),
+            "{descriptors:?}"
+        );
     }
 
     /// The part of a process in the next test.
@@ -679,10 +687,7 @@ mod tests {
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o000)).unwrap();
         let scan = it.scan(7, FileScope::AnyFile);
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(
-            scan,
-            process(0, vec![], Some(SkipReason::OwnNotPermitted))
-        );
+        assert_eq!(scan, process(0, vec![], Some(SkipReason::OwnNotPermitted)));
     }
 
     #[test]

@@ -108,7 +108,13 @@ mod tests {
     };
 
     /// A process that is found at one time and ends at another.
-    fn run_process(holders: &mut ShortLivedHolders, pid: u32, person: u32, from: Millis, to: Millis) {
+    fn run_process(
+        holders: &mut ShortLivedHolders,
+        pid: u32,
+        person: u32,
+        from: Millis,
+        to: Millis,
+    ) {
         let start_ticks = 1;
         let key = ProcessKey { pid, start_ticks };
         let open = OpenDescriptor {

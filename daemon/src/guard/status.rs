@@ -133,9 +133,6 @@ mod tests {
         let same = status
             .under_rules(&CompiledRules::new(parse(&text).unwrap()))
             .unwrap();
-        assert_eq!(
-            (same.open, same.simulated),
-            (status.open, status.simulated)
-        );
+        assert_eq!((same.open, same.simulated), (status.open, status.simulated));
     }
 }

@@ -172,7 +172,11 @@ mod tests {
     fn above(root: &Path, pid: u32) -> Vec<u32> {
         let stat = std::fs::read(root.join(format!("{pid}/stat"))).unwrap();
         let ancestors = family(root).ancestors_of(&Stat::parse(&stat).unwrap());
-        ancestors.processes.iter().map(|lineage| lineage.key.pid).collect()
+        ancestors
+            .processes
+            .iter()
+            .map(|lineage| lineage.key.pid)
+            .collect()
     }
 
     #[test]

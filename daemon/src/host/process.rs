@@ -320,7 +320,9 @@ impl ProcessReader {
         let mut is_complete = true;
         for lineage in &mut known.ancestors.processes {
             if lineage.needs_arguments() {
-                let arguments = self.command_lines.arguments(lineage.key, || file(lineage.key));
+                let arguments = self
+                    .command_lines
+                    .arguments(lineage.key, || file(lineage.key));
                 is_complete &= arguments.failure() != Some(NOT_READ_YET);
                 lineage.arguments = arguments.known().cloned();
             }

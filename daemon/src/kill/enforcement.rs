@@ -1,8 +1,8 @@
 //! Ends a job that the guard chose. The rechecks and signals are those of a kill that a person asks
 //! for, but a kill that cannot be recorded is not done.
 
-use super::executor::{KillAuthorization, execute};
 use super::concurrency::GuardSlot;
+use super::executor::{KillAuthorization, execute};
 use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
@@ -117,7 +117,13 @@ impl KillService {
                 late_member_users: users,
                 required_uid: person,
             };
-            execute(&carried_out, &authorization, &environment, &published, report);
+            execute(
+                &carried_out,
+                &authorization,
+                &environment,
+                &published,
+                report,
+            );
             let report = report.borrow().clone();
             let mut acted = summarize_report(request.job, &report);
             let rest = rest.map(|why| format!("the rest of its job is not ended: {why}"));
@@ -228,8 +234,12 @@ fn plan_enforcement(
     environment: &KillEnvironment,
     published: &PublishedPoll,
 ) -> Result<EnforcementPlan, Option<String>> {
-    environment.check_enabled().map_err(|why| Some(why.to_string()))?;
-    let table = environment.process_tables.read_all(&environment.authority.users);
+    environment
+        .check_enabled()
+        .map_err(|why| Some(why.to_string()))?;
+    let table = environment
+        .process_tables
+        .read_all(&environment.authority.users);
     let table = table.map_err(|error| Some(format!("cannot read the process table: {error}")))?;
     let lives = |process: &&PidStart| {
         let (pid, start_ticks) = **process;
@@ -260,7 +270,11 @@ fn plan_enforcement(
         protection: &protection,
     };
     let planned = |scope| {
-        let plan = plan(&kill_request(&living, scope), &context, environment.clock.now());
+        let plan = plan(
+            &kill_request(&living, scope),
+            &context,
+            environment.clock.now(),
+        );
         plan.map_err(|why| Some(why.to_string()))
     };
     let target = EnforcementTarget {

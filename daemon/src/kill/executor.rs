@@ -114,7 +114,9 @@ fn record_intent(
         request: authorization.request_text.clone(),
         plan: serde_json::to_string(&document).unwrap_or_default(),
     };
-    environment.store.record_intent_about(act, affected_facts(plan))
+    environment
+        .store
+        .record_intent_about(act, affected_facts(plan))
 }
 
 fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {

@@ -71,7 +71,9 @@ fn make_plan(
     request: &KillRequest,
     published: &PublishedPoll,
 ) -> Result<PlanResult, Refusal> {
-    let table = environment.process_tables.read_all(&environment.authority.users);
+    let table = environment
+        .process_tables
+        .read_all(&environment.authority.users);
     let table = table.map_err(|error| {
         tracing::error!(%error, "cannot read the process table");
         Refusal::Unavailable(format!("cannot read the process table: {error}"))
@@ -160,7 +162,9 @@ fn record_refused(
         request: asked,
         plan,
     };
-    environment.store.record_refusal(act, caller.limit_group, why);
+    environment
+        .store
+        .record_refusal(act, caller.limit_group, why);
 }
 
 /// The processes that a plan ends, their users and the devices they hold.

@@ -191,7 +191,8 @@ impl PollState {
     /// The processes that the store was not asked about.
     pub(super) fn unqueried(&self) -> impl Iterator<Item = DeviceProcess> {
         let use_times = self.use_times.iter();
-        use_times.filter(|(_, use_times)| !use_times.is_queried)
+        use_times
+            .filter(|(_, use_times)| !use_times.is_queried)
             .map(|(on, _)| on.clone())
     }
 
@@ -334,7 +335,9 @@ fn processes_at(processes: &ProcessesByPid, moment: Timestamp) -> ProcessesByPid
     let present = processes
         .iter()
         .filter(|(_, process)| process.may_have_existed_at(moment));
-    present.map(|(pid, process)| (*pid, process.clone())).into_map()
+    present
+        .map(|(pid, process)| (*pid, process.clone()))
+        .into_map()
 }
 
 /// A reading from a list that is this many seconds old; `None` for a fresh list. Below one second
@@ -538,13 +541,19 @@ mod tests {
         let no_processes = ProcessesByPid::new();
         assert_eq!(first_seen(listed(), &no_processes, 1), Some(Timestamp(1)));
         assert_eq!(first_seen(listed(), &no_processes, 2), Some(Timestamp(1)));
-        assert_eq!(first_seen(Reading::Failed("999".into()), &no_processes, 3), None);
+        assert_eq!(
+            first_seen(Reading::Failed("999".into()), &no_processes, 3),
+            None
+        );
         assert_eq!(first_seen(listed(), &no_processes, 4), Some(Timestamp(1)));
         // A process has it, and after that none again.
         let alice: ProcessesByPid = [person(7, 100)].into();
         assert_eq!(first_seen(listed(), &alice, 5), Some(Timestamp(5)));
         assert_eq!(first_seen(listed(), &no_processes, 6), Some(Timestamp(6)));
-        assert_eq!(first_seen(Reading::Value(Vec::new()), &no_processes, 7), None);
+        assert_eq!(
+            first_seen(Reading::Value(Vec::new()), &no_processes, 7),
+            None
+        );
         assert_eq!(first_seen(listed(), &no_processes, 8), Some(Timestamp(8)));
     }
 

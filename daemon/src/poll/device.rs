@@ -187,7 +187,10 @@ mod tests {
         let own = memory_of(held(), no_processes(), None);
         assert_eq!(own, (held(), Reading::Unsupported));
         let failing = memory_of(Reading::Failed("999".into()), no_processes(), None);
-        assert_eq!(failing, (Reading::Failed("999".into()), Reading::Unsupported));
+        assert_eq!(
+            failing,
+            (Reading::Failed("999".into()), Reading::Unsupported)
+        );
         let silent = |processes, unseen| memory_of(Reading::Unsupported, processes, unseen);
         let sum = |used| (used, hosts());
         assert_eq!(silent(no_processes(), None), sum(Reading::Value(Bytes(0))));

@@ -99,9 +99,7 @@ impl Sampler {
         if let Some(last) = &self.last {
             let gone = || departed.iter().filter_map(|(_, gone)| gone.process.key());
             pending.accounts.extend(values_of(&last.accounts, gone()));
-            pending
-                .suspected
-                .extend(values_of(&last.suspected, gone()));
+            pending.suspected.extend(values_of(&last.suspected, gone()));
         }
         pending.usage.add(poll.snapshot, step.observed);
         for process in &unlisted {

@@ -229,7 +229,11 @@ impl ResetExecution<'_> {
         let since = ScanFreshness::StartedAfter(Instant::now());
         let published = self
             .runtime
-            .block_on(read_after_scan(&environment.full_scan, &environment.state, since))
+            .block_on(read_after_scan(
+                &environment.full_scan,
+                &environment.state,
+                since,
+            ))
             .map_err(|refusal| refusal.to_string())?;
         let (request, id) = (&self.plan.request, &planned.device);
         let now = planner::plan_target(environment, self.caller, request, &published, id);

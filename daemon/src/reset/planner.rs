@@ -47,7 +47,12 @@ pub(super) fn plan_target(
         return Ok(None);
     };
     with_context(environment, caller, published, &[device], |context| {
-        Some(reset::plan_device(device, request, context, environment.clock.now()))
+        Some(reset::plan_device(
+            device,
+            request,
+            context,
+            environment.clock.now(),
+        ))
     })
 }
 
@@ -58,7 +63,9 @@ fn with_context<T>(
     wanted: &[&Device],
     decide: impl FnOnce(&reset::ResetContext<'_>) -> T,
 ) -> Result<T, Refusal> {
-    let table = environment.process_tables.read_all(&environment.authority.users);
+    let table = environment
+        .process_tables
+        .read_all(&environment.authority.users);
     let table = table.map_err(|error| {
         tracing::error!(%error, "cannot scan processes");
         Refusal::Unavailable(format!("cannot scan processes: {error}"))

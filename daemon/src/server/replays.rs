@@ -51,7 +51,10 @@ impl ReplayThread {
     /// Waits until the thread is free.
     pub(super) async fn acquire(&self, permit: QueuePermit) -> ThreadPermit {
         // It is never closed.
-        (permit, Arc::clone(&self.semaphore).acquire_owned().await.ok())
+        (
+            permit,
+            Arc::clone(&self.semaphore).acquire_owned().await.ok(),
+        )
     }
 
     /// Runs the work on the thread; `None` if the thread cannot be started or the work panicked.

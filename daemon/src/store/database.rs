@@ -182,10 +182,7 @@ fn create_file(path: &Path) -> std::io::Result<()> {
 }
 
 /// Checks the integrity of a file, for at most this long; returns the first problem found.
-fn quick_check(
-    connection: &mut Connection,
-    timeout: Duration,
-) -> rusqlite::Result<Option<String>> {
+fn quick_check(connection: &mut Connection, timeout: Duration) -> rusqlite::Result<Option<String>> {
     let deadline = Instant::now() + timeout;
     connection.progress_handler(PROGRESS_STEPS, Some(move || Instant::now() > deadline))?;
     let result = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));

@@ -110,7 +110,10 @@ mod tests {
             [finding(1, 30), finding(2, 20), finding(1, 10)]
         );
         assert_eq!(found_since(20, None), [finding(1, 30), finding(2, 20)]);
-        assert_eq!(found_since(0, Some("one")), [finding(2, 20), finding(1, 10)]);
+        assert_eq!(
+            found_since(0, Some("one")),
+            [finding(2, 20), finding(1, 10)]
+        );
         for change in ["DELETE FROM finding", "UPDATE finding SET risk = 'low'"] {
             connection.execute_batch(change).unwrap_err();
         }

@@ -1,7 +1,7 @@
 //! An action, from the request to its end in the record.
 
-use super::actions::ActionEnd;
 use super::Store;
+use super::actions::ActionEnd;
 use crate::log_events::{EventSubject, event};
 use std::time::SystemTime;
 

@@ -222,7 +222,10 @@ mod tests {
         assert!(directory.join("samples.db-wal").exists());
         std::fs::remove_file(directory.join("samples.db")).unwrap();
         move_left_logs(directory, &SAMPLES);
-        assert_eq!(names(directory), [quarantined, &format!("{quarantined}-wal")]);
+        assert_eq!(
+            names(directory),
+            [quarantined, &format!("{quarantined}-wal")]
+        );
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(crate) fn measure_clients(test_box: &TestBox, callgrind: Option<&Callgrind>)
 /// The instructions of a client with these arguments.
 pub(crate) fn instructions(test_box: &TestBox, callgrind: &Callgrind, arguments: &[&str]) -> u64 {
     let command = client_command(test_box, arguments);
-    let runs = (0..INSTRUCTION_RUNS).map(|_| callgrind.instructions(&command, test_box.directory()));
+    let runs =
+        (0..INSTRUCTION_RUNS).map(|_| callgrind.instructions(&command, test_box.directory()));
     runs.min().unwrap()
 }
 

@@ -31,7 +31,11 @@ impl Reads {
 
 /// The instructions of a daemon that ends after its first poll. valgrind cannot run the sensor,
 /// so the count includes no work for NVIDIA GPUs.
-pub(crate) fn life_instructions(test_box: &TestBox, command: &Command, callgrind: &Callgrind) -> u64 {
+pub(crate) fn life_instructions(
+    test_box: &TestBox,
+    command: &Command,
+    callgrind: &Callgrind,
+) -> u64 {
     let out = test_box.path("callgrind.out");
     let daemon = test_box.start_with(&mut callgrind.command(command, &out));
     daemon.stop();

@@ -51,7 +51,8 @@ fn print_lists(callgrind: &Callgrind) {
         let gpus = gpus.min(MAX_GPUS);
         let daemon = test_box.start_with(&mut simulate_box(&test_box, gpus, processes));
         wait_for_polls(&test_box, POLLS_TO_KNOW_PROCESSES);
-        let count = |arguments: &[&str]| format_grouped(instructions(&test_box, callgrind, arguments));
+        let count =
+            |arguments: &[&str]| format_grouped(instructions(&test_box, callgrind, arguments));
         println!(
             "{gpus:<6} {processes:>10} {:>16} {:>16} {:>16}",
             count(&["list"]),

@@ -62,11 +62,7 @@ impl Script {
             .spawn()
             .expect("a script starts");
         let lines = read_lines(shell.stdout.take().expect("it is piped"));
-        Self {
-            shell,
-            mark,
-            lines,
-        }
+        Self { shell, mark, lines }
     }
 
     /// The pid of the script.

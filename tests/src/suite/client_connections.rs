@@ -48,7 +48,10 @@ fn clients_of_a_server_are_counted_and_stored() {
     clients.truncate(1);
     let closed_at = Instant::now();
     while listed(own).is_none_or(|row| row["connections"] != 1) {
-        assert!(closed_at.elapsed() < Duration::from_secs(150), "two clients go");
+        assert!(
+            closed_at.elapsed() < Duration::from_secs(150),
+            "two clients go"
+        );
         std::thread::sleep(Duration::from_millis(200));
     }
     let remembered = |count: u64| {

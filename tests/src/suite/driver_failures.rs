@@ -53,7 +53,9 @@ fn hanging_driver_makes_readings_stale() {
         "does not answer in time: readings are old".to_owned(),
     );
     // The readings grow older, and are never shown as fresh.
-    eventually_equals(&(Value::Null, json!("stale: 2 s")), || temperature(&test_box));
+    eventually_equals(&(Value::Null, json!("stale: 2 s")), || {
+        temperature(&test_box)
+    });
     eventually_equals(&vec![late], || test_box.faults_now());
     let before = poll_count(&test_box);
     eventually("polls go on", || {
@@ -114,7 +116,9 @@ fn tampered_library_cannot_write_daemon_files() {
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
     let asked = poll_count(&test_box);
-    eventually("it polls on", || (poll_count(&test_box) > asked).then_some(()));
+    eventually("it polls on", || {
+        (poll_count(&test_box) > asked).then_some(())
+    });
     daemon.stop();
 }
 

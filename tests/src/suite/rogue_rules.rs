@@ -92,7 +92,10 @@ fn edits_take_effect_keep_comments_are_recorded() {
     assert_eq!(read_rules(&test_box), OUR_RULES);
     run_ok(&test_box, "allow process crack@root");
     run_ok(&test_box, "set detection.max_memory_usage_gb 20");
-    run_ok(&test_box, "set patterns.crypto_miner_patterns --wallet,kawpow");
+    run_ok(
+        &test_box,
+        "set patterns.crypto_miner_patterns --wallet,kawpow",
+    );
     run_ok(&test_box, "disallow process hashcat");
     let expected = "# Ours.\n[detection]\nmax_memory_usage_gb = 20 # since May\n\n[patterns]\n\
         process_whitelist = [\n    \"crack@root\",\n]\n\
@@ -101,7 +104,9 @@ fn edits_take_effect_keep_comments_are_recorded() {
     let ran = run_ok(&test_box, "config");
     assert_eq!(ran.stdout, read_rules(&test_box));
     let edits = recorded(&test_box, "rules_edit", 4);
-    let edits = edits.iter().map(|action| json!([action["what"], action["result"]]));
+    let edits = edits
+        .iter()
+        .map(|action| json!([action["what"], action["result"]]));
     let expected = [
         json!(["rogue: allow process crack@root", "done"]),
         json!(["rogue: detection.max_memory_usage_gb = 20", "done"]),
@@ -208,7 +213,10 @@ fn invalid_file_keeps_the_old_rules() {
     assert_eq!(faults, [("rogue".to_owned(), what)]);
     let ran = run_rogue(&test_box, "config");
     let message = "gpukillctl: other rules than these are in force: see gpukillctl status\n";
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (broken, message));
+    assert_eq!(
+        (ran.stdout.as_str(), ran.stderr.as_str()),
+        (broken, message)
+    );
     // An edit would overwrite a text that a user is just writing.
     let message = run_refused(&test_box, "allow user root", 3);
     let expected = "gpukillctl: the current rules have mistakes\nline 3: unknown key \

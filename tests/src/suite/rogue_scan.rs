@@ -317,7 +317,9 @@ fn allowed_executables_are_ignored() {
     eventually_equals(&taken(Some("high")), || rogue_box.listed_risks());
     // A process chooses its own name: an allowed name does not remove nearly certain
     // evidence.
-    let allowed = rogue_box.test_box.ctl(&["rogue", "allow", "process", "xmrig"]);
+    let allowed = rogue_box
+        .test_box
+        .ctl(&["rogue", "allow", "process", "xmrig"]);
     assert_eq!(allowed.code, 0, "{allowed:?}");
     let path = program.display().to_string();
     assert_eq!(

@@ -73,7 +73,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("local_time", &[]),
     ("store", &["fault", "local_time", "log_events"]),
     ("sensor", &["backend", "fault"]),
-    ("backend", &["fault", "fd_scan", "procfs", "quiesce", "sensor"]),
+    (
+        "backend",
+        &["fault", "fd_scan", "procfs", "quiesce", "sensor"],
+    ),
     (
         "poll",
         &[
@@ -191,8 +194,7 @@ fn daemon_modules_respect_layers() {
         // The parts at the top assemble the others and may use all of them.
         let Some((_, may_use)) = LAYERS.iter().find(|(name, _)| *name == part) else {
             assert!(
-                ["bench_api", "bin", "fuzz_api", "lib", "main", "startup"]
-                    .contains(&part.as_str()),
+                ["bench_api", "bin", "fuzz_api", "lib", "main", "startup"].contains(&part.as_str()),
                 "{part} has no place in LAYERS"
             );
             continue;

@@ -317,7 +317,10 @@ fn invisible_cgroup_is_unknown_not_none() {
         &format!("0::/../../system.slice/docker-{A}.scope"),
         CgroupView::Part,
     );
-    assert_eq!(location.container.known().unwrap().as_ref().unwrap().id.id, A);
+    assert_eq!(
+        location.container.known().unwrap().as_ref().unwrap().id.id,
+        A
+    );
     assert_eq!(location.session, Reading::Value(None));
     // A daemon in a pod sees another pod like this: of the same class, and of another.
     for path in [

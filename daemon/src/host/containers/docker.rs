@@ -111,7 +111,11 @@ mod tests {
             let host = FakeContainerHost::new();
             host.write("etc/docker/daemon.json", config);
             host.write(&directory, r#"{"Name": "/train"}"#);
-            assert_eq!(host.name(&container), named("train"), "{config} {directory}");
+            assert_eq!(
+                host.name(&container),
+                named("train"),
+                "{config} {directory}"
+            );
         }
         let not_found = [
             (r#"{"data-root": "data"}"#, format!("data/{file}")),

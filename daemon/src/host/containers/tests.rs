@@ -239,7 +239,9 @@ fn users_files_never_name_an_owner() {
 fn users_container_differs_from_systems() {
     let host = FakeContainerHost::new();
     host.write(DOCKER, r#"{"Name": "/victim"}"#);
-    let of_the_box = host.look_up(&contained("docker", ContainerManager::System)).0;
+    let of_the_box = host
+        .look_up(&contained("docker", ContainerManager::System))
+        .0;
     let of_a_user = host
         .look_up(&contained("docker", ContainerManager::User(us())))
         .0;

@@ -267,7 +267,9 @@ fn stuck_process_delays_no_other() {
             std::thread::yield_now();
         }
     };
-    expect_text("no verdict on process 9: its evidence cannot be read, it may be stuck in a driver");
+    expect_text(
+        "no verdict on process 9: its evidence cannot be read, it may be stuck in a driver",
+    );
     assert!(reader.get(key(12)).is_some());
     // It counts as stuck now: the deadline is not waited for.
     reader.settle(Instant::now() + Duration::from_secs(3_600));

@@ -160,7 +160,10 @@ fn entry_has_all_known_facts() {
         job: Reading::Value(Job::Unit { unit, uid: 1000 }),
         ..plain
     };
-    assert_eq!(read_processes(&tree.reader()), [(7, expected.clone())].into());
+    assert_eq!(
+        read_processes(&tree.reader()),
+        [(7, expected.clone())].into()
+    );
     let unasked = || Reading::Failed("not requested".into());
     let alone = ProcessInfo {
         owner: unasked(),
@@ -326,9 +329,15 @@ fn each_read_is_fresh() {
     tree.process(7, "x", 1, 500);
     let reader = tree.reader();
     let command = |table: &ProcessTable| table[&7].command.clone();
-    assert_eq!(command(&read_processes(&reader)), Reading::Value("x".into()));
+    assert_eq!(
+        command(&read_processes(&reader)),
+        Reading::Value("x".into())
+    );
     tree.file(7, "cmdline", "y");
-    assert_eq!(command(&read_processes(&reader)), Reading::Value("y".into()));
+    assert_eq!(
+        command(&read_processes(&reader)),
+        Reading::Value("y".into())
+    );
 }
 
 #[test]

@@ -266,7 +266,11 @@ fn notebook_server_is_no_client_browser_is() {
         (&quiet, 0),
     ] {
         tree.sockets(100, table);
-        assert_eq!(scan_job(&mut scanner, &kernel), notebook(clients), "{table}");
+        assert_eq!(
+            scan_job(&mut scanner, &kernel),
+            notebook(clients),
+            "{table}"
+        );
     }
     // The same in a container, where the server is a part of the job.
     let mut scanner = scanner_below(&tree);

@@ -23,7 +23,10 @@ impl Execution<'_> {
         if !self.is_wide() {
             return false;
         }
-        let (reader, users) = (&self.environment.process_tables, &self.environment.authority.users);
+        let (reader, users) = (
+            &self.environment.process_tables,
+            &self.environment.authority.users,
+        );
         // Only the minimum is read: while a slow command line is read, other processes fork or stay
         // stopped.
         let Ok(table) = reader.reread_all(&self.initial_table, users) else {
@@ -41,7 +44,10 @@ impl Execution<'_> {
         if self.targets.is_empty() || self.plan.request.scope != KillScope::Job {
             return;
         }
-        let (reader, users) = (&self.environment.process_tables, &self.environment.authority.users);
+        let (reader, users) = (
+            &self.environment.process_tables,
+            &self.environment.authority.users,
+        );
         let Ok(table) = reader.reread_all(&self.initial_table, users) else {
             return;
         };

@@ -90,7 +90,10 @@ impl Execution<'_> {
             .filter(|target| target.has_ended())
             .map(Target::key)
             .into_set();
-        let Some(at) = self.last_ended_at().filter(|_| !self.environment.is_stopping()) else {
+        let Some(at) = self
+            .last_ended_at()
+            .filter(|_| !self.environment.is_stopping())
+        else {
             return;
         };
         std::thread::sleep(RESPAWN_DELAY.saturating_sub(at.elapsed()));

@@ -424,7 +424,10 @@ mod tests {
         assert!(target.had_signal());
         let why = Outcome::Changed("it runs as uid 0 now".into());
         let expected = "SIGKILL withheld: it runs as uid 0 now; it still runs after SIGTERM";
-        assert_eq!(target.settle_withheld(why, 1), Outcome::Failed(expected.into()));
+        assert_eq!(
+            target.settle_withheld(why, 1),
+            Outcome::Failed(expected.into())
+        );
         assert!(!target.is_pending());
         // Before the first signal the reason is reported unchanged.
         let mut target = actor.planned(TERM);

@@ -292,7 +292,10 @@ fn failed_list_is_no_departure_while_it_runs() {
     let ended = vec![(8, Departure::Ended, 1_002)];
     let expected = (1_000, 1_010, 10, vec![(7, 2), (8, 2)], ended);
     let samples = context.samples(2, &[]);
-    assert_eq!(samples.iter().map(summarize).collect::<Vec<_>>(), [expected]);
+    assert_eq!(
+        samples.iter().map(summarize).collect::<Vec<_>>(),
+        [expected]
+    );
     let present = |sample: &Sample| present_runs(&sample.snapshot).len();
     assert_eq!(samples.iter().map(present).collect::<Vec<_>>(), [1]);
     for _ in 0..4 {

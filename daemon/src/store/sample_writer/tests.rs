@@ -134,7 +134,10 @@ fn owner_is_kept_while_the_user_is_the_same() {
     let (alices, sub) = (Some(1000), Some("sub"));
     let cases = [
         (vec![&nothing], expected_subject(None, None, &nothing, None)),
-        (vec![&known], expected_subject(Some(100_999), sub, &known, alices)),
+        (
+            vec![&known],
+            expected_subject(Some(100_999), sub, &known, alices),
+        ),
         (
             vec![&known, &nothing],
             expected_subject(Some(100_999), sub, &known, alices),

@@ -60,7 +60,10 @@ fn throttle_reasons_under_both_names() {
         &nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
     ] {
         let ask = ask.as_ref().expect("a symbol");
-        assert_eq!(number(|to| unsafe { ask(reporting, to) }), Ok(1 << 63 | 0x48));
+        assert_eq!(
+            number(|to| unsafe { ask(reporting, to) }),
+            Ok(1 << 63 | 0x48)
+        );
         assert_eq!(number(|to| unsafe { ask(silent, to) }), Err(3));
     }
     for ask in [

@@ -186,7 +186,8 @@ fn process_lists_of_gpu_and_instances() {
     assert_eq!(listed(&library, gpu), Err(4));
     assert_eq!(listed(&library, second), Ok(vec![(12, 2, 1)]));
 
-    library.set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
+    library
+        .set_state(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
     assert_eq!(listed(&library, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
     assert_eq!(listed(&library, second), Err(4));
 }

@@ -25,7 +25,10 @@ fn removed_function_has_no_symbol() {
         "nvmlDeviceGetComputeRunningProcesses_v3",
     ];
     assert_eq!(asked.map(missing), [true, true, false, false, false, false]);
-    assert!(library.nvml.nvmlShutdown.is_err(), "the bindings see it too");
+    assert!(
+        library.nvml.nvmlShutdown.is_err(),
+        "the bindings see it too"
+    );
     library.gpu(0);
 }
 

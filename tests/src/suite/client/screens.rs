@@ -197,7 +197,9 @@ fn status_shows_every_component() {
     };
     eventually_equals(&expected, || now(&["status"]));
     for width in [40, 80, 100, 120] {
-        let narrow = test_box.ctl(&["status", "--width", &width.to_string()]).stdout;
+        let narrow = test_box
+            .ctl(&["status", "--width", &width.to_string()])
+            .stdout;
         let widest = narrow.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(width), "{narrow}");
     }
@@ -250,7 +252,10 @@ fn colour_only_on_terminals_or_on_request() {
     // Colour adds no information to the text.
     let plain = normalized_screen(&test_box, &["list", "--color", "never"]);
     eventually_equals(&plain, || {
-        without_colors(&normalized_screen(&test_box, &["list", "--color", "always"]))
+        without_colors(&normalized_screen(
+            &test_box,
+            &["list", "--color", "always"],
+        ))
     });
     daemon.stop();
 }

@@ -4,7 +4,12 @@ use super::five_gpu_box;
 use gpukill_tests::harness::{CommandOutput, TestBox};
 
 /// Runs the client with these flags, variables and this settings file.
-fn run(test_box: &TestBox, flags: &[&str], variables: &[(&str, &str)], file: &str) -> CommandOutput {
+fn run(
+    test_box: &TestBox,
+    flags: &[&str],
+    variables: &[(&str, &str)],
+    file: &str,
+) -> CommandOutput {
     write_settings(test_box, file);
     let mut client = test_box.client_command(&[&["list"], flags].concat());
     CommandOutput::run(client.envs(variables.iter().copied()))

@@ -37,8 +37,9 @@ fn stream_survives_a_daemon_restart() {
         let document: Value = serde_json::from_str(line).unwrap();
         document["gpus"][0]["temp_c"].as_u64()
     };
-    let stream =
-        RunningProgram::start(&mut test_box.client_command(&["list", "--watch", "1", "-o", "ndjson"]));
+    let stream = RunningProgram::start(
+        &mut test_box.client_command(&["list", "--watch", "1", "-o", "ndjson"]),
+    );
     assert!(stream.next_line().starts_with('{'));
     daemon.stop();
     let complaint = stream.next_error_line();
@@ -136,7 +137,8 @@ fn terminal_shows_daemon_outage_and_recovery() {
     let test_box = TestBox::new();
     test_box.set_driver_state(&json!({"gpus": [{"name": "before"}]}));
     let daemon = test_box.start();
-    let Some(mut terminal) = Terminal::start(&test_box.client_command(&["list", "-w", "1"]), 100, 30)
+    let Some(mut terminal) =
+        Terminal::start(&test_box.client_command(&["list", "-w", "1"]), 100, 30)
     else {
         return skip("there is no setsid here");
     };

@@ -45,7 +45,9 @@ fn groups_give_rights_and_uids_do_not() {
         (&[operator, admin], all.clone()),
     ];
     for (groups, rights) in cases {
-        let status = run_as_user(NOBODY_UID, groups, || test_box.json(&["status", "-o", "json"]));
+        let status = run_as_user(NOBODY_UID, groups, || {
+            test_box.json(&["status", "-o", "json"])
+        });
         assert_eq!(status["uid"], NOBODY_UID);
         assert_eq!(status["rights"], rights, "{groups:?}");
     }

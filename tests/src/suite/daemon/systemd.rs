@@ -150,7 +150,10 @@ fn journald_gets_structured_messages() {
     assert_eq!(started["MESSAGE_ID"], Journald::message_id("started"));
     assert_eq!(started["_PID"], daemon.pid().to_string());
     assert_eq!(started["GPUKILL_VERSION"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(started["GPUKILL_SOCKET"], test_box.socket().to_str().unwrap());
+    assert_eq!(
+        started["GPUKILL_SOCKET"],
+        test_box.socket().to_str().unwrap()
+    );
     assert_eq!(started["GPUKILL_TARGET"], "gpukilld::startup");
     let fault = eventually("the fault is in the journal", || {
         let entries = journald.entries(&[]);
@@ -211,7 +214,9 @@ fn violations_and_kills_are_found_by_pid() {
     std::fs::write(test_box.path("guard.toml"), rules).unwrap();
     let driver = FakeDriver::start(&test_box, Duration::from_millis(300));
     let processes = [TestProcess::start("train"), TestProcess::start("serve")];
-    let [one, other] = processes.each_ref().map(|process| process.pid().to_string());
+    let [one, other] = processes
+        .each_ref()
+        .map(|process| process.pid().to_string());
     driver.add_processes(&processes.each_ref().map(TestProcess::pid));
     let daemon = journald.start_daemon(&test_box, &test_box.daemon_command());
     let first = |kind: &str| {

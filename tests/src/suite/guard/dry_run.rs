@@ -131,7 +131,8 @@ fn restart_repeats_no_records() {
     write_rules(&test_box, "[global]\ndefault_memory_limit_gb = 2\n");
     set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
     let daemon = test_box.start();
-    let warned = || (record_fields(&guard_violations(&test_box), &["step"]).len() == 2).then_some(());
+    let warned =
+        || (record_fields(&guard_violations(&test_box), &["step"]).len() == 2).then_some(());
     eventually("it would be warned", warned);
     let before = guard_violations(&test_box);
     daemon.kill();

@@ -121,7 +121,10 @@ fn only_admins_change_rules() {
          hint: ask root, or someone in group suite:admins\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
     let rogue = ["rogue", "allow", "user", "nobody"];
-    assert_eq!(run_as_user(NOBODY_UID, &[], || test_box.ctl(&rogue)).code, 4);
+    assert_eq!(
+        run_as_user(NOBODY_UID, &[], || test_box.ctl(&rogue)).code,
+        4
+    );
     eventually("both are recorded as refused", || {
         let actions = test_box.json(&["audit", "actions", "-o", "json"]);
         let refused = actions["actions"].as_array()?.iter();

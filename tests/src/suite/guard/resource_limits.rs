@@ -161,7 +161,11 @@ fn default_limits_count_as_rules() {
     let daemon = test_box.start();
     let status = test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(3));
-    let ran = test_box.ctl(&["guard", "check", test_box.path("guard.toml").to_str().unwrap()]);
+    let ran = test_box.ctl(&[
+        "guard",
+        "check",
+        test_box.path("guard.toml").to_str().unwrap(),
+    ]);
     assert!(
         ran.stdout
             .ends_with("guard.toml: 3 rules, dry-run; no mistake\n"),
@@ -182,7 +186,11 @@ fn unread_file_is_hidden_from_users() {
     test_box.make_world_accessible();
     write_rules(&test_box, "hunter2 = \"swordfish\"\n");
     // Before and after the daemon has read the new file.
-    let config = || run_as_user(NOBODY_UID, &[], || test_box.ctl(&["guard", "config"]).stdout);
+    let config = || {
+        run_as_user(NOBODY_UID, &[], || {
+            test_box.ctl(&["guard", "config"]).stdout
+        })
+    };
     assert_eq!(config(), rules);
     daemon.signal(Signal::HUP);
     let fault = eventually("the mistake is reported", || test_box.faults().pop());
@@ -192,7 +200,10 @@ fn unread_file_is_hidden_from_users() {
             test_box.json(&["guard", "status", "-o", "json"])["mistakes"].clone()
         })
     };
-    assert_eq!(mistakes(NOBODY_UID), json!(["a mistake in line 1, column 1"]));
+    assert_eq!(
+        mistakes(NOBODY_UID),
+        json!(["a mistake in line 1, column 1"])
+    );
     let to_admin = mistakes(0)[0].as_str().unwrap().to_owned();
     assert!(to_admin.contains("hunter2"), "{to_admin}");
     assert!(!fault.1.contains("hunter2"), "{fault:?}");
@@ -249,7 +260,8 @@ fn rule_reader_is_confined() {
     let file = test_box.path("slow.toml");
     std::fs::write(&file, repeat_rule(3_000, "duration_limit_hours = 900")).unwrap();
     let rules = file.to_str().unwrap();
-    let mut client = test_box.client_command(&["guard", "replay", "--rules", rules, "--since", "1h"]);
+    let mut client =
+        test_box.client_command(&["guard", "replay", "--rules", rules, "--since", "1h"]);
     let client = client.stdout(Stdio::null()).stderr(Stdio::null());
     let mut client = client.spawn().unwrap();
     let open = eventually("it is confined", || {

@@ -83,7 +83,10 @@ fn assert_simulated_end_shown(test_box: &TestBox, pid: u32, ended: &Value) {
         shown[2],
         "1 violation, 1 would have ended: gpukillctl guard violations"
     );
-    assert_eq!(would_have_ended_lines(test_box, &["explain", &pid]).len(), 1);
+    assert_eq!(
+        would_have_ended_lines(test_box, &["explain", &pid]).len(),
+        1
+    );
 }
 
 #[test]

@@ -221,9 +221,15 @@ fn orphan_is_linked_to_listed_parent() {
     let ended = super::select_fields(&held["ended"], &["pid", "proc_name", "used_mem_bytes"]);
     assert_eq!(ended, json!([[of, "sh", 35 * GIB]]));
     let evidence = held["findings"][0]["evidence"].as_array().unwrap();
-    assert_eq!(evidence[1], format!("its process group's leader {of} is gone"));
+    assert_eq!(
+        evidence[1],
+        format!("its process group's leader {of} is gone")
+    );
     let ended = format!("{of} (sh of {}) ended ", workers_user_name());
-    assert!(evidence[2].as_str().unwrap().starts_with(&ended), "{evidence:?}");
+    assert!(
+        evidence[2].as_str().unwrap().starts_with(&ended),
+        "{evidence:?}"
+    );
     drop(family);
     eventually("the worker is gone", || has_ended(worker).then_some(()));
     assert_gpu_becomes_free(&it, daemon);

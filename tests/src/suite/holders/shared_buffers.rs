@@ -39,8 +39,13 @@ fn unattributed_memory(it: &HoldersBox) -> Value {
 
 /// The memory that the end of this process frees, and why it is not known.
 fn freed_memory(it: &HoldersBox, pid: u32) -> Value {
-    let explained = it.test_box.json(&["explain", &pid.to_string(), "-o", "json"]);
-    json!([explained["frees_bytes"], explained["reasons"]["frees_bytes"]])
+    let explained = it
+        .test_box
+        .json(&["explain", &pid.to_string(), "-o", "json"]);
+    json!([
+        explained["frees_bytes"],
+        explained["reasons"]["frees_bytes"]
+    ])
 }
 
 #[test]

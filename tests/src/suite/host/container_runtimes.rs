@@ -341,13 +341,17 @@ fn container_with_same_id_is_looked_up_again() {
     let daemon = host.start();
     assert_eq!(host.row(1001)["owner"], "container before");
     host.test_box.set_driver_state(&gpu_with_processes(&[]));
-    eventually_equals(&0, || host.test_box.list()["procs"].as_array().unwrap().len());
+    eventually_equals(&0, || {
+        host.test_box.list()["procs"].as_array().unwrap().len()
+    });
     host.write(
         &docker_config_file(&container_id('1')),
         &json!({"Name": "/after"}).to_string(),
     );
     host.test_box.set_driver_state(&gpu_with_processes(&[1001]));
-    row_when(&host.test_box, 1001, |row| row["owner"] == "container after");
+    row_when(&host.test_box, 1001, |row| {
+        row["owner"] == "container after"
+    });
     daemon.stop();
 }
 

@@ -178,7 +178,9 @@ fn hostile_texts_are_shown_bounded_and_harmless() {
 
 /// The number of lines below the heading of a table, or of all lines.
 fn row_count(test_box: &TestBox, arguments: &str) -> usize {
-    let output = test_box.ctl(&arguments.split(' ').collect::<Vec<_>>()).stdout;
+    let output = test_box
+        .ctl(&arguments.split(' ').collect::<Vec<_>>())
+        .stdout;
     match output.split_once("\n\n") {
         Some((_, table)) => table.lines().count(),
         None => output.lines().count(),

@@ -115,7 +115,9 @@ fn unnamed_user_is_shown_and_selected_by_number() {
             .daemon_command()
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
     );
-    let row = row_when(&test_box, 4242, |row| row["reasons"]["user"] == "unsupported");
+    let row = row_when(&test_box, 4242, |row| {
+        row["reasons"]["user"] == "unsupported"
+    });
     assert_eq!(row["uid"], 3_999_999_998u32);
     let table = test_box.table(&["list", "--details", "--user", "3999999998"]);
     let row = table.lines().nth(1).unwrap();

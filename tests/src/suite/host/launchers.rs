@@ -179,6 +179,8 @@ fn terminal_and_load_of_a_real_process() {
             .ok()?;
         (pages > 0).then_some(pages * rustix::param::page_size() as u64)
     });
-    row_when(&test_box, idle.pid(), |row| row["host_mem_bytes"] == resident);
+    row_when(&test_box, idle.pid(), |row| {
+        row["host_mem_bytes"] == resident
+    });
     daemon.stop();
 }

@@ -66,7 +66,10 @@ fn assert_kills_are_in_journal(it: &InstalledBox, own: u32, others: u32) {
     assert_eq!(refused["GPUKILL_ASKED"], others.to_string());
     for (caller, pid) in [(ALICE_UID, own), (OPERATOR_UID, others)] {
         let begin_entry = find_entry("act-begins", caller, Some(pid));
-        let action = format!("GPUKILL_ACT={}", begin_entry["GPUKILL_ACT"].as_str().unwrap());
+        let action = format!(
+            "GPUKILL_ACT={}",
+            begin_entry["GPUKILL_ACT"].as_str().unwrap()
+        );
         let ended = it.wait_for_entry("act-ended", &[&action]);
         assert_eq!(ended["GPUKILL_WORD"], "done");
     }

@@ -262,7 +262,10 @@ fn active_display_server_is_protected() {
     let path = create_system_program("gnome-shell");
     let shell = |cgroup: &str| {
         let process = run_as(ALICE, Command::new(&path).arg("1000"));
-        procfs.link_with_changed_files(process.pid(), &[("cgroup", Some(&format!("0::{cgroup}\n")))]);
+        procfs.link_with_changed_files(
+            process.pid(),
+            &[("cgroup", Some(&format!("0::{cgroup}\n")))],
+        );
         process
     };
     let ends_shell = |cgroup: &str| {

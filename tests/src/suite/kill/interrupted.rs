@@ -74,7 +74,10 @@ fn restart_and_check(test_box: &TestBox, script: &Script, pid: u32) {
     );
     assert!(!process_has_ended(pid));
     daemon.stop();
-    assert_eq!(recorded_action(test_box), json!(["kill", "interrupted", true]));
+    assert_eq!(
+        recorded_action(test_box),
+        json!(["kill", "interrupted", true])
+    );
 }
 
 #[test]

@@ -79,9 +79,9 @@ fn reuse_pids(it: &KillBox, early: usize) -> usize {
         let last = pids.last()?;
         (rows.len() == pids.len() && rows.iter().any(|row| row["pid"] == *last)).then_some(())
     });
-    let client = it
-        .test_box
-        .client_command(&["kill", "--gpu", "0", "--batch", "--timeout-secs", "5"]);
+    let client =
+        it.test_box
+            .client_command(&["kill", "--gpu", "0", "--batch", "--timeout-secs", "5"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("[y/N]");
     let mut successors = Vec::new();

@@ -60,9 +60,15 @@ fn restarting_parent_is_named() {
         .iter()
         .map(|field| outcome["respawned"][0][field].clone())
         .collect();
-    assert_eq!(named, json!([restarted, "worker", null, launcher, "launcher"]));
+    assert_eq!(
+        named,
+        json!([restarted, "worker", null, launcher, "launcher"])
+    );
     let message = format!("{launcher} (launcher) starts it again, as {restarted}: end that first");
-    assert!(ran.stdout.replace("\n  ", " ").contains(&message), "{ran:?}");
+    assert!(
+        ran.stdout.replace("\n  ", " ").contains(&message),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -293,7 +293,10 @@ fn uninterruptible_process_is_reported() {
         return;
     }
     let it = KillBox::new();
-    let script = Script::spawn(&it.test_box, Command::new("python3").args(["-c", VFORK_WAIT]));
+    let script = Script::spawn(
+        &it.test_box,
+        Command::new("python3").args(["-c", VFORK_WAIT]),
+    );
     let [pid] = script.next_pids();
     eventually_equals(&Some('D'), || process_state(pid));
     it.add_gpu_processes(&[pid]);

@@ -59,8 +59,8 @@ fn sequential_clients_leave_nothing_behind() {
     let mut command = test_box.daemon_command();
     let daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s"));
     let ask = || {
-        let answer =
-            connect_when_admitted(&test_box.socket()).call(&GpukillRequest::Snapshot { after: None });
+        let answer = connect_when_admitted(&test_box.socket())
+            .call(&GpukillRequest::Snapshot { after: None });
         let GpukillResponse::Snapshot(Ok(page)) = answer else {
             panic!("{answer:?}");
         };

@@ -238,7 +238,9 @@ fn lost_gpu_keeps_row_when_handle_fails() {
     test_box.set_driver_state(&three_gpus_with_error(
         &json!({"nvmlDeviceGetHandleByIndex_v2": 4}),
     ));
-    eventually_equals(&expected_states("not_permitted"), || states(&test_box.list()));
+    eventually_equals(&expected_states("not_permitted"), || {
+        states(&test_box.list())
+    });
     let what = "not permitted (the driver denies access (4)): see the modes of /dev/nvidia*";
     let faults = [("GPU 1".to_owned(), what.to_owned())];
     assert_eq!(test_box.faults(), faults);
@@ -289,7 +291,9 @@ fn every_screen_has_same_time_for_a_state() {
     });
     assert_eq!(beginning("lost"), lost);
     test_box.set_driver_state(&handle(4));
-    eventually_equals(&expected_states("not_permitted"), || states(&test_box.list()));
+    eventually_equals(&expected_states("not_permitted"), || {
+        states(&test_box.list())
+    });
     assert_ne!(beginning("not permitted"), lost);
     daemon.stop();
 }

@@ -96,7 +96,9 @@ fn missing_gpu_keeps_its_row() {
     );
     assert_eq!(log_line_count(&test_box, "GPU 1 is gone"), 1);
     let left = json!(["device", "GPU-b", "GPU gone"]);
-    eventually_equals(&vec![left.clone()], || recorded_events_and_actions(&test_box));
+    eventually_equals(&vec![left.clone()], || {
+        recorded_events_and_actions(&test_box)
+    });
 
     test_box.set_driver_state(&gpus(&["a", "b", "c"]));
     eventually_equals(&all("ok"), || states(&test_box));

@@ -256,7 +256,10 @@ fn impossible_memory_and_pid_0_are_rejected() {
         status.lines().any(|line| line.ends_with(&faults[0].1)),
         "{status}"
     );
-    assert_eq!(table_column(&test_box, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
+    assert_eq!(
+        table_column(&test_box, 3),
+        ["MEMORY", "3.0G", "?", "?", "?"]
+    );
     // Another impossible value is the same fault.
     test_box.set_driver_state(&state(GIB));
     eventually_equals(&expected(89 * 1024), || process_memory(&test_box));

@@ -60,9 +60,10 @@ fn killed_helper_is_no_success() {
     it.install_tool("command -p sleep 5");
     let (arguments, program) = it.helper_and_its_arguments();
     let called = it.test_box.path("called");
-    let _systemd = FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
-        serve_and_kill_helper(Command::new(&program).args(&arguments), connection, &called);
-    });
+    let _systemd =
+        FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
+            serve_and_kill_helper(Command::new(&program).args(&arguments), connection, &called);
+        });
     let daemon = it.start();
     eventually_equals(&true, || has_both_gpus(&it));
     let why = "gpukill-reset ended before it reported a result";

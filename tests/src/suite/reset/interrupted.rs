@@ -26,16 +26,17 @@ fn next_reset_waits_for_one_without_helper() {
     it.install_slow_tool();
     let (arguments, program) = it.helper_and_its_arguments();
     let (called, killed) = (it.test_box.path("called"), AtomicBool::new(false));
-    let _systemd = FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
-        let mut helper = Command::new(&program);
-        helper.args(&arguments);
-        if killed.load(Ordering::Relaxed) {
-            start_helper(&mut helper, connection).wait().unwrap();
-        } else {
-            let is_killed = serve_and_kill_helper(&mut helper, connection, &called);
-            killed.store(is_killed, Ordering::Relaxed);
-        }
-    });
+    let _systemd =
+        FakeSystemd::new_with_handler(&it.test_box.path("reset.sock"), move |connection| {
+            let mut helper = Command::new(&program);
+            helper.args(&arguments);
+            if killed.load(Ordering::Relaxed) {
+                start_helper(&mut helper, connection).wait().unwrap();
+            } else {
+                let is_killed = serve_and_kill_helper(&mut helper, connection, &called);
+                killed.store(is_killed, Ordering::Relaxed);
+            }
+        });
     let daemon = it.start();
     wait_until_both_up(&it);
     let reset = |gpu: &str| it.reset(&["--gpu", gpu, "--yes", "-o", "json"]);

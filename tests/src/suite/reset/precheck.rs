@@ -14,7 +14,10 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
     let _systemd = FakeSystemd::new(it);
     let daemon = it.start();
     eventually_equals(&json!([process.pid()]), || holder_pids(it));
-    let blockers = json!([[process.pid(), "force"], ["gpukilld's own sensor", "daemon"]]);
+    let blockers = json!([
+        [process.pid(), "force"],
+        ["gpukilld's own sensor", "daemon"]
+    ]);
     let planned = json!([[0, "unsupported", why, blockers]]);
     for more in ["--dry-run", "--yes"] {
         let ran = it.reset(&["--gpu", "0", "--force", more, "-o", "json"]);
@@ -34,7 +37,11 @@ fn assert_holder_survives(it: &ResetBox, why: &str) {
 #[test]
 fn force_spares_holders_without_pci_device() {
     let it = ResetBox::new();
-    std::fs::remove_dir_all(it.test_box.path(&format!("sys/bus/pci/devices/{FIRST_GPU}"))).unwrap();
+    std::fs::remove_dir_all(
+        it.test_box
+            .path(&format!("sys/bus/pci/devices/{FIRST_GPU}")),
+    )
+    .unwrap();
     assert_holder_survives(&it, &format!("there is no PCI device {FIRST_GPU}"));
 }
 
@@ -57,7 +64,9 @@ fn force_spares_holders_when_the_helper_is_lost() {
     let daemon = it.start();
     eventually_equals(&json!([process.pid()]), || holder_pids(&it));
     // The client shows the plan, and then asks for consent.
-    let client = it.test_box.client_command(&["reset", "--gpu", "0", "--force"]);
+    let client = it
+        .test_box
+        .client_command(&["reset", "--gpu", "0", "--force"]);
     let mut terminal = Terminal::start(&client, 120, 40).expect("setsid is here");
     terminal.read_until("Reset it?");
     drop(systemd);

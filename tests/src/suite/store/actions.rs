@@ -108,7 +108,10 @@ fn actions_and_events_keep_their_order() {
         run_end(&test_box, pid)
     });
 
-    let uuid = test_box.list()["gpus"][0]["id"].as_str().unwrap().to_owned();
+    let uuid = test_box.list()["gpus"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let xid = json!([{"id": 1, "gpu": 0, "type": 8, "data": 79}]);
     test_box.set_driver_state(&json!({"events": xid, "gpus": [{}]}));
     let of = |kind: &str| ActionQuery {
@@ -233,20 +236,21 @@ fn start_process_of(uid: u32) -> TestProcess {
 fn visible_actions(test_box: &TestBox) -> Vec<Value> {
     let records = matching_records(test_box, &query_for_all());
     let actions = records.iter().filter(|record| record.result.is_some());
-    actions.map(|it| {
-        let plan = it.plan.known().is_some();
-        let is_withheld = it.plan == Reading::Withheld;
-        json!([
-            it.kind,
-            it.uid,
-            it.result,
-            it.what,
-            it.why.is_some(),
-            plan,
-            is_withheld
-        ])
-    })
-    .collect()
+    actions
+        .map(|it| {
+            let plan = it.plan.known().is_some();
+            let is_withheld = it.plan == Reading::Withheld;
+            json!([
+                it.kind,
+                it.uid,
+                it.result,
+                it.what,
+                it.why.is_some(),
+                plan,
+                is_withheld
+            ])
+        })
+        .collect()
 }
 
 /// Sets whether actions of other users are hidden, and waits until that is in force.
@@ -285,7 +289,8 @@ fn actions_of_other_users_can_be_hidden() {
     driver.add_processes(&[own.pid(), others.pid()]);
     wait_until_listed(&test_box, own.pid());
     wait_until_listed(&test_box, others.pid());
-    let kill = |uid, pid: &str| run_as_user(uid, &[], || test_box.ctl(&["kill", pid, "--yes"]).code);
+    let kill =
+        |uid, pid: &str| run_as_user(uid, &[], || test_box.ctl(&["kill", pid, "--yes"]).code);
     assert_eq!(kill(ALICE_UID, &a), 0);
     assert_eq!(kill(ALICE_UID, &b), 4);
     assert_eq!(kill(BOB_UID, &b), 0);

@@ -217,7 +217,9 @@ fn one_backup_at_a_time_per_connection() {
 fn export_file_is_complete_or_absent() {
     let test_box = one_gpu();
     let daemon = test_box.start();
-    eventually("records", || (records(&test_box, &[]).len() > 3).then_some(()));
+    eventually("records", || {
+        (records(&test_box, &[]).len() > 3).then_some(())
+    });
     // Until a time in the past, so that no records are added.
     let until = records(&test_box, &[])[0]["timestamp"]
         .as_str()
@@ -256,7 +258,9 @@ fn export_file_is_complete_or_absent() {
     daemon.stop();
     let gone = test_box.path("gone.csv");
     assert_eq!(
-        test_box.ctl(&["audit", "export", gone.to_str().unwrap()]).code,
+        test_box
+            .ctl(&["audit", "export", gone.to_str().unwrap()])
+            .code,
         6
     );
     let left = std::fs::read_dir(test_box.path("")).unwrap();

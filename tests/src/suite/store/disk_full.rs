@@ -251,6 +251,9 @@ fn moved_directory_is_created_again() {
     eventually("a sample in it", || records(&test_box, &[]).pop());
     eventually_equals(&Vec::new(), || test_box.faults());
     daemon.stop();
-    let kinds: Vec<String> = events(&test_box).into_iter().map(|(kind, _)| kind).collect();
+    let kinds: Vec<String> = events(&test_box)
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
     assert_eq!(kinds, ["stopped"]);
 }

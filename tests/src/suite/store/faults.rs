@@ -102,11 +102,16 @@ fn broken_store_is_reported_kept_and_recovers() {
             Some("unable to open database file: DIR/samples.db"),
             |_, path| std::fs::write(path, "a note of somebody").unwrap(),
         ),
-        BrokenStore::new("state/samples.db", foreign, Some(foreign), |test_box, path| {
-            create_state_directory(test_box);
-            let theirs = Connection::open(path).unwrap();
-            theirs.execute_batch("CREATE TABLE theirs(x)").unwrap();
-        }),
+        BrokenStore::new(
+            "state/samples.db",
+            foreign,
+            Some(foreign),
+            |test_box, path| {
+                create_state_directory(test_box);
+                let theirs = Connection::open(path).unwrap();
+                theirs.execute_batch("CREATE TABLE theirs(x)").unwrap();
+            },
+        ),
     ];
     for broken in &boxes {
         broken.assert_only_store_fails();
@@ -139,7 +144,10 @@ fn corrupt_file_is_quarantined_until_removed() {
         std::fs::rename(aside, test_box.path("taken away")).unwrap();
         eventually_equals(&Vec::new(), || test_box.faults());
         daemon.stop();
-        let kinds: Vec<String> = events(&test_box).into_iter().map(|(kind, _)| kind).collect();
+        let kinds: Vec<String> = events(&test_box)
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect();
         let mut sorted = kinds.clone();
         sorted.sort();
         assert_eq!(sorted, ["broken", "started", "stopped"], "{kinds:?}");
@@ -201,6 +209,9 @@ fn deleted_files_are_created_again() {
     assert_eq!(after["gpu_id"], before["gpu_id"]);
     assert_eq!(test_box.faults(), []);
     daemon.stop();
-    let kinds: Vec<String> = events(&test_box).into_iter().map(|(kind, _)| kind).collect();
+    let kinds: Vec<String> = events(&test_box)
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
     assert_eq!(kinds, ["stopped"]);
 }

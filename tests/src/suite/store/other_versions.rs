@@ -84,6 +84,9 @@ fn store_of_other_version_is_kept_and_explained() {
     assert_eq!(test_box.faults(), []);
     assert!(records(&test_box, &[]).contains(&before));
     daemon.stop();
-    let kinds: Vec<String> = events(&test_box).into_iter().map(|(kind, _)| kind).collect();
+    let kinds: Vec<String> = events(&test_box)
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
     assert_eq!(kinds, ["started", "stopped", "started", "stopped"]);
 }

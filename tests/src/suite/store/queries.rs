@@ -35,9 +35,7 @@ impl LongHistory {
         let test_box = TestBox::new();
         let processes = ["a", "b", "c"].map(TestProcess::start);
         let listed = processes.iter().map(TestProcess::pid);
-        let listed: Vec<_> = listed
-            .map(|pid| json!({"pid": pid, "memory": 5}))
-            .collect();
+        let listed: Vec<_> = listed.map(|pid| json!({"pid": pid, "memory": 5})).collect();
         test_box.set_driver_state(&json!({"gpus": [{"processes": listed}]}));
         let daemon = test_box.start();
         let (whole, ended) = eventually("a whole sample", || {

@@ -25,11 +25,12 @@ fn recorded_actions(test_box: &TestBox, kind: &str) -> Vec<Value> {
         _ => panic!("{ran:?}"),
     };
     let actions = document["actions"].as_array().unwrap().iter().rev();
-    actions.map(|action| {
-        let of = ["kind", "uid", "what", "result", "why", "outcome"];
-        json!(of.map(|field| &action[field]))
-    })
-    .collect()
+    actions
+        .map(|action| {
+            let of = ["kind", "uid", "what", "result", "why", "outcome"];
+            json!(of.map(|field| &action[field]))
+        })
+        .collect()
 }
 
 #[test]

@@ -65,7 +65,9 @@ fn use_gpu_then_idle(test_box: &TestBox) -> Value {
     let before = samples();
     eventually("two samples", || (samples() >= before + 2).then_some(()));
     set_utilization(test_box, 0);
-    eventually_equals(&json!(0), || test_box.list()["procs"][0]["util_pct"].clone());
+    eventually_equals(&json!(0), || {
+        test_box.list()["procs"][0]["util_pct"].clone()
+    });
     reported_times(test_box)
 }
 

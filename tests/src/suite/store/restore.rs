@@ -39,7 +39,8 @@ fn record_prune(test_box: &TestBox, before: i64) {
     eventually("the violation is recorded", || {
         let done = (asked.clone(), Some("done".to_owned()));
         let mut entries = recorded_entries(test_box).into_values();
-        entries.any(|entry| (entry.what, entry.word) == done)
+        entries
+            .any(|entry| (entry.what, entry.word) == done)
             .then_some(())
     });
 }
@@ -231,7 +232,9 @@ fn restored_backup_keeps_later_records() {
         newer.filter(|id| *id > newest)
     });
     assert!(sample_id(&test_box, "min", copied_at) > last_sample);
-    let actions = test_box.ctl(&["audit", "actions", "--kind", "restore"]).stdout;
+    let actions = test_box
+        .ctl(&["audit", "actions", "--kind", "restore"])
+        .stdout;
     assert!(actions.contains("restore"), "{actions}");
     assert_eq!(test_box.faults(), []);
     daemon.stop();
@@ -289,10 +292,15 @@ fn false_record_needs_root_and_is_marked() {
         assert_eq!(state_file_names(&test_box), names);
     };
     // An admin without root, and a file that other users may change.
-    let by_admin = run_as_user(NOBODY_UID, &[], || restore_as_caller(&test_box, &false_copy));
+    let by_admin = run_as_user(NOBODY_UID, &[], || {
+        restore_as_caller(&test_box, &false_copy)
+    });
     refuses("only root may restore a backup", by_admin);
     std::os::unix::fs::chown(&false_copy, Some(NOBODY_UID), None).unwrap();
-    refuses("it belongs to uid 65534", restore(&test_box, &false_copy, &[]));
+    refuses(
+        "it belongs to uid 65534",
+        restore(&test_box, &false_copy, &[]),
+    );
     std::os::unix::fs::chown(&false_copy, Some(0), None).unwrap();
     let mode = |mode| std::fs::set_permissions(&false_copy, PermissionsExt::from_mode(mode));
     mode(0o666).unwrap();
@@ -353,7 +361,11 @@ fn restored_files_belong_to_the_store_user() {
     let mut names = state_file_names(&test_box);
     names.insert(format!("{}/audit.db", replaced_directories(&test_box)[0]));
     for name in names {
-        let metadata = test_box.path("state").join(&name).symlink_metadata().unwrap();
+        let metadata = test_box
+            .path("state")
+            .join(&name)
+            .symlink_metadata()
+            .unwrap();
         assert_eq!(
             (metadata.uid(), metadata.gid()),
             (NOBODY_UID, NOBODY_UID),

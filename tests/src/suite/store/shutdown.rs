@@ -155,7 +155,9 @@ fn sample_ids_are_never_reused() {
     let test_box = TestBox::new();
     test_box.set_driver_state(&json!({"gpus": [{}]}));
     let daemon = test_box.start();
-    let newest = eventually("a sample", || Some(records(&test_box, &[]).first()?.clone()));
+    let newest = eventually("a sample", || {
+        Some(records(&test_box, &[]).first()?.clone())
+    });
     daemon.stop();
     // The state after the daemon was off for longer than the retention period.
     let samples = open_database(&test_box, "samples.db");

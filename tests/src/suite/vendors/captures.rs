@@ -63,7 +63,9 @@ fn captured_boxes_are_read_exactly() {
 fn list_captured_box(captures: &Path, directories: &[(&str, &str)]) -> Value {
     let it = DrmBox::new();
     for (from, below) in directories {
-        it.test_box.sysfs().copy_capture(&captures.join(from), below);
+        it.test_box
+            .sysfs()
+            .copy_capture(&captures.join(from), below);
     }
     let daemon = it.start();
     // A counter needs two polls, so its value appears at the third; a counter that does not

@@ -39,7 +39,8 @@ fn box_with_all_vendors() -> DrmBox {
     for card in [NVIDIA, AMD, INTEL] {
         it.test_box.sysfs().add_card(card);
     }
-    it.test_box.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
+    it.test_box
+        .set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     it
 }
 
@@ -58,7 +59,9 @@ fn all_vendors_are_ordered_by_address() {
     ];
     eventually_equals(&all, || it.gpus(&["gpu_index", "vendor", "pci"]));
     for (vendor, index) in [("intel", 0), ("amd", 1), ("nvidia", 2)] {
-        let list = it.test_box.json(&["list", "--vendor", vendor, "-o", "json"]);
+        let list = it
+            .test_box
+            .json(&["list", "--vendor", vendor, "-o", "json"]);
         let found = super::select_fields(&list["gpus"], &["gpu_index", "vendor"]);
         assert_eq!(found, [json!([index, vendor])]);
     }
@@ -100,10 +103,13 @@ fn late_driver_gets_its_index_after_restart() {
         ("0000:17:00.0", "0x10de\n", "0x030200\n"),
     ] {
         let device = format!("bus/pci/devices/{address}");
-        it.test_box.sysfs().write(&format!("{device}/vendor"), vendor);
+        it.test_box
+            .sysfs()
+            .write(&format!("{device}/vendor"), vendor);
         it.test_box.sysfs().write(&format!("{device}/class"), class);
     }
-    it.test_box.set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
+    it.test_box
+        .set_driver_state(&json!({"gpus": [nvidia_gpu()]}));
     let rows = || it.gpus(&["gpu_index", "vendor"]);
     let daemon = it.start();
     eventually_equals(&vec![json!([1, "nvidia"])], rows);

@@ -233,7 +233,9 @@ fn subordinate_uids_share_slots_of_owner() {
         }));
     }
     assert_eq!(held.iter().map(Vec::len).sum::<usize>(), SLOTS_OF_ONE_USER);
-    let other = run_as_user(test_uid(10), &[], || open_connections(&test_box.socket(), 20));
+    let other = run_as_user(test_uid(10), &[], || {
+        open_connections(&test_box.socket(), 20)
+    });
     assert_eq!(other.len(), SLOTS_OF_ONE_USER);
     drop((held, other));
     daemon.stop();

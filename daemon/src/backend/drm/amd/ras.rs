@@ -59,10 +59,8 @@ pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
 /// The number of pages that `gpu_vram_bad_pages` lists.
 pub(super) fn read_bad_pages(file: &Path) -> Reading<u64> {
     match read_whole(file) {
-        Ok(text) => parse_bad_pages(&text).map_or_else(
-            || Reading::Failed(NOT_UNDERSTOOD.into()),
-            Reading::Value,
-        ),
+        Ok(text) => parse_bad_pages(&text)
+            .map_or_else(|| Reading::Failed(NOT_UNDERSTOOD.into()), Reading::Value),
         Err(error) => sysfs::failure(&error),
     }
 }

@@ -253,7 +253,11 @@ fn unknown_partition_mode_is_unsupported() {
         ("C P X\n", failed("not understood")),
     ] {
         let tree = AmdTree::new(&[("current_compute_partition", text)]);
-        assert_eq!(tree.read_card().vitals.compute_partition, expected, "{text:?}");
+        assert_eq!(
+            tree.read_card().vitals.compute_partition,
+            expected,
+            "{text:?}"
+        );
     }
 }
 

@@ -126,7 +126,9 @@ fn read_nodes(directory: &Path, card: &DrmCard) -> Vec<KfdNode> {
 fn read_node(directory: &Path) -> Option<KfdNode> {
     let gpu_id = *sysfs::number(&directory.join("gpu_id")).known()?;
     let gpu_id = u32::try_from(gpu_id).ok().filter(|id| *id != 0)?;
-    let properties = read_parsed(&directory.join("properties"), |text| parse_node(text, gpu_id));
+    let properties = read_parsed(&directory.join("properties"), |text| {
+        parse_node(text, gpu_id)
+    });
     let mut node = properties.known()?.clone();
     let banks = directory.join("mem_banks");
     node.memory = memory(&banks);

@@ -109,14 +109,23 @@ fn cards_are_reread_on_change_or_interval() {
     };
     let card = |name: &str, driver: &str| (name.to_owned(), driver.to_owned());
     let one = card("card1", "amdgpu");
-    assert_eq!([read_cards(0), read_cards(2)], [[one.clone()], [one.clone()]]);
+    assert_eq!(
+        [read_cards(0), read_cards(2)],
+        [[one.clone()], [one.clone()]]
+    );
     // A new card has no files yet.
     let device = drm.join("card2/device");
     std::fs::create_dir_all(&device).unwrap();
-    assert_eq!([read_cards(4), read_cards(6)], [[one.clone()], [one.clone()]]);
+    assert_eq!(
+        [read_cards(4), read_cards(6)],
+        [[one.clone()], [one.clone()]]
+    );
     std::fs::write(device.join("uevent"), "DRIVER=i915\n").unwrap();
     let both = [one, card("card2", "i915")];
-    assert_eq!([read_cards(8), read_cards(10)], [both.clone(), both.clone()]);
+    assert_eq!(
+        [read_cards(8), read_cards(10)],
+        [both.clone(), both.clone()]
+    );
     // A change without removal is noticed as well.
     std::fs::write(device.join("uevent"), "DRIVER=xe\n").unwrap();
     assert_eq!(read_cards(25), both);

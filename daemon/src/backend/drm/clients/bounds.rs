@@ -245,6 +245,9 @@ mod tests {
         assert_eq!(IncompleteProcesses::default().fault("card1"), None);
         assert_eq!(fault(7..=7), fault_text("process 7 has"));
         assert_eq!(fault(7..=9), fault_text("processes 7, 8, 9 have"));
-        assert_eq!(fault(7..=10), fault_text("processes 7, 8, 9 and others have"));
+        assert_eq!(
+            fault(7..=10),
+            fault_text("processes 7, 8, 9 and others have")
+        );
     }
 }

@@ -92,8 +92,7 @@ impl ClientScanState {
     /// The processes with clients for which the driver reports nothing.
     pub(super) fn unreported_processes(&self) -> BTreeSet<ProcessKey> {
         let descriptors = self.descriptors.iter();
-        let silent =
-            descriptors.filter(|(_, state)| state.client == DescriptorClient::Unreported);
+        let silent = descriptors.filter(|(_, state)| state.client == DescriptorClient::Unreported);
         silent.map(|((key, _), _)| *key).into_set()
     }
 }
@@ -147,7 +146,9 @@ impl<'a> ClientScan<'a> {
         let readers: BTreeSet<ProcessDescriptor> =
             clients.map(|client| client.read_through).into_set();
         let (mut readers, mut others): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) =
-            descriptors.iter().partition(|descriptor| readers.contains(descriptor));
+            descriptors
+                .iter()
+                .partition(|descriptor| readers.contains(descriptor));
         // Descriptors that were never read come first, then those that have waited longest.
         let age = |descriptor: &&ProcessDescriptor| {
             self.previous
@@ -158,8 +159,9 @@ impl<'a> ClientScan<'a> {
         readers.sort_indirect_by_key(age);
         let mut budget = ReadBudget::for_clients(&readers, self.person);
         // A client that is not due may be found through a descriptor that is read.
-        let (now, later): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) =
-            readers.into_iter().partition(|descriptor| budget.take(descriptor.0));
+        let (now, later): (Vec<&ProcessDescriptor>, Vec<&ProcessDescriptor>) = readers
+            .into_iter()
+            .partition(|descriptor| budget.take(descriptor.0));
         for descriptor in now {
             self.read_descriptor(*descriptor);
         }
@@ -221,9 +223,13 @@ impl<'a> ClientScan<'a> {
 
     /// Whether the client of this descriptor is known without reading it.
     fn is_client_known(&mut self, descriptor: &ProcessDescriptor) -> bool {
-        let is_young = self.previous.descriptors.get(descriptor).is_some_and(|last| {
-            (self.now)().saturating_duration_since(last.read_at) < RECHECK_INTERVAL
-        });
+        let is_young = self
+            .previous
+            .descriptors
+            .get(descriptor)
+            .is_some_and(|last| {
+                (self.now)().saturating_duration_since(last.read_at) < RECHECK_INTERVAL
+            });
         is_young && self.keep_descriptor(descriptor)
     }
 
@@ -356,9 +362,9 @@ impl HeldMemory {
 impl ClientId {
     fn from_fdinfo(fdinfo: &FdInfo, descriptor: ProcessDescriptor) -> Self {
         let number = fdinfo.pdev.is_none().then_some(descriptor.1.number);
-        fdinfo
-            .client
-            .map_or(Self::Unnumbered(descriptor), |id| Self::Numbered(id, number))
+        fdinfo.client.map_or(Self::Unnumbered(descriptor), |id| {
+            Self::Numbered(id, number)
+        })
     }
 
     /// The driver's number, where it has one.

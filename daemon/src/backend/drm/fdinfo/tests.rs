@@ -259,7 +259,11 @@ fn invalid_names_are_ignored() {
     for name in ["", "a b", "a\x1b[2J", "é", &long] {
         let text = format!("drm-driver: x\ndrm-engine-{name}: 1 ns\ndrm-resident-{name}: 1\n");
         let parsed = parse_text(&text);
-        assert_eq!((parsed.engines.len(), parsed.regions.len()), (0, 0), "{name:?}");
+        assert_eq!(
+            (parsed.engines.len(), parsed.regions.len()),
+            (0, 0),
+            "{name:?}"
+        );
     }
     assert_eq!(parse_text("drm-driver: a\x1b[2Jb\n").driver, "a\\x1b[2Jb");
     for id in ["-1", "x", "18446744073709551616", ""] {

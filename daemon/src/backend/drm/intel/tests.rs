@@ -104,7 +104,10 @@ fn gt_without_idle_state_is_unknown() {
         let mut fixture = IntelFixture::i915(&[(idle, idles[0]), ("gt/gt0/rc6_enable", allowed)]);
         fixture.vitals();
         let readings = fixture.after(2_000, &[(idle, idles[1])]);
-        assert_eq!(readings.vitals.utilization, expected, "{allowed:?} {idles:?}");
+        assert_eq!(
+            readings.vitals.utilization, expected,
+            "{allowed:?} {idles:?}"
+        );
     }
 }
 
@@ -207,7 +210,8 @@ fn throttle_reasons_use_nvml_names() {
 
 #[test]
 fn power_needs_two_readings() {
-    let mut fixture = IntelFixture::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
+    let mut fixture =
+        IntelFixture::xe(&[HWMON, CARD_LABEL, PACKAGE_LABEL, (PACKAGE_ENERGY, "7\n")]);
     // More than 32 bits can hold.
     let readings = fixture.after(0, &[(CARD_ENERGY, "29523753173\n")]);
     assert_eq!(readings.vitals.power, Reading::Unsupported);
@@ -385,8 +389,9 @@ fn repeated_standstill_is_a_fault() {
     let slept = "device/power/runtime_suspended_time";
     let mut fixture = IntelFixture::xe(&[HWMON, CARD_LABEL, (CARD_ENERGY, "7\n"), (slept, "0\n")]);
     let still = || Reading::Failed("the energy counter stands still".to_owned());
-    let power =
-        |fixture: &mut IntelFixture, files: &[(&str, &str)]| fixture.after(2_000, files).vitals.power;
+    let power = |fixture: &mut IntelFixture, files: &[(&str, &str)]| {
+        fixture.after(2_000, files).vitals.power
+    };
     // The first reading, and four without movement.
     for _ in 0..5 {
         assert_eq!(power(&mut fixture, &[]), Reading::Unsupported);

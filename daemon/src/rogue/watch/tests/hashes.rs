@@ -7,8 +7,14 @@ const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f200
 /// Whether process 1 is found by its hash, and the report on the hash.
 fn hash_result(status: &RogueStatus) -> (bool, Option<String>) {
     let assessment = &status.assessments[&key_of(1)];
-    let is_known = assessment.signs.iter().any(|sign| sign.kind == "miner_hash");
-    let mut unseen = assessment.unread.iter().filter(|it| it.contains("the hash"));
+    let is_known = assessment
+        .signs
+        .iter()
+        .any(|sign| sign.kind == "miner_hash");
+    let mut unseen = assessment
+        .unread
+        .iter()
+        .filter(|it| it.contains("the hash"));
     (is_known, unseen.next().cloned())
 }
 

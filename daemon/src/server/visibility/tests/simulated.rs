@@ -43,11 +43,7 @@ fn simulated_job_is_marked() {
             caller: &caller,
             roles: &roles,
         };
-        let brief = visibility.brief(
-            &CompiledRules::new(RuleSet::default()),
-            &status,
-            &snapshot,
-        );
+        let brief = visibility.brief(&CompiledRules::new(RuleSet::default()), &status, &snapshot);
         let gone = brief.marks.iter();
         let gone = gone.filter(|mark| mark.would_have_ended_at == Some(Timestamp(5)));
         let gone: Vec<u32> = gone.map(|mark| mark.run.pid).collect();

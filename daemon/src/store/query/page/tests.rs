@@ -282,7 +282,10 @@ fn partly_deleted_minute_is_shown_whole() {
         records.iter().map(seconds).collect()
     };
     let samples = |after: i64| (after / 20 + 1..=12).rev().map(|it| (20 * it, 20));
-    assert_eq!(covered_since(&opened, start), samples(0).collect::<Vec<_>>());
+    assert_eq!(
+        covered_since(&opened, start),
+        samples(0).collect::<Vec<_>>()
+    );
 
     // The first sample of the second minute is deleted, and all samples of the first minute.
     let before = Timestamp(start + MINUTE + 1);
@@ -297,7 +300,10 @@ fn partly_deleted_minute_is_shown_whole() {
     assert_eq!(covered_since(&opened, start), expected);
     // The minute began before the requested time: its remaining samples are shown.
     let within = start + MINUTE + 10_000;
-    assert_eq!(covered_since(&opened, within), samples(80).collect::<Vec<_>>());
+    assert_eq!(
+        covered_since(&opened, within),
+        samples(80).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -47,8 +47,13 @@ impl HourSplit {
                 let next_hour = from - civil.rem_euclid(HOUR_MS) + HOUR_MS;
                 // A clock that jumped makes a row longer than its hour.
                 let until = row.until.0.min(from - from.rem_euclid(HOUR_MS) + HOUR_MS);
-                (next_hour < until)
-                    .then(|| (local_hour(zone, next_hour).1, next_hour - from, until - from))
+                (next_hour < until).then(|| {
+                    (
+                        local_hour(zone, next_hour).1,
+                        next_hour - from,
+                        until - from,
+                    )
+                })
             }
         };
         Self { first, rest }

@@ -234,7 +234,11 @@ fn hides_unreadable_command_lines() {
     let summary = stage
         .try_summary(&all_times(), &bobs_only, &utc, generous_deadline())
         .unwrap();
-    let labels: Vec<&str> = summary.processes.iter().map(|it| it.label.as_str()).collect();
+    let labels: Vec<&str> = summary
+        .processes
+        .iter()
+        .map(|it| it.label.as_str())
+        .collect();
     assert_eq!(labels, ["python", "python train.py"]);
 }
 

@@ -166,7 +166,9 @@ fn breaker_stops_the_guard_until_reset() {
         .lines()
         .filter(|line| line.contains(" kill "))
         .collect();
-    let [action] = actions[..] else { panic!("{shown}") };
+    let [action] = actions[..] else {
+        panic!("{shown}")
+    };
     let words: Vec<&str> = action.split_whitespace().skip(2).take(4).collect();
     let ended = workers.map(|pid| pid.to_string());
     let ended = ended.iter().any(|pid| words == ["guard", "0", "kill", pid]);

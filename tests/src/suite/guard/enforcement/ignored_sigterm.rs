@@ -55,7 +55,10 @@ fn sigkill_follows_after_half_a_minute() {
     );
     let actions = it.test_box.json(&["audit", "actions", "-o", "json"]);
     let actions = actions["actions"].as_array().unwrap();
-    let kills: Vec<&Value> = actions.iter().filter(|action| action["kind"] == "kill").collect();
+    let kills: Vec<&Value> = actions
+        .iter()
+        .filter(|action| action["kind"] == "kill")
+        .collect();
     let [kill] = kills[..] else {
         panic!("{actions:#?}")
     };
@@ -90,7 +93,8 @@ fn one_person_does_not_block_the_guard() {
     };
     // Creates the links in the box's directory as its owner.
     drop(Script::run(&it.test_box, "true"));
-    let start = |user: u32, script: &str| run_as_user(user, &[], || Script::run(&it.test_box, script));
+    let start =
+        |user: u32, script: &str| run_as_user(user, &[], || Script::run(&it.test_box, script));
     let stubborn: Vec<Script> = (0..8).map(|_| start(STUBBORN, JOB)).collect();
     let workers: Vec<u32> = stubborn.iter().map(|job| job.next_pids::<2>()[1]).collect();
     it.driver.add_processes(&workers);

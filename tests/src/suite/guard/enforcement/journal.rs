@@ -152,7 +152,8 @@ fn each_step_is_one_journal_entry() {
     assert_eq!(test_box.ctl(&["guard", "soft"]).code, 0);
     let driver = FakeDriver::start(test_box, MEMORY_RELEASE_TIME);
     let _terminal = LoginTerminal::new(ALICE);
-    let jobs = [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(test_box, RESPAWNING_JOB)));
+    let jobs =
+        [ALICE, BOB].map(|uid| run_as_user(uid, &[], || Script::run(test_box, RESPAWNING_JOB)));
     let [[_, alices], [bobs_launcher, bobs]] = jobs.each_ref().map(Script::next_pids::<2>);
     driver.add_processes(&[alices, bobs]);
     it.wait_for("warned", 2);

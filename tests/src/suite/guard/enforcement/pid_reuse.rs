@@ -79,7 +79,9 @@ fn reused_pid_is_not_ended() {
     set_listed_pids(&test_box, &[pid]);
     eventually_equals(&vec![json!([pid, ALICE, null])], || rows(&test_box));
     drop(alices);
-    eventually_equals(&true, || test_box.list()["procs"][0]["ended_at"].is_string());
+    eventually_equals(&true, || {
+        test_box.list()["procs"][0]["ended_at"].is_string()
+    });
     assert_eq!(rows(&test_box), [json!([pid, ALICE, null])]);
     assert_not_attributed(&test_box, pid);
 

@@ -65,7 +65,8 @@ fn processes_on_two_gpus_count_once() {
     // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
     let crowd: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
-    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    let violation =
+        |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
         by(violation("default: processes", "three", 3, 2), &three),
         violation("user none: processes", "none", 1, 0),
@@ -131,7 +132,8 @@ fn memory_limits_of_groups_processes_and_gpus() {
     scenario.add_person("on_unified", &[memory_on(6, 100 * GIB)]);
     scenario.rules(MEMORY_RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    let violation =
+        |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
         violation(
             "group over: total memory",

@@ -147,9 +147,15 @@ fn enforce_ends_limits_after_two_samples() {
     scenario.assert_records([
         barred.with_steps(&["violated", "ended barred"]),
         memory("default: memory", "greedy", &["violated", "ended greedy"]),
-        eager.with_value(60, 50).with_steps(&["violated", "notified"]),
+        eager
+            .with_value(60, 50)
+            .with_steps(&["violated", "notified"]),
         memory("user spared: memory", "spared", &["violated", "warned"]),
-        memory("user only_notified: memory", "only_notified", &["violated", "notified"]),
+        memory(
+            "user only_notified: memory",
+            "only_notified",
+            &["violated", "notified"],
+        ),
     ]);
     let at = |person, step: usize| records_of_person(&scenario, person)[step]["timestamp"].clone();
     // Two samples; none is shorter than 0.75 s.

@@ -35,10 +35,14 @@ fn steady_growth_is_a_leak() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |person| ExpectedViolation::new("rule leak: growth", person).at_or_over(2 * GIB);
+    let violation =
+        |person| ExpectedViolation::new("rule leak: growth", person).at_or_over(2 * GIB);
     let mut turn = 0;
     scenario.assert_records_while(
-        [violation("leaks"), violation("job").with_processes(&["leaking part"])],
+        [
+            violation("leaks"),
+            violation("job").with_processes(&["leaking part"]),
+        ],
         |scenario| {
             turn += 1;
             scenario.set_usage("leaks", &[memory_on(0, GIB + turn * GIB)]);

@@ -108,8 +108,9 @@ fn job_is_idle_without_work_and_clients() {
     });
     scenario.rules(IDLE_RULES);
     let daemon = scenario.start_daemon();
-    let violation =
-        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
+    let violation = |rule, person, seconds: u64| {
+        ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000)
+    };
     scenario.assert_records([
         violation("default: idle", "idle", 3),
         violation("default: idle", "stuck", 3).with_processes(&["stuck 0", "stuck 1"]),
@@ -161,8 +162,9 @@ fn duration_counts_from_the_start() {
     scenario.add_person("late", &[]);
     scenario.rules(DURATION_RULES);
     let daemon = scenario.start_daemon();
-    let violation =
-        |rule, person, seconds: u64| ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000);
+    let violation = |rule, person, seconds: u64| {
+        ExpectedViolation::new(rule, person).at_or_over(seconds * 1_000)
+    };
     let first = [
         violation("default: duration", "early", 2),
         violation("default: duration", "veiled", 2),

@@ -66,9 +66,11 @@ fn most_specific_memory_limit_applies() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
+    let violation =
+        |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
-        violation("default: memory", "over", 2 * GIB + 1, 2 * GIB).with_processes(&["here", "there"]),
+        violation("default: memory", "over", 2 * GIB + 1, 2 * GIB)
+            .with_processes(&["here", "there"]),
         violation("default: memory", "over_unified", 2 * GIB + 1, 2 * GIB),
         violation(
             "user own_over: memory",

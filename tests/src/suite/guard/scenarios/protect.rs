@@ -89,7 +89,8 @@ fn protected_processes_do_not_count() {
     }
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let violation = |person| ExpectedViolation::new("default: memory", person).with_value(2 * GIB, GIB);
+    let violation =
+        |person| ExpectedViolation::new("default: memory", person).with_value(2 * GIB, GIB);
     scenario.assert_records([
         violation("sinner"),
         violation("desktop"),

@@ -159,12 +159,10 @@ impl Scenario {
         let gpus = self.gpus.iter().enumerate().map(|(at, gpu)| {
             let processes = self.processes.iter().flat_map(|process| {
                 let usage = process.usage.iter().filter(move |hold| hold.gpu == at);
-                usage.map(
-                    |hold| {
-                        let pid = process.child.pid();
-                        json!({"pid": pid, "memory": hold.memory, "sm": hold.utilization})
-                    },
-                )
+                usage.map(|hold| {
+                    let pid = process.child.pid();
+                    json!({"pid": pid, "memory": hold.memory, "sm": hold.utilization})
+                })
             });
             let mut gpu = gpu.clone();
             gpu["processes"] = processes.collect();

@@ -177,7 +177,8 @@ fn all_selectors_of_a_rule_must_match() {
         ExpectedViolation::new(&format!("rule {name}: duration"), person).at_or_over(0)
     };
     // Soft mode never ends a process if its owner cannot be warned.
-    let only_recorded = |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
+    let only_recorded =
+        |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
     let mut expected = vec![
         violation("program", "dave"),
         violation("program", "frank"),

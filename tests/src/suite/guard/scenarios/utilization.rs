@@ -71,7 +71,8 @@ fn utilization_is_per_gpu_and_only_warned() {
     scenario.assert_records([
         violation("default: utilization", "over", 51, 50),
         violation("default: utilization", "pair", 51, 50).with_processes(&["one", "other"]),
-        violation("user own_over: utilization", "own_over", 21, 20).with_steps(&["violated", "warned"]),
+        violation("user own_over: utilization", "own_over", 21, 20)
+            .with_steps(&["violated", "warned"]),
         violation("group pupils: utilization", "pupil", 11, 10),
         violation(
             "group crew: total utilization",

@@ -76,13 +76,15 @@ fn lowest_priority_newest_job_ends_first() {
     let daemon = scenario.start_daemon();
     let crowd = |by: &[&str], gib, steps: &[&str]| {
         let violation = ExpectedViolation::new("group crowd: total memory", "group crowd");
-        violation.with_processes(by)
+        violation
+            .with_processes(by)
             .with_value(gib * GIB, 8 * GIB)
             .with_steps(steps)
     };
     let memory = |person, by: &[&str], gib, steps: &[&str]| {
         let violation = ExpectedViolation::new("default: memory", person);
-        violation.with_processes(by)
+        violation
+            .with_processes(by)
             .with_value(gib * GIB, 4 * GIB)
             .with_steps(steps)
     };

@@ -137,6 +137,7 @@ fn runaway_needs_constant_work_and_memory() {
             &[memory_on(0, 10 * GIB - little).with_utilization(100)],
         );
     });
-    scenario.assert_unevaluated(&["rule veiled: runaway: whether it worked all the time is not known"]);
+    scenario
+        .assert_unevaluated(&["rule veiled: runaway: whether it worked all the time is not known"]);
     daemon.stop();
 }

@@ -62,7 +62,11 @@ fn discrete_card_layouts() {
         (3, 120, at(0, 22, words)),
     ] {
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics.clone()), "1.{minor}");
+        assert_eq!(
+            GpuMetrics::parse(&bytes),
+            Some(metrics.clone()),
+            "1.{minor}"
+        );
     }
 }
 
@@ -102,7 +106,11 @@ fn accelerator_layouts_have_no_edge_temperature() {
             (link + 2, 320),
         ];
         let bytes = structure((1, minor), size, &fields);
-        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics.clone()), "1.{minor}");
+        assert_eq!(
+            GpuMetrics::parse(&bytes),
+            Some(metrics.clone()),
+            "1.{minor}"
+        );
     }
 }
 
@@ -140,7 +148,11 @@ fn integrated_layouts_use_hundredths_of_degrees() {
             // Its power has 32 bits.
             bytes[114..116].fill(0);
         }
-        assert_eq!(GpuMetrics::parse(&bytes), Some(metrics(power)), "{revision:?}");
+        assert_eq!(
+            GpuMetrics::parse(&bytes),
+            Some(metrics(power)),
+            "{revision:?}"
+        );
     }
 }
 
@@ -335,7 +347,10 @@ fn video_utilization_is_the_busiest_unit() {
     ];
     for (revision, size, fields, expected) in cases {
         let metrics = GpuMetrics::parse(&structure(revision, size, fields)).unwrap();
-        assert_eq!(metrics.video_utilization, expected, "{revision:?} {fields:?}");
+        assert_eq!(
+            metrics.video_utilization, expected,
+            "{revision:?} {fields:?}"
+        );
     }
 }
 
