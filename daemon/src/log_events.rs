@@ -55,7 +55,7 @@ macro_rules! log_events {
 }
 
 log_events! {
-    RuleBroken = "rule-broken", "388166fbcb354dcea5ddbc1e088ba2ae", WARN, "a rule is broken",
+    RuleViolated = "rule-violated", "388166fbcb354dcea5ddbc1e088ba2ae", WARN, "a rule is broken",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     Warned = "warned", "7c449f2725704a55b61d45f569955c07", WARN,
         "the user who breaks a rule is warned",
@@ -65,7 +65,7 @@ log_events! {
     JobGone = "job-gone", "271d1e72aac54e50b0ae7ee94aa3ef8e", WARN,
         "a job that broke a rule has ended",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, ended, left, why];
-    JobStays = "job-stays", "6b3b23a1c94d47d29b803a908fa27731", ERROR,
+    JobNotEnded = "job-not-ended", "6b3b23a1c94d47d29b803a908fa27731", ERROR,
         "a job that broke a rule was not ended",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, ended, left, why];
     Snoozed = "snoozed", "94258119a97f4e4d84d2fd2d75f0516e", INFO,
@@ -83,21 +83,21 @@ log_events! {
     BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN,
         "the guard ends jobs again",
         [caller_uid];
-    JobLeft = "job-left", "a06033b805554b7093f6236a4e4bb98b", WARN,
+    JobLeftToScheduler = "job-left-to-scheduler", "a06033b805554b7093f6236a4e4bb98b", WARN,
         "a job is left to its scheduler",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, leave_to];
-    NobodyEnded = "nobody-ended", "9804477cf38e48dc8c707ee518890d9b", WARN,
+    NoJobEnded = "no-job-ended", "9804477cf38e48dc8c707ee518890d9b", WARN,
         "no job can be ended for a rule",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, why];
-    RuleKept = "rule-kept", "22b3a00e24f04b9b8ee258feb7af5187", INFO, "a rule is no longer broken",
+    RuleSatisfied = "rule-satisfied", "22b3a00e24f04b9b8ee258feb7af5187", INFO, "a rule is no longer broken",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     RuleChanged = "rule-changed", "52d4b9ffb58a4d88bd627b4b33033036", INFO,
         "the rules or the mode changed: the violation starts again",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     RogueFound = "rogue-found", "90aa5ad891c74190895ee40ff98fc227", WARN,
         "a process is suspicious",
-        [threat, risk, score, signs, owner, pid, uid, gpu_uuid];
-    OwnerTold = "owner-told", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
+        [threat, risk, score, indicators, owner, pid, uid, gpu_uuid];
+    OwnerNotified = "owner-notified", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
         "the user who breaks a rule is notified on their terminals",
         [rule, subject, mode, uid, action, terminals, count];
     RulesInForce = "rules-in-force", "0b683b7de1864d3bb780cc33da8aeb06", INFO,
@@ -106,22 +106,22 @@ log_events! {
         "rogue rules are in force", [revision];
     RulesRefused = "rules-refused", "e383ee22538540cc9c7d2a9299372369", ERROR,
         "rules not loaded: the rules in force stay", [file, mistake];
-    ActBegins = "act-begins", "3caee72719f0479ab305c1c3bf63c7b1", INFO, "an action starts",
-        [act, action, caller_uid, asked, plan, pid, uid, gpu_uuid];
-    ActUnrecorded = "act-unrecorded", "3bac87bfb4854ed88fb874e8ecce5d5a", ERROR,
-        "an action is not recorded", [action, caller_uid, asked, plan, why, pid, uid, gpu_uuid];
-    ActEnded = "act-ended", "cdee4f0dc008420c99727727cb5bab85", INFO, "an action ended",
-        [act, action, word, outcome, pid, uid, gpu_uuid];
-    UnrecordedActEnded = "unrecorded-act-ended", "0c8c308e4fae4c4995d86c7f4f968e36", WARN,
+    ActionStarted = "action-started", "3caee72719f0479ab305c1c3bf63c7b1", INFO, "an action starts",
+        [action_id, action, caller_uid, request, plan, pid, uid, gpu_uuid];
+    ActionUnrecorded = "action-unrecorded", "3bac87bfb4854ed88fb874e8ecce5d5a", ERROR,
+        "an action is not recorded", [action, caller_uid, request, plan, why, pid, uid, gpu_uuid];
+    ActionEnded = "action-ended", "cdee4f0dc008420c99727727cb5bab85", INFO, "an action ended",
+        [action_id, action, result, outcome, pid, uid, gpu_uuid];
+    UnrecordedActionEnded = "unrecorded-action-ended", "0c8c308e4fae4c4995d86c7f4f968e36", WARN,
         "an unrecorded action ended",
-        [action, word, outcome, pid, uid, gpu_uuid];
-    ActRefused = "act-refused", "40215318a7da4c1fac78d9c1002bddaf", INFO, "an action was refused",
-        [action, caller_uid, times, asked, plan, why];
-    ActInterrupted = "act-interrupted", "ac2d7348088c4128995f42a09105c022", WARN,
-        "an action has no recorded outcome", [act, word, why];
-    ActBrokenOff = "act-broken-off", "d4e7fe0549f041b68bbbf1c59dc99beb", ERROR,
-        "a bug in gpukilld interrupted an action", [act, action, pid, uid, gpu_uuid];
-    GpuResetBegins = "gpu-reset-begins", "3f14f1509eaa4814a1b4bd1383795ee5", INFO,
+        [action, result, outcome, pid, uid, gpu_uuid];
+    ActionRefused = "action-refused", "40215318a7da4c1fac78d9c1002bddaf", INFO, "an action was refused",
+        [action, caller_uid, times, request, plan, why];
+    ActionInterrupted = "action-interrupted", "ac2d7348088c4128995f42a09105c022", WARN,
+        "an action has no recorded outcome", [action_id, result, why];
+    ActionAborted = "action-aborted", "d4e7fe0549f041b68bbbf1c59dc99beb", ERROR,
+        "a bug in gpukilld interrupted an action", [action_id, action, pid, uid, gpu_uuid];
+    GpuResetStarted = "gpu-reset-started", "3f14f1509eaa4814a1b4bd1383795ee5", INFO,
         "a reset of a GPU starts", [gpu, gpu_uuid, caller_uid];
     GpuReset = "gpu-reset", "a64b615cc4f64a45a3c42add2a943ffd", INFO,
         "a GPU was reset, and answers again", [gpu, gpu_uuid, caller_uid, note];
@@ -131,16 +131,16 @@ log_events! {
         "a reset of a GPU failed", [gpu, gpu_uuid, caller_uid, why];
     GpuUnreachable = "gpu-unreachable", "213c37fee64746528f1c2914b5f49e90", ERROR,
         "a GPU does not answer after a reset", [gpu, gpu_uuid, caller_uid, why];
-    DriverLetGo = "driver-let-go", "3c8ac3f748544439aa036e03e361f17d", INFO,
+    DriverReleased = "driver-released", "3c8ac3f748544439aa036e03e361f17d", INFO,
         "the driver is released on request", [caller_uid, until];
-    DriverTaken = "driver-taken", "095380cbeaac4e9c8ef03785a89e1d23", INFO,
+    DriverReopened = "driver-reopened", "095380cbeaac4e9c8ef03785a89e1d23", INFO,
         "the driver is reopened on request", [caller_uid];
     Xid = "xid", "e7bd0feec7174793a8bce37d2dfd857b", WARN, "XID", [gpu, gpu_uuid, xid, meaning];
     ProgramXid = "program-xid", "fa1fc9436d9c44c6b0a2a0594494fa1c", INFO, "XID",
         [gpu, gpu_uuid, xid, meaning];
     DeviceEvent = "device-event", "9ca3059d9f4a4a42a39f8070dfcc768c", WARN, "event of a GPU",
         [gpu, gpu_uuid];
-    PartsChanged = "parts-changed", "24681b2aafc348a7a3c44c8d8ce3a7dc", INFO,
+    InstancesChanged = "instances-changed", "24681b2aafc348a7a3c44c8d8ce3a7dc", INFO,
         "instances of a GPU changed", [gpu, gpu_uuid];
     GpuGone = "gpu-gone", "2a9ec2f18cb94efb83c7ecb2978ff41d", WARN,
         "a GPU is no longer listed by its driver", [gpu, gpu_uuid];
@@ -148,22 +148,22 @@ log_events! {
         "a GPU that was gone is back", [gpu, gpu_uuid];
     GpuForgotten = "gpu-forgotten", "d0d9bb435ef84168953369d1ec1ff170", INFO,
         "a GPU that is gone is removed from the list on request", [gpu, gpu_uuid, caller_uid];
-    FaultBegins = "fault-begins", "7a0f6e91d5114eac8f05a8ae525396a7", WARN, "fault", [part, what];
+    FaultStarted = "fault-started", "7a0f6e91d5114eac8f05a8ae525396a7", WARN, "fault", [part, what];
     FaultOver = "fault-over", "acb33ccd1d9a408ba3b0ce86a8cfafe1", INFO, "fault is over",
         [part, what];
-    AlertBegins = "alert-begins", "8ca72c64341f47e9b7eb104fdd9bcc9d", WARN, "alert",
+    AlertStarted = "alert-started", "8ca72c64341f47e9b7eb104fdd9bcc9d", WARN, "alert",
         [gpu, gpu_uuid, quantity, value, limit];
     AlertOver = "alert-over", "5d47c63f434d40cb855c0724edff23a2", INFO, "alert is over",
         [gpu, gpu_uuid, quantity, value, limit, why];
     NotRecorded = "not-recorded", "3a392c2b446f4c75abacfe202db593e5", ERROR,
-        "the store rejects it: not recorded", [count, act, why];
+        "the store rejects it: not recorded", [count, action_id, why];
     ReserveUsed = "reserve-used", "8d2ef0ff9af1410b9e97e25daac9f8e9", ERROR,
         "the disk is full: recording continues from the reserve", [];
-    ReserveBack = "reserve-back", "eb066a650dad401d98721da994312f8c", INFO,
+    ReserveRestored = "reserve-restored", "eb066a650dad401d98721da994312f8c", INFO,
         "there is room again: the reserve is restored", [];
-    StoreTaken = "store-taken", "1bc5891cd4ca49a7b0b6015dbecd5bc6", WARN,
+    StoreMoved = "store-moved", "1bc5891cd4ca49a7b0b6015dbecd5bc6", WARN,
         "was moved or deleted, starts empty", [file];
-    StoreBroken = "store-broken", "94edd5db34404b0997efe8c2c608e944", ERROR,
+    StoreCorrupt = "store-corrupt", "94edd5db34404b0997efe8c2c608e944", ERROR,
         "is corrupt: quarantined, starts empty", [file, name, why];
     SettingsReloaded = "settings-reloaded", "b8983e7d64cb48aa932de6e5f2e615b3", INFO,
         "settings reloaded", [];

@@ -335,15 +335,23 @@ impl Store {
         match &recorded {
             Ok(ActionId(act)) => {
                 event!(
-                    ActBegins, act, action, caller_uid, asked, plan, pid, uid, gpu_uuid
+                    ActionStarted,
+                    action_id = act,
+                    action,
+                    caller_uid,
+                    request = asked,
+                    plan,
+                    pid,
+                    uid,
+                    gpu_uuid
                 );
             }
             Err(why) => {
                 event!(
-                    ActUnrecorded,
+                    ActionUnrecorded,
                     action,
                     caller_uid,
-                    asked,
+                    request = asked,
                     plan,
                     why,
                     pid,
@@ -396,7 +404,7 @@ impl Store {
         queue::lock(&self.queue).push_end(act, end);
         if let Err(why) = self.wake() {
             let ActionId(act) = act;
-            event!(NotRecorded, act, why; "the end of an action is not recorded");
+            event!(NotRecorded, action_id = act, why; "the end of an action is not recorded");
         }
     }
 

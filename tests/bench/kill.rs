@@ -100,7 +100,7 @@ fn measure(kind: SigtermHandling, many: usize, times: usize) {
 
 fn slowest_process(report: &Value, many: usize) -> Duration {
     let outcomes = report["outcomes"].as_array().unwrap();
-    let ended = outcomes.iter().filter(|it| it["ending"] == "ended");
+    let ended = outcomes.iter().filter(|it| it["outcome"] == "ended");
     assert_eq!(ended.count(), many, "{report:#}");
     let times = outcomes.iter().filter_map(|it| it["after_ms"].as_u64());
     Duration::from_millis(times.max().unwrap())

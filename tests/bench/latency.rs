@@ -119,7 +119,7 @@ fn measure_once(mode: MeasuredMode, poll: Duration, later: Duration) -> Delays {
     let daemon = test_box.start_with(&mut command);
     eventually("a sample is evaluated", || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
-        status["judged_at"].is_string().then_some(())
+        status["evaluated_at"].is_string().then_some(())
     });
     std::thread::sleep(later);
     let job = Script::run(&test_box, JOB);

@@ -164,7 +164,7 @@ class TestBox:
             print(f"  refused: {ran.returncode} {ran.stdout}{ran.stderr}")
             return set()
         document = json.loads(ran.stdout)
-        return {it["pid"] for it in document["targets"] if it.get("fate") == "end"}
+        return {it["pid"] for it in document["targets"] if it.get("planned_action") == "end"}
 
     def kill(self, what, pid, expected, *words, user="alice", scope="job"):
         """Ends the job of a process if the plan is the expected one."""

@@ -194,7 +194,7 @@ fn denied_kill_names_the_owner_and_whom_to_ask() {
     );
     let output = run(&daemon.socket, "kill 4182 -o json");
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
-    assert_eq!(document["targets"][0]["fate"], "denied");
+    assert_eq!(document["targets"][0]["planned_action"], "denied");
     assert_eq!((output.status.code(), stderr(&output)), (Some(4), expected));
     // A request that the daemon refuses before planning.
     *daemon.script.killed.planned.lock().expect("not poisoned") = Err(Refusal::Denied {

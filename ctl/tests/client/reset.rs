@@ -73,7 +73,7 @@ fn question_shows_the_plan_in_any_format() {
     assert_eq!(code, Some(0));
     assert_eq!(shown, format!("{PLANNED}{QUESTION}y\n"));
     let document: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
-    assert_eq!(document["outcomes"][0]["ending"], "reset");
+    assert_eq!(document["outcomes"][0]["outcome"], "reset");
 }
 
 #[test]

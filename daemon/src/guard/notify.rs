@@ -187,16 +187,16 @@ fn log_notice(notice: &SentNotice<'_>) {
             let [_, uid, _] = about.fields();
             match terminals {
                 0 => event!(
-                    OwnerTold, rule, subject, mode, uid, action, terminals;
+                    OwnerNotified, rule, subject, mode, uid, action, terminals;
                     "no terminal of the user who breaks a rule accepts a message"
                 ),
-                _ => event!(OwnerTold, rule, subject, mode, uid, action, terminals),
+                _ => event!(OwnerNotified, rule, subject, mode, uid, action, terminals),
             }
         }
         NoticeContent::More(count) => {
             let [_, uid, _] = about.fields();
             event!(
-                OwnerTold, uid, terminals, count;
+                OwnerNotified, uid, terminals, count;
                 "the user who breaks many rules is notified of the number of further ones"
             );
         }

@@ -247,7 +247,15 @@ pub(super) fn log_step(record: &GuardRecord) {
     match &record.step {
         GuardStep::Violated => {
             event!(
-                RuleBroken, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+                RuleViolated,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid
             );
         }
         GuardStep::Warned { times, deadline } => {
@@ -262,7 +270,7 @@ pub(super) fn log_step(record: &GuardRecord) {
             let (job, owner) = (victim.job.shown.as_str(), victim.job.owner.name.as_str());
             match victim.leave_to.as_deref() {
                 Some(leave_to) => event!(
-                    JobLeft, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    JobLeftToScheduler, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
                     leave_to;
                     "a job {is} left to its scheduler"
                 ),
@@ -275,16 +283,7 @@ pub(super) fn log_step(record: &GuardRecord) {
         }
         GuardStep::Spared(why) => {
             event!(
-                NobodyEnded,
-                rule,
-                subject,
-                mode,
-                value,
-                limit,
-                pid,
-                uid,
-                gpu_uuid,
-                why
+                NoJobEnded, rule, subject, mode, value, limit, pid, uid, gpu_uuid, why
             );
         }
         GuardStep::Snoozed {
@@ -313,8 +312,20 @@ pub(super) fn log_step(record: &GuardRecord) {
                     ended, left, why
                 ),
                 _ => event!(
-                    JobStays, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
-                    ended, left, why
+                    JobNotEnded,
+                    rule,
+                    subject,
+                    mode,
+                    value,
+                    limit,
+                    pid,
+                    uid,
+                    gpu_uuid,
+                    job,
+                    owner,
+                    ended,
+                    left,
+                    why
                 ),
             }
         }
@@ -327,7 +338,15 @@ pub(super) fn log_step(record: &GuardRecord) {
         }
         GuardStep::Over => {
             event!(
-                RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+                RuleSatisfied,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid
             );
         }
         GuardStep::Outdated => {

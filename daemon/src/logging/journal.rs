@@ -83,7 +83,7 @@ mod tests {
         let record = LogRecord {
             at: Timestamp(0),
             level: Level::WARN,
-            kind: Some(LogEvent::FaultBegins),
+            kind: Some(LogEvent::FaultStarted),
             target: "gpukilld::faults",
             message: "fault".into(),
             fields: vec![("part", "GPU 3".into())],

@@ -33,7 +33,7 @@ impl FaultTracker {
             let key = (part.clone(), stable_text(&what).to_owned());
             // The text stays as it was at the start.
             let fault = before.remove(&key).unwrap_or_else(|| {
-                event!(FaultBegins, part, what);
+                event!(FaultStarted, part, what);
                 Fault {
                     part,
                     code,
@@ -86,7 +86,7 @@ fn log_alert_change(
     let (value, why) = match *step {
         AlertTransition::Started(value) => {
             event!(
-                AlertBegins, gpu, gpu_uuid, quantity, value, limit;
+                AlertStarted, gpu, gpu_uuid, quantity, value, limit;
                 "alert on GPU {gpu}: {what}"
             );
             return;

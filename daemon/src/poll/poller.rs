@@ -214,7 +214,7 @@ fn log_device_event(event: &GpuEvent, snapshot: &Snapshot) {
         }
         EventKind::Gone => event!(GpuGone, gpu, gpu_uuid; "GPU {gpu} is gone"),
         EventKind::Returned => event!(GpuReturned, gpu, gpu_uuid; "GPU {gpu} is back"),
-        EventKind::MigChange => event!(PartsChanged, gpu, gpu_uuid; "{what} on GPU {gpu}"),
+        EventKind::MigChange => event!(InstancesChanged, gpu, gpu_uuid; "{what} on GPU {gpu}"),
         EventKind::SingleBitEcc
         | EventKind::DoubleBitEcc
         | EventKind::SingleBitEccStorm

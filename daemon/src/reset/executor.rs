@@ -289,7 +289,7 @@ impl ResetExecution<'_> {
         }
         let caller_uid = self.caller.uid;
         event!(
-            GpuResetBegins,
+            GpuResetStarted,
             gpu = target.index,
             gpu_uuid = target.device.0,
             caller_uid

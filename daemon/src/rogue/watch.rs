@@ -315,7 +315,7 @@ fn log_finding(finding: &RogueFinding, snapshot: &Snapshot) {
     let [pid, uid, gpu_uuid] = about.fields();
     let words = worst.threat.label();
     event!(
-        RogueFound, threat, risk, score, signs, owner, pid, uid, gpu_uuid;
+        RogueFound, threat, risk, score, indicators = signs, owner, pid, uid, gpu_uuid;
         "a process may be a {words}"
     );
 }

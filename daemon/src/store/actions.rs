@@ -195,7 +195,12 @@ impl OpenActions {
                 let why = recovered.map(|done| format!("{found}; {done}"));
                 ActionEnd::interrupted(now, why.unwrap_or(found))
             };
-            event!(ActInterrupted, act = row, word = end.word, why = end.why);
+            event!(
+                ActionInterrupted,
+                action_id = row,
+                result = end.word,
+                why = end.why
+            );
             settle(&whole, row, &end)?;
         }
         let mut rows = Vec::new();

@@ -89,7 +89,7 @@ impl DiskReserve {
             self.state = ReserveState::Missing("there is no space for it".into());
         }
         if was_given_up && self.is_present() {
-            event!(ReserveBack);
+            event!(ReserveRestored);
         }
     }
 

@@ -32,11 +32,11 @@ pub(super) fn ended_processes(outcome: &str) -> Vec<ProcessKey> {
     struct StoredKillOutcome {
         pid: u32,
         start_ticks: u64,
-        ending: String,
+        outcome: String,
     }
     let report: Option<StoredKillReport> = serde_json::from_str(outcome).ok();
     let outcomes = report.into_iter().flat_map(|report| report.outcomes);
-    let ended = outcomes.filter(|outcome| outcome.ending == "ended");
+    let ended = outcomes.filter(|outcome| outcome.outcome == "ended");
     let key = |StoredKillOutcome {
                    pid, start_ticks, ..
                }| ProcessKey { pid, start_ticks };

@@ -88,7 +88,16 @@ impl OpenAction {
     pub(crate) fn settle(mut self, word: &'static str, outcome: String) {
         if let Some(id @ ActionId(act)) = self.id.take() {
             let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.about.fields());
-            event!(ActEnded, act, action, word, outcome, pid, uid, gpu_uuid);
+            event!(
+                ActionEnded,
+                action_id = act,
+                action,
+                result = word,
+                outcome,
+                pid,
+                uid,
+                gpu_uuid
+            );
             self.store.settle(id, word, outcome);
         }
     }
@@ -103,9 +112,9 @@ pub(crate) fn log_unrecorded_end(
 ) {
     let (action, [pid, uid, gpu_uuid]) = (kind.name(), about.fields());
     event!(
-        UnrecordedActEnded,
+        UnrecordedActionEnded,
         action,
-        word,
+        result = word,
         outcome,
         pid,
         uid,
@@ -119,7 +128,7 @@ impl Drop for OpenAction {
             return;
         };
         let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.about.fields());
-        event!(ActBrokenOff, act, action, pid, uid, gpu_uuid);
+        event!(ActionAborted, action_id = act, action, pid, uid, gpu_uuid);
         self.store
             .queue_end(id, ActionEnd::aborted(SystemTime::now().into()));
     }

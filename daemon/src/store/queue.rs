@@ -50,7 +50,7 @@ impl ActionQueue {
     pub(super) fn push_end(&mut self, id: ActionId, end: ActionEnd) {
         if self.ends.len() >= MAX_ENDS {
             event!(
-                NotRecorded, act = id.0;
+                NotRecorded, action_id = id.0;
                 "too many ends of actions wait for the store: not recorded"
             );
             return;

@@ -18,7 +18,7 @@ pub struct GuardDocument {
     /// `disabled`, `dry-run`, `soft`, `enforce`.
     pub mode: &'static str,
     /// The mode that a dry run simulates: `soft` or `enforce`.
-    pub rehearses: &'static str,
+    pub armed_mode: &'static str,
     pub rules: u32,
     pub rule_counts: RuleCountsDocument,
     pub file: String,
@@ -28,7 +28,7 @@ pub struct GuardDocument {
     pub mistakes: Vec<String>,
     /// Whether the file has changed since it was read; `null` if unknown.
     pub file_changed: Option<bool>,
-    pub judged_at: Option<String>,
+    pub evaluated_at: Option<String>,
     pub dropped: u64,
     /// The part of the last sample beyond the limits.
     pub beyond: u64,
@@ -76,14 +76,14 @@ impl From<&GuardReport> for GuardDocument {
         } = report;
         Self {
             mode: mode.name(),
-            rehearses: rehearses.name(),
+            armed_mode: rehearses.name(),
             rules: rules.total(),
             rule_counts: RuleCountsDocument::from(*rules),
             file: file.clone(),
             revision: revision.as_ref().map(|it| it.0.clone()),
             mistakes: mistakes.clone(),
             file_changed: *is_file_changed,
-            judged_at: judged_at.map(Timestamp::to_rfc3339),
+            evaluated_at: judged_at.map(Timestamp::to_rfc3339),
             dropped: *dropped,
             beyond: *beyond,
             tripped_at: tripped_at.map(Timestamp::to_rfc3339),

@@ -47,9 +47,9 @@ document! {
         mem_unattributed_bytes: Option<u64> = bytes(&device.memory_unattributed),
         util_pct: Option<u32> = percent(&device.utilization),
         /// Since when the device has been busy without a holder.
-        busy_alone_since: Option<String> = device.busy_without_holder_since.map(Timestamp::to_rfc3339),
+        busy_without_holder_since: Option<String> = device.busy_without_holder_since.map(Timestamp::to_rfc3339),
         /// Why there may be other holders.
-        unseen: Option<String> = device.incomplete_reason.clone(),
+        incomplete_reason: Option<String> = device.incomplete_reason.clone(),
         holders: Vec<HolderDocument> = holder_documents(report),
         ended: Vec<EndedHolderDocument> =
             device.ended.iter().map(EndedHolderDocument::from).collect::<Vec<_>>(),

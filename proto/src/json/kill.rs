@@ -23,14 +23,14 @@ document! {
         force: bool = plan.request.force,
         any_process: bool = plan.request.any_process,
         override_protected: bool = plan.request.override_protected,
-        patience_ms: u64 = plan.request.signal_timeout_ms,
+        signal_timeout_ms: u64 = plan.request.signal_timeout_ms,
         targets: Vec<KillTargetDocument> = plan
             .targets
             .iter()
             .map(KillTargetDocument::new)
             .collect::<Vec<_>>(),
         /// Processes that may be selected too: too little is known of them.
-        unjudged: u32 = plan.unjudged,
+        undetermined: u32 = plan.unjudged,
         /// Jobs that the plan ends only in part.
         rest: Vec<RemainingJobDocument> = plan.rest.iter().map(RemainingJobDocument::from).collect::<Vec<_>>(),
     }
@@ -57,7 +57,7 @@ document! {
         job: Option<String> = map_ref(&target.job, ToString::to_string),
         job_id: Option<String> = map_ref(&target.job, Job::id),
         /// `end`, `protected`, `denied`, `unclear` or `zombie`.
-        fate: &'static str = action_name(&target.action),
+        planned_action: &'static str = action_name(&target.action),
         signals: Vec<String> = match &target.action {
             PlannedAction::End(signals) => signals.iter().map(ToString::to_string).collect::<Vec<_>>(),
             PlannedAction::Protected(_) | PlannedAction::Denied(_) | PlannedAction::Unclear(_) | PlannedAction::Zombie(_) => Vec::new(),
@@ -127,7 +127,7 @@ document! {
     /// What `gpukillctl kill -o json` prints at its end.
     KillReportDocument(report: &KillReport) {
         schema: u32 = SCHEMA,
-        /// `ending`, `releasing`, `done` or `interrupted`.
+        /// `ending`, `reclaiming`, `done` or `interrupted`.
         stage: &'static str = stage_name(report.stage),
         outcomes: Vec<ProcessOutcomeDocument> = report
             .outcomes
@@ -161,7 +161,7 @@ impl From<&KillReport> for KillReportDocument {
 pub(super) const fn stage_name(stage: Stage) -> &'static str {
     match stage {
         Stage::Ending => "ending",
-        Stage::Releasing => "releasing",
+        Stage::Releasing => "reclaiming",
         Stage::Done => "done",
         Stage::Interrupted => "interrupted",
     }
@@ -176,7 +176,7 @@ document! {
         command: Option<String> = outcome.command.clone(),
         /// `ended`, `survived`, `gone`, `changed`, `protected`, `denied`, `unclear`,
         /// `uninterruptible`, `zombie` or `failed`.
-        ending: &'static str = outcome_name(&outcome.outcome),
+        outcome: &'static str = outcome_name(&outcome.outcome),
         /// The last signal sent.
         signal: Option<String> = last_signal(&outcome.outcome).map(|(signal, _)| signal.to_string()),
         after_ms: Option<u64> = last_signal(&outcome.outcome).map(|(_, after)| after),
@@ -425,7 +425,7 @@ pub(super) mod tests {
             "force": false,
             "any_process": false,
             "override_protected": false,
-            "patience_ms": 5000,
+            "signal_timeout_ms": 5000,
             "targets": [{
                 "pid": 48_213,
                 "start_ticks": 42,
@@ -442,7 +442,7 @@ pub(super) mod tests {
                 "named": true,
                 "job": "tree 48213",
                 "job_id": "tree 48213 42",
-                "fate": "end",
+                "planned_action": "end",
                 "signals": ["SIGINT", "SIGKILL"],
                 "why": null,
                 "root_may_override": false,
@@ -450,7 +450,7 @@ pub(super) mod tests {
                 "parent_pid": null,
                 "reasons": {"command": "withheld: it belongs to another user"},
             }],
-            "unjudged": 2,
+            "undetermined": 2,
             "rest": [{
                 "pid": 48_213,
                 "job": "tree 48213",
@@ -485,7 +485,7 @@ pub(super) mod tests {
             ),
         ] {
             let document = KillTargetDocument::new(&target(fate));
-            let said = json!([document.fate, document.why, document.parent_pid]);
+            let said = json!([document.planned_action, document.why, document.parent_pid]);
             assert_eq!(said, expected);
             assert_eq!(document.signals, Vec::<String>::new());
         }
@@ -548,7 +548,7 @@ pub(super) mod tests {
                 command: Reading::Value("python train.py".into()),
                 outcome: ending,
             });
-            let said = json!([it.ending, it.signal, it.after_ms, it.why, it.parent_pid]);
+            let said = json!([it.outcome, it.signal, it.after_ms, it.why, it.parent_pid]);
             assert_eq!(said, expected);
         }
         let expected = json!({
@@ -559,7 +559,7 @@ pub(super) mod tests {
                 "start_ticks": 42,
                 "name": "python",
                 "command": null,
-                "ending": "gone",
+                "outcome": "gone",
                 "signal": null,
                 "after_ms": null,
                 "why": null,

@@ -102,7 +102,7 @@ pub struct ProcessGuardStatusDocument {
     pub limits: Vec<AppliedLimitDocument>,
     /// The person that the rules apply to: its `owner`, the person who logged in to start it
     /// (`login`), or that person although `unknown`.
-    pub judged_as: &'static str,
+    pub attribution: &'static str,
     /// The person who logged in, if the rules apply to that person.
     pub login: Option<String>,
 }
@@ -123,7 +123,7 @@ impl ProcessGuardStatusDocument {
                 .iter()
                 .map(AppliedLimitDocument::from)
                 .collect(),
-            judged_as: ruled.attribution.name(),
+            attribution: ruled.attribution.name(),
             login: ruled.attribution.login().map(|person| person.name.clone()),
         }
     }

@@ -16,7 +16,7 @@ pub struct ReplayDocument {
     pub since: String,
     pub until: String,
     /// The number of evaluated samples, minutes and hours.
-    pub judged: u64,
+    pub evaluated: u64,
     /// Before this time minutes and hours were evaluated instead of samples.
     pub samples_since: Option<String>,
     pub people: u32,
@@ -28,7 +28,7 @@ pub struct ReplayDocument {
     pub more_records: u64,
     pub open: Vec<OpenViolationDocument>,
     pub gaps: Vec<GapDocument>,
-    pub not_judged: Vec<UnevaluatedTimeDocument>,
+    pub not_evaluated: Vec<UnevaluatedTimeDocument>,
 }
 
 impl From<&ReplayReport> for ReplayDocument {
@@ -38,7 +38,7 @@ impl From<&ReplayReport> for ReplayDocument {
             schema: SCHEMA,
             since: report.since.to_rfc3339(),
             until: report.until.to_rfc3339(),
-            judged: report.judged,
+            evaluated: report.judged,
             samples_since: report.samples_since.map(Timestamp::to_rfc3339),
             people: report.people,
             runs: report.runs,
@@ -58,7 +58,7 @@ impl From<&ReplayReport> for ReplayDocument {
                 .map(OpenViolationDocument::from)
                 .collect(),
             gaps: report.gaps.iter().map(GapDocument::from).collect(),
-            not_judged: report
+            not_evaluated: report
                 .not_judged
                 .iter()
                 .map(UnevaluatedTimeDocument::from)

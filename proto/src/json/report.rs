@@ -190,13 +190,13 @@ redacted! {
     /// The status of the guard.
     GuardPart {
         mode: &'static str,
-        rehearses: &'static str,
+        armed_mode: &'static str,
         rule_counts: RuleCountsDocument,
         /// Whether a rule file exists.
         has_file: bool,
         mistakes: u64,
         file_changed: Option<bool>,
-        judged_at: Option<Printed<Timestamp>>,
+        evaluated_at: Option<Printed<Timestamp>>,
         dropped: u64,
         beyond: u64,
         tripped_at: Option<Printed<Timestamp>>,
@@ -360,12 +360,12 @@ impl From<&GuardReport> for GuardPart {
     fn from(guard: &GuardReport) -> Self {
         Self {
             mode: guard.mode.name(),
-            rehearses: guard.armed_mode.name(),
+            armed_mode: guard.armed_mode.name(),
             rule_counts: guard.rules.into(),
             has_file: guard.revision.is_some(),
             mistakes: guard.mistakes.len() as u64,
             file_changed: guard.is_file_changed,
-            judged_at: guard.judged_at.map(Printed),
+            evaluated_at: guard.judged_at.map(Printed),
             dropped: guard.dropped,
             beyond: guard.overflow,
             tripped_at: guard.tripped_at.map(Printed),

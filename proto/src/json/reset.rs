@@ -40,7 +40,7 @@ document! {
         vendor: &'static str = target.vendor.name(),
         pci: Option<String> = target.pci.clone(),
         /// `reset`, `blocked` or `unsupported`.
-        fate: &'static str = match &target.action {
+        planned_action: &'static str = match &target.action {
             PlannedReset::Reset => "reset",
             PlannedReset::Blocked => "blocked",
             PlannedReset::Unsupported(_) => "unsupported",
@@ -116,7 +116,7 @@ document! {
         gpu_index: u32 = outcome.index,
         gpu_id: String = outcome.device.0.clone(),
         /// `reset`, `blocked`, `unsupported`, `failed` or `unreachable`.
-        ending: &'static str = match &outcome.result {
+        outcome: &'static str = match &outcome.result {
             ResetResult::Reset(_) => "reset",
             ResetResult::Blocked(_) => "blocked",
             ResetResult::Unsupported(_) => "unsupported",
@@ -228,7 +228,7 @@ pub(super) mod tests {
                 "name": "NVIDIA H100",
                 "vendor": "nvidia",
                 "pci": null,
-                "fate": "blocked",
+                "planned_action": "blocked",
                 "why": null,
                 "blockers": [blocker],
                 "peers": [1],
@@ -245,7 +245,7 @@ pub(super) mod tests {
             "outcomes": [{
                 "gpu_index": 0,
                 "gpu_id": "GPU-8f3c",
-                "ending": "blocked",
+                "outcome": "blocked",
                 "after_ms": null,
                 "why": null,
                 "blockers": [blocker],

@@ -18,7 +18,7 @@ pub struct ScanDocument {
     pub since: String,
     pub until: String,
     /// The number of assessed processes.
-    pub judged: u32,
+    pub evaluated: u32,
     /// The worst first.
     pub findings: Vec<RogueFindingDocument>,
     /// The number of omitted findings, none of them worse.
@@ -37,7 +37,7 @@ impl ScanDocument {
             schema: SCHEMA,
             since: report.since.to_rfc3339(),
             until: report.until.to_rfc3339(),
-            judged: report.judged,
+            evaluated: report.judged,
             findings: findings
                 .map(|finding| RogueFindingDocument::new(finding, recommended(finding)))
                 .collect(),
@@ -136,7 +136,7 @@ pub struct VerdictDocument {
     /// `low`, `medium`, `high`, `critical`.
     pub risk: &'static str,
     /// Sorted by weight, the greatest first.
-    pub signs: Vec<IndicatorDocument>,
+    pub indicators: Vec<IndicatorDocument>,
 }
 
 impl From<&Verdict> for VerdictDocument {
@@ -153,7 +153,7 @@ impl From<&Verdict> for VerdictDocument {
             confidence: share_number(*confidence),
             score: share_number(*score),
             risk: risk.name(),
-            signs: signs.iter().map(IndicatorDocument::from).collect(),
+            indicators: signs.iter().map(IndicatorDocument::from).collect(),
         }
     }
 }
@@ -198,11 +198,11 @@ pub struct RogueAssessmentDocument {
     pub score: f64,
     pub verdicts: Vec<VerdictDocument>,
     /// All indicators, even without a verdict.
-    pub signs: Vec<IndicatorDocument>,
+    pub indicators: Vec<IndicatorDocument>,
     /// The entries of the allow lists that match: the indicators that they cover are left out.
     pub allowed: Vec<String>,
     /// The evidence that could not be read, and why.
-    pub unseen: Vec<String>,
+    pub unread: Vec<String>,
 }
 
 impl RogueAssessmentDocument {
@@ -219,9 +219,9 @@ impl RogueAssessmentDocument {
             at: at.to_rfc3339(),
             score: share_number(*score),
             verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
-            signs: signs.iter().map(IndicatorDocument::from).collect(),
+            indicators: signs.iter().map(IndicatorDocument::from).collect(),
             allowed: allowed.iter().map(|it| sanitized(it)).collect(),
-            unseen: unseen.iter().map(|it| sanitized(it)).collect(),
+            unread: unseen.iter().map(|it| sanitized(it)).collect(),
         }
     }
 }

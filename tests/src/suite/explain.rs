@@ -24,7 +24,7 @@ fn explain_names_the_memory_limit() {
     let started_at = Instant::now();
     let explained = || rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
     let signs = |explained: &Value| -> String {
-        let signs = explained["rogue"]["signs"].as_array().cloned();
+        let signs = explained["rogue"]["indicators"].as_array().cloned();
         signs.map(Value::Array).unwrap_or_default().to_string()
     };
     let mut seen = signs(&explained());

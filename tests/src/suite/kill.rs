@@ -127,7 +127,7 @@ fn outcomes(report: &Value) -> Value {
     let outcomes = outcomes.unwrap_or_else(|| panic!("{report:#}"));
     outcomes
         .iter()
-        .map(|it| json!([it["pid"], it["ending"], it["signal"]]))
+        .map(|it| json!([it["pid"], it["outcome"], it["signal"]]))
         .collect()
 }
 
@@ -149,7 +149,7 @@ fn planned_pids(plan: &Value) -> Vec<u32> {
 fn pids_with_action(plan: &Value, fate: &str) -> Vec<u32> {
     let targets = plan["targets"].as_array();
     let targets = targets.unwrap_or_else(|| panic!("{plan:#}"));
-    let pids = targets.iter().filter(|it| it["fate"] == fate);
+    let pids = targets.iter().filter(|it| it["planned_action"] == fate);
     pids.map(|it| u32::try_from(it["pid"].as_u64().unwrap()).unwrap())
         .collect()
 }

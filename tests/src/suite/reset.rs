@@ -211,7 +211,12 @@ impl ResetBox {
                     None => json!([it["what"], it["remedy"]]),
                 })
                 .collect();
-            json!([gpu["gpu_index"], gpu["fate"], gpu["why"], blockers])
+            json!([
+                gpu["gpu_index"],
+                gpu["planned_action"],
+                gpu["why"],
+                blockers
+            ])
         })
         .collect()
     }
@@ -222,7 +227,7 @@ impl ResetBox {
             serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
         let outcomes = document["outcomes"].as_array().unwrap().iter();
         outcomes
-            .map(|it| json!([it["gpu_index"], it["ending"], it["why"]]))
+            .map(|it| json!([it["gpu_index"], it["outcome"], it["why"]]))
             .collect()
     }
 }

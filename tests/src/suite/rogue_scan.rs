@@ -87,7 +87,7 @@ impl RogueBox {
     fn indicators(&self, name: &str) -> Vec<String> {
         let pid = self.pid(name).to_string();
         let explained = self.test_box.json(&["explain", &pid, "-o", "json"]);
-        let signs = explained["rogue"]["signs"].as_array().unwrap().iter();
+        let signs = explained["rogue"]["indicators"].as_array().unwrap().iter();
         signs
             .map(|it| it["kind"].as_str().unwrap().to_owned())
             .collect()
@@ -257,7 +257,7 @@ fn finished_findings_are_remembered() {
         let scanned = rogue_box.scan();
         let found = scanned["findings"][0].clone();
         // The honest process may not be in a sample yet.
-        let is_whole = scanned["judged"].as_u64() >= Some(2);
+        let is_whole = scanned["evaluated"].as_u64() >= Some(2);
         (is_whole && found["present"] == json!(false)).then_some(found)
     });
     assert_eq!(found["pid"], pid);
@@ -297,7 +297,7 @@ fn miner_is_found_by_executable_hash() {
     // Evidence that no rule requests is not reported as unknown.
     let pid = rogue_box.pid("miner").to_string();
     let explained = rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
-    let unseen = explained["rogue"]["unseen"].to_string();
+    let unseen = explained["rogue"]["unread"].to_string();
     assert!(!unseen.contains("hash"), "{unseen}");
 }
 

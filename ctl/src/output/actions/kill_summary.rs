@@ -70,7 +70,7 @@ struct RecordedTarget {
     /// Left out for callers who may not see it.
     command: Option<String>,
     owner: Option<String>,
-    fate: Option<String>,
+    planned_action: Option<String>,
     /// The process holds a GPU; others of its job end with it.
     #[serde(default)]
     named: bool,
@@ -165,7 +165,9 @@ impl RecordedTarget {
     }
 
     fn is_ended(&self) -> bool {
-        self.fate.as_deref().is_none_or(|fate| fate == "end")
+        self.planned_action
+            .as_deref()
+            .is_none_or(|fate| fate == "end")
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
     fn ended_processes_are_named() {
         let plan = |targets: &str| Reading::Value(format!("{{\"targets\":[{targets}]}}"));
         let target = |pid: u32, owner: &str, fate: &str| {
-            format!("{{\"pid\":{pid},\"owner\":\"{owner}\",\"fate\":\"{fate}\"}}")
+            format!("{{\"pid\":{pid},\"owner\":\"{owner}\",\"planned_action\":\"{fate}\"}}")
         };
         let of = |targets: &[String]| plan(&targets.join(","));
         let bob = |pid| target(pid, "bob", "end");

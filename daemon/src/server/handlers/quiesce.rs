@@ -29,7 +29,7 @@ impl Session {
         let before = shared.quiesce.watch();
         let until = shared.quiesce.begin(length, shared.clock.now());
         let uid = self.caller.uid;
-        event!(DriverLetGo, caller_uid = uid, until = until.to_rfc3339());
+        event!(DriverReleased, caller_uid = uid, until = until.to_rfc3339());
         self.record(Recorded::Quiesced(uid, until)).await;
         if Quiesce::wait_released(before, QUIESCE_TIMEOUT).await {
             Ok(until)
@@ -47,7 +47,7 @@ impl Session {
         self.may_quiesce("reopen the driver")?;
         if self.shared.quiesce.end() {
             let uid = self.caller.uid;
-            event!(DriverTaken, caller_uid = uid);
+            event!(DriverReopened, caller_uid = uid);
             self.record(Recorded::Resumed(uid)).await;
         }
         Ok(())

@@ -56,7 +56,7 @@ fn taken() -> KilledRuns {
 
 #[test]
 fn outcome_yields_the_ended_processes() {
-    let outcome = |pid: u32, ending: &str| json!({"pid": pid, "start_ticks": 9, "ending": ending});
+    let outcome = |pid: u32, ending: &str| json!({"pid": pid, "start_ticks": 9, "outcome": ending});
     let report = json!({"stage": "done", "outcomes": [
         outcome(7, "ended"), outcome(8, "survived"), outcome(9, "gone"), outcome(10, "zombie"),
     ]});
@@ -107,7 +107,7 @@ fn earlier_departures_stay() {
 fn kill_before_a_stop_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
-    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "ending": "ended"}]});
+    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
     let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
         VALUES (?1, ?2, ?3, ?4, '', 0, 'done', ?5)";
     for (id, at, run, kind) in [
@@ -149,7 +149,7 @@ fn kill_before_a_stop_is_marked() {
 fn kill_before_a_reboot_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
-    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "ending": "ended"}]});
+    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
     let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
         VALUES (42, 2000000, 'before/1000000', 'kill', '', 0, 'done', ?1)";
     audit.execute(insert, [outcome.to_string()]).unwrap();

@@ -132,11 +132,11 @@ impl Writer {
     fn push_refusals(&mut self, refused: Vec<RefusalRow>) {
         for it in refused {
             event!(
-                ActRefused,
+                ActionRefused,
                 action = it.kind.name(),
                 caller_uid = it.uid,
                 times = it.times,
-                asked = it.request,
+                request = it.request,
                 plan = it.plan.as_deref(),
                 why = it.why,
             );

@@ -28,7 +28,7 @@ impl Writer {
     pub(super) fn close_moved_files(&mut self) {
         for (opened, kind) in [(&mut self.samples, &SAMPLES), (&mut self.audit, &AUDIT)] {
             if opened.take_if(|opened| !opened.is_in_place()).is_some() {
-                event!(StoreTaken, file = kind.file);
+                event!(StoreMoved, file = kind.file);
                 self.retry_at = Instant::now();
             }
             // The contents of a deleted log are written into the file before the file gets another
@@ -160,7 +160,7 @@ impl Writer {
         let now = Timestamp::from(SystemTime::now());
         let name = quarantine::quarantine(&self.directory, kind, why, now)?;
         self.quarantined_at.push(Instant::now());
-        event!(StoreBroken, file = kind.file, name, why);
+        event!(StoreCorrupt, file = kind.file, name, why);
         // Written as soon as there is a working record.
         if self.pending.len() < MAX_PENDING {
             let event = RecordedEvent::Quarantined(name, why.to_owned());

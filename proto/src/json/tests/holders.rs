@@ -137,8 +137,8 @@ fn holder_has_all_fields() {
         "gpu_index": 6, "gpu_id": "GPU-6", "name": "H100",
         "mem_total_bytes": 83886080, "mem_used_mb": 35, "mem_used_bytes": 36700160,
         "mem_unattributed_bytes": null, "util_pct": 98,
-        "busy_alone_since": "2026-11-21T14:02:31.250Z",
-        "unseen": "2 processes may not be looked at",
+        "busy_without_holder_since": "2026-11-21T14:02:31.250Z",
+        "incomplete_reason": "2 processes may not be looked at",
         "holders": [{
             "pid": 60211, "start_ticks": 11, "uid": 1003, "user": "carol",
             "owner": "frank", "owner_uid": 1004, "owner_kind": "namespace",
@@ -258,7 +258,7 @@ fn explanation_repeats_list_and_holders() {
     let violations = super::page::violations();
     assert_eq!(guard["open"], violations["open"]);
     assert_eq!(
-        (&guard["judged_as"], &guard["login"]),
+        (&guard["attribution"], &guard["login"]),
         (&"login".into(), &"alice".into())
     );
     assert_eq!(

@@ -78,7 +78,7 @@ fn fields(document: &Json) -> BTreeSet<String> {
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
                 | "weeks" | "open" | "idle_services" | "would_have_ended" | "records" | "verdicts"
-                | "signs",
+                | "indicators",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
@@ -194,7 +194,7 @@ fn page_describes_exactly_the_fields() {
         ("rogue scan", scan.clone()),
         ("findings[] of a scan", suspect.clone()),
         ("verdicts[]", suspect["verdicts"][0].clone()),
-        ("signs[]", suspect["verdicts"][0]["signs"][0].clone()),
+        ("signs[]", suspect["verdicts"][0]["indicators"][0].clone()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented_fields(), BTreeMap::from(documents));

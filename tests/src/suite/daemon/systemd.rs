@@ -162,7 +162,7 @@ fn journald_gets_structured_messages() {
             .find(|entry| !entry["GPUKILL_PART"].is_null())
     });
     assert_eq!(fault["PRIORITY"], "4");
-    assert_eq!(fault["MESSAGE_ID"], Journald::message_id("fault-begins"));
+    assert_eq!(fault["MESSAGE_ID"], Journald::message_id("fault-started"));
     assert_eq!(fault["GPUKILL_PART"], "nvidia");
     assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::poll::fault_tracker");
     assert!(!fault["GPUKILL_WHAT"].is_null(), "{fault}");
@@ -227,7 +227,7 @@ fn violations_and_kills_are_found_by_pid() {
         })
     };
     // Each process holds 1 GiB, and the limit is 1 GiB in all.
-    let broken = first("rule-broken");
+    let broken = first("rule-violated");
     let mut pids = [one.as_str(), other.as_str()];
     pids.sort_unstable();
     let mut reported: Vec<&str> = broken["PID"]
@@ -271,14 +271,14 @@ fn violations_and_kills_are_found_by_pid() {
 
     let ran = test_box.ctl(&["kill", &one, "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let (begins, ends) = (first("act-begins"), first("act-ended"));
+    let (begins, ends) = (first("action-started"), first("action-ended"));
     for entry in [&begins, &ends] {
         let fields = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
         assert_eq!(json!(fields), json!(["kill", one, us, gpu]));
     }
     assert_eq!(begins["GPUKILL_CALLER_UID"], us);
-    assert_eq!(begins["GPUKILL_ACT"], ends["GPUKILL_ACT"]);
-    assert_eq!(ends["GPUKILL_WORD"], "done");
+    assert_eq!(begins["GPUKILL_ACTION_ID"], ends["GPUKILL_ACTION_ID"]);
+    assert_eq!(ends["GPUKILL_RESULT"], "done");
     daemon.stop();
     first("stopped");
 }

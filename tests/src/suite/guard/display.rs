@@ -32,7 +32,7 @@ fn heading(test_box: &TestBox, arguments: &[&str]) -> String {
 fn wait_for_evaluation(test_box: &TestBox) {
     eventually("samples are evaluated", || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
-        status["judged_at"].as_str().map(str::to_owned)
+        status["evaluated_at"].as_str().map(str::to_owned)
     });
 }
 
@@ -114,7 +114,7 @@ fn disabled_guard_is_not_shown() {
         explained["guard"],
         json!({
             "mode": "disabled", "open": [], "would_have_ended": [], "limits": [],
-            "judged_as": "owner", "login": null, "protected": null
+            "attribution": "owner", "login": null, "protected": null
         })
     );
     daemon.stop();

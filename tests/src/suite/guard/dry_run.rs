@@ -25,7 +25,7 @@ fn memory_violation_is_simulated_to_its_end() {
     let daemon = test_box.start();
     eventually("samples are evaluated", || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
-        status["judged_at"].as_str().map(str::to_owned)
+        status["evaluated_at"].as_str().map(str::to_owned)
     });
     eventually("more samples", || {
         let samples = test_box.json(&["audit", "-o", "json"]);
@@ -51,7 +51,7 @@ fn memory_violation_is_simulated_to_its_end() {
     assert_eq!(ended["victim"]["procs"][0]["pid"], json!(process.pid()));
     let fields = [
         "mode",
-        "rehearses",
+        "armed_mode",
         "warned_today",
         "ended_today",
         "simulated_warned_today",
@@ -139,7 +139,7 @@ fn restart_repeats_no_records() {
     let daemon = test_box.start();
     eventually("the violation is open", || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
-        (status["open"] == json!(1) && status["judged_at"].is_string()).then_some(())
+        (status["open"] == json!(1) && status["evaluated_at"].is_string()).then_some(())
     });
     let after = guard_violations(&test_box);
     assert_eq!(after["records"], before["records"]);
@@ -162,7 +162,7 @@ fn simulated_end_is_recorded_once() {
     let judged = |more: usize| {
         let at = || {
             let status = test_box.json(&["guard", "status", "-o", "json"]);
-            status["judged_at"].as_str().map(str::to_owned)
+            status["evaluated_at"].as_str().map(str::to_owned)
         };
         let mut last = at();
         for _ in 0..more {

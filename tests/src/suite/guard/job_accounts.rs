@@ -114,7 +114,7 @@ fn account_selects_the_group_policy() {
     });
     // A process that names no account cannot be evaluated.
     let report = test_box.json(&["guard", "test", "-o", "json"]);
-    let unknown = report["not_judged"].as_array().unwrap().iter();
+    let unknown = report["not_evaluated"].as_array().unwrap().iter();
     let unknown: Vec<&Value> = unknown.filter(|it| it["rule"] == rule).collect();
     let whys: Vec<&Value> = unknown.iter().map(|it| &it["why"]).collect();
     assert_eq!(whys, ["its account is only its own claim"]);

@@ -26,7 +26,7 @@ fn start_with_history(
     eventually("there is a history", || {
         let ran = test_box.ctl(&["guard", "replay", "--since", "1h", "-o", "json"]);
         let report: Value = serde_json::from_str(&ran.stdout).ok()?;
-        (report["judged"].as_u64()? >= samples as u64).then_some(())
+        (report["evaluated"].as_u64()? >= samples as u64).then_some(())
     });
     (daemon, processes)
 }

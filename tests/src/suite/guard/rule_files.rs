@@ -184,7 +184,7 @@ fn mode_commands_set_the_mode() {
     let daemon = test_box.start();
     let mode = || {
         let status = test_box.json(&["guard", "status", "-o", "json"]);
-        json!([status["mode"], status["rehearses"]])
+        json!([status["mode"], status["armed_mode"]])
     };
     assert_eq!(mode(), json!(["dry-run", "soft"]));
     let nobody =

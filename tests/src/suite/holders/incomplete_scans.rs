@@ -46,7 +46,9 @@ fn incomplete_scan_never_claims_no_holder() {
     let Some(daemon) = start_as_plain_user(&it) else {
         return;
     };
-    eventually_equals(&json!(WHY), || it.first_gpu_document()["unseen"].clone());
+    eventually_equals(&json!(WHY), || {
+        it.first_gpu_document()["incomplete_reason"].clone()
+    });
     assert_eq!(it.roles(), json!([]));
     let screen = format!(
         " nobody was seen to have it open\n\n\
@@ -69,7 +71,9 @@ fn incomplete_scan_never_claims_no_holder() {
     // When the scan is complete again, the holders are certain.
     let descriptors = it.procfs.root().join("4711/fd");
     std::fs::set_permissions(descriptors, std::fs::Permissions::from_mode(0o755)).unwrap();
-    eventually_equals(&Value::Null, || it.first_gpu_document()["unseen"].clone());
+    eventually_equals(&Value::Null, || {
+        it.first_gpu_document()["incomplete_reason"].clone()
+    });
     eventually_equals(&json!([["unlisted", [4711], null, []]]), || it.findings());
     daemon.stop();
 }
@@ -85,12 +89,12 @@ fn briefly_busy_gpu_is_not_stuck() {
     };
     busy(&json!([]));
     let daemon = it.start();
-    let since = || it.first_gpu_document()["busy_alone_since"].clone();
+    let since = || it.first_gpu_document()["busy_without_holder_since"].clone();
     eventually_equals(&true, || since().is_string());
     let (since_before, after) = (since(), it.first_gpu_document());
     // The period starts with the first such poll, and nothing is reported older ones is long
     // enough.
-    assert_eq!(after["busy_alone_since"], since_before);
+    assert_eq!(after["busy_without_holder_since"], since_before);
     assert_eq!(after["findings"], json!([]));
     assert_eq!(it.screen(), " nobody has it open\n");
     // A listed process explains the load.

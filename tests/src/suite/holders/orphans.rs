@@ -167,7 +167,7 @@ fn printed_command_ends_orphaned_worker() {
     ]]);
     assert_eq!(super::select_fields(&held["holders"], &fields), row);
     assert_eq!(held["mem_unattributed_bytes"], 35 * GIB);
-    assert_eq!(held["unseen"], json!(null));
+    assert_eq!(held["incomplete_reason"], json!(null));
 
     let us = workers_user_name();
     let mut verdict = format!(

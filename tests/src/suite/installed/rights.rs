@@ -62,16 +62,16 @@ fn assert_kills_are_in_journal(it: &InstalledBox, own: u32, others: u32) {
         assert_eq!(entry["_UID"], gpukill.trim());
         entry
     };
-    let refused = find_entry("act-refused", ALICE_UID, None);
-    assert_eq!(refused["GPUKILL_ASKED"], others.to_string());
+    let refused = find_entry("action-refused", ALICE_UID, None);
+    assert_eq!(refused["GPUKILL_REQUEST"], others.to_string());
     for (caller, pid) in [(ALICE_UID, own), (OPERATOR_UID, others)] {
-        let begin_entry = find_entry("act-begins", caller, Some(pid));
+        let begin_entry = find_entry("action-started", caller, Some(pid));
         let action = format!(
-            "GPUKILL_ACT={}",
-            begin_entry["GPUKILL_ACT"].as_str().unwrap()
+            "GPUKILL_ACTION_ID={}",
+            begin_entry["GPUKILL_ACTION_ID"].as_str().unwrap()
         );
-        let ended = it.wait_for_entry("act-ended", &[&action]);
-        assert_eq!(ended["GPUKILL_WORD"], "done");
+        let ended = it.wait_for_entry("action-ended", &[&action]);
+        assert_eq!(ended["GPUKILL_RESULT"], "done");
     }
 }
 
@@ -99,7 +99,7 @@ fn assert_only_admins_edit_rules(it: &InstalledBox) {
     );
     let owner = it.run_as_root(&["stat", "--format", "%U:%G", RULES_FILE]);
     assert_eq!(owner, "gpukill:gpukill\n");
-    let begin_entry = it.wait_for_entry("act-begins", &["ACTION=rules_edit"]);
+    let begin_entry = it.wait_for_entry("action-started", &["ACTION=rules_edit"]);
     assert_eq!(begin_entry["GPUKILL_CALLER_UID"], ADMIN_UID.to_string());
     eventually("the rules are in force", || {
         let id = format!("MESSAGE_ID={}", Journald::message_id("rules-in-force"));
@@ -114,7 +114,7 @@ fn assert_violator_is_warned(it: &InstalledBox, pid: u32) {
         [super::BOB_UID, ALICE_UID].map(|uid| LoginTerminal::new_below_root(&it.root(), uid));
     let ran = it.run("ada", &["gpukillctl", "guard", "soft"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let entry = it.wait_for_entry("owner-told", &[]);
+    let entry = it.wait_for_entry("owner-notified", &[]);
     let fields = ["UID", "ACTION", "GPUKILL_TERMINALS"].map(|name| &entry[name]);
     assert_eq!(
         json!(fields),

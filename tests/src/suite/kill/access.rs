@@ -71,12 +71,12 @@ fn users_end_their_own_operators_any() {
     let pid = pid.to_string();
     let (code, report) = run_as_user(ALICE, &[operators], || it.kill_json(&[&pid]));
     assert_eq!(
-        (code, &report["outcomes"][0]["ending"]),
+        (code, &report["outcomes"][0]["outcome"]),
         (0, &json!("ended"))
     );
     let (code, report) = it.kill_json(&[&others.pid().to_string()]);
     assert_eq!(
-        (code, &report["outcomes"][0]["ending"]),
+        (code, &report["outcomes"][0]["outcome"]),
         (0, &json!("ended"))
     );
 }

@@ -88,7 +88,7 @@ fn unknown_memory_is_not_no_match() {
         (code != 8).then_some((code, plan))
     });
     assert_eq!(
-        (code, &plan["targets"], &plan["unjudged"]),
+        (code, &plan["targets"], &plan["undetermined"]),
         (2, &json!([]), &json!(1))
     );
     let ran = it.kill_output(&["--gpu", "0", "--min-memory", "2G"]);

@@ -202,7 +202,7 @@ fn kill_bomb(name: &str, script: &str, scope: &str) -> Option<(i32, Value, BTree
 /// The processes that a report does not call ended, with their start times.
 fn reported_survivors(report: &Value) -> BTreeMap<u32, u64> {
     let outcomes = report["outcomes"].as_array().unwrap().iter();
-    let left = outcomes.filter(|it| it["ending"] != "ended" && it["ending"] != "gone");
+    let left = outcomes.filter(|it| it["outcome"] != "ended" && it["outcome"] != "gone");
     left.map(|it| {
         let pid = u32::try_from(it["pid"].as_u64().unwrap()).unwrap();
         (pid, it["start_ticks"].as_u64().unwrap())
@@ -300,7 +300,7 @@ fn late_members_delay_the_kill() {
     assert_eq!(code, 7, "{complaints:?} {report:#}");
     let outcomes = report["outcomes"].as_array().unwrap();
     let (found_late, others): (Vec<&Value>, Vec<&Value>) =
-        outcomes.iter().partition(|it| it["ending"] == "unclear");
+        outcomes.iter().partition(|it| it["outcome"] == "unclear");
     let [late] = found_late[..] else {
         panic!("{report:#}");
     };
@@ -309,7 +309,7 @@ fn late_members_delay_the_kill() {
     assert!(workers.contains(&pid) && !process_has_ended(pid));
     assert!(others.len() > SCANS_BEFORE_KILL);
     assert!(
-        others.iter().all(|it| it["ending"] == "ended"),
+        others.iter().all(|it| it["outcome"] == "ended"),
         "{report:#}"
     );
 }

@@ -73,7 +73,7 @@ fn report_names_the_fuse_server() {
     let named = pid.to_string();
     let (code, report) = it.kill_json(&[&named, "--timeout-secs", "1", "--force"]);
     let outcome = &report["outcomes"][0];
-    let fields = ["ending", "why", "fuse_mount"].map(|field| outcome[field].clone());
+    let fields = ["outcome", "why", "fuse_mount"].map(|field| outcome[field].clone());
     let path = json!(mount.to_str().unwrap());
     assert_eq!(code, 1, "{report:#}");
     assert_eq!(

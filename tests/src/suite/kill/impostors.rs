@@ -186,7 +186,7 @@ fn only_root_overrides_a_protection() {
         parse_output(&it.kill_output(&[&pid, "--override-protected", "--dry-run", "-o", "json"])).1;
     let target = &plan["targets"][0];
     assert_eq!(
-        (&target["fate"], &target["overridden"]),
+        (&target["planned_action"], &target["overridden"]),
         (&json!("end"), &json!(why))
     );
     let shown = it

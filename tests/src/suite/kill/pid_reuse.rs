@@ -138,7 +138,7 @@ fn reused_pid_gets_no_signal() {
             .flat_map(|action| action["outcome"]["outcomes"].as_array());
         outcomes
             .flatten()
-            .filter(|it| it["ending"] == ending)
+            .filter(|it| it["outcome"] == ending)
             .count()
     };
     let (gone, ended) = (of("gone"), of("ended"));

@@ -175,7 +175,7 @@ fn forking_tree_ends_with_force() {
     let (code, report) =
         it.kill_json(&[&[launcher.to_string().as_str()][..], &arguments[..]].concat());
     let outcomes = report["outcomes"].as_array().unwrap();
-    let is_ended = |it: &&Value| it["ending"] == "ended" || it["ending"] == "gone";
+    let is_ended = |it: &&Value| it["outcome"] == "ended" || it["outcome"] == "gone";
     assert_eq!(
         outcomes.iter().filter(is_ended).count(),
         outcomes.len(),

@@ -337,7 +337,7 @@ fn frozen_process_ends_when_it_thaws() {
     freezer.freeze(pid);
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "1"]);
     assert_eq!(code, 1, "{report:#}");
-    let ending = report["outcomes"][0]["ending"].as_str().unwrap();
+    let ending = report["outcomes"][0]["outcome"].as_str().unwrap();
     assert!(
         ["survived", "uninterruptible"].contains(&ending),
         "{report:#}"

@@ -94,7 +94,7 @@ fn dry_run_shows_everything_and_does_nothing() {
             let blockers: Vec<Value> = blockers
                 .map(|it| json!([it["pid"], it["what"], it["remedy"]]))
                 .collect();
-            json!([gpu["gpu_index"], gpu["fate"], blockers])
+            json!([gpu["gpu_index"], gpu["planned_action"], blockers])
         })
         .collect();
     let mig = format!(

@@ -56,7 +56,7 @@ fn force_ends_holders_then_resets() {
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     let ended = &document["outcomes"][0]["ended"]["outcomes"][0];
     assert_eq!(
-        json!([ended["pid"], ended["ending"], ended["signal"]]),
+        json!([ended["pid"], ended["outcome"], ended["signal"]]),
         json!([pid, "ended", "SIGKILL"])
     );
     assert_eq!(it.recorded_calls(), [format!("--gpu-reset -i {FIRST_GPU}")]);
@@ -97,7 +97,7 @@ fn restarted_holder_blocks_the_reset() {
     let outcome = &document["outcomes"][0];
     let ended = &outcome["ended"]["outcomes"];
     assert_eq!(
-        json!([ended[0]["pid"], ended[0]["ending"], ended[1]]),
+        json!([ended[0]["pid"], ended[0]["outcome"], ended[1]]),
         json!([process.pid(), "ended", null])
     );
     let blockers = outcome["blockers"].as_array().unwrap().iter();
@@ -105,7 +105,7 @@ fn restarted_holder_blocks_the_reset() {
         .map(|it| json!([it["pid"], it["remedy"]]))
         .collect();
     assert_eq!(
-        json!([outcome["ending"], blockers]),
+        json!([outcome["outcome"], blockers]),
         json!(["blocked", [[new, "force"]]])
     );
     assert_eq!(it.recorded_calls(), [""; 0]);

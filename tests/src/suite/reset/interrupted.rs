@@ -98,7 +98,7 @@ fn stopping_daemon_finishes_current_reset() {
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
     let of_each = outcome["outcomes"].as_array().unwrap().iter();
     let of_each: Value = of_each
-        .map(|it| json!([it["gpu_index"], it["ending"]]))
+        .map(|it| json!([it["gpu_index"], it["outcome"]]))
         .collect();
     assert_eq!(of_each, json!([[0, "reset"]]));
 }

@@ -98,7 +98,11 @@ fn cards_of_one_hive_block_each_other() {
             .test_box
             .json(&["reset", "--gpu", "0", "--dry-run", "-o", "json"]);
         let gpu = &plan["gpus"][0];
-        json!([gpu["peers"], gpu["fate"], gpu["blockers"][0]["pid"]])
+        json!([
+            gpu["peers"],
+            gpu["planned_action"],
+            gpu["blockers"][0]["pid"]
+        ])
     });
     daemon.stop();
 }

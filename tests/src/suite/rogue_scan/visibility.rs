@@ -39,7 +39,7 @@ fn finding_is_one_journal_entry() {
     ] {
         assert_eq!(entry[field], expected, "{field}: {entry}");
     }
-    let signs = entry["GPUKILL_SIGNS"].as_str().unwrap();
+    let signs = entry["GPUKILL_INDICATORS"].as_str().unwrap();
     assert!(signs.starts_with("miner_name"), "{signs}");
     daemon.stop();
     assert_eq!(found().len(), 1);

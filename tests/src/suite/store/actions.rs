@@ -174,7 +174,7 @@ fn actions_and_events_keep_their_order() {
     );
     assert_eq!(parse_document(&kill.plan)["targets"][0]["pid"], pid);
     assert_eq!(
-        parse_document(&kill.outcome)["outcomes"][0]["ending"],
+        parse_document(&kill.outcome)["outcomes"][0]["outcome"],
         "ended"
     );
     let started = parse_document(&records[0].plan);

@@ -199,7 +199,7 @@ fn kill_one(it: &SmallDisk, driver: &FakeDriver) {
         document["outcomes"].is_array().then_some(document)
     });
     assert_eq!(report["recorded"], json!(true), "{report:#}");
-    assert_eq!(report["outcomes"][0]["ending"], "ended", "{report:#}");
+    assert_eq!(report["outcomes"][0]["outcome"], "ended", "{report:#}");
 }
 
 fn dropped_samples(test_box: &TestBox) -> u64 {

@@ -97,14 +97,14 @@ pub(super) fn scan() -> Json {
 fn scan_has_all_fields_and_is_sanitized() {
     let verdicts = json!([{
         "threat": "crypto_miner", "confidence": 0.973, "score": 0.97, "risk": "critical",
-        "signs": [{
+        "indicators": [{
             "kind": "pool_on_command_line", "family": "A", "weight": 0.65,
             "read": "x\\x1b[2J"
         }]
     }]);
     let expected = json!({
         "schema": 1, "since": "1970-01-01T00:00:00.000Z", "until": "1970-01-02T00:00:00.000Z",
-        "judged": 300, "more": 1,
+        "evaluated": 300, "more": 1,
         "findings": [{
             "pid": 60990, "start_ticks": 300, "owner": "x\\x1b[2J", "owner_uid": 1004,
             "uid": 1005, "proc_name": "x\\x1b[2J", "executable": "x\\x1b[2J", "gpu_indices": [2, 3],
@@ -119,7 +119,7 @@ fn scan_has_all_fields_and_is_sanitized() {
     let explained = super::explain_document();
     let expected = json!({
         "at": "1970-01-01T00:00:00.000Z", "score": 0.97, "verdicts": verdicts,
-        "signs": verdicts[0]["signs"], "allowed": ["x\\x1b[2J"], "unseen": ["x\\x1b[2J"]
+        "indicators": verdicts[0]["indicators"], "allowed": ["x\\x1b[2J"], "unread": ["x\\x1b[2J"]
     });
     assert_eq!(explained["rogue"], expected);
     let mark = json!({"risk": "critical", "threat": "crypto_miner"});

@@ -67,7 +67,7 @@ fn sigkill_follows_after_half_a_minute() {
         let mut outcomes = kill["outcome"]["outcomes"].as_array().unwrap().iter();
         outcomes.find(|it| it["pid"] == pid).unwrap()
     };
-    let signal = |pid: u32| json!([became(pid)["ending"], became(pid)["signal"]]);
+    let signal = |pid: u32| json!([became(pid)["outcome"], became(pid)["signal"]]);
     assert_eq!(signal(launcher), json!(["ended", "SIGTERM"]));
     assert_eq!(signal(worker), json!(["ended", "SIGKILL"]));
     let after = became(worker)["after_ms"].as_u64().unwrap();

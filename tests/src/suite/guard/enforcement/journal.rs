@@ -26,7 +26,7 @@ const RULES: &str = "[global]\ndry_run = true\ndefault_memory_limit_gb = 0.5\n\
 
 /// Fields that differ in each run. Only their presence is compared.
 const VARYING: &[&str] = &[
-    "GPUKILL_ACT",
+    "GPUKILL_ACTION_ID",
     "GPUKILL_DEADLINE",
     "GPUKILL_JOB",
     "GPUKILL_OUTCOME",
@@ -145,7 +145,7 @@ fn each_step_is_one_journal_entry() {
         return;
     };
     let test_box = &it.test_box;
-    for (temperature, kind) in [(91, "alert-begins"), (80, "alert-over")] {
+    for (temperature, kind) in [(91, "alert-started"), (80, "alert-over")] {
         test_box.set_driver_state(&json!({"gpus": [{"temperature": temperature}]}));
         it.wait_for(kind, 1);
     }
@@ -172,7 +172,7 @@ fn each_step_is_one_journal_entry() {
     it.wait_for("job-ended", 2);
     let [alices_job, bobs_job] = jobs;
     drop((alices_job, bobs_job));
-    it.wait_for("rule-kept", 2);
+    it.wait_for("rule-satisfied", 2);
     assert_eq!(test_box.ctl(&["guard", "soft"]).code, 0);
     it.wait_for("breaker-reset", 1);
     it.wait_for("fault-over", 1);

@@ -22,7 +22,7 @@ fn open_violations(test_box: &TestBox) -> Value {
         return Value::Null;
     }
     let test: Value = serde_json::from_str(&test.stdout).unwrap();
-    let of_devices = test["not_judged"].as_array().unwrap().iter();
+    let of_devices = test["not_evaluated"].as_array().unwrap().iter();
     let of_devices = of_devices.filter(|it| it["rule"].is_null());
     let whys: Vec<&Value> = of_devices.map(|it| &it["why"]).collect();
     json!([live, test["open"].as_array().unwrap().len(), whys])

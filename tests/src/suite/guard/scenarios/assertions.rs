@@ -68,7 +68,7 @@ impl Scenario {
     pub(super) fn wait_for_samples(&self, more: usize) {
         let judged_at = || {
             let status = self.test_box.json(&["guard", "status", "-o", "json"]);
-            status["judged_at"].clone()
+            status["evaluated_at"].clone()
         };
         let mut last = judged_at();
         for _ in 0..more {
@@ -82,7 +82,7 @@ impl Scenario {
     /// The rules that could not be evaluated in full, and why.
     pub(super) fn unevaluated_rules(&self) -> Vec<String> {
         let report = self.replay();
-        let unjudged = report["not_judged"].as_array().unwrap().iter();
+        let unjudged = report["not_evaluated"].as_array().unwrap().iter();
         let entries = unjudged.map(|it| {
             let entries = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
             self.with_names(&entries.join(": "))

@@ -167,7 +167,7 @@ fn enforce_ends_limits_after_two_samples() {
     assert!(milliseconds_between(&at("barred", 1), &at("greedy", 1)) > 0);
     let status = scenario.test_box.json(&["guard", "status", "-o", "json"]);
     assert_eq!(
-        json!([status["mode"], status["rehearses"], status["open"]]),
+        json!([status["mode"], status["armed_mode"], status["open"]]),
         json!(["dry-run", "enforce", 5])
     );
 

@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 /// The kinds and numbers of entries that each command of the document finds.
 pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
     &[
-        ("act-begins", 2),
-        ("act-ended", 2),
-        ("act-refused", 1),
-        ("alert-begins", 1),
+        ("action-started", 2),
+        ("action-ended", 2),
+        ("action-refused", 1),
+        ("alert-started", 1),
         ("alert-over", 1),
         ("breaker-reset", 1),
         ("breaker-tripped", 1),
-        ("fault-begins", 1),
+        ("fault-started", 1),
         ("fault-over", 1),
         ("job-ended", 2),
         ("job-gone", 1),
-        ("owner-told", 4),
+        ("owner-notified", 4),
         ("rogue-rules-in-force", 1),
-        ("rule-broken", 3),
+        ("rule-violated", 3),
         ("rule-changed", 1),
-        ("rule-kept", 2),
+        ("rule-satisfied", 2),
         ("rules-in-force", 2),
         ("snoozed", 1),
         ("started", 1),
@@ -29,32 +29,36 @@ pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
         ("warned", 4),
     ],
     &[("job-ended", 2)],
-    &[("rule-broken", 3), ("warned", 4)],
+    &[("rule-violated", 3), ("warned", 4)],
     &[
         ("job-ended", 1),
-        ("rule-broken", 2),
+        ("rule-violated", 2),
         ("rule-changed", 1),
-        ("rule-kept", 1),
+        ("rule-satisfied", 1),
         ("snoozed", 1),
         ("warned", 3),
     ],
     &[
         ("job-ended", 1),
-        ("owner-told", 2),
-        ("rule-broken", 2),
+        ("owner-notified", 2),
+        ("rule-violated", 2),
         ("rule-changed", 1),
-        ("rule-kept", 1),
+        ("rule-satisfied", 1),
         ("snoozed", 1),
         ("warned", 3),
     ],
     &[
-        ("alert-begins", 1),
+        ("alert-started", 1),
         ("job-ended", 2),
         ("job-gone", 1),
-        ("rule-broken", 3),
+        ("rule-violated", 3),
         ("warned", 4),
     ],
-    &[("act-begins", 1), ("act-ended", 1), ("act-refused", 1)],
+    &[
+        ("action-started", 1),
+        ("action-ended", 1),
+        ("action-refused", 1),
+    ],
 ];
 
 /// An entry about a decision in this mode, for a person with this process on the GPU,
@@ -118,22 +122,22 @@ pub(super) fn expected_entries(
         "GPUKILL_GPU": "0", "GPU_UUID": GPU, "GPUKILL_QUANTITY": "temperature", "LIMIT": "85",
     });
     let edit = json!({
-        "ACTION": "rules_edit", "GPUKILL_ACT": varies, "PRIORITY": "6",
+        "ACTION": "rules_edit", "GPUKILL_ACTION_ID": varies, "PRIORITY": "6",
     });
     let kill = json!({
-        "ACTION": "kill", "GPUKILL_ACT": varies, "GPU_UUID": GPU, "PRIORITY": "6",
+        "ACTION": "kill", "GPUKILL_ACTION_ID": varies, "GPU_UUID": GPU, "PRIORITY": "6",
         "PID": [bobs.to_string(), bobs_launcher.to_string()], "UID": BOB.to_string(),
     });
     let begins = |action: &Value, asked: &str| {
         let more = json!({
-            "MESSAGE": "an action starts", "GPUKILL_ASKED": asked, "GPUKILL_PLAN": varies,
+            "MESSAGE": "an action starts", "GPUKILL_REQUEST": asked, "GPUKILL_PLAN": varies,
             "GPUKILL_CALLER_UID": "0",
         });
         merge(action.clone(), &more)
     };
     let over = |action: &Value| {
         let more = json!({
-            "MESSAGE": "an action ended", "GPUKILL_WORD": "done", "GPUKILL_OUTCOME": varies,
+            "MESSAGE": "an action ended", "GPUKILL_RESULT": "done", "GPUKILL_OUTCOME": varies,
         });
         merge(action.clone(), &more)
     };
@@ -145,7 +149,7 @@ pub(super) fn expected_entries(
     };
     vec![
         (
-            "alert-begins",
+            "alert-started",
             json!([merge(
                 alert.clone(),
                 &json!({
@@ -166,25 +170,25 @@ pub(super) fn expected_entries(
         ),
         ("rules-in-force", json!([rules("dry-run"), rules("soft")])),
         (
-            "act-begins",
+            "action-started",
             json!([
                 begins(&edit, "mode soft"),
                 begins(&kill, "guard: default: memory"),
             ]),
         ),
-        ("act-ended", json!([over(&edit), over(&kill)])),
+        ("action-ended", json!([over(&edit), over(&kill)])),
         (
-            "act-refused",
+            "action-refused",
             json!([{
                 "MESSAGE": "an action was refused", "PRIORITY": "6", "ACTION": "kill",
-                "GPUKILL_ASKED": alices.to_string(), "GPUKILL_CALLER_UID": BOB.to_string(),
+                "GPUKILL_REQUEST": alices.to_string(), "GPUKILL_CALLER_UID": BOB.to_string(),
                 "GPUKILL_PLAN": varies, "GPUKILL_TIMES": "1",
                 "GPUKILL_WHY":
                     format!("process {alices} does not belong to the caller: ask {ALICE}, or root"),
             }]),
         ),
         (
-            "rule-broken",
+            "rule-violated",
             json!([
                 of_alice("soft", 4, "a rule is broken", &nothing),
                 of_bob(4, "a rule is broken", &nothing),
@@ -216,7 +220,7 @@ pub(super) fn expected_entries(
             ]),
         ),
         (
-            "owner-told",
+            "owner-notified",
             json!([
                 message_entry(ALICE, "warn", 1),
                 message_entry(BOB, "warn", 0),
