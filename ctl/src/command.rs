@@ -67,21 +67,21 @@ pub(crate) fn run_without_settings(command: &Command, without: Settings, failure
 /// Connects to the daemon that the settings name.
 fn connect(
     settings: &Settings,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
     messages: Messages,
 ) -> Result<Daemon, Error> {
-    connect_with_hooks(settings, patience, messages, &mut NoHooks)
+    connect_with_hooks(settings, timeout, messages, &mut NoHooks)
 }
 
 /// Connects with hooks for the time of waiting.
 fn connect_with_hooks(
     settings: &Settings,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
     messages: Messages,
-    meanwhile: &mut dyn WaitHooks,
+    hooks: &mut dyn WaitHooks,
 ) -> Result<Daemon, Error> {
     let socket = choose_socket(settings.socket.as_deref())?;
-    Daemon::connect(&socket, patience, messages, meanwhile)
+    Daemon::connect(&socket, timeout, messages, hooks)
 }
 
 /// Timeout of a call that makes the daemon scan all processes. On a box with ten thousand

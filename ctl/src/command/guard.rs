@@ -9,7 +9,7 @@ mod violations;
 
 use super::{connect, now, rules};
 use crate::args::{Guard, GuardCommand, PolicyCommand};
-use crate::connect::{RequestTimeout, RulesKind};
+use crate::connect::{RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
@@ -97,7 +97,8 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let status = daemon.status(RequestTimeout::starting_now(settings.timeout))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let status = call!(daemon, timeout, Status {})?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
         // Only the settings can select formats that this command does not have.

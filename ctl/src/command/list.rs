@@ -34,13 +34,13 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
     if list.watch.is_some() {
         return watch::run(&wanted, settings, messages);
     }
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
     let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
-    } = first_snapshot(&daemon, patience)?;
+    } = first_snapshot(&daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
         select_part(snapshot, &wanted.selection, &user_lookup::user_may_exist);
     // Neither the snapshot nor the lines are freed, because the process ends after printing
@@ -104,13 +104,13 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
 pub(super) fn select_devices(
     gpu: Option<&str>,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Result<Vec<Device>, Error> {
     let selection = SnapshotFilter {
         gpu: gpu.map(str::to_owned),
         ..SnapshotFilter::default()
     };
-    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience)?;
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
         select_part(snapshot, &selection, &user_lookup::user_may_exist);
     match verdict {
@@ -125,18 +125,18 @@ pub(super) fn select_devices(
 pub(super) fn undecided_error(
     selection: &SnapshotFilter,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Option<Error> {
-    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience).ok()?;
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout).ok()?;
     let verdict = select_part(snapshot, selection, &user_lookup::user_may_exist).verdict;
     verdict.filter(|failure| matches!(failure, Error::Vendor(_)))
 }
 
 /// The newest snapshot. Waits for the first poll of a daemon that just started.
-fn first_snapshot(daemon: &Daemon, patience: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
-    let mut sight = daemon.snapshot(None, patience)?;
+fn first_snapshot(daemon: &Daemon, timeout: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
+    let mut sight = daemon.snapshot(None, timeout)?;
     if sight.snapshot.tick == 0 {
-        sight = match daemon.snapshot(Some(0), patience) {
+        sight = match daemon.snapshot(Some(0), timeout) {
             Err(Error::TimedOut { .. }) => return Err(Error::NothingPolled),
             answer => answer?,
         };
@@ -146,7 +146,7 @@ fn first_snapshot(daemon: &Daemon, patience: RequestTimeout) -> Result<Annotated
     }
     // A driver may take time for its first answer. Until then "no GPU" would be wrong.
     while filter::is_starting(&sight.snapshot) {
-        sight = match daemon.snapshot(Some(sight.snapshot.tick), patience) {
+        sight = match daemon.snapshot(Some(sight.snapshot.tick), timeout) {
             Err(Error::TimedOut { .. }) => break,
             newer => newer?,
         };

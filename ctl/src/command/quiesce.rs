@@ -2,7 +2,7 @@
 
 use super::{connect, now};
 use crate::args::Quiesce;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
@@ -21,10 +21,11 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let patience = RequestTimeout::starting_now(settings.timeout.max(QUIESCE_TIMEOUT));
-    let until = daemon.quiesce(wanted.minutes * 60, patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(QUIESCE_TIMEOUT));
+    let seconds = wanted.minutes * 60;
+    let until = call!(daemon, timeout, Quiesce { seconds })?;
     let until = future_time(until, now(), &OutputStyle::for_stdout(settings));
     print(&format!(
         "the NVIDIA driver is released until {until}; the list shows the last readings\n"

@@ -5,7 +5,7 @@ mod follow;
 use super::follow::carry_out;
 use super::{confirm, connect, scan_timeout};
 use crate::args::Reset;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::reset::{closing_lines, plan_lines, question};
@@ -29,9 +29,9 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
         signal_timeout_ms: SIGNAL_TIMEOUT_MS,
         dry_run: wanted.dry_run,
     };
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let (id, plan) = daemon.plan_reset(&request, scan_timeout(settings))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let (id, plan) = call!(daemon, scan_timeout(settings), PlanReset { request })?;
     if wanted.dry_run {
         print_plan(&plan, settings)?;
         return Ok(match refused_completion(&plan) {

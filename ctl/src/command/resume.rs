@@ -1,7 +1,7 @@
 //! `resume`: lets the daemon read the NVIDIA driver again before a quiesce ends.
 
 use super::connect;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::print;
@@ -9,9 +9,9 @@ use crate::settings::Settings;
 
 /// Requests it and prints the result.
 pub(crate) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    daemon.resume(patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    call!(daemon, timeout, Resume {})?;
     print("gpukilld reads the NVIDIA driver\n")?;
     Ok(Exit::Done)
 }

@@ -55,15 +55,12 @@ fn run_edit(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience(), messages)?;
-    let doing = match how.dry_run {
-        true => Mode::DryRun,
-        false => Mode::Apply,
-    };
-    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, doing, patience())?;
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout(), messages)?;
+    let mode = Mode::from_dry_run(how.dry_run);
+    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
     let look = OutputStyle::for_stdout(settings);
-    print_lines(&edit_lines(&report, doing, &look), &look)?;
+    print_lines(&edit_lines(&report, mode, &look), &look)?;
     for warning in &report.warnings {
         messages.warn(warning);
     }

@@ -54,25 +54,25 @@ pub(super) enum WaitResult {
 pub(super) fn wait(
     stream: Option<(&UnixStream, Readiness)>,
     until: Instant,
-    meanwhile: &mut dyn WaitHooks,
+    hooks: &mut dyn WaitHooks,
 ) -> Result<WaitResult, Error> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() && stream.is_none() {
             return Ok(WaitResult::TimedOut);
         }
-        let quiet = meanwhile.long_wait_after().filter(|quiet| *quiet < left);
+        let quiet = hooks.long_wait_after().filter(|quiet| *quiet < left);
         let longest = quiet.unwrap_or(left);
-        let [is_ready, is_woken] = poll_ready(stream, meanwhile.wake_fd(), longest)?;
+        let [is_ready, is_woken] = poll_ready(stream, hooks.wake_fd(), longest)?;
         if is_ready {
             return Ok(WaitResult::Ready);
         }
         if is_woken {
-            meanwhile.on_wake()?;
+            hooks.on_wake()?;
         } else if left.is_zero() {
             return Ok(WaitResult::TimedOut);
         } else if quiet.is_some() {
-            meanwhile.on_long_wait();
+            hooks.on_long_wait();
         }
     }
 }
@@ -81,8 +81,8 @@ pub(super) fn wait(
 ///
 /// # Errors
 /// The error of [`WaitHooks::on_wake`], or the kernel's error.
-pub(crate) fn sleep(length: Duration, meanwhile: &mut dyn WaitHooks) -> Result<(), Error> {
-    wait(None, Instant::now() + length, meanwhile).map(drop)
+pub(crate) fn sleep(length: Duration, hooks: &mut dyn WaitHooks) -> Result<(), Error> {
+    wait(None, Instant::now() + length, hooks).map(drop)
 }
 
 /// Which of the two are ready, after at most `longest`.

@@ -3,7 +3,7 @@
 use super::{connect, host_warnings, now, replay};
 use crate::args::EditOptions;
 use crate::command::rules::without_line;
-use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::{EditEffect, PreviousState};
 use crate::output::message::Messages;
@@ -32,19 +32,15 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let doing = if how.dry_run {
-        Mode::DryRun
-    } else {
-        Mode::Apply
-    };
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let before = daemon.status(patience)?.guard;
-    let held = daemon.rules(RulesKind::Guard, patience);
-    let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, doing, patience)?;
+    let mode = Mode::from_dry_run(how.dry_run);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let before = call!(daemon, timeout, Status {})?.guard;
+    let held = daemon.rules(RulesKind::Guard, timeout);
+    let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, mode, timeout)?;
     let look = OutputStyle::for_stdout(settings);
     let turn = match &held {
         Ok((_, _, held)) if changes_mode(&asked, held, before.mode) => {
-            mode_change_effect(&asked, (&before, held), &daemon, patience)
+            mode_change_effect(&asked, (&before, held), &daemon, timeout)
         }
         Ok((_, _, held)) if !is_no_change(&report) => {
             edit_effect((&asked, held), &before, &daemon, (settings, messages))
@@ -57,13 +53,13 @@ pub(super) fn run(
         }
     };
     print_lines(
-        &guard::edit_lines(&report, doing, turn.as_ref(), now(), &look),
+        &guard::edit_lines(&report, mode, turn.as_ref(), now(), &look),
         &look,
     )?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
-    for warning in host_warnings::edit_warnings(&asked, &daemon, patience) {
+    for warning in host_warnings::edit_warnings(&asked, &daemon, timeout) {
         messages.warn(&without_line(warning).to_string());
     }
     Ok(Exit::Done)
@@ -90,7 +86,7 @@ fn mode_change_effect(
     asked: &GuardEdit,
     (before, held): (&GuardReport, &str),
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Option<EditEffect> {
     let rules = parse(&edit(held, asked).ok()?).ok()?;
     let mode = rules.mode;
@@ -112,7 +108,7 @@ fn mode_change_effect(
     let now = now();
     let book = CompiledRules::new(rules);
     // Violations whose jobs a dry run counts as ended go on and are among these.
-    let open = open_violations(daemon, now, patience).map(|page| {
+    let open = open_violations(daemon, now, timeout).map(|page| {
         let open = page.open.into_iter();
         let open =
             open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
@@ -204,7 +200,7 @@ fn affected_violations(
 fn open_violations(
     daemon: &Daemon,
     now: Timestamp,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Result<ViolationPage, Error> {
     let query = ViolationQuery {
         since: now,
@@ -213,5 +209,5 @@ fn open_violations(
         before: None,
         limit: 1,
     };
-    daemon.violations(&query, patience)
+    call!(daemon, timeout, Violations { query })
 }

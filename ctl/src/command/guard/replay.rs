@@ -2,7 +2,7 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks};
+use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
@@ -72,8 +72,8 @@ pub(super) fn run_test(
     let (judged, mode) = match &text {
         Some(text) => (test_seconds(text), effective_mode(text)),
         None => {
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, patience, messages)?;
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let daemon = connect(settings, timeout, messages)?;
             let (_, _, text) = daemon.rules(
                 RulesKind::Guard,
                 RequestTimeout::starting_now(settings.timeout),
@@ -99,15 +99,16 @@ pub(super) fn evaluate_open_violations(
     messages: Messages,
 ) -> Result<Vec<OpenViolation>, Error> {
     let now = now();
-    let patience = RequestTimeout::starting_now(settings.timeout);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
     let rules = offer_rules(daemon, Some(text), settings)?;
     let request = ReplayRequest {
         rules,
         since: now.plus_seconds(-test_seconds(text)),
         until: now,
     };
-    let replayed = daemon.replay_rules(&request, patience, &mut LongWaitNotice::new(messages));
-    replayed.map(|report| report.open)
+    let notice = &mut LongWaitNotice::new(messages);
+    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
+    Ok(report.open)
 }
 
 /// The mode of these rules, or the mode that their dry run simulates.
@@ -156,7 +157,6 @@ fn replay(
             "the time range is empty: from {since} to {until}"
         )));
     }
-    let patience = || RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
     let daemon = connect(
         settings,
         RequestTimeout::starting_now(settings.timeout),
@@ -168,7 +168,9 @@ fn replay(
         since,
         until,
     };
-    let report = daemon.replay_rules(&request, patience(), &mut LongWaitNotice::new(messages))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
+    let notice = &mut LongWaitNotice::new(messages);
+    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
@@ -231,8 +233,7 @@ fn offer_rules(
     match text {
         None => Ok(RuleSetSource::InForce),
         Some(text) => {
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            daemon.offer_rules(text, patience)?;
+            daemon.offer_rules(text, RequestTimeout::starting_now(settings.timeout))?;
             Ok(RuleSetSource::Offered)
         }
     }

@@ -2,7 +2,7 @@
 
 use super::connect;
 use crate::args::Snooze;
-use crate::connect::{Mode, RequestTimeout};
+use crate::connect::{Mode, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
@@ -18,15 +18,12 @@ pub(super) fn run(wanted: &Snooze, settings: &Settings, messages: Messages) -> R
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let doing = if wanted.dry_run {
-        Mode::DryRun
-    } else {
-        Mode::Apply
-    };
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let snoozed = daemon.snooze(wanted.pid, doing, patience)?;
+    let (pid, is_dry_run) = (wanted.pid, wanted.dry_run);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
+    let mode = Mode::from_dry_run(is_dry_run);
     let look = OutputStyle::for_stdout(settings);
     let now: Timestamp = SystemTime::now().into();
-    print_lines(&guard::snooze_lines(&snoozed, doing, now, &look), &look)?;
+    print_lines(&guard::snooze_lines(&snoozed, mode, now, &look), &look)?;
     Ok(Exit::Done)
 }

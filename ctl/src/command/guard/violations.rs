@@ -2,9 +2,9 @@
 
 use super::{connect, now};
 use crate::args::Violations;
-use crate::command::audit::{NextPage, RemainingLimit, decide_next_page, time_span};
+use crate::command::audit::{collect_pages, time_span};
 use crate::command::list::user_lookup::user_may_exist;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::history::{Remaining, TimeSpan};
 use crate::output::message::Messages;
@@ -42,7 +42,8 @@ pub(super) fn run(
             let look = OutputStyle::for_stdout(settings);
             // The open violations look alike for a dry run, for a stopped guard and for a guard
             // that ends jobs.
-            let status = daemon.status(RequestTimeout::starting_now(settings.timeout))?;
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let status = call!(daemon, timeout, Status {})?;
             print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
@@ -69,31 +70,24 @@ fn request_pages(
     span: TimeSpan,
     settings: &Settings,
 ) -> Result<(ViolationPage, Remaining), Error> {
-    let mut left = RemainingLimit::from_limit(wanted.limit);
-    let mut before = None;
     let mut whole: Option<ViolationPage> = None;
-    loop {
+    let rest = collect_pages(wanted.limit, &mut |before, limit| {
         let query = ViolationQuery {
             since: span.since,
             until: span.until,
             user: wanted.user.clone(),
             before,
-            limit: left.page_limit(),
+            limit,
         };
-        let page = daemon.violations(&query, RequestTimeout::starting_now(settings.timeout))?;
-        left.subtract(page.records.len());
-        let next_page = page.next;
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Violations { query })?;
+        let (count, next) = (page.records.len(), page.next);
         // The open violations come with the first page.
-        let whole = match &mut whole {
-            Some(whole) => {
-                whole.records.extend(page.records);
-                whole
-            }
-            None => whole.insert(page),
-        };
-        match decide_next_page(next_page, before, left)? {
-            NextPage::Page(next) => before = Some(next),
-            NextPage::Done(rest) => return Ok((std::mem::take(whole), rest)),
+        match &mut whole {
+            Some(whole) => whole.records.extend(page.records),
+            None => whole = Some(page),
         }
-    }
+        Ok((count, next))
+    })?;
+    Ok((whole.unwrap_or_default(), rest))
 }

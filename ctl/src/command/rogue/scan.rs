@@ -3,7 +3,7 @@
 
 use super::{connect, now};
 use crate::args::Scan;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
@@ -21,8 +21,9 @@ pub(super) fn run(wanted: &Scan, settings: &Settings, messages: Messages) -> Res
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let patience = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
-    let report = daemon.scan(wanted.hours, patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
+    let hours = wanted.hours;
+    let report = call!(daemon, timeout, Scan { hours })?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&rogue::document(&report))?)?,
         // Only the settings can select formats that this command does not have.

@@ -2,7 +2,7 @@
 //! has only the facts that the client knows.
 
 use crate::command::{connect, now};
-use crate::connect::{Daemon, RequestTimeout, choose_socket};
+use crate::connect::{Daemon, RequestTimeout, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::host_facts;
 use crate::output::message::Messages;
@@ -108,7 +108,7 @@ fn add_answers(
 ) -> Result<(), Error> {
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
-    let status = daemon.status(timeout)?;
+    let status = call!(daemon, timeout, Status {})?;
     report.client.rights = rights(&status.caller.rights);
     report.client.log_in_again = status.caller.log_in_again_for.is_some();
     report.daemon = Some(DaemonPart::from(&status));
@@ -142,7 +142,7 @@ fn recent_faults(
         before: None,
         limit: MAX_RECENT_FAULTS,
     };
-    let page = daemon.audit_actions(&query, timeout)?;
+    let page = call!(daemon, timeout, AuditActions { query })?;
     Ok(page.records.iter().map(RecentPart::from).collect())
 }
 

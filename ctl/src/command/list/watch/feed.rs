@@ -79,20 +79,20 @@ impl SnapshotFeed {
     ///
     /// # Errors
     /// The daemon is gone or refuses, or a hook ended the wait.
-    pub(super) fn next_update(&mut self, meanwhile: &mut dyn WaitHooks) -> Result<Update, Error> {
+    pub(super) fn next_update(&mut self, hooks: &mut dyn WaitHooks) -> Result<Update, Error> {
         sleep(
             self.next_frame.saturating_duration_since(Instant::now()),
-            meanwhile,
+            hooks,
         )?;
         loop {
             match &self.link {
                 ConnectionState::New => {
-                    let patience = RequestTimeout::starting_now(self.timeout);
-                    self.link = ConnectionState::Up(self.connect(patience, meanwhile)?);
+                    let timeout = RequestTimeout::starting_now(self.timeout);
+                    self.link = ConnectionState::Up(self.connect(timeout, hooks)?);
                 }
                 ConnectionState::Up(daemon) => {
-                    let patience = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
-                    match daemon.snapshot_with_hooks(self.after, patience, meanwhile) {
+                    let timeout = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
+                    match daemon.snapshot_with_hooks(self.after, timeout, hooks) {
                         Ok(sight) => return Ok(self.update_from(sight)),
                         Err(failure) if is_transient(&failure) => {
                             self.link = ConnectionState::Away(Instant::now() + MAX_ABSENCE);
@@ -103,10 +103,10 @@ impl SnapshotFeed {
                 }
                 ConnectionState::Away(until) => {
                     let until = *until;
-                    sleep(RETRY_INTERVAL, meanwhile)?;
+                    sleep(RETRY_INTERVAL, hooks)?;
                     let left = until.saturating_duration_since(Instant::now());
-                    let patience = RequestTimeout::starting_now(left.min(self.timeout));
-                    match self.connect(patience, meanwhile) {
+                    let timeout = RequestTimeout::starting_now(left.min(self.timeout));
+                    match self.connect(timeout, hooks) {
                         Ok(daemon) => {
                             self.link = ConnectionState::Up(daemon);
                             self.after = None;
@@ -123,10 +123,10 @@ impl SnapshotFeed {
 
     fn connect(
         &self,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<Daemon, Error> {
-        Daemon::connect(&self.socket, patience, self.messages, meanwhile)
+        Daemon::connect(&self.socket, timeout, self.messages, hooks)
     }
 
     fn update_from(&mut self, sight: AnnotatedSnapshot) -> Update {
