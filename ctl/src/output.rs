@@ -3,7 +3,7 @@
 //!
 //! - [`style`]: width, characters and colours.
 //! - [`text`], [`table`], [`value`], [`age`]: the parts of tables.
-//! - [`owner_cells`], [`idle`], [`markers`], [`loss`]: texts about a process or a device.
+//! - [`owner_cells`], [`markers`], [`loss`]: texts about a process or a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
 //! - [`holders`], [`explain`]: the processes that have GPUs open, and one process; [`finding`]
 //!   explains memory that no process accounts for.
@@ -31,7 +31,6 @@ mod gpus;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod holders;
-mod idle;
 pub(crate) mod json;
 pub(crate) mod kill;
 mod loss;

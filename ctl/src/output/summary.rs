@@ -3,7 +3,6 @@
 
 mod busy_chart;
 mod devices;
-mod gaps;
 mod number;
 mod share;
 mod top;
@@ -11,12 +10,16 @@ mod weeks;
 
 use super::history::TimeSpan;
 use super::style::OutputStyle;
-use super::text::{Line, Tone};
-use super::value::{counted, date_and_time, weekday_and_time};
-use gpukill_proto::audit::AuditSummary;
+use super::text::{Line, Tone, wrap};
+use super::value::{counted, date_and_time, formatted, weekday_and_time};
+use gpukill_proto::audit::{AuditSummary, Gap};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
+use std::cmp::Reverse;
 use std::time::Duration;
+
+/// Maximum number of gaps to name, the longest first.
+const MAX_GAPS: usize = 10;
 
 /// A summary and its request.
 #[derive(Debug, Clone)]
@@ -49,7 +52,7 @@ pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
         top::lines(summary, look),
         of_all(busy_chart::lines(summary, look)),
         of_all(devices::lines(summary, shown.now, look)),
-        gaps::lines(&summary.gaps, shown.now, look),
+        gap_lines(&summary.gaps, shown.now, look),
     ] {
         if !part.is_empty() {
             lines.push(Line::default());
@@ -155,4 +158,41 @@ fn length(length: Duration) -> String {
     } else {
         format_duration(length)
     }
+}
+
+/// `Not seen: Wed 03:00-05:00, Thu 23:00-Fri 01:00`
+fn gap_lines(gaps: &[Gap], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+    if gaps.is_empty() {
+        return Vec::new();
+    }
+    let mut named: Vec<&Gap> = gaps.iter().collect();
+    named.sort_by_key(|gap| Reverse(gap.until.since(gap.from)));
+    named.truncate(MAX_GAPS);
+    named.sort_by_key(|gap| gap.from);
+    let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, look)).collect();
+    match gaps.len() - named.len() {
+        0 => {}
+        1 => texts.push("and a shorter one".into()),
+        more => texts.push(format!("and {more} shorter ones")),
+    }
+    let text = format!("Not seen: {}", texts.join(", "));
+    let lines = wrap(&text, 0, 2, look.width).into_iter();
+    lines
+        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(look.width, look.symbols))
+        .collect()
+}
+
+fn gap_text(gap: &Gap, now: Timestamp, look: &OutputStyle) -> String {
+    let on = |moment| formatted(moment, "%Y-%m-%d", look.zone);
+    let from = weekday_and_time(gap.from, now, look);
+    let until = weekday_and_time(gap.until, now, look);
+    if until == from {
+        return from;
+    }
+    let until = if on(gap.from) == on(gap.until) {
+        formatted(gap.until, "%H:%M", look.zone)
+    } else {
+        until
+    };
+    format!("{from}-{until}")
 }

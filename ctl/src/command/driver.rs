@@ -1,7 +1,7 @@
-//! `quiesce`: lets the daemon release the NVIDIA driver for a while.
+//! `quiesce`, `resume` and `forget`: which drivers and GPUs the daemon reads.
 
 use super::{connect, now};
-use crate::args::Quiesce;
+use crate::args::{Forget, Quiesce};
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
@@ -15,8 +15,8 @@ use std::time::Duration;
 /// driver's answer and for the end of the sensor.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Requests the quiesce and prints its end.
-pub(crate) fn run(
+/// Lets the daemon release the NVIDIA driver for a while, and prints the end of the quiesce.
+pub(super) fn quiesce(
     wanted: &Quiesce,
     settings: &Settings,
     messages: Messages,
@@ -31,5 +31,30 @@ pub(crate) fn run(
         "the NVIDIA driver is released until {until}; the list shows the last readings\n"
     ))?;
     messages.hint("gpukillctl resume when you are done");
+    Ok(Exit::Done)
+}
+
+/// Lets the daemon read the NVIDIA driver again before a quiesce ends.
+pub(super) fn resume(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    call!(daemon, timeout, Resume {})?;
+    print("gpukilld reads the NVIDIA driver\n")?;
+    Ok(Exit::Done)
+}
+
+/// Removes GPUs that are gone from the list, and prints them.
+pub(super) fn forget(
+    wanted: &Forget,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Error> {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let gpu = wanted.gpu.clone();
+    for device in call!(daemon, timeout, ForgetGpus { gpu })? {
+        let (index, id) = (device.index, device.id.0);
+        print(&format!("GPU {index} ({id}) is not listed any more\n"))?;
+    }
     Ok(Exit::Done)
 }
