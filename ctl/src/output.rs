@@ -63,10 +63,10 @@ use style::OutputStyle;
 use text::Line;
 
 /// Prints lines for people.
-pub(crate) fn print_lines(lines: &[Line], look: &OutputStyle) -> Result<(), Error> {
+pub(crate) fn print_lines(lines: &[Line], style: &OutputStyle) -> Result<(), Error> {
     let mut text = String::with_capacity(128 * lines.len());
     for line in lines {
-        line.paint_to(&mut text, look);
+        line.paint_to(&mut text, style);
         text.push('\n');
     }
     print(&text)

@@ -64,8 +64,8 @@ fn run_records(audit: &Audit, settings: &Settings, messages: Messages) -> Result
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let look = OutputStyle::for_stdout(settings);
-    let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, look);
+    let style = OutputStyle::for_stdout(settings);
+    let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, style);
     let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
     let outcome = request_pages(&daemon, &filter, limit, settings, &mut records);
     finish_records(records, outcome, is_narrowed, "record", messages)

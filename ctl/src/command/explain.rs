@@ -34,8 +34,8 @@ pub(crate) fn run(
         Format::Json => print(&json::pretty(&ExplainDocument::from(&explained))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&explained, &look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(&explained, &style), &style)?;
         }
     }
     Ok(Exit::Done)

@@ -176,7 +176,7 @@ fn start_operation<O: Operation>(
             hint: Some("try again".into()),
             exit: Exit::Failed,
         }),
-        began => began,
+        started => started,
     }
 }
 

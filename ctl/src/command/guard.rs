@@ -101,8 +101,8 @@ fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Resul
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
     let mode = Mode::from_dry_run(is_dry_run);
-    let look = OutputStyle::for_stdout(settings);
-    print_lines(&guard::snooze_lines(&snoozed, mode, now(), &look), &look)?;
+    let style = OutputStyle::for_stdout(settings);
+    print_lines(&guard::snooze_lines(&snoozed, mode, now(), &style), &style)?;
     Ok(Exit::Done)
 }
 
@@ -118,10 +118,10 @@ fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
         Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             print_lines(
-                &guard::status_lines(&status.guard, status.now, &look),
-                &look,
+                &guard::status_lines(&status.guard, status.now, &style),
+                &style,
             )?;
         }
     }

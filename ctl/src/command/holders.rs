@@ -41,7 +41,7 @@ pub(crate) fn run(
         Format::Json => print(&json::pretty(&HoldersDocument::new(at, &held))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let shown = HoldersView {
                 devices: held
                     .iter()
@@ -58,7 +58,7 @@ pub(crate) fn run(
                     .collect(),
                 at,
             };
-            print_lines(&lines(&shown, &look), &look)?;
+            print_lines(&lines(&shown, &style), &style)?;
         }
     }
     Ok(Exit::Done)

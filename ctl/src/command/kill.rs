@@ -42,14 +42,14 @@ pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Res
         true => caller_name(&daemon, settings),
         false => None,
     };
-    let said = ConsentContext {
+    let consent = ConsentContext {
         batch: wanted.batch,
         yes: wanted.yes,
         can_ask,
         uid: rustix::process::getuid().as_raw(),
         name: name.as_deref(),
     };
-    let (daemon, id) = match next_step(id, &plan, said) {
+    let (daemon, id) = match next_step(id, &plan, consent) {
         NextStep::Show => {
             print_plan(&plan, PlanDetail::All, settings)?;
             return Ok(Exit::Done);
@@ -122,13 +122,13 @@ fn carry_out_plan(
         Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let outcome = KillResult {
                 plan,
                 report: &report,
                 me: rustix::process::getuid().as_raw(),
             };
-            print_lines(&outcome_lines(&outcome, &look), &look)?;
+            print_lines(&outcome_lines(&outcome, &style), &style)?;
         }
     }
     Ok(exit_code(plan, &report))
@@ -150,8 +150,8 @@ fn print_plan(plan: &KillPlan, detail: PlanDetail, settings: &Settings) -> Resul
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, detail, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, detail, &style), &style)
         }
     }
 }
@@ -172,12 +172,12 @@ fn print_introduction(
 fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
     // A person who answers must have seen the plan.
     if settings.output_format == Format::Json || !is_stdout_terminal() {
-        let look = OutputStyle {
+        let style = OutputStyle {
             color: false,
             ..OutputStyle::for_stdout(settings)
         };
-        for line in plan_lines(plan, question_detail(plan), &look) {
-            messages.question_subject(&line.paint(&look));
+        for line in plan_lines(plan, question_detail(plan), &style) {
+            messages.question_subject(&line.paint(&style));
         }
     }
     if confirm::ask_yes_no(question(plan)) {

@@ -55,9 +55,9 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
             Err(failure)
         }
         (Format::Table, verdict) => {
-            let look = OutputStyle::for_stdout(settings);
-            let lines = ManuallyDrop::new(lines(&sight, &wanted.view, now(), &look));
-            print_lines(&lines, &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            let lines = ManuallyDrop::new(lines(&sight, &wanted.view, now(), &style));
+            print_lines(&lines, &style)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {

@@ -81,8 +81,8 @@ fn carry_out_plan(
         // Only the settings can select formats that this command does not have. Each GPU was
         // reported when it was done.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&closing_lines(&report, &look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&closing_lines(&report, &style), &style)?;
         }
     }
     Ok(exit_code(&report))
@@ -131,8 +131,8 @@ fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, &style), &style)
         }
     }
 }
@@ -140,14 +140,14 @@ fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
 /// Asks. The answer no is an error, because nothing is done.
 fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
     // A person who answers must have seen the plan.
-    let look = OutputStyle {
+    let style = OutputStyle {
         color: false,
         ..OutputStyle::for_stdout(settings)
     };
     match settings.output_format {
         Format::Json => {
-            for line in plan_lines(plan, &look) {
-                messages.question_subject(&line.paint(&look));
+            for line in plan_lines(plan, &style) {
+                messages.question_subject(&line.paint(&style));
             }
         }
         Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, settings)?,

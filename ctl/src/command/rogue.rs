@@ -65,8 +65,8 @@ fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Ex
         Format::Json => print(&json::pretty(&rogue::document(&report))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&rogue::scan_lines(&report, now(), &look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&rogue::scan_lines(&report, now(), &style), &style)?;
         }
     }
     Ok(Exit::Done)
@@ -83,8 +83,8 @@ fn run_edit(
     let daemon = connect(settings, timeout(), messages)?;
     let mode = Mode::from_dry_run(how.dry_run);
     let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
-    let look = OutputStyle::for_stdout(settings);
-    print_lines(&edit_lines(&report, mode, &look), &look)?;
+    let style = OutputStyle::for_stdout(settings);
+    print_lines(&edit_lines(&report, mode, &style), &style)?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
@@ -123,10 +123,10 @@ fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result
         |text: &str| {
             // The file was read without a mistake.
             let rules = read(text).unwrap_or_default();
-            let odd = lint(&rules).into_iter();
+            let lints = lint(&rules).into_iter();
             CheckedRules {
                 summary: rogue_summary(&rules),
-                lints: odd.chain(user_warnings(&rules)).collect(),
+                lints: lints.chain(user_warnings(&rules)).collect(),
             }
         },
     )

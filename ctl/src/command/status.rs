@@ -29,15 +29,15 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
         Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &look);
+            let style = OutputStyle::for_stdout(settings);
+            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &style);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // The status is worth showing without the caller's own jobs.
                 if let Ok(sight) = daemon.snapshot(None, timeout) {
-                    lines.extend(own_job_lines(&sight, status.caller.uid, status.now, &look));
+                    lines.extend(own_job_lines(&sight, status.caller.uid, status.now, &style));
                 }
             }
-            print_lines(&lines, &look)?;
+            print_lines(&lines, &style)?;
         }
     }
     Ok(Exit::Done)

@@ -332,12 +332,13 @@ mod tests {
     #[test]
     fn hang_up_of_an_older_daemon_is_explained() {
         let version = |minor| ProtocolVersion { major: 1, minor };
-        let of = |failure, daemon| explain_older_daemon(failure, version(daemon), version(2));
+        let explain = |failure, daemon| explain_older_daemon(failure, version(daemon), version(2));
         let broken = || Error::ConnectionLost("it went away".into());
-        assert!(matches!(of(broken(), 1), Error::OlderDaemon(told) if told == version(1)));
-        assert!(matches!(of(broken(), 2), Error::ConnectionLost(_)));
-        assert!(matches!(of(broken(), 3), Error::ConnectionLost(_)));
+        let explained = explain(broken(), 1);
+        assert!(matches!(explained, Error::OlderDaemon(older) if older == version(1)));
+        assert!(matches!(explain(broken(), 2), Error::ConnectionLost(_)));
+        assert!(matches!(explain(broken(), 3), Error::ConnectionLost(_)));
         let refused = Error::Refused(Refusal::Internal);
-        assert!(matches!(of(refused, 1), Error::Refused(_)));
+        assert!(matches!(explain(refused, 1), Error::Refused(_)));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
 
     struct CountingHooks {
         wakes: UnixStream,
-        heeded: u32,
+        woken: u32,
         noted: u32,
     }
 
@@ -131,7 +131,7 @@ mod tests {
         }
 
         fn on_wake(&mut self) -> Result<(), Error> {
-            self.heeded += 1;
+            self.woken += 1;
             Err(Error::ReaderGone)
         }
 
@@ -146,11 +146,11 @@ mod tests {
 
     #[test]
     fn answer_comes_before_hooks() {
-        let (stream, mut theirs) = UnixStream::pair().unwrap();
+        let (stream, mut peer) = UnixStream::pair().unwrap();
         let (wakes, mut waker) = UnixStream::pair().unwrap();
         let mut counting = CountingHooks {
             wakes,
-            heeded: 0,
+            woken: 0,
             noted: 0,
         };
         let readable = Some((&stream, Readiness::Readable));
@@ -165,14 +165,14 @@ mod tests {
         ));
         assert!(counting.noted > 0);
         waker.write_all(b"x").unwrap();
-        let heeded = wait(readable, soon(), &mut counting);
-        assert!(matches!(heeded, Err(Error::ReaderGone)));
-        theirs.write_all(b"x").unwrap();
+        let woken = wait(readable, soon(), &mut counting);
+        assert!(matches!(woken, Err(Error::ReaderGone)));
+        peer.write_all(b"x").unwrap();
         assert!(matches!(
             wait(readable, soon(), &mut counting),
             Ok(WaitResult::Ready)
         ));
-        assert_eq!(counting.heeded, 1);
+        assert_eq!(counting.woken, 1);
         let writable = Some((&stream, Readiness::Writable));
         let past = Instant::now();
         assert!(matches!(

@@ -117,8 +117,8 @@ impl ExportTarget {
 
 /// The progress of an export: pages go back in time.
 pub(crate) fn export_progress(count: u64, at: Timestamp, settings: &Settings) -> Line {
-    let look = OutputStyle::for_stdout(settings);
-    let (count, at) = (thousands(count), date_and_time(at, &look));
+    let style = OutputStyle::for_stdout(settings);
+    let (count, at) = (thousands(count), date_and_time(at, &style));
     Line::plain(format!("{count} records, back to {at}"))
 }
 

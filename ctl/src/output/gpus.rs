@@ -29,7 +29,7 @@ pub(super) fn table(
     snapshot: &Snapshot,
     view: &View,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let devices: Vec<&Device> = snapshot
         .devices
@@ -49,7 +49,7 @@ pub(super) fn table(
     for device in devices {
         let sentence = match &device.lost {
             Some(loss) => Some((
-                loss_text(device, &snapshot.devices, loss, now, look),
+                loss_text(device, &snapshot.devices, loss, now, style),
                 Tone::Broken,
             )),
             None if is_suspended(device) => Some((SUSPENDED_TEXT.to_owned(), Tone::Faint)),
@@ -57,20 +57,20 @@ pub(super) fn table(
         };
         match sentence {
             Some((text, tone)) => table.push(Row::Sentence(
-                vec![index(device), name(device, look.symbols)],
+                vec![index(device), name(device, style.symbols)],
                 Cell::with_tone(text, tone),
             )),
             None => {
                 let processes = by_device.get(&device.id).map_or(&[][..], Vec::as_slice);
                 let taken_at = snapshot.taken_at;
-                for row in rows(device, processes, view, age_column, taken_at, look.symbols) {
+                for row in rows(device, processes, view, age_column, taken_at, style.symbols) {
                     table.push(row);
                 }
             }
         }
     }
-    let mut lines = table.lines(look);
-    lines.extend(age_column.legend(look));
+    let mut lines = table.lines(style);
+    lines.extend(age_column.legend(style));
     lines
 }
 

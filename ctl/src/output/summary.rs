@@ -35,24 +35,24 @@ pub(crate) struct SummaryView<'a> {
 }
 
 /// The screen of `audit --summary`.
-pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return no_records_lines(shown, look);
+        return no_records_lines(shown, style);
     }
-    let mut lines = vec![heading(shown, None, look)];
+    let mut lines = vec![heading(shown, None, style)];
     // The time of devices includes all users, so it is left out when users or processes are
     // selected.
     let is_of_all = shown.only.iter().all(|(option, _)| *option == "--gpu");
     if is_of_all {
-        lines.extend(share::lines(summary.total_times(), look));
+        lines.extend(share::lines(summary.total_times(), style));
     }
     let of_all = |part: Vec<Line>| if is_of_all { part } else { Vec::new() };
     for part in [
-        top::lines(summary, look),
-        of_all(busy_chart::lines(summary, look)),
-        of_all(devices::lines(summary, shown.now, look)),
-        gap_lines(&summary.gaps, shown.now, look),
+        top::lines(summary, style),
+        of_all(busy_chart::lines(summary, style)),
+        of_all(devices::lines(summary, shown.now, style)),
+        gap_lines(&summary.gaps, shown.now, style),
     ] {
         if !part.is_empty() {
             lines.push(Line::default());
@@ -63,14 +63,14 @@ pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
 }
 
 /// The screen of `audit --weekly`.
-pub(crate) fn weekly(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn weekly(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return no_records_lines(shown, look);
+        return no_records_lines(shown, style);
     }
     let weeks = counted(summary.weeks.len(), "week");
-    let mut lines = vec![heading(shown, Some(&weeks), look), Line::default()];
-    lines.extend(weeks::lines(&summary.weeks, look));
+    let mut lines = vec![heading(shown, Some(&weeks), style), Line::default()];
+    lines.extend(weeks::lines(&summary.weeks, style));
     lines
 }
 
@@ -81,9 +81,9 @@ fn is_empty(summary: &AuditSummary) -> bool {
 }
 
 /// The text when nothing is recorded, with hints.
-fn no_records_lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+fn no_records_lines(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let TimeSpan { since, until } = shown.span;
-    let [since, until] = [since, until].map(|moment| date_and_time(moment, look));
+    let [since, until] = [since, until].map(|moment| date_and_time(moment, style));
     let texts = [
         format!("nothing is recorded from {since} to {until}"),
         "whether samples are written: gpukillctl status".to_owned(),
@@ -91,19 +91,19 @@ fn no_records_lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
     ];
     let texts = texts.into_iter();
     texts
-        .map(|text| Line::plain(text).cut(look.width, look.symbols))
+        .map(|text| Line::plain(text).cut(style.width, style.symbols))
         .collect()
 }
 
 /// `7 days to Fri 14:02 · 8 GPUs, 1,344 GPU-hours`
-fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -> Line {
+fn heading(shown: &SummaryView<'_>, instead: Option<&str>, style: &OutputStyle) -> Line {
     let SummaryView {
         summary,
         span,
         only,
         now,
     } = shown;
-    let dot = look.symbols.separator();
+    let dot = style.symbols.separator();
     // Samples are seconds apart, so a first sample shortly after the start is no gap.
     let whole = span.until.since(span.since);
     let is_near = |a: Timestamp, b: Timestamp| a.since(b).max(b.since(a)) <= whole / 100;
@@ -120,12 +120,12 @@ fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -
     };
     let length = instead.map_or_else(|| length(until.since(since)), str::to_owned);
     let mut line = Line::with_tone(
-        format!("{length} to {}", weekday_and_time(until, *now, look)),
+        format!("{length} to {}", weekday_and_time(until, *now, style)),
         Tone::Strong,
     );
     // First, because a narrow screen cuts the end.
     for (option, value) in only {
-        let value = super::text::escaped(value, look.symbols);
+        let value = super::text::escaped(value, style.symbols);
         line.push(format!("{dot}{option} {value}"), Tone::Plain);
     }
     let gpus = counted(summary.devices.len(), "GPU");
@@ -139,7 +139,7 @@ fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -
     if begins_late {
         line.push(format!("{dot}nothing recorded before"), Tone::Doubtful);
     }
-    line.cut(look.width, look.symbols)
+    line.cut(style.width, style.symbols)
 }
 
 /// `7 days`, `12 hours`, `3d 4h`
@@ -161,7 +161,7 @@ fn length(length: Duration) -> String {
 }
 
 /// `Not seen: Wed 03:00-05:00, Thu 23:00-Fri 01:00`
-fn gap_lines(gaps: &[Gap], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     if gaps.is_empty() {
         return Vec::new();
     }
@@ -169,28 +169,28 @@ fn gap_lines(gaps: &[Gap], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
     named.sort_by_key(|gap| Reverse(gap.until.since(gap.from)));
     named.truncate(MAX_GAPS);
     named.sort_by_key(|gap| gap.from);
-    let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, look)).collect();
+    let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, style)).collect();
     match gaps.len() - named.len() {
         0 => {}
         1 => texts.push("and a shorter one".into()),
         more => texts.push(format!("and {more} shorter ones")),
     }
     let text = format!("Not seen: {}", texts.join(", "));
-    let lines = wrap(&text, 0, 2, look.width).into_iter();
+    let lines = wrap(&text, 0, 2, style.width).into_iter();
     lines
-        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(look.width, look.symbols))
+        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(style.width, style.symbols))
         .collect()
 }
 
-fn gap_text(gap: &Gap, now: Timestamp, look: &OutputStyle) -> String {
-    let on = |moment| formatted(moment, "%Y-%m-%d", look.zone);
-    let from = weekday_and_time(gap.from, now, look);
-    let until = weekday_and_time(gap.until, now, look);
+fn gap_text(gap: &Gap, now: Timestamp, style: &OutputStyle) -> String {
+    let on = |moment| formatted(moment, "%Y-%m-%d", style.zone);
+    let from = weekday_and_time(gap.from, now, style);
+    let until = weekday_and_time(gap.until, now, style);
     if until == from {
         return from;
     }
     let until = if on(gap.from) == on(gap.until) {
-        formatted(gap.until, "%H:%M", look.zone)
+        formatted(gap.until, "%H:%M", style.zone)
     } else {
         until
     };

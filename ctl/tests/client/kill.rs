@@ -29,14 +29,14 @@ pub(crate) fn daemon(
 }
 
 pub(crate) fn started_count(daemon: &FakeDaemon) -> usize {
-    let begun = daemon
+    let started = daemon
         .script
         .killed
         .started_plans
         .lock()
         .expect("not poisoned");
-    assert!(begun.iter().all(|plan| *plan == PlanId(7)));
-    begun.len()
+    assert!(started.iter().all(|plan| *plan == PlanId(7)));
+    started.len()
 }
 
 pub(crate) fn output_parts(output: &Output) -> (Option<i32>, String, String) {

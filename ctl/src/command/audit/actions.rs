@@ -27,8 +27,8 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let look = OutputStyle::for_stdout(settings);
-    let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, look);
+    let style = OutputStyle::for_stdout(settings);
+    let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
     finish_records(records, outcome, is_narrowed, "entry", messages)
 }

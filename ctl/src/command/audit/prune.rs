@@ -60,12 +60,12 @@ fn confirm_prune(
     match settings.output_format {
         // A program reads one document only: the report on what was done.
         Format::Json if confirm::can_ask() => {
-            let look = OutputStyle {
+            let style = OutputStyle {
                 color: false,
                 ..OutputStyle::for_stdout(settings)
             };
-            for line in lines(planned, before, PruneTense::Would, &look) {
-                messages.question_subject(&line.paint(&look));
+            for line in lines(planned, before, PruneTense::Would, &style) {
+                messages.question_subject(&line.paint(&style));
             }
         }
         Format::Json | Format::Table | Format::Ndjson | Format::Csv => {
@@ -89,8 +89,8 @@ fn print_report(
         }
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, before, tense, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(report, before, tense, &style), &style)
         }
     }
 }

@@ -85,7 +85,7 @@ fn print_summary(
             print(&csv::weeks(&weeks().collect::<Vec<_>>(), Header::First)?)
         }
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let shown = SummaryView {
                 summary,
                 span,
@@ -93,11 +93,11 @@ fn print_summary(
                 now: now(),
             };
             let lines = if audit.weekly {
-                summary::weekly(&shown, &look)
+                summary::weekly(&shown, &style)
             } else {
-                summary::lines(&shown, &look)
+                summary::lines(&shown, &style)
             };
-            print_lines(&lines, &look)
+            print_lines(&lines, &style)
         }
     }
 }

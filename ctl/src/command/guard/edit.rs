@@ -37,8 +37,8 @@ pub(super) fn run(
     let before = call!(daemon, timeout, Status {})?.guard;
     let held = daemon.rules(RulesKind::Guard, timeout);
     let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, mode, timeout)?;
-    let look = OutputStyle::for_stdout(settings);
-    let turn = match &held {
+    let style = OutputStyle::for_stdout(settings);
+    let effect = match &held {
         Ok((_, _, held)) if changes_mode(&asked, held, before.mode) => {
             mode_change_effect(&asked, (&before, held), &daemon, timeout)
         }
@@ -53,8 +53,8 @@ pub(super) fn run(
         }
     };
     print_lines(
-        &guard::edit_lines(&report, mode, turn.as_ref(), now(), &look),
-        &look,
+        &guard::edit_lines(&report, mode, effect.as_ref(), now(), &style),
+        &style,
     )?;
     for warning in &report.warnings {
         messages.warn(warning);
@@ -91,9 +91,9 @@ fn mode_change_effect(
     let rules = parse(&edit(held, asked).ok()?).ok()?;
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
-    let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
+    let continues = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
     let has_stopped = before.tripped_at.is_some();
-    if has_stopped && !goes_on && mode > GuardMode::DryRun {
+    if has_stopped && !continues && mode > GuardMode::DryRun {
         return (before.mode != mode).then(|| EditEffect {
             mode,
             previous: PreviousState::StaysStopped,
@@ -106,15 +106,15 @@ fn mode_change_effect(
         (false, _) => PreviousState::OtherMode,
     };
     let now = now();
-    let book = CompiledRules::new(rules);
+    let rules = CompiledRules::new(rules);
     // Violations whose jobs a dry run counts as ended go on and are among these.
     let open = open_violations(daemon, now, timeout).map(|page| {
         let open = page.open.into_iter();
         let open =
             open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
         let open = open.map(|open| {
-            let comes = predict_consequence(&open, &book, now);
-            (open, comes)
+            let consequence = predict_consequence(&open, &rules, now);
+            (open, consequence)
         });
         open.collect()
     });
@@ -154,8 +154,8 @@ pub(super) fn edit_effect(
             open,
         });
     }
-    let books = (&CompiledRules::new(held), &CompiledRules::new(rules));
-    let open = affected_violations(&text, books, before, daemon, (settings, messages));
+    let compiled = (&CompiledRules::new(held), &CompiledRules::new(rules));
+    let open = affected_violations(&text, compiled, before, daemon, (settings, messages));
     let open = open.map_err(|why| why.to_string());
     Some(EditEffect {
         mode,
@@ -167,7 +167,7 @@ pub(super) fn edit_effect(
 /// The violations by the rules in `text` that the previous rules, `held`, did not have.
 fn affected_violations(
     text: &str,
-    (held, book): (&CompiledRules, &CompiledRules),
+    (held, rules): (&CompiledRules, &CompiledRules),
     before: &GuardReport,
     daemon: &Daemon,
     (settings, messages): (&Settings, Messages),
@@ -175,23 +175,23 @@ fn affected_violations(
     let now = now();
     let open = replay::evaluate_open_violations(text, daemon, settings, messages)?;
     let page = open_violations(daemon, now, RequestTimeout::starting_now(settings.timeout))?;
-    let goes_on = |open: &OpenViolation| {
+    let continues = |open: &OpenViolation| {
         let mut known = page.open.iter();
         let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
-        is_known && count_restarted(std::slice::from_ref(open), held, book) == 0
+        is_known && count_restarted(std::slice::from_ref(open), held, rules) == 0
     };
     let only_warns = before.doubt.is_some_and(|doubt| doubt.only_warn);
-    let open = open.into_iter().filter(|open| !goes_on(open));
+    let open = open.into_iter().filter(|open| !continues(open));
     let open = open.map(|open| {
-        let comes = match predict_consequence(&open, book, now) {
+        let consequence = match predict_consequence(&open, rules, now) {
             Consequence::EndsAtOnce | Consequence::EndsNotBefore(_)
                 if only_warns && open.rule.kind.is_behaviour() =>
             {
                 Consequence::Warned(ConsequenceReason::Rule)
             }
-            comes => comes,
+            consequence => consequence,
         };
-        (open, comes)
+        (open, consequence)
     });
     Ok(open.collect())
 }

@@ -51,10 +51,10 @@ pub(super) fn run(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     let name = rules_name(wanted.rules.as_deref());
-    print_replay(&report, settings, |look| {
-        guard::replay_lines(&report, &name, &spared, look)
+    print_replay(&report, settings, |style| {
+        guard::replay_lines(&report, &name, &milder, style)
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run_test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (judged, mode) = match &text {
+    let (seconds, mode) = match &text {
         Some(text) => (test_seconds(text), effective_mode(text)),
         None => {
             let timeout = RequestTimeout::starting_now(settings.timeout);
@@ -81,10 +81,10 @@ pub(super) fn run_test(
             (test_seconds(&text), effective_mode(&text))
         }
     };
-    let span = (now.plus_seconds(-judged), now);
-    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
-    print_replay(&report, settings, |look| {
-        guard::test_lines(&report, (&spared, mode), now, look)
+    let span = (now.plus_seconds(-seconds), now);
+    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    print_replay(&report, settings, |style| {
+        guard::test_lines(&report, (&milder, mode), now, style)
     })
 }
 
@@ -138,8 +138,8 @@ fn print_replay(
         Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(&style), &style)?;
         }
     }
     Ok(Exit::Done)
@@ -217,12 +217,12 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
     let Ok(rules) = parse(text) else {
         return (report, MilderPolicies::new());
     };
-    let spared = milder_policies_by_person(&report.records, &rules);
-    let book = CompiledRules::new(rules);
+    let milder = milder_policies_by_person(&report.records, &rules);
+    let rules = CompiledRules::new(rules);
     for open in &mut report.open {
-        open.own_policy = milder_policy_for_violation(open, &book);
+        open.own_policy = milder_policy_for_violation(open, &rules);
     }
-    (report, spared)
+    (report, milder)
 }
 
 fn offer_rules(

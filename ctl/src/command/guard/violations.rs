@@ -39,12 +39,12 @@ pub(super) fn run(
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             // The open violations look alike for a dry run, for a stopped guard and for a guard
             // that ends jobs.
             let timeout = RequestTimeout::starting_now(settings.timeout);
             let status = call!(daemon, timeout, Status {})?;
-            print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
+            print_lines(&guard::violations(&all, &status.guard, now(), &style), &style)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }

@@ -66,11 +66,11 @@ impl Operation for FollowedReset<'_> {
         match self.settings.output_format {
             Format::Json => Ok(()),
             Format::Table | Format::Ndjson | Format::Csv => {
-                let look = OutputStyle::for_stdout(self.settings);
+                let style = OutputStyle::for_stdout(self.settings);
                 let lines: Vec<_> = new
-                    .flat_map(|outcome| outcome_lines(outcome, &look))
+                    .flat_map(|outcome| outcome_lines(outcome, &style))
                     .collect();
-                print_lines(&lines, &look)
+                print_lines(&lines, &style)
             }
         }
     }

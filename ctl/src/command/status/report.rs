@@ -68,8 +68,8 @@ fn print_report(settings: &Settings, report: &ReportDocument) -> Result<(), Erro
     match settings.output_format {
         Format::Json => print(&json::pretty(report)?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(report, &style), &style)
         }
     }
 }
@@ -113,10 +113,10 @@ fn add_answers(
     report.client.log_in_again = status.caller.log_in_again_for.is_some();
     report.daemon = Some(DaemonPart::from(&status));
     match daemon.snapshot(None, timeout) {
-        Ok(seen) => {
-            let devices = seen.snapshot.devices.iter().map(DevicePart::from);
+        Ok(annotated) => {
+            let devices = annotated.snapshot.devices.iter().map(DevicePart::from);
             report.devices = Some(devices.collect());
-            report.processes = Some(seen.snapshot.processes.len() as u64);
+            report.processes = Some(annotated.snapshot.processes.len() as u64);
         }
         Err(failure) => messages.debug(|| format!("no list: {failure}")),
     }

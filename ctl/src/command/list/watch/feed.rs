@@ -131,13 +131,13 @@ impl SnapshotFeed {
 
     fn update_from(&mut self, sight: AnnotatedSnapshot) -> Update {
         let snapshot = &sight.snapshot;
-        let seen = SnapshotId {
+        let id = SnapshotId {
             tick: snapshot.tick,
             taken_at: snapshot.taken_at,
         };
         self.after = Some(snapshot.tick);
         // Poll number 0 is before the first poll.
-        let is_new = self.last_seen.replace(seen) != Some(seen) && snapshot.tick > 0;
+        let is_new = self.last_seen.replace(id) != Some(id) && snapshot.tick > 0;
         if !is_new {
             return Update::Unchanged;
         }

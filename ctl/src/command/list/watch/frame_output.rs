@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The destination of frames.
 pub(super) struct FrameOutput<'a> {
     wanted: &'a ListRequest,
-    look: OutputStyle,
+    style: OutputStyle,
     messages: Messages,
     destination: Destination,
     /// The snapshot that is shown.
@@ -41,16 +41,16 @@ impl<'a> FrameOutput<'a> {
         settings: &Settings,
         messages: Messages,
     ) -> Self {
-        let place = if wanted.format == Format::Table && is_stdout_screen() {
+        let destination = if wanted.format == Format::Table && is_stdout_screen() {
             Destination::Terminal(None)
         } else {
             Destination::Stream(Header::First)
         };
         Self {
             wanted,
-            look: OutputStyle::for_stdout(settings),
+            style: OutputStyle::for_stdout(settings),
             messages,
-            destination: place,
+            destination,
             sight: None,
             away: None,
         }
@@ -62,8 +62,8 @@ impl<'a> FrameOutput<'a> {
     }
 
     /// Shows an update.
-    pub(super) fn show_update(&mut self, news: Update) -> Result<(), Error> {
-        match news {
+    pub(super) fn show_update(&mut self, update: Update) -> Result<(), Error> {
+        match update {
             Update::Snapshot(sight) => {
                 self.away = None;
                 self.show_snapshot(*sight)
@@ -117,9 +117,9 @@ impl<'a> FrameOutput<'a> {
             match text {
                 Some(text) => print(&text)?,
                 None => {
-                    let mut lines = view::lines(&sight, &self.wanted.view, now(), &self.look);
+                    let mut lines = view::lines(&sight, &self.wanted.view, now(), &self.style);
                     lines.push(Line::default());
-                    print_lines(&lines, &self.look)?;
+                    print_lines(&lines, &self.style)?;
                 }
             }
             if let (true, Some(failure)) = (is_first, verdict) {
@@ -139,14 +139,14 @@ impl<'a> FrameOutput<'a> {
         else {
             return Ok(());
         };
-        screen.show(&self.look, |look| {
+        screen.show(&self.style, |style| {
             let mut lines = Vec::new();
             if let Some((failure, left)) = &self.away {
                 // A narrow terminal shows only the beginning.
                 let text = format!("trying again for {} s: {failure}", left.as_secs());
-                lines.push(Line::with_tone(escaped(&text, look.symbols), Tone::Broken));
+                lines.push(Line::with_tone(escaped(&text, style.symbols), Tone::Broken));
             }
-            lines.extend(view::lines(sight, &self.wanted.view, now(), look));
+            lines.extend(view::lines(sight, &self.wanted.view, now(), style));
             lines
         })
     }
