@@ -238,7 +238,7 @@ const fn is_connection_error(failure: &Error) -> bool {
     matches!(failure, Error::ConnectionLost(_) | Error::TimedOut { .. })
 }
 
-/// The error for an operation whose result cannot be obtained.
+/// The error for an operation without an obtainable result.
 fn result_unknown<O: Operation>(failure: Error) -> Error {
     let OperationWords {
         objects, hint: see, ..

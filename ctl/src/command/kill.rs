@@ -26,7 +26,6 @@ use gpukill_proto::kill::{KillPlan, KillPlanPage, KillReport, KillRequest, PlanI
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
-/// Runs the kill.
 pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = request::request(wanted)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
@@ -134,7 +133,6 @@ fn carry_out_plan(
     Ok(exit_code(plan, &report))
 }
 
-/// The exit code of a kill.
 fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
     let success = Exit::from(completion(plan, report));
     match (report.stage, success) {
@@ -170,7 +168,7 @@ fn print_introduction(
 
 /// Asks. The answer no is an error, because nothing is done.
 fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
-    // A person who answers must have seen the plan.
+    // The person must see the plan before the question.
     if settings.output_format == Format::Json || !is_stdout_terminal() {
         let style = OutputStyle {
             color: false,

@@ -21,7 +21,6 @@ use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetRequest, U
 /// Signal timeout for holders; the default of `kill`.
 const SIGNAL_TIMEOUT_MS: u64 = 5_000;
 
-/// Runs the reset.
 pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = ResetRequest {
         gpu: wanted.gpu.clone(),
@@ -88,7 +87,6 @@ fn carry_out_plan(
     Ok(exit_code(&report))
 }
 
-/// The exit code of a reset.
 fn exit_code(report: &ResetReport) -> Exit {
     match (report.stage, Exit::from(completion(report))) {
         // The GPUs that are not settled are missing in the report.
@@ -139,7 +137,7 @@ fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
 
 /// Asks. The answer no is an error, because nothing is done.
 fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
-    // A person who answers must have seen the plan.
+    // The person must see the plan before the question.
     let style = OutputStyle {
         color: false,
         ..OutputStyle::for_stdout(settings)

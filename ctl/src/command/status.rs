@@ -33,8 +33,8 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
             let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &style);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // The status is worth showing without the caller's own jobs.
-                if let Ok(sight) = daemon.snapshot(None, timeout) {
-                    lines.extend(own_job_lines(&sight, status.caller.uid, status.now, &style));
+                if let Ok(annotated) = daemon.snapshot(None, timeout) {
+                    lines.extend(own_job_lines(&annotated, status.caller.uid, status.now, &style));
                 }
             }
             print_lines(&lines, &style)?;

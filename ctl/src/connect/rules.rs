@@ -8,7 +8,6 @@ use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::rogue::RogueEdit;
 use gpukill_proto::service::{MAX_PART_BYTES, MAX_RULES_BYTES};
 
-/// A kind of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RulesKind {
     /// The guard's rules.

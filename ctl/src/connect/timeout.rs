@@ -14,7 +14,6 @@ pub(crate) struct RequestTimeout {
 }
 
 impl RequestTimeout {
-    /// Starts now.
     pub(crate) fn starting_now(whole: Duration) -> Self {
         Self {
             until: Instant::now() + whole,

@@ -262,8 +262,8 @@ fn result_cell(entry: &ActionEntry, with_more: bool, symbols: Symbols) -> Cell {
     let tone = match word.as_str() {
         "done" => Tone::Plain,
         "failed" => Tone::Broken,
-        // Partly done, refused or unknown. A word that this client does not know is worth a
-        // look too.
+        // Partly done, refused or unknown. An outcome that this client does not know is doubtful
+        // too.
         _ => Tone::Doubtful,
     };
     Cell::with_tone(text, tone)

@@ -104,7 +104,6 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The columns of a record.
 pub(crate) fn record_columns() -> Vec<&'static str> {
     let columns = columns(AuditDocument::FIELDS, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
@@ -167,7 +166,6 @@ fn rows(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A value as text.
 pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

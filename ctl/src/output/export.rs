@@ -25,7 +25,6 @@ use std::path::Path;
 pub(crate) enum ExportTarget {
     /// Standard output, for a text format.
     Stdout,
-    /// A file.
     File(AtomicFile),
 }
 
@@ -122,7 +121,6 @@ pub(crate) fn export_progress(count: u64, at: Timestamp, settings: &Settings) ->
     Line::plain(format!("{count} records, back to {at}"))
 }
 
-/// The progress of a download.
 pub(crate) fn download_progress(done: u64, all: u64, symbols: Symbols) -> Line {
     let percent = u128::from(done) * 100 / u128::from(all.max(1));
     let size = disk_size(Bytes(all));

@@ -83,7 +83,6 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
         .collect()
 }
 
-/// One line for `status`.
 pub(super) fn status_line(report: &GuardReport) -> String {
     let rules = match report.rules.total() {
         0 => "no rules, so nobody is limited".to_owned(),

@@ -23,7 +23,7 @@ pub(crate) struct HoldersView<'a> {
     pub devices: Vec<&'a HoldersReport>,
     /// Devices without holders, in one line.
     pub free: Vec<&'a HoldersReport>,
-    /// Devices whose holders are not known yet, in another line.
+    /// Devices with holders that are not known yet, in another line.
     pub unknown: Vec<u32>,
     /// The daemon's clock, from which ages are counted.
     pub at: Timestamp,
@@ -332,7 +332,7 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
             gpukill_proto::text::sanitize(why.as_bytes(), 200)
         ));
     }
-    // No holder was seen, but it is not certain that the GPU is free.
+    // No holder was found, but it is not certain that the GPU is free.
     let mut alike: Vec<(String, Vec<u32>)> = Vec::new();
     for report in used {
         let memory = memory_text(report, symbols);

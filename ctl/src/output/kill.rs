@@ -63,7 +63,6 @@ pub(crate) fn question(plan: &KillPlan) -> &'static str {
     }
 }
 
-/// The lines of a plan.
 pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyle) -> Vec<Line> {
     let mut lines = heading_lines(plan, style);
     if detail == PlanDetail::Heading {
@@ -98,7 +97,6 @@ fn heading_lines(plan: &KillPlan, style: &OutputStyle) -> Vec<Line> {
 
 /// A plan that was carried out.
 pub(crate) struct KillResult<'a> {
-    /// The plan.
     pub plan: &'a KillPlan,
     /// The report on the plan.
     pub report: &'a KillReport,

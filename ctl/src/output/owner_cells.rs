@@ -80,7 +80,7 @@ where
     reading.clone().map(|value| value.as_ref().map(name))
 }
 
-/// Every login session has a unit, whose name is less specific.
+/// Every login session has a unit with a less specific name.
 fn is_of_session(unit: &str, location: &ProcessLocation) -> bool {
     let session = location.session.last_known().and_then(Option::as_ref);
     session.is_some_and(|session| unit == format!("session-{session}.scope"))

@@ -21,18 +21,18 @@ use std::time::Duration;
 
 /// The table of the processes.
 pub(super) fn table(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     view: &View,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot, guard, ..
-    } = sight;
+    } = annotated;
     let processes = snapshot.processes.iter();
     let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
     let rule_column = RuleColumn::new(guard, &snapshot.processes);
-    let columns_besides = (age_column, rule_column, RogueColumn::new(sight));
+    let columns_besides = (age_column, rule_column, RogueColumn::new(annotated));
     let mut table = Table::new(columns(view, columns_besides));
     let mut is_empty = true;
     for device in &snapshot.devices {

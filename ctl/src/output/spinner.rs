@@ -40,7 +40,6 @@ impl Spinner {
         self.symbols
     }
 
-    /// Sets the text.
     pub(crate) fn set_text(&mut self, line: Line) {
         self.line = Some(line);
         self.draw();

@@ -1,5 +1,5 @@
-//! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom, when, and the
-//! gaps.
+//! `audit --summary` and `--weekly`, for people: the use of the GPUs by user, process and time,
+//! and the gaps.
 
 mod busy_chart;
 mod devices;
@@ -24,7 +24,6 @@ const MAX_GAPS: usize = 10;
 /// A summary and its request.
 #[derive(Debug, Clone)]
 pub(crate) struct SummaryView<'a> {
-    /// The summary.
     pub summary: &'a AuditSummary,
     /// The requested time range.
     pub span: TimeSpan,

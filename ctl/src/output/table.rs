@@ -5,10 +5,8 @@ use super::style::OutputStyle;
 use super::text::{Line, Tone, cut, width};
 use std::borrow::Cow;
 
-/// One column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// The title.
     pub title: &'static str,
     /// The alignment of cells.
     pub align: Align,
@@ -28,7 +26,6 @@ pub(crate) enum Align {
 /// How a column gives way when the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenNarrow {
-    /// It stays as it is.
     Stays,
     /// It is dropped; the lowest number first.
     Goes(u8),
@@ -78,7 +75,6 @@ impl Column {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// The text.
     pub text: String,
     /// The tone of the text.
     pub tone: Tone,

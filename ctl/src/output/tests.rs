@@ -60,12 +60,12 @@ fn listed(snapshot: &Snapshot, view: &View, style: &OutputStyle) -> String {
 }
 
 fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &OutputStyle) -> String {
-    let sight = AnnotatedSnapshot {
+    let annotated = AnnotatedSnapshot {
         snapshot: snapshot.clone(),
         guard: guard.clone(),
         suspected: Vec::new(),
     };
-    text(&view::lines(&sight, view, NOW, style), style)
+    text(&view::lines(&annotated, view, NOW, style), style)
 }
 
 #[test]

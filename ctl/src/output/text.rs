@@ -14,11 +14,10 @@ pub(crate) enum Tone {
     Strong,
     /// Less important.
     Faint,
-    /// At work.
+    /// In use.
     Busy,
-    /// Worth a look: memory held by an idle process, a stale value.
+    /// Needs attention: memory held by an idle process, a stale value.
     Doubtful,
-    /// Broken.
     Broken,
 }
 

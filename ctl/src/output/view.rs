@@ -44,14 +44,14 @@ const MAX_SNAPSHOT_AGE: std::time::Duration = std::time::Duration::from_secs(30)
 
 /// The lines of one snapshot.
 pub(crate) fn lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     view: &View,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot, guard, ..
-    } = sight;
+    } = annotated;
     let mut heading = heading(snapshot, view, now, style);
     heading.append(guard_text(guard, style));
     let heading = heading.cut(style.width, style.symbols);
@@ -61,13 +61,13 @@ pub(crate) fn lines(
     } else {
         let table = match view.rows {
             Rows::Gpus => gpus::table(snapshot, view, now, style),
-            Rows::Processes => processes::table(sight, view, now, style),
+            Rows::Processes => processes::table(annotated, view, now, style),
         };
         lines.extend(table);
         lines.extend(quiesced_lines(&snapshot.backends, now, style));
     }
-    let below = hint_lines(sight, view);
-    let own = super::guard::own_job_lines(sight, view.me, now, style);
+    let below = hint_lines(annotated, view);
+    let own = super::guard::own_job_lines(annotated, view.me, now, style);
     if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
     }
@@ -77,13 +77,13 @@ pub(crate) fn lines(
     lines
 }
 
-/// Hints on what to look at next.
-fn hint_lines(sight: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
+/// Hints on the next commands.
+fn hint_lines(annotated: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
-    } = sight;
+    } = annotated;
     let mut lines = Vec::new();
     let unattributed = snapshot.devices.iter().filter(|device| {
         let known = device.memory_unattributed.last_known();
@@ -238,7 +238,7 @@ fn quiesce_text(until: Timestamp, now: Timestamp, style: &OutputStyle) -> String
     format!("quiesced until {until}: gpukillctl resume")
 }
 
-/// The vendors whose values are stale because of a quiesce.
+/// The vendors with stale values because of a quiesce.
 fn quiesced_lines(backends: &[BackendReport], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let lines = backends.iter().filter_map(|backend| match &backend.state {
         BackendState::Quiesced(until) => {

@@ -1,4 +1,4 @@
-//! The recorded history of the stand-in daemon.
+//! The recorded history of the fake daemon.
 
 use crate::fake_daemon::NOW;
 use gpukill_proto::audit::{

@@ -1,4 +1,4 @@
-//! A stand-in for the daemon: the real protocol over a real socket, with answers that a test
+//! A fake daemon: the real protocol over a real socket, with answers that a test
 //! specifies.
 
 use crate::fake_audit;

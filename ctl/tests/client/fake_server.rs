@@ -1,4 +1,4 @@
-//! The stand-in daemon's thread and socket.
+//! The fake daemon's thread and socket.
 
 use crate::fake_daemon::{Script, Session, take_one};
 use futures::StreamExt as _;

@@ -35,7 +35,7 @@ fn scan_exits_0_and_is_safe_for_terminals() {
     }
 }
 
-/// Removes times, whose form depends on the day.
+/// Removes times, because their form depends on the day.
 fn without_times(printed: &str) -> String {
     let lines = printed.lines().map(|line| match line {
         since if since.starts_with("    since      ") => "    since      MOMENT\n".to_owned(),

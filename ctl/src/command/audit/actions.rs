@@ -72,8 +72,8 @@ fn request_pages(
 /// The current indices of the devices. Empty when the daemon does not report them; then the
 /// table shows device names.
 fn device_indices(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
-    let sight = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
-    let devices = sight.map(|it| it.snapshot.devices).unwrap_or_default();
+    let annotated = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
+    let devices = annotated.map(|it| it.snapshot.devices).unwrap_or_default();
     let numbered = devices.into_iter().map(|it| (it.id, it.index));
     numbered.collect()
 }

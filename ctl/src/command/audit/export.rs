@@ -17,7 +17,6 @@ use std::path::Path;
 /// As for a new file of any program; the umask narrows it.
 const FILE_MODE: u32 = 0o666;
 
-/// Runs the export.
 pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let format = export_format(wanted).map_err(Error::Usage)?;
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
@@ -48,7 +47,6 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
     Ok(Exit::Done)
 }
 
-/// The format of the export.
 fn export_format(wanted: &Export) -> Result<ExportFormat, String> {
     let is_to_stdout = wanted.file == Path::new("-");
     let by_name = || ExportFormat::from_path(&wanted.file).filter(|_| !is_to_stdout);

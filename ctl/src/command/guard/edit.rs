@@ -107,7 +107,7 @@ fn mode_change_effect(
     };
     let now = now();
     let rules = CompiledRules::new(rules);
-    // Violations whose jobs a dry run counts as ended go on and are among these.
+    // Includes the violations of jobs that a dry run counts as ended, because these continue.
     let open = open_violations(daemon, now, timeout).map(|page| {
         let open = page.open.into_iter();
         let open =
@@ -196,7 +196,6 @@ fn affected_violations(
     Ok(open.collect())
 }
 
-/// The open violations.
 fn open_violations(
     daemon: &Daemon,
     now: Timestamp,

@@ -22,8 +22,8 @@ pub(super) fn all_warnings(
     timeout: RequestTimeout,
 ) -> Vec<Lint> {
     // A failed request is no reason to fail: warnings are optional.
-    let sight = daemon.snapshot(None, timeout).ok();
-    let devices = sight.iter().flat_map(|sight| &sight.snapshot.devices);
+    let annotated = daemon.snapshot(None, timeout).ok();
+    let devices = annotated.iter().flat_map(|annotated| &annotated.snapshot.devices);
     let devices: Vec<DeviceName<'_>> = devices.map(DeviceName::from).collect();
     warnings_for(rules, &devices)
 }

@@ -32,8 +32,8 @@ const LONG_WAIT: Duration = Duration::from_secs(2);
 /// Minimum number of seconds that a test evaluates.
 const MIN_TEST_SECONDS: i64 = 24 * 3_600;
 
-/// Seconds to add before the lookback of the rules, so that a violation that is open now is
-/// seen to start before now, and to be warned about.
+/// Seconds to add before the lookback of the rules, so that the replay covers the start of a
+/// violation that is open now, and its warning.
 const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
 
 /// Replays rules and prints the result.

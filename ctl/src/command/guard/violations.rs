@@ -34,21 +34,21 @@ pub(super) fn run(
     if rest == Remaining::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
-    let stranger = unknown_user(wanted.user.as_deref(), &all);
+    let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
         // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
+        Format::Table | Format::Ndjson | Format::Csv if user_error.is_none() => {
             let style = OutputStyle::for_stdout(settings);
-            // The open violations look alike for a dry run, for a stopped guard and for a guard
-            // that ends jobs.
+            // The heading tells a dry run, a stopped guard and a guard that ends jobs apart; the
+            // violations alone do not.
             let timeout = RequestTimeout::starting_now(settings.timeout);
             let status = call!(daemon, timeout, Status {})?;
             print_lines(&guard::violations(&all, &status.guard, now(), &style), &style)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }
-    stranger.map_or(Ok(Exit::Done), Err)
+    user_error.map_or(Ok(Exit::Done), Err)
 }
 
 /// An error when no user has the typed name. A known user without violations is a valid answer.

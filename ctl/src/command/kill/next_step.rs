@@ -11,7 +11,6 @@ use gpukill_proto::refusal::Refusal;
 pub(super) enum NextStep {
     /// Show the plan: it is a dry run.
     Show,
-    /// Carry out the plan.
     CarryOut(PlanId),
     /// Ask first.
     Ask(PlanId),

@@ -98,8 +98,8 @@ fn check_selection(
     }
     let has_no_process = chosen.processes.is_empty();
     let description = description.as_ref().filter(|_| has_no_process)?;
-    // A device whose process list is unknown may be in use by them, and so may a device used by
-    // an unknown user. A lost device is not usable.
+    // The processes may use a device with an unknown process list, and a device that an unknown
+    // user uses. A lost device is not usable.
     let is_lost = |device: &&Device| {
         let loss = device.lost.as_ref();
         loss.is_some_and(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))

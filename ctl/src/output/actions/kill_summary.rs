@@ -29,7 +29,6 @@ pub(super) struct KillSummary {
     owners: Vec<String>,
     /// The number of further owners.
     other_owners: usize,
-    /// The duration.
     pub(super) duration: Option<KillDuration>,
 }
 
@@ -38,7 +37,6 @@ pub(super) struct KillSummary {
 pub(super) struct KillDuration {
     /// From the first signal to the end of the last process, or until the kill gave up.
     pub(super) ending: Duration,
-    /// The release of the memory.
     pub(super) memory: MemoryRelease,
 }
 

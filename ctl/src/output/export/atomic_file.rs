@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 pub(crate) enum IfExists {
     /// Keep it and fail.
     Refuse,
-    /// Replace it.
     Replace,
 }
 

@@ -12,7 +12,6 @@ use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardMode, OpenViolation, count_jobs};
 use gpukill_proto::units::Timestamp;
 
-/// The effect of an edit.
 #[derive(Debug)]
 pub(crate) struct EditEffect {
     /// The guard's mode after the edit.

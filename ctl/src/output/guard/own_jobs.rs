@@ -23,13 +23,13 @@ struct JobEnd {
 
 /// The caller's jobs that end, then those that are only warned about.
 pub(crate) fn own_job_lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     me: u32,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
-    let ends = own_end_lines(sight, me, now, style).into_iter();
-    ends.chain(own_warning_lines(&sight.guard.own_warnings, style))
+    let ends = own_end_lines(annotated, me, now, style).into_iter();
+    ends.chain(own_warning_lines(&annotated.guard.own_warnings, style))
         .collect()
 }
 
@@ -73,21 +73,21 @@ fn own_warning_lines(warnings: &[OwnWarning], style: &OutputStyle) -> Vec<Line> 
 /// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`, and `one of your jobs
 /// ends 06:48 (memory): ...` when several jobs break a rule together.
 fn own_end_lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     me: u32,
     now: Timestamp,
     style: &OutputStyle,
 ) -> Vec<Line> {
     // Keyed by job and rule; no job when the rule may end one of several.
     let mut ends: BTreeMap<(Option<String>, String), JobEnd> = BTreeMap::new();
-    for process in &sight.snapshot.processes {
+    for process in &annotated.snapshot.processes {
         let owner = process.owner.last_known().and_then(|owner| owner.uid);
         if owner != Some(me) {
             continue;
         }
         let job = process.job.last_known();
         let job = job.map_or_else(|| format!("pid {}", process.pid), ToString::to_string);
-        for mark in find_marks(process, &sight.guard.marks) {
+        for mark in find_marks(process, &annotated.guard.marks) {
             // A dry run ends no job.
             let is_certain = mark.mode > GuardMode::DryRun;
             if let Some(at) = mark.deadline.filter(|at| is_certain && *at > now) {
@@ -135,11 +135,11 @@ mod tests {
 
     /// The lines for this user, with the guard in this mode.
     fn end_texts(mode: GuardMode, me: u32, snapshot: &Snapshot) -> Vec<String> {
-        let lines = own_end_lines(&sight(mode, snapshot), me, NOW, &style(None));
+        let lines = own_end_lines(&annotated(mode, snapshot), me, NOW, &style(None));
         lines.iter().map(Line::text).collect()
     }
 
-    fn sight(mode: GuardMode, snapshot: &Snapshot) -> AnnotatedSnapshot {
+    fn annotated(mode: GuardMode, snapshot: &Snapshot) -> AnnotatedSnapshot {
         let mark = |mark: ViolationMark| ViolationMark {
             mode,
             deadline: Some(NOW.plus_seconds(600)),
@@ -174,7 +174,7 @@ mod tests {
             ),
             "{shown:?}"
         );
-        let mut of_several = sight(GuardMode::Soft, &snapshot);
+        let mut of_several = annotated(GuardMode::Soft, &snapshot);
         for mark in &mut of_several.guard.marks {
             (mark.is_sole, mark.can_snooze) = (false, false);
         }
@@ -200,14 +200,14 @@ mod tests {
             is_sole,
             message: message.map(str::to_owned),
         };
-        let mut sight = sight(GuardMode::DryRun, &snapshot());
-        sight.guard.own_warnings = vec![
+        let mut annotated = annotated(GuardMode::DryRun, &snapshot());
+        annotated.guard.own_warnings = vec![
             warning(1, true, Some("Ask for less.\x1b[2J")),
             warning(2, false, None),
             warning(3, true, None),
             warning(4, true, None),
         ];
-        let lines = own_job_lines(&sight, 4_000_000, NOW, &style(None));
+        let lines = own_job_lines(&annotated, 4_000_000, NOW, &style(None));
         let lines: Vec<String> = lines.iter().map(Line::text).collect();
         assert_eq!(
             lines,
@@ -251,12 +251,12 @@ mod tests {
                 (process, mark)
             })
             .unzip();
-        let sight = AnnotatedSnapshot {
+        let annotated = AnnotatedSnapshot {
             snapshot,
             guard,
             suspected: Vec::new(),
         };
-        let lines = own_end_lines(&sight, me, NOW, &style(None));
+        let lines = own_end_lines(&annotated, me, NOW, &style(None));
         let pids: Vec<String> = lines.iter().map(Line::text).collect();
         let pids: Vec<&str> = pids.iter().filter_map(|it| it.split(' ').nth(2)).collect();
         assert_eq!(pids, ["5", "4", "3", "of"]);

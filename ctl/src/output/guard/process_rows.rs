@@ -54,7 +54,7 @@ pub(in crate::output) fn rows(
         .collect()
 }
 
-/// The person whose rules apply, if this is not the owner.
+/// The person that the rules attribute the process to, if this is not the owner.
 fn attribution(judged_as: &Attribution) -> Option<String> {
     match judged_as {
         Attribution::Owner => None,

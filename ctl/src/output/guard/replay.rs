@@ -17,8 +17,8 @@ use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Users whose own policy is milder, by name. A replay counts their jobs, but the guard would
-/// not have ended them.
+/// Users with a milder policy of their own, by name. A replay counts their jobs, but the guard
+/// would not have ended them.
 pub(crate) type MilderPolicies = BTreeMap<String, MilderPolicy>;
 
 /// The lines of `guard replay`; `rules` names the rules.

@@ -55,7 +55,6 @@ pub(super) fn names(runs: &[EvidenceProcess], count: u32) -> String {
     }
 }
 
-/// The pid of the first process.
 pub(super) fn first_pid(runs: &[EvidenceProcess]) -> String {
     let first = runs.first();
     first.map_or_else(String::new, |first| first.run.pid.to_string())

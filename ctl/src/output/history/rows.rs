@@ -41,7 +41,7 @@ const MINUTE_MS: u64 = 60_000;
 
 impl SpanColumn {
     fn for_records(records: &[AuditRecord]) -> Self {
-        // A minute whose polls started a little late still counts as a minute.
+        // A minute counts as a minute even if its polls started a little late.
         let is_long = |record: &AuditRecord| record.covers_ms > MINUTE_MS * 3 / 4;
         if records.iter().any(is_long) {
             Self::Needed

@@ -5,7 +5,6 @@ use super::super::style::{OutputStyle, Symbols};
 use super::super::text::{Line, Tone, escaped, width, wrap};
 use gpukill_proto::text::quote_for_shell;
 
-/// The lines of a sentence.
 pub(super) fn sentence_lines(words: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
     let texts = wrap(words, 0, 2, style.width).into_iter();
     texts.map(|text| Line::with_tone(text, tone)).collect()

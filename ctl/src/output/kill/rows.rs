@@ -52,7 +52,6 @@ fn protected_line(protected: &ProtectionReason, symbols: Symbols) -> String {
     }
 }
 
-/// The row of an outcome.
 pub(super) fn outcome_row(
     outcome: &ProcessOutcome,
     plan: &KillPlan,
@@ -134,7 +133,7 @@ fn stuck_text(stuck: &UninterruptibleWait, symbols: Symbols) -> String {
     format!("{waits}, served by process {named}; it ends when that does: kill {pids}")
 }
 
-/// The owner, and whom to ask.
+/// The owner, and the people to ask.
 fn denied_text(target: &KillTarget, ask: &str, symbols: Symbols) -> String {
     let ask = escaped(ask, symbols);
     if is_ended(target) || target.owner.last_known().is_none() {

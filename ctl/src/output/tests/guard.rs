@@ -46,7 +46,7 @@ fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
     }
 }
 
-fn sight() -> AnnotatedSnapshot {
+fn annotated() -> AnnotatedSnapshot {
     AnnotatedSnapshot {
         snapshot: snapshot(),
         guard: brief(),
@@ -56,9 +56,9 @@ fn sight() -> AnnotatedSnapshot {
 
 #[test]
 fn list_shows_guard_status_and_marks() {
-    let sight = sight();
+    let annotated = annotated();
     check_all("details-guard", |style| {
-        view::lines(&sight, &view(Rows::Processes), NOW, style)
+        view::lines(&annotated, &view(Rows::Processes), NOW, style)
     });
     let style = style(Some(100));
     let heading = |guard: GuardSummary| {

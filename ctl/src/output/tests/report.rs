@@ -81,7 +81,7 @@ fn whole() -> ReportDocument {
     }
 }
 
-/// A report from a box whose daemon does not answer.
+/// A report from a box without an answer of the daemon.
 fn without_a_daemon() -> ReportDocument {
     ReportDocument {
         client: ClientPart {

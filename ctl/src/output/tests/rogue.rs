@@ -68,7 +68,7 @@ fn command_that_cannot_be_shown_is_left_out() {
     );
 }
 
-fn sight(guard: GuardSummary) -> AnnotatedSnapshot {
+fn annotated(guard: GuardSummary) -> AnnotatedSnapshot {
     AnnotatedSnapshot {
         snapshot: snapshot(),
         guard,
@@ -79,17 +79,17 @@ fn sight(guard: GuardSummary) -> AnnotatedSnapshot {
 #[test]
 fn list_marks_rogues_above_low_risk() {
     let details = view(Rows::Processes);
-    let alone = sight(GuardSummary::default());
+    let alone = annotated(GuardSummary::default());
     check_all("details-rogue", |style| {
         view::lines(&alone, &details, NOW, style)
     });
-    let with_rules = sight(brief());
+    let with_rules = annotated(brief());
     check_all("details-rogue-guard", |style| {
         view::lines(&with_rules, &details, NOW, style)
     });
     let style = style(Some(100));
-    let last = |sight: &AnnotatedSnapshot| {
-        let lines = view::lines(sight, &view(Rows::Gpus), NOW, &style);
+    let last = |annotated: &AnnotatedSnapshot| {
+        let lines = view::lines(annotated, &view(Rows::Gpus), NOW, &style);
         let mut texts = lines.iter().map(Line::text);
         texts.find(|text| text.contains("rogue"))
     };
@@ -111,35 +111,35 @@ fn list_marks_rogues_above_low_risk() {
 
 #[test]
 fn marked_process_is_never_hidden() {
-    let mut sight = sight(brief());
+    let mut annotated = annotated(brief());
     let of = |pid: u32| {
-        let mut processes = sight.snapshot.processes.iter();
+        let mut processes = annotated.snapshot.processes.iter();
         let process = processes.find(|it| it.pid == pid).expect("it is there");
         let start_ticks = *process.start_ticks.known().expect("it is known");
         (ProcessKey { pid, start_ticks }, process.device.clone())
     };
     // They are the last of a dozen processes with equal memory.
     let [(breaker, device), (miner, _), (low, _)] = [60_011, 60_012, 60_010].map(of);
-    let mut mark = sight.guard.marks[0].clone();
+    let mut mark = annotated.guard.marks[0].clone();
     mark.run = RunKey {
         pid: breaker.pid,
         start_ticks: breaker.start_ticks,
         device,
         instance: None,
     };
-    sight.guard.marks = vec![mark];
+    annotated.guard.marks = vec![mark];
     let risk = |risk| VerdictSummary {
         risk,
-        ..sight.suspected[0].1
+        ..annotated.suspected[0].1
     };
     let more = [(miner, risk(Risk::Medium)), (low, risk(Risk::Low))];
-    sight.suspected.extend(more);
+    annotated.suspected.extend(more);
     let shown = |most: usize| {
         let view = View {
             max_processes: most,
             ..view(Rows::Processes)
         };
-        let lines = view::lines(&sight, &view, NOW, &style(None));
+        let lines = view::lines(&annotated, &view, NOW, &style(None));
         let texts = lines.iter().map(Line::text);
         let texts = texts.filter(|line| line.starts_with("     1 "));
         // PIDs, and the number of further processes.
@@ -159,13 +159,13 @@ fn marked_process_is_never_hidden() {
 
 #[test]
 fn mark_belongs_to_the_process_not_the_pid() {
-    let mut sight = sight(GuardSummary::default());
-    for (key, _) in &mut sight.suspected {
+    let mut annotated = annotated(GuardSummary::default());
+    for (key, _) in &mut annotated.suspected {
         key.start_ticks += 1;
     }
     let style = style(Some(120));
     let shown = text(
-        &view::lines(&sight, &view(Rows::Processes), NOW, &style),
+        &view::lines(&annotated, &view(Rows::Processes), NOW, &style),
         &style,
     );
     assert!(!shown.contains("ROGUE"), "{shown}");

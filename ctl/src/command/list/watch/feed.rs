@@ -42,7 +42,6 @@ pub(super) struct SnapshotFeed {
     next_frame: Instant,
 }
 
-/// The state of the connection.
 enum ConnectionState {
     /// No attempt was made yet.
     New,
@@ -93,7 +92,7 @@ impl SnapshotFeed {
                 ConnectionState::Up(daemon) => {
                     let timeout = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
                     match daemon.snapshot_with_hooks(self.after, timeout, hooks) {
-                        Ok(sight) => return Ok(self.update_from(sight)),
+                        Ok(annotated) => return Ok(self.update_from(annotated)),
                         Err(failure) if is_transient(&failure) => {
                             self.link = ConnectionState::Away(Instant::now() + MAX_ABSENCE);
                             return Ok(Update::Away(failure, MAX_ABSENCE));
@@ -129,8 +128,8 @@ impl SnapshotFeed {
         Daemon::connect(&self.socket, timeout, self.messages, hooks)
     }
 
-    fn update_from(&mut self, sight: AnnotatedSnapshot) -> Update {
-        let snapshot = &sight.snapshot;
+    fn update_from(&mut self, annotated: AnnotatedSnapshot) -> Update {
+        let snapshot = &annotated.snapshot;
         let id = SnapshotId {
             tick: snapshot.tick,
             taken_at: snapshot.taken_at,
@@ -142,7 +141,7 @@ impl SnapshotFeed {
             return Update::Unchanged;
         }
         self.next_frame = Instant::now() + self.interval;
-        Update::Snapshot(Box::new(sight))
+        Update::Snapshot(Box::new(annotated))
     }
 }
 
