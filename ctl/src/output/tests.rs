@@ -43,6 +43,42 @@ fn text(lines: &[Line], style: &OutputStyle) -> String {
     lines.collect()
 }
 
+/// The widest style, the narrowest readable style, and ASCII only.
+fn styles() -> [(&'static str, OutputStyle); 3] {
+    let ascii = OutputStyle {
+        symbols: Symbols::Ascii,
+        ..style(Some(100))
+    };
+    [
+        ("120", style(Some(120))),
+        ("80", style(Some(80))),
+        ("ascii", ascii),
+    ]
+}
+
+/// Checks the screen in every style.
+fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
+    check_styles(name, |_| false, screen);
+}
+
+fn check_styles(
+    name: &str,
+    is_unwrapped: fn(&str) -> bool,
+    screen: impl Fn(&OutputStyle) -> Vec<Line>,
+) {
+    for (called, style) in styles() {
+        let shown = text(&screen(&style), &style);
+        let most = style.width.unwrap_or(usize::MAX);
+        let mut lines = shown.lines().filter(|line| !is_unwrapped(line));
+        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
+        assert!(
+            style.symbols != Symbols::Ascii || shown.is_ascii(),
+            "{shown}"
+        );
+        check(&format!("{name}-{called}.txt"), &shown);
+    }
+}
+
 fn view(rows: Rows) -> View {
     View {
         rows,

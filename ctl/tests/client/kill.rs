@@ -180,7 +180,7 @@ fn dry_run_starts_nothing() {
 }
 
 #[test]
-fn denied_kill_names_the_owner_and_whom_to_ask() {
+fn denied_kill_names_the_owner_and_people_to_ask() {
     let directory = tempfile::tempdir().expect("a directory");
     let ask = "alice, or someone in group gpukill-operators";
     let denied = plan(&[(4182, PlannedAction::Denied(ask.into()))]);

@@ -71,7 +71,7 @@ fn resume_states_that_the_driver_is_read() {
 }
 
 #[test]
-fn denied_quiesce_states_whom_to_ask() {
+fn denied_quiesce_states_people_to_ask() {
     let directory = tempfile::tempdir().expect("a directory");
     let plain = Script {
         caller_is_operator: false,

@@ -19,33 +19,6 @@ use gpukill_proto::guard::{
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
 
-/// The widest style, the narrowest readable style, and ASCII only.
-fn styles() -> [(&'static str, OutputStyle); 3] {
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..style(Some(100))
-    };
-    [
-        ("120", style(Some(120))),
-        ("80", style(Some(80))),
-        ("ascii", ascii),
-    ]
-}
-
-/// Checks the screen in every style.
-fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
-    for (called, style) in styles() {
-        let shown = text(&screen(&style), &style);
-        let most = style.width.unwrap_or(usize::MAX);
-        assert!(shown.lines().all(|l| text::width(l) <= most), "{shown}");
-        assert!(
-            style.symbols != Symbols::Ascii || shown.is_ascii(),
-            "{shown}"
-        );
-        check(&format!("{name}-{called}.txt"), &shown);
-    }
-}
-
 fn annotated() -> AnnotatedSnapshot {
     AnnotatedSnapshot {
         snapshot: snapshot(),

@@ -104,7 +104,7 @@ fn scope_with_several_needs_no_batch() {
 }
 
 #[test]
-fn refusal_states_reason_and_whom_to_ask() {
+fn refusal_states_reason_and_people_to_ask() {
     let consent = consent(true, true, true);
     let reaper = || Reaper {
         pid: 4_711,
