@@ -1,28 +1,26 @@
-//! The commands, one file each. A command asks the daemon, evaluates the answer and hands it to
-//! `output`.
+//! The commands, one file each but for the smallest. A command asks the daemon, evaluates the
+//! answer and hands it to `output`.
 
 pub(crate) mod audit;
-pub(crate) mod completions;
 mod confirm;
+mod driver;
 pub(crate) mod explain;
 mod follow;
-pub(crate) mod forget;
 pub(crate) mod guard;
 pub(crate) mod holders;
 pub(crate) mod kill;
 pub(crate) mod list;
-pub(crate) mod quiesce;
 pub(crate) mod reset;
-pub(crate) mod resume;
 pub(crate) mod rogue;
 mod rules;
 mod signals;
 pub(crate) mod status;
 
-use crate::args::Command;
+use crate::args::{Command, Completions, command, completions};
 use crate::connect::{Daemon, NoHooks, RequestTimeout, WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::print;
 use crate::settings::Settings;
 use std::time::Duration;
 
@@ -42,14 +40,20 @@ pub(crate) fn run(
         Command::Audit(audit) => audit::run(audit, settings, messages),
         Command::Guard(wanted) => guard::run(wanted, settings, messages),
         Command::Rogue(wanted) => rogue::run(wanted, settings, messages),
-        Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages),
-        Command::Forget(wanted) => forget::run(wanted, settings, messages),
-        Command::Resume => resume::run(settings, messages),
-        Command::Completions(wanted) => completions::run(wanted),
+        Command::Quiesce(wanted) => driver::quiesce(wanted, settings, messages),
+        Command::Forget(wanted) => driver::forget(wanted, settings, messages),
+        Command::Resume => driver::resume(settings, messages),
+        Command::Completions(wanted) => print_completions(wanted),
     }
 }
 
-/// Handles a command whose settings have mistakes: it ends with these mistakes. Only `status
+/// Prints the completions for a shell.
+pub(crate) fn print_completions(wanted: &Completions) -> Result<Exit, Error> {
+    print(&completions(wanted.shell, &command()))?;
+    Ok(Exit::Done)
+}
+
+/// Handles a command when the settings have mistakes: it ends with these mistakes. Only `status
 /// --report` still prints its report, because the settings may be the subject of the report.
 pub(crate) fn run_without_settings(command: &Command, without: Settings, failure: Error) -> Error {
     let Command::Status(status) = command else {
@@ -67,21 +71,21 @@ pub(crate) fn run_without_settings(command: &Command, without: Settings, failure
 /// Connects to the daemon that the settings name.
 fn connect(
     settings: &Settings,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
     messages: Messages,
 ) -> Result<Daemon, Error> {
-    connect_with_hooks(settings, patience, messages, &mut NoHooks)
+    connect_with_hooks(settings, timeout, messages, &mut NoHooks)
 }
 
 /// Connects with hooks for the time of waiting.
 fn connect_with_hooks(
     settings: &Settings,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
     messages: Messages,
-    meanwhile: &mut dyn WaitHooks,
+    hooks: &mut dyn WaitHooks,
 ) -> Result<Daemon, Error> {
     let socket = choose_socket(settings.socket.as_deref())?;
-    Daemon::connect(&socket, patience, messages, meanwhile)
+    Daemon::connect(&socket, timeout, messages, hooks)
 }
 
 /// Timeout of a call that makes the daemon scan all processes. On a box with ten thousand

@@ -135,9 +135,9 @@ pub(crate) fn unit() -> UnitPart {
 
 /// Whether a unit of this name exists. A masked unit is a link to /dev/null.
 fn unit_state(directories: &[&Path], name: &str) -> &'static str {
-    let mut places = directories.iter().map(|directory| directory.join(name));
-    match places.find(|place| place.symlink_metadata().is_ok()) {
-        Some(place) => match std::fs::read_link(place) {
+    let mut paths = directories.iter().map(|directory| directory.join(name));
+    match paths.find(|path| path.symlink_metadata().is_ok()) {
+        Some(path) => match std::fs::read_link(path) {
             Ok(target) if target == Path::new("/dev/null") => "masked",
             Ok(_) | Err(_) => "installed",
         },

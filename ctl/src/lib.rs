@@ -64,7 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 fn run_command(cli: &Cli, messages: &mut Messages) -> Result<Exit, Error> {
     // Completions need no settings, so mistakes in the settings must not stop them.
     if let Command::Completions(wanted) = &cli.command {
-        return command::completions::run(wanted);
+        return command::print_completions(wanted);
     }
     let settings = match settings::load(cli) {
         Ok(settings) => settings,

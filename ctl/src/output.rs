@@ -3,7 +3,7 @@
 //!
 //! - [`style`]: width, characters and colours.
 //! - [`text`], [`table`], [`value`], [`age`]: the parts of tables.
-//! - [`owner_cells`], [`idle`], [`markers`], [`loss`]: texts about a process or a device.
+//! - [`owner_cells`], [`markers`], [`loss`]: texts about a process or a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
 //! - [`holders`], [`explain`]: the processes that have GPUs open, and one process; [`finding`]
 //!   explains memory that no process accounts for.
@@ -31,7 +31,6 @@ mod gpus;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod holders;
-mod idle;
 pub(crate) mod json;
 pub(crate) mod kill;
 mod loss;
@@ -64,10 +63,10 @@ use style::OutputStyle;
 use text::Line;
 
 /// Prints lines for people.
-pub(crate) fn print_lines(lines: &[Line], look: &OutputStyle) -> Result<(), Error> {
+pub(crate) fn print_lines(lines: &[Line], style: &OutputStyle) -> Result<(), Error> {
     let mut text = String::with_capacity(128 * lines.len());
     for line in lines {
-        line.paint_to(&mut text, look);
+        line.paint_to(&mut text, style);
         text.push('\n');
     }
     print(&text)

@@ -431,9 +431,9 @@ mod tests {
             text
         );
         // gpu-kill stores its rules in TOML.
-        let theirs = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
+        let foreign = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
             crypto_miners = true\n[alerts]\nenabled = true\n";
-        let imported = import(ROGUE_CODEC, theirs, RulesFileFormat::Toml, &InProcessYaml).unwrap();
+        let imported = import(ROGUE_CODEC, foreign, RulesFileFormat::Toml, &InProcessYaml).unwrap();
         assert_eq!(imported.notices.len(), 1);
         assert_eq!(imported.text, "[detection]\nmax_memory_usage_gb = 20\n");
         for (text, format, expected) in [

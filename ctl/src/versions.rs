@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn older_release_is_named() {
-        let told = |daemon, ours| release_mismatch(daemon, ours, DaemonKind::Service);
-        assert_eq!(told("1.2.0", "1.2.0"), None);
+        let mismatch = |daemon, ours| release_mismatch(daemon, ours, DaemonKind::Service);
+        assert_eq!(mismatch("1.2.0", "1.2.0"), None);
         let cases = [
             (
                 "1.9.0",
@@ -99,7 +99,7 @@ mod tests {
             ),
         ];
         for (daemon, ours, expected) in cases {
-            assert_eq!(told(daemon, ours).as_deref(), Some(expected));
+            assert_eq!(mismatch(daemon, ours).as_deref(), Some(expected));
         }
         assert_eq!(
             release_mismatch("1.0.0", "1.1.0", DaemonKind::Manual).as_deref(),

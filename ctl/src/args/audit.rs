@@ -71,7 +71,7 @@ pub struct RecordFilter {
     pub job: Option<String>,
 }
 
-/// The help of [`Period::hours`] for commands whose default is a week.
+/// The help of [`Period::hours`] for commands with a default of a week.
 pub(super) const WEEK_HOURS_HELP: &str = "The last N hours [default: 168]";
 
 /// A time range.

@@ -85,31 +85,31 @@ fn write_completions(script: &mut String, program: &str, path: &str, command: &C
 /// The options of fish's `complete` for one option: ` -s o -l output -r -f -a 'table\t…' -d
 /// 'The form'`
 fn option_flags(option: &Arg) -> String {
-    let mut said = String::new();
+    let mut flags = String::new();
     let long = option.get_long().into_iter();
     let aliases = option.get_visible_aliases().unwrap_or_default();
     // Writing to a `String` cannot fail.
     if let Some(short) = option.get_short() {
-        let _ = write!(said, " -s {short}");
+        let _ = write!(flags, " -s {short}");
     }
     for long in long.chain(aliases) {
-        let _ = write!(said, " -l {long}");
+        let _ = write!(flags, " -l {long}");
     }
     let takes = option.get_num_args();
     if takes.is_some_and(|it| it.min_values() > 0) {
         let values = value_list(option);
         match (is_path(option), values.is_empty()) {
-            (true, _) => said.push_str(" -r -F"),
-            (false, true) => said.push_str(" -x"),
+            (true, _) => flags.push_str(" -r -F"),
+            (false, true) => flags.push_str(" -x"),
             (false, false) => {
-                let _ = write!(said, " -x -a {}", quote(&values));
+                let _ = write!(flags, " -x -a {}", quote(&values));
             }
         }
     }
     let help = option.get_help().map(ToString::to_string);
     let help = first_line(&help.unwrap_or_default());
-    let _ = write!(said, " -d {}", quote(&help));
-    said
+    let _ = write!(flags, " -d {}", quote(&help));
+    flags
 }
 
 /// The possible values, one a line, each with its help. fish splits them into words again.

@@ -248,8 +248,8 @@ mod tests {
     #[test]
     fn invalid_pid_is_reported_with_the_value() {
         for typed in ["0", "-1", "-9", "python", "4294967296", "1.5", "7,8"] {
-            let said = parse(&format!("7 {typed}")).expect_err("it is wrong");
-            assert!(said.contains(&format!("'{typed}'")), "{said}");
+            let message = parse(&format!("7 {typed}")).expect_err("it is wrong");
+            assert!(message.contains(&format!("'{typed}'")), "{message}");
         }
         assert_eq!(parse("7 8 7").map(|kill| kill.pids), Ok(vec![7, 8, 7]));
     }

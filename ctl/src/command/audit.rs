@@ -8,7 +8,7 @@ mod summary;
 
 use super::{confirm, connect, now};
 use crate::args::{Audit, AuditCommand, Period, RecordFilter};
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::history::{EmptyOutput, RecordPrinter, Remaining, TimeSpan};
 use crate::output::message::Messages;
@@ -64,8 +64,8 @@ fn run_records(audit: &Audit, settings: &Settings, messages: Messages) -> Result
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let look = OutputStyle::for_stdout(settings);
-    let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, look);
+    let style = OutputStyle::for_stdout(settings);
+    let mut records = RecordPrinter::<AuditRecord>::new(settings.output_format, span, style);
     let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
     let outcome = request_pages(&daemon, &filter, limit, settings, &mut records);
     finish_records(records, outcome, is_narrowed, "record", messages)
@@ -129,65 +129,48 @@ fn request_pages(
     settings: &Settings,
     records: &mut RecordPrinter<AuditRecord>,
 ) -> Result<Remaining, Error> {
-    let mut left = RemainingLimit::from_limit(limit);
-    let mut before = None;
-    loop {
+    collect_pages(limit, &mut |before, limit| {
         let query = AuditQuery {
             filter: filter.clone(),
             before,
-            limit: left.page_limit(),
+            limit,
         };
-        let page = daemon.audit(&query, RequestTimeout::starting_now(settings.timeout))?;
-        left.subtract(page.records.len());
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Audit { query })?;
+        let count = page.records.len();
         records.add(page.records)?;
-        match decide_next_page(page.next, before, left)? {
-            NextPage::Page(next) => before = Some(next),
-            NextPage::Done(rest) => return Ok(rest),
+        Ok((count, page.next))
+    })
+}
+
+/// Requests a page of entries before this cursor, with this maximum number of entries. Returns
+/// the number of entries and the cursor of the next page.
+type RequestPage<'a, C> =
+    &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
+
+/// Requests pages, which go back in time, until there are `limit` entries or no more; a limit of
+/// 0 means all.
+pub(super) fn collect_pages<C: Ord + Copy>(
+    limit: u32,
+    request_page: RequestPage<'_, C>,
+) -> Result<Remaining, Error> {
+    let mut left = match limit {
+        0 => u64::MAX,
+        limit => u64::from(limit),
+    };
+    let mut before = None;
+    loop {
+        let page_limit = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_PAGE_RECORDS);
+        let (count, next) = request_page(before, page_limit)?;
+        left = left.saturating_sub(count as u64);
+        match next {
+            None => return Ok(Remaining::None),
+            Some(_) if left == 0 => return Ok(Remaining::More),
+            Some(next) if before.is_some_and(|before| next >= before) => {
+                return Err(Error::ConnectionLost("its pages do not advance".into()));
+            }
+            Some(next) => before = Some(next),
         }
-    }
-}
-
-/// The number of entries still to request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RemainingLimit(u64);
-
-impl RemainingLimit {
-    /// 0 stands for all.
-    pub(super) fn from_limit(limit: u32) -> Self {
-        Self(match limit {
-            0 => u64::MAX,
-            limit => u64::from(limit),
-        })
-    }
-
-    pub(super) fn page_limit(self) -> u32 {
-        u32::try_from(self.0).map_or(MAX_PAGE_RECORDS, |left| left.min(MAX_PAGE_RECORDS))
-    }
-
-    pub(super) fn subtract(&mut self, count: usize) {
-        self.0 = self.0.saturating_sub(count as u64);
-    }
-}
-
-/// What follows a page.
-pub(super) enum NextPage<P> {
-    Page(P),
-    Done(Remaining),
-}
-
-/// Decides whether to request the next page. Pages go back in time.
-pub(super) fn decide_next_page<P: Ord>(
-    next: Option<P>,
-    before: Option<P>,
-    left: RemainingLimit,
-) -> Result<NextPage<P>, Error> {
-    match next {
-        None => Ok(NextPage::Done(Remaining::None)),
-        Some(_) if left.0 == 0 => Ok(NextPage::Done(Remaining::More)),
-        Some(next) if before.is_some_and(|before| next >= before) => {
-            Err(Error::ConnectionLost("its pages do not advance".into()))
-        }
-        Some(next) => Ok(NextPage::Page(next)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{connect, list, scan_timeout};
 use crate::args::Explain;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::explain::lines;
 use crate::output::message::Messages;
@@ -18,13 +18,14 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let explained = match daemon.explain(wanted.pid, scan_timeout(settings)) {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let pid = wanted.pid;
+    let explained = match call!(daemon, scan_timeout(settings), Explain { pid }) {
         Err(Error::Refused(Refusal::NoMatch(what))) => Err(Error::NoSuchProcess(what)),
         // As for `holders`: there is no answer because a driver fails.
         Err(refused @ Error::Refused(Refusal::Unavailable(_))) => {
-            let devices = list::select_devices(None, &daemon, patience);
+            let devices = list::select_devices(None, &daemon, timeout);
             Err(devices.err().unwrap_or(refused))
         }
         answer => answer,
@@ -33,8 +34,8 @@ pub(crate) fn run(
         Format::Json => print(&json::pretty(&ExplainDocument::from(&explained))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&explained, &look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(&explained, &style), &style)?;
         }
     }
     Ok(Exit::Done)

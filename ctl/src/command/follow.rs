@@ -3,7 +3,7 @@
 
 use super::connect_with_hooks;
 use super::signals::Signals;
-use crate::connect::{Daemon, RequestTimeout, WaitHooks, is_over, sleep};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, sleep};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::settings::Settings;
@@ -37,8 +37,8 @@ pub(super) trait Operation {
     fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<OperationId, Error>;
 
     /// The state of the operation, as soon as it is newer than version `after`, or after a
@@ -47,8 +47,8 @@ pub(super) trait Operation {
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<Self::Report, Error>;
 
     /// The stage of the operation and the version of the report.
@@ -153,7 +153,7 @@ fn start_operation<O: Operation>(
     daemon: &Daemon,
     plan: PlanId,
     settings: &Settings,
-    meanwhile: &mut dyn WaitHooks,
+    hooks: &mut dyn WaitHooks,
 ) -> Result<OperationId, Error> {
     let OperationWords {
         done, hint: see, ..
@@ -162,7 +162,7 @@ fn start_operation<O: Operation>(
         daemon,
         plan,
         RequestTimeout::starting_now(settings.timeout),
-        meanwhile,
+        hooks,
     ) {
         Err(failure) if is_connection_error(&failure) => Err(Error::NotDone {
             what: format!("{failure}: whether anything was {done} is not known"),
@@ -176,7 +176,7 @@ fn start_operation<O: Operation>(
             hint: Some("try again".into()),
             exit: Exit::Failed,
         }),
-        began => began,
+        started => started,
     }
 }
 
@@ -193,8 +193,8 @@ fn follow_across_reconnect<O: Operation>(
             following.operation.clear_progress();
             let noun = O::WORDS.noun;
             messages.warn(&format!("{failure}; reconnecting to follow the {noun}"));
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect_with_hooks(settings, patience, messages, following)?;
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let daemon = connect_with_hooks(settings, timeout, messages, following)?;
             follow(following, &daemon, id, messages)
         }
         report => report,
@@ -210,8 +210,8 @@ fn follow<O: Operation>(
     let mut after = None;
     loop {
         // The time the daemon may take, and as much again for delays.
-        let patience = RequestTimeout::starting_now(MAX_WAIT * 2);
-        let report = O::poll_report(daemon, id, after, patience, following)?;
+        let timeout = RequestTimeout::starting_now(MAX_WAIT * 2);
+        let report = O::poll_report(daemon, id, after, timeout, following)?;
         following.operation.print_progress(&report)?;
         let (stage, version) = O::progress(&report);
         if is_over(stage) {
@@ -225,12 +225,20 @@ fn follow<O: Operation>(
     }
 }
 
+/// Whether nothing more will happen.
+pub(super) const fn is_over(stage: Stage) -> bool {
+    match stage {
+        Stage::Done | Stage::Interrupted => true,
+        Stage::Ending | Stage::Releasing => false,
+    }
+}
+
 /// Whether an error is about the connection only and says nothing about the operation.
 const fn is_connection_error(failure: &Error) -> bool {
     matches!(failure, Error::ConnectionLost(_) | Error::TimedOut { .. })
 }
 
-/// The error for an operation whose result cannot be obtained.
+/// The error for an operation without an obtainable result.
 fn result_unknown<O: Operation>(failure: Error) -> Error {
     let OperationWords {
         objects, hint: see, ..

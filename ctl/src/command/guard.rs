@@ -4,12 +4,11 @@ mod edit;
 mod files;
 mod host_warnings;
 mod replay;
-mod snooze;
 mod violations;
 
 use super::{connect, now, rules};
-use crate::args::{Guard, GuardCommand, PolicyCommand};
-use crate::connect::{RequestTimeout, RulesKind};
+use crate::args::{Guard, GuardCommand, PolicyCommand, Snooze};
+use crate::connect::{Mode, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
@@ -25,7 +24,7 @@ pub(crate) fn run(wanted: &Guard, settings: &Settings, messages: Messages) -> Re
     match &wanted.command {
         GuardCommand::Status(_) => run_status(settings, messages),
         GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages),
-        GuardCommand::Snooze(wanted) => snooze::run(wanted, settings, messages),
+        GuardCommand::Snooze(wanted) => run_snooze(wanted, settings, messages),
         GuardCommand::Test(wanted) => replay::run_test(wanted, settings, messages),
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages),
         GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
@@ -91,21 +90,38 @@ fn run_policy_edit(
     edit::run(edit, how, settings, messages)
 }
 
+/// Postpones the end of a job, or shows the effect.
+fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let (pid, is_dry_run) = (wanted.pid, wanted.dry_run);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
+    let mode = Mode::from_dry_run(is_dry_run);
+    let style = OutputStyle::for_stdout(settings);
+    print_lines(&guard::snooze_lines(&snoozed, mode, now(), &style), &style)?;
+    Ok(Exit::Done)
+}
+
 fn run_status(settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let daemon = connect(
         settings,
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let status = daemon.status(RequestTimeout::starting_now(settings.timeout))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let status = call!(daemon, timeout, Status {})?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             print_lines(
-                &guard::status_lines(&status.guard, status.now, &look),
-                &look,
+                &guard::status_lines(&status.guard, status.now, &style),
+                &style,
             )?;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{connect, list, now, scan_timeout};
 use crate::args::Holders;
-use crate::connect::RequestTimeout;
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::holders::{HoldersView, lines};
 use crate::output::message::Messages;
@@ -12,6 +12,7 @@ use crate::settings::{Format, Settings};
 use gpukill_proto::holders::{HoldersReport, Role};
 use gpukill_proto::json::HoldersDocument;
 use gpukill_proto::model::{Device, DeviceId};
+use gpukill_proto::units::Timestamp;
 
 /// Requests the holders and prints them.
 pub(crate) fn run(
@@ -19,10 +20,10 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
     let gpu = wanted.gpu.as_deref();
-    let devices = match list::select_devices(gpu, &daemon, patience) {
+    let devices = match list::select_devices(gpu, &daemon, timeout) {
         Err(failure) if settings.output_format == Format::Json => {
             // As for `list`: programs get a document whatever the verdict.
             print(&json::pretty(&HoldersDocument::new(now(), &[]))?)?;
@@ -30,7 +31,8 @@ pub(crate) fn run(
         }
         devices => devices,
     }?;
-    let (at, mut held) = daemon.holders(selected_device(gpu, &devices), scan_timeout(settings))?;
+    let device = selected_device(gpu, &devices);
+    let (at, mut held) = request_holders(&daemon, device.as_ref(), scan_timeout(settings))?;
     if gpu.is_some() {
         let is_wanted = |id: &DeviceId| devices.iter().any(|device| device.id == *id);
         held.retain(|report| is_wanted(&report.device.id));
@@ -39,7 +41,7 @@ pub(crate) fn run(
         Format::Json => print(&json::pretty(&HoldersDocument::new(at, &held))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let shown = HoldersView {
                 devices: held
                     .iter()
@@ -56,10 +58,37 @@ pub(crate) fn run(
                     .collect(),
                 at,
             };
-            print_lines(&lines(&shown, &look), &look)?;
+            print_lines(&lines(&shown, &style), &style)?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// The processes that have one device or any device open: all pages of one answer, and its
+/// time.
+fn request_holders(
+    daemon: &Daemon,
+    device: Option<&DeviceId>,
+    timeout: RequestTimeout,
+) -> Result<(Timestamp, Vec<HoldersReport>), Error> {
+    let mut at = Timestamp::default();
+    let mut whole: Vec<HoldersReport> = Vec::new();
+    daemon.collect_pages("holders", Some(0), &mut |start| {
+        let device = device.cloned();
+        let page = call!(daemon, timeout, Holders { device, start })?;
+        at = page.at;
+        for report in page.devices {
+            match whole.last_mut() {
+                Some(last) if last.device.id == report.device.id => {
+                    last.device.holders.extend(report.device.holders);
+                    last.roles.extend(report.roles);
+                }
+                Some(_) | None => whole.push(report),
+            }
+        }
+        Ok(page.next)
+    })?;
+    Ok((at, whole))
 }
 
 /// The device to ask for; `None` asks for all.

@@ -8,7 +8,7 @@ mod request;
 use super::follow::carry_out;
 use super::{confirm, connect, list, now, scan_timeout};
 use crate::args::Kill;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::kill::{
     KillResult, PlanDetail, outcome_lines, plan_lines, question, question_detail,
@@ -22,16 +22,15 @@ use gpukill_policy::kill::consent::ConsentContext;
 use gpukill_policy::kill::outcome::completion;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
-use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, PlanId, Stage};
+use gpukill_proto::kill::{KillPlan, KillPlanPage, KillReport, KillRequest, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
-/// Runs the kill.
 pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = request::request(wanted)?;
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let (id, plan) = match daemon.plan_kill(&request, scan_timeout(settings)) {
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let (id, plan) = match request_plan(&daemon, &request, scan_timeout(settings)) {
         Err(failure @ Error::Refused(Refusal::NoMatch(_))) => {
             return Err(no_match_error(failure, request, &daemon, settings)?);
         }
@@ -42,14 +41,14 @@ pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Res
         true => caller_name(&daemon, settings),
         false => None,
     };
-    let said = ConsentContext {
+    let consent = ConsentContext {
         batch: wanted.batch,
         yes: wanted.yes,
         can_ask,
         uid: rustix::process::getuid().as_raw(),
         name: name.as_deref(),
     };
-    let (daemon, id) = match next_step(id, &plan, said) {
+    let (daemon, id) = match next_step(id, &plan, consent) {
         NextStep::Show => {
             print_plan(&plan, PlanDetail::All, settings)?;
             return Ok(Exit::Done);
@@ -70,16 +69,41 @@ pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Res
             drop(daemon);
             print_introduction(&plan, question_detail(&plan), settings)?;
             confirm_plan(&plan, settings, messages)?;
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            (connect(settings, patience, messages)?, id)
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            (connect(settings, timeout, messages)?, id)
         }
     };
     carry_out_plan(daemon, id, &plan, settings, messages)
 }
 
+/// Plans a kill. Returns all pages of the plan, and its id when it can be carried out.
+fn request_plan(
+    daemon: &Daemon,
+    request: &KillRequest,
+    timeout: RequestTimeout,
+) -> Result<(Option<PlanId>, KillPlan), Error> {
+    let request = request.clone();
+    let KillPlanPage { id, mut plan, next } = call!(daemon, timeout, PlanKill { request })?;
+    let plan_id = id.unwrap_or(PlanId::LAST);
+    daemon.collect_pages("targets", next, &mut |start| {
+        let page = call!(
+            daemon,
+            timeout,
+            MoreOfKillPlan {
+                plan: plan_id,
+                start
+            }
+        )?;
+        plan.targets.extend(page.plan.targets);
+        Ok(page.next)
+    })?;
+    Ok((id, plan))
+}
+
 /// The caller's name as the daemon knows it; `None` when it does not, and the uid has to do.
 fn caller_name(daemon: &Daemon, settings: &Settings) -> Option<String> {
-    let status = daemon.status(RequestTimeout::starting_now(settings.timeout));
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let status = call!(daemon, timeout, Status {});
     status.ok()?.caller.user.last_known().cloned()
 }
 
@@ -97,19 +121,18 @@ fn carry_out_plan(
         Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let outcome = KillResult {
                 plan,
                 report: &report,
                 me: rustix::process::getuid().as_raw(),
             };
-            print_lines(&outcome_lines(&outcome, &look), &look)?;
+            print_lines(&outcome_lines(&outcome, &style), &style)?;
         }
     }
     Ok(exit_code(plan, &report))
 }
 
-/// The exit code of a kill.
 fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
     let success = Exit::from(completion(plan, report));
     match (report.stage, success) {
@@ -125,8 +148,8 @@ fn print_plan(plan: &KillPlan, detail: PlanDetail, settings: &Settings) -> Resul
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, detail, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, detail, &style), &style)
         }
     }
 }
@@ -145,14 +168,14 @@ fn print_introduction(
 
 /// Asks. The answer no is an error, because nothing is done.
 fn confirm_plan(plan: &KillPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
-    // A person who answers must have seen the plan.
+    // The person must see the plan before the question.
     if settings.output_format == Format::Json || !is_stdout_terminal() {
-        let look = OutputStyle {
+        let style = OutputStyle {
             color: false,
             ..OutputStyle::for_stdout(settings)
         };
-        for line in plan_lines(plan, question_detail(plan), &look) {
-            messages.question_subject(&line.paint(&look));
+        for line in plan_lines(plan, question_detail(plan), &style) {
+            messages.question_subject(&line.paint(&style));
         }
     }
     if confirm::ask_yes_no(question(plan)) {

@@ -34,40 +34,40 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
     if list.watch.is_some() {
         return watch::run(&wanted, settings, messages);
     }
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
     let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
-    } = first_snapshot(&daemon, patience)?;
+    } = first_snapshot(&daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
         select_part(snapshot, &wanted.selection, &user_lookup::user_may_exist);
     // Neither the snapshot nor the lines are freed, because the process ends after printing
     // them.
-    let sight = ManuallyDrop::new(AnnotatedSnapshot {
+    let annotated = ManuallyDrop::new(AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
     });
     match (wanted.format, verdict) {
-        (Format::Table, Some(failure)) if !is_worth_showing(&sight.snapshot, &failure) => {
+        (Format::Table, Some(failure)) if !is_worth_showing(&annotated.snapshot, &failure) => {
             Err(failure)
         }
         (Format::Table, verdict) => {
-            let look = OutputStyle::for_stdout(settings);
-            let lines = ManuallyDrop::new(lines(&sight, &wanted.view, now(), &look));
-            print_lines(&lines, &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            let lines = ManuallyDrop::new(lines(&annotated, &wanted.view, now(), &style));
+            print_lines(&lines, &style)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {
-            print(&render_document(&sight, &wanted, Header::First)?)?;
+            print(&render_document(&annotated, &wanted, Header::First)?)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
     }
 }
 
-/// Whether a table says more than the error alone: it names the GPUs whose driver does not
+/// Whether a table says more than the error alone: it names the GPUs of the driver that does not
 /// work.
 fn is_worth_showing(snapshot: &Snapshot, failure: &Error) -> bool {
     matches!(failure, Error::Vendor(_)) && !snapshot.devices.is_empty()
@@ -104,13 +104,13 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
 pub(super) fn select_devices(
     gpu: Option<&str>,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Result<Vec<Device>, Error> {
     let selection = SnapshotFilter {
         gpu: gpu.map(str::to_owned),
         ..SnapshotFilter::default()
     };
-    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience)?;
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
         select_part(snapshot, &selection, &user_lookup::user_may_exist);
     match verdict {
@@ -125,42 +125,42 @@ pub(super) fn select_devices(
 pub(super) fn undecided_error(
     selection: &SnapshotFilter,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Option<Error> {
-    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, patience).ok()?;
+    let AnnotatedSnapshot { snapshot, .. } = first_snapshot(daemon, timeout).ok()?;
     let verdict = select_part(snapshot, selection, &user_lookup::user_may_exist).verdict;
     verdict.filter(|failure| matches!(failure, Error::Vendor(_)))
 }
 
 /// The newest snapshot. Waits for the first poll of a daemon that just started.
-fn first_snapshot(daemon: &Daemon, patience: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
-    let mut sight = daemon.snapshot(None, patience)?;
-    if sight.snapshot.tick == 0 {
-        sight = match daemon.snapshot(Some(0), patience) {
+fn first_snapshot(daemon: &Daemon, timeout: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
+    let mut annotated = daemon.snapshot(None, timeout)?;
+    if annotated.snapshot.tick == 0 {
+        annotated = match daemon.snapshot(Some(0), timeout) {
             Err(Error::TimedOut { .. }) => return Err(Error::NothingPolled),
             answer => answer?,
         };
     }
-    if sight.snapshot.tick == 0 {
+    if annotated.snapshot.tick == 0 {
         return Err(Error::NothingPolled);
     }
     // A driver may take time for its first answer. Until then "no GPU" would be wrong.
-    while filter::is_starting(&sight.snapshot) {
-        sight = match daemon.snapshot(Some(sight.snapshot.tick), patience) {
+    while filter::is_starting(&annotated.snapshot) {
+        annotated = match daemon.snapshot(Some(annotated.snapshot.tick), timeout) {
             Err(Error::TimedOut { .. }) => break,
             newer => newer?,
         };
     }
-    Ok(sight)
+    Ok(annotated)
 }
 
 /// A snapshot for programs.
 fn render_document(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     wanted: &ListRequest,
     header: Header,
 ) -> Result<String, Error> {
-    let list = ListDocument::new(&sight.snapshot, &sight.guard, &sight.suspected);
+    let list = ListDocument::new(&annotated.snapshot, &annotated.guard, &annotated.suspected);
     match (wanted.format, wanted.view.rows) {
         (Format::Ndjson, _) => json::on_one_line(&list),
         (Format::Csv, Rows::Gpus) => csv::gpus(&list, header),

@@ -5,7 +5,7 @@ mod follow;
 use super::follow::carry_out;
 use super::{confirm, connect, scan_timeout};
 use crate::args::Reset;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::reset::{closing_lines, plan_lines, question};
@@ -21,7 +21,6 @@ use gpukill_proto::reset::{PlannedReset, ResetPlan, ResetReport, ResetRequest, U
 /// Signal timeout for holders; the default of `kill`.
 const SIGNAL_TIMEOUT_MS: u64 = 5_000;
 
-/// Runs the reset.
 pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let request = ResetRequest {
         gpu: wanted.gpu.clone(),
@@ -29,9 +28,9 @@ pub(crate) fn run(wanted: &Reset, settings: &Settings, messages: Messages) -> Re
         signal_timeout_ms: SIGNAL_TIMEOUT_MS,
         dry_run: wanted.dry_run,
     };
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let (id, plan) = daemon.plan_reset(&request, scan_timeout(settings))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let (id, plan) = call!(daemon, scan_timeout(settings), PlanReset { request })?;
     if wanted.dry_run {
         print_plan(&plan, settings)?;
         return Ok(match refused_completion(&plan) {
@@ -81,14 +80,13 @@ fn carry_out_plan(
         // Only the settings can select formats that this command does not have. Each GPU was
         // reported when it was done.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&closing_lines(&report, &look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&closing_lines(&report, &style), &style)?;
         }
     }
     Ok(exit_code(&report))
 }
 
-/// The exit code of a reset.
 fn exit_code(report: &ResetReport) -> Exit {
     match (report.stage, Exit::from(completion(report))) {
         // The GPUs that are not settled are missing in the report.
@@ -131,23 +129,23 @@ fn print_plan(plan: &ResetPlan, settings: &Settings) -> Result<(), Error> {
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetPlanDocument::from(plan))?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&plan_lines(plan, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&plan_lines(plan, &style), &style)
         }
     }
 }
 
 /// Asks. The answer no is an error, because nothing is done.
 fn confirm_plan(plan: &ResetPlan, settings: &Settings, messages: Messages) -> Result<(), Error> {
-    // A person who answers must have seen the plan.
-    let look = OutputStyle {
+    // The person must see the plan before the question.
+    let style = OutputStyle {
         color: false,
         ..OutputStyle::for_stdout(settings)
     };
     match settings.output_format {
         Format::Json => {
-            for line in plan_lines(plan, &look) {
-                messages.question_subject(&line.paint(&look));
+            for line in plan_lines(plan, &style) {
+                messages.question_subject(&line.paint(&style));
             }
         }
         Format::Table | Format::Ndjson | Format::Csv => print_plan(plan, settings)?,

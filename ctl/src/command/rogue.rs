@@ -1,30 +1,32 @@
 //! `rogue`: suspicious processes, and the rules for their detection.
 
-mod scan;
-
 use super::rules::{self, CheckedRules, HostChecks};
 use super::{connect, list, now};
-use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand};
-use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind};
+use crate::args::{CheckRules, EditOptions, ExemptionArgs, ImportRules, Rogue, RogueCommand, Scan};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
-use crate::output::print_lines;
 use crate::output::rules::{edit_lines, print_rules, rogue_summary};
 use crate::output::style::OutputStyle;
+use crate::output::{json, print, print_lines, rogue};
 use crate::rules_files::ROGUE_CODEC;
-use crate::settings::Settings;
+use crate::settings::{Format, Settings};
 use gpukill_policy::rogue::lints::{lint, lint_unknown_users, named_users};
 use gpukill_policy::rogue::read::{print_defaults, read};
 use gpukill_policy::rogue::rules::RogueRules;
 use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::rogue::RogueEdit;
+use std::time::Duration;
+
+/// A month of a large box takes seconds, and longer when other clients read the history too.
+const HISTORY_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a subcommand of `rogue`.
 pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let change = |edit, how| run_edit(edit, how, settings, messages);
     match &wanted.command {
-        RogueCommand::Scan(wanted) => scan::run(wanted, settings, messages),
+        RogueCommand::Scan(wanted) => run_scan(wanted, settings, messages),
         RogueCommand::Config => rules::print_config(RulesKind::Rogues, settings, messages),
         RogueCommand::Reference => print_reference(),
         RogueCommand::Check(wanted) => check(wanted, settings, messages),
@@ -48,6 +50,28 @@ pub(crate) fn run(wanted: &Rogue, settings: &Settings, messages: Messages) -> Re
     }
 }
 
+/// Prints suspicious processes, current and recent. The exit code does not depend on whether
+/// there are findings.
+fn run_scan(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
+    let daemon = connect(
+        settings,
+        RequestTimeout::starting_now(settings.timeout),
+        messages,
+    )?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(HISTORY_SCAN_TIMEOUT));
+    let hours = wanted.hours;
+    let report = call!(daemon, timeout, Scan { hours })?;
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&rogue::document(&report))?)?,
+        // Only the settings can select formats that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&rogue::scan_lines(&report, now(), &style), &style)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
 /// Makes one edit, or shows what it would change.
 fn run_edit(
     asked: RogueEdit,
@@ -55,15 +79,12 @@ fn run_edit(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience(), messages)?;
-    let doing = match how.dry_run {
-        true => Mode::DryRun,
-        false => Mode::Apply,
-    };
-    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, doing, patience())?;
-    let look = OutputStyle::for_stdout(settings);
-    print_lines(&edit_lines(&report, doing, &look), &look)?;
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout(), messages)?;
+    let mode = Mode::from_dry_run(how.dry_run);
+    let report = daemon.edit_rules(RulesChange::Rogues(Some(&asked)), None, mode, timeout())?;
+    let style = OutputStyle::for_stdout(settings);
+    print_lines(&edit_lines(&report, mode, &style), &style)?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
@@ -102,10 +123,10 @@ fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result
         |text: &str| {
             // The file was read without a mistake.
             let rules = read(text).unwrap_or_default();
-            let odd = lint(&rules).into_iter();
+            let lints = lint(&rules).into_iter();
             CheckedRules {
                 summary: rogue_summary(&rules),
-                lints: odd.chain(user_warnings(&rules)).collect(),
+                lints: lints.chain(user_warnings(&rules)).collect(),
             }
         },
     )

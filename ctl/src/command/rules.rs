@@ -2,7 +2,7 @@
 
 use super::{confirm, connect, now};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesKind, call};
 use crate::convert_program::ProgramYaml;
 use crate::exit::{Error, Exit, read_error_reason};
 use crate::output::export::atomic_file::{AtomicFile, IfExists};
@@ -25,11 +25,11 @@ const FILE_MODE: u32 = 0o666;
 /// Checks of rules against the box of the daemon.
 pub(super) trait HostChecks {
     /// Warnings about rules that mean nothing on this box, such as an unknown user.
-    fn warnings(&self, text: &str, daemon: &Daemon, patience: RequestTimeout) -> Vec<Lint>;
+    fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint>;
 
     /// The violations if these rules replaced those in force. `None` when they cannot be
     /// determined, or when such rules alone affect no process.
-    fn affected(&self, text: &str, daemon: &Daemon, patience: RequestTimeout)
+    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout)
     -> Option<EditEffect>;
 }
 
@@ -47,12 +47,12 @@ pub(super) fn print_config(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let patience = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience(), messages)?;
-    let (file, revision, text) = daemon.rules(of, patience())?;
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout(), messages)?;
+    let (file, revision, text) = daemon.rules(of, timeout())?;
     warn_no_file(of, &file, revision.as_ref(), messages);
     rules::print_rules(&text)?;
-    let status = daemon.status(patience())?;
+    let status = call!(daemon, timeout(), Status {})?;
     let (in_force, see) = match of {
         RulesKind::Guard => (status.guard.revision, "gpukillctl guard status"),
         RulesKind::Rogues => (status.rogue.revision, "gpukillctl status"),
@@ -74,14 +74,14 @@ fn warn_no_file(of: RulesKind, file: &str, revision: Option<&RulesRevision>, mes
     }
 }
 
-/// Reports every mistake in a file. For a valid file, `look_at` summarises and lints its TOML
+/// Reports every mistake in a file. For a valid file, `examine` summarises and lints its TOML
 /// form.
 pub(super) fn check<M: Display>(
     (of, language): (RulesKind, &RulesCodec<M>),
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
-    look_at: impl Fn(&str) -> CheckedRules,
+    examine: impl Fn(&str) -> CheckedRules,
 ) -> Result<Exit, Error> {
     let (name, text, format) = match &wanted.file {
         Some(file) => {
@@ -90,10 +90,10 @@ pub(super) fn check<M: Display>(
             (file.display().to_string(), text, format)
         }
         None => {
-            let patience = || RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, patience(), messages)?;
-            let (file, _, text) = daemon.rules(of, patience())?;
-            let status = daemon.status(patience())?;
+            let timeout = || RequestTimeout::starting_now(settings.timeout);
+            let daemon = connect(settings, timeout(), messages)?;
+            let (file, _, text) = daemon.rules(of, timeout())?;
+            let status = call!(daemon, timeout(), Status {})?;
             // Without the right to edit, a caller gets the rules in force and not those of the
             // file.
             if !status.caller.rights.contains(&Right::EditRules)
@@ -104,23 +104,23 @@ pub(super) fn check<M: Display>(
             (file, text, RulesFileFormat::Toml)
         }
     };
-    let look = OutputStyle::for_stdout(settings);
+    let style = OutputStyle::for_stdout(settings);
     match rules_files::import(language, &text, format, &ProgramYaml) {
         Ok(imported) => {
             print_notices(&imported.notices, messages);
             let CheckedRules {
-                summary: comes_to,
-                lints: mut odd,
-            } = look_at(&imported.text);
+                summary,
+                mut lints,
+            } = examine(&imported.text);
             if imported.text != text {
-                odd = odd.into_iter().map(without_line).collect();
+                lints = lints.into_iter().map(without_line).collect();
             }
-            odd.sort();
-            print_lines(&rules::checked_lines(&name, &comes_to, &odd, &look), &look)?;
+            lints.sort();
+            print_lines(&rules::checked_lines(&name, &summary, &lints, &style), &style)?;
             Ok(Exit::Done)
         }
         Err(RulesFileError::Mistakes(mistakes)) => {
-            print_lines(&rules::mistake_lines(&name, &mistakes, &look), &look)?;
+            print_lines(&rules::mistake_lines(&name, &mistakes, &style), &style)?;
             Ok(Exit::BadUsage)
         }
         Err(
@@ -144,8 +144,8 @@ fn warn_if_file_differs(
         RulesKind::Rogues => (&status.rogue.file, &status.rogue.mistakes, None),
     };
     if !mistakes.is_empty() {
-        let look = OutputStyle::for_stdout(settings);
-        print_lines(&rules::mistake_lines(file, mistakes, &look), &look)?;
+        let style = OutputStyle::for_stdout(settings);
+        print_lines(&rules::mistake_lines(file, mistakes, &style), &style)?;
         messages.warn("an admin can see the mistakes; the previous rules are in force");
         return Ok(Some(Exit::BadUsage));
     }
@@ -268,26 +268,26 @@ pub(super) fn import(
     messages: Messages,
     on_this_box: &impl HostChecks,
 ) -> Result<Exit, Error> {
-    let patience = || RequestTimeout::starting_now(settings.timeout);
-    let look = OutputStyle::for_stdout(settings);
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let style = OutputStyle::for_stdout(settings);
     let tell_of_this_box = |daemon: &Daemon| {
-        for warning in on_this_box.warnings(text, daemon, patience()) {
+        for warning in on_this_box.warnings(text, daemon, timeout()) {
             messages.warn(&without_line(warning).to_string());
         }
     };
-    let daemon = connect(settings, patience(), messages)?;
-    daemon.offer_rules(text, patience())?;
-    let planned = daemon.edit_rules(of.replace_by_offered(), None, Mode::DryRun, patience())?;
+    let daemon = connect(settings, timeout(), messages)?;
+    daemon.offer_rules(text, timeout())?;
+    let planned = daemon.edit_rules(of.replace_by_offered(), None, Mode::DryRun, timeout())?;
     let is_nothing = rules::is_no_change(&planned);
     // Determined before the change, because the previous state is not available afterwards.
-    let turn = match is_nothing {
+    let effect = match is_nothing {
         true => None,
-        false => on_this_box.affected(text, &daemon, patience()),
+        false => on_this_box.affected(text, &daemon, timeout()),
     };
-    let shown = |report: &EditReport, doing| {
+    let shown = |report: &EditReport, mode| {
         print_lines(
-            &guard::edit_lines(report, doing, turn.as_ref(), now(), &look),
-            &look,
+            &guard::edit_lines(report, mode, effect.as_ref(), now(), &style),
+            &style,
         )
     };
     let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
@@ -308,14 +308,14 @@ pub(super) fn import(
             "put these rules in the place of all?",
             "nothing was changed",
         )?;
-        let daemon = connect(settings, patience(), messages)?;
-        daemon.offer_rules(text, patience())?;
+        let daemon = connect(settings, timeout(), messages)?;
+        daemon.offer_rules(text, timeout())?;
         daemon
     };
     let (change, expected) = (of.replace_by_offered(), planned.before.as_ref());
-    let report = daemon.edit_rules(change, expected, Mode::Apply, patience())?;
+    let report = daemon.edit_rules(change, expected, Mode::Apply, timeout())?;
     if shows {
-        print_lines(&[rules::in_force_line(&report)], &look)?;
+        print_lines(&[rules::in_force_line(&report)], &style)?;
         // Warnings that only the edit itself can find.
         let mut new = report.warnings;
         new.retain(|warning| !planned.warnings.contains(warning));

@@ -38,11 +38,11 @@ impl Signals {
         if self.flags.iter().any(|(known, _)| *known == signal) {
             return Ok(());
         }
-        let came = Arc::new(AtomicBool::new(false));
+        let received = Arc::new(AtomicBool::new(false));
         // In this order, because a byte announces a flag that is already set.
-        flag::register(signal, Arc::clone(&came))?;
+        flag::register(signal, Arc::clone(&received))?;
         pipe::register(signal, self.writer.try_clone()?)?;
-        self.flags.push((signal, came));
+        self.flags.push((signal, received));
         Ok(())
     }
 
@@ -55,9 +55,9 @@ impl Signals {
     pub(super) fn take_received(&mut self) -> Vec<i32> {
         let mut bytes = [0; 64];
         while self.reader.read(&mut bytes).is_ok_and(|length| length > 0) {}
-        let came = self.flags.iter();
-        let came = came.filter(|(_, came)| came.swap(false, Ordering::SeqCst));
-        came.map(|(signal, _)| *signal).collect()
+        let received = self.flags.iter();
+        let received = received.filter(|(_, received)| received.swap(false, Ordering::SeqCst));
+        received.map(|(signal, _)| *signal).collect()
     }
 }
 

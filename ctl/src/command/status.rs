@@ -6,7 +6,7 @@ pub(super) use report::run_without_settings as report_without_settings;
 
 use super::connect;
 use crate::args::Status;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::own_job_lines;
 use crate::output::message::Messages;
@@ -22,22 +22,22 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
     if wanted.report {
         return report::run(settings, messages);
     }
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let status = daemon.status(patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let status = call!(daemon, timeout, Status {})?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &look);
+            let style = OutputStyle::for_stdout(settings);
+            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &style);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // The status is worth showing without the caller's own jobs.
-                if let Ok(sight) = daemon.snapshot(None, patience) {
-                    lines.extend(own_job_lines(&sight, status.caller.uid, status.now, &look));
+                if let Ok(annotated) = daemon.snapshot(None, timeout) {
+                    lines.extend(own_job_lines(&annotated, status.caller.uid, status.now, &style));
                 }
             }
-            print_lines(&lines, &look)?;
+            print_lines(&lines, &style)?;
         }
     }
     Ok(Exit::Done)

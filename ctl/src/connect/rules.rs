@@ -1,7 +1,6 @@
-//! Calls that read and change rules of both kinds.
+//! Reads and changes rules of both kinds.
 
-use super::Mode;
-use super::daemon::{Daemon, question};
+use super::daemon::{Daemon, Mode, call};
 use super::timeout::RequestTimeout;
 use crate::exit::Error;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -9,7 +8,6 @@ use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::rogue::RogueEdit;
 use gpukill_proto::service::{MAX_PART_BYTES, MAX_RULES_BYTES};
 
-/// A kind of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RulesKind {
     /// The guard's rules.
@@ -19,7 +17,7 @@ pub(crate) enum RulesKind {
 }
 
 impl RulesKind {
-    /// The change that puts the offered rules in the place of all.
+    /// The change that replaces all rules by the offered ones.
     pub(crate) const fn replace_by_offered(self) -> RulesChange<'static> {
         match self {
             Self::Guard => RulesChange::Guard(None),
@@ -28,7 +26,7 @@ impl RulesKind {
     }
 }
 
-/// A change of rules; `None` puts the offered rules in the place of all.
+/// A change of rules; `None` replaces all rules by the offered ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RulesChange<'a> {
     Guard(Option<&'a GuardEdit>),
@@ -39,8 +37,8 @@ impl Daemon {
     /// The rules as written: their file, revision and text.
     pub(crate) fn rules(
         &self,
-        of: RulesKind,
-        patience: RequestTimeout,
+        kind: RulesKind,
+        timeout: RequestTimeout,
     ) -> Result<(String, Option<RulesRevision>, String), Error> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut first: Option<(String, Option<RulesRevision>)> = None;
@@ -50,9 +48,9 @@ impl Daemon {
                 file,
                 revision,
                 part,
-            } = match of {
-                RulesKind::Guard => question!(self, patience, RulesText { offset })?,
-                RulesKind::Rogues => question!(self, patience, RogueText { offset })?,
+            } = match kind {
+                RulesKind::Guard => call!(self, timeout, RulesText { offset })?,
+                RulesKind::Rogues => call!(self, timeout, RogueText { offset })?,
             };
             let is_same = first.as_ref().is_none_or(|(_, before)| *before == revision);
             if !is_same {
@@ -78,23 +76,17 @@ impl Daemon {
     }
 
     /// Uploads rules of the caller's own.
-    pub(crate) fn offer_rules(&self, text: &str, patience: RequestTimeout) -> Result<(), Error> {
+    pub(crate) fn offer_rules(&self, text: &str, timeout: RequestTimeout) -> Result<(), Error> {
         let mut offset = 0;
         let nothing: &[u8] = &[];
         // Empty rules are valid: they mean the built-in defaults.
         let first = text.is_empty().then_some(nothing);
         let parts = text.as_bytes().chunks(MAX_PART_BYTES);
         for part in first.into_iter().chain(parts) {
-            let part_of_it = part.to_vec();
-            question!(
-                self,
-                patience,
-                OfferRules {
-                    offset,
-                    part: part_of_it
-                }
-            )?;
-            offset += part.len() as u64;
+            let next = offset + part.len() as u64;
+            let part = part.to_vec();
+            call!(self, timeout, OfferRules { offset, part })?;
+            offset = next;
         }
         Ok(())
     }
@@ -104,17 +96,17 @@ impl Daemon {
         &self,
         change: RulesChange<'_>,
         expected: Option<&RulesRevision>,
-        doing: Mode,
-        patience: RequestTimeout,
+        mode: Mode,
+        timeout: RequestTimeout,
     ) -> Result<EditReport, Error> {
-        let is_dry_run = doing == Mode::DryRun;
+        let is_dry_run = mode == Mode::DryRun;
         let expected = expected.cloned();
         match change {
             RulesChange::Guard(edit) => {
                 let edit = edit.cloned();
-                question!(
+                call!(
                     self,
-                    patience,
+                    timeout,
                     EditRules {
                         edit,
                         expected,
@@ -124,9 +116,9 @@ impl Daemon {
             }
             RulesChange::Rogues(edit) => {
                 let edit = edit.cloned();
-                question!(
+                call!(
                     self,
-                    patience,
+                    timeout,
                     EditRogue {
                         edit,
                         expected,

@@ -118,16 +118,16 @@ mod tests {
     #[test]
     fn own_socket_is_found_in_runtime_dir() {
         let runtime = tempfile::tempdir().expect("a directory");
-        let place = |path: &Path| {
+        let find = |path: &Path| {
             find_own_socket(Some(path.into()), Path::new("/nowhere"), 0)
                 .ok()
                 .flatten()
         };
-        assert_eq!(place(runtime.path()), None);
+        assert_eq!(find(runtime.path()), None);
         create_dir(runtime.path().join("gpukill")).expect("made");
         let socket = runtime.path().join("gpukill").join(SOCKET_NAME);
         let _listener = UnixListener::bind(&socket).expect("bound");
-        assert_eq!(place(runtime.path()), Some(socket));
+        assert_eq!(find(runtime.path()), Some(socket));
     }
 
     #[test]

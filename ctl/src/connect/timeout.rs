@@ -14,7 +14,6 @@ pub(crate) struct RequestTimeout {
 }
 
 impl RequestTimeout {
-    /// Starts now.
     pub(crate) fn starting_now(whole: Duration) -> Self {
         Self {
             until: Instant::now() + whole,
@@ -63,15 +62,15 @@ impl Backoff {
     /// A hook ended the pause.
     pub(crate) fn pause(
         &mut self,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<PauseResult, Error> {
         let length = with_jitter(self.next, RandomState::new().build_hasher().finish());
         self.next = (self.next * 2).min(Self::MAX);
-        if Instant::now() + length >= patience.deadline() {
+        if Instant::now() + length >= timeout.deadline() {
             return Ok(PauseResult::OutOfTime);
         }
-        wait(None, Instant::now() + length, meanwhile)?;
+        wait(None, Instant::now() + length, hooks)?;
         Ok(PauseResult::Elapsed(length))
     }
 }
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn call_deadline_is_within_the_daemons_limit() {
-        let patience = RequestTimeout::starting_now(Duration::from_secs(3600));
-        assert!(patience.call_deadline() <= Instant::now() + MAX_DEADLINE);
+        let timeout = RequestTimeout::starting_now(Duration::from_secs(3600));
+        assert!(timeout.call_deadline() <= Instant::now() + MAX_DEADLINE);
     }
 }

@@ -54,25 +54,25 @@ pub(super) enum WaitResult {
 pub(super) fn wait(
     stream: Option<(&UnixStream, Readiness)>,
     until: Instant,
-    meanwhile: &mut dyn WaitHooks,
+    hooks: &mut dyn WaitHooks,
 ) -> Result<WaitResult, Error> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() && stream.is_none() {
             return Ok(WaitResult::TimedOut);
         }
-        let quiet = meanwhile.long_wait_after().filter(|quiet| *quiet < left);
+        let quiet = hooks.long_wait_after().filter(|quiet| *quiet < left);
         let longest = quiet.unwrap_or(left);
-        let [is_ready, is_woken] = poll_ready(stream, meanwhile.wake_fd(), longest)?;
+        let [is_ready, is_woken] = poll_ready(stream, hooks.wake_fd(), longest)?;
         if is_ready {
             return Ok(WaitResult::Ready);
         }
         if is_woken {
-            meanwhile.on_wake()?;
+            hooks.on_wake()?;
         } else if left.is_zero() {
             return Ok(WaitResult::TimedOut);
         } else if quiet.is_some() {
-            meanwhile.on_long_wait();
+            hooks.on_long_wait();
         }
     }
 }
@@ -81,8 +81,8 @@ pub(super) fn wait(
 ///
 /// # Errors
 /// The error of [`WaitHooks::on_wake`], or the kernel's error.
-pub(crate) fn sleep(length: Duration, meanwhile: &mut dyn WaitHooks) -> Result<(), Error> {
-    wait(None, Instant::now() + length, meanwhile).map(drop)
+pub(crate) fn sleep(length: Duration, hooks: &mut dyn WaitHooks) -> Result<(), Error> {
+    wait(None, Instant::now() + length, hooks).map(drop)
 }
 
 /// Which of the two are ready, after at most `longest`.
@@ -121,7 +121,7 @@ mod tests {
 
     struct CountingHooks {
         wakes: UnixStream,
-        heeded: u32,
+        woken: u32,
         noted: u32,
     }
 
@@ -131,7 +131,7 @@ mod tests {
         }
 
         fn on_wake(&mut self) -> Result<(), Error> {
-            self.heeded += 1;
+            self.woken += 1;
             Err(Error::ReaderGone)
         }
 
@@ -146,11 +146,11 @@ mod tests {
 
     #[test]
     fn answer_comes_before_hooks() {
-        let (stream, mut theirs) = UnixStream::pair().unwrap();
+        let (stream, mut peer) = UnixStream::pair().unwrap();
         let (wakes, mut waker) = UnixStream::pair().unwrap();
         let mut counting = CountingHooks {
             wakes,
-            heeded: 0,
+            woken: 0,
             noted: 0,
         };
         let readable = Some((&stream, Readiness::Readable));
@@ -165,14 +165,14 @@ mod tests {
         ));
         assert!(counting.noted > 0);
         waker.write_all(b"x").unwrap();
-        let heeded = wait(readable, soon(), &mut counting);
-        assert!(matches!(heeded, Err(Error::ReaderGone)));
-        theirs.write_all(b"x").unwrap();
+        let woken = wait(readable, soon(), &mut counting);
+        assert!(matches!(woken, Err(Error::ReaderGone)));
+        peer.write_all(b"x").unwrap();
         assert!(matches!(
             wait(readable, soon(), &mut counting),
             Ok(WaitResult::Ready)
         ));
-        assert_eq!(counting.heeded, 1);
+        assert_eq!(counting.woken, 1);
         let writable = Some((&stream, Readiness::Writable));
         let past = Instant::now();
         assert!(matches!(

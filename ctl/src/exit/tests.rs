@@ -133,7 +133,7 @@ fn untrusted_directory_names_both_sockets() {
 
 #[test]
 fn hint_depends_on_how_the_daemon_runs() {
-    let said = |at: &str| {
+    let hints = |at: &str| {
         let runs = DaemonKind::from_socket(Path::new(at));
         let version = ConnectError::Version(ProtocolVersion { major: 0, minor: 1 });
         [
@@ -146,12 +146,12 @@ fn hint_depends_on_how_the_daemon_runs() {
     let status = "see its messages: systemctl status gpukilld";
     let restart = "after an upgrade the old one runs on: systemctl restart gpukilld; else upgrade \
     the package gpukill";
-    let of_the_box = said("/run/gpukill/gpukilld.sock");
+    let of_the_box = hints("/run/gpukill/gpukilld.sock");
     assert_eq!(of_the_box, [status, status, restart]);
     let there = "see its messages where it runs";
-    let anew = "upgrade gpukilld where it runs, and restart it";
-    let own = said("/run/user/7/gpukill/gpukilld.sock");
-    assert_eq!(own, [there, there, anew]);
+    let upgrade = "upgrade gpukilld where it runs, and restart it";
+    let own = hints("/run/user/7/gpukill/gpukilld.sock");
+    assert_eq!(own, [there, there, upgrade]);
 }
 
 #[test]

@@ -84,20 +84,20 @@ impl PagedEntry for ActionEntry {
         }
     }
 
-    fn lines(entries: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
-        lines(entries, span, look)
+    fn lines(entries: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+        lines(entries, span, style)
     }
 }
 
 /// The table of entries, with its heading.
-fn lines(entries: &[ActionEntry], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
-    let mut lines = vec![heading(entries.len(), ["entry", "entries"], span, look)];
+fn lines(entries: &[ActionEntry], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = vec![heading(entries.len(), ["entry", "entries"], span, style)];
     if entries.is_empty() {
         return lines;
     }
     lines.push(Line::default());
     // `interrupted`, `partly in 1.2 s`; when wide, the wait for memory follows.
-    let least = if is_narrow(look) { 16 } else { 29 };
+    let least = if is_narrow(style) { 16 } else { 29 };
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
         Column::left("WHO", WhenNarrow::Stays),
@@ -106,17 +106,17 @@ fn lines(entries: &[ActionEntry], span: TimeSpan, look: &OutputStyle) -> Vec<Lin
         Column::left("RESULT", WhenNarrow::Shrinks(least)),
     ]);
     for entry in entries {
-        let narrow = is_narrow(look);
-        let below = reason_lines(entry, look)
+        let narrow = is_narrow(style);
+        let below = reason_lines(entry, style)
             .or_else(|| Some(vec![memory_text(entry).filter(|_| narrow)?]));
-        let result = result_cell(entry, below.is_none(), look.symbols);
-        let asked = selection_text(entry, look.symbols).filter(|_| has_selection_line(look));
-        table.push(Row::Cells(row(entry, result, look)));
+        let result = result_cell(entry, below.is_none(), style.symbols);
+        let asked = selection_text(entry, style.symbols).filter(|_| has_selection_line(style));
+        table.push(Row::Cells(row(entry, result, style)));
         for text in asked.into_iter().chain(below.into_iter().flatten()) {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
-    lines.extend(table.lines(look));
+    lines.extend(table.lines(style));
     lines
 }
 
@@ -135,37 +135,37 @@ fn selection_text(entry: &ActionEntry, symbols: Symbols) -> Option<String> {
     (!is_pids).then(|| escaped(typed, symbols))
 }
 
-fn is_narrow(look: &OutputStyle) -> bool {
-    look.width.is_some_and(|most| most < WIDE_COLUMNS)
+fn is_narrow(style: &OutputStyle) -> bool {
+    style.width.is_some_and(|most| most < WIDE_COLUMNS)
 }
 
 /// Whether the rule or the selector gets a line of its own; in the row it would be cut.
-fn has_selection_line(look: &OutputStyle) -> bool {
+fn has_selection_line(style: &OutputStyle) -> bool {
     /// Enough for both, and for the wait for memory.
     const WIDE_FOR_BOTH: usize = 140;
-    look.width.is_some_and(|most| most < WIDE_FOR_BOTH)
+    style.width.is_some_and(|most| most < WIDE_FOR_BOTH)
 }
 
 /// The reason of a refusal or of an unknown result on lines below the row, when the row would
 /// cut it.
-fn reason_lines(entry: &ActionEntry, look: &OutputStyle) -> Option<Vec<String>> {
+fn reason_lines(entry: &ActionEntry, style: &OutputStyle) -> Option<Vec<String>> {
     /// A blank, the time and a gap.
     const BEFORE: usize = 22;
     /// The width that remains for the reason when the table is wide.
     const SHORT: usize = 40;
-    let why = escaped(&reason(entry)?, look.symbols);
-    let most = look.width?;
-    let is_cut = is_narrow(look) || width(&why) > SHORT;
+    let why = escaped(&reason(entry)?, style.symbols);
+    let most = style.width?;
+    let is_cut = is_narrow(style) || width(&why) > SHORT;
     is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
 }
 
-fn row(entry: &ActionEntry, result: Cell, look: &OutputStyle) -> Vec<Cell> {
-    let symbols = look.symbols;
+fn row(entry: &ActionEntry, result: Cell, style: &OutputStyle) -> Vec<Cell> {
+    let symbols = style.symbols;
     vec![
-        Cell::plain(date_and_time(entry.record.at, look)),
+        Cell::plain(date_and_time(entry.record.at, style)),
         Cell::plain(actor(&entry.record, symbols)),
         Cell::plain(device_text(entry, symbols)),
-        Cell::plain(action_text(entry, look)),
+        Cell::plain(action_text(entry, style)),
         result,
     ]
 }
@@ -198,10 +198,10 @@ fn device_text(entry: &ActionEntry, symbols: Symbols) -> String {
     }
 }
 
-fn action_text(entry: &ActionEntry, look: &OutputStyle) -> String {
-    let (record, symbols) = (&entry.record, look.symbols);
+fn action_text(entry: &ActionEntry, style: &OutputStyle) -> String {
+    let (record, symbols) = (&entry.record, style.symbols);
     if let Some(processes) = entry.details.ended.processes_text(symbols) {
-        return match selection_text(entry, symbols).filter(|_| !has_selection_line(look)) {
+        return match selection_text(entry, symbols).filter(|_| !has_selection_line(style)) {
             Some(asked) => format!("kill {processes}: {asked}"),
             None => format!("kill {processes}"),
         };
@@ -262,8 +262,8 @@ fn result_cell(entry: &ActionEntry, with_more: bool, symbols: Symbols) -> Cell {
     let tone = match word.as_str() {
         "done" => Tone::Plain,
         "failed" => Tone::Broken,
-        // Partly done, refused or unknown. A word that this client does not know is worth a
-        // look too.
+        // Partly done, refused or unknown. An outcome that this client does not know is doubtful
+        // too.
         _ => Tone::Doubtful,
     };
     Cell::with_tone(text, tone)

@@ -62,12 +62,12 @@ impl AgeColumn {
     }
 
     /// The legend of the column, below the table.
-    pub(crate) fn legend(self, look: &OutputStyle) -> Vec<Line> {
+    pub(crate) fn legend(self, style: &OutputStyle) -> Vec<Line> {
         match self {
             Self::Needed => {
                 let legend = " ~ the last value known; AGE is how old it is";
                 let legend = Line::with_tone(legend, Tone::Faint);
-                vec![Line::default(), legend.cut(look.width, look.symbols)]
+                vec![Line::default(), legend.cut(style.width, style.symbols)]
             }
             Self::Needless => Vec::new(),
         }

@@ -74,7 +74,7 @@ fn columns(fields: &[&'static str], parts: &[SplitField]) -> Vec<CsvColumn> {
     for field in fields {
         match parts.iter().find(|(parted, _)| parted == field) {
             Some((field, parts)) => {
-                columns.extend(parts.iter().map(|(name, place)| (*name, *field, *place)));
+                columns.extend(parts.iter().map(|(name, pointer)| (*name, *field, *pointer)));
             }
             None => columns.push((field, field, "")),
         }
@@ -104,7 +104,6 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, E
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
-/// The columns of a record.
 pub(crate) fn record_columns() -> Vec<&'static str> {
     let columns = columns(AuditDocument::FIELDS, &[]);
     columns.into_iter().map(|(name, ..)| name).collect()
@@ -152,8 +151,8 @@ fn rows(
     }
     for row in rows {
         let row = serde_json::to_value(row).map_err(|error| Error::Output(error.into()))?;
-        let texts = columns.iter().map(|(_, field, place)| {
-            let value = row.get(field).and_then(|value| value.pointer(place));
+        let texts = columns.iter().map(|(_, field, pointer)| {
+            let value = row.get(field).and_then(|value| value.pointer(pointer));
             value.map_or_else(String::new, value_text)
         });
         // A field may reach a terminal, and the daemon's escaping is not relied on.
@@ -167,7 +166,6 @@ fn rows(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A value as text.
 pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -199,8 +197,8 @@ mod tests {
             Value::Array(items) => items.iter().any(Value::is_object),
             value => value.is_object(),
         };
-        let found = columns.iter().filter(|(_, field, place)| {
-            let values = rows.iter().filter_map(|row| row[field].pointer(place));
+        let found = columns.iter().filter(|(_, field, pointer)| {
+            let values = rows.iter().filter_map(|row| row[field].pointer(pointer));
             values.into_iter().any(has_object)
         });
         found.map(|(name, ..)| *name).collect()

@@ -19,21 +19,21 @@ use gpukill_proto::text::{LISTED_BEFORE_START, format_duration};
 use gpukill_proto::units::{Bytes, Timestamp};
 
 /// The lines of `gpukillctl explain`.
-pub(crate) fn lines(explained: &Explanation, look: &OutputStyle) -> Vec<Line> {
-    let mut lines = wrapped_lines(&title(explained, look.symbols), Tone::Strong, look);
+pub(crate) fn lines(explained: &Explanation, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = wrapped_lines(&title(explained, style.symbols), Tone::Strong, style);
     lines.extend(wrapped_lines(
-        &start_text(explained, look),
+        &start_text(explained, style),
         Tone::Plain,
-        look,
+        style,
     ));
     lines.push(Line::default());
-    for (name, what) in rows(explained, look) {
+    for (name, what) in rows(explained, style) {
         // As wide as the longest usual name, and two blanks.
-        lines.extend(labelled(&name, &what, Tone::Plain, 10, look));
+        lines.extend(labelled(&name, &what, Tone::Plain, 10, style));
     }
     for (index, finding) in &explained.findings {
         lines.push(Line::default());
-        lines.extend(finding_lines(*index, finding, explained, look));
+        lines.extend(finding_lines(*index, finding, explained, style));
     }
     lines
 }
@@ -61,7 +61,7 @@ fn title(explained: &Explanation, symbols: Symbols) -> String {
     }
 }
 
-fn start_text(explained: &Explanation, look: &OutputStyle) -> String {
+fn start_text(explained: &Explanation, style: &OutputStyle) -> String {
     let pid = explained.pid;
     let Some((_, process)) = explained.uses.first() else {
         return format!("pid {pid}");
@@ -69,7 +69,7 @@ fn start_text(explained: &Explanation, look: &OutputStyle) -> String {
     if process.start_ticks.failure().is_some() {
         return format!("pid {pid}");
     }
-    let started = reading(&process.started_at, |at| clock(*at, explained.at, look)).text;
+    let started = reading(&process.started_at, |at| clock(*at, explained.at, style)).text;
     let ended = process.seconds_since_end().map(|seconds| {
         let ended = ended_text(seconds);
         format!(", {ended}: its driver lists its memory still")
@@ -77,36 +77,36 @@ fn start_text(explained: &Explanation, look: &OutputStyle) -> String {
     format!("pid {pid}, started {started}{}", ended.unwrap_or_default())
 }
 
-fn rows(explained: &Explanation, look: &OutputStyle) -> Vec<(String, String)> {
+fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, what: String| rows.push((name.to_owned(), what));
     match (explained.uses.first(), explained.holds.first()) {
         (Some((_, process)), _) => {
-            row("where", location_text(process, look.symbols));
-            let job = reading(&process.job, |job| escaped(&job.to_string(), look.symbols));
+            row("where", location_text(process, style.symbols));
+            let job = reading(&process.job, |job| escaped(&job.to_string(), style.symbols));
             row("job", job.text);
             if let Some(network) = network_text(process) {
                 row("network", network);
             }
         }
-        (None, Some((_, holder, _))) => row("where", holder_location_text(holder, look.symbols)),
+        (None, Some((_, holder, _))) => row("where", holder_location_text(holder, style.symbols)),
         (None, None) => {}
     }
     let holder = explained.holds.first().map(|(_, holder, _)| holder);
-    if let Some(state) = holder.and_then(|holder| blocked_text(holder, look.symbols)) {
+    if let Some(state) = holder.and_then(|holder| blocked_text(holder, style.symbols)) {
         row("state", state);
     }
     for (label, process) in &explained.uses {
         let name = format!("GPU {}", gpu(label.index, process.instance));
-        row(&name, use_text(process, explained.at, look));
+        row(&name, use_text(process, explained.at, style));
     }
     for (label, holder, role) in &explained.holds {
-        row("holds", open_text(label, holder, *role, explained.at, look));
+        row("holds", open_text(label, holder, *role, explained.at, style));
     }
-    for (name, what) in guard::ruled(&explained.guard, explained.at, look) {
+    for (name, what) in guard::ruled(&explained.guard, explained.at, style) {
         row(&name, what);
     }
-    for (name, what) in rogue::looked(&explained.rogue, look) {
+    for (name, what) in rogue::looked(&explained.rogue, style) {
         row(&name, what);
     }
     // A process that is never ended frees nothing.
@@ -116,7 +116,7 @@ fn rows(explained: &Explanation, look: &OutputStyle) -> Vec<(String, String)> {
             freed_text(&explained.frees, &explained.shared_with),
         );
     }
-    row("may end", may_end(&explained.may_end, look.symbols));
+    row("may end", may_end(&explained.may_end, style.symbols));
     rows
 }
 
@@ -135,13 +135,13 @@ fn network_text(process: &GpuProcess) -> Option<String> {
 /// Why the process is not running now, and why a signal may have no effect.
 fn blocked_text(holder: &Holder, symbols: Symbols) -> Option<String> {
     match holder.state.last_known()? {
-        ProcessState::Uninterruptible(place) => {
-            let place = place
+        ProcessState::Uninterruptible(function) => {
+            let function = function
                 .as_ref()
-                .map(|place| format!(" ({})", escaped(place, symbols)));
-            let place = place.unwrap_or_default();
+                .map(|function| format!(" ({})", escaped(function, symbols)));
+            let function = function.unwrap_or_default();
             Some(format!(
-                "stuck in the kernel{place}: no signal reaches it now"
+                "stuck in the kernel{function}: no signal reaches it now"
             ))
         }
         ProcessState::Stopped => Some("stopped or traced, and not running".to_owned()),
@@ -185,17 +185,17 @@ fn freed_text(frees: &Reading<Bytes>, shared_with: &[u32]) -> String {
 }
 
 fn location_text(process: &GpuProcess, symbols: Symbols) -> String {
-    let place = reading(&location(&process.location), |place| {
-        place
+    let location = reading(&location(&process.location), |text| {
+        text
             .clone()
             .unwrap_or_else(|| "in no session or container".to_owned())
     });
     let parents: Vec<String> = process.parents.iter().map(parent).collect();
     if parents.is_empty() {
-        return place.text;
+        return location.text;
     }
     let dot = symbols.separator();
-    format!("{}{dot}parents: {}", place.text, parents.join(", "))
+    format!("{}{dot}parents: {}", location.text, parents.join(", "))
 }
 
 fn parent(parent: &Ancestor) -> String {
@@ -214,7 +214,7 @@ fn holder_location_text(holder: &Holder, symbols: Symbols) -> String {
 }
 
 /// What the process does with one device.
-fn use_text(process: &GpuProcess, at: Timestamp, look: &OutputStyle) -> String {
+fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String {
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
     let length = reading(&process.first_seen, |first| {
         format_duration(at.since(*first))
@@ -222,9 +222,9 @@ fn use_text(process: &GpuProcess, at: Timestamp, look: &OutputStyle) -> String {
     .text;
     let busy = reading(&process.utilization, |percent| format!("{}%", percent.0)).text;
     let active = match &process.last_active {
-        Reading::Value(Some(moment)) => format!("last used {}", clock(*moment, at, look)),
+        Reading::Value(Some(moment)) => format!("last used {}", clock(*moment, at, style)),
         Reading::Value(None) => "not used since it was first seen".to_owned(),
-        Reading::Stale(Some(moment), _) => format!("last used ~{}", clock(*moment, at, look)),
+        Reading::Stale(Some(moment), _) => format!("last used ~{}", clock(*moment, at, style)),
         unknown => format!("last used {}", reading(unknown, |_| "?".to_owned()).text),
     };
     format!("{memory} for {length}, utilisation {busy}, {active}")
@@ -236,13 +236,13 @@ fn open_text(
     holder: &Holder,
     role: Role,
     at: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> String {
-    let (index, dot) = (label.index, look.symbols.separator());
+    let (index, dot) = (label.index, style.symbols.separator());
     let files = match holder.holds.is_empty() {
         // Only the driver reports the process.
         true => "no device file was seen open".to_owned(),
-        false => open_files(holder, look.symbols),
+        false => open_files(holder, style.symbols),
     };
     match role {
         Role::User => match &holder.passed_from {
@@ -266,7 +266,7 @@ fn open_text(
         | Role::Passed => {
             format!(
                 "GPU {index}: {files}{dot}{}",
-                role_text(holder, role, at, look)
+                role_text(holder, role, at, style)
             )
         }
     }
@@ -289,25 +289,25 @@ fn finding_lines(
     index: u32,
     finding: &HolderFinding,
     explained: &Explanation,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let only_holder = explained.holds.first().map(|(_, holder, _)| holder);
     let only_holder = only_holder.filter(|_| finding.pids.len() == 1);
     let only_holder =
-        only_holder.map(|holder| format!(" of {}", holder_owner(holder, look.symbols)));
+        only_holder.map(|holder| format!(" of {}", holder_owner(holder, style.symbols)));
     let what = finding::sentence(finding, &only_holder.unwrap_or_default());
-    let mut lines = wrapped_lines(&format!("GPU {index}: {what}."), Tone::Strong, look);
+    let mut lines = wrapped_lines(&format!("GPU {index}: {what}."), Tone::Strong, style);
     let holders: Vec<&Holder> = explained
         .holds
         .iter()
         .map(|(_, holder, _)| holder)
         .collect();
-    lines.extend(finding::details(finding, &holders, look));
+    lines.extend(finding::details(finding, &holders, style));
     lines
 }
 
-fn wrapped_lines(text: &str, tone: Tone, look: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&escaped(text, look.symbols), 0, 2, look.width);
+fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&escaped(text, style.symbols), 0, 2, style.width);
     texts
         .into_iter()
         .map(|text| Line::with_tone(text, tone))

@@ -25,7 +25,6 @@ use std::path::Path;
 pub(crate) enum ExportTarget {
     /// Standard output, for a text format.
     Stdout,
-    /// A file.
     File(AtomicFile),
 }
 
@@ -117,12 +116,11 @@ impl ExportTarget {
 
 /// The progress of an export: pages go back in time.
 pub(crate) fn export_progress(count: u64, at: Timestamp, settings: &Settings) -> Line {
-    let look = OutputStyle::for_stdout(settings);
-    let (count, at) = (thousands(count), date_and_time(at, &look));
+    let style = OutputStyle::for_stdout(settings);
+    let (count, at) = (thousands(count), date_and_time(at, &style));
     Line::plain(format!("{count} records, back to {at}"))
 }
 
-/// The progress of a download.
 pub(crate) fn download_progress(done: u64, all: u64, symbols: Symbols) -> Line {
     let percent = u128::from(done) * 100 / u128::from(all.max(1));
     let size = disk_size(Bytes(all));

@@ -9,7 +9,7 @@ use gpukill_proto::holders::{Cause, Holder, HolderFinding, HoldersReport, Remedy
 use std::collections::BTreeSet;
 
 /// The findings of one device, the likeliest first.
-pub(super) fn lines(report: &HoldersReport, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(report: &HoldersReport, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     for (at, finding) in report.findings.iter().enumerate() {
         lines.push(Line::default());
@@ -22,12 +22,12 @@ pub(super) fn lines(report: &HoldersReport, look: &OutputStyle) -> Vec<Line> {
         let what = match (at, finding.cause) {
             // The findings before have another part.
             (1.., Cause::Unknown) => "who keeps the rest of its memory is not known".to_owned(),
-            (_, _) => sentence(finding, &owner_phrase(finding, report, look.symbols)),
+            (_, _) => sentence(finding, &owner_phrase(finding, report, style.symbols)),
         };
         let what = capitalize(&format!("{begins}{what}."));
-        lines.extend(wrapped_lines(&what, 0, Tone::Strong, look));
+        lines.extend(wrapped_lines(&what, 0, Tone::Strong, style));
         let holders: Vec<&Holder> = report.device.holders.iter().collect();
-        lines.extend(details(finding, &holders, look));
+        lines.extend(details(finding, &holders, style));
     }
     lines
 }
@@ -36,15 +36,15 @@ pub(super) fn lines(report: &HoldersReport, look: &OutputStyle) -> Vec<Line> {
 pub(super) fn details(
     finding: &HolderFinding,
     holders: &[&Holder],
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
-    for said in &finding.evidence {
-        lines.extend(bullet(said, look));
+    for item in &finding.evidence {
+        lines.extend(bullet(item, style));
     }
     lines.extend(match &finding.remedy {
-        Some(remedy) => remedy_lines(finding, remedy, holders, look),
-        None => owner_hint(finding, look),
+        Some(remedy) => remedy_lines(finding, remedy, holders, style),
+        None => owner_hint(finding, style),
     });
     lines
 }
@@ -71,12 +71,12 @@ pub(super) fn sentence(finding: &HolderFinding, owners: &str) -> String {
         }
         Cause::OtherNamespace => {
             // ` of container train` states the place already.
-            let place = if owners.starts_with(" of container ") {
+            let container = if owners.starts_with(" of container ") {
                 ""
             } else {
                 " in a container or namespace"
             };
-            format!("{processes}{owners}{place} {keeps} its memory")
+            format!("{processes}{owners}{container} {keeps} its memory")
         }
         Cause::Mps => "an MPS server keeps memory for its clients".to_owned(),
         Cause::Display => "a display server keeps its memory: it goes with its session".to_owned(),
@@ -114,7 +114,7 @@ fn remedy_lines(
     finding: &HolderFinding,
     remedy: &Remedy,
     holders: &[&Holder],
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let words = match (remedy, finding.cause) {
         (Remedy::End(pids), _) => {
@@ -136,7 +136,7 @@ fn remedy_lines(
         }
         (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
     };
-    wrapped_lines(&words, 0, Tone::Plain, look)
+    wrapped_lines(&words, 0, Tone::Plain, style)
 }
 
 fn parent_name<'a>(
@@ -152,7 +152,7 @@ fn parent_name<'a>(
 }
 
 /// The people who could end a process for which no command is recommended, because it may be working.
-fn owner_hint(finding: &HolderFinding, look: &OutputStyle) -> Vec<Line> {
+fn owner_hint(finding: &HolderFinding, style: &OutputStyle) -> Vec<Line> {
     match (finding.cause, finding.pids.len()) {
         (Cause::Orphans | Cause::OtherNamespace | Cause::Unlisted, number) => {
             let words = if number == 1 {
@@ -160,7 +160,7 @@ fn owner_hint(finding: &HolderFinding, look: &OutputStyle) -> Vec<Line> {
             } else {
                 "If they are no longer needed, their owners can end them"
             };
-            wrapped_lines(words, 0, Tone::Plain, look)
+            wrapped_lines(words, 0, Tone::Plain, style)
         }
         (
             Cause::Zombie
@@ -175,9 +175,9 @@ fn owner_hint(finding: &HolderFinding, look: &OutputStyle) -> Vec<Line> {
     }
 }
 
-fn bullet(said: &str, look: &OutputStyle) -> Vec<Line> {
+fn bullet(item: &str, style: &OutputStyle) -> Vec<Line> {
     const INDENT: usize = 4;
-    let mut texts = wrap(&escaped(said, look.symbols), INDENT, INDENT, look.width);
+    let mut texts = wrap(&escaped(item, style.symbols), INDENT, INDENT, style.width);
     if let Some(first) = texts.first_mut() {
         first.insert_str(0, "  - ");
     }
@@ -187,8 +187,8 @@ fn bullet(said: &str, look: &OutputStyle) -> Vec<Line> {
         .collect()
 }
 
-fn wrapped_lines(text: &str, indent: usize, tone: Tone, look: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&escaped(text, look.symbols), indent, indent, look.width);
+fn wrapped_lines(text: &str, indent: usize, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&escaped(text, style.symbols), indent, indent, style.width);
     texts
         .into_iter()
         .map(|text| Line::with_tone(text, tone))

@@ -32,7 +32,7 @@ use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Times
 pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
 
 /// UTF-8 without colours.
-pub(crate) fn look(width: Option<usize>) -> OutputStyle {
+pub(crate) fn style(width: Option<usize>) -> OutputStyle {
     OutputStyle {
         width,
         color: false,

@@ -3,7 +3,6 @@
 mod instances;
 
 use super::age::{AgeColumn, age};
-use super::idle::idle_text;
 use super::loss::loss_text;
 use super::owner_cells::process_owner;
 use super::processes::with_end_time;
@@ -16,16 +15,21 @@ use gpukill_policy::health::device_problems;
 use gpukill_proto::json::top_process;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::text::NO_PROCESS;
+use gpukill_proto::text::{NO_PROCESS, format_duration};
 use gpukill_proto::units::{Bytes, Milliwatts, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Shorter pauses are part of the work: loading data, compiling or writing a checkpoint takes
+/// minutes.
+const MIN_IDLE: Duration = Duration::from_secs(10 * 60);
 
 /// The table of the GPUs.
 pub(super) fn table(
     snapshot: &Snapshot,
     view: &View,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let devices: Vec<&Device> = snapshot
         .devices
@@ -45,7 +49,7 @@ pub(super) fn table(
     for device in devices {
         let sentence = match &device.lost {
             Some(loss) => Some((
-                loss_text(device, &snapshot.devices, loss, now, look),
+                loss_text(device, &snapshot.devices, loss, now, style),
                 Tone::Broken,
             )),
             None if is_suspended(device) => Some((SUSPENDED_TEXT.to_owned(), Tone::Faint)),
@@ -53,20 +57,20 @@ pub(super) fn table(
         };
         match sentence {
             Some((text, tone)) => table.push(Row::Sentence(
-                vec![index(device), name(device, look.symbols)],
+                vec![index(device), name(device, style.symbols)],
                 Cell::with_tone(text, tone),
             )),
             None => {
                 let processes = by_device.get(&device.id).map_or(&[][..], Vec::as_slice);
                 let taken_at = snapshot.taken_at;
-                for row in rows(device, processes, view, age_column, taken_at, look.symbols) {
+                for row in rows(device, processes, view, age_column, taken_at, style.symbols) {
                     table.push(row);
                 }
             }
         }
     }
-    let mut lines = table.lines(look);
-    lines.extend(age_column.legend(look));
+    let mut lines = table.lines(style);
+    lines.extend(age_column.legend(style));
     lines
 }
 
@@ -294,5 +298,44 @@ fn process_text(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> 
     match idle_text(process, taken_at) {
         Some(idle) => (format!("{text}, {idle}"), Tone::Doubtful),
         None => (text, Tone::Plain),
+    }
+}
+
+/// `idle 9h`, in the greatest unit; `None` when the process used the device recently, or when
+/// that is not known.
+fn idle_text(process: &GpuProcess, taken_at: Timestamp) -> Option<String> {
+    let last_active = process.last_active.known()?;
+    let since = last_active.or_else(|| process.first_seen.known().copied())?;
+    let length = taken_at.since(since);
+    let length = Some(length).filter(|length| *length >= MIN_IDLE)?;
+    let units = format_duration(length);
+    Some(format!("idle {}", units.split(' ').next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{NOW, snapshot};
+    use super::*;
+    use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value};
+
+    #[test]
+    fn idle_only_when_known_and_long() {
+        let mut process = snapshot().processes.remove(0);
+        process.first_seen = Value(NOW.plus_seconds(-90_000));
+        let at = |seconds: i64| Some(NOW.plus_seconds(-seconds));
+        let cases = [
+            (Value(at(0)), None),
+            (Value(at(599)), None),
+            (Value(at(600)), Some("idle 10m")),
+            (Value(at(34_860)), Some("idle 9h")),
+            (Value(None), Some("idle 1d")),
+            (Stale(at(34_860), 60), None),
+            (Failed("timeout".into()), None),
+            (Unsupported, None),
+        ];
+        for (last_active, expected) in cases {
+            process.last_active = last_active;
+            assert_eq!(idle_text(&process, NOW).as_deref(), expected, "{process:?}");
+        }
     }
 }

@@ -30,20 +30,20 @@ use gpukill_proto::guard::{
 use gpukill_proto::units::Timestamp;
 
 /// The lines of `gpukillctl guard status`.
-pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let mut rows = vec![
         ("guard", full_mode_text(report), Tone::Plain),
         ("rules", rules_text(report), Tone::Plain),
     ];
-    let judged = match report.judged_at {
+    let last_sample = match report.judged_at {
         None => "no sample yet".to_owned(),
-        Some(at) => format!("last sample of {}", clock(at, now, look)),
+        Some(at) => format!("last sample of {}", clock(at, now, style)),
     };
     let dropped = match report.dropped {
         0 => String::new(),
         dropped => format!(", {dropped} skipped because they came too fast"),
     };
-    rows.push(("judged", format!("{judged}{dropped}"), Tone::Plain));
+    rows.push(("judged", format!("{last_sample}{dropped}"), Tone::Plain));
     if report.overflow > 0 {
         let beyond = report.overflow;
         let what = format!(
@@ -57,7 +57,7 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, look: &OutputSt
             "stopped",
             stopped_text(
                 (report.mode, report.is_trip_simulated),
-                &clock(at, now, look),
+                &clock(at, now, style),
                 NoticePlacement::Status,
             ),
             Tone::Broken,
@@ -68,7 +68,7 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, look: &OutputSt
     }
     rows.push(("today", today_text(report), Tone::Plain));
     for (open, name) in report.idle_services.iter().zip(SERVICE_LABELS) {
-        rows.push((name, idle_service_text(open, now, look), Tone::Plain));
+        rows.push((name, idle_service_text(open, now, style), Tone::Plain));
     }
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
@@ -79,11 +79,10 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, look: &OutputSt
         rows.push(("file", what, Tone::Doubtful));
     }
     rows.into_iter()
-        .flat_map(|(name, what, tone)| labelled(name, &what, tone, 10, look))
+        .flat_map(|(name, what, tone)| labelled(name, &what, tone, 10, style))
         .collect()
 }
 
-/// One line for `status`.
 pub(super) fn status_line(report: &GuardReport) -> String {
     let rules = match report.rules.total() {
         0 => "no rules, so nobody is limited".to_owned(),
@@ -135,9 +134,9 @@ enum NoticePlacement {
 fn stopped_text(
     (mode, is_simulated): (GuardMode, bool),
     since: &str,
-    said: NoticePlacement,
+    placement: NoticePlacement,
 ) -> String {
-    let look = match said {
+    let style = match placement {
         NoticePlacement::Status => "check gpukillctl guard violations, then resume",
         NoticePlacement::Violations => "an admin resumes it",
     };
@@ -152,7 +151,7 @@ fn stopped_text(
         ),
         GuardMode::Soft | GuardMode::Enforce => format!(
             "it ends no job since {since}, to stay within \
-             enforcement.max_ended_per_10_minutes: {look} with gpukillctl guard {}",
+             enforcement.max_ended_per_10_minutes: {style} with gpukillctl guard {}",
             mode.name()
         ),
     }
@@ -163,21 +162,21 @@ const SERVICE_LABELS: [&str; MAX_IDLE_SERVICES] = ["services", "", "", "", "", "
 
 /// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; for idleness only
 /// warned`
-fn idle_service_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle) -> String {
+fn idle_service_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
     let evidence = &open.evidence;
     let what = match open.rule.kind {
         RuleKind::Waste => "almost idle",
         _ => "idle",
     };
-    let since = clock(evidence.since, now, look);
+    let since = clock(evidence.since, now, style);
     let gpus = violation_text::device_indices(&evidence.runs);
     let reached = evidence
         .runs
         .first()
         .and_then(violation_text::evidence_reachability);
     let reached = reached.map_or_else(String::new, |reached| format!(", {reached}"));
-    let end = violations::end_text(open, now, look);
-    let end = match end == look.symbols.placeholder() {
+    let end = violations::end_text(open, now, style);
+    let end = match end == style.symbols.placeholder() {
         true => String::new(),
         false => format!("; {end}"),
     };
@@ -186,7 +185,7 @@ fn idle_service_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle) -
             "{} on GPU {gpus}: {what} since {since}{reached}{end}",
             open.subject
         ),
-        look.symbols,
+        style.symbols,
     )
 }
 
@@ -267,13 +266,13 @@ pub(crate) fn snooze_lines(
     snoozed: &[SnoozedRule],
     doing: Mode,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let is_dry = |it: &SnoozedRule| it.mode <= GuardMode::DryRun;
     let is_all_dry = snoozed.iter().all(is_dry);
     let texts = snoozed.iter().map(|it| {
-        let until = future_time(it.until, now, look);
-        let rule = escaped(&it.rule.to_string(), look.symbols);
+        let until = future_time(it.until, now, style);
+        let rule = escaped(&it.rule.to_string(), style.symbols);
         let left = match it.left {
             0 => "this was the last time".to_owned(),
             several => format!("{several} left"),
@@ -290,7 +289,7 @@ pub(crate) fn snooze_lines(
             (Mode::Apply, false) => format!("{rule}: nothing is ended before {until}, {left}"),
         }
     });
-    let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
+    let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));
     lines.map(Line::plain).collect()
 }
 
@@ -298,12 +297,12 @@ pub(crate) fn snooze_lines(
 pub(crate) fn edit_lines(
     report: &EditReport,
     doing: Mode,
-    turn: Option<&EditEffect>,
+    effect: Option<&EditEffect>,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let turned = turn.map(|turn| effect_lines(turn, doing, now, look));
-    let mut lines = match turn.map(|turn| turn.previous) {
+    let turned = effect.map(|effect| effect_lines(effect, doing, now, style));
+    let mut lines = match effect.map(|effect| effect.previous) {
         // The guard ends jobs again, which is a change.
         Some(PreviousState::Stopped) if is_no_change(report) => Vec::new(),
         Some(
@@ -314,7 +313,7 @@ pub(crate) fn edit_lines(
             | PreviousState::EditedMode
             | PreviousState::StaysStopped,
         )
-        | None => rules::edit_lines(report, doing, look),
+        | None => rules::edit_lines(report, doing, style),
     };
     lines.extend(turned.into_iter().flatten());
     lines

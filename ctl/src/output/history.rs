@@ -60,7 +60,7 @@ pub(crate) trait PagedEntry: Sized {
     fn trim_for_table(self) -> Self;
 
     /// The table of all entries, for people.
-    fn lines(entries: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line>;
+    fn lines(entries: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line>;
 }
 
 impl PagedEntry for AuditRecord {
@@ -80,8 +80,8 @@ impl PagedEntry for AuditRecord {
         self
     }
 
-    fn lines(records: &[Self], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
-        rows::lines(records, span, look)
+    fn lines(records: &[Self], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+        rows::lines(records, span, style)
     }
 }
 
@@ -91,9 +91,9 @@ pub(super) fn heading(
     count: usize,
     [one, several]: [&str; 2],
     span: TimeSpan,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Line {
-    let dot = look.symbols.separator();
+    let dot = style.symbols.separator();
     let count = match count {
         0 => format!("no {several}"),
         1 => format!("1 {one}"),
@@ -102,8 +102,8 @@ pub(super) fn heading(
             format!("{count} {several}, newest first")
         }
     };
-    let [since, until] = [span.since, span.until].map(|moment| date_and_time(moment, look));
-    Line::plain(format!("{count}{dot}{since} to {until}")).cut(look.width, look.symbols)
+    let [since, until] = [span.since, span.until].map(|moment| date_and_time(moment, style));
+    Line::plain(format!("{count}{dot}{since} to {until}")).cut(style.width, style.symbols)
 }
 
 /// Entries that are printed to standard output. A table needs all of them to compute its
@@ -111,7 +111,7 @@ pub(super) fn heading(
 pub(crate) struct RecordPrinter<R> {
     format: Format,
     span: TimeSpan,
-    look: OutputStyle,
+    style: OutputStyle,
     table_entries: Vec<R>,
     count: usize,
     is_begun: bool,
@@ -119,11 +119,11 @@ pub(crate) struct RecordPrinter<R> {
 
 impl<R: PagedEntry> RecordPrinter<R> {
     /// Starts without entries.
-    pub(crate) fn new(format: Format, span: TimeSpan, look: OutputStyle) -> Self {
+    pub(crate) fn new(format: Format, span: TimeSpan, style: OutputStyle) -> Self {
         Self {
             format,
             span,
-            look,
+            style,
             table_entries: Vec::new(),
             count: 0,
             is_begun: false,
@@ -182,8 +182,8 @@ impl<R: PagedEntry> RecordPrinter<R> {
             Format::Table if self.count == 0 && if_empty == EmptyOutput::Nothing => {}
             Format::Table if self.is_begun => {
                 print_lines(
-                    &R::lines(&self.table_entries, self.span, &self.look),
-                    &self.look,
+                    &R::lines(&self.table_entries, self.span, &self.style),
+                    &self.style,
                 )?;
             }
             Format::Json if self.is_begun => {

@@ -23,34 +23,34 @@ pub(crate) struct HoldersView<'a> {
     pub devices: Vec<&'a HoldersReport>,
     /// Devices without holders, in one line.
     pub free: Vec<&'a HoldersReport>,
-    /// Devices whose holders are not known yet, in another line.
+    /// Devices with holders that are not known yet, in another line.
     pub unknown: Vec<u32>,
     /// The daemon's clock, from which ages are counted.
     pub at: Timestamp,
 }
 
 /// The lines of one answer.
-pub(crate) fn lines(shown: &HoldersView<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(shown: &HoldersView<'_>, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     for report in &shown.devices {
         if !lines.is_empty() {
             lines.push(Line::default());
         }
-        lines.extend(device_lines(report, shown.at, look));
+        lines.extend(device_lines(report, shown.at, style));
     }
-    let closing = closing_lines(shown, look.symbols);
+    let closing = closing_lines(shown, style.symbols);
     if !lines.is_empty() && !closing.is_empty() {
         lines.push(Line::default());
     }
     for text in closing {
-        lines.extend(wrap(&text, 0, 2, look.width).into_iter().map(Line::plain));
+        lines.extend(wrap(&text, 0, 2, style.width).into_iter().map(Line::plain));
     }
     lines
 }
 
-fn device_lines(report: &HoldersReport, at: Timestamp, look: &OutputStyle) -> Vec<Line> {
+fn device_lines(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let device = &report.device;
-    let heading = wrap(&heading(report, look.symbols), 0, 2, look.width).into_iter();
+    let heading = wrap(&heading(report, style.symbols), 0, 2, style.width).into_iter();
     let mut lines: Vec<Line> = heading
         .map(|text| Line::with_tone(text, Tone::Strong))
         .collect();
@@ -61,7 +61,7 @@ fn device_lines(report: &HoldersReport, at: Timestamp, look: &OutputStyle) -> Ve
             Some(_) => " nobody was seen to have it open",
         }));
     } else {
-        lines.extend(table(report, at, look));
+        lines.extend(table(report, at, style));
     }
     // A finding states this itself.
     if let Some(why) = device
@@ -69,12 +69,12 @@ fn device_lines(report: &HoldersReport, at: Timestamp, look: &OutputStyle) -> Ve
         .as_ref()
         .filter(|_| report.findings.is_empty())
     {
-        let why = format!("There may be others: {}", escaped(why, look.symbols));
+        let why = format!("There may be others: {}", escaped(why, style.symbols));
         lines.push(Line::default());
-        let texts = wrap(&why, 0, 2, look.width).into_iter();
+        let texts = wrap(&why, 0, 2, style.width).into_iter();
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
     }
-    lines.extend(finding::lines(report, look));
+    lines.extend(finding::lines(report, style));
     lines
 }
 
@@ -127,7 +127,7 @@ fn is_memory_finding(finding: &HolderFinding) -> bool {
     finding.cause != Cause::BusyWithoutHolder
 }
 
-fn table(report: &HoldersReport, at: Timestamp, look: &OutputStyle) -> Vec<Line> {
+fn table(report: &HoldersReport, at: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let mut table = Table::new(vec![
         Column::right("PID", WhenNarrow::Stays),
         Column::left("USER", WhenNarrow::Shrinks(8)),
@@ -141,14 +141,14 @@ fn table(report: &HoldersReport, at: Timestamp, look: &OutputStyle) -> Vec<Line>
     for (holder, role) in rows {
         table.push(Row::Cells(vec![
             Cell::plain(holder.pid.to_string()),
-            Cell::plain(holder_owner(holder, look.symbols)),
+            Cell::plain(holder_owner(holder, style.symbols)),
             state_cell(&holder.state),
-            Cell::plain(open_files(holder, look.symbols)),
-            listed_cell(holder, *role, look.symbols),
-            Cell::with_tone(role_text(holder, *role, at, look), role_tone(*role)),
+            Cell::plain(open_files(holder, style.symbols)),
+            listed_cell(holder, *role, style.symbols),
+            Cell::with_tone(role_text(holder, *role, at, style), role_tone(*role)),
         ]));
     }
-    table.lines(look)
+    table.lines(style)
 }
 
 fn state_cell(state: &Reading<ProcessState>) -> Cell {
@@ -212,8 +212,8 @@ const fn role_tone(role: Role) -> Tone {
 }
 
 /// The holder's role on the device, in a few words.
-pub(super) fn role_text(holder: &Holder, role: Role, at: Timestamp, look: &OutputStyle) -> String {
-    let symbols = look.symbols;
+pub(super) fn role_text(holder: &Holder, role: Role, at: Timestamp, style: &OutputStyle) -> String {
+    let symbols = style.symbols;
     let name = reading(&holder.name, |name| {
         escaped(full_program_name(name), symbols)
     })
@@ -235,7 +235,7 @@ pub(super) fn role_text(holder: &Holder, role: Role, at: Timestamp, look: &Outpu
             }
         },
         Role::Orphan { parent: of, ended } => {
-            let ended = ended.map(|ended| format!(" (ended {})", clock(ended, at, look)));
+            let ended = ended.map(|ended| format!(" (ended {})", clock(ended, at, style)));
             match (of, ended) {
                 (Some(of), Some(ended)) => {
                     format!("{name}: worker of {of}{ended}, kept its descriptors")
@@ -250,8 +250,8 @@ pub(super) fn role_text(holder: &Holder, role: Role, at: Timestamp, look: &Outpu
             format!("{name}: has ended, and {parent} has not reaped it")
         }
         Role::Uninterruptible => match holder.state.last_known() {
-            Some(ProcessState::Uninterruptible(Some(place))) => {
-                format!("{name}: stuck in {}", escaped(place, symbols))
+            Some(ProcessState::Uninterruptible(Some(function))) => {
+                format!("{name}: stuck in {}", escaped(function, symbols))
             }
             _ => format!("{name}: stuck in the kernel"),
         },
@@ -332,7 +332,7 @@ fn closing_lines(shown: &HoldersView<'_>, symbols: Symbols) -> Vec<String> {
             gpukill_proto::text::sanitize(why.as_bytes(), 200)
         ));
     }
-    // No holder was seen, but it is not certain that the GPU is free.
+    // No holder was found, but it is not certain that the GPU is free.
     let mut alike: Vec<(String, Vec<u32>)> = Vec::new();
     for report in used {
         let memory = memory_text(report, symbols);

@@ -9,7 +9,6 @@ pub(crate) fn pretty(document: &impl Serialize) -> Result<String, Error> {
     finish_document(serde_json::to_string_pretty(document))
 }
 
-/// A document on one line.
 pub(crate) fn on_one_line(document: &impl Serialize) -> Result<String, Error> {
     finish_document(serde_json::to_string(document))
 }

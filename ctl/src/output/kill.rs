@@ -63,14 +63,13 @@ pub(crate) fn question(plan: &KillPlan) -> &'static str {
     }
 }
 
-/// The lines of a plan.
-pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, look: &OutputStyle) -> Vec<Line> {
-    let mut lines = heading_lines(plan, look);
+pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = heading_lines(plan, style);
     if detail == PlanDetail::Heading {
         return lines;
     }
     if plan.targets.iter().any(is_ended) {
-        lines.extend(table(plan, look));
+        lines.extend(table(plan, style));
     }
     if detail == PlanDetail::Ended {
         return lines;
@@ -78,18 +77,18 @@ pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, look: &OutputStyle
     let others: Vec<ProcessRow> = plan
         .targets
         .iter()
-        .filter_map(|target| target_row(target, look.symbols))
+        .filter_map(|target| target_row(target, style.symbols))
         .collect();
-    lines.extend(align_rows(&others, look));
+    lines.extend(align_rows(&others, style));
     for rest in &plan.rest {
-        lines.extend(follow_up::rest_lines(rest, true, look));
+        lines.extend(follow_up::rest_lines(rest, true, style));
     }
-    lines.extend(follow_up::unjudged_lines(plan.unjudged, look));
+    lines.extend(follow_up::unjudged_lines(plan.unjudged, style));
     lines
 }
 
-fn heading_lines(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(&heading::heading(plan, look.symbols), 0, 2, look.width);
+fn heading_lines(plan: &KillPlan, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(&heading::heading(plan, style.symbols), 0, 2, style.width);
     let texts = texts.into_iter();
     texts
         .map(|text| Line::with_tone(text, Tone::Strong))
@@ -98,7 +97,6 @@ fn heading_lines(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
 
 /// A plan that was carried out.
 pub(crate) struct KillResult<'a> {
-    /// The plan.
     pub plan: &'a KillPlan,
     /// The report on the plan.
     pub report: &'a KillReport,
@@ -107,16 +105,16 @@ pub(crate) struct KillResult<'a> {
 }
 
 /// The outcome of each process, and other facts. The heading of the plan is printed already.
-pub(crate) fn outcome_lines(outcome: &KillResult<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn outcome_lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> {
     let KillResult { plan, report, .. } = outcome;
     let rows: Vec<ProcessRow> = report
         .outcomes
         .iter()
-        .map(|outcome| outcome_row(outcome, plan, look.symbols))
+        .map(|outcome| outcome_row(outcome, plan, style.symbols))
         .collect();
-    let mut lines = align_rows(&rows, look);
-    lines.extend(memory::lines(plan, report, look));
-    lines.extend(follow_up::lines(outcome, look));
+    let mut lines = align_rows(&rows, style);
+    lines.extend(memory::lines(plan, report, style));
+    lines.extend(follow_up::lines(outcome, style));
     lines
 }
 
@@ -125,7 +123,7 @@ fn is_ended(target: &KillTarget) -> bool {
 }
 
 /// The processes that a plan ends.
-fn table(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
+fn table(plan: &KillPlan, style: &OutputStyle) -> Vec<Line> {
     let mut table = Table::new(vec![
         Column::right("PID", WhenNarrow::Stays),
         Column::left("USER", WhenNarrow::Shrinks(8)),
@@ -136,9 +134,9 @@ fn table(plan: &KillPlan, look: &OutputStyle) -> Vec<Line> {
         Column::left("COMMAND", WhenNarrow::Shrinks(12)),
     ]);
     for target in plan.targets.iter().filter(|target| is_ended(target)) {
-        table.push(Row::Cells(cells(target, plan, look.symbols)));
+        table.push(Row::Cells(cells(target, plan, style.symbols)));
     }
-    table.lines(look)
+    table.lines(style)
 }
 
 fn cells(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> Vec<Cell> {

@@ -19,19 +19,19 @@ pub(super) fn loss_text(
     all: &[Device],
     loss: &Loss,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> String {
-    let since = clock(loss.since, now, look);
+    let since = clock(loss.since, now, style);
     let error = device.last_xid.as_ref();
     let why = match error.filter(|error| explains(error, loss)) {
         Some(error) => error.kind.to_string(),
-        None => escaped(&loss.reason, look.symbols),
+        None => escaped(&loss.reason, style.symbols),
     };
     if loss.kind == LossKind::Gone {
         let index = device.index;
         let mut others = all.iter().filter(|it| it.id != device.id);
         let called = match others.any(|it| it.index == index) {
-            true => escaped(&device.id.0, look.symbols),
+            true => escaped(&device.id.0, style.symbols),
             false => index.to_string(),
         };
         return format!("gone since {since} ({why}): gpukillctl forget --gpu {called}");
@@ -52,7 +52,7 @@ fn explains(error: &GpuEvent, loss: &Loss) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{NOW, look, snapshot};
+    use super::super::fixtures::{NOW, snapshot, style};
     use super::*;
 
     fn said_of(kind: LossKind, seconds_before: i64, event: EventKind) -> String {
@@ -68,10 +68,10 @@ mod tests {
             at: loss.since.plus_seconds(-seconds_before),
             kind: event,
         });
-        loss_text(&device, &[], &loss, NOW, &look(None))
+        loss_text(&device, &[], &loss, NOW, &style(None))
     }
 
-    fn said(seconds_before: i64, event: EventKind) -> String {
+    fn shown(seconds_before: i64, event: EventKind) -> String {
         said_of(LossKind::Lost, seconds_before, event)
     }
 
@@ -96,9 +96,9 @@ mod tests {
     fn loss_is_explained_by_a_recent_error_only() {
         let with_xid = "lost since 13:58:04 (XID 79): needs a reset or a reboot";
         let without = "lost since 13:58:04 (GPU is lost): needs a reset or a reboot";
-        assert_eq!(said(60, EventKind::Xid(79)), with_xid);
-        assert_eq!(said(-2, EventKind::Xid(79)), with_xid);
-        assert_eq!(said(61, EventKind::Xid(79)), without);
+        assert_eq!(shown(60, EventKind::Xid(79)), with_xid);
+        assert_eq!(shown(-2, EventKind::Xid(79)), with_xid);
+        assert_eq!(shown(61, EventKind::Xid(79)), without);
         let mut device = snapshot().devices.remove(0);
         device.index = 7;
         let loss = Loss {
@@ -107,11 +107,11 @@ mod tests {
             kind: LossKind::Gone,
         };
         assert_eq!(
-            loss_text(&device, &[], &loss, NOW, &look(None)),
+            loss_text(&device, &[], &loss, NOW, &style(None)),
             "gone since 13:58:04 (it is not on the PCI bus): gpukillctl forget --gpu 7"
         );
         // An error caused by a program takes no GPU away.
-        assert_eq!(said(0, EventKind::Xid(31)), without);
-        assert_eq!(said(0, EventKind::MigChange), without);
+        assert_eq!(shown(0, EventKind::Xid(31)), without);
+        assert_eq!(shown(0, EventKind::MigChange), without);
     }
 }

@@ -41,15 +41,15 @@ impl<'a> RuleColumn<'a> {
         self,
         process: &GpuProcess,
         now: Timestamp,
-        look: &OutputStyle,
+        style: &OutputStyle,
     ) -> Option<Cell> {
         let marks = find_marks(process, self.0);
         match marks.first() {
             Some(first) => {
-                let text = mark_text(first, marks.len() - 1, now, look);
+                let text = mark_text(first, marks.len() - 1, now, style);
                 Some(Cell::with_tone(text, Tone::Doubtful))
             }
-            None => self.empty_cell(look.symbols),
+            None => self.empty_cell(style.symbols),
         }
     }
 
@@ -61,14 +61,14 @@ impl<'a> RuleColumn<'a> {
 
 /// `idle, would end 14:37`; `memory +1, 1 ends 14:37` for two rules, when one of several jobs
 /// is ended; `idle, would have ended 14:03` for a simulated end.
-fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, look: &OutputStyle) -> String {
+fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, style: &OutputStyle) -> String {
     let kind = mark.rule.kind.name();
     let more = match more {
         0 => String::new(),
         more => format!(" +{more}"),
     };
     if let Some(at) = mark.would_have_ended_at {
-        let at = time_or_weekday(at, now, "%H:%M", look);
+        let at = time_or_weekday(at, now, "%H:%M", style);
         return format!("{kind}{more}, {WOULD_HAVE_ENDED} {at}");
     }
     // The deadline passed without a job that could be ended.
@@ -80,7 +80,7 @@ fn mark_text(mark: &ViolationMark, more: usize, now: Timestamp, look: &OutputSty
         true => ends_text(mark.mode).to_owned(),
         false => format!("1 {}", ends_text(mark.mode)),
     };
-    format!("{kind}{more}, {ends} {}", future_time(deadline, now, look))
+    format!("{kind}{more}, {ends} {}", future_time(deadline, now, style))
 }
 
 /// The consequence in this mode; a dry run ends no job.
@@ -96,7 +96,7 @@ pub(super) const WOULD_HAVE_ENDED: &str = "would have ended";
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{NOW, look};
+    use super::super::fixtures::{NOW, style};
     use super::*;
     use gpukill_proto::guard::{RuleKind, RuleName, RuleSource, RunKey};
     use gpukill_proto::model::DeviceId;
@@ -137,7 +137,7 @@ mod tests {
             (gone(86_400), 1, "idle +1, would have ended Fri 14:02"),
         ];
         for (mark, more, expected) in cases {
-            assert_eq!(mark_text(&mark, more, NOW, &look(None)), expected);
+            assert_eq!(mark_text(&mark, more, NOW, &style(None)), expected);
         }
     }
 }

@@ -48,24 +48,25 @@ pub(super) fn owner_name(
 /// Where a process runs, in the most specific word: the job of a scheduler, a container, a
 /// systemd unit, a login session, a terminal. `None` means that it is known to run in none of
 /// them.
-pub(super) fn location(place: &ProcessLocation) -> Reading<Option<String>> {
-    let unit = named_reading(&place.unit, |unit| unit.name.clone());
-    let places = [
-        named_reading(&place.scheduler, ToString::to_string),
-        named_reading(&place.container, ToString::to_string),
-        unit.map(|unit| unit.filter(|unit| !is_of_session(unit, place))),
-        session_or_terminal(place),
-        place.terminal.clone(),
+pub(super) fn location(location: &ProcessLocation) -> Reading<Option<String>> {
+    let unit = named_reading(&location.unit, |unit| unit.name.clone());
+    let locations = [
+        named_reading(&location.scheduler, ToString::to_string),
+        named_reading(&location.container, ToString::to_string),
+        unit.map(|unit| unit.filter(|unit| !is_of_session(unit, location))),
+        session_or_terminal(location),
+        location.terminal.clone(),
     ];
-    let found = |place: &&Reading<Option<String>>| matches!(place.last_known(), Some(Some(_)));
-    if let Some(found) = places.iter().find(found) {
+    let is_known =
+        |location: &&Reading<Option<String>>| matches!(location.last_known(), Some(Some(_)));
+    if let Some(found) = locations.iter().find(is_known) {
         return found.clone();
     }
     // A location that could not be read is not shown as none.
-    let failed = places.iter().find(|place| place.failure().is_some());
-    let withheld = places.iter().find(|place| **place == Reading::Withheld);
-    let none = places.iter().find(|place| place.last_known().is_some());
-    let [first, ..] = &places;
+    let failed = locations.iter().find(|location| location.failure().is_some());
+    let withheld = locations.iter().find(|location| **location == Reading::Withheld);
+    let none = locations.iter().find(|location| location.last_known().is_some());
+    let [first, ..] = &locations;
     failed.or(withheld).or(none).unwrap_or(first).clone()
 }
 
@@ -79,15 +80,15 @@ where
     reading.clone().map(|value| value.as_ref().map(name))
 }
 
-/// Every login session has a unit, whose name is less specific.
-fn is_of_session(unit: &str, place: &ProcessLocation) -> bool {
-    let session = place.session.last_known().and_then(Option::as_ref);
+/// Every login session has a unit with a less specific name.
+fn is_of_session(unit: &str, location: &ProcessLocation) -> bool {
+    let session = location.session.last_known().and_then(Option::as_ref);
     session.is_some_and(|session| unit == format!("session-{session}.scope"))
 }
 
-fn session_or_terminal(place: &ProcessLocation) -> Reading<Option<String>> {
-    let terminal = place.terminal.last_known().and_then(Option::as_ref);
-    named_reading(&place.session, |session| match terminal {
+fn session_or_terminal(location: &ProcessLocation) -> Reading<Option<String>> {
+    let terminal = location.terminal.last_known().and_then(Option::as_ref);
+    named_reading(&location.session, |session| match terminal {
         Some(terminal) => format!("session {session}, {terminal}"),
         None => format!("session {session}"),
     })

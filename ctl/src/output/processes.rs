@@ -21,26 +21,26 @@ use std::time::Duration;
 
 /// The table of the processes.
 pub(super) fn table(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     view: &View,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot, guard, ..
-    } = sight;
+    } = annotated;
     let processes = snapshot.processes.iter();
     let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
     let rule_column = RuleColumn::new(guard, &snapshot.processes);
-    let columns_besides = (age_column, rule_column, RogueColumn::new(sight));
+    let columns_besides = (age_column, rule_column, RogueColumn::new(annotated));
     let mut table = Table::new(columns(view, columns_besides));
     let mut is_empty = true;
     for device in &snapshot.devices {
         let mut rows = Vec::new();
         if has_a_row(snapshot, device, view) {
-            rows = device_rows(snapshot, device, view, columns_besides, now, look);
+            rows = device_rows(snapshot, device, view, columns_besides, now, style);
         }
-        rows.extend(unlisted_row(snapshot, device, look.symbols));
+        rows.extend(unlisted_row(snapshot, device, style.symbols));
         for row in rows {
             table.push(row);
             is_empty = false;
@@ -50,8 +50,8 @@ pub(super) fn table(
         let sentence = Cell::plain("no process uses a GPU");
         table.push(Row::Sentence(Vec::new(), sentence));
     }
-    let mut lines = table.lines(look);
-    lines.extend(age_column.legend(look));
+    let mut lines = table.lines(style);
+    lines.extend(age_column.legend(style));
     lines
 }
 
@@ -59,7 +59,7 @@ pub(super) fn table(
 type MarkerColumns<'a> = (AgeColumn, RuleColumn<'a>, RogueColumn<'a>);
 
 fn columns(view: &View, (age_column, rule_column, rogue_column): MarkerColumns<'_>) -> Vec<Column> {
-    let place = if view.containers {
+    let location_column = if view.containers {
         Column::left("CONTAINER", WhenNarrow::Stays)
     } else {
         // Enough for a scheduler's job, and for the beginning of other names.
@@ -77,7 +77,7 @@ fn columns(view: &View, (age_column, rule_column, rogue_column): MarkerColumns<'
     columns.extend(age_column.column());
     columns.extend(rule_column.column());
     columns.extend(rogue_column.column(rule_column));
-    columns.push(place);
+    columns.push(location_column);
     // Enough for a program and the beginning of its arguments; with one marker column, for the
     // program alone. With both, the pid has to do.
     let when_narrow = match (rule_column.is_needed(), rogue_column.is_needed()) {
@@ -95,14 +95,14 @@ fn device_rows(
     view: &View,
     besides: MarkerColumns<'_>,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Row> {
-    let symbols = look.symbols;
+    let symbols = style.symbols;
     let index = || Cell::plain(device.index.to_string());
     let mut rows = Vec::new();
     if let Some(loss) = &device.lost {
         let sentence = Cell::with_tone(
-            loss_text(device, &snapshot.devices, loss, now, look),
+            loss_text(device, &snapshot.devices, loss, now, style),
             Tone::Broken,
         );
         rows.push(Row::Sentence(vec![index()], sentence));
@@ -121,7 +121,7 @@ fn device_rows(
     let more = all - processes.len();
     // Processes of one instance stand together.
     processes.sort_by_key(|process| process.instance);
-    let row = |process| row(device, process, view, besides, snapshot.taken_at, look);
+    let row = |process| row(device, process, view, besides, snapshot.taken_at, style);
     rows.extend(processes.into_iter().map(row));
     if more > 0 {
         let ellipsis = symbols.ellipsis();
@@ -162,10 +162,10 @@ fn row(
     view: &View,
     (age_column, rule_column, rogue_column): MarkerColumns<'_>,
     taken_at: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Row {
-    let symbols = look.symbols;
-    let place = location_reading(process, view);
+    let symbols = style.symbols;
+    let location = location_reading(process, view);
     let mut cells = vec![
         Cell::plain(gpu(device.index, process.instance)),
         Cell::plain(process.pid.to_string()),
@@ -177,11 +177,11 @@ fn row(
         }),
     ];
     cells.extend(age_column.cell(ages(process, view), symbols));
-    cells.extend(rule_column.cell(process, taken_at, look));
+    cells.extend(rule_column.cell(process, taken_at, style));
     cells.extend(rogue_column.cell(process, symbols));
-    cells.push(reading(&place, |place| {
-        let place = place.as_deref().map(|place| escaped(place, symbols));
-        place.unwrap_or_else(|| symbols.placeholder().to_owned())
+    cells.push(reading(&location, |location| {
+        let location = location.as_deref().map(|location| escaped(location, symbols));
+        location.unwrap_or_else(|| symbols.placeholder().to_owned())
     }));
     let command = match process.last_known_key() {
         Some(_) => {

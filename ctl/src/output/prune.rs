@@ -19,9 +19,9 @@ pub(crate) fn lines(
     report: &PruneReport,
     before: Timestamp,
     tense: PruneTense,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> [Line; 2] {
-    let moment = date_and_time(before, look);
+    let moment = date_and_time(before, style);
     let goes = match (contents_text(&report.deleted), tense) {
         (None, _) => format!("nothing is older than {moment}"),
         (Some(what), PruneTense::Would) => format!("{what} of before {moment} would be deleted"),
@@ -34,7 +34,7 @@ pub(crate) fn lines(
         several => format!("{} entries", thousands(several)),
     };
     let stays = format!("left: {left}; the record of actions stays, with {entries}");
-    [goes, stays].map(|text| Line::plain(text).cut(look.width, look.symbols))
+    [goes, stays].map(|text| Line::plain(text).cut(style.width, style.symbols))
 }
 
 /// The question before the prune.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn deleted_and_remaining_are_counted() {
-        let look = OutputStyle {
+        let style = OutputStyle {
             width: None,
             color: false,
             symbols: Symbols::Ascii,
@@ -87,7 +87,7 @@ mod tests {
                 ..StoreContents::default()
             },
         };
-        let text = |report, tense| lines(report, Timestamp(0), tense, &look).map(|it| it.text());
+        let text = |report, tense| lines(report, Timestamp(0), tense, &style).map(|it| it.text());
         let stays = "left: 7 hours; the record of actions stays, with 1,000 entries";
         assert_eq!(
             text(&report, PruneTense::Done),

@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 /// The lines of `gpukillctl status --report`.
-pub(crate) fn lines(report: &ReportDocument, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(report: &ReportDocument, style: &OutputStyle) -> Vec<Line> {
     let mut text = head(report);
     let mut section = |title: &str, items: Vec<String>| {
         text.push(String::new());
@@ -42,7 +42,7 @@ pub(crate) fn lines(report: &ReportDocument, look: &OutputStyle) -> Vec<Line> {
         let title = "Faults of the last day, the newest first";
         section(title, recent.iter().map(past_fault).collect());
     }
-    let line = |text: String| Line::plain(escaped(&text, look.symbols));
+    let line = |text: String| Line::plain(escaped(&text, style.symbols));
     text.into_iter().map(line).collect()
 }
 
@@ -154,7 +154,7 @@ fn daemon_items(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
 }
 
 fn socket(socket: &SocketPart) -> String {
-    let place = match (socket.place, socket.path) {
+    let path = match (socket.place, socket.path) {
         (_, Some(path)) => path,
         ("own", None) => "the user's own",
         (_, None) => "a named one",
@@ -169,7 +169,7 @@ fn socket(socket: &SocketPart) -> String {
     let is = socket.is;
     let error = error.unwrap_or_default();
     let mode = mode.unwrap_or_default();
-    format!("{place}: {is}{error}{mode}{}", owner.unwrap_or_default())
+    format!("{path}: {is}{error}{mode}{}", owner.unwrap_or_default())
 }
 
 fn settings(of: &str, settings: &[SettingPart]) -> String {

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 const LABEL_WIDTH: usize = 16;
 
 /// The plan for each GPU, and everything that prevents it.
-pub(crate) fn plan_lines(plan: &ResetPlan, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn plan_lines(plan: &ResetPlan, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     let shared = shared_reasons(plan);
     for target in &plan.devices {
-        lines.extend(heading(target, &shared, look));
+        lines.extend(heading(target, &shared, style));
         for blocker in &target.blockers {
-            lines.extend(blocker_lines(blocker, look));
+            lines.extend(blocker_lines(blocker, style));
         }
         if !target.peers.is_empty() {
             let peers: Vec<String> = target.peers.iter().map(u32::to_string).collect();
@@ -27,16 +27,16 @@ pub(crate) fn plan_lines(plan: &ResetPlan, look: &OutputStyle) -> Vec<Line> {
                 [one] => format!("GPU {one}, which shares its links"),
                 several => format!("GPUs {}, which share its links", several.join(", ")),
             };
-            lines.extend(labelled_lines("is reset too", &what, Tone::Doubtful, look));
+            lines.extend(labelled_lines("is reset too", &what, Tone::Doubtful, style));
         }
         for note in &target.notes {
-            lines.extend(labelled_lines("note", note, Tone::Faint, look));
+            lines.extend(labelled_lines("note", note, Tone::Faint, style));
         }
     }
     for (why, indices) in &shared {
         let indices: Vec<String> = indices.iter().map(u32::to_string).collect();
         let text = format!("GPUs {} cannot be reset: {why}", indices.join(", "));
-        let texts = wrap(&escaped(&text, look.symbols), 0, 2, look.width).into_iter();
+        let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width).into_iter();
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Strong)));
     }
     lines
@@ -59,7 +59,7 @@ fn shared_reasons(plan: &ResetPlan) -> BTreeMap<&str, Vec<u32>> {
 fn heading(
     target: &ResetTarget,
     shared: &BTreeMap<&str, Vec<u32>>,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let what = match &target.action {
         PlannedReset::Reset => "would be reset".to_owned(),
@@ -68,14 +68,14 @@ fn heading(
             "cannot be reset".to_owned()
         }
         PlannedReset::Unsupported(why) => {
-            format!("cannot be reset: {}", escaped(why, look.symbols))
+            format!("cannot be reset: {}", escaped(why, style.symbols))
         }
     };
     let texts = wrap(
-        &format!("{}: {what}", label(target, look.symbols)),
+        &format!("{}: {what}", label(target, style.symbols)),
         0,
         2,
-        look.width,
+        style.width,
     );
     let texts = texts.into_iter();
     texts
@@ -98,17 +98,17 @@ fn label(target: &ResetTarget, symbols: Symbols) -> String {
     )
 }
 
-fn blocker_lines(blocker: &Blocker, look: &OutputStyle) -> Vec<Line> {
+fn blocker_lines(blocker: &Blocker, style: &OutputStyle) -> Vec<Line> {
     let (words, tone) = match blocker.remedy {
         Unblocker::Daemon => ("gpukill ends", Tone::Faint),
         Unblocker::Force => ("--force ends", Tone::Plain),
         Unblocker::Person => ("in the way", Tone::Doubtful),
     };
-    labelled_lines(words, &blocker.what, tone, look)
+    labelled_lines(words, &blocker.what, tone, style)
 }
 
 /// The outcome of one GPU.
-pub(crate) fn outcome_lines(outcome: &ResetOutcome, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn outcome_lines(outcome: &ResetOutcome, style: &OutputStyle) -> Vec<Line> {
     let (what, tone) = match &outcome.result {
         ResetResult::Reset(after) => (
             format!("reset, and it answers, after {}", seconds_text(*after)),
@@ -119,13 +119,13 @@ pub(crate) fn outcome_lines(outcome: &ResetOutcome, look: &OutputStyle) -> Vec<L
         ResetResult::Failed(why) => (format!("failed: {why}"), Tone::Strong),
         ResetResult::Unreachable(how) => (format!("UNREACHABLE: {how}"), Tone::Strong),
     };
-    let text = format!("GPU {}: {}", outcome.index, escaped(&what, look.symbols));
-    let texts = wrap(&text, 0, 2, look.width).into_iter();
+    let text = format!("GPU {}: {}", outcome.index, escaped(&what, style.symbols));
+    let texts = wrap(&text, 0, 2, style.width).into_iter();
     let mut lines: Vec<Line> = texts.map(|text| Line::with_tone(text, tone)).collect();
     match &outcome.result {
         ResetResult::Blocked(blockers) => {
             for blocker in blockers {
-                lines.extend(blocker_lines(blocker, look));
+                lines.extend(blocker_lines(blocker, style));
             }
         }
         ResetResult::Reset(_)
@@ -134,29 +134,29 @@ pub(crate) fn outcome_lines(outcome: &ResetOutcome, look: &OutputStyle) -> Vec<L
         | ResetResult::Unreachable(_) => {}
     }
     if let Some(ended) = &outcome.ended {
-        lines.extend(ended_lines(ended, look));
+        lines.extend(ended_lines(ended, style));
     }
     if let Some(note) = &outcome.note {
-        lines.extend(labelled_lines("note", note, Tone::Doubtful, look));
+        lines.extend(labelled_lines("note", note, Tone::Doubtful, style));
     }
     lines
 }
 
 /// The processes that were ended for the reset.
-fn ended_lines(report: &KillReport, look: &OutputStyle) -> Vec<Line> {
+fn ended_lines(report: &KillReport, style: &OutputStyle) -> Vec<Line> {
     let outcomes = report.outcomes.iter();
     let each = outcomes.flat_map(|outcome| {
-        let (name, pid) = (escaped(&outcome.name, look.symbols), outcome.key.pid);
+        let (name, pid) = (escaped(&outcome.name, style.symbols), outcome.key.pid);
         match &outcome.outcome {
             Outcome::Ended(signal, after) => {
                 let what = format!("{pid} {name}: {signal}, {}", seconds_text(*after));
-                labelled_lines("ended", &what, Tone::Plain, look)
+                labelled_lines("ended", &what, Tone::Plain, style)
             }
             Outcome::Gone => labelled_lines(
                 "gone",
                 &format!("{pid} {name}: had ended already"),
                 Tone::Faint,
-                look,
+                style,
             ),
             // A process that still blocks the reset is listed as a blocker too.
             Outcome::Survived(..)
@@ -167,7 +167,7 @@ fn ended_lines(report: &KillReport, look: &OutputStyle) -> Vec<Line> {
             | Outcome::Uninterruptible(_)
             | Outcome::Zombie(_)
             | Outcome::Failed(_) => {
-                labelled_lines("not ended", &format!("{pid} {name}"), Tone::Doubtful, look)
+                labelled_lines("not ended", &format!("{pid} {name}"), Tone::Doubtful, style)
             }
         }
     });
@@ -177,7 +177,7 @@ fn ended_lines(report: &KillReport, look: &OutputStyle) -> Vec<Line> {
             "started again",
             &respawn_text(respawn),
             Tone::Doubtful,
-            look,
+            style,
         )
     });
     each.chain(again).collect()
@@ -199,17 +199,17 @@ fn respawn_text(respawn: &Respawn) -> String {
 }
 
 /// Facts about the reset as a whole.
-pub(crate) fn closing_lines(report: &ResetReport, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn closing_lines(report: &ResetReport, style: &OutputStyle) -> Vec<Line> {
     let mut texts = Vec::new();
     if report.stage == Stage::Interrupted {
         texts.push("gpukilld stopped before it was done".to_owned());
     }
     if let Some(why) = &report.unrecorded {
-        texts.push(format!("not recorded: {}", escaped(why, look.symbols)));
+        texts.push(format!("not recorded: {}", escaped(why, style.symbols)));
     }
     let lines = texts
         .iter()
-        .flat_map(|text| wrap(text, 0, 2, look.width))
+        .flat_map(|text| wrap(text, 0, 2, style.width))
         .map(|text| Line::with_tone(text, Tone::Doubtful));
     lines.collect()
 }
@@ -224,9 +224,9 @@ pub(crate) fn question(plan: &ResetPlan) -> String {
     }
 }
 
-fn labelled_lines(words: &str, what: &str, tone: Tone, look: &OutputStyle) -> Vec<Line> {
+fn labelled_lines(words: &str, what: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
     let indent = LABEL_WIDTH + 2;
-    let mut texts = wrap(&escaped(what, look.symbols), indent, indent, look.width);
+    let mut texts = wrap(&escaped(what, style.symbols), indent, indent, style.width);
     if let Some(first) = texts.first_mut() {
         *first = format!("  {words:<LABEL_WIDTH$}{first}");
     }

@@ -15,7 +15,7 @@ use gpukill_proto::text::sanitize;
 use std::fmt::Display;
 
 /// What an edit changed, or would change.
-pub(crate) fn edit_lines(report: &EditReport, doing: Mode, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn edit_lines(report: &EditReport, doing: Mode, style: &OutputStyle) -> Vec<Line> {
     if is_no_change(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
@@ -28,7 +28,7 @@ pub(crate) fn edit_lines(report: &EditReport, doing: Mode, look: &OutputStyle) -
                 Some(b'-') => Tone::Faint,
                 Some(_) | None => Tone::Plain,
             };
-            Line::with_tone(escaped(line, look.symbols), tone)
+            Line::with_tone(escaped(line, style.symbols), tone)
         })
         .collect();
     lines.push(match doing {
@@ -52,14 +52,14 @@ pub(crate) fn in_force_line(report: &EditReport) -> Line {
 pub(crate) fn mistake_lines(
     file: &str,
     mistakes: &[impl Display],
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let file = escaped(file, look.symbols);
+    let file = escaped(file, style.symbols);
     let mut lines: Vec<Line> = mistakes
         .iter()
         .flat_map(|mistake| {
-            let text = escaped(&mistake.to_string(), look.symbols);
-            let texts = wrap(&text, 0, 2, look.width);
+            let text = escaped(&mistake.to_string(), style.symbols);
+            let texts = wrap(&text, 0, 2, style.width);
             texts
                 .into_iter()
                 .map(|text| Line::with_tone(text, Tone::Broken))
@@ -73,26 +73,26 @@ pub(crate) fn mistake_lines(
 /// The result for a valid file: its summary and its lints.
 pub(crate) fn checked_lines(
     file: &str,
-    comes_to: &str,
-    odd: &[Lint],
-    look: &OutputStyle,
+    summary: &str,
+    lints: &[Lint],
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines: Vec<Line> = odd
+    let mut lines: Vec<Line> = lints
         .iter()
         .flat_map(|warning| {
-            let text = escaped(&warning.to_string(), look.symbols);
-            let texts = wrap(&text, 0, 2, look.width);
+            let text = escaped(&warning.to_string(), style.symbols);
+            let texts = wrap(&text, 0, 2, style.width);
             texts
                 .into_iter()
                 .map(|text| Line::with_tone(text, Tone::Doubtful))
         })
         .collect();
-    let file = escaped(file, look.symbols);
-    let odd = match odd.len() {
+    let file = escaped(file, style.symbols);
+    let verdict = match lints.len() {
         0 => "no mistake".to_owned(),
         several => format!("no mistake, {}", counted(several, "warning")),
     };
-    lines.push(Line::plain(format!("{file}: {comes_to}; {odd}")));
+    lines.push(Line::plain(format!("{file}: {summary}; {verdict}")));
     lines
 }
 

@@ -44,7 +44,7 @@ impl Screen {
     /// Shows a frame in one write. `draw` gets the style with the current size of the terminal.
     pub(crate) fn show(
         &self,
-        look: &OutputStyle,
+        style: &OutputStyle,
         draw: impl FnOnce(&OutputStyle) -> Vec<Line>,
     ) -> Result<(), Error> {
         // The usual size when the terminal does not report one.
@@ -52,12 +52,12 @@ impl Screen {
             columns: 80,
             rows: 24,
         });
-        let width = look.width.unwrap_or(size.columns).min(size.columns);
-        let look = OutputStyle {
+        let width = style.width.unwrap_or(size.columns).min(size.columns);
+        let style = OutputStyle {
             width: Some(width),
-            ..*look
+            ..*style
         };
-        Ok(write(&render_frame(draw(&look), size, &look))?)
+        Ok(write(&render_frame(draw(&style), size, &style))?)
     }
 }
 
@@ -76,19 +76,19 @@ fn write(text: &str) -> io::Result<()> {
 }
 
 /// A frame as bytes: no more lines than the terminal has, and none wider.
-fn render_frame(mut lines: Vec<Line>, size: TerminalSize, look: &OutputStyle) -> String {
+fn render_frame(mut lines: Vec<Line>, size: TerminalSize, style: &OutputStyle) -> String {
     if lines.len() > size.rows {
         let kept = size.rows.saturating_sub(1);
         let more = lines.len() - kept;
         lines.truncate(kept);
-        let ellipsis = look.symbols.ellipsis();
+        let ellipsis = style.symbols.ellipsis();
         lines.push(Line::plain(format!("{ellipsis} {more} more lines")));
     }
     let mut text = format!("{BEGIN_UPDATE}\x1b[H");
     let last = lines.len().saturating_sub(1);
     for (at, line) in lines.into_iter().enumerate() {
-        let line = line.cut(look.width, look.symbols);
-        text.push_str(&line.paint(look));
+        let line = line.cut(style.width, style.symbols);
+        text.push_str(&line.paint(style));
         // After the last column the cursor still stands on the last character, and clearing the
         // rest of the line would clear this character.
         if line.width() < size.columns {
@@ -113,7 +113,7 @@ mod tests {
         render_frame(
             lines,
             TerminalSize { columns, rows },
-            &fixtures::look(Some(columns)),
+            &fixtures::style(Some(columns)),
         )
     }
 

@@ -16,7 +16,7 @@ const CLEAR: &str = "\r\x1b[K";
 /// The line. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    begun: Instant,
+    started: Instant,
     symbols: Symbols,
     line: Option<Line>,
     /// The line as drawn on the terminal.
@@ -27,7 +27,7 @@ impl Spinner {
     /// The line, if stderr is a terminal for people and nothing else is printed there.
     pub(crate) fn on_stderr(settings: &Settings) -> Option<Self> {
         let line = || Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             symbols: OutputStyle::for_stdout(settings).symbols,
             line: None,
             drawn: None,
@@ -40,7 +40,6 @@ impl Spinner {
         self.symbols
     }
 
-    /// Sets the text.
     pub(crate) fn set_text(&mut self, line: Line) {
         self.line = Some(line);
         self.draw();
@@ -51,7 +50,7 @@ impl Spinner {
         let Some(line) = self
             .line
             .clone()
-            .filter(|_| self.begun.elapsed() >= MIN_WAIT)
+            .filter(|_| self.started.elapsed() >= MIN_WAIT)
         else {
             return;
         };
@@ -125,7 +124,7 @@ mod tests {
     #[test]
     fn short_wait_shows_nothing() {
         let mut line = Spinner {
-            begun: Instant::now(),
+            started: Instant::now(),
             symbols: Symbols::Unicode,
             line: None,
             drawn: None,

@@ -15,7 +15,7 @@ use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
 /// The lines of `gpukillctl status`, for a client of this release.
-pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(status: &DaemonStatus, release: &str, style: &OutputStyle) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
     // Why a vendor has no device matters only when no vendor has any.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
@@ -23,7 +23,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) ->
     let (others, here): (Vec<_>, Vec<_>) =
         can_be.partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
     for backend in here {
-        let (what, tone) = backend_row(backend, status.now, look);
+        let (what, tone) = backend_row(backend, status.now, style);
         rows.push((backend.name.clone(), what, tone));
     }
     if !others.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) ->
     };
     let alerts = status.alerts.iter();
     for fault in status.faults.iter().filter(still_to_say) {
-        let since = clock(fault.since, status.now, look);
+        let since = clock(fault.since, status.now, style);
         let now = alerts
             .clone()
             .find(|it| is_alert_for(it, fault))
@@ -56,19 +56,19 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) ->
     rows.push(plain("store", store_text(&status.store, status.now)));
 
     let mut lines = vec![];
-    let heading = heading(status, look.symbols);
-    lines.extend(wrapped(&heading, 0, 2, look).into_iter().map(Line::plain));
+    let heading = heading(status, style.symbols);
+    lines.extend(wrapped(&heading, 0, 2, style).into_iter().map(Line::plain));
     let runs = match status.personal {
         true => DaemonKind::Manual,
         false => DaemonKind::Service,
     };
     if let Some(differ) = release_mismatch(&status.version, release, runs) {
-        let differ = wrapped(&differ, 0, 2, look).into_iter();
+        let differ = wrapped(&differ, 0, 2, style).into_iter();
         lines.extend(differ.map(|text| Line::with_tone(text, Tone::Doubtful)));
     }
     if let Some(group) = &status.caller.log_in_again_for {
         let hint = format!("you were added to group {group}: log in again for its rights");
-        let hint = wrapped(&hint, 0, 2, look);
+        let hint = wrapped(&hint, 0, 2, style);
         lines.extend(
             hint.into_iter()
                 .map(|text| Line::with_tone(text, Tone::Doubtful)),
@@ -79,7 +79,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) ->
             &format!("ends no process for any caller: {why}"),
             0,
             2,
-            look,
+            style,
         );
         let refusal = refusal.into_iter();
         lines.extend(refusal.map(|text| Line::with_tone(text, Tone::Doubtful)));
@@ -89,7 +89,7 @@ pub(crate) fn lines(status: &DaemonStatus, release: &str, look: &OutputStyle) ->
     let longest = rows.iter().map(|(name, ..)| name.chars().count()).max();
     let column = longest.unwrap_or(0).max(7) + 3;
     for (name, what, tone) in rows {
-        lines.extend(labelled(&name, &what, tone, column, look));
+        lines.extend(labelled(&name, &what, tone, column, style));
     }
     lines
 }
@@ -113,8 +113,8 @@ fn value_text(alert: &AlertValue) -> String {
     }
 }
 
-fn wrapped(text: &str, first: usize, indent: usize, look: &OutputStyle) -> Vec<String> {
-    wrap(&escaped(text, look.symbols), first, indent, look.width)
+fn wrapped(text: &str, first: usize, indent: usize, style: &OutputStyle) -> Vec<String> {
+    wrap(&escaped(text, style.symbols), first, indent, style.width)
 }
 
 /// A label with a text beside it, on as many lines as needed.
@@ -123,10 +123,10 @@ pub(super) fn labelled(
     what: &str,
     tone: Tone,
     column: usize,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let name = escaped(name, look.symbols);
-    let mut texts = wrapped(what, column, column, look).into_iter();
+    let name = escaped(name, style.symbols);
+    let mut texts = wrapped(what, column, column, style).into_iter();
     let mut first = Line::with_tone(format!(" {name:0$}", column - 1), Tone::Strong);
     first.push(texts.next().unwrap_or_default(), tone);
     std::iter::once(first)
@@ -176,19 +176,19 @@ fn rights_text(rights: &[Right]) -> String {
     words.join(", ")
 }
 
-fn backend_row(backend: &BackendReport, now: Timestamp, look: &OutputStyle) -> (String, Tone) {
+fn backend_row(backend: &BackendReport, now: Timestamp, style: &OutputStyle) -> (String, Tone) {
     match &backend.state {
         BackendState::Ready => (ready_text(backend), Tone::Plain),
         BackendState::Starting => ("starting".into(), Tone::Plain),
         BackendState::Absent(why) => (why.clone(), Tone::Faint),
         BackendState::Failed(_, why) => {
-            let since = clock(backend.since, now, look);
+            let since = clock(backend.since, now, style);
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
         // A person requested it, so nothing is wrong.
         BackendState::Quiesced(until) => {
-            let since = clock(backend.since, now, look);
-            let until = future_time(*until, now, look);
+            let since = clock(backend.since, now, style);
+            let until = future_time(*until, now, style);
             let what = format!("quiesced on request since {since}, until {until}");
             (format!("{what}: gpukillctl resume"), Tone::Plain)
         }
@@ -298,7 +298,7 @@ mod tests {
             alert(3, full, 95, Some(96), "%"),
             alert(4, hot, 85, None, "°C"),
         ];
-        let shown = lines(&status, "0.1.0", &fixtures::look(None));
+        let shown = lines(&status, "0.1.0", &fixtures::style(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "fault since 13:58:04";

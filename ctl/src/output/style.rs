@@ -5,7 +5,6 @@ use rustix::termios::{isatty, tcgetwinsize};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 
-/// The style of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputStyle {
     /// The maximum width of a line; `None` for no limit.
@@ -167,12 +166,10 @@ pub(crate) fn stderr_columns() -> usize {
     size_of(std::io::stderr()).map_or(80, |size| size.columns)
 }
 
-/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalSize {
     /// Characters in a row.
     pub columns: usize,
-    /// Rows.
     pub rows: usize,
 }
 

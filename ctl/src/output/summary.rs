@@ -1,9 +1,8 @@
-//! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom, when, and the
-//! gaps.
+//! `audit --summary` and `--weekly`, for people: the use of the GPUs by user, process and time,
+//! and the gaps.
 
 mod busy_chart;
 mod devices;
-mod gaps;
 mod number;
 mod share;
 mod top;
@@ -11,17 +10,20 @@ mod weeks;
 
 use super::history::TimeSpan;
 use super::style::OutputStyle;
-use super::text::{Line, Tone};
-use super::value::{counted, date_and_time, weekday_and_time};
-use gpukill_proto::audit::AuditSummary;
+use super::text::{Line, Tone, wrap};
+use super::value::{counted, date_and_time, formatted, weekday_and_time};
+use gpukill_proto::audit::{AuditSummary, Gap};
 use gpukill_proto::text::format_duration;
 use gpukill_proto::units::Timestamp;
+use std::cmp::Reverse;
 use std::time::Duration;
+
+/// Maximum number of gaps to name, the longest first.
+const MAX_GAPS: usize = 10;
 
 /// A summary and its request.
 #[derive(Debug, Clone)]
 pub(crate) struct SummaryView<'a> {
-    /// The summary.
     pub summary: &'a AuditSummary,
     /// The requested time range.
     pub span: TimeSpan,
@@ -32,24 +34,24 @@ pub(crate) struct SummaryView<'a> {
 }
 
 /// The screen of `audit --summary`.
-pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn lines(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return no_records_lines(shown, look);
+        return no_records_lines(shown, style);
     }
-    let mut lines = vec![heading(shown, None, look)];
+    let mut lines = vec![heading(shown, None, style)];
     // The time of devices includes all users, so it is left out when users or processes are
     // selected.
     let is_of_all = shown.only.iter().all(|(option, _)| *option == "--gpu");
     if is_of_all {
-        lines.extend(share::lines(summary.total_times(), look));
+        lines.extend(share::lines(summary.total_times(), style));
     }
     let of_all = |part: Vec<Line>| if is_of_all { part } else { Vec::new() };
     for part in [
-        top::lines(summary, look),
-        of_all(busy_chart::lines(summary, look)),
-        of_all(devices::lines(summary, shown.now, look)),
-        gaps::lines(&summary.gaps, shown.now, look),
+        top::lines(summary, style),
+        of_all(busy_chart::lines(summary, style)),
+        of_all(devices::lines(summary, shown.now, style)),
+        gap_lines(&summary.gaps, shown.now, style),
     ] {
         if !part.is_empty() {
             lines.push(Line::default());
@@ -60,14 +62,14 @@ pub(crate) fn lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
 }
 
 /// The screen of `audit --weekly`.
-pub(crate) fn weekly(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(crate) fn weekly(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let summary = shown.summary;
     if is_empty(summary) {
-        return no_records_lines(shown, look);
+        return no_records_lines(shown, style);
     }
     let weeks = counted(summary.weeks.len(), "week");
-    let mut lines = vec![heading(shown, Some(&weeks), look), Line::default()];
-    lines.extend(weeks::lines(&summary.weeks, look));
+    let mut lines = vec![heading(shown, Some(&weeks), style), Line::default()];
+    lines.extend(weeks::lines(&summary.weeks, style));
     lines
 }
 
@@ -78,9 +80,9 @@ fn is_empty(summary: &AuditSummary) -> bool {
 }
 
 /// The text when nothing is recorded, with hints.
-fn no_records_lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
+fn no_records_lines(shown: &SummaryView<'_>, style: &OutputStyle) -> Vec<Line> {
     let TimeSpan { since, until } = shown.span;
-    let [since, until] = [since, until].map(|moment| date_and_time(moment, look));
+    let [since, until] = [since, until].map(|moment| date_and_time(moment, style));
     let texts = [
         format!("nothing is recorded from {since} to {until}"),
         "whether samples are written: gpukillctl status".to_owned(),
@@ -88,19 +90,19 @@ fn no_records_lines(shown: &SummaryView<'_>, look: &OutputStyle) -> Vec<Line> {
     ];
     let texts = texts.into_iter();
     texts
-        .map(|text| Line::plain(text).cut(look.width, look.symbols))
+        .map(|text| Line::plain(text).cut(style.width, style.symbols))
         .collect()
 }
 
 /// `7 days to Fri 14:02 · 8 GPUs, 1,344 GPU-hours`
-fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -> Line {
+fn heading(shown: &SummaryView<'_>, instead: Option<&str>, style: &OutputStyle) -> Line {
     let SummaryView {
         summary,
         span,
         only,
         now,
     } = shown;
-    let dot = look.symbols.separator();
+    let dot = style.symbols.separator();
     // Samples are seconds apart, so a first sample shortly after the start is no gap.
     let whole = span.until.since(span.since);
     let is_near = |a: Timestamp, b: Timestamp| a.since(b).max(b.since(a)) <= whole / 100;
@@ -117,12 +119,12 @@ fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -
     };
     let length = instead.map_or_else(|| length(until.since(since)), str::to_owned);
     let mut line = Line::with_tone(
-        format!("{length} to {}", weekday_and_time(until, *now, look)),
+        format!("{length} to {}", weekday_and_time(until, *now, style)),
         Tone::Strong,
     );
     // First, because a narrow screen cuts the end.
     for (option, value) in only {
-        let value = super::text::escaped(value, look.symbols);
+        let value = super::text::escaped(value, style.symbols);
         line.push(format!("{dot}{option} {value}"), Tone::Plain);
     }
     let gpus = counted(summary.devices.len(), "GPU");
@@ -136,7 +138,7 @@ fn heading(shown: &SummaryView<'_>, instead: Option<&str>, look: &OutputStyle) -
     if begins_late {
         line.push(format!("{dot}nothing recorded before"), Tone::Doubtful);
     }
-    line.cut(look.width, look.symbols)
+    line.cut(style.width, style.symbols)
 }
 
 /// `7 days`, `12 hours`, `3d 4h`
@@ -155,4 +157,41 @@ fn length(length: Duration) -> String {
     } else {
         format_duration(length)
     }
+}
+
+/// `Not seen: Wed 03:00-05:00, Thu 23:00-Fri 01:00`
+fn gap_lines(gaps: &[Gap], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
+    if gaps.is_empty() {
+        return Vec::new();
+    }
+    let mut named: Vec<&Gap> = gaps.iter().collect();
+    named.sort_by_key(|gap| Reverse(gap.until.since(gap.from)));
+    named.truncate(MAX_GAPS);
+    named.sort_by_key(|gap| gap.from);
+    let mut texts: Vec<String> = named.iter().map(|gap| gap_text(gap, now, style)).collect();
+    match gaps.len() - named.len() {
+        0 => {}
+        1 => texts.push("and a shorter one".into()),
+        more => texts.push(format!("and {more} shorter ones")),
+    }
+    let text = format!("Not seen: {}", texts.join(", "));
+    let lines = wrap(&text, 0, 2, style.width).into_iter();
+    lines
+        .map(|text| Line::with_tone(text, Tone::Doubtful).cut(style.width, style.symbols))
+        .collect()
+}
+
+fn gap_text(gap: &Gap, now: Timestamp, style: &OutputStyle) -> String {
+    let on = |moment| formatted(moment, "%Y-%m-%d", style.zone);
+    let from = weekday_and_time(gap.from, now, style);
+    let until = weekday_and_time(gap.until, now, style);
+    if until == from {
+        return from;
+    }
+    let until = if on(gap.from) == on(gap.until) {
+        formatted(gap.until, "%H:%M", style.zone)
+    } else {
+        until
+    };
+    format!("{from}-{until}")
 }

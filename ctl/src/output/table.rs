@@ -5,10 +5,8 @@ use super::style::OutputStyle;
 use super::text::{Line, Tone, cut, width};
 use std::borrow::Cow;
 
-/// One column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// The title.
     pub title: &'static str,
     /// The alignment of cells.
     pub align: Align,
@@ -28,7 +26,6 @@ pub(crate) enum Align {
 /// How a column gives way when the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenNarrow {
-    /// It stays as it is.
     Stays,
     /// It is dropped; the lowest number first.
     Goes(u8),
@@ -78,7 +75,6 @@ impl Column {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// The text.
     pub text: String,
     /// The tone of the text.
     pub tone: Tone,
@@ -140,14 +136,14 @@ impl Table {
     }
 
     /// The lines of the table, the titles first.
-    pub(crate) fn lines(&self, look: &OutputStyle) -> Vec<Line> {
-        let widths = self.column_widths(look.width);
+    pub(crate) fn lines(&self, style: &OutputStyle) -> Vec<Line> {
+        let widths = self.column_widths(style.width);
         let titles = self.columns.iter();
         let titles = titles.map(|column| Cell::with_tone(column.title, Tone::Strong));
         let titles = Row::Cells(titles.collect());
         std::iter::once(&titles)
             .chain(&self.rows)
-            .map(|row| self.line(row, &widths, look))
+            .map(|row| self.line(row, &widths, style))
             .collect()
     }
 
@@ -186,15 +182,15 @@ impl Table {
     }
 
     fn least_important(&self, widths: &[Option<usize>]) -> Option<usize> {
-        let standing = self.columns.iter().enumerate();
-        standing
+        let visible = self.columns.iter().enumerate();
+        visible
             .filter(|(at, _)| widths[*at].is_some())
             .filter_map(|(at, column)| Some((column.when_narrow.rank()?, at)))
             .min()
             .map(|(_, at)| at)
     }
 
-    fn line(&self, row: &Row, widths: &[Option<usize>], look: &OutputStyle) -> Line {
+    fn line(&self, row: &Row, widths: &[Option<usize>], style: &OutputStyle) -> Line {
         // Most rows are one piece of text, which grows to this length.
         let mut start = String::with_capacity(2 * total(widths));
         start.push(' ');
@@ -203,7 +199,7 @@ impl Table {
         for ((cell, column), width) in row.cells().iter().zip(&self.columns).zip(widths) {
             if let Some(width) = width {
                 line.push(gap, Tone::Plain);
-                push_cell(&mut line, cell, column.align, *width, look);
+                push_cell(&mut line, cell, column.align, *width, style);
                 gap = GAP;
             }
         }
@@ -214,16 +210,16 @@ impl Table {
                 line.push(sentence.text.as_str(), sentence.tone);
             }
         }
-        line.trimmed().cut(look.width, look.symbols)
+        line.trimmed().cut(style.width, style.symbols)
     }
 }
 
-fn push_cell(line: &mut Line, cell: &Cell, align: Align, columns: usize, look: &OutputStyle) {
+fn push_cell(line: &mut Line, cell: &Cell, align: Align, columns: usize, style: &OutputStyle) {
     let natural = width(&cell.text);
     let (text, taken) = if natural <= columns {
         (Cow::Borrowed(cell.text.as_str()), natural)
     } else {
-        let text = cut(&cell.text, columns, look.symbols);
+        let text = cut(&cell.text, columns, style.symbols);
         let taken = width(&text);
         (Cow::Owned(text), taken)
     };
@@ -241,9 +237,9 @@ fn push_cell(line: &mut Line, cell: &Cell, align: Align, columns: usize, look: &
 }
 
 fn total(widths: &[Option<usize>]) -> usize {
-    let standing = widths.iter().flatten();
-    let gaps = GAP.len() * standing.clone().count().saturating_sub(1);
-    1 + gaps + standing.sum::<usize>()
+    let visible = widths.iter().flatten();
+    let gaps = GAP.len() * visible.clone().count().saturating_sub(1);
+    1 + gaps + visible.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -267,8 +263,8 @@ mod tests {
     }
 
     fn printed(width: Option<usize>) -> Vec<String> {
-        let look = fixtures::look(width);
-        table().lines(&look).iter().map(Line::text).collect()
+        let style = fixtures::style(width);
+        table().lines(&style).iter().map(Line::text).collect()
     }
 
     #[test]
@@ -318,7 +314,7 @@ mod tests {
         ]);
         let cells = ["97%", "slurm 1234.0", "python train.py"];
         table.push(Row::Cells(cells.map(Cell::plain).into()));
-        let row = |width| table.lines(&fixtures::look(Some(width)))[1].text();
+        let row = |width| table.lines(&fixtures::style(Some(width)))[1].text();
         assert_eq!(row(36), " 97%  slurm 1234.0  python train.py");
         assert_eq!(row(24), " 97%  slurm 1…  python …");
         assert_eq!(row(20), " slurm 12…  python …");

@@ -12,7 +12,7 @@ mod rogue;
 mod unlisted;
 
 use super::csv::Header;
-use super::fixtures::{NOW, brief, look, records, snapshot, status, suspected};
+use super::fixtures::{NOW, brief, records, snapshot, status, style, suspected};
 use super::history::{PagedEntry as _, TimeSpan};
 use super::style::{OutputStyle, Symbols};
 use super::view::{Rows, View};
@@ -38,9 +38,45 @@ fn check(name: &str, text: &str) {
     assert!(text == golden, "{name} differs; it is now:\n{text}");
 }
 
-fn text(lines: &[Line], look: &OutputStyle) -> String {
-    let lines = lines.iter().map(|line| line.paint(look) + "\n");
+fn text(lines: &[Line], style: &OutputStyle) -> String {
+    let lines = lines.iter().map(|line| line.paint(style) + "\n");
     lines.collect()
+}
+
+/// The widest style, the narrowest readable style, and ASCII only.
+fn styles() -> [(&'static str, OutputStyle); 3] {
+    let ascii = OutputStyle {
+        symbols: Symbols::Ascii,
+        ..style(Some(100))
+    };
+    [
+        ("120", style(Some(120))),
+        ("80", style(Some(80))),
+        ("ascii", ascii),
+    ]
+}
+
+/// Checks the screen in every style.
+fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
+    check_styles(name, |_| false, screen);
+}
+
+fn check_styles(
+    name: &str,
+    is_unwrapped: fn(&str) -> bool,
+    screen: impl Fn(&OutputStyle) -> Vec<Line>,
+) {
+    for (called, style) in styles() {
+        let shown = text(&screen(&style), &style);
+        let most = style.width.unwrap_or(usize::MAX);
+        let mut lines = shown.lines().filter(|line| !is_unwrapped(line));
+        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
+        assert!(
+            style.symbols != Symbols::Ascii || shown.is_ascii(),
+            "{shown}"
+        );
+        check(&format!("{name}-{called}.txt"), &shown);
+    }
 }
 
 fn view(rows: Rows) -> View {
@@ -54,39 +90,39 @@ fn view(rows: Rows) -> View {
     }
 }
 
-fn listed(snapshot: &Snapshot, view: &View, look: &OutputStyle) -> String {
+fn listed(snapshot: &Snapshot, view: &View, style: &OutputStyle) -> String {
     let none = GuardSummary::default();
-    guarded(snapshot, &none, view, look)
+    guarded(snapshot, &none, view, style)
 }
 
-fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, look: &OutputStyle) -> String {
-    let sight = AnnotatedSnapshot {
+fn guarded(snapshot: &Snapshot, guard: &GuardSummary, view: &View, style: &OutputStyle) -> String {
+    let annotated = AnnotatedSnapshot {
         snapshot: snapshot.clone(),
         guard: guard.clone(),
         suspected: Vec::new(),
     };
-    text(&view::lines(&sight, view, NOW, look), look)
+    text(&view::lines(&annotated, view, NOW, style), style)
 }
 
 #[test]
 fn list_gpus_at_every_width() {
     for width in [120, 100, 80] {
-        let look = look(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Gpus), &look);
+        let style = style(Some(width));
+        let shown = listed(&snapshot(), &view(Rows::Gpus), &style);
         assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("list-{width}.txt"), &shown);
     }
     check(
         "list-pipe.txt",
-        &listed(&snapshot(), &view(Rows::Gpus), &look(None)),
+        &listed(&snapshot(), &view(Rows::Gpus), &style(None)),
     );
 }
 
 #[test]
 fn list_details_at_every_width() {
     for width in [120, 100, 80] {
-        let look = look(Some(width));
-        let shown = listed(&snapshot(), &view(Rows::Processes), &look);
+        let style = style(Some(width));
+        let shown = listed(&snapshot(), &view(Rows::Processes), &style);
         assert!(shown.lines().all(|l| text::width(l) <= width), "{width}");
         check(&format!("details-{width}.txt"), &shown);
     }
@@ -97,7 +133,7 @@ fn list_details_at_every_width() {
     };
     check(
         "details-containers.txt",
-        &listed(&snapshot(), &all, &look(None)),
+        &listed(&snapshot(), &all, &style(None)),
     );
 }
 
@@ -105,7 +141,7 @@ fn list_details_at_every_width() {
 fn list_in_colour_and_in_ascii() {
     let colored = OutputStyle {
         color: true,
-        ..look(Some(120))
+        ..style(Some(120))
     };
     check(
         "list-colored.txt",
@@ -113,7 +149,7 @@ fn list_in_colour_and_in_ascii() {
     );
     let ascii = OutputStyle {
         symbols: Symbols::Ascii,
-        ..look(Some(120))
+        ..style(Some(120))
     };
     let containers = View {
         containers: true,
@@ -139,9 +175,9 @@ fn listed_of(owner: &str) -> String {
         only: Some(format!("processes of {owner}")),
         ..view(rows)
     };
-    let look = look(Some(100));
-    let gpus = listed(&snapshot, &only(Rows::Gpus), &look);
-    gpus + "\n" + &listed(&snapshot, &only(Rows::Processes), &look)
+    let style = style(Some(100));
+    let gpus = listed(&snapshot, &only(Rows::Gpus), &style);
+    gpus + "\n" + &listed(&snapshot, &only(Rows::Processes), &style)
 }
 
 #[test]
@@ -165,17 +201,17 @@ fn quiesced_driver_is_named_below_stale_values() {
     device.memory_used = device.memory_used.clone().aged(60);
     device.memory_total = device.memory_total.clone().aged(60);
     device.vitals = device.vitals.clone().aged(60);
-    let look = look(Some(100));
-    let mut shown = listed(&snapshot, &view(Rows::Gpus), &look);
+    let style = style(Some(100));
+    let mut shown = listed(&snapshot, &view(Rows::Gpus), &style);
     snapshot.devices.clear();
     shown += "\n";
-    shown += &listed(&snapshot, &view(Rows::Gpus), &look);
+    shown += &listed(&snapshot, &view(Rows::Gpus), &style);
     let mut status = status();
     status.backends[0].state = BackendState::Quiesced(NOW.plus_seconds(600));
     status.will_not_act =
         Some("it is not in the host's PID namespace: pids would name others".into());
     shown += "\n";
-    shown += &text(&status::lines(&status, "0.1.0", &look), &look);
+    shown += &text(&status::lines(&status, "0.1.0", &style), &style);
     check("quiesced.txt", &shown);
 }
 
@@ -190,15 +226,15 @@ fn list_without_gpus_states_why() {
     none.taken_at = NOW.plus_seconds(-200);
     check(
         "list-none.txt",
-        &listed(&none, &view(Rows::Gpus), &look(Some(60))),
+        &listed(&none, &view(Rows::Gpus), &style(Some(60))),
     );
 }
 
 #[test]
 fn status_names_faults_and_rights() {
     for width in [100, 60] {
-        let look = look(Some(width));
-        let shown = text(&status::lines(&status(), "0.1.0", &look), &look);
+        let style = style(Some(width));
+        let shown = text(&status::lines(&status(), "0.1.0", &style), &style);
         check(&format!("status-{width}.txt"), &shown);
     }
 }

@@ -14,11 +14,10 @@ pub(crate) enum Tone {
     Strong,
     /// Less important.
     Faint,
-    /// At work.
+    /// In use.
     Busy,
-    /// Worth a look: memory held by an idle process, a stale value.
+    /// Needs attention: memory held by an idle process, a stale value.
     Doubtful,
-    /// Broken.
     Broken,
 }
 
@@ -126,16 +125,16 @@ impl Line {
     }
 
     /// The text, with colours if the style has them.
-    pub(crate) fn paint(&self, look: &OutputStyle) -> String {
+    pub(crate) fn paint(&self, style: &OutputStyle) -> String {
         let mut painted = String::new();
-        self.paint_to(&mut painted, look);
+        self.paint_to(&mut painted, style);
         painted
     }
 
     /// Appends the painted text to `end`.
-    pub(crate) fn paint_to(&self, end: &mut String, look: &OutputStyle) {
+    pub(crate) fn paint_to(&self, end: &mut String, style: &OutputStyle) {
         for (text, tone) in self.0.iter().filter(|(text, _)| !text.is_empty()) {
-            if look.color {
+            if style.color {
                 end.push_str(&tone.style().paint(text.as_str()).to_string());
             } else {
                 end.push_str(text);
@@ -241,7 +240,7 @@ mod tests {
     fn colours_are_optional() {
         let mut line = Line::plain("GPU ");
         line.push("lost", Tone::Broken);
-        let plain = fixtures::look(None);
+        let plain = fixtures::style(None);
         let colored = OutputStyle {
             color: true,
             ..plain
@@ -261,10 +260,10 @@ mod tests {
 
     #[test]
     fn degree_sign_is_dropped_in_ascii() {
-        let said = "temperature at or above 85 °C, now 91 °C";
-        assert_eq!(escaped(said, Symbols::Unicode), said);
+        let alert = "temperature at or above 85 °C, now 91 °C";
+        assert_eq!(escaped(alert, Symbols::Unicode), alert);
         assert_eq!(
-            escaped(said, Symbols::Ascii),
+            escaped(alert, Symbols::Ascii),
             "temperature at or above 85 C, now 91 C"
         );
     }

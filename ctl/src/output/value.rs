@@ -125,8 +125,8 @@ pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
 }
 
 /// A clock time; with the date when that is not `now`'s.
-pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
-    time_or_date(moment, now, "%H:%M:%S", look)
+pub(crate) fn clock(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
+    time_or_date(moment, now, "%H:%M:%S", style)
 }
 
 /// Times this near are shown with seconds: a grace period of 90 s reads wrong without.
@@ -134,34 +134,34 @@ const NEAR_TIME: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// A future time to the minute, and to the second when it is near; with the date when that is
 /// not `now`'s.
-pub(crate) fn future_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
-    time_or_date(moment, now, time_format(moment.since(now)), look)
+pub(crate) fn future_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
+    time_or_date(moment, now, time_format(moment.since(now)), style)
 }
 
 /// A past time to the minute, and to the second when it is recent; on another day as
 /// [`weekday_and_time`].
-pub(crate) fn past_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
-    time_or_weekday(moment, now, time_format(now.since(moment)), look)
+pub(crate) fn past_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
+    time_or_weekday(moment, now, time_format(now.since(moment)), style)
 }
 
 fn time_format(far: std::time::Duration) -> &'static str {
     if far < NEAR_TIME { "%H:%M:%S" } else { "%H:%M" }
 }
 
-fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, look: &OutputStyle) -> String {
+fn time_or_date(moment: Timestamp, now: Timestamp, today: &str, style: &OutputStyle) -> String {
     let form = match (
-        local_date_time(moment, look.zone),
-        local_date_time(now, look.zone),
+        local_date_time(moment, style.zone),
+        local_date_time(now, style.zone),
     ) {
         (Some(moment), Some(now)) if moment.date() == now.date() => today,
         _ => "%Y-%m-%d %H:%M",
     };
-    formatted(moment, form, look.zone)
+    formatted(moment, form, style.zone)
 }
 
 /// The weekday and the minute of a time in the last six days, `Fri 14:02`; else the date and
 /// the minute.
-pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
+pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
     const LATELY: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
     let is_lately = moment <= now && now.since(moment) < LATELY;
     let form = if is_lately {
@@ -169,7 +169,7 @@ pub(crate) fn weekday_and_time(moment: Timestamp, now: Timestamp, look: &OutputS
     } else {
         "%Y-%m-%d %H:%M"
     };
-    formatted(moment, form, look.zone)
+    formatted(moment, form, style.zone)
 }
 
 /// A time of today in this format; on another day as [`weekday_and_time`].
@@ -177,20 +177,20 @@ pub(crate) fn time_or_weekday(
     moment: Timestamp,
     now: Timestamp,
     today: &str,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> String {
     match (
-        local_date_time(moment, look.zone),
-        local_date_time(now, look.zone),
+        local_date_time(moment, style.zone),
+        local_date_time(now, style.zone),
     ) {
-        (Some(at), Some(now)) if at.date() == now.date() => formatted(moment, today, look.zone),
-        _ => weekday_and_time(moment, now, look),
+        (Some(at), Some(now)) if at.date() == now.date() => formatted(moment, today, style.zone),
+        _ => weekday_and_time(moment, now, style),
     }
 }
 
 /// Date and clock time.
-pub(crate) fn date_and_time(moment: Timestamp, look: &OutputStyle) -> String {
-    formatted(moment, "%Y-%m-%d %H:%M:%S", look.zone)
+pub(crate) fn date_and_time(moment: Timestamp, style: &OutputStyle) -> String {
+    formatted(moment, "%Y-%m-%d %H:%M:%S", style.zone)
 }
 
 /// A time in a chrono format.
@@ -279,27 +279,27 @@ mod tests {
 
     #[test]
     fn time_has_a_date_on_another_day() {
-        let look = super::super::fixtures::look(None);
+        let style = super::super::fixtures::style(None);
         let now = Timestamp(1_795_269_751_250);
-        assert_eq!(clock(Timestamp(now.0 - 271_000), now, &look), "13:58:00");
+        assert_eq!(clock(Timestamp(now.0 - 271_000), now, &style), "13:58:00");
         assert_eq!(
-            clock(now.plus_seconds(-86_400), now, &look),
+            clock(now.plus_seconds(-86_400), now, &style),
             "2026-11-20 14:02"
         );
-        assert_eq!(future_time(now.plus_seconds(600), now, &look), "14:12");
+        assert_eq!(future_time(now.plus_seconds(600), now, &style), "14:12");
         assert_eq!(
-            future_time(now.plus_seconds(86_400), now, &look),
+            future_time(now.plus_seconds(86_400), now, &style),
             "2026-11-22 14:02"
         );
         for zone in [Zone::Local, Zone::Utc] {
-            let look = OutputStyle { zone, ..look };
+            let style = OutputStyle { zone, ..style };
             for far in [
                 i64::MIN,
                 i64::MAX,
                 8_210_266_876_799_999,
                 -8_334_601_228_800_000,
             ] {
-                assert!(!clock(Timestamp(far), now, &look).is_empty());
+                assert!(!clock(Timestamp(far), now, &style).is_empty());
             }
         }
     }

@@ -44,46 +44,46 @@ const MAX_SNAPSHOT_AGE: std::time::Duration = std::time::Duration::from_secs(30)
 
 /// The lines of one snapshot.
 pub(crate) fn lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     view: &View,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot, guard, ..
-    } = sight;
-    let mut heading = heading(snapshot, view, now, look);
-    heading.append(guard_text(guard, look));
-    let heading = heading.cut(look.width, look.symbols);
+    } = annotated;
+    let mut heading = heading(snapshot, view, now, style);
+    heading.append(guard_text(guard, style));
+    let heading = heading.cut(style.width, style.symbols);
     let mut lines = vec![heading, Line::default()];
     if snapshot.devices.is_empty() {
-        lines.extend(no_gpu_lines(&snapshot.backends, now, look));
+        lines.extend(no_gpu_lines(&snapshot.backends, now, style));
     } else {
         let table = match view.rows {
-            Rows::Gpus => gpus::table(snapshot, view, now, look),
-            Rows::Processes => processes::table(sight, view, now, look),
+            Rows::Gpus => gpus::table(snapshot, view, now, style),
+            Rows::Processes => processes::table(annotated, view, now, style),
         };
         lines.extend(table);
-        lines.extend(quiesced_lines(&snapshot.backends, now, look));
+        lines.extend(quiesced_lines(&snapshot.backends, now, style));
     }
-    let below = hint_lines(sight, view);
-    let own = super::guard::own_job_lines(sight, view.me, now, look);
+    let below = hint_lines(annotated, view);
+    let own = super::guard::own_job_lines(annotated, view.me, now, style);
     if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
     }
     lines.extend(own);
     let below = below.into_iter();
-    lines.extend(below.map(|line| line.cut(look.width, look.symbols)));
+    lines.extend(below.map(|line| line.cut(style.width, style.symbols)));
     lines
 }
 
-/// Hints on what to look at next.
-fn hint_lines(sight: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
+/// Hints on the next commands.
+fn hint_lines(annotated: &AnnotatedSnapshot, view: &View) -> Vec<Line> {
     let AnnotatedSnapshot {
         snapshot,
         guard,
         suspected,
-    } = sight;
+    } = annotated;
     let mut lines = Vec::new();
     let unattributed = snapshot.devices.iter().filter(|device| {
         let known = device.memory_unattributed.last_known();
@@ -141,8 +141,8 @@ pub(crate) fn reads_vendor(backend: &str, vendor: Vendor) -> bool {
     }
 }
 
-fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &OutputStyle) -> Line {
-    let dot = look.symbols.separator();
+fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, style: &OutputStyle) -> Line {
+    let dot = style.symbols.separator();
     let gpus = match (snapshot.devices.len(), &view.only) {
         (0, _) => "no GPU".to_owned(),
         (all, None) => counted(all, "GPU"),
@@ -152,27 +152,27 @@ fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &OutputStyle)
             format!("{} of {}", used.count(), counted(all, "GPU"))
         }
     };
-    let time = clock(snapshot.taken_at, now, look);
-    let mut line = Line::with_tone(escaped(&snapshot.host, look.symbols), Tone::Strong);
+    let time = clock(snapshot.taken_at, now, style);
+    let mut line = Line::with_tone(escaped(&snapshot.host, style.symbols), Tone::Strong);
     line.push(format!("{dot}{gpus}{dot}{time}"), Tone::Plain);
     let old = now.since(snapshot.taken_at);
     if old > MAX_SNAPSHOT_AGE {
         line.push(format!("{dot}{} old", format_duration(old)), Tone::Doubtful);
     }
     if let Some(only) = &view.only {
-        line.push(format!("{dot}{}", escaped(only, look.symbols)), Tone::Plain);
+        line.push(format!("{dot}{}", escaped(only, style.symbols)), Tone::Plain);
     }
     line
 }
 
 /// The guard's status at the end of the heading.
-fn guard_text(guard: &GuardSummary, look: &OutputStyle) -> Line {
+fn guard_text(guard: &GuardSummary, style: &OutputStyle) -> Line {
     if !has_something_to_say(guard) {
         return Line::default();
     }
     let mut line = Line::plain(format!(
         "{}guard {}",
-        look.symbols.separator(),
+        style.symbols.separator(),
         guard.mode.name()
     ));
     if guard.is_stopped {
@@ -208,7 +208,7 @@ pub(super) fn has_a_row(snapshot: &Snapshot, device: &Device, view: &View) -> bo
 }
 
 /// Why there is no GPU: the state of each backend.
-fn no_gpu_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+fn no_gpu_lines(backends: &[BackendReport], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let backends = || backends.iter().filter(|it| is_possible_here(it));
     let names = backends().map(|backend| backend.name.len());
     let column = names.max().unwrap_or(0) + 3;
@@ -218,12 +218,12 @@ fn no_gpu_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) 
                 BackendState::Ready => "no device".into(),
                 BackendState::Starting => "starting".into(),
                 BackendState::Absent(why) | BackendState::Failed(_, why) => {
-                    escaped(why, look.symbols)
+                    escaped(why, style.symbols)
                 }
-                BackendState::Quiesced(until) => quiesce_text(*until, now, look),
+                BackendState::Quiesced(until) => quiesce_text(*until, now, style),
             };
-            let name = format!(" {:1$}", escaped(&backend.name, look.symbols), column - 1);
-            let mut wrapped = wrap(&why, column, column, look.width);
+            let name = format!(" {:1$}", escaped(&backend.name, style.symbols), column - 1);
+            let mut wrapped = wrap(&why, column, column, style.width);
             if let Some(first) = wrapped.first_mut() {
                 first.insert_str(0, &name);
             }
@@ -233,18 +233,18 @@ fn no_gpu_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) 
 }
 
 /// Until when a driver is quiesced, and what ends that.
-fn quiesce_text(until: Timestamp, now: Timestamp, look: &OutputStyle) -> String {
-    let until = future_time(until, now, look);
+fn quiesce_text(until: Timestamp, now: Timestamp, style: &OutputStyle) -> String {
+    let until = future_time(until, now, style);
     format!("quiesced until {until}: gpukillctl resume")
 }
 
-/// The vendors whose values are stale because of a quiesce.
-fn quiesced_lines(backends: &[BackendReport], now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+/// The vendors with stale values because of a quiesce.
+fn quiesced_lines(backends: &[BackendReport], now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let lines = backends.iter().filter_map(|backend| match &backend.state {
         BackendState::Quiesced(until) => {
-            let name = escaped(&backend.name, look.symbols);
-            let line = format!("{name} {}", quiesce_text(*until, now, look));
-            Some(Line::with_tone(line, Tone::Doubtful).cut(look.width, look.symbols))
+            let name = escaped(&backend.name, style.symbols);
+            let line = format!("{name} {}", quiesce_text(*until, now, style));
+            Some(Line::with_tone(line, Tone::Doubtful).cut(style.width, style.symbols))
         }
         BackendState::Ready
         | BackendState::Starting

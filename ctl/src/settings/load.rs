@@ -129,11 +129,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let binary = directory.path().join("binary");
         std::fs::write(&binary, b"\xff\xfe").expect("written");
-        let said = |path: &Path| {
+        let message = |path: &Path| {
             let failure = read(path).expect_err("it is no settings file");
-            let said = failure.to_string();
+            let message = failure.to_string();
             let begin = format!("cannot read the settings {}: ", path.display());
-            said.strip_prefix(&begin).map(str::to_owned)
+            message.strip_prefix(&begin).map(str::to_owned)
         };
         for (path, expected) in [
             (
@@ -144,7 +144,7 @@ mod tests {
             (directory.path(), "it is a directory"),
             (&directory.path().join("none"), "there is no such file"),
         ] {
-            assert_eq!(said(path).as_deref(), Some(expected), "{path:?}");
+            assert_eq!(message(path).as_deref(), Some(expected), "{path:?}");
         }
     }
 

@@ -129,9 +129,9 @@ fn all_mistakes_are_reported_together() {
     ];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mistakes = resolve(Flags::default(), environment, Some(file)).expect_err("mistakes");
-    let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "line 1: unknown key colour",
             "line 2: table_width: 3 is not a whole number from 20 to 1000",

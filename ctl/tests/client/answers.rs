@@ -64,11 +64,11 @@ fn no_match_exits_8_and_prints_documents() {
         ),
         ("audit --user zoe", "no record matches"),
     ];
-    for (arguments, said) in cases {
+    for (arguments, message) in cases {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(8), "{arguments}");
         // Reported once, and not in a table too.
-        assert_eq!(stderr(&output), format!("gpukillctl: {said}\n"));
+        assert_eq!(stderr(&output), format!("gpukillctl: {message}\n"));
         assert_eq!(stdout(&output), "", "{arguments}");
         let output = run(&daemon.socket, &format!("{arguments} -o json"));
         assert_eq!(output.status.code(), Some(8), "{arguments}");
@@ -153,11 +153,11 @@ fn closed_reader_ends_quietly() {
             .spawn()
             .expect("it runs");
         drop(child.stdout.take());
-        let mut said = String::new();
+        let mut message = String::new();
         let mut errors = child.stderr.take().expect("piped");
-        errors.read_to_string(&mut said).expect("UTF-8");
+        errors.read_to_string(&mut message).expect("UTF-8");
         assert_eq!(
-            (child.wait().expect("it ends").code(), said.as_str()),
+            (child.wait().expect("it ends").code(), message.as_str()),
             (Some(0), ""),
             "{arguments}"
         );

@@ -96,14 +96,14 @@ fn weeks_have_every_format() {
 #[test]
 fn no_match_exits_8_unless_all_is_empty() {
     let (_directory, daemon) = started();
-    for (arguments, said) in [
+    for (arguments, message) in [
         ("audit --summary --user zoe", "no record matches"),
         ("audit --weekly --user zoe", "no record matches"),
         ("audit actions --kind prune", "no entry matches"),
     ] {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(8), "{arguments}");
-        assert_eq!(stderr(&output), format!("gpukillctl: {said}\n"));
+        assert_eq!(stderr(&output), format!("gpukillctl: {message}\n"));
         assert_eq!(stdout(&output), "", "{arguments}");
         let output = run(&daemon.socket, &format!("{arguments} -o json"));
         assert_eq!(output.status.code(), Some(8), "{arguments}");

@@ -35,9 +35,9 @@ fn busy_daemon_is_retried_until_timeout() {
 
 #[test]
 fn missing_daemon_is_reported_at_once() {
-    let begun = Instant::now();
+    let start = Instant::now();
     let output = run(std::path::Path::new("/nowhere/x.sock"), "list");
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(
         stderr(&output),

@@ -1,4 +1,4 @@
-//! The recorded history of the stand-in daemon.
+//! The recorded history of the fake daemon.
 
 use crate::fake_daemon::NOW;
 use gpukill_proto::audit::{
@@ -133,19 +133,19 @@ pub(crate) fn summary(filter: &AuditFilter) -> AuditSummary {
 /// 1500 kills, two at each moment: the second of every ten is refused.
 pub(crate) fn actions(query: &ActionQuery) -> ActionPage {
     let all = (1..=1500).rev().map(action).filter(|action| {
-        let place = place(action);
+        let cursor = cursor(action);
         let is_of_kind = query.kind.as_ref().is_none_or(|kind| *kind == action.kind);
-        is_of_kind && query.before.is_none_or(|before| place < before)
+        is_of_kind && query.before.is_none_or(|before| cursor < before)
     });
     let mut all = all.peekable();
     // Pages of this daemon have at most 400 entries.
     let limit = query.limit.min(400) as usize;
     let records: Vec<ActionRecord> = all.by_ref().take(limit).collect();
-    let next = all.peek().and(records.last()).map(place);
+    let next = all.peek().and(records.last()).map(cursor);
     ActionPage { records, next }
 }
 
-fn place(action: &ActionRecord) -> ActionCursor {
+fn cursor(action: &ActionRecord) -> ActionCursor {
     ActionCursor {
         at: action.at,
         id: action.id,

@@ -1,4 +1,4 @@
-//! A stand-in for the daemon: the real protocol over a real socket, with answers that a test
+//! A fake daemon: the real protocol over a real socket, with answers that a test
 //! specifies.
 
 use crate::fake_audit;
@@ -205,12 +205,12 @@ impl Gpukill for Session {
     }
 
     async fn kill(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        let begun = self.0.killed.begin(plan);
+        let result = self.0.killed.begin(plan);
         if take_one(&self.0.killed.hang_ups_at_begin) {
             self.1.notify_one();
             std::future::pending::<()>().await;
         }
-        begun
+        result
     }
 
     async fn follow_kill(

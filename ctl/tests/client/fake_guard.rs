@@ -1,4 +1,4 @@
-//! The decisions of the stand-in's guard: 2500 records, all of alice.
+//! The decisions of the fake daemon's guard: 2500 records, all of alice.
 
 use crate::fake_daemon::NOW;
 use gpukill_proto::guard::{

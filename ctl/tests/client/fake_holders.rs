@@ -1,4 +1,4 @@
-//! The device holders that the stand-in daemon reports: page by page, three holders on each.
+//! The device holders that the fake daemon reports: page by page, three holders on each.
 
 use crate::fake_daemon::NOW;
 use gpukill_policy::holders::{find_causes, role};
@@ -11,7 +11,7 @@ use gpukill_proto::units::{Bytes, Percent};
 
 const PAGE: usize = 3;
 
-/// A worker of carol's whose leader has ended.
+/// A worker of carol's; its leader has ended.
 pub(crate) fn worker(pid: u32) -> Holder {
     Holder {
         pid,
@@ -39,7 +39,7 @@ pub(crate) fn worker(pid: u32) -> Holder {
     }
 }
 
-/// The stand-in's only device.
+/// The fake daemon's only device.
 pub(crate) fn device(holders: Vec<Holder>) -> DeviceHolders {
     DeviceHolders {
         id: DeviceId("GPU-8f3c0000".into()),
@@ -91,7 +91,6 @@ pub(crate) fn page(held: &[DeviceHolders], wanted: Option<&DeviceId>, start: u32
     }
 }
 
-/// The explanation of a holder.
 pub(crate) fn explanation(held: &[DeviceHolders], pid: u32) -> Option<Explanation> {
     let device = held.first()?;
     let holder = device.holders.iter().find(|holder| holder.pid == pid)?;

@@ -1,4 +1,4 @@
-//! The kills of the stand-in daemon, as a test specifies them: two processes on each page.
+//! The kills of the fake daemon, as a test specifies them: two processes on each page.
 
 use crate::fake_daemon::NOW;
 use gpukill_proto::kill::{
@@ -32,9 +32,7 @@ pub(crate) struct FakeKills {
     pub hang_ups_at_begin: AtomicU32,
     /// Number of follow calls after which the operation is forgotten.
     pub known_calls: AtomicU32,
-    /// The requests.
     pub requests: Mutex<Vec<KillRequest>>,
-    /// The started plans.
     pub started_plans: Mutex<Vec<PlanId>>,
     /// The number of follow calls.
     pub followed: AtomicU64,
@@ -83,7 +81,7 @@ fn key(pid: u32) -> ProcessKey {
     }
 }
 
-fn target((pid, fate): &(u32, PlannedAction)) -> KillTarget {
+fn target((pid, action): &(u32, PlannedAction)) -> KillTarget {
     KillTarget {
         key: key(*pid),
         name: "python".into(),
@@ -97,7 +95,7 @@ fn target((pid, fate): &(u32, PlannedAction)) -> KillTarget {
         }],
         named: true,
         job: Reading::Value(Job::Tree(key(*pid))),
-        action: fate.clone(),
+        action: action.clone(),
         overridden: None,
     }
 }

@@ -1,4 +1,4 @@
-//! The resets of the stand-in daemon, as a test specifies them.
+//! The resets of the fake daemon, as a test specifies them.
 
 use crate::fake_daemon::{NOW, take_one};
 use gpukill_proto::kill::{OperationId, PlanId, Stage};

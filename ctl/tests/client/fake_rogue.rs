@@ -1,5 +1,5 @@
-//! The findings of the stand-in's rogue watch: within a day a process whose name has control
-//! characters, within an hour none.
+//! The findings of the fake daemon's rogue watch: within a day a process with control
+//! characters in its name, within an hour none.
 
 use crate::fake_daemon::NOW;
 use crate::fake_snapshot::process;

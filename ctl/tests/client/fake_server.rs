@@ -1,4 +1,4 @@
-//! The stand-in daemon's thread and socket.
+//! The fake daemon's thread and socket.
 
 use crate::fake_daemon::{Script, Session, take_one};
 use futures::StreamExt as _;
@@ -26,14 +26,14 @@ impl FakeDaemon {
         let script = Arc::new(script);
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
-        let (place, shared) = (socket.clone(), Arc::clone(&script));
+        let (path, shared) = (socket.clone(), Arc::clone(&script));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let listener = UnixListener::bind(place).expect("bound");
+                let listener = UnixListener::bind(path).expect("bound");
                 ready.send(()).expect("somebody waits");
                 tokio::select! {
                     () = accept(listener, shared) => {}

@@ -1,4 +1,4 @@
-//! The device and the processes of the stand-in daemon.
+//! The device and the processes of the fake daemon.
 
 use crate::fake_daemon::NOW;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Vendor};

@@ -42,9 +42,9 @@ fn only_an_unknown_user_is_an_error() {
         ("no-such-person", (Some(8), "", nobody)),
     ] {
         let output = run(&daemon.socket, &format!("guard violations --user {user}"));
-        let (said, warned) = (stdout(&output), stderr(&output));
-        let told = (output.status.code(), said.as_str(), warned.as_str());
-        assert_eq!(told, expected);
+        let (printed, warned) = (stdout(&output), stderr(&output));
+        let result = (output.status.code(), printed.as_str(), warned.as_str());
+        assert_eq!(result, expected);
     }
     // A name that the name service does not know is known from the records.
     let output = run(&daemon.socket, "guard violations --user alice");
@@ -95,8 +95,8 @@ fn missing_file_is_reported_in_words() {
         let line = format!("{command} /nonexistent/rules.toml");
         let output = run(Path::new("/nonexistent/socket"), &line);
         assert_eq!(output.status.code(), Some(3), "{line}");
-        let said = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
-        assert_eq!(stderr(&output), said, "{line}");
+        let message = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
+        assert_eq!(stderr(&output), message, "{line}");
     }
 }
 

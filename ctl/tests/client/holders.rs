@@ -36,8 +36,8 @@ To free it: gpukillctl kill 60211 60212
 ";
     for arguments in ["holders", "holders --gpu 0", "holders --gpu 8f3c -o table"] {
         let output = run(&daemon.socket, arguments);
-        let said = (output.status.code(), stderr(&output));
-        assert_eq!(said, (Some(0), String::new()), "{arguments}");
+        let result = (output.status.code(), stderr(&output));
+        assert_eq!(result, (Some(0), String::new()), "{arguments}");
         assert_eq!(stdout(&output), expected, "{arguments}");
     }
 }

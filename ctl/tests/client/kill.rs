@@ -29,14 +29,14 @@ pub(crate) fn daemon(
 }
 
 pub(crate) fn started_count(daemon: &FakeDaemon) -> usize {
-    let begun = daemon
+    let started = daemon
         .script
         .killed
         .started_plans
         .lock()
         .expect("not poisoned");
-    assert!(begun.iter().all(|plan| *plan == PlanId(7)));
-    begun.len()
+    assert!(started.iter().all(|plan| *plan == PlanId(7)));
+    started.len()
 }
 
 pub(crate) fn output_parts(output: &Output) -> (Option<i32>, String, String) {
@@ -180,7 +180,7 @@ fn dry_run_starts_nothing() {
 }
 
 #[test]
-fn denied_kill_names_the_owner_and_whom_to_ask() {
+fn denied_kill_names_the_owner_and_people_to_ask() {
     let directory = tempfile::tempdir().expect("a directory");
     let ask = "alice, or someone in group gpukill-operators";
     let denied = plan(&[(4182, PlannedAction::Denied(ask.into()))]);

@@ -1,4 +1,4 @@
-//! Runs the real binary against a stand-in daemon over the real protocol.
+//! Runs the real binary against a fake daemon over the real protocol.
 //!
 //! - `answers`: output and exit codes.
 //! - `confirmation`, `kill`, `kill_follow`, `progress`: `kill`, from the question to the end;

@@ -27,10 +27,10 @@ fn quiesce_prints_its_end_and_a_hint() {
             "{arguments}"
         );
         assert_eq!(output.status.code(), Some(0), "{arguments}");
-        let said = stdout(&output);
-        let time = said
+        let printed = stdout(&output);
+        let time = printed
             .strip_prefix("the NVIDIA driver is released until ")
-            .and_then(|said| said.strip_suffix("; the list shows the last readings\n"))
+            .and_then(|printed| printed.strip_suffix("; the list shows the last readings\n"))
             .expect("one line");
         // With the date when it is tomorrow.
         let clock = time.rsplit(' ').next().expect("a time");
@@ -71,7 +71,7 @@ fn resume_states_that_the_driver_is_read() {
 }
 
 #[test]
-fn denied_quiesce_states_whom_to_ask() {
+fn denied_quiesce_states_people_to_ask() {
     let directory = tempfile::tempdir().expect("a directory");
     let plain = Script {
         caller_is_operator: false,

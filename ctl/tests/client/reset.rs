@@ -109,8 +109,8 @@ fn broken_connection_is_restored_once() {
         (output.status.code(), stderr(&output)),
         (Some(0), again.clone())
     );
-    let told = ["GPU 0: ", "GPU 1: "].map(|gpu| stdout(&output).matches(gpu).count());
-    assert_eq!(told, [1, 1]);
+    let counts = ["GPU 0: ", "GPU 1: "].map(|gpu| stdout(&output).matches(gpu).count());
+    assert_eq!(counts, [1, 1]);
     daemon.script.resets.hang_ups.store(2, SeqCst);
     let output = run(&daemon.socket, "reset --all --yes");
     let lost = format!(

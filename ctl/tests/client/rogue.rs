@@ -29,15 +29,15 @@ fn scan_exits_0_and_is_safe_for_terminals() {
         ),
     ] {
         let output = run(&daemon.socket, arguments);
-        let (said, warned) = (without_times(&stdout(&output)), stderr(&output));
-        let told = (output.status.code(), said.as_str(), warned.as_str());
-        assert_eq!(told, (Some(0), expected, ""), "{arguments}");
+        let (printed, warned) = (without_times(&stdout(&output)), stderr(&output));
+        let result = (output.status.code(), printed.as_str(), warned.as_str());
+        assert_eq!(result, (Some(0), expected, ""), "{arguments}");
     }
 }
 
-/// Removes times, whose form depends on the day.
-fn without_times(said: &str) -> String {
-    let lines = said.lines().map(|line| match line {
+/// Removes times, because their form depends on the day.
+fn without_times(printed: &str) -> String {
+    let lines = printed.lines().map(|line| match line {
         since if since.starts_with("    since      ") => "    since      MOMENT\n".to_owned(),
         other => format!("{other}\n"),
     });

@@ -1,4 +1,4 @@
-//! The behaviour of the stand-in daemon, as tests specify it.
+//! The behaviour of the fake daemon, as tests specify it.
 
 use crate::fake_kill::FakeKills;
 use crate::fake_reset::FakeResets;
@@ -29,9 +29,7 @@ pub(crate) struct Script {
     /// The devices with their holders.
     pub held: Mutex<Vec<DeviceHolders>>,
     pub caller_is_operator: bool,
-    /// Its kills.
     pub killed: FakeKills,
-    /// Its resets.
     pub resets: FakeResets,
     /// How long the driver takes to be released.
     pub letting_go: Duration,

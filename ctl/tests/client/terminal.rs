@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 pub(crate) struct Terminal {
     master: File,
     shown: Receiver<Vec<u8>>,
-    seen: String,
+    received: String,
 }
 
 impl Terminal {
@@ -42,7 +42,7 @@ impl Terminal {
         let terminal = Self {
             master,
             shown,
-            seen: String::new(),
+            received: String::new(),
         };
         terminal.resize(80, 6);
         (terminal, slave)
@@ -71,7 +71,7 @@ impl Terminal {
                 Err(error) => {
                     let why = "somebody has it open still";
                     assert_eq!(error, RecvTimeoutError::Disconnected, "{why}");
-                    return self.seen;
+                    return self.received;
                 }
             }
         }
@@ -79,15 +79,15 @@ impl Terminal {
 
     fn add(&mut self, more: &[u8]) {
         let more = std::str::from_utf8(more).expect("UTF-8");
-        self.seen.push_str(more);
+        self.received.push_str(more);
     }
 
     /// The text written up to and including `end`.
     pub(crate) fn read_until(&mut self, end: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(end) {
-                let rest = self.seen.split_off(at + end.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.received.find(end) {
+                let rest = self.received.split_off(at + end.len());
+                return std::mem::replace(&mut self.received, rest);
             }
             let more = self
                 .shown

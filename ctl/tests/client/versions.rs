@@ -101,7 +101,7 @@ fn report_works_with_any_daemon() {
         (Some(0), "")
     );
     let shown = stdout(&output);
-    // The user, the host and the pids of the stand-in.
+    // The user, the host and the pids of the fake daemon.
     for name in ["alice", "GPU-", "train"] {
         assert!(!shown.contains(name), "{name} is in:\n{shown}");
     }

@@ -49,8 +49,8 @@ fn stream_has_one_object_per_poll_across_restarts() {
     daemon.script.tick.store(5, SeqCst);
     assert_eq!(tick(), Some(5));
     drop(daemon);
-    let said = errors.recv_timeout(TEST_TIMEOUT).expect("it says so");
-    assert!(said.ends_with(": trying again for 30 s"), "{said}");
+    let message = errors.recv_timeout(TEST_TIMEOUT).expect("it says so");
+    assert!(message.ends_with(": trying again for 30 s"), "{message}");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
     assert_eq!(tick(), Some(1));
     assert!(ticks.recv_timeout(Duration::from_millis(200)).is_err());
@@ -133,7 +133,7 @@ fn terminal_is_taken_over_and_restored() {
 
 fn wait_for_state(child: &Child, state: char) {
     let path = format!("/proc/{}/stat", child.id());
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     loop {
         let stat = std::fs::read_to_string(&path).expect("it lives");
         if stat
@@ -143,7 +143,7 @@ fn wait_for_state(child: &Child, state: char) {
         {
             return;
         }
-        assert!(begun.elapsed() < TEST_TIMEOUT, "it never came to {state}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "it never came to {state}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

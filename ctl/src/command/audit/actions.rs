@@ -1,11 +1,8 @@
 //! `audit actions`: recorded actions, refusals and faults.
 
-use super::{
-    DEFAULT_WEEK_HOURS, NextPage, RemainingLimit, connect, decide_next_page, finish_records, now,
-    time_span,
-};
+use super::{DEFAULT_WEEK_HOURS, collect_pages, connect, finish_records, now, time_span};
 use crate::args::Actions;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::actions::ActionEntry;
 use crate::output::history::{RecordPrinter, Remaining, TimeSpan};
@@ -30,8 +27,8 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let look = OutputStyle::for_stdout(settings);
-    let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, look);
+    let style = OutputStyle::for_stdout(settings);
+    let mut records = RecordPrinter::<ActionEntry>::new(settings.output_format, span, style);
     let outcome = request_pages(&daemon, wanted, span, settings, &mut records);
     finish_records(records, outcome, is_narrowed, "entry", messages)
 }
@@ -43,10 +40,8 @@ fn request_pages(
     settings: &Settings,
     records: &mut RecordPrinter<ActionEntry>,
 ) -> Result<Remaining, Error> {
-    let mut left = RemainingLimit::from_limit(wanted.limit);
-    let mut before = None;
     let mut indices = None;
-    loop {
+    collect_pages(wanted.limit, &mut |before, limit| {
         let query = ActionQuery {
             since: span.since,
             until: span.until,
@@ -54,10 +49,11 @@ fn request_pages(
             kind: wanted.kind.clone(),
             gpu: wanted.gpu.clone(),
             before,
-            limit: left.page_limit(),
+            limit,
         };
-        let page = daemon.audit_actions(&query, RequestTimeout::starting_now(settings.timeout))?;
-        left.subtract(page.records.len());
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, AuditActions { query })?;
+        let count = page.records.len();
         let names_some = page.records.iter().any(|it| it.device.is_some());
         if indices.is_none() && names_some && settings.output_format == Format::Table {
             indices = Some(device_indices(daemon, settings));
@@ -69,18 +65,15 @@ fn request_pages(
             ActionEntry::new(record, now)
         });
         records.add(acted.collect())?;
-        match decide_next_page(page.next, before, left)? {
-            NextPage::Page(next) => before = Some(next),
-            NextPage::Done(rest) => return Ok(rest),
-        }
-    }
+        Ok((count, page.next))
+    })
 }
 
 /// The current indices of the devices. Empty when the daemon does not report them; then the
 /// table shows device names.
 fn device_indices(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
-    let sight = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
-    let devices = sight.map(|it| it.snapshot.devices).unwrap_or_default();
+    let annotated = daemon.snapshot(None, RequestTimeout::starting_now(settings.timeout));
+    let devices = annotated.map(|it| it.snapshot.devices).unwrap_or_default();
     let numbered = devices.into_iter().map(|it| (it.id, it.index));
     numbered.collect()
 }

@@ -2,7 +2,7 @@
 
 use super::connect;
 use crate::args::Backup;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::export::{backup_message, download_progress};
@@ -32,12 +32,19 @@ pub(super) fn run(wanted: &Backup, settings: &Settings, messages: Messages) -> R
         messages,
     )?;
     let mut line = Spinner::on_stderr(settings);
-    let patience = RequestTimeout::starting_now(settings.timeout.max(COPY_TIMEOUT));
-    let copy = daemon.backup(patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(COPY_TIMEOUT));
+    let copy = call!(daemon, timeout, Backup {})?;
     let mut offset = 0;
     while offset < copy.bytes {
-        let patience = RequestTimeout::starting_now(settings.timeout);
-        let part = daemon.backup_part(copy.id, offset, patience)?;
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let part = call!(
+            daemon,
+            timeout,
+            PartOfBackup {
+                copy: copy.id,
+                offset
+            }
+        )?;
         let left = copy.bytes - offset;
         let length = part.len() as u64;
         if part.is_empty() || part.len() > MAX_PART_BYTES || length > left {

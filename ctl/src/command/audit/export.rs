@@ -1,9 +1,9 @@
 //! `audit export`: writes records into a file page by page, newest first; all of them or no
 //! file.
 
-use super::{DEFAULT_HOURS, MAX_PAGE_RECORDS, connect, now, record_filter, time_span};
+use super::{DEFAULT_HOURS, collect_pages, connect, now, record_filter, time_span};
 use crate::args::{Export, ExportFormat};
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::export::atomic_file::{AtomicFile, IfExists};
 use crate::output::export::{ExportTarget, RecordExport, export_progress, exported_message};
@@ -17,7 +17,6 @@ use std::path::Path;
 /// As for a new file of any program; the umask narrows it.
 const FILE_MODE: u32 = 0o666;
 
-/// Runs the export.
 pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let format = export_format(wanted).map_err(Error::Usage)?;
     let span = time_span(&wanted.period, DEFAULT_HOURS, now()).map_err(Error::Usage)?;
@@ -48,7 +47,6 @@ pub(super) fn run(wanted: &Export, settings: &Settings, messages: Messages) -> R
     Ok(Exit::Done)
 }
 
-/// The format of the export.
 fn export_format(wanted: &Export) -> Result<ExportFormat, String> {
     let is_to_stdout = wanted.file == Path::new("-");
     let by_name = || ExportFormat::from_path(&wanted.file).filter(|_| !is_to_stdout);
@@ -71,27 +69,21 @@ fn request_pages(
     records: &mut RecordExport,
     mut line: Option<Spinner>,
 ) -> Result<(), Error> {
-    let mut before = None;
-    loop {
+    collect_pages(0, &mut |before, limit| {
         let query = AuditQuery {
             filter: filter.clone(),
             before,
-            limit: MAX_PAGE_RECORDS,
+            limit,
         };
-        let patience = RequestTimeout::starting_now(settings.timeout);
-        let page = daemon.audit(&query, patience)?;
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Audit { query })?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.set_text(export_progress(records.count(), last.at, settings));
         }
-        match page.next {
-            None => return Ok(()),
-            Some(next) if before.is_some_and(|before| next >= before) => {
-                return Err(Error::ConnectionLost("its pages do not advance".into()));
-            }
-            Some(next) => before = Some(next),
-        }
-    }
+        Ok((page.records.len(), page.next))
+    })
+    .map(drop)
 }
 
 #[cfg(test)]

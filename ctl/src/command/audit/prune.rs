@@ -2,7 +2,7 @@
 
 use super::{confirm, connect, now};
 use crate::args::Prune;
-use crate::connect::{Mode, RequestTimeout};
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::output::prune::{PruneTense, contents_text, lines, question};
@@ -23,9 +23,10 @@ const PRUNE_TIMEOUT: Duration = Duration::from_secs(110);
 /// Runs the prune or its dry run.
 pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let before = time_input::parse(&wanted.before, now(), &Local).map_err(Error::Usage)?;
-    let patience = || RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience(), messages)?;
-    let planned = daemon.prune(before, Mode::DryRun, patience())?;
+    let timeout = || RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout(), messages)?;
+    let is_dry_run = true;
+    let planned = call!(daemon, timeout(), Prune { before, is_dry_run })?;
     if wanted.dry_run {
         print_report(&planned, before, PruneTense::Would, settings)?;
         return Ok(Exit::Done);
@@ -40,10 +41,11 @@ pub(super) fn run(wanted: &Prune, settings: &Settings, messages: Messages) -> Re
         // The daemon hangs up on an idle connection, and a person may take time to answer.
         drop(daemon);
         confirm_prune(&planned, before, settings, messages)?;
-        connect(settings, patience(), messages)?
+        connect(settings, timeout(), messages)?
     };
-    let patience = RequestTimeout::starting_now(settings.timeout.max(PRUNE_TIMEOUT));
-    let report = daemon.prune(before, Mode::Apply, patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(PRUNE_TIMEOUT));
+    let is_dry_run = false;
+    let report = call!(daemon, timeout, Prune { before, is_dry_run })?;
     print_report(&report, before, PruneTense::Done, settings)?;
     Ok(Exit::Done)
 }
@@ -58,12 +60,12 @@ fn confirm_prune(
     match settings.output_format {
         // A program reads one document only: the report on what was done.
         Format::Json if confirm::can_ask() => {
-            let look = OutputStyle {
+            let style = OutputStyle {
                 color: false,
                 ..OutputStyle::for_stdout(settings)
             };
-            for line in lines(planned, before, PruneTense::Would, &look) {
-                messages.question_subject(&line.paint(&look));
+            for line in lines(planned, before, PruneTense::Would, &style) {
+                messages.question_subject(&line.paint(&style));
             }
         }
         Format::Json | Format::Table | Format::Ndjson | Format::Csv => {
@@ -87,8 +89,8 @@ fn print_report(
         }
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, before, tense, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(report, before, tense, &style), &style)
         }
     }
 }

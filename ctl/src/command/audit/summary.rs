@@ -2,7 +2,7 @@
 
 use super::{DEFAULT_WEEK_HOURS, connect, now, record_filter, time_span, time_span_with_default};
 use crate::args::Audit;
-use crate::connect::RequestTimeout;
+use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::csv::{self, Header};
 use crate::output::history::TimeSpan;
@@ -31,9 +31,9 @@ pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Res
     };
     let span = span.map_err(Error::Usage)?;
     let filter = record_filter(&audit.which, span)?;
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let daemon = connect(settings, patience, messages)?;
-    let summary = daemon.audit_summary(&filter, patience)?;
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let daemon = connect(settings, timeout, messages)?;
+    let summary = call!(daemon, timeout, AuditSummary { filter })?;
     let has_none = matches_nothing(audit, &summary);
     if !has_none || settings.output_format != Format::Table {
         print_summary(audit, &summary, span, settings)?;
@@ -85,7 +85,7 @@ fn print_summary(
             print(&csv::weeks(&weeks().collect::<Vec<_>>(), Header::First)?)
         }
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
+            let style = OutputStyle::for_stdout(settings);
             let shown = SummaryView {
                 summary,
                 span,
@@ -93,11 +93,11 @@ fn print_summary(
                 now: now(),
             };
             let lines = if audit.weekly {
-                summary::weekly(&shown, &look)
+                summary::weekly(&shown, &style)
             } else {
-                summary::lines(&shown, &look)
+                summary::lines(&shown, &style)
             };
-            print_lines(&lines, &look)
+            print_lines(&lines, &style)
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{connect, host_warnings, now, replay};
 use crate::args::EditOptions;
 use crate::command::rules::without_line;
-use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind};
+use crate::connect::{Daemon, Mode, RequestTimeout, RulesChange, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::{EditEffect, PreviousState};
 use crate::output::message::Messages;
@@ -32,19 +32,15 @@ pub(super) fn run(
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let doing = if how.dry_run {
-        Mode::DryRun
-    } else {
-        Mode::Apply
-    };
-    let patience = RequestTimeout::starting_now(settings.timeout);
-    let before = daemon.status(patience)?.guard;
-    let held = daemon.rules(RulesKind::Guard, patience);
-    let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, doing, patience)?;
-    let look = OutputStyle::for_stdout(settings);
-    let turn = match &held {
+    let mode = Mode::from_dry_run(how.dry_run);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
+    let before = call!(daemon, timeout, Status {})?.guard;
+    let held = daemon.rules(RulesKind::Guard, timeout);
+    let report = daemon.edit_rules(RulesChange::Guard(Some(&asked)), None, mode, timeout)?;
+    let style = OutputStyle::for_stdout(settings);
+    let effect = match &held {
         Ok((_, _, held)) if changes_mode(&asked, held, before.mode) => {
-            mode_change_effect(&asked, (&before, held), &daemon, patience)
+            mode_change_effect(&asked, (&before, held), &daemon, timeout)
         }
         Ok((_, _, held)) if !is_no_change(&report) => {
             edit_effect((&asked, held), &before, &daemon, (settings, messages))
@@ -57,13 +53,13 @@ pub(super) fn run(
         }
     };
     print_lines(
-        &guard::edit_lines(&report, doing, turn.as_ref(), now(), &look),
-        &look,
+        &guard::edit_lines(&report, mode, effect.as_ref(), now(), &style),
+        &style,
     )?;
     for warning in &report.warnings {
         messages.warn(warning);
     }
-    for warning in host_warnings::edit_warnings(&asked, &daemon, patience) {
+    for warning in host_warnings::edit_warnings(&asked, &daemon, timeout) {
         messages.warn(&without_line(warning).to_string());
     }
     Ok(Exit::Done)
@@ -90,14 +86,14 @@ fn mode_change_effect(
     asked: &GuardEdit,
     (before, held): (&GuardReport, &str),
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Option<EditEffect> {
     let rules = parse(&edit(held, asked).ok()?).ok()?;
     let mode = rules.mode;
     // A stopped guard resumes only by an edit that sets the mode.
-    let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
+    let continues = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
     let has_stopped = before.tripped_at.is_some();
-    if has_stopped && !goes_on && mode > GuardMode::DryRun {
+    if has_stopped && !continues && mode > GuardMode::DryRun {
         return (before.mode != mode).then(|| EditEffect {
             mode,
             previous: PreviousState::StaysStopped,
@@ -110,15 +106,15 @@ fn mode_change_effect(
         (false, _) => PreviousState::OtherMode,
     };
     let now = now();
-    let book = CompiledRules::new(rules);
-    // Violations whose jobs a dry run counts as ended go on and are among these.
-    let open = open_violations(daemon, now, patience).map(|page| {
+    let rules = CompiledRules::new(rules);
+    // Includes the violations of jobs that a dry run counts as ended, because these continue.
+    let open = open_violations(daemon, now, timeout).map(|page| {
         let open = page.open.into_iter();
         let open =
             open.filter(|open| was == PreviousState::SameMode || open.not_broken_since.is_none());
         let open = open.map(|open| {
-            let comes = predict_consequence(&open, &book, now);
-            (open, comes)
+            let consequence = predict_consequence(&open, &rules, now);
+            (open, consequence)
         });
         open.collect()
     });
@@ -158,8 +154,8 @@ pub(super) fn edit_effect(
             open,
         });
     }
-    let books = (&CompiledRules::new(held), &CompiledRules::new(rules));
-    let open = affected_violations(&text, books, before, daemon, (settings, messages));
+    let compiled = (&CompiledRules::new(held), &CompiledRules::new(rules));
+    let open = affected_violations(&text, compiled, before, daemon, (settings, messages));
     let open = open.map_err(|why| why.to_string());
     Some(EditEffect {
         mode,
@@ -171,7 +167,7 @@ pub(super) fn edit_effect(
 /// The violations by the rules in `text` that the previous rules, `held`, did not have.
 fn affected_violations(
     text: &str,
-    (held, book): (&CompiledRules, &CompiledRules),
+    (held, rules): (&CompiledRules, &CompiledRules),
     before: &GuardReport,
     daemon: &Daemon,
     (settings, messages): (&Settings, Messages),
@@ -179,32 +175,31 @@ fn affected_violations(
     let now = now();
     let open = replay::evaluate_open_violations(text, daemon, settings, messages)?;
     let page = open_violations(daemon, now, RequestTimeout::starting_now(settings.timeout))?;
-    let goes_on = |open: &OpenViolation| {
+    let continues = |open: &OpenViolation| {
         let mut known = page.open.iter();
         let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
-        is_known && count_restarted(std::slice::from_ref(open), held, book) == 0
+        is_known && count_restarted(std::slice::from_ref(open), held, rules) == 0
     };
     let only_warns = before.doubt.is_some_and(|doubt| doubt.only_warn);
-    let open = open.into_iter().filter(|open| !goes_on(open));
+    let open = open.into_iter().filter(|open| !continues(open));
     let open = open.map(|open| {
-        let comes = match predict_consequence(&open, book, now) {
+        let consequence = match predict_consequence(&open, rules, now) {
             Consequence::EndsAtOnce | Consequence::EndsNotBefore(_)
                 if only_warns && open.rule.kind.is_behaviour() =>
             {
                 Consequence::Warned(ConsequenceReason::Rule)
             }
-            comes => comes,
+            consequence => consequence,
         };
-        (open, comes)
+        (open, consequence)
     });
     Ok(open.collect())
 }
 
-/// The open violations.
 fn open_violations(
     daemon: &Daemon,
     now: Timestamp,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Result<ViolationPage, Error> {
     let query = ViolationQuery {
         since: now,
@@ -213,5 +208,5 @@ fn open_violations(
         before: None,
         limit: 1,
     };
-    daemon.violations(&query, patience)
+    call!(daemon, timeout, Violations { query })
 }

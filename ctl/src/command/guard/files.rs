@@ -4,7 +4,7 @@ use super::edit::edit_effect;
 use super::{connect, host_warnings};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::command::rules::{self, CheckedRules, HostChecks};
-use crate::connect::{Daemon, RequestTimeout, RulesKind};
+use crate::connect::{Daemon, RequestTimeout, RulesKind, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::EditEffect;
 use crate::output::message::Messages;
@@ -45,10 +45,10 @@ pub(super) fn check(
 /// daemon answers; without a daemon the file is checked nevertheless.
 fn rule_warnings(rules: &RuleSet, settings: &Settings, messages: Messages) -> Vec<Lint> {
     /// A running daemon answers at once, and a missing daemon is not worth waiting for.
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let patience = RequestTimeout::starting_now(settings.timeout.min(PATIENCE));
-    match connect(settings, patience, messages) {
-        Ok(daemon) => host_warnings::all_warnings(rules, &daemon, patience),
+    const MAX_TIMEOUT: Duration = Duration::from_secs(1);
+    let timeout = RequestTimeout::starting_now(settings.timeout.min(MAX_TIMEOUT));
+    match connect(settings, timeout, messages) {
+        Ok(daemon) => host_warnings::all_warnings(rules, &daemon, timeout),
         Err(_) => host_warnings::user_warnings(rules),
     }
 }
@@ -99,10 +99,10 @@ struct GuardHostChecks<'a> {
 }
 
 impl HostChecks for GuardHostChecks<'_> {
-    fn warnings(&self, text: &str, daemon: &Daemon, patience: RequestTimeout) -> Vec<Lint> {
+    fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint> {
         // The daemon has read the rules without a mistake.
         match parse::parse(text) {
-            Ok(rules) => host_warnings::all_warnings(&rules, daemon, patience),
+            Ok(rules) => host_warnings::all_warnings(&rules, daemon, timeout),
             Err(_) => Vec::new(),
         }
     }
@@ -111,10 +111,10 @@ impl HostChecks for GuardHostChecks<'_> {
         &self,
         text: &str,
         daemon: &Daemon,
-        patience: RequestTimeout,
+        timeout: RequestTimeout,
     ) -> Option<EditEffect> {
-        let (_, _, held) = daemon.rules(RulesKind::Guard, patience).ok()?;
-        let before = daemon.status(patience).ok()?.guard;
+        let (_, _, held) = daemon.rules(RulesKind::Guard, timeout).ok()?;
+        let before = call!(daemon, timeout, Status {}).ok()?.guard;
         let asked = GuardEdit::Replace(text.to_owned());
         edit_effect(
             (&asked, &held),

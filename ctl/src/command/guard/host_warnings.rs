@@ -19,11 +19,11 @@ pub(super) fn user_warnings(rules: &RuleSet) -> Vec<Lint> {
 pub(super) fn all_warnings(
     rules: &RuleSet,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Vec<Lint> {
     // A failed request is no reason to fail: warnings are optional.
-    let sight = daemon.snapshot(None, patience).ok();
-    let devices = sight.iter().flat_map(|sight| &sight.snapshot.devices);
+    let annotated = daemon.snapshot(None, timeout).ok();
+    let devices = annotated.iter().flat_map(|annotated| &annotated.snapshot.devices);
     let devices: Vec<DeviceName<'_>> = devices.map(DeviceName::from).collect();
     warnings_for(rules, &devices)
 }
@@ -32,7 +32,7 @@ pub(super) fn all_warnings(
 pub(super) fn edit_warnings(
     asked: &GuardEdit,
     daemon: &Daemon,
-    patience: RequestTimeout,
+    timeout: RequestTimeout,
 ) -> Vec<Lint> {
     let new = match asked {
         GuardEdit::SetPolicy { .. } | GuardEdit::SetKey { .. } | GuardEdit::Replace(_) => {
@@ -44,7 +44,7 @@ pub(super) fn edit_warnings(
     };
     // An edit that is not valid alone is valid together with the existing rules.
     match new.map(|text| parse(&text)) {
-        Ok(Ok(rules)) => all_warnings(&rules, daemon, patience),
+        Ok(Ok(rules)) => all_warnings(&rules, daemon, timeout),
         Ok(Err(_)) | Err(_) => Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks};
+use crate::connect::{Daemon, RequestTimeout, RulesKind, WaitHooks, call};
 use crate::exit::{Error, Exit};
 use crate::output::guard::MilderPolicies;
 use crate::output::message::Messages;
@@ -32,8 +32,8 @@ const LONG_WAIT: Duration = Duration::from_secs(2);
 /// Minimum number of seconds that a test evaluates.
 const MIN_TEST_SECONDS: i64 = 24 * 3_600;
 
-/// Seconds to add before the lookback of the rules, so that a violation that is open now is
-/// seen to start before now, and to be warned about.
+/// Seconds to add before the lookback of the rules, so that the replay covers the start of a
+/// violation that is open now, and its warning.
 const EXTRA_LOOKBACK_SECONDS: i64 = 3_600;
 
 /// Replays rules and prints the result.
@@ -51,10 +51,10 @@ pub(super) fn run(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
+    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
     let name = rules_name(wanted.rules.as_deref());
-    print_replay(&report, settings, |look| {
-        guard::replay_lines(&report, &name, &spared, look)
+    print_replay(&report, settings, |style| {
+        guard::replay_lines(&report, &name, &milder, style)
     })
 }
 
@@ -69,11 +69,11 @@ pub(super) fn run_test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (judged, mode) = match &text {
+    let (seconds, mode) = match &text {
         Some(text) => (test_seconds(text), effective_mode(text)),
         None => {
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            let daemon = connect(settings, patience, messages)?;
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let daemon = connect(settings, timeout, messages)?;
             let (_, _, text) = daemon.rules(
                 RulesKind::Guard,
                 RequestTimeout::starting_now(settings.timeout),
@@ -81,10 +81,10 @@ pub(super) fn run_test(
             (test_seconds(&text), effective_mode(&text))
         }
     };
-    let span = (now.plus_seconds(-judged), now);
-    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
-    print_replay(&report, settings, |look| {
-        guard::test_lines(&report, (&spared, mode), now, look)
+    let span = (now.plus_seconds(-seconds), now);
+    let (report, milder) = replay(text.as_deref(), span, settings, messages)?;
+    print_replay(&report, settings, |style| {
+        guard::test_lines(&report, (&milder, mode), now, style)
     })
 }
 
@@ -99,15 +99,16 @@ pub(super) fn evaluate_open_violations(
     messages: Messages,
 ) -> Result<Vec<OpenViolation>, Error> {
     let now = now();
-    let patience = RequestTimeout::starting_now(settings.timeout);
+    let timeout = RequestTimeout::starting_now(settings.timeout);
     let rules = offer_rules(daemon, Some(text), settings)?;
     let request = ReplayRequest {
         rules,
         since: now.plus_seconds(-test_seconds(text)),
         until: now,
     };
-    let replayed = daemon.replay_rules(&request, patience, &mut LongWaitNotice::new(messages));
-    replayed.map(|report| report.open)
+    let notice = &mut LongWaitNotice::new(messages);
+    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
+    Ok(report.open)
 }
 
 /// The mode of these rules, or the mode that their dry run simulates.
@@ -137,8 +138,8 @@ fn print_replay(
         Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
         // Only the settings can select formats that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(&look), &look)?;
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(&style), &style)?;
         }
     }
     Ok(Exit::Done)
@@ -156,7 +157,6 @@ fn replay(
             "the time range is empty: from {since} to {until}"
         )));
     }
-    let patience = || RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
     let daemon = connect(
         settings,
         RequestTimeout::starting_now(settings.timeout),
@@ -168,7 +168,9 @@ fn replay(
         since,
         until,
     };
-    let report = daemon.replay_rules(&request, patience(), &mut LongWaitNotice::new(messages))?;
+    let timeout = RequestTimeout::starting_now(settings.timeout.max(REPLAY_TIMEOUT));
+    let notice = &mut LongWaitNotice::new(messages);
+    let report = call!(daemon, timeout, notice, ReplayRules { request })?;
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
@@ -215,12 +217,12 @@ fn apply_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Mi
     let Ok(rules) = parse(text) else {
         return (report, MilderPolicies::new());
     };
-    let spared = milder_policies_by_person(&report.records, &rules);
-    let book = CompiledRules::new(rules);
+    let milder = milder_policies_by_person(&report.records, &rules);
+    let rules = CompiledRules::new(rules);
     for open in &mut report.open {
-        open.own_policy = milder_policy_for_violation(open, &book);
+        open.own_policy = milder_policy_for_violation(open, &rules);
     }
-    (report, spared)
+    (report, milder)
 }
 
 fn offer_rules(
@@ -231,8 +233,7 @@ fn offer_rules(
     match text {
         None => Ok(RuleSetSource::InForce),
         Some(text) => {
-            let patience = RequestTimeout::starting_now(settings.timeout);
-            daemon.offer_rules(text, patience)?;
+            daemon.offer_rules(text, RequestTimeout::starting_now(settings.timeout))?;
             Ok(RuleSetSource::Offered)
         }
     }

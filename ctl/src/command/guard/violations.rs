@@ -2,9 +2,9 @@
 
 use super::{connect, now};
 use crate::args::Violations;
-use crate::command::audit::{NextPage, RemainingLimit, decide_next_page, time_span};
+use crate::command::audit::{collect_pages, time_span};
 use crate::command::list::user_lookup::user_may_exist;
-use crate::connect::{Daemon, RequestTimeout};
+use crate::connect::{Daemon, RequestTimeout, call};
 use crate::exit::{Error, Exit};
 use crate::output::history::{Remaining, TimeSpan};
 use crate::output::message::Messages;
@@ -34,20 +34,21 @@ pub(super) fn run(
     if rest == Remaining::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
-    let stranger = unknown_user(wanted.user.as_deref(), &all);
+    let user_error = unknown_user(wanted.user.as_deref(), &all);
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
         // Only the settings can select formats that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
-            let look = OutputStyle::for_stdout(settings);
-            // The open violations look alike for a dry run, for a stopped guard and for a guard
-            // that ends jobs.
-            let status = daemon.status(RequestTimeout::starting_now(settings.timeout))?;
-            print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
+        Format::Table | Format::Ndjson | Format::Csv if user_error.is_none() => {
+            let style = OutputStyle::for_stdout(settings);
+            // The heading tells a dry run, a stopped guard and a guard that ends jobs apart; the
+            // violations alone do not.
+            let timeout = RequestTimeout::starting_now(settings.timeout);
+            let status = call!(daemon, timeout, Status {})?;
+            print_lines(&guard::violations(&all, &status.guard, now(), &style), &style)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }
-    stranger.map_or(Ok(Exit::Done), Err)
+    user_error.map_or(Ok(Exit::Done), Err)
 }
 
 /// An error when no user has the typed name. A known user without violations is a valid answer.
@@ -69,31 +70,24 @@ fn request_pages(
     span: TimeSpan,
     settings: &Settings,
 ) -> Result<(ViolationPage, Remaining), Error> {
-    let mut left = RemainingLimit::from_limit(wanted.limit);
-    let mut before = None;
     let mut whole: Option<ViolationPage> = None;
-    loop {
+    let rest = collect_pages(wanted.limit, &mut |before, limit| {
         let query = ViolationQuery {
             since: span.since,
             until: span.until,
             user: wanted.user.clone(),
             before,
-            limit: left.page_limit(),
+            limit,
         };
-        let page = daemon.violations(&query, RequestTimeout::starting_now(settings.timeout))?;
-        left.subtract(page.records.len());
-        let next_page = page.next;
+        let timeout = RequestTimeout::starting_now(settings.timeout);
+        let page = call!(daemon, timeout, Violations { query })?;
+        let (count, next) = (page.records.len(), page.next);
         // The open violations come with the first page.
-        let whole = match &mut whole {
-            Some(whole) => {
-                whole.records.extend(page.records);
-                whole
-            }
-            None => whole.insert(page),
-        };
-        match decide_next_page(next_page, before, left)? {
-            NextPage::Page(next) => before = Some(next),
-            NextPage::Done(rest) => return Ok((std::mem::take(whole), rest)),
+        match &mut whole {
+            Some(whole) => whole.records.extend(page.records),
+            None => whole = Some(page),
         }
-    }
+        Ok((count, next))
+    })?;
+    Ok((whole.unwrap_or_default(), rest))
 }

@@ -1,12 +1,13 @@
 //! Follows a kill: its requests, its words, and the progress line for a person.
 
-use super::super::follow::{Operation, OperationWords};
-use crate::connect::{Daemon, RequestTimeout, WaitHooks, is_over};
+use super::super::follow::{Operation, OperationWords, is_over};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, call};
 use crate::exit::Error;
 use crate::output::kill::progress_line;
 use crate::output::spinner::Spinner;
 use crate::settings::Settings;
 use gpukill_proto::kill::{KillPlan, KillReportPage, OperationId, PlanId, Stage};
+use gpukill_proto::refusal::Refusal;
 
 /// A kill that is being followed.
 pub(super) struct FollowedKill<'a> {
@@ -36,20 +37,44 @@ impl Operation for FollowedKill<'_> {
     fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<OperationId, Error> {
-        daemon.kill(plan, patience, meanwhile)
+        call!(daemon, timeout, hooks, Kill { plan })
     }
 
     fn poll_report(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<KillReportPage, Error> {
-        daemon.follow_kill(operation, after, patience, meanwhile)
+        let mut request_page = |after, start| {
+            call!(
+                daemon,
+                timeout,
+                hooks,
+                FollowKill {
+                    operation,
+                    after,
+                    start
+                }
+            )
+        };
+        let mut whole: KillReportPage = request_page(after, 0)?;
+        // Before the end the first page is enough for the progress line.
+        if is_over(whole.report.stage) {
+            daemon.collect_pages("outcomes", whole.next.take(), &mut |start| {
+                let page = request_page(None, start)?;
+                if page.report.version != whole.report.version {
+                    return Err(Refusal::Expired.into());
+                }
+                whole.report.outcomes.extend(page.report.outcomes);
+                Ok(page.next)
+            })?;
+        }
+        Ok(whole)
     }
 
     fn progress(report: &KillReportPage) -> (Stage, u64) {

@@ -11,7 +11,6 @@ use gpukill_proto::refusal::Refusal;
 pub(super) enum NextStep {
     /// Show the plan: it is a dry run.
     Show,
-    /// Carry out the plan.
     CarryOut(PlanId),
     /// Ask first.
     Ask(PlanId),
@@ -20,7 +19,11 @@ pub(super) enum NextStep {
 }
 
 /// Decides what to do with this plan.
-pub(super) fn next_step(id: Option<PlanId>, plan: &KillPlan, said: ConsentContext<'_>) -> NextStep {
+pub(super) fn next_step(
+    id: Option<PlanId>,
+    plan: &KillPlan,
+    consent: ConsentContext<'_>,
+) -> NextStep {
     if plan.targets.is_empty() {
         return NextStep::Refuse(no_targets_error(plan));
     }
@@ -32,7 +35,7 @@ pub(super) fn next_step(id: Option<PlanId>, plan: &KillPlan, said: ConsentContex
     let Some(id) = id.filter(|_| ended > 0) else {
         return NextStep::Refuse(nothing_ends_error(plan));
     };
-    match required_consent(plan, said) {
+    match required_consent(plan, consent) {
         Consent::Given => NextStep::CarryOut(id),
         Consent::Ask => NextStep::Ask(id),
         Consent::NeedsBatch => {

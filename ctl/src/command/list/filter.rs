@@ -98,8 +98,8 @@ fn check_selection(
     }
     let has_no_process = chosen.processes.is_empty();
     let description = description.as_ref().filter(|_| has_no_process)?;
-    // A device whose process list is unknown may be in use by them, and so may a device used by
-    // an unknown user. A lost device is not usable.
+    // The processes may use a device with an unknown process list, and a device that an unknown
+    // user uses. A lost device is not usable.
     let is_lost = |device: &&Device| {
         let loss = device.lost.as_ref();
         loss.is_some_and(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))
@@ -182,7 +182,7 @@ mod tests {
     use gpukill_proto::model::FaultCode;
     use gpukill_proto::reading::Reading;
 
-    fn said(
+    fn counts(
         snapshot: Snapshot,
         selection: &SnapshotFilter,
     ) -> (usize, usize, Option<(u8, String)>) {
@@ -213,8 +213,8 @@ mod tests {
     fn everything_is_an_answer_even_if_empty() {
         let all = SnapshotFilter::default();
         let none = without_devices(BackendState::Absent("no library".into()));
-        assert_eq!(said(none, &all), (0, 0, None));
-        let (devices, _, verdict) = said(fixtures::snapshot(), &all);
+        assert_eq!(counts(none, &all), (0, 0, None));
+        let (devices, _, verdict) = counts(fixtures::snapshot(), &all);
         assert_eq!((devices, verdict), (10, None));
     }
 
@@ -225,20 +225,20 @@ mod tests {
             ..SnapshotFilter::default()
         };
         let verdict = Some((8, "no amd GPU here".to_owned()));
-        assert_eq!(said(fixtures::snapshot(), &amd), (0, 0, verdict));
+        assert_eq!(counts(fixtures::snapshot(), &amd), (0, 0, verdict));
         let two = SnapshotFilter {
             vendors: vec![Vendor::Amd, Vendor::Apple],
             ..SnapshotFilter::default()
         };
         let verdict = Some((8, "no amd or apple GPU here".to_owned()));
-        assert_eq!(said(fixtures::snapshot(), &two), (0, 0, verdict));
+        assert_eq!(counts(fixtures::snapshot(), &two), (0, 0, verdict));
         let one_of_them = SnapshotFilter {
             vendors: vec![Vendor::Amd, Vendor::Nvidia],
             ..SnapshotFilter::default()
         };
-        let (devices, _, verdict) = said(fixtures::snapshot(), &one_of_them);
+        let (devices, _, verdict) = counts(fixtures::snapshot(), &one_of_them);
         assert_eq!((devices, verdict), (10, None));
-        let (devices, processes, verdict) = said(fixtures::snapshot(), &gpu("99"));
+        let (devices, processes, verdict) = counts(fixtures::snapshot(), &gpu("99"));
         assert_eq!((devices, processes), (0, 0));
         assert_eq!(verdict.map(|(code, _)| code), Some(8));
         let has_no_process = SnapshotFilter {
@@ -248,7 +248,7 @@ mod tests {
         };
         let text = "no GPU here is used by processes of zoe like ^x".to_owned();
         assert_eq!(
-            said(fixtures::snapshot(), &has_no_process),
+            counts(fixtures::snapshot(), &has_no_process),
             (10, 0, Some((8, text)))
         );
     }
@@ -364,7 +364,7 @@ mod tests {
             (&broken, of(Some("zeo"), None), has_no_process(typo)),
         ];
         for (snapshot, selection, expected) in cases {
-            let (_, left, verdict) = said(snapshot.clone(), &selection);
+            let (_, left, verdict) = counts(snapshot.clone(), &selection);
             assert_eq!((left, verdict), (0, expected), "{selection:?}");
         }
     }
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn typed_text_stays_in_its_line() {
         let typed = of(Some("al\nhint: ice"), None);
-        let (_, _, verdict) = said(fixtures::snapshot(), &typed);
+        let (_, _, verdict) = counts(fixtures::snapshot(), &typed);
         let (_, text) = verdict.expect("nobody is called so");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
@@ -388,13 +388,13 @@ mod tests {
         let text = "nvidia failed: version mismatch".to_owned();
         let verdict = Some((2, text));
         for selection in [SnapshotFilter::default(), gpu("0")] {
-            assert_eq!(said(failed(), &selection), (0, 0, verdict.clone()));
+            assert_eq!(counts(failed(), &selection), (0, 0, verdict.clone()));
         }
         let amd = SnapshotFilter {
             vendors: vec![Vendor::Amd],
             ..SnapshotFilter::default()
         };
         let unmatched = Some((8, "no amd GPU here".to_owned()));
-        assert_eq!(said(failed(), &amd), (0, 0, unmatched));
+        assert_eq!(counts(failed(), &amd), (0, 0, unmatched));
     }
 }

@@ -2,16 +2,18 @@
 
 mod feed;
 mod frame_output;
-mod signals;
 
 use super::ListRequest;
-use crate::connect::choose_socket;
+use crate::command::signals::Signals;
+use crate::connect::{WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use feed::SnapshotFeed;
 use frame_output::FrameOutput;
-use signals::WatchHooks;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use std::io;
+use std::os::fd::BorrowedFd;
 
 /// Draws frames until a signal ends the watch.
 pub(super) fn run(
@@ -19,15 +21,54 @@ pub(super) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Error> {
-    let sheet = FrameOutput::for_stdout(wanted, settings, messages);
-    let mut answering = WatchHooks::new(sheet).map_err(Error::System)?;
+    let frames = FrameOutput::for_stdout(wanted, settings, messages);
+    let mut hooks = WatchHooks::new(frames).map_err(Error::System)?;
     let socket = choose_socket(settings.socket.as_deref())?;
     let mut feed = SnapshotFeed::new(socket, settings, messages);
     loop {
-        let news = feed.next_update(&mut answering)?;
-        answering.sheet.show_update(news)?;
-        if answering.sheet.is_screen() {
-            answering.handle_suspend().map_err(Error::System)?;
+        let update = feed.next_update(&mut hooks)?;
+        hooks.frames.show_update(update)?;
+        if hooks.frames.is_screen() {
+            hooks.handle_suspend().map_err(Error::System)?;
         }
+    }
+}
+
+/// A frame output and the signals that act on it.
+struct WatchHooks<'a> {
+    frames: FrameOutput<'a>,
+    signals: Signals,
+}
+
+impl<'a> WatchHooks<'a> {
+    /// Listens for signals from now on. Ctrl-C, SIGTERM and SIGHUP end the watch; it is redrawn
+    /// when the terminal is resized or the process continues.
+    fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
+        let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
+        Ok(Self { frames, signals })
+    }
+
+    /// Handles Ctrl-Z too. Only a full screen has to be left before a stop. Otherwise the
+    /// kernel's default is right, and a handler would turn it off.
+    fn handle_suspend(&mut self) -> io::Result<()> {
+        self.signals.add(SIGTSTP)
+    }
+}
+
+impl WaitHooks for WatchHooks<'_> {
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.signals.wake_fd())
+    }
+
+    fn on_wake(&mut self) -> Result<(), Error> {
+        for signal in self.signals.take_received() {
+            match signal {
+                SIGTSTP => self.frames.suspend()?,
+                SIGWINCH | SIGCONT => self.frames.redraw()?,
+                // As for a reader that is gone.
+                _ => return Err(Error::ReaderGone),
+            }
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Follows a reset: its requests, its words, and the report on each finished GPU.
 
 use super::super::follow::{Operation, OperationWords};
-use crate::connect::{Daemon, RequestTimeout, WaitHooks};
+use crate::connect::{Daemon, RequestTimeout, WaitHooks, call};
 use crate::exit::Error;
 use crate::output::print_lines;
 use crate::output::reset::outcome_lines;
@@ -39,20 +39,20 @@ impl Operation for FollowedReset<'_> {
     fn start(
         daemon: &Daemon,
         plan: PlanId,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<OperationId, Error> {
-        daemon.reset(plan, patience, meanwhile)
+        call!(daemon, timeout, hooks, Reset { plan })
     }
 
     fn poll_report(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<ResetReport, Error> {
-        daemon.follow_reset(operation, after, patience, meanwhile)
+        call!(daemon, timeout, hooks, FollowReset { operation, after })
     }
 
     fn progress(report: &ResetReport) -> (Stage, u64) {
@@ -66,11 +66,11 @@ impl Operation for FollowedReset<'_> {
         match self.settings.output_format {
             Format::Json => Ok(()),
             Format::Table | Format::Ndjson | Format::Csv => {
-                let look = OutputStyle::for_stdout(self.settings);
+                let style = OutputStyle::for_stdout(self.settings);
                 let lines: Vec<_> = new
-                    .flat_map(|outcome| outcome_lines(outcome, &look))
+                    .flat_map(|outcome| outcome_lines(outcome, &style))
                     .collect();
-                print_lines(&lines, &look)
+                print_lines(&lines, &style)
             }
         }
     }

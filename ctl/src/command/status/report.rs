@@ -2,7 +2,7 @@
 //! has only the facts that the client knows.
 
 use crate::command::{connect, now};
-use crate::connect::{Daemon, RequestTimeout, choose_socket};
+use crate::connect::{Daemon, RequestTimeout, call, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::host_facts;
 use crate::output::message::Messages;
@@ -68,8 +68,8 @@ fn print_report(settings: &Settings, report: &ReportDocument) -> Result<(), Erro
     match settings.output_format {
         Format::Json => print(&json::pretty(report)?),
         Format::Table | Format::Ndjson | Format::Csv => {
-            let look = OutputStyle::for_stdout(settings);
-            print_lines(&lines(report, &look), &look)
+            let style = OutputStyle::for_stdout(settings);
+            print_lines(&lines(report, &style), &style)
         }
     }
 }
@@ -108,15 +108,15 @@ fn add_answers(
 ) -> Result<(), Error> {
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
-    let status = daemon.status(timeout)?;
+    let status = call!(daemon, timeout, Status {})?;
     report.client.rights = rights(&status.caller.rights);
     report.client.log_in_again = status.caller.log_in_again_for.is_some();
     report.daemon = Some(DaemonPart::from(&status));
     match daemon.snapshot(None, timeout) {
-        Ok(seen) => {
-            let devices = seen.snapshot.devices.iter().map(DevicePart::from);
+        Ok(annotated) => {
+            let devices = annotated.snapshot.devices.iter().map(DevicePart::from);
             report.devices = Some(devices.collect());
-            report.processes = Some(seen.snapshot.processes.len() as u64);
+            report.processes = Some(annotated.snapshot.processes.len() as u64);
         }
         Err(failure) => messages.debug(|| format!("no list: {failure}")),
     }
@@ -142,7 +142,7 @@ fn recent_faults(
         before: None,
         limit: MAX_RECENT_FAULTS,
     };
-    let page = daemon.audit_actions(&query, timeout)?;
+    let page = call!(daemon, timeout, AuditActions { query })?;
     Ok(page.records.iter().map(RecentPart::from).collect())
 }
 

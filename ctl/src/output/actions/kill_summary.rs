@@ -29,7 +29,6 @@ pub(super) struct KillSummary {
     owners: Vec<String>,
     /// The number of further owners.
     other_owners: usize,
-    /// The duration.
     pub(super) duration: Option<KillDuration>,
 }
 
@@ -38,7 +37,6 @@ pub(super) struct KillSummary {
 pub(super) struct KillDuration {
     /// From the first signal to the end of the last process, or until the kill gave up.
     pub(super) ending: Duration,
-    /// The release of the memory.
     pub(super) memory: MemoryRelease,
 }
 
@@ -239,8 +237,8 @@ mod tests {
             (Reading::Withheld, None),
         ] {
             let mut record = record("guard: default: idle", plan);
-            let whom = summarize_kill(&record).0.processes_text(Symbols::Unicode);
-            assert_eq!(whom.as_deref(), expected);
+            let processes = summarize_kill(&record).0.processes_text(Symbols::Unicode);
+            assert_eq!(processes.as_deref(), expected);
             record.result = Some("refused".into());
             assert_eq!(
                 summarize_kill(&record).0.processes_text(Symbols::Unicode),
@@ -269,9 +267,9 @@ mod tests {
         let (_, report) = fixtures::report();
         let outcome = serde_json::to_string(&KillReportDocument::from(&report));
         record.outcome = Reading::Value(outcome.expect("plain values"));
-        let (told, gpus) = summarize_kill(&record);
+        let (summary, gpus) = summarize_kill(&record);
         assert_eq!(
-            told.processes_text(Symbols::Unicode).as_deref(),
+            summary.processes_text(Symbols::Unicode).as_deref(),
             Some("48213 python train.py and 8 more of alice")
         );
         assert_eq!(gpus, BTreeSet::from([0, 1, 2, 3]));
@@ -280,7 +278,7 @@ mod tests {
             | gpukill_proto::kill::Outcome::Survived(_, after) => Some(after),
             _ => None,
         });
-        let took = told.duration.expect("it is known");
+        let took = summary.duration.expect("it is known");
         assert_eq!(
             took.ending.as_millis(),
             u128::from(longest.max().expect("some"))

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 pub(crate) enum IfExists {
     /// Keep it and fail.
     Refuse,
-    /// Replace it.
     Replace,
 }
 
@@ -246,20 +245,20 @@ mod tests {
             directory.path().join("a"),
             directory.path().join("a.partial"),
         );
-        let theirs = directory.path().join("theirs");
-        std::fs::write(&theirs, "theirs").expect("it can be written");
-        std::fs::hard_link(&theirs, &at).expect("it can be linked");
+        let others = directory.path().join("theirs");
+        std::fs::write(&others, "theirs").expect("it can be written");
+        std::fs::hard_link(&others, &at).expect("it can be linked");
         assert!(AtomicFile::create(&goal, IfExists::Replace, 0o600).is_err());
         std::fs::remove_file(&at).expect("it is there");
-        std::os::unix::fs::symlink(&theirs, &at).expect("it can be linked");
+        std::os::unix::fs::symlink(&others, &at).expect("it can be linked");
         assert!(AtomicFile::create(&goal, IfExists::Replace, 0o600).is_err());
         std::fs::remove_file(&at).expect("it is there");
-        std::os::unix::fs::symlink(&theirs, &goal).expect("it can be linked");
+        std::os::unix::fs::symlink(&others, &goal).expect("it can be linked");
         let failure = AtomicFile::create(&goal, IfExists::Replace, 0o600).err();
         let expected = format!("cannot write {}: it is not a file", goal.display());
         assert_eq!(failure.expect("it is refused").to_string(), expected);
         assert_eq!(
-            std::fs::read_to_string(&theirs).expect("it is there"),
+            std::fs::read_to_string(&others).expect("it is there"),
             "theirs"
         );
     }

@@ -70,14 +70,13 @@ pub(super) fn ages(instance: &Instance) -> [Option<u32>; 2] {
     [age(&instance.memory_used), age(&instance.memory_total)]
 }
 
-/// The processes in an instance.
 fn processes_in<'a>(processes: &[&'a GpuProcess], instance: &Instance) -> Vec<&'a GpuProcess> {
     let here = processes.iter().copied();
     here.filter(|process| process.instance == Some(instance.id))
         .collect()
 }
 
-/// What a divided device shows in place of its biggest process, and the processes that no row
+/// The cell of a divided device instead of its biggest process, and the processes that no row
 /// of its instances shows.
 pub(super) fn summary<'a>(
     device: &Device,

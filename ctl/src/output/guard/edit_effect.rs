@@ -12,7 +12,6 @@ use gpukill_policy::guard::consequences::{Consequence, ConsequenceReason};
 use gpukill_proto::guard::{GuardMode, OpenViolation, count_jobs};
 use gpukill_proto::units::Timestamp;
 
-/// The effect of an edit.
 #[derive(Debug)]
 pub(crate) struct EditEffect {
     /// The guard's mode after the edit.
@@ -42,50 +41,51 @@ pub(crate) enum PreviousState {
 
 /// The lines below the changes of the rules.
 pub(crate) fn effect_lines(
-    turn: &EditEffect,
+    effect: &EditEffect,
     doing: Mode,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let is_of_mode = !matches!(
-        turn.previous,
+        effect.previous,
         PreviousState::Edited | PreviousState::EditedMode
     );
-    let mode = (turn.previous != PreviousState::Edited)
-        .then(|| wrap(&mode_change_text(turn, doing), 0, 2, look.width));
+    let mode = (effect.previous != PreviousState::Edited)
+        .then(|| wrap(&mode_change_text(effect, doing), 0, 2, style.width));
     let mode = mode.into_iter().flatten();
     let mut lines: Vec<Line> = mode
         .map(|text| Line::with_tone(text, Tone::Strong))
         .collect();
-    match turn.mode {
+    match effect.mode {
         GuardMode::Disabled => return lines,
         GuardMode::DryRun if is_of_mode => return lines,
         GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce => {}
     }
-    if turn.previous == PreviousState::StaysStopped {
+    if effect.previous == PreviousState::StaysStopped {
         return lines;
     }
-    let open = match &turn.open {
+    let open = match &effect.open {
         Ok(open) => open,
         Err(why) => {
             let text = format!("the affected jobs are not known: {why}; see gpukillctl guard test");
-            let texts = wrap(&escaped(&text, look.symbols), 0, 2, look.width).into_iter();
+            let texts = wrap(&escaped(&text, style.symbols), 0, 2, style.width).into_iter();
             lines.extend(texts.map(|text| Line::with_tone(text, Tone::Doubtful)));
             return lines;
         }
     };
-    if turn.previous == PreviousState::SameMode {
+    if effect.previous == PreviousState::SameMode {
         let open: Vec<OpenViolation> = open.iter().map(|(open, _)| open.clone()).collect();
         lines.extend(open_violation_lines(
             &open,
             &[],
-            GuardActivity::Active(turn.mode),
+            GuardActivity::Active(effect.mode),
             now,
-            look,
+            style,
         ));
         return lines;
     }
-    let is_one = |(_, comes): &&(OpenViolation, Consequence)| *comes != Consequence::Nothing;
+    let is_one =
+        |(_, consequence): &&(OpenViolation, Consequence)| *consequence != Consequence::Nothing;
     let affected: Vec<_> = open.iter().filter(is_one).collect();
     if affected.is_empty() && !is_of_mode {
         lines.push(Line::plain("nobody breaks a rule that this changes now"));
@@ -111,33 +111,33 @@ pub(crate) fn effect_lines(
         Column::left("END", WhenNarrow::Stays),
         Column::left("PROCESS", WhenNarrow::Shrinks(12)),
     ]);
-    for (open, comes) in affected {
+    for (open, consequence) in affected {
         let evidence = &open.evidence;
         table.push(Row::Cells(vec![
             Cell::plain(escaped(
                 &subject_name(&open.subject, evidence),
-                look.symbols,
+                style.symbols,
             )),
             Cell::plain(device_indices(&evidence.runs)),
-            Cell::plain(escaped(&open.rule.to_string(), look.symbols)),
-            Cell::plain(end_after_edit(open, *comes, now, look)),
+            Cell::plain(escaped(&open.rule.to_string(), style.symbols)),
+            Cell::plain(end_after_edit(open, *consequence, now, style)),
             Cell::plain(escaped(
                 &processes(&evidence.runs, evidence.count),
-                look.symbols,
+                style.symbols,
             )),
         ]));
     }
-    lines.extend(table.lines(look));
+    lines.extend(table.lines(style));
     lines
 }
 
-fn mode_change_text(turn: &EditEffect, doing: Mode) -> String {
+fn mode_change_text(effect: &EditEffect, doing: Mode) -> String {
     let is = match doing {
         Mode::DryRun => "would be",
         Mode::Apply => "is",
     };
-    if turn.previous == PreviousState::StaysStopped {
-        let name = turn.mode.name();
+    if effect.previous == PreviousState::StaysStopped {
+        let name = effect.mode.name();
         let ends = match doing {
             Mode::DryRun => "would end",
             Mode::Apply => "ends",
@@ -147,7 +147,7 @@ fn mode_change_text(turn: &EditEffect, doing: Mode) -> String {
              {name} resumes it"
         );
     }
-    let again = match (turn.previous, doing) {
+    let again = match (effect.previous, doing) {
         (PreviousState::Stopped, Mode::DryRun) => ", and would end jobs again: it has stopped",
         (PreviousState::Stopped, Mode::Apply) => ", and ends jobs again: it had stopped",
         (
@@ -159,10 +159,10 @@ fn mode_change_text(turn: &EditEffect, doing: Mode) -> String {
             _,
         ) => "",
     };
-    if turn.mode == GuardMode::Disabled {
-        return format!("the guard {is} disabled: {}", mode_effect(turn.mode));
+    if effect.mode == GuardMode::Disabled {
+        return format!("the guard {is} disabled: {}", mode_effect(effect.mode));
     }
-    let (name, what) = (turn.mode.name(), mode_effect(turn.mode));
+    let (name, what) = (effect.mode.name(), mode_effect(effect.mode));
     match again {
         "" => format!("the guard {is} in mode {name}: {what}"),
         again => format!("the guard {is} in mode {name}{again}; {what}"),
@@ -172,17 +172,17 @@ fn mode_change_text(turn: &EditEffect, doing: Mode) -> String {
 /// `not before 14:08`, `1 of 2 at the next sample`, `warned only: own policy`
 fn end_after_edit(
     open: &OpenViolation,
-    comes: Consequence,
+    consequence: Consequence,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> String {
     let one = match count_jobs(open) {
         Some(1) => String::new(),
         Some(several) => format!("1 of {several} "),
         None => "1 ".to_owned(),
     };
-    match comes {
-        Consequence::Nothing => look.symbols.placeholder().to_owned(),
+    match consequence {
+        Consequence::Nothing => style.symbols.placeholder().to_owned(),
         Consequence::DryRun(because) => match because {
             ConsequenceReason::Rule | ConsequenceReason::Service => "nobody: dry run".to_owned(),
             ConsequenceReason::OwnPolicy => "nobody: own policy".to_owned(),
@@ -193,7 +193,7 @@ fn end_after_edit(
             ConsequenceReason::OwnPolicy => "warned only: own policy".to_owned(),
             ConsequenceReason::Service => warn_only_text(open.rule.kind).to_owned(),
         },
-        Consequence::EndsNotBefore(at) => format!("{one}not before {}", future_time(at, now, look)),
+        Consequence::EndsNotBefore(at) => format!("{one}not before {}", future_time(at, now, style)),
         Consequence::EndsAtOnce => format!("{one}at the next sample"),
     }
 }

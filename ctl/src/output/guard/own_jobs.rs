@@ -23,19 +23,19 @@ struct JobEnd {
 
 /// The caller's jobs that end, then those that are only warned about.
 pub(crate) fn own_job_lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     me: u32,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let ends = own_end_lines(sight, me, now, look).into_iter();
-    ends.chain(own_warning_lines(&sight.guard.own_warnings, look))
+    let ends = own_end_lines(annotated, me, now, style).into_iter();
+    ends.chain(own_warning_lines(&annotated.guard.own_warnings, style))
         .collect()
 }
 
 /// `your job 48213 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl
 /// explain 48213`, and below it the admin's message.
-fn own_warning_lines(warnings: &[OwnWarning], look: &OutputStyle) -> Vec<Line> {
+fn own_warning_lines(warnings: &[OwnWarning], style: &OutputStyle) -> Vec<Line> {
     let named = warnings.iter().take(MAX_JOBS).flat_map(|warning| {
         let OwnWarning {
             pid,
@@ -59,7 +59,7 @@ fn own_warning_lines(warnings: &[OwnWarning], look: &OutputStyle) -> Vec<Line> {
         )
     });
     let lines = named.chain(more).flat_map(|(indent, text)| {
-        let texts = wrap(&escaped(&text, look.symbols), indent, 2, look.width).into_iter();
+        let texts = wrap(&escaped(&text, style.symbols), indent, 2, style.width).into_iter();
         let blanks = std::iter::once(indent).chain(std::iter::repeat(0));
         texts
             .zip(blanks)
@@ -73,21 +73,21 @@ fn own_warning_lines(warnings: &[OwnWarning], look: &OutputStyle) -> Vec<Line> {
 /// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`, and `one of your jobs
 /// ends 06:48 (memory): ...` when several jobs break a rule together.
 fn own_end_lines(
-    sight: &AnnotatedSnapshot,
+    annotated: &AnnotatedSnapshot,
     me: u32,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     // Keyed by job and rule; no job when the rule may end one of several.
     let mut ends: BTreeMap<(Option<String>, String), JobEnd> = BTreeMap::new();
-    for process in &sight.snapshot.processes {
+    for process in &annotated.snapshot.processes {
         let owner = process.owner.last_known().and_then(|owner| owner.uid);
         if owner != Some(me) {
             continue;
         }
         let job = process.job.last_known();
         let job = job.map_or_else(|| format!("pid {}", process.pid), ToString::to_string);
-        for mark in find_marks(process, &sight.guard.marks) {
+        for mark in find_marks(process, &annotated.guard.marks) {
             // A dry run ends no job.
             let is_certain = mark.mode > GuardMode::DryRun;
             if let Some(at) = mark.deadline.filter(|at| is_certain && *at > now) {
@@ -108,7 +108,7 @@ fn own_end_lines(
     ends.sort_unstable();
     let more = ends.len().saturating_sub(MAX_JOBS);
     let named = ends.iter().take(MAX_JOBS).map(|(end, rule, job)| {
-        let (at, pid) = (past_time(end.at, now, look), end.pid);
+        let (at, pid) = (past_time(end.at, now, style), end.pid);
         let what = match job {
             Some(_) => format!("your job {pid} ends"),
             None => "one of your jobs ends".to_owned(),
@@ -120,7 +120,7 @@ fn own_end_lines(
     });
     let more = (more > 0).then(|| format!("{more} more of your jobs: gpukillctl list --details"));
     let texts = named.chain(more);
-    let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
+    let lines = texts.flat_map(|text| wrap(&text, 0, 2, style.width));
     lines
         .map(|text| Line::with_tone(text, Tone::Broken))
         .collect()
@@ -129,17 +129,17 @@ fn own_end_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::fixtures::{NOW, brief, look, snapshot};
+    use crate::output::fixtures::{NOW, brief, snapshot, style};
     use gpukill_proto::guard::{GuardSummary, ViolationMark};
     use gpukill_proto::model::Snapshot;
 
     /// The lines for this user, with the guard in this mode.
-    fn said(mode: GuardMode, me: u32, snapshot: &Snapshot) -> Vec<String> {
-        let lines = own_end_lines(&sight(mode, snapshot), me, NOW, &look(None));
+    fn end_texts(mode: GuardMode, me: u32, snapshot: &Snapshot) -> Vec<String> {
+        let lines = own_end_lines(&annotated(mode, snapshot), me, NOW, &style(None));
         lines.iter().map(Line::text).collect()
     }
 
-    fn sight(mode: GuardMode, snapshot: &Snapshot) -> AnnotatedSnapshot {
+    fn annotated(mode: GuardMode, snapshot: &Snapshot) -> AnnotatedSnapshot {
         let mark = |mark: ViolationMark| ViolationMark {
             mode,
             deadline: Some(NOW.plus_seconds(600)),
@@ -164,28 +164,28 @@ mod tests {
         let mut marked = marked.filter(|it| !find_marks(it, &brief().marks).is_empty());
         let process = marked.next().unwrap();
         let me = process.owner.last_known().unwrap().uid.unwrap();
-        let told = said(GuardMode::Soft, me, &snapshot);
+        let shown = end_texts(GuardMode::Soft, me, &snapshot);
         let pid = process.pid;
-        let end = past_time(NOW.plus_seconds(600), NOW, &look(None));
+        let end = past_time(NOW.plus_seconds(600), NOW, &style(None));
         assert!(
-            told.iter().any(
+            shown.iter().any(
                 |line| line.starts_with(&format!("your job {pid} ends {end} ("))
                     && line.ends_with(&format!("): gpukillctl guard snooze {pid}"))
             ),
-            "{told:?}"
+            "{shown:?}"
         );
-        let mut of_several = sight(GuardMode::Soft, &snapshot);
+        let mut of_several = annotated(GuardMode::Soft, &snapshot);
         for mark in &mut of_several.guard.marks {
             (mark.is_sole, mark.can_snooze) = (false, false);
         }
-        let lines = own_end_lines(&of_several, me, NOW, &look(None));
-        let told: Vec<String> = lines.iter().map(Line::text).collect();
+        let lines = own_end_lines(&of_several, me, NOW, &style(None));
+        let shown: Vec<String> = lines.iter().map(Line::text).collect();
         let begins = format!("one of your jobs ends {end} (");
         let is_one =
             |line: &String| line.starts_with(&begins) && line.contains("): gpukillctl explain ");
-        assert!(!told.is_empty() && told.iter().all(is_one), "{told:?}");
-        assert_eq!(said(GuardMode::DryRun, me, &snapshot), [""; 0]);
-        assert_eq!(said(GuardMode::Soft, 4_000_000, &snapshot), [""; 0]);
+        assert!(!shown.is_empty() && shown.iter().all(is_one), "{shown:?}");
+        assert_eq!(end_texts(GuardMode::DryRun, me, &snapshot), [""; 0]);
+        assert_eq!(end_texts(GuardMode::Soft, 4_000_000, &snapshot), [""; 0]);
     }
 
     #[test]
@@ -200,14 +200,14 @@ mod tests {
             is_sole,
             message: message.map(str::to_owned),
         };
-        let mut sight = sight(GuardMode::DryRun, &snapshot());
-        sight.guard.own_warnings = vec![
+        let mut annotated = annotated(GuardMode::DryRun, &snapshot());
+        annotated.guard.own_warnings = vec![
             warning(1, true, Some("Ask for less.\x1b[2J")),
             warning(2, false, None),
             warning(3, true, None),
             warning(4, true, None),
         ];
-        let lines = own_job_lines(&sight, 4_000_000, NOW, &look(None));
+        let lines = own_job_lines(&annotated, 4_000_000, NOW, &style(None));
         let lines: Vec<String> = lines.iter().map(Line::text).collect();
         assert_eq!(
             lines,
@@ -251,12 +251,12 @@ mod tests {
                 (process, mark)
             })
             .unzip();
-        let sight = AnnotatedSnapshot {
+        let annotated = AnnotatedSnapshot {
             snapshot,
             guard,
             suspected: Vec::new(),
         };
-        let lines = own_end_lines(&sight, me, NOW, &look(None));
+        let lines = own_end_lines(&annotated, me, NOW, &style(None));
         let pids: Vec<String> = lines.iter().map(Line::text).collect();
         let pids: Vec<&str> = pids.iter().filter_map(|it| it.split(' ').nth(2)).collect();
         assert_eq!(pids, ["5", "4", "3", "of"]);

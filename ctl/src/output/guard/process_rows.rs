@@ -18,7 +18,7 @@ use gpukill_proto::units::Timestamp;
 pub(in crate::output) fn rows(
     ruled: &Reading<ProcessGuardStatus>,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<(String, String)> {
     let known = match ruled {
         Reading::Value(ruled) | Reading::Stale(ruled, _) => ruled,
@@ -36,9 +36,9 @@ pub(in crate::output) fn rows(
         (false, GuardMode::Disabled | GuardMode::DryRun) => "this is a dry run",
     };
     let gone =
-        gone.map(|open| violation_text(open, ViolationStatus::SimulatedEnd(because), now, look));
+        gone.map(|open| violation_text(open, ViolationStatus::SimulatedEnd(because), now, style));
     let open = known.violations.iter();
-    let open = open.map(|open| violation_text(open, ViolationStatus::Open, now, look));
+    let open = open.map(|open| violation_text(open, ViolationStatus::Open, now, style));
     let violations: Vec<String> = gone.chain(open).collect();
     let protected = known.protected.as_ref();
     let protected = protected.map(|why| format!("none: no rule applies, because {why}"));
@@ -54,7 +54,7 @@ pub(in crate::output) fn rows(
         .collect()
 }
 
-/// The person whose rules apply, if this is not the owner.
+/// The person that the rules attribute the process to, if this is not the owner.
 fn attribution(judged_as: &Attribution) -> Option<String> {
     match judged_as {
         Attribution::Owner => None,
@@ -81,7 +81,7 @@ fn violation_text(
     open: &OpenViolation,
     is: ViolationStatus,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> String {
     let evidence = &open.evidence;
     let would = match open.mode {
@@ -91,14 +91,14 @@ fn violation_text(
     let mut parts = vec![format!(
         "{} since {}",
         measured_text(open.rule.kind, evidence),
-        clock(evidence.since, now, look)
+        clock(evidence.since, now, style)
     )];
     if let Some(at) = open.warned_at {
         let times = match open.warnings {
             0 | 1 => String::new(),
             several => format!(", {several} times by now"),
         };
-        parts.push(format!("{would}warned {}{times}", clock(at, now, look)));
+        parts.push(format!("{would}warned {}{times}", clock(at, now, style)));
     }
     let is_of_use = matches!(
         open.rule.kind,
@@ -109,9 +109,9 @@ fn violation_text(
         parts.push(format!("service: {}", warn_only_text(open.rule.kind)));
     }
     if let Some(at) = open.not_broken_since {
-        parts.push(format!("not broken since {}", clock(at, now, look)));
+        parts.push(format!("not broken since {}", clock(at, now, style)));
     } else if let Some(at) = open.ended_at {
-        let at = clock(at, now, look);
+        let at = clock(at, now, style);
         parts.push(match (is, would.is_empty()) {
             (ViolationStatus::SimulatedEnd(because), _) => {
                 format!("{WOULD_HAVE_ENDED} {at}: it runs on as {because}")
@@ -130,11 +130,11 @@ fn violation_text(
         let ending = ending_text(open);
         parts.push(format!(
             "{ending} {} if it goes on",
-            future_time(deadline, now, look)
+            future_time(deadline, now, style)
         ));
         parts.extend(snooze_text(open));
     }
-    let dot = look.symbols.separator();
+    let dot = style.symbols.separator();
     let mut text = format!("{}{dot}{}", open.rule, parts.join(", "));
     if let Some(message) = &open.message {
         text = format!("{text}{dot}{message}");

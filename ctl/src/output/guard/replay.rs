@@ -17,26 +17,26 @@ use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Users whose own policy is milder, by name. A replay counts their jobs, but the guard would
-/// not have ended them.
+/// Users with a milder policy of their own, by name. A replay counts their jobs, but the guard
+/// would not have ended them.
 pub(crate) type MilderPolicies = BTreeMap<String, MilderPolicy>;
 
 /// The lines of `guard replay`; `rules` names the rules.
 pub(crate) fn replay_lines(
     report: &ReplayReport,
     rules: &str,
-    spared: &MilderPolicies,
-    look: &OutputStyle,
+    milder: &MilderPolicies,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = vec![heading(report, rules, look), Line::default()];
+    let mut lines = vec![heading(report, rules, style), Line::default()];
     if report.outcomes.is_empty() {
         lines.push(Line::plain("nobody would have been warned or ended"));
     } else {
-        lines.extend(outcome_lines(&report.outcomes, look));
+        lines.extend(outcome_lines(&report.outcomes, style));
         lines.push(Line::default());
-        lines.extend(ended_lines(report, spared, look));
+        lines.extend(ended_lines(report, milder, style));
     }
-    lines.extend(note_lines(report, milder_policy_texts(spared), look));
+    lines.extend(note_lines(report, milder_policy_texts(milder), style));
     lines
 }
 
@@ -44,34 +44,34 @@ pub(crate) fn replay_lines(
 /// when they were evaluated.
 pub(crate) fn test_lines(
     report: &ReplayReport,
-    (spared, mode): (&MilderPolicies, Option<GuardMode>),
+    (milder, mode): (&MilderPolicies, Option<GuardMode>),
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     // What the guard does by the rules in force does not matter here.
     let stands = mode.map_or(GuardActivity::DryRun, GuardActivity::Trial);
-    let mut lines = open_violation_lines(&report.open, &[], stands, now, look);
+    let mut lines = open_violation_lines(&report.open, &[], stands, now, style);
     // These jobs count as ended and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {
         lines.extend([Line::default(), Line::plain(WOULD_HAVE_ENDED_SINCE)]);
-        lines.extend(ended_lines(report, spared, look));
+        lines.extend(ended_lines(report, milder, style));
     }
     let tried = match report.judged {
         0 => "no sample was judged".to_owned(),
-        _ => format!("judged from {} on", date_and_time(report.since, look)),
+        _ => format!("judged from {} on", date_and_time(report.since, style)),
     };
-    let mut texts = milder_policy_texts(spared);
+    let mut texts = milder_policy_texts(milder);
     texts.push(tried);
-    lines.extend(note_lines(report, texts, look));
+    lines.extend(note_lines(report, texts, style));
     lines
 }
 
 /// The users with a milder policy, a line each.
-fn milder_policy_texts(spared: &MilderPolicies) -> Vec<String> {
+fn milder_policy_texts(milder: &MilderPolicies) -> Vec<String> {
     /// Maximum number of users to name.
     const MOST: usize = 10;
-    let lines = spared.iter().take(MOST).map(|(name, own)| match own {
+    let lines = milder.iter().take(MOST).map(|(name, own)| match own {
         MilderPolicy::Warned => format!("{name}: warned only: own policy"),
         MilderPolicy::Rehearsed => format!("{name}: nobody is warned or ended: own policy"),
     });
@@ -80,7 +80,7 @@ fn milder_policy_texts(spared: &MilderPolicies) -> Vec<String> {
 
 const WOULD_HAVE_ENDED_SINCE: &str = "since then these would have been ended";
 
-fn heading(report: &ReplayReport, rules: &str, look: &OutputStyle) -> Line {
+fn heading(report: &ReplayReport, rules: &str, style: &OutputStyle) -> Line {
     let length = format_duration(report.until.since(report.since));
     let people = match report.people {
         1 => "1 person".to_owned(),
@@ -89,10 +89,10 @@ fn heading(report: &ReplayReport, rules: &str, look: &OutputStyle) -> Line {
     let runs = counted(report.runs as usize, "process run");
     let policies = counted(report.rules as usize, "rule");
     let text = format!("{length}, {people}, {runs}, {policies} of {rules}");
-    Line::with_tone(escaped(&text, look.symbols), Tone::Strong).cut(look.width, look.symbols)
+    Line::with_tone(escaped(&text, style.symbols), Tone::Strong).cut(style.width, style.symbols)
 }
 
-fn outcome_lines(outcomes: &[RuleOutcome], look: &OutputStyle) -> Vec<Line> {
+fn outcome_lines(outcomes: &[RuleOutcome], style: &OutputStyle) -> Vec<Line> {
     let mut table = Table::new(vec![
         Column::left("RULE", WhenNarrow::Shrinks(16)),
         Column::right("WARNED", WhenNarrow::Stays),
@@ -119,7 +119,7 @@ fn outcome_lines(outcomes: &[RuleOutcome], look: &OutputStyle) -> Vec<Line> {
             }
         }
         table.push(Row::Cells(vec![
-            Cell::plain(escaped(&outcome.rule.to_string(), look.symbols)),
+            Cell::plain(escaped(&outcome.rule.to_string(), style.symbols)),
             Cell::plain(outcome.warned.to_string()),
             Cell::plain(outcome.ended.to_string()),
             Cell::plain(gpu_hours(outcome.freed_ms)),
@@ -127,7 +127,7 @@ fn outcome_lines(outcomes: &[RuleOutcome], look: &OutputStyle) -> Vec<Line> {
             Cell::with_tone(notes.join(", "), tone),
         ]));
     }
-    table.lines(look)
+    table.lines(style)
 }
 
 /// `148 GPU-h`, `0.4 GPU-h`
@@ -144,7 +144,7 @@ fn gpu_hours(ms: u64) -> String {
 type FirstWarnings<'a> = BTreeMap<(&'a RuleName, &'a ViolationSubject), Timestamp>;
 
 /// One line for each job that would have been ended.
-fn ended_lines(report: &ReplayReport, spared: &MilderPolicies, look: &OutputStyle) -> Vec<Line> {
+fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputStyle) -> Vec<Line> {
     let mut warned: FirstWarnings<'_> = BTreeMap::new();
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
@@ -169,8 +169,8 @@ fn ended_lines(report: &ReplayReport, spared: &MilderPolicies, look: &OutputStyl
             GuardStep::Ended(victim) => {
                 count += 1;
                 let before = warned.get(&key).copied();
-                let own = spared.get(&victim.job.owner.name).copied();
-                table.push(Row::Cells(row(record, (victim, own), before, look)));
+                let own = milder.get(&victim.job.owner.name).copied();
+                table.push(Row::Cells(row(record, (victim, own), before, style)));
             }
             GuardStep::Violated
             | GuardStep::Spared(_)
@@ -184,16 +184,16 @@ fn ended_lines(report: &ReplayReport, spared: &MilderPolicies, look: &OutputStyl
     if count == 0 {
         return vec![Line::plain("nobody would have been ended")];
     }
-    table.lines(look)
+    table.lines(style)
 }
 
 fn row(
     record: &GuardRecord,
     (victim, own): (&Victim, Option<MilderPolicy>),
     warned: Option<Timestamp>,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Cell> {
-    let text = |text: &str| Cell::plain(escaped(text, look.symbols));
+    let text = |text: &str| Cell::plain(escaped(text, style.symbols));
     let mut at_the_end = measured_text(record.rule.kind, &record.evidence);
     // A job that is left to the scheduler needs no attention here.
     let tone = match (own, &victim.leave_to, victim.is_busy) {
@@ -216,38 +216,38 @@ fn row(
         }
     };
     vec![
-        Cell::plain(weekday_date_time(record.at, look)),
+        Cell::plain(weekday_date_time(record.at, style)),
         text(&subject_name(&record.subject, &record.evidence)),
         Cell::plain(device_indices(&victim.runs)),
         text(&processes(&victim.runs, victim.count)),
         text(&record.rule.to_string()),
         Cell::plain(warned.map_or_else(
-            || look.symbols.placeholder().to_owned(),
-            |at| formatted(at, "%H:%M", look.zone),
+            || style.symbols.placeholder().to_owned(),
+            |at| formatted(at, "%H:%M", style.zone),
         )),
-        Cell::with_tone(escaped(&at_the_end, look.symbols), tone),
+        Cell::with_tone(escaped(&at_the_end, style.symbols), tone),
     ]
 }
 
-fn weekday_date_time(at: Timestamp, look: &OutputStyle) -> String {
-    formatted(at, "%a %d %b %H:%M", look.zone)
+fn weekday_date_time(at: Timestamp, style: &OutputStyle) -> String {
+    formatted(at, "%a %d %b %H:%M", style.zone)
 }
 
 /// Notes about the replay.
-fn note_lines(report: &ReplayReport, mut texts: Vec<String>, look: &OutputStyle) -> Vec<Line> {
+fn note_lines(report: &ReplayReport, mut texts: Vec<String>, style: &OutputStyle) -> Vec<Line> {
     if report.more_records > 0 {
         let more = thousands(report.more_records);
         texts.push(format!("{more} more steps are not shown: narrow the time"));
     }
     if let Some(since) = report.samples_since {
-        let since = date_and_time(since, look);
+        let since = date_and_time(since, style);
         texts.push(format!(
             "before {since} only minute and hour rollups are kept, and those were judged"
         ));
     }
     for gap in report.gaps.iter().take(5) {
-        let from = formatted(gap.from, "%a %H:%M", look.zone);
-        let until = formatted(gap.until, "%a %H:%M", look.zone);
+        let from = formatted(gap.from, "%a %H:%M", style.zone);
+        let until = formatted(gap.until, "%a %H:%M", style.zone);
         texts.push(format!("not judged: {from} to {until} (no samples)"));
     }
     for unknown in report.not_judged.iter().take(10) {
@@ -278,7 +278,7 @@ fn note_lines(report: &ReplayReport, mut texts: Vec<String>, look: &OutputStyle)
         return Vec::new();
     }
     let texts = texts.iter().flat_map(|text| {
-        let lines = wrap(&escaped(text, look.symbols), 0, 2, look.width);
+        let lines = wrap(&escaped(text, style.symbols), 0, 2, style.width);
         lines
             .into_iter()
             .map(|text| Line::with_tone(text, Tone::Faint))

@@ -55,7 +55,6 @@ pub(super) fn names(runs: &[EvidenceProcess], count: u32) -> String {
     }
 }
 
-/// The pid of the first process.
 pub(super) fn first_pid(runs: &[EvidenceProcess]) -> String {
     let first = runs.first();
     first.map_or_else(String::new, |first| first.run.pid.to_string())
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn rogue_violation_names_threat_and_risk() {
-        let said = |threat: Option<Threat>, value: u64| {
+        let value_text = |threat: Option<Threat>, value: u64| {
             let evidence = Evidence {
                 measured: Some(Measurement { value, limit: 3 }),
                 since: Timestamp(0),
@@ -291,16 +290,16 @@ mod tests {
             measured_text(RuleKind::Rogue, &evidence)
         };
         assert_eq!(
-            said(Some(Threat::CryptoMiner), Risk::Critical.level()),
+            value_text(Some(Threat::CryptoMiner), Risk::Critical.level()),
             "crypto miner, critical"
         );
         assert_eq!(
-            said(Some(Threat::SuspiciousProcess), Risk::High.level()),
+            value_text(Some(Threat::SuspiciousProcess), Risk::High.level()),
             "suspicious process, high"
         );
-        assert_eq!(said(None, 2), "medium");
+        assert_eq!(value_text(None, 2), "medium");
         // A risk level from a newer daemon.
-        assert_eq!(said(None, 7), "7");
+        assert_eq!(value_text(None, 7), "7");
         let levels = Risk::ALL.map(|risk| amount_text(RuleKind::Rogue, risk.level()));
         assert_eq!(levels, ["low", "medium", "high", "critical"]);
     }

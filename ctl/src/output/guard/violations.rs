@@ -22,10 +22,10 @@ pub(crate) fn violations(
     page: &ViolationPage,
     guard: &GuardReport,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     let stands = GuardActivity::from_report(guard);
-    let mut lines = open_violation_lines(&page.open, &page.would_have_ended, stands, now, look);
+    let mut lines = open_violation_lines(&page.open, &page.would_have_ended, stands, now, style);
     if page.records.is_empty() {
         lines.push(Line::plain("nothing was decided in this time"));
         return lines;
@@ -43,13 +43,13 @@ pub(crate) fn violations(
         Column::left("MEASURED", WhenNarrow::Goes(3)),
     ]);
     for (_, record) in &page.records {
-        let (what, below) = record_text(record, look);
-        table.push(Row::Cells(record_row(record, what, now, look)));
+        let (what, below) = record_text(record, style);
+        table.push(Row::Cells(record_row(record, what, now, style)));
         for text in below {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
-    lines.extend(table.lines(look));
+    lines.extend(table.lines(style));
     lines
 }
 
@@ -87,16 +87,16 @@ pub(super) fn open_violation_lines(
     would_have_ended: &[OpenViolation],
     stands: GuardActivity,
     now: Timestamp,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = heading(open, would_have_ended, stands, look);
+    let mut lines = heading(open, would_have_ended, stands, style);
     if let GuardActivity::Stopped(mode, at, is_simulated) = stands {
         let text = stopped_text(
             (mode, is_simulated),
-            &clock(at, now, look),
+            &clock(at, now, style),
             NoticePlacement::Violations,
         );
-        let texts = wrap(&text, 0, 2, look.width).into_iter();
+        let texts = wrap(&text, 0, 2, style.width).into_iter();
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Broken)));
     }
     if open.is_empty() {
@@ -117,42 +117,42 @@ pub(super) fn open_violation_lines(
         Column::left("MEASURED", WhenNarrow::Goes(2)),
     ]);
     for violation in open {
-        let end = end_text(violation, now, look);
+        let end = end_text(violation, now, style);
         let evidence = &violation.evidence;
         let warned = violation.warned_at.map_or_else(
-            || look.symbols.placeholder().to_owned(),
-            |at| past_time(at, now, look),
+            || style.symbols.placeholder().to_owned(),
+            |at| past_time(at, now, style),
         );
         table.push(Row::Cells(vec![
             Cell::plain(escaped(
                 &subject_name(&violation.subject, evidence),
-                look.symbols,
+                style.symbols,
             )),
             Cell::plain(device_indices(&evidence.runs)),
-            Cell::plain(escaped(&violation.rule.to_string(), look.symbols)),
-            Cell::plain(past_time(evidence.since, now, look)),
+            Cell::plain(escaped(&violation.rule.to_string(), style.symbols)),
+            Cell::plain(past_time(evidence.since, now, style)),
             Cell::plain(warned),
             Cell::plain(end),
             Cell::plain(escaped(
                 &processes(&evidence.runs, evidence.count),
-                look.symbols,
+                style.symbols,
             )),
             Cell::with_tone(measured_text(violation.rule.kind, evidence), Tone::Doubtful),
         ]));
     }
-    lines.extend(table.lines(look));
+    lines.extend(table.lines(style));
     if open.iter().any(|open| is_one_of_several(open, now)) {
-        let texts = wrap(SELECTION_NOTE, 0, 2, look.width).into_iter();
+        let texts = wrap(SELECTION_NOTE, 0, 2, style.width).into_iter();
         lines.push(Line::default());
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
     }
     let warned = |open: &OpenViolation| open.warned_at.is_some() && open.mode > GuardMode::DryRun;
     if matches!(stands, GuardActivity::Active(_)) && open.iter().any(warned) {
-        let texts = wrap(WARNED_NOTE, 0, 2, look.width).into_iter();
+        let texts = wrap(WARNED_NOTE, 0, 2, style.width).into_iter();
         lines.push(Line::default());
         lines.extend(texts.map(|text| Line::with_tone(text, Tone::Faint)));
     }
-    lines.extend(message_lines(open.iter(), look));
+    lines.extend(message_lines(open.iter(), style));
     lines
 }
 
@@ -166,15 +166,15 @@ const DISABLED_TEXT: &str = "the guard is disabled: nothing is judged";
 /// The admin's messages, each once.
 fn message_lines<'v>(
     all: impl Iterator<Item = &'v OpenViolation>,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     /// Maximum number of messages; `explain` shows the message for each process.
     const MOST: usize = 5;
     let of_rule = all.filter_map(|open| Some((&open.rule, open.message.as_deref()?)));
     let by_rule: BTreeMap<&RuleName, &str> = of_rule.collect();
     let texts = by_rule.into_iter().take(MOST).flat_map(|(rule, message)| {
-        let text = escaped(&format!("{rule}: {message}"), look.symbols);
-        wrap(&text, 0, 2, look.width)
+        let text = escaped(&format!("{rule}: {message}"), style.symbols);
+        wrap(&text, 0, 2, style.width)
     });
     let mut lines: Vec<Line> = texts
         .map(|text| Line::with_tone(text, Tone::Faint))
@@ -190,7 +190,7 @@ fn heading(
     open: &[OpenViolation],
     would_have_ended: &[OpenViolation],
     stands: GuardActivity,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
     if open.is_empty() && would_have_ended.is_empty() {
         let what = match stands {
@@ -244,13 +244,13 @@ fn heading(
         ),
     };
     let mut line = Line::with_tone(count.as_str(), Tone::Strong);
-    line.push(format!("{}{what}", look.symbols.separator()), Tone::Plain);
-    if look.width.is_none_or(|most| line.width() <= most) {
+    line.push(format!("{}{what}", style.symbols.separator()), Tone::Plain);
+    if style.width.is_none_or(|most| line.width() <= most) {
         return vec![line];
     }
     let lines = [(count, Tone::Strong), (what, Tone::Plain)].into_iter();
     let lines = lines.flat_map(|(text, tone)| {
-        let texts = wrap(&text, 0, 2, look.width).into_iter();
+        let texts = wrap(&text, 0, 2, style.width).into_iter();
         texts.map(move |text| Line::with_tone(text, tone))
     });
     lines.collect()
@@ -258,11 +258,11 @@ fn heading(
 
 /// When a job is ended for the violation, when one of several was ended, or that the violation
 /// ends soon.
-pub(super) fn end_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle) -> String {
+pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle) -> String {
     if let Some(at) = open.not_broken_since {
         return format!(
             "not broken since {}",
-            time_or_weekday(at, now, "%H:%M", look)
+            time_or_weekday(at, now, "%H:%M", style)
         );
     }
     if let Some(at) = open.ended_at {
@@ -270,7 +270,7 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle)
             GuardMode::Disabled | GuardMode::DryRun => WOULD_HAVE_ENDED,
             GuardMode::Soft | GuardMode::Enforce => "ended",
         };
-        return format!("1 {ended} {}", time_or_weekday(at, now, "%H:%M", look));
+        return format!("1 {ended} {}", time_or_weekday(at, now, "%H:%M", style));
     }
     if let Some(own) = open.own_policy {
         return own_policy_text(own).to_owned();
@@ -279,12 +279,12 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, look: &OutputStyle)
         return warn_only_text(open.rule.kind).to_owned();
     }
     if let (None, Some(until)) = (open.deadline, open.snoozed_until.filter(|it| *it > now)) {
-        return format!("snoozed until {}", future_time(until, now, look));
+        return format!("snoozed until {}", future_time(until, now, style));
     }
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
-        return look.symbols.placeholder().to_owned();
+        return style.symbols.placeholder().to_owned();
     };
-    format!("{} {}", ending_text(open), future_time(deadline, now, look))
+    format!("{} {}", ending_text(open), future_time(deadline, now, style))
 }
 
 /// Whether the row announces the end of one of several jobs.
@@ -295,18 +295,18 @@ fn is_one_of_several(open: &OpenViolation, now: Timestamp) -> bool {
 }
 
 /// The decision; and its reason on lines below the row, when the row would cut it.
-fn record_text(record: &GuardRecord, look: &OutputStyle) -> (String, Vec<String>) {
+fn record_text(record: &GuardRecord, style: &OutputStyle) -> (String, Vec<String>) {
     /// A blank, a time of today, and a gap.
     const BEFORE: usize = 12;
     /// With fewer columns in total, few are left for a sentence.
     const WIDE: usize = 100;
     let what = step_text(record);
-    let Some(most) = look.width.filter(|most| *most < WIDE) else {
+    let Some(most) = style.width.filter(|most| *most < WIDE) else {
         return (what, Vec::new());
     };
     match what.split_once(": ") {
         Some((what, why)) => {
-            let why = escaped(why, look.symbols);
+            let why = escaped(why, style.symbols);
             let below = wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE)));
             (what.to_owned(), below)
         }
@@ -314,7 +314,7 @@ fn record_text(record: &GuardRecord, look: &OutputStyle) -> (String, Vec<String>
     }
 }
 
-fn record_row(record: &GuardRecord, what: String, now: Timestamp, look: &OutputStyle) -> Vec<Cell> {
+fn record_row(record: &GuardRecord, what: String, now: Timestamp, style: &OutputStyle) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -329,9 +329,9 @@ fn record_row(record: &GuardRecord, what: String, now: Timestamp, look: &OutputS
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),
     };
-    let text = |text: &str| Cell::plain(escaped(text, look.symbols));
+    let text = |text: &str| Cell::plain(escaped(text, style.symbols));
     vec![
-        Cell::plain(time_or_weekday(record.at, now, "%H:%M:%S", look)),
+        Cell::plain(time_or_weekday(record.at, now, "%H:%M:%S", style)),
         text(&subject_name(&record.subject, evidence)),
         Cell::plain(device_indices(runs)),
         text(&record.rule.to_string()),
@@ -348,9 +348,9 @@ mod tests {
     use super::*;
 
     /// The text of each record.
-    fn said(page: &ViolationPage) -> Vec<String> {
-        let look = fixtures::look(None);
-        let lines = violations(page, &fixtures::guard_report(), fixtures::NOW, &look);
+    fn shown(page: &ViolationPage) -> Vec<String> {
+        let style = fixtures::style(None);
+        let lines = violations(page, &fixtures::guard_report(), fixtures::NOW, &style);
         let lines: Vec<String> = lines.iter().map(Line::text).collect();
         lines[lines.len() - page.records.len()..].to_vec()
     }
@@ -365,7 +365,7 @@ mod tests {
             .find(|(_, it)| it.step == GuardStep::Over);
         let subject = over.expect("there is one").1.subject.clone();
         page.records.retain(|(_, it)| it.subject == subject);
-        let all = said(&page);
+        let all = shown(&page);
         assert!(!all.is_empty());
         for (at, record) in page.records.clone().into_iter().enumerate() {
             let alone = ViolationPage {
@@ -373,7 +373,7 @@ mod tests {
                 ..page.clone()
             };
             let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert_eq!(words(&said(&alone)[0]), words(&all[at]));
+            assert_eq!(words(&shown(&alone)[0]), words(&all[at]));
         }
     }
 
@@ -381,19 +381,19 @@ mod tests {
     fn warning_is_explained_only_where_one_was_sent() {
         let mut page = fixtures::violations();
         let mut guard = fixtures::guard_report();
-        let told = |page: &ViolationPage, guard: &GuardReport| {
-            let lines = violations(page, guard, fixtures::NOW, &fixtures::look(None));
+        let is_warned = |page: &ViolationPage, guard: &GuardReport| {
+            let lines = violations(page, guard, fixtures::NOW, &fixtures::style(None));
             lines.iter().any(|line| line.text() == WARNED_NOTE)
         };
-        assert!(!told(&page, &guard), "a dry run warns nobody");
+        assert!(!is_warned(&page, &guard), "a dry run warns nobody");
         guard.mode = GuardMode::Soft;
         for open in &mut page.open {
             open.mode = GuardMode::Soft;
         }
-        assert!(told(&page, &guard));
+        assert!(is_warned(&page, &guard));
         for open in &mut page.open {
             open.warned_at = None;
         }
-        assert!(!told(&page, &guard), "nobody was warned");
+        assert!(!is_warned(&page, &guard), "nobody was warned");
     }
 }

@@ -11,8 +11,8 @@ use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::text::NO_PROCESS;
 
 /// The table of records, with its heading.
-pub(crate) fn lines(records: &[AuditRecord], span: TimeSpan, look: &OutputStyle) -> Vec<Line> {
-    let mut lines = vec![heading(records.len(), ["record", "records"], span, look)];
+pub(crate) fn lines(records: &[AuditRecord], span: TimeSpan, style: &OutputStyle) -> Vec<Line> {
+    let mut lines = vec![heading(records.len(), ["record", "records"], span, style)];
     if records.is_empty() {
         return lines;
     }
@@ -21,10 +21,10 @@ pub(crate) fn lines(records: &[AuditRecord], span: TimeSpan, look: &OutputStyle)
     let length_column = SpanColumn::for_records(records);
     let mut table = Table::new(columns(length_column, age_column));
     for record in records {
-        table.push(row(record, length_column, age_column, look));
+        table.push(row(record, length_column, age_column, style));
     }
-    lines.extend(table.lines(look));
-    lines.extend(age_column.legend(look));
+    lines.extend(table.lines(style));
+    lines.extend(age_column.legend(style));
     lines
 }
 
@@ -41,7 +41,7 @@ const MINUTE_MS: u64 = 60_000;
 
 impl SpanColumn {
     fn for_records(records: &[AuditRecord]) -> Self {
-        // A minute whose polls started a little late still counts as a minute.
+        // A minute counts as a minute even if its polls started a little late.
         let is_long = |record: &AuditRecord| record.covers_ms > MINUTE_MS * 3 / 4;
         if records.iter().any(is_long) {
             Self::Needed
@@ -108,11 +108,11 @@ fn row(
     record: &AuditRecord,
     length_column: SpanColumn,
     age_column: AgeColumn,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Row {
-    let symbols = look.symbols;
+    let symbols = style.symbols;
     let [pid, user, process, container] = subject(&record.subject, symbols);
-    let mut cells = vec![Cell::plain(date_and_time(record.at, look))];
+    let mut cells = vec![Cell::plain(date_and_time(record.at, style))];
     cells.extend(length_column.cell(record.covers_ms, symbols));
     cells.extend([
         Cell::plain(record.gpu_index.to_string()),

@@ -5,9 +5,8 @@ use super::super::style::{OutputStyle, Symbols};
 use super::super::text::{Line, Tone, escaped, width, wrap};
 use gpukill_proto::text::quote_for_shell;
 
-/// The lines of a sentence.
-pub(super) fn sentence_lines(words: &str, tone: Tone, look: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(words, 0, 2, look.width).into_iter();
+pub(super) fn sentence_lines(words: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(words, 0, 2, style.width).into_iter();
     texts.map(|text| Line::with_tone(text, tone)).collect()
 }
 
@@ -16,11 +15,11 @@ pub(super) fn with_command(
     words: &str,
     command: &str,
     tone: Tone,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<Line> {
-    let mut lines = sentence_lines(words, tone, look);
+    let mut lines = sentence_lines(words, tone, style);
     let used = lines.last().map_or(0, Line::width);
-    let fits = look
+    let fits = style
         .width
         .is_none_or(|most| used + 1 + width(command) <= most);
     match lines.last_mut().filter(|_| fits) {

@@ -11,7 +11,7 @@ use gpukill_proto::kill::{Outcome, RemainingJob, Respawn, Stage};
 use gpukill_proto::model::Unit;
 
 /// The lines below the rows.
-pub(super) fn lines(outcome: &KillResult<'_>, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> {
     let KillResult { plan, report, me } = outcome;
     let mut lines = Vec::new();
     for rest in &plan.rest {
@@ -19,7 +19,7 @@ pub(super) fn lines(outcome: &KillResult<'_>, look: &OutputStyle) -> Vec<Line> {
             outcome.key.pid == rest.pid
                 && matches!(outcome.outcome, Outcome::Ended(..) | Outcome::Gone)
         });
-        lines.extend(rest_lines(rest, !has_ended, look));
+        lines.extend(rest_lines(rest, !has_ended, style));
     }
     let mut respawned: Vec<&Respawn> = report.respawned.iter().collect();
     while let Some(first) = respawned.first().copied() {
@@ -27,41 +27,41 @@ pub(super) fn lines(outcome: &KillResult<'_>, look: &OutputStyle) -> Vec<Line> {
             .into_iter()
             .partition(|it| has_same_starter(first, it));
         respawned = others;
-        lines.extend(respawn_lines(first, &same, *me, look));
+        lines.extend(respawn_lines(first, &same, *me, style));
     }
-    lines.extend(unjudged_lines(plan.unjudged, look));
+    lines.extend(unjudged_lines(plan.unjudged, style));
     if report.stage == Stage::Interrupted {
         let words = "gpukilld stopped before it was done: the outcome of processes that are not \
                      named here is not known";
-        lines.extend(sentence_lines(words, Tone::Broken, look));
+        lines.extend(sentence_lines(words, Tone::Broken, style));
     }
     if let Some(why) = &report.unrecorded {
-        let why = escaped(why, look.symbols);
+        let why = escaped(why, style.symbols);
         let words = format!("not recorded: {why}; it is only in the daemon's log");
-        lines.extend(sentence_lines(&words, Tone::Doubtful, look));
+        lines.extend(sentence_lines(&words, Tone::Doubtful, style));
     }
     lines
 }
 
 /// The rest of a job, and the command that ends the whole job through one of its processes.
 /// This process exists and uses a GPU; a process that uses no GPU is not gpukill's to end.
-pub(super) fn rest_lines(rest: &RemainingJob, is_there: bool, look: &OutputStyle) -> Vec<Line> {
-    let job = escaped(&rest.job.to_string(), look.symbols);
+pub(super) fn rest_lines(rest: &RemainingJob, is_there: bool, style: &OutputStyle) -> Vec<Line> {
+    let job = escaped(&rest.job.to_string(), style.symbols);
     let words = match rest.others {
         1 => format!("1 other process of its job {job} remains"),
         several => format!("{several} other processes of its job {job} remain"),
     };
     if !is_there {
         let words = format!("{words}, and no GPU is used there");
-        return sentence_lines(&words, Tone::Doubtful, look);
+        return sentence_lines(&words, Tone::Doubtful, style);
     }
     let words = format!("{words}; to end it whole:");
     let command = format!("gpukillctl kill {} --scope job", rest.pid);
-    with_command(&words, &command, Tone::Doubtful, look)
+    with_command(&words, &command, Tone::Doubtful, style)
 }
 
 /// The number of processes of which too little is known.
-pub(super) fn unjudged_lines(number: u32, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn unjudged_lines(number: u32, style: &OutputStyle) -> Vec<Line> {
     let words = match number {
         0 => return Vec::new(),
         1 => "1 other process may match, and is left alone: too little is known of it".to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn unjudged_lines(number: u32, look: &OutputStyle) -> Vec<Line> {
             "{several} other processes may match, and are left alone: too little is known of them"
         ),
     };
-    sentence_lines(&words, Tone::Doubtful, look)
+    sentence_lines(&words, Tone::Doubtful, style)
 }
 
 fn has_same_starter(one: &Respawn, other: &Respawn) -> bool {
@@ -84,7 +84,7 @@ fn has_same_starter(one: &Respawn, other: &Respawn) -> bool {
 }
 
 /// The unit or parent that restarted processes, and how to stop it.
-fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, look: &OutputStyle) -> Vec<Line> {
+fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, style: &OutputStyle) -> Vec<Line> {
     const NAMED: usize = 4;
     let mut pids: Vec<String> = same
         .iter()
@@ -99,32 +99,32 @@ fn respawn_lines(first: &Respawn, same: &[&Respawn], me: u32, look: &OutputStyle
     let pids = pids.join(", ");
     match (&first.unit, &first.parent) {
         (Some(unit), _) => {
-            let name = escaped(&unit.name, look.symbols);
+            let name = escaped(&unit.name, style.symbols);
             let words = format!("systemd starts {it} again, as {pids}: {name}");
-            match stop_command(unit, me, look) {
+            match stop_command(unit, me, style) {
                 Some((owner, command)) => {
                     let words = format!("{words}; stop that{owner}:");
-                    with_command(&words, &command, Tone::Doubtful, look)
+                    with_command(&words, &command, Tone::Doubtful, style)
                 }
-                None => sentence_lines(&words, Tone::Doubtful, look),
+                None => sentence_lines(&words, Tone::Doubtful, style),
             }
         }
         (None, Some(parent)) => {
-            let parent = parent_text(parent, look.symbols);
+            let parent = parent_text(parent, style.symbols);
             let words = format!("{parent} starts {it} again, as {pids}: end that first");
-            sentence_lines(&words, Tone::Doubtful, look)
+            sentence_lines(&words, Tone::Doubtful, style)
         }
         (None, None) => {
-            let name = escaped(&first.name, look.symbols);
+            let name = escaped(&first.name, style.symbols);
             let words = format!("{name} was started again, as {pids}");
-            sentence_lines(&words, Tone::Doubtful, look)
+            sentence_lines(&words, Tone::Doubtful, style)
         }
     }
 }
 
 /// The command that stops a unit, and the uid to run it as when this is not the reader's.
-fn stop_command(unit: &Unit, me: u32, look: &OutputStyle) -> Option<(String, String)> {
-    let name = printable_shell_word(&unit.name, look.symbols)?;
+fn stop_command(unit: &Unit, me: u32, style: &OutputStyle) -> Option<(String, String)> {
+    let name = printable_shell_word(&unit.name, style.symbols)?;
     Some(match unit.manager {
         None => (String::new(), format!("systemctl stop {name}")),
         Some(uid) => {

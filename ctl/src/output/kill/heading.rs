@@ -1,5 +1,5 @@
-//! The heading of a plan, in one line: whose job, how many processes, which GPUs, how much
-//! memory.
+//! The heading of a plan, in one line: the job and its owner, the number of processes, the
+//! GPUs, the memory.
 
 use super::super::holders::gpu_ranges;
 use super::super::style::Symbols;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 /// `memory: GPUs 0-2 gave back 189.3 of 189.3 GiB in 1.2 s; GPU 3 still holds 63.1 GiB
 /// (48219)`, and missing memory.
-pub(super) fn lines(plan: &KillPlan, report: &KillReport, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(plan: &KillPlan, report: &KillReport, style: &OutputStyle) -> Vec<Line> {
     let mut parts = Vec::new();
     parts.extend(returned_text(report));
     parts.extend(report.memory.iter().filter_map(unknown_text));
@@ -28,13 +28,13 @@ pub(super) fn lines(plan: &KillPlan, report: &KillReport, look: &OutputStyle) ->
         lines.extend(sentence_lines(
             &format!("memory: {}", parts.join("; ")),
             tone,
-            look,
+            style,
         ));
     }
     for memory in &report.memory {
         if let Some(words) = missing_text(memory) {
             let command = format!("gpukillctl holders --gpu {}", memory.index);
-            lines.extend(with_command(&words, &command, Tone::Doubtful, look));
+            lines.extend(with_command(&words, &command, Tone::Doubtful, style));
         }
     }
     lines

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use gpukill_proto::reading::Reading;
 
-    fn said(plan: &KillPlan, report: KillReport, next: Option<u32>) -> String {
+    fn progress(plan: &KillPlan, report: KillReport, next: Option<u32>) -> String {
         let page = KillReportPage { report, next };
         progress_line(plan, &page, Symbols::Unicode).text()
     }
@@ -95,23 +95,23 @@ mod tests {
         plan.targets[4].name = "evil\x1b[2J".into();
         report.stage = Stage::Ending;
         // The plan ends seven processes; the others are not waited for.
-        assert_eq!(said(&plan, report.clone(), None), "3 of 7 ended");
+        assert_eq!(progress(&plan, report.clone(), None), "3 of 7 ended");
         let whole = report.outcomes.clone();
         report.outcomes.truncate(4);
         assert_eq!(
-            said(&plan, report.clone(), None),
+            progress(&plan, report.clone(), None),
             "2 of 7 ended, waiting for 48217 (evil\\x1b[2J)"
         );
         // A later page may report every remaining process.
         assert_eq!(
-            said(&plan, report.clone(), Some(4)),
+            progress(&plan, report.clone(), Some(4)),
             "at least 2 of 7 ended"
         );
         // A process that was forked since.
         report.outcomes = whole;
         report.outcomes[0].key.pid = 3;
         assert_eq!(
-            said(&plan, report, Some(11)),
+            progress(&plan, report, Some(11)),
             "at least 3 of 8 ended, waiting for 7 (python)"
         );
     }
@@ -123,9 +123,9 @@ mod tests {
         let whole = report.memory.clone();
         report.memory.clear();
         let memory = "3 of 7 ended, waiting for the memory";
-        assert_eq!(said(&plan, report.clone(), None), memory);
+        assert_eq!(progress(&plan, report.clone(), None), memory);
         report.memory = whole;
         report.memory[3].held = Reading::Failed("x".into());
-        assert_eq!(said(&plan, report, None), format!("{memory} of GPUs 2, 4"));
+        assert_eq!(progress(&plan, report, None), format!("{memory} of GPUs 2, 4"));
     }
 }

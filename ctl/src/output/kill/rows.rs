@@ -52,7 +52,6 @@ fn protected_line(protected: &ProtectionReason, symbols: Symbols) -> String {
     }
 }
 
-/// The row of an outcome.
 pub(super) fn outcome_row(
     outcome: &ProcessOutcome,
     plan: &KillPlan,
@@ -134,7 +133,7 @@ fn stuck_text(stuck: &UninterruptibleWait, symbols: Symbols) -> String {
     format!("{waits}, served by process {named}; it ends when that does: kill {pids}")
 }
 
-/// The owner, and whom to ask.
+/// The owner, and the people to ask.
 fn denied_text(target: &KillTarget, ask: &str, symbols: Symbols) -> String {
     let ask = escaped(ask, symbols);
     if is_ended(target) || target.owner.last_known().is_none() {
@@ -172,13 +171,13 @@ const MIN_SENTENCE_WIDTH: usize = 24;
 const MIN_COMMAND_WIDTH: usize = 12;
 
 /// Aligns the parts of rows.
-pub(super) fn align_rows(rows: &[ProcessRow], look: &OutputStyle) -> Vec<Line> {
+pub(super) fn align_rows(rows: &[ProcessRow], style: &OutputStyle) -> Vec<Line> {
     let widest = |of: &dyn Fn(&ProcessRow) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let state = widest(&|row| row.state.len());
     let pid = widest(&|row| row.pid.to_string().len());
     let natural = widest(&|row| width(&row.command));
     let before = 2 + state + 2 + pid + 2;
-    let command = match look.width {
+    let command = match style.width {
         None => natural,
         Some(most) => {
             let room = most.saturating_sub(before + 2 + MIN_SENTENCE_WIDTH);
@@ -192,7 +191,7 @@ pub(super) fn align_rows(rows: &[ProcessRow], look: &OutputStyle) -> Vec<Line> {
         all: before + command + 2,
     };
     rows.iter()
-        .flat_map(|row| columns.lines(row, look))
+        .flat_map(|row| columns.lines(row, style))
         .collect()
 }
 
@@ -205,27 +204,27 @@ struct RowWidths {
 }
 
 impl RowWidths {
-    fn lines(&self, row: &ProcessRow, look: &OutputStyle) -> Vec<Line> {
+    fn lines(&self, row: &ProcessRow, style: &OutputStyle) -> Vec<Line> {
         const BELOW: usize = 6;
         let mut first = Line::plain("  ");
         first.push(format!("{:1$}", row.state, self.state), row.tone);
         first.push(format!("  {:>1$}  ", row.pid, self.pid), Tone::Plain);
-        let command = cut(&row.command, self.command, look.symbols);
+        let command = cut(&row.command, self.command, style.symbols);
         let padding = " ".repeat(self.command.saturating_sub(width(&command)) + 2);
         first.push(command + &padding, Tone::Plain);
-        let fits = |columns: usize| look.width.is_none_or(|most| self.all + columns <= most);
+        let fits = |columns: usize| style.width.is_none_or(|most| self.all + columns <= most);
         if !fits(width(&row.what).min(MIN_SENTENCE_WIDTH)) {
-            let mut below = wrap(&row.what, BELOW, BELOW, look.width);
+            let mut below = wrap(&row.what, BELOW, BELOW, style.width);
             if let Some(first) = below.first_mut() {
                 first.insert_str(0, &" ".repeat(BELOW));
             }
             let below = below
                 .into_iter()
                 .map(|text| Line::with_tone(text, row.tone));
-            let first = first.trimmed().cut(look.width, look.symbols);
+            let first = first.trimmed().cut(style.width, style.symbols);
             return std::iter::once(first).chain(below).collect();
         }
-        let mut texts = wrap(&row.what, self.all, self.all, look.width).into_iter();
+        let mut texts = wrap(&row.what, self.all, self.all, style.width).into_iter();
         first.push(texts.next().unwrap_or_default(), row.tone);
         std::iter::once(first.trimmed())
             .chain(texts.map(|text| Line::with_tone(text, row.tone)))

@@ -15,9 +15,9 @@ pub(in crate::output) struct RogueColumn<'a>(&'a [(ProcessKey, VerdictSummary)])
 
 impl<'a> RogueColumn<'a> {
     /// The column for a table of all these processes.
-    pub(in crate::output) fn new(sight: &'a AnnotatedSnapshot) -> Self {
-        let column = Self(&sight.suspected);
-        let mut processes = sight.snapshot.processes.iter();
+    pub(in crate::output) fn new(annotated: &'a AnnotatedSnapshot) -> Self {
+        let column = Self(&annotated.suspected);
+        let mut processes = annotated.snapshot.processes.iter();
         let is_needed = processes.any(|process| column.is_marked(process));
         Self(if is_needed { column.0 } else { &[] })
     }
@@ -35,7 +35,6 @@ impl<'a> RogueColumn<'a> {
         !self.0.is_empty()
     }
 
-    /// Whether this process is marked.
     pub(in crate::output) fn is_marked(self, process: &GpuProcess) -> bool {
         find_mark(process, self.0).is_some()
     }

@@ -10,7 +10,7 @@ use gpukill_proto::rogue::{Indicator, RogueAssessment, Verdict};
 /// The rows with their labels; only the first of several rows has the label.
 pub(in crate::output) fn rows(
     looked: &Reading<RogueAssessment>,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Vec<(String, String)> {
     let (known, about) = match looked {
         Reading::Value(known) => (known, ""),
@@ -22,7 +22,7 @@ pub(in crate::output) fn rows(
             return vec![("score".to_owned(), why)];
         }
     };
-    let dot = look.symbols.separator();
+    let dot = style.symbols.separator();
     let families = (!known.signs.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
     let scores: Vec<String> = match known.verdicts.as_slice() {
         [] => vec![no_verdict_text(known, about, dot)],

@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 /// The lines of `gpukillctl rogue scan`.
-pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
-    let judged = judged_text(report);
+pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
+    let processes = judged_text(report);
     if report.findings.is_empty() {
-        return sentence(&format!("nothing found: {judged} judged"), look);
+        return sentence(&format!("nothing found: {processes} judged"), style);
     }
     let mut table = Table::new(vec![
         Column::left("RISK", WhenNarrow::Stays),
@@ -32,33 +32,33 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, look: &OutputStyle
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(8, 1)),
     ]);
     for finding in &report.findings {
-        table.push(Row::Cells(row(finding, look)));
+        table.push(Row::Cells(row(finding, style)));
     }
-    let mut rows = table.lines(look).into_iter();
+    let mut rows = table.lines(style).into_iter();
     let mut lines: Vec<Line> = rows.next().into_iter().collect();
     for (row, finding) in rows.zip(&report.findings) {
         lines.push(row);
-        lines.extend(details(finding, now, look));
+        lines.extend(details(finding, now, style));
     }
-    lines.extend(legend(&report.findings, look));
+    lines.extend(legend(&report.findings, style));
     lines.push(Line::default());
     let found = counted(report.findings.len(), "finding");
     let more = match report.more {
         0 => String::new(),
         more => format!(", and {more} more, none of them worse"),
     };
-    lines.extend(sentence(&format!("{found}{more}: {judged} judged"), look));
+    lines.extend(sentence(&format!("{found}{more}: {processes} judged"), style));
     lines
 }
 
 /// The meaning of the indicator families, if there is an indicator.
-fn legend(findings: &[RogueFinding], look: &OutputStyle) -> Vec<Line> {
+fn legend(findings: &[RogueFinding], style: &OutputStyle) -> Vec<Line> {
     let mut verdicts = findings.iter().flat_map(|finding| &finding.verdicts);
     if verdicts.all(|verdict| verdict.signs.is_empty()) {
         return Vec::new();
     }
     let legend = Line::with_tone(format!(" {FAMILIES_LEGEND}"), Tone::Faint);
-    vec![Line::default(), legend.cut(look.width, look.symbols)]
+    vec![Line::default(), legend.cut(style.width, style.symbols)]
 }
 
 /// `300 processes of the last 24 h`
@@ -74,12 +74,12 @@ fn judged_text(report: &ScanReport) -> String {
     format!("{processes} of the last {length}")
 }
 
-fn sentence(text: &str, look: &OutputStyle) -> Vec<Line> {
-    let texts = wrap(text, 0, 2, look.width).into_iter();
+fn sentence(text: &str, style: &OutputStyle) -> Vec<Line> {
+    let texts = wrap(text, 0, 2, style.width).into_iter();
     texts.map(Line::plain).collect()
 }
 
-fn row(finding: &RogueFinding, look: &OutputStyle) -> Vec<Cell> {
+fn row(finding: &RogueFinding, style: &OutputStyle) -> Vec<Cell> {
     let unknown = || "?".to_owned();
     let worst = finding.verdicts.first();
     let of_worst = |text: fn(&Verdict) -> String| worst.map_or_else(unknown, text);
@@ -87,7 +87,7 @@ fn row(finding: &RogueFinding, look: &OutputStyle) -> Vec<Cell> {
     let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
     let name = finding.name.as_deref();
     let used = match finding.gpus.as_slice() {
-        [] => look.symbols.placeholder().to_owned(),
+        [] => style.symbols.placeholder().to_owned(),
         indices => gpus(indices.iter().copied()),
     };
     vec![
@@ -97,32 +97,32 @@ fn row(finding: &RogueFinding, look: &OutputStyle) -> Vec<Cell> {
         ),
         Cell::plain(of_worst(|worst| worst.score.to_string())),
         Cell::plain(finding.process.pid.to_string()),
-        Cell::plain(owner_name(owner, None, finding.uid, look.symbols)),
+        Cell::plain(owner_name(owner, None, finding.uid, style.symbols)),
         Cell::plain(used),
         Cell::plain(of_worst(|worst| worst.threat.label().to_owned())),
-        Cell::plain(name.map_or_else(unknown, |name| escaped(name, look.symbols))),
+        Cell::plain(name.map_or_else(unknown, |name| escaped(name, style.symbols))),
     ]
 }
 
 /// The lines below the row of a finding.
-fn details(finding: &RogueFinding, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+fn details(finding: &RogueFinding, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     for sign in indicators(finding) {
-        let read = escaped(&sign.read, look.symbols);
-        lines.extend(labelled_lines(&indicator_weight(sign), &read, look));
+        let read = escaped(&sign.read, style.symbols);
+        lines.extend(labelled_lines(&indicator_weight(sign), &read, style));
     }
     if let Some(why) = no_action_reason(&finding.verdicts) {
-        lines.extend(labelled_lines("rules", &format!("none {why}"), look));
+        lines.extend(labelled_lines("rules", &format!("none {why}"), style));
     }
     for other in finding.verdicts.iter().skip(1) {
         let (threat, risk) = (other.threat.label(), other.risk.name());
         let text = format!("{threat}, {} {risk}", other.score);
-        lines.extend(labelled_lines("also", &text, look));
+        lines.extend(labelled_lines("also", &text, style));
     }
     lines.extend(labelled_lines(
         "since",
-        &time_text(finding, now, look),
-        look,
+        &time_text(finding, now, style),
+        style,
     ));
     let mut label = "do";
     for advice in advice(finding) {
@@ -132,7 +132,7 @@ fn details(finding: &RogueFinding, now: Timestamp, look: &OutputStyle) -> Vec<Li
                 std::mem::take(&mut label)
             }
         };
-        lines.extend(advice_lines(name, &advice, look));
+        lines.extend(advice_lines(name, &advice, style));
     }
     lines
 }
@@ -150,8 +150,8 @@ fn indicators(finding: &RogueFinding) -> Vec<&Indicator> {
 }
 
 /// `12:02`; `Fri 23:10, ended 13:20`
-fn time_text(finding: &RogueFinding, now: Timestamp, look: &OutputStyle) -> String {
-    let moment = |moment| time_or_weekday(moment, now, "%H:%M", look);
+fn time_text(finding: &RogueFinding, now: Timestamp, style: &OutputStyle) -> String {
+    let moment = |moment| time_or_weekday(moment, now, "%H:%M", style);
     let since = moment(finding.since);
     match finding.is_present {
         true => since,
@@ -167,8 +167,8 @@ fn labelled(label: &str, text: &str) -> String {
     format!("    {label:11}{text}")
 }
 
-fn labelled_lines(label: &str, text: &str, look: &OutputStyle) -> Vec<Line> {
-    let mut texts = wrap(text, INDENT, INDENT, look.width).into_iter();
+fn labelled_lines(label: &str, text: &str, style: &OutputStyle) -> Vec<Line> {
+    let mut texts = wrap(text, INDENT, INDENT, style.width).into_iter();
     let first = labelled(label, &texts.next().unwrap_or_default());
     std::iter::once(first)
         .chain(texts)
@@ -177,16 +177,16 @@ fn labelled_lines(label: &str, text: &str, look: &OutputStyle) -> Vec<Line> {
 }
 
 /// A command is not wrapped, so that it can be copied.
-fn advice_lines(label: &str, advice: &Advice, look: &OutputStyle) -> Vec<Line> {
+fn advice_lines(label: &str, advice: &Advice, style: &OutputStyle) -> Vec<Line> {
     let Some(command) = &advice.command else {
-        return labelled_lines(label, &escaped(&advice.text, look.symbols), look);
+        return labelled_lines(label, &escaped(&advice.text, style.symbols), style);
     };
-    if escaped(command, look.symbols) != *command {
+    if escaped(command, style.symbols) != *command {
         // An escaped command would do something else.
         return labelled_lines(
             label,
             "a command that cannot be shown here: -o json has it",
-            look,
+            style,
         );
     }
     vec![Line::plain(labelled(label, command))]

@@ -10,25 +10,25 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Both charts, side by side if the width allows; none when it is never known whether a device
 /// was busy.
-pub(super) fn lines(summary: &AuditSummary, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(summary: &AuditSummary, style: &OutputStyle) -> Vec<Line> {
     let hours: Vec<BusyShare> = summary.hours.iter().take(24).map(share).collect();
     let days: Vec<BusyShare> = summary.days.iter().take(7).map(share).collect();
     let hour = |at: usize| format!("{at:02}:00");
     let day = |at: usize| DAYS[at.min(6)].to_owned();
-    let title = match look.width {
+    let title = match style.width {
         // With the full title, the chart would not fit.
         Some(..44) => "Hours",
         Some(_) | None => "Hours of the day",
     };
     let parts = [
-        chart_line(title, &hours, "", hour, look.symbols),
-        chart_line("Days", &days, "  Mon-Sun", day, look.symbols),
+        chart_line(title, &hours, "", hour, style.symbols),
+        chart_line("Days", &days, "  Mon-Sun", day, style.symbols),
     ];
     let mut lines: Vec<Line> = Vec::new();
     for part in parts.into_iter().flatten() {
         let room = lines.last().map(|line| line.width() + 4 + part.width());
         match lines.last_mut() {
-            Some(line) if room <= Some(look.width.unwrap_or(usize::MAX)) => {
+            Some(line) if room <= Some(style.width.unwrap_or(usize::MAX)) => {
                 line.push("    ", Tone::Plain);
                 line.append(part);
             }
@@ -37,7 +37,7 @@ pub(super) fn lines(summary: &AuditSummary, look: &OutputStyle) -> Vec<Line> {
     }
     let lines = lines.into_iter();
     lines
-        .map(|line| line.cut(look.width, look.symbols))
+        .map(|line| line.cut(style.width, style.symbols))
         .collect()
 }
 

@@ -9,7 +9,7 @@ use gpukill_proto::audit::{AuditSummary, DeviceTime};
 use gpukill_proto::units::Timestamp;
 
 /// A row for each GPU.
-pub(super) fn lines(summary: &AuditSummary, now: Timestamp, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(summary: &AuditSummary, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let devices = &summary.devices;
     if devices.is_empty() {
         return Vec::new();
@@ -33,13 +33,13 @@ pub(super) fn lines(summary: &AuditSummary, now: Timestamp, look: &OutputStyle) 
     ]);
     let mut table = Table::new(columns);
     for device in devices {
-        table.push(Row::Cells(row(device, some_unknown, now, look)));
+        table.push(Row::Cells(row(device, some_unknown, now, style)));
     }
-    table.lines(look)
+    table.lines(style)
 }
 
-fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, look: &OutputStyle) -> Vec<Cell> {
-    let symbols = look.symbols;
+fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, style: &OutputStyle) -> Vec<Cell> {
+    let symbols = style.symbols;
     let times = &device.times;
     let whole = times.total_ms();
     let absent = || Cell::with_tone("n/a", Tone::Faint);
@@ -59,7 +59,7 @@ fn row(device: &DeviceTime, some_unknown: bool, now: Timestamp, look: &OutputSty
     }
     let memory = device.memory_most.map(|bytes| Cell::plain(size(bytes)));
     let at = device.memory_most_at;
-    let at = at.map(|at| Cell::plain(weekday_and_time(at, now, look)));
+    let at = at.map(|at| Cell::plain(weekday_and_time(at, now, style)));
     let hottest = device.hottest;
     let hottest = hottest.map(|celsius| Cell::plain(format!("{celsius}{}", symbols.degree())));
     let energy = device.energy_j.map(|joules| Cell::plain(energy(joules)));

@@ -12,7 +12,7 @@ const BAR_CELLS: usize = 30;
 const LABEL_WIDTH: usize = " held idle  100 %  ".len();
 
 /// All bars on one line, or one bar a line when the width requires it.
-pub(super) fn lines(times: UsageTimes, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(times: UsageTimes, style: &OutputStyle) -> Vec<Line> {
     let whole = times.total_ms();
     let parts = [
         ("busy", times.busy_ms, Tone::Busy),
@@ -33,10 +33,10 @@ pub(super) fn lines(times: UsageTimes, look: &OutputStyle) -> Vec<Line> {
             format!("{gap}{name} {}  ", percent(*part, whole)),
             Tone::Plain,
         );
-        together.push(bar(*part, whole, BAR_CELLS, look.symbols), *tone);
+        together.push(bar(*part, whole, BAR_CELLS, style.symbols), *tone);
     }
     let together = together.trimmed();
-    let Some(most) = look.width.filter(|most| together.width() > *most) else {
+    let Some(most) = style.width.filter(|most| together.width() > *most) else {
         return vec![together];
     };
     let cells = most.saturating_sub(LABEL_WIDTH).clamp(1, BAR_CELLS);
@@ -44,8 +44,8 @@ pub(super) fn lines(times: UsageTimes, look: &OutputStyle) -> Vec<Line> {
         .map(|(name, part, tone)| {
             let share = percent(*part, whole);
             let mut line = Line::plain(format!(" {name:<9}  {share:>5}  "));
-            line.push(bar(*part, whole, cells, look.symbols), *tone);
-            line.trimmed().cut(Some(most), look.symbols)
+            line.push(bar(*part, whole, cells, style.symbols), *tone);
+            line.trimmed().cut(Some(most), style.symbols)
         })
         .collect()
 }

@@ -29,13 +29,13 @@ const ROOM_FOR_THREE: usize = 118;
 const MIN_IDLE_MS: u64 = 180_000;
 
 /// All tables.
-pub(super) fn lines(summary: &AuditSummary, look: &OutputStyle) -> Vec<Line> {
+pub(super) fn lines(summary: &AuditSummary, style: &OutputStyle) -> Vec<Line> {
     let blocks = [
-        users(summary, look),
-        processes(summary, look),
-        idle(summary, look),
+        users(summary, style),
+        processes(summary, style),
+        idle(summary, style),
     ];
-    side_by_side(blocks.into_iter().flatten().collect(), look)
+    side_by_side(blocks.into_iter().flatten().collect(), style)
 }
 
 /// GiB × hours; the unit's dot is not ASCII.
@@ -46,44 +46,44 @@ const fn gib_hours(symbols: Symbols) -> &'static str {
     }
 }
 
-fn users(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
+fn users(summary: &AuditSummary, style: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Top Users", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
-        Column::right(gib_hours(look.symbols), WhenNarrow::Stays),
+        Column::right(gib_hours(style.symbols), WhenNarrow::Stays),
         Column::right("IDLE", WhenNarrow::Stays),
     ];
     let rows = summary.owners.iter().map(|owner| {
         let used = &owner.used;
-        let mut cells = vec![name(owner, look)];
+        let mut cells = vec![name(owner, style)];
         cells.extend(amounts(used).map(Cell::plain));
-        cells.push(idle_share(used, look.symbols));
+        cells.push(idle_share(used, style.symbols));
         cells
     });
-    block(columns.into(), rows.collect(), summary.more_owners, look)
+    block(columns.into(), rows.collect(), summary.more_owners, style)
 }
 
-fn processes(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
+fn processes(summary: &AuditSummary, style: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Top Processes", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
-        Column::right(gib_hours(look.symbols), WhenNarrow::Stays),
+        Column::right(gib_hours(style.symbols), WhenNarrow::Stays),
     ];
-    let longest = match look.width {
+    let longest = match style.width {
         Some(width) if width < ROOM_FOR_THREE => MAX_LABEL_WIDTHS[1],
         Some(_) | None => MAX_LABEL_WIDTHS[0],
     };
     let rows = summary.processes.iter().map(|process| {
-        let label = escaped(&process.label, look.symbols);
-        let mut cells = vec![Cell::plain(cut_to_fit(label, longest, look))];
+        let label = escaped(&process.label, style.symbols);
+        let mut cells = vec![Cell::plain(cut_to_fit(label, longest, style))];
         cells.extend(amounts(&process.used).map(Cell::plain));
         cells
     });
-    block(columns.into(), rows.collect(), summary.more_processes, look)
+    block(columns.into(), rows.collect(), summary.more_processes, style)
 }
 
 /// The owners who held devices without using them, the longest first.
-fn idle(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
+fn idle(summary: &AuditSummary, style: &OutputStyle) -> Option<Vec<Line>> {
     let columns = [
         Column::left("Held Idle", WhenNarrow::Stays),
         Column::right("GPU-h", WhenNarrow::Stays),
@@ -93,9 +93,9 @@ fn idle(summary: &AuditSummary, look: &OutputStyle) -> Option<Vec<Line>> {
     owners.sort_by_key(|owner| Reverse(owner.used.idle_ms));
     let rows = owners.iter().map(|owner| {
         let idle = hours(owner.used.idle_ms);
-        vec![name(owner, look), Cell::with_tone(idle, Tone::Doubtful)]
+        vec![name(owner, style), Cell::with_tone(idle, Tone::Doubtful)]
     });
-    block(columns.into(), rows.collect(), 0, look)
+    block(columns.into(), rows.collect(), 0, style)
 }
 
 /// GPU-hours and GiB-hours.
@@ -116,19 +116,19 @@ fn idle_share(used: &UsageTotals, symbols: Symbols) -> Cell {
     }
 }
 
-fn name(owner: &OwnerTime, look: &OutputStyle) -> Cell {
+fn name(owner: &OwnerTime, style: &OutputStyle) -> Cell {
     match &owner.owner {
         Some(owner) => {
-            let name = escaped(&owner.name, look.symbols);
-            Cell::plain(cut_to_fit(name, MAX_OWNER_WIDTH, look))
+            let name = escaped(&owner.name, style.symbols);
+            Cell::plain(cut_to_fit(name, MAX_OWNER_WIDTH, style))
         }
-        None => Cell::with_tone(owner_name(None, None, None, look.symbols), Tone::Faint),
+        None => Cell::with_tone(owner_name(None, None, None, style.symbols), Tone::Faint),
     }
 }
 
-fn cut_to_fit(text: String, most: usize, look: &OutputStyle) -> String {
-    match look.width {
-        Some(_) => cut(&text, most, look.symbols),
+fn cut_to_fit(text: String, most: usize, style: &OutputStyle) -> String {
+    match style.width {
+        Some(_) => cut(&text, most, style.symbols),
         None => text,
     }
 }
@@ -139,7 +139,7 @@ fn block(
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     more: u32,
-    look: &OutputStyle,
+    style: &OutputStyle,
 ) -> Option<Vec<Line>> {
     if rows.is_empty() {
         return None;
@@ -157,19 +157,19 @@ fn block(
     }
     let natural = OutputStyle {
         width: None,
-        ..*look
+        ..*style
     };
     Some(table.lines(&natural))
 }
 
 /// As many tables side by side as fit, the others below.
-fn side_by_side(blocks: Vec<Vec<Line>>, look: &OutputStyle) -> Vec<Line> {
+fn side_by_side(blocks: Vec<Vec<Line>>, style: &OutputStyle) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     // Where the current row of tables begins, and its width.
     let (mut top, mut used) = (0, 0);
     for block in blocks {
         let width = block.iter().map(Line::width).max().unwrap_or(0);
-        let is_beside = used > 0 && look.width.is_none_or(|most| used + GAP + width <= most);
+        let is_beside = used > 0 && style.width.is_none_or(|most| used + GAP + width <= most);
         if is_beside {
             used += GAP;
         } else {
@@ -190,6 +190,6 @@ fn side_by_side(blocks: Vec<Vec<Line>>, look: &OutputStyle) -> Vec<Line> {
     }
     let lines = lines.into_iter();
     lines
-        .map(|line| line.trimmed().cut(look.width, look.symbols))
+        .map(|line| line.trimmed().cut(style.width, style.symbols))
         .collect()
 }

@@ -10,8 +10,8 @@ use gpukill_proto::audit::WeekTime;
 const ROOM_FOR_SHARES: usize = 64;
 
 /// The oldest first.
-pub(super) fn lines(weeks: &[WeekTime], look: &OutputStyle) -> Vec<Line> {
-    let has_shares = look.width.is_none_or(|width| width >= ROOM_FOR_SHARES);
+pub(super) fn lines(weeks: &[WeekTime], style: &OutputStyle) -> Vec<Line> {
+    let has_shares = style.width.is_none_or(|width| width >= ROOM_FOR_SHARES);
     let some_unknown = weeks.iter().any(|week| week.times.unknown_ms > 0);
     let mut columns = vec![
         Column::left("WEEK OF", WhenNarrow::Stays),
@@ -35,7 +35,7 @@ pub(super) fn lines(weeks: &[WeekTime], look: &OutputStyle) -> Vec<Line> {
             Cell::plain(text)
         };
         let mut cells = vec![
-            Cell::plain(escaped(&week.monday, look.symbols)),
+            Cell::plain(escaped(&week.monday, style.symbols)),
             part(times.busy_ms),
             part(times.held_ms),
             part(times.free_ms),
@@ -45,11 +45,11 @@ pub(super) fn lines(weeks: &[WeekTime], look: &OutputStyle) -> Vec<Line> {
         }
         cells.push(Cell::plain(match &week.most {
             Some((owner, held_ms)) => {
-                format!("{} {}", escaped(owner, look.symbols), hours(*held_ms))
+                format!("{} {}", escaped(owner, style.symbols), hours(*held_ms))
             }
-            None => look.symbols.placeholder().to_owned(),
+            None => style.symbols.placeholder().to_owned(),
         }));
         table.push(Row::Cells(cells));
     }
-    table.lines(look)
+    table.lines(style)
 }

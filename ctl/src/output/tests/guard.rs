@@ -19,34 +19,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
 
-/// The widest style, the narrowest readable style, and ASCII only.
-fn looks() -> [(&'static str, OutputStyle); 3] {
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..look(Some(100))
-    };
-    [
-        ("120", look(Some(120))),
-        ("80", look(Some(80))),
-        ("ascii", ascii),
-    ]
-}
-
-/// Checks the screen in every style.
-fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
-    for (called, look) in looks() {
-        let shown = text(&screen(&look), &look);
-        let most = look.width.unwrap_or(usize::MAX);
-        assert!(shown.lines().all(|l| text::width(l) <= most), "{shown}");
-        assert!(
-            look.symbols != Symbols::Ascii || shown.is_ascii(),
-            "{shown}"
-        );
-        check(&format!("{name}-{called}.txt"), &shown);
-    }
-}
-
-fn sight() -> AnnotatedSnapshot {
+fn annotated() -> AnnotatedSnapshot {
     AnnotatedSnapshot {
         snapshot: snapshot(),
         guard: brief(),
@@ -56,13 +29,13 @@ fn sight() -> AnnotatedSnapshot {
 
 #[test]
 fn list_shows_guard_status_and_marks() {
-    let sight = sight();
-    check_all("details-guard", |look| {
-        view::lines(&sight, &view(Rows::Processes), NOW, look)
+    let annotated = annotated();
+    check_all("details-guard", |style| {
+        view::lines(&annotated, &view(Rows::Processes), NOW, style)
     });
-    let look = look(Some(100));
+    let style = style(Some(100));
     let heading = |guard: GuardSummary| {
-        let shown = guarded(&snapshot(), &guard, &view(Rows::Gpus), &look);
+        let shown = guarded(&snapshot(), &guard, &view(Rows::Gpus), &style);
         shown.lines().next().map(str::to_owned)
     };
     let with = |mode, has_rules, open| GuardSummary {
@@ -103,9 +76,9 @@ fn list_shows_guard_status_and_marks() {
 fn no_violation_shown_means_no_rule_column() {
     let mut snapshot = snapshot();
     snapshot.processes.truncate(4);
-    let look = look(Some(120));
-    let shown = guarded(&snapshot, &brief(), &view(Rows::Processes), &look);
-    let without = listed(&snapshot, &view(Rows::Processes), &look);
+    let style = style(Some(120));
+    let shown = guarded(&snapshot, &brief(), &view(Rows::Processes), &style);
+    let without = listed(&snapshot, &view(Rows::Processes), &style);
     let table = |shown: &str| {
         shown
             .lines()
@@ -140,9 +113,9 @@ fn warned_user_sees_it_below_the_list() {
         .unwrap();
     for rows in [Rows::Gpus, Rows::Processes] {
         let own = View { me, ..view(rows) };
-        let shown = guarded(&snapshot, &guard, &own, &look(None));
+        let shown = guarded(&snapshot, &guard, &own, &style(None));
         assert!(shown.contains("\nyour job "), "{shown}");
-        let others = guarded(&snapshot, &guard, &view(rows), &look(None));
+        let others = guarded(&snapshot, &guard, &view(rows), &style(None));
         assert!(!others.contains("your job"), "{others}");
     }
 }
@@ -150,7 +123,7 @@ fn warned_user_sees_it_below_the_list() {
 #[test]
 fn explain_names_broken_rules_and_limits() {
     let [notebook, _] = explanations();
-    check_all("explain-guard", |look| explain::lines(&notebook, look));
+    check_all("explain-guard", |style| explain::lines(&notebook, style));
     let mut gone = notebook.clone();
     let page = violations();
     gone.guard = Reading::Value(ProcessGuardStatus {
@@ -161,7 +134,7 @@ fn explain_names_broken_rules_and_limits() {
         }),
         ..ProcessGuardStatus::default()
     });
-    check_all("explain-gone", |look| explain::lines(&gone, look));
+    check_all("explain-gone", |style| explain::lines(&gone, style));
     let mut protected = notebook.clone();
     protected.guard = Reading::Value(ProcessGuardStatus {
         mode: GuardMode::Soft,
@@ -179,29 +152,29 @@ fn explain_names_broken_rules_and_limits() {
         ),
     ] {
         protected.uses[0].1.network_role = role;
-        let shown = text(&explain::lines(&protected, &look(None)), &look(None));
+        let shown = text(&explain::lines(&protected, &style(None)), &style(None));
         assert!(shown.contains(&format!("\n network  {row}")), "{shown}");
         let limits = "\n limits   none: no rule applies, because protect.users names its owner\n";
         assert!(shown.contains(limits), "{shown}");
     }
     let mut hidden = notebook;
     hidden.guard = Reading::Withheld;
-    let shown = text(&explain::lines(&hidden, &look(None)), &look(None));
+    let shown = text(&explain::lines(&hidden, &style(None)), &style(None));
     assert!(shown.contains("\n rules    hidden\n"), "{shown}");
 }
 
 #[test]
 fn guard_status_shows_mode_and_file_mistakes() {
-    check_all("guard-status", |look| {
-        super::super::guard::status_lines(&guard_report(), NOW, look)
+    check_all("guard-status", |style| {
+        super::super::guard::status_lines(&guard_report(), NOW, style)
     });
     let changed = GuardReport {
         mistakes: Vec::new(),
         is_file_changed: Some(true),
         ..guard_report()
     };
-    check_all("guard-status-changed", |look| {
-        super::super::guard::status_lines(&changed, NOW, look)
+    check_all("guard-status-changed", |style| {
+        super::super::guard::status_lines(&changed, NOW, style)
     });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
@@ -212,10 +185,10 @@ fn guard_status_shows_mode_and_file_mistakes() {
         overflow: 0,
         ..guard_report()
     };
-    let look = look(Some(80));
+    let style = style(Some(80));
     let shown = text(
-        &super::super::guard::status_lines(&disabled, NOW, &look),
-        &look,
+        &super::super::guard::status_lines(&disabled, NOW, &style),
+        &style,
     );
     check("guard-status-disabled.txt", &shown);
 }
@@ -223,16 +196,16 @@ fn guard_status_shows_mode_and_file_mistakes() {
 #[test]
 fn guard_violations_shows_open_and_decided() {
     let page = violations();
-    check_all("guard-violations", |look| {
-        super::super::guard::violations(&page, &guard_report(), NOW, look)
+    check_all("guard-violations", |style| {
+        super::super::guard::violations(&page, &guard_report(), NOW, style)
     });
 }
 
 #[test]
 fn guard_replay_shows_ends_and_gaps() {
     let report = replayed();
-    check_all("guard-replay", |look| {
-        super::super::guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), look)
+    check_all("guard-replay", |style| {
+        super::super::guard::replay_lines(&report, "draft.toml", &MilderPolicies::new(), style)
     });
     let nothing = ReplayReport {
         outcomes: Vec::new(),
@@ -243,21 +216,21 @@ fn guard_replay_shows_ends_and_gaps() {
         samples_since: None,
         ..report
     };
-    let look = look(Some(80));
+    let style = style(Some(80));
     let shown =
-        super::super::guard::replay_lines(&nothing, "draft.toml", &MilderPolicies::new(), &look);
-    check("guard-replay-nothing.txt", &text(&shown, &look));
+        super::super::guard::replay_lines(&nothing, "draft.toml", &MilderPolicies::new(), &style);
+    check("guard-replay-nothing.txt", &text(&shown, &style));
 }
 
 #[test]
 fn guard_test_shows_open_violations() {
     let report = replayed();
-    check_all("guard-test", |look| {
+    check_all("guard-test", |style| {
         super::super::guard::test_lines(
             &report,
             (&MilderPolicies::new(), Some(GuardMode::Soft)),
             NOW,
-            look,
+            style,
         )
     });
 }
@@ -265,17 +238,17 @@ fn guard_test_shows_open_violations() {
 #[test]
 fn edit_is_shown_as_a_diff() {
     // The lines of a difference are the file's and are not cut.
-    for (called, look) in looks() {
-        let shown = super::super::guard::edit_lines(&edited(), Mode::DryRun, None, NOW, &look);
-        check(&format!("guard-edit-{called}.txt"), &text(&shown, &look));
+    for (called, style) in styles() {
+        let shown = super::super::guard::edit_lines(&edited(), Mode::DryRun, None, NOW, &style);
+        check(&format!("guard-edit-{called}.txt"), &text(&shown, &style));
     }
-    let look = look(Some(80));
-    let made = super::super::guard::edit_lines(&edited(), Mode::Apply, None, NOW, &look);
+    let style = style(Some(80));
+    let made = super::super::guard::edit_lines(&edited(), Mode::Apply, None, NOW, &style);
     let last = made.last().map(Line::text);
     assert_eq!(last.as_deref(), Some("in force: revision 0f8a11d27b3ce940"));
     let colored = OutputStyle {
         color: true,
-        ..look
+        ..style
     };
     check("guard-edit-colored.txt", &text(&made, &colored));
     let nothing = EditReport {
@@ -283,21 +256,21 @@ fn edit_is_shown_as_a_diff() {
         difference: String::new(),
         ..edited()
     };
-    let nothing = super::super::guard::edit_lines(&nothing, Mode::Apply, None, NOW, &look);
+    let nothing = super::super::guard::edit_lines(&nothing, Mode::Apply, None, NOW, &style);
     assert_eq!(
-        text(&nothing, &look),
+        text(&nothing, &style),
         "nothing changes: the rules say so already\n"
     );
 }
 
 #[test]
 fn check_names_mistakes_and_lints() {
-    check_all("guard-mistakes", |look| {
-        rules::mistake_lines("draft.toml", &mistakes(), look)
+    check_all("guard-mistakes", |style| {
+        rules::mistake_lines("draft.toml", &mistakes(), style)
     });
     let rules = parse("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
-    check_all("guard-checked", |look| {
-        rules::checked_lines("draft.toml", &guard_summary(&rules), &warnings(), look)
+    check_all("guard-checked", |style| {
+        rules::checked_lines("draft.toml", &guard_summary(&rules), &warnings(), style)
     });
 }
 
@@ -321,28 +294,33 @@ fn guard_texts_cannot_control_the_terminal() {
         mistake.what = HOSTILE.into();
         mistake.suggestion = Some(HOSTILE.into());
     }
-    let mut odd = warnings();
-    for warning in &mut odd {
+    let mut lints = warnings();
+    for warning in &mut lints {
         warning.path = HOSTILE.into();
         warning.what = HOSTILE.into();
     }
     let rules = parse("").expect("they are right");
-    let spared = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::Rehearsed)]);
-    let look = look(None);
+    let milder = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::Rehearsed)]);
+    let style = style(None);
     let screens = [
-        super::super::guard::status_lines(&report, NOW, &look),
-        super::super::guard::violations(&page, &report, NOW, &look),
-        super::super::guard::replay_lines(&replayed, HOSTILE, &spared, &look),
-        super::super::guard::test_lines(&replayed, (&spared, Some(GuardMode::Enforce)), NOW, &look),
-        super::super::guard::edit_lines(&edit, Mode::DryRun, None, NOW, &look),
-        rules::mistake_lines(HOSTILE, &wrong, &look),
-        rules::checked_lines(HOSTILE, &guard_summary(&rules), &odd, &look),
-        explain::lines(&notebook, &look),
+        super::super::guard::status_lines(&report, NOW, &style),
+        super::super::guard::violations(&page, &report, NOW, &style),
+        super::super::guard::replay_lines(&replayed, HOSTILE, &milder, &style),
+        super::super::guard::test_lines(
+            &replayed,
+            (&milder, Some(GuardMode::Enforce)),
+            NOW,
+            &style,
+        ),
+        super::super::guard::edit_lines(&edit, Mode::DryRun, None, NOW, &style),
+        rules::mistake_lines(HOSTILE, &wrong, &style),
+        rules::checked_lines(HOSTILE, &guard_summary(&rules), &lints, &style),
+        explain::lines(&notebook, &style),
     ];
     for screen in screens {
-        assert_steers_nothing(&text(&screen, &look));
+        assert_steers_nothing(&text(&screen, &style));
     }
-    assert_steers_nothing(&guarded(&snapshot(), &brief, &view(Rows::Processes), &look));
+    assert_steers_nothing(&guarded(&snapshot(), &brief, &view(Rows::Processes), &style));
     let documents = [
         json::pretty(&ViolationsDocument::from(&page)),
         json::pretty(&ReplayDocument::from(&replayed)),

@@ -62,26 +62,26 @@ fn process_texts_cannot_control_the_terminal() {
         }
     }
 
-    let look = look(None);
+    let style = style(None);
     let span = TimeSpan {
         since: NOW,
         until: NOW,
     };
     let mut printed = vec![
-        text(&status::lines(&state, "0.1.0", &look), &look),
-        text(&AuditRecord::lines(&audit, span, &look), &look),
+        text(&status::lines(&state, "0.1.0", &style), &style),
+        text(&AuditRecord::lines(&audit, span, &style), &style),
     ];
     for rows in [Rows::Gpus, Rows::Processes] {
         let view = View {
             containers: true,
             ..view(rows)
         };
-        printed.push(listed(&snapshot, &view, &look));
+        printed.push(listed(&snapshot, &view, &style));
     }
     let mut none = snapshot.clone();
     none.devices.clear();
     none.backends = state.backends.clone();
-    printed.push(listed(&none, &view(Rows::Gpus), &look));
+    printed.push(listed(&none, &view(Rows::Gpus), &style));
     let (_, _, _, brief) = hostile(HOSTILE);
     let list = ListDocument::new(&snapshot, &brief, &[]);
     let documents = [

@@ -1,6 +1,6 @@
 //! The text of a bug report.
 
-use super::super::fixtures::{NOW, actions, look, snapshot, status};
+use super::super::fixtures::{NOW, actions, snapshot, status, style};
 use super::super::report::lines;
 use super::{check, text};
 use gpukill_proto::PROTOCOL_VERSION;
@@ -81,7 +81,7 @@ fn whole() -> ReportDocument {
     }
 }
 
-/// A report from a box whose daemon does not answer.
+/// A report from a box without an answer of the daemon.
 fn without_a_daemon() -> ReportDocument {
     ReportDocument {
         client: ClientPart {
@@ -128,8 +128,8 @@ fn without_a_daemon() -> ReportDocument {
 #[test]
 fn report_has_the_facts_and_names_nobody() {
     // The report is pasted, so no line is broken, whatever the width.
-    let look = look(Some(60));
-    check("report.txt", &text(&lines(&whole(), &look), &look));
+    let style = style(Some(60));
+    check("report.txt", &text(&lines(&whole(), &style), &style));
     let alone = without_a_daemon();
-    check("report-alone.txt", &text(&lines(&alone, &look), &look));
+    check("report-alone.txt", &text(&lines(&alone, &style), &style));
 }

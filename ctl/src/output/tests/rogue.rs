@@ -9,37 +9,14 @@ use gpukill_proto::guard::RunKey;
 use gpukill_proto::json::ExplainDocument;
 use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, VerdictSummary};
 
-/// The widest style, the narrowest readable style, and ASCII only.
-fn looks() -> [(&'static str, OutputStyle); 3] {
-    let ascii = OutputStyle {
-        symbols: Symbols::Ascii,
-        ..look(Some(100))
-    };
-    [
-        ("120", look(Some(120))),
-        ("80", look(Some(80))),
-        ("ascii", ascii),
-    ]
-}
-
 /// Checks the screen in every style. Commands are not wrapped, so that they can be copied.
 fn check_all(name: &str, screen: impl Fn(&OutputStyle) -> Vec<Line>) {
-    for (called, look) in looks() {
-        let shown = text(&screen(&look), &look);
-        let most = look.width.unwrap_or(usize::MAX);
-        let mut lines = shown.lines().filter(|line| !line.contains("rogue allow"));
-        assert!(lines.all(|line| text::width(line) <= most), "{shown}");
-        assert!(
-            look.symbols != Symbols::Ascii || shown.is_ascii(),
-            "{shown}"
-        );
-        check(&format!("{name}-{called}.txt"), &shown);
-    }
+    check_styles(name, |line| line.contains("rogue allow"), screen);
 }
 
 #[test]
 fn scan_shows_processes_indicators_and_advice() {
-    check_all("rogue-scan", |look| scan_lines(&scan(), NOW, look));
+    check_all("rogue-scan", |style| scan_lines(&scan(), NOW, style));
     let document = json::pretty(&document(&scan())).expect("plain values");
     check("rogue-scan.json", &document);
 }
@@ -50,11 +27,11 @@ fn command_that_cannot_be_shown_is_left_out() {
     report.findings.truncate(1);
     report.findings[0].executable = Some("/dev/shm/.ü/python3 (deleted)".into());
     let honest = |symbols| {
-        let look = OutputStyle {
+        let style = OutputStyle {
             symbols,
-            ..look(None)
+            ..style(None)
         };
-        let shown = text(&scan_lines(&report, NOW, &look), &look);
+        let shown = text(&scan_lines(&report, NOW, &style), &style);
         let line = shown.lines().find(|line| line.contains("if honest"));
         line.unwrap_or_default().to_owned()
     };
@@ -68,7 +45,7 @@ fn command_that_cannot_be_shown_is_left_out() {
     );
 }
 
-fn sight(guard: GuardSummary) -> AnnotatedSnapshot {
+fn annotated(guard: GuardSummary) -> AnnotatedSnapshot {
     AnnotatedSnapshot {
         snapshot: snapshot(),
         guard,
@@ -79,17 +56,17 @@ fn sight(guard: GuardSummary) -> AnnotatedSnapshot {
 #[test]
 fn list_marks_rogues_above_low_risk() {
     let details = view(Rows::Processes);
-    let alone = sight(GuardSummary::default());
-    check_all("details-rogue", |look| {
-        view::lines(&alone, &details, NOW, look)
+    let alone = annotated(GuardSummary::default());
+    check_all("details-rogue", |style| {
+        view::lines(&alone, &details, NOW, style)
     });
-    let with_rules = sight(brief());
-    check_all("details-rogue-guard", |look| {
-        view::lines(&with_rules, &details, NOW, look)
+    let with_rules = annotated(brief());
+    check_all("details-rogue-guard", |style| {
+        view::lines(&with_rules, &details, NOW, style)
     });
-    let look = look(Some(100));
-    let last = |sight: &AnnotatedSnapshot| {
-        let lines = view::lines(sight, &view(Rows::Gpus), NOW, &look);
+    let style = style(Some(100));
+    let last = |annotated: &AnnotatedSnapshot| {
+        let lines = view::lines(annotated, &view(Rows::Gpus), NOW, &style);
         let mut texts = lines.iter().map(Line::text);
         texts.find(|text| text.contains("rogue"))
     };
@@ -102,53 +79,53 @@ fn list_marks_rogues_above_low_risk() {
     // A low risk gets no column.
     one.suspected.remove(0);
     assert_eq!(last(&one), None);
-    let without = listed(&one.snapshot, &details, &look);
+    let without = listed(&one.snapshot, &details, &style);
     assert_eq!(
-        text(&view::lines(&one, &details, NOW, &look), &look),
+        text(&view::lines(&one, &details, NOW, &style), &style),
         without
     );
 }
 
 #[test]
 fn marked_process_is_never_hidden() {
-    let mut sight = sight(brief());
+    let mut annotated = annotated(brief());
     let of = |pid: u32| {
-        let mut processes = sight.snapshot.processes.iter();
+        let mut processes = annotated.snapshot.processes.iter();
         let process = processes.find(|it| it.pid == pid).expect("it is there");
         let start_ticks = *process.start_ticks.known().expect("it is known");
         (ProcessKey { pid, start_ticks }, process.device.clone())
     };
     // They are the last of a dozen processes with equal memory.
     let [(breaker, device), (miner, _), (low, _)] = [60_011, 60_012, 60_010].map(of);
-    let mut mark = sight.guard.marks[0].clone();
+    let mut mark = annotated.guard.marks[0].clone();
     mark.run = RunKey {
         pid: breaker.pid,
         start_ticks: breaker.start_ticks,
         device,
         instance: None,
     };
-    sight.guard.marks = vec![mark];
+    annotated.guard.marks = vec![mark];
     let risk = |risk| VerdictSummary {
         risk,
-        ..sight.suspected[0].1
+        ..annotated.suspected[0].1
     };
     let more = [(miner, risk(Risk::Medium)), (low, risk(Risk::Low))];
-    sight.suspected.extend(more);
+    annotated.suspected.extend(more);
     let shown = |most: usize| {
         let view = View {
             max_processes: most,
             ..view(Rows::Processes)
         };
-        let lines = view::lines(&sight, &view, NOW, &look(None));
+        let lines = view::lines(&annotated, &view, NOW, &style(None));
         let texts = lines.iter().map(Line::text);
         let texts = texts.filter(|line| line.starts_with("     1 "));
         // PIDs, and the number of further processes.
-        let told = texts.filter_map(|line| {
+        let numbers = texts.filter_map(|line| {
             line.split_whitespace()
                 .skip(1)
                 .find_map(|it| it.parse().ok())
         });
-        told.collect::<Vec<u32>>()
+        numbers.collect::<Vec<u32>>()
     };
     let ten = (60_001..=60_008).chain([60_011, 60_012, 2]);
     assert_eq!(shown(10), ten.collect::<Vec<u32>>());
@@ -159,14 +136,14 @@ fn marked_process_is_never_hidden() {
 
 #[test]
 fn mark_belongs_to_the_process_not_the_pid() {
-    let mut sight = sight(GuardSummary::default());
-    for (key, _) in &mut sight.suspected {
+    let mut annotated = annotated(GuardSummary::default());
+    for (key, _) in &mut annotated.suspected {
         key.start_ticks += 1;
     }
-    let look = look(Some(120));
+    let style = style(Some(120));
     let shown = text(
-        &view::lines(&sight, &view(Rows::Processes), NOW, &look),
-        &look,
+        &view::lines(&annotated, &view(Rows::Processes), NOW, &style),
+        &style,
     );
     assert!(!shown.contains("ROGUE"), "{shown}");
 }
@@ -176,22 +153,22 @@ fn explain_shows_verdict_and_unseen_evidence() {
     let [mut notebook, mut worker] = explanations();
     notebook.rogue = Reading::Value(hidden());
     worker.rogue = Reading::Value(looked());
-    check_all("explain-rogue", |look| {
-        let mut lines = explain::lines(&notebook, look);
+    check_all("explain-rogue", |style| {
+        let mut lines = explain::lines(&notebook, style);
         lines.push(Line::default());
-        lines.extend(explain::lines(&worker, look));
+        lines.extend(explain::lines(&worker, style));
         lines
     });
-    let look = look(None);
+    let style = style(None);
     for (rogue, expected) in [
         (Reading::Withheld, Some(" score    hidden")),
         (Reading::Failed("x".into()), Some(" score    ?")),
         (Reading::Unsupported, None),
     ] {
         notebook.rogue = rogue;
-        let shown = text(&explain::lines(&notebook, &look), &look);
-        let told = shown.lines().find(|line| line.starts_with(" score"));
-        assert_eq!(told, expected);
+        let shown = text(&explain::lines(&notebook, &style), &style);
+        let score = shown.lines().find(|line| line.starts_with(" score"));
+        assert_eq!(score, expected);
     }
 }
 
@@ -200,8 +177,8 @@ fn status_shows_findings_and_rule_mistakes() {
     let rows = |report: RogueReport| {
         let mut status = status();
         status.rogue = report;
-        let look = look(Some(200));
-        let shown = text(&status::lines(&status, "0.1.0", &look), &look);
+        let style = style(Some(200));
+        let shown = text(&status::lines(&status, "0.1.0", &style), &style);
         let rows = shown.lines().skip_while(|line| !line.starts_with(" rogue"));
         let rows = rows.take_while(|line| !line.starts_with(" store"));
         rows.map(str::to_owned).collect::<Vec<_>>()
@@ -288,19 +265,19 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
         ..rogue_report()
     };
     for symbols in [Symbols::Unicode, Symbols::Ascii] {
-        let look = OutputStyle {
+        let style = OutputStyle {
             symbols,
-            ..look(None)
+            ..style(None)
         };
-        let scanned = text(&scan_lines(&report, NOW, &look), &look);
+        let scanned = text(&scan_lines(&report, NOW, &style), &style);
         for command in scanned.lines().filter(|it| it.contains("gpukillctl")) {
             assert!(!command.contains("31m"), "{command}");
         }
         let screens = [
             scanned,
-            text(&explain::lines(&notebook, &look), &look),
-            text(&explain::lines(&worker, &look), &look),
-            text(&status::lines(&state, "0.1.0", &look), &look),
+            text(&explain::lines(&notebook, &style), &style),
+            text(&explain::lines(&worker, &style), &style),
+            text(&status::lines(&state, "0.1.0", &style), &style),
         ];
         screens
             .iter()

@@ -5,7 +5,7 @@ use gpukill_proto::model::{Fault, FaultCode, Vendor};
 use gpukill_proto::units::Bytes;
 
 fn details(snapshot: &Snapshot, width: usize) -> String {
-    listed(snapshot, &view(Rows::Processes), &look(Some(width)))
+    listed(snapshot, &view(Rows::Processes), &style(Some(width)))
 }
 
 #[test]
@@ -13,7 +13,7 @@ fn suspended_gpu_has_a_sentence() {
     let mut snapshot = snapshot();
     snapshot.devices.truncate(1);
     snapshot.devices[0].vitals.suspended = Reading::Value(true);
-    let shown = listed(&snapshot, &view(Rows::Gpus), &look(Some(100)));
+    let shown = listed(&snapshot, &view(Rows::Gpus), &style(Some(100)));
     let row = " 0  H100 80GB HBM3  asleep: not woken for a reading";
     assert!(
         shown.lines().any(|line| line.trim() == row.trim()),
@@ -72,7 +72,7 @@ fn no_process_needs_known_lists() {
             only: Some("processes of zoe".to_owned()),
             ..view(Rows::Processes)
         };
-        let shown = listed(&doubtful, &only, &look(Some(100)));
+        let shown = listed(&doubtful, &only, &style(Some(100)));
         assert!(!nobody(&shown), "{shown}");
     }
 }
@@ -96,20 +96,20 @@ fn only_relevant_faults_are_counted() {
             only_some_gpus,
             ..view(Rows::Gpus)
         };
-        let shown = listed(it, &view, &look(Some(100)));
+        let shown = listed(it, &view, &style(Some(100)));
         let last = shown.lines().last().map(str::to_owned);
         last.filter(|last| last.contains("fault"))
     };
-    let said = |faults: &str| Some(format!("{faults}: gpukillctl status"));
-    assert_eq!(counted(&it, false), said("6 faults"));
+    let hint = |faults: &str| Some(format!("{faults}: gpukillctl status"));
+    assert_eq!(counted(&it, false), hint("6 faults"));
     it.devices.truncate(1);
     it.processes.clear();
     // Faults of nvidia, of GPU 0 and of the processes.
-    assert_eq!(counted(&it, true), said("3 faults"));
+    assert_eq!(counted(&it, true), hint("3 faults"));
     it.devices[0].vendor = Vendor::Amd;
     it.devices[0].index = 4;
     it.faults.retain(|fault| fault.part != "processes");
-    assert_eq!(counted(&it, true), said("1 fault"));
+    assert_eq!(counted(&it, true), hint("1 fault"));
     it.faults.retain(|fault| fault.part != "amd");
     assert_eq!(counted(&it, true), None);
 }

@@ -30,7 +30,7 @@ fn planned(number: u32, by_pids: bool) -> KillPlan {
 }
 
 /// The flags of alice, who owns the sample's processes.
-fn said(batch: bool, yes: bool, can_ask: bool) -> ConsentContext<'static> {
+fn consent(batch: bool, yes: bool, can_ask: bool) -> ConsentContext<'static> {
     ConsentContext {
         batch,
         yes,
@@ -41,9 +41,9 @@ fn said(batch: bool, yes: bool, can_ask: bool) -> ConsentContext<'static> {
 }
 
 /// The next step, and for a refusal its exit code and message.
-fn done(plan: &KillPlan, said: ConsentContext<'_>) -> String {
+fn done(plan: &KillPlan, consent: ConsentContext<'_>) -> String {
     let id = Some(PlanId(7)).filter(|_| !plan.request.dry_run);
-    match next_step(id, plan, said) {
+    match next_step(id, plan, consent) {
         NextStep::Show => "show".into(),
         NextStep::CarryOut(PlanId(7)) => "end".into(),
         NextStep::Ask(PlanId(7)) => "ask".into(),
@@ -70,12 +70,12 @@ fn several_selected_need_batch_and_consent() {
     for (number, yes, can_ask, expected) in cases {
         let variants = [(true, false), (true, true), (false, false), (false, true)];
         for ((by_pids, batch), expected) in variants.into_iter().zip(expected) {
-            let said = said(batch, yes, can_ask);
+            let consent = consent(batch, yes, can_ask);
             let mut plan = planned(number, by_pids);
-            assert_eq!(done(&plan, said), expected, "{number} {by_pids} {said:?}");
+            assert_eq!(done(&plan, consent), expected, "{number} {by_pids} {consent:?}");
             // A dry run needs no consent and asks nothing.
             plan.request.dry_run = true;
-            assert_eq!(done(&plan, said), "show", "{number} {by_pids} {said:?}");
+            assert_eq!(done(&plan, consent), "show", "{number} {by_pids} {consent:?}");
         }
     }
 }
@@ -85,27 +85,27 @@ fn refusal_counts_the_endable_processes() {
     let mut plan = planned(3, false);
     plan.targets[1].action = PlannedAction::Denied("bob".into());
     assert_eq!(
-        done(&plan, said(false, false, false)),
+        done(&plan, consent(false, false, false)),
         "3: 3 processes are selected, of which 2 can be ended, and none was"
     );
-    assert_eq!(done(&plan, said(true, false, false)), "end");
+    assert_eq!(done(&plan, consent(true, false, false)), "end");
 }
 
 #[test]
 fn scope_with_several_needs_no_batch() {
     let plan = fixtures::plan();
-    let said = |yes, can_ask| said(false, yes, can_ask);
-    assert_eq!(done(&plan, said(false, true)), "ask");
-    assert_eq!(done(&plan, said(true, true)), "end");
+    let consent = |yes, can_ask| consent(false, yes, can_ask);
+    assert_eq!(done(&plan, consent(false, true)), "ask");
+    assert_eq!(done(&plan, consent(true, true)), "end");
     assert_eq!(
-        done(&plan, said(false, false)),
+        done(&plan, consent(false, false)),
         "3: 9 processes would be ended, and there is no terminal to ask on"
     );
 }
 
 #[test]
-fn refusal_states_reason_and_whom_to_ask() {
-    let said = said(true, true, true);
+fn refusal_states_reason_and_people_to_ask() {
+    let consent = consent(true, true, true);
     let reaper = || Reaper {
         pid: 4_711,
         name: Reading::Value("launcher".into()),
@@ -135,10 +135,10 @@ fn refusal_states_reason_and_whom_to_ask() {
             None,
         ),
     ];
-    for (fate, expected, hint) in cases {
-        let plan = fixtures::one_target(fate);
+    for (action, expected, hint) in cases {
+        let plan = fixtures::one_target(action);
         // The daemon gives no id to a plan that ends no process.
-        let NextStep::Refuse(failure) = next_step(None, &plan, said) else {
+        let NextStep::Refuse(failure) = next_step(None, &plan, consent) else {
             panic!("{plan:?}")
         };
         assert_eq!(
@@ -151,36 +151,36 @@ fn refusal_states_reason_and_whom_to_ask() {
 
 #[test]
 fn several_are_denied_only_when_all_are() {
-    let said = said(true, true, false);
+    let consent = consent(true, true, false);
     let mut plan = planned(2, true);
     plan.targets[0].action = PlannedAction::Denied("bob".into());
     plan.targets[1].action = PlannedAction::Protected(
         gpukill_proto::kill::ProtectionReason::always("it is process 1"),
     );
     let all = "cannot end any of these 2 processes";
-    assert_eq!(done(&plan, said), format!("4: {all}"));
+    assert_eq!(done(&plan, consent), format!("4: {all}"));
     plan.targets[1].action = PlannedAction::Unclear("x".into());
-    assert_eq!(done(&plan, said), format!("1: {all}"));
+    assert_eq!(done(&plan, consent), format!("1: {all}"));
     plan.targets[1].action = end();
-    assert_eq!(done(&plan, said), "end");
+    assert_eq!(done(&plan, consent), "end");
 }
 
 #[test]
 fn empty_plan_is_no_match_or_unknown() {
-    let said = said(true, true, false);
+    let consent = consent(true, true, false);
     let mut plan = planned(0, false);
     for dry_run in [false, true] {
         plan.request.dry_run = dry_run;
         plan.unjudged = 0;
-        assert_eq!(done(&plan, said), "8: no process is selected");
+        assert_eq!(done(&plan, consent), "8: no process is selected");
         plan.unjudged = 1;
         assert_eq!(
-            done(&plan, said),
+            done(&plan, consent),
             "2: it is not known whether 1 process is selected"
         );
         plan.unjudged = 3;
         assert_eq!(
-            done(&plan, said),
+            done(&plan, consent),
             "2: it is not known whether 3 processes are selected"
         );
     }
@@ -197,7 +197,7 @@ fn process_of_another_user_needs_consent() {
         let bob = ConsentContext {
             uid: 1001,
             name: Some("bob"),
-            ..said(false, yes, can_ask)
+            ..consent(false, yes, can_ask)
         };
         assert_eq!(done(&plan, bob), expected, "{can_ask} {yes}");
     }

@@ -42,7 +42,6 @@ pub(super) struct SnapshotFeed {
     next_frame: Instant,
 }
 
-/// The state of the connection.
 enum ConnectionState {
     /// No attempt was made yet.
     New,
@@ -79,21 +78,21 @@ impl SnapshotFeed {
     ///
     /// # Errors
     /// The daemon is gone or refuses, or a hook ended the wait.
-    pub(super) fn next_update(&mut self, meanwhile: &mut dyn WaitHooks) -> Result<Update, Error> {
+    pub(super) fn next_update(&mut self, hooks: &mut dyn WaitHooks) -> Result<Update, Error> {
         sleep(
             self.next_frame.saturating_duration_since(Instant::now()),
-            meanwhile,
+            hooks,
         )?;
         loop {
             match &self.link {
                 ConnectionState::New => {
-                    let patience = RequestTimeout::starting_now(self.timeout);
-                    self.link = ConnectionState::Up(self.connect(patience, meanwhile)?);
+                    let timeout = RequestTimeout::starting_now(self.timeout);
+                    self.link = ConnectionState::Up(self.connect(timeout, hooks)?);
                 }
                 ConnectionState::Up(daemon) => {
-                    let patience = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
-                    match daemon.snapshot_with_hooks(self.after, patience, meanwhile) {
-                        Ok(sight) => return Ok(self.update_from(sight)),
+                    let timeout = RequestTimeout::starting_now(MAX_WAIT + self.timeout);
+                    match daemon.snapshot_with_hooks(self.after, timeout, hooks) {
+                        Ok(annotated) => return Ok(self.update_from(annotated)),
                         Err(failure) if is_transient(&failure) => {
                             self.link = ConnectionState::Away(Instant::now() + MAX_ABSENCE);
                             return Ok(Update::Away(failure, MAX_ABSENCE));
@@ -103,10 +102,10 @@ impl SnapshotFeed {
                 }
                 ConnectionState::Away(until) => {
                     let until = *until;
-                    sleep(RETRY_INTERVAL, meanwhile)?;
+                    sleep(RETRY_INTERVAL, hooks)?;
                     let left = until.saturating_duration_since(Instant::now());
-                    let patience = RequestTimeout::starting_now(left.min(self.timeout));
-                    match self.connect(patience, meanwhile) {
+                    let timeout = RequestTimeout::starting_now(left.min(self.timeout));
+                    match self.connect(timeout, hooks) {
                         Ok(daemon) => {
                             self.link = ConnectionState::Up(daemon);
                             self.after = None;
@@ -123,26 +122,26 @@ impl SnapshotFeed {
 
     fn connect(
         &self,
-        patience: RequestTimeout,
-        meanwhile: &mut dyn WaitHooks,
+        timeout: RequestTimeout,
+        hooks: &mut dyn WaitHooks,
     ) -> Result<Daemon, Error> {
-        Daemon::connect(&self.socket, patience, self.messages, meanwhile)
+        Daemon::connect(&self.socket, timeout, self.messages, hooks)
     }
 
-    fn update_from(&mut self, sight: AnnotatedSnapshot) -> Update {
-        let snapshot = &sight.snapshot;
-        let seen = SnapshotId {
+    fn update_from(&mut self, annotated: AnnotatedSnapshot) -> Update {
+        let snapshot = &annotated.snapshot;
+        let id = SnapshotId {
             tick: snapshot.tick,
             taken_at: snapshot.taken_at,
         };
         self.after = Some(snapshot.tick);
         // Poll number 0 is before the first poll.
-        let is_new = self.last_seen.replace(seen) != Some(seen) && snapshot.tick > 0;
+        let is_new = self.last_seen.replace(id) != Some(id) && snapshot.tick > 0;
         if !is_new {
             return Update::Unchanged;
         }
         self.next_frame = Instant::now() + self.interval;
-        Update::Snapshot(Box::new(sight))
+        Update::Snapshot(Box::new(annotated))
     }
 }
 

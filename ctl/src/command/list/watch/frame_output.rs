@@ -17,11 +17,11 @@ use std::time::Duration;
 /// The destination of frames.
 pub(super) struct FrameOutput<'a> {
     wanted: &'a ListRequest,
-    look: OutputStyle,
+    style: OutputStyle,
     messages: Messages,
     destination: Destination,
     /// The snapshot that is shown.
-    sight: Option<AnnotatedSnapshot>,
+    annotated: Option<AnnotatedSnapshot>,
     /// Why the snapshot may be old.
     away: Option<(Error, Duration)>,
 }
@@ -41,17 +41,17 @@ impl<'a> FrameOutput<'a> {
         settings: &Settings,
         messages: Messages,
     ) -> Self {
-        let place = if wanted.format == Format::Table && is_stdout_screen() {
+        let destination = if wanted.format == Format::Table && is_stdout_screen() {
             Destination::Terminal(None)
         } else {
             Destination::Stream(Header::First)
         };
         Self {
             wanted,
-            look: OutputStyle::for_stdout(settings),
+            style: OutputStyle::for_stdout(settings),
             messages,
-            destination: place,
-            sight: None,
+            destination,
+            annotated: None,
             away: None,
         }
     }
@@ -61,12 +61,11 @@ impl<'a> FrameOutput<'a> {
         matches!(self.destination, Destination::Terminal(Some(_)))
     }
 
-    /// Shows an update.
-    pub(super) fn show_update(&mut self, news: Update) -> Result<(), Error> {
-        match news {
-            Update::Snapshot(sight) => {
+    pub(super) fn show_update(&mut self, update: Update) -> Result<(), Error> {
+        match update {
+            Update::Snapshot(annotated) => {
                 self.away = None;
-                self.show_snapshot(*sight)
+                self.show_snapshot(*annotated)
             }
             Update::Unchanged => {
                 self.away = None;
@@ -84,13 +83,13 @@ impl<'a> FrameOutput<'a> {
         }
     }
 
-    fn show_snapshot(&mut self, sight: AnnotatedSnapshot) -> Result<(), Error> {
+    fn show_snapshot(&mut self, annotated: AnnotatedSnapshot) -> Result<(), Error> {
         let AnnotatedSnapshot {
             snapshot,
             guard,
             suspected,
-        } = sight;
-        let is_first = self.sight.is_none();
+        } = annotated;
+        let is_first = self.annotated.is_none();
         // Only the first frame reports missing users; later frames do not repeat it.
         let may_be = |user: &str| !is_first || user_lookup::user_may_exist(user);
         let SelectedSnapshot { snapshot, verdict } =
@@ -101,7 +100,7 @@ impl<'a> FrameOutput<'a> {
             Some(failure @ Error::NoSuchDevice(_)) if is_first => return Err(failure),
             verdict => verdict,
         };
-        let sight = AnnotatedSnapshot {
+        let annotated = AnnotatedSnapshot {
             snapshot,
             guard,
             suspected,
@@ -110,23 +109,23 @@ impl<'a> FrameOutput<'a> {
             let text = match self.wanted.format {
                 Format::Table => None,
                 Format::Json | Format::Ndjson | Format::Csv => {
-                    Some(render_document(&sight, self.wanted, *header)?)
+                    Some(render_document(&annotated, self.wanted, *header)?)
                 }
             };
             *header = Header::Printed;
             match text {
                 Some(text) => print(&text)?,
                 None => {
-                    let mut lines = view::lines(&sight, &self.wanted.view, now(), &self.look);
+                    let mut lines = view::lines(&annotated, &self.wanted.view, now(), &self.style);
                     lines.push(Line::default());
-                    print_lines(&lines, &self.look)?;
+                    print_lines(&lines, &self.style)?;
                 }
             }
             if let (true, Some(failure)) = (is_first, verdict) {
                 self.messages.warn(&failure.to_string());
             }
         }
-        self.sight = Some(sight);
+        self.annotated = Some(annotated);
         if let Destination::Terminal(screen @ None) = &mut self.destination {
             *screen = Some(Screen::enter()?);
         }
@@ -135,18 +134,19 @@ impl<'a> FrameOutput<'a> {
 
     /// Draws the current snapshot again on a terminal. A stream already has it.
     pub(super) fn redraw(&self) -> Result<(), Error> {
-        let (Destination::Terminal(Some(screen)), Some(sight)) = (&self.destination, &self.sight)
+        let (Destination::Terminal(Some(screen)), Some(annotated)) =
+            (&self.destination, &self.annotated)
         else {
             return Ok(());
         };
-        screen.show(&self.look, |look| {
+        screen.show(&self.style, |style| {
             let mut lines = Vec::new();
             if let Some((failure, left)) = &self.away {
                 // A narrow terminal shows only the beginning.
                 let text = format!("trying again for {} s: {failure}", left.as_secs());
-                lines.push(Line::with_tone(escaped(&text, look.symbols), Tone::Broken));
+                lines.push(Line::with_tone(escaped(&text, style.symbols), Tone::Broken));
             }
-            lines.extend(view::lines(sight, &self.wanted.view, now(), look));
+            lines.extend(view::lines(annotated, &self.wanted.view, now(), style));
             lines
         })
     }

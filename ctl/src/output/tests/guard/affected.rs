@@ -15,8 +15,8 @@ fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
         mode,
         ..guard_report()
     };
-    let look = look(None);
-    text(&guard::violations(&page, &report, NOW, &look), &look)
+    let style = style(None);
+    text(&guard::violations(&page, &report, NOW, &style), &style)
 }
 
 #[test]
@@ -27,63 +27,63 @@ fn violation_shows_over_snoozed_or_service() {
     };
     let mut settling = soft();
     settling.not_broken_since = Some(NOW.plus_seconds(-60));
-    let said = ends(vec![soft(), settling.clone()], GuardMode::Soft);
+    let screen = ends(vec![soft(), settling.clone()], GuardMode::Soft);
     assert!(
-        said.starts_with("1 violation now, 1 no longer broken · soft\n"),
-        "{said}"
+        screen.starts_with("1 violation now, 1 no longer broken · soft\n"),
+        "{screen}"
     );
-    assert!(said.contains("  not broken since 14:01  "), "{said}");
-    let said = ends(vec![settling], GuardMode::Soft);
+    assert!(screen.contains("  not broken since 14:01  "), "{screen}");
+    let screen = ends(vec![settling], GuardMode::Soft);
     assert!(
-        said.starts_with("no violation now, 1 no longer broken · soft\n"),
-        "{said}"
+        screen.starts_with("no violation now, 1 no longer broken · soft\n"),
+        "{screen}"
     );
     let mut snoozed = soft();
     snoozed.deadline = None;
     snoozed.snoozed_until = Some(NOW.plus_seconds(1_800));
-    let said = ends(vec![snoozed], GuardMode::Enforce);
-    assert!(said.contains("  snoozed until 14:32  "), "{said}");
+    let screen = ends(vec![snoozed], GuardMode::Enforce);
+    assert!(screen.contains("  snoozed until 14:32  "), "{screen}");
     let mut service = soft();
     service.evidence.is_spared_service = true;
-    let said = ends(vec![service.clone()], GuardMode::Soft);
-    assert!(said.contains("  for idleness only warned  "), "{said}");
+    let screen = ends(vec![service.clone()], GuardMode::Soft);
+    assert!(screen.contains("  for idleness only warned  "), "{screen}");
     service.rule.kind = RuleKind::Waste;
-    let said = ends(vec![service], GuardMode::Soft);
-    assert!(said.contains("  for waste only warned  "), "{said}");
+    let screen = ends(vec![service], GuardMode::Soft);
+    assert!(screen.contains("  for waste only warned  "), "{screen}");
 }
 
 #[test]
 fn edit_names_the_affected_jobs() {
     let at = NOW.plus_seconds(300);
     let edited_with = |mode, open: Vec<(OpenViolation, Consequence)>, doing| {
-        let turn = EditEffect {
+        let effect = EditEffect {
             mode,
             previous: PreviousState::Edited,
             open: Ok(open),
         };
-        let look = look(Some(100));
-        let shown = guard::edit_lines(&edited(), doing, Some(&turn), NOW, &look);
-        text(&shown, &look)
+        let style = style(Some(100));
+        let shown = guard::edit_lines(&edited(), doing, Some(&effect), NOW, &style);
+        text(&shown, &style)
     };
-    let open = |comes: &[Consequence]| {
+    let open = |consequence: &[Consequence]| {
         let open = violations().open.into_iter();
-        open.zip(comes.iter().copied()).collect::<Vec<_>>()
+        open.zip(consequence.iter().copied()).collect::<Vec<_>>()
     };
     let soft = GuardMode::Soft;
-    let said = edited_with(soft, open(&[Consequence::EndsNotBefore(at)]), Mode::Apply);
+    let screen = edited_with(soft, open(&[Consequence::EndsNotBefore(at)]), Mode::Apply);
     assert!(
-        said.contains("\nthese break a rule that this changes\n"),
-        "{said}"
+        screen.contains("\nthese break a rule that this changes\n"),
+        "{screen}"
     );
-    assert!(said.contains("  not before 14:07:31  "), "{said}");
-    assert!(!said.contains("the guard is in mode"), "{said}");
-    let said = edited_with(soft, open(&[Consequence::EndsAtOnce]), Mode::DryRun);
+    assert!(screen.contains("  not before 14:07:31  "), "{screen}");
+    assert!(!screen.contains("the guard is in mode"), "{screen}");
+    let screen = edited_with(soft, open(&[Consequence::EndsAtOnce]), Mode::DryRun);
     assert!(
-        said.contains("\nthese would break a rule that this changes\n"),
-        "{said}"
+        screen.contains("\nthese would break a rule that this changes\n"),
+        "{screen}"
     );
-    assert!(said.contains("  at the next sample  "), "{said}");
-    for (comes, expected) in [
+    assert!(screen.contains("  at the next sample  "), "{screen}");
+    for (consequence, expected) in [
         (
             Consequence::Warned(ConsequenceReason::Service),
             "for idleness only warned",
@@ -97,28 +97,28 @@ fn edit_names_the_affected_jobs() {
             "nobody: dry run",
         ),
     ] {
-        let said = edited_with(GuardMode::DryRun, open(&[comes]), Mode::Apply);
-        assert!(said.contains(expected), "{said}");
+        let screen = edited_with(GuardMode::DryRun, open(&[consequence]), Mode::Apply);
+        assert!(screen.contains(expected), "{screen}");
     }
-    let said = edited_with(soft, open(&[Consequence::Nothing]), Mode::Apply);
+    let screen = edited_with(soft, open(&[Consequence::Nothing]), Mode::Apply);
     assert!(
-        said.ends_with("\nnobody breaks a rule that this changes now\n"),
-        "{said}"
+        screen.ends_with("\nnobody breaks a rule that this changes now\n"),
+        "{screen}"
     );
 }
 
 #[test]
 fn edit_of_mode_states_mode_and_unknowns() {
-    let said = |was, mode, open: Result<Vec<(OpenViolation, Consequence)>, String>, doing| {
-        let turn = EditEffect {
+    let screen = |was, mode, open: Result<Vec<(OpenViolation, Consequence)>, String>, doing| {
+        let effect = EditEffect {
             mode,
             previous: was,
             open,
         };
-        let look = look(None);
+        let style = style(None);
         text(
-            &guard::edit_lines(&edited(), doing, Some(&turn), NOW, &look),
-            &look,
+            &guard::edit_lines(&edited(), doing, Some(&effect), NOW, &style),
+            &style,
         )
     };
     let (enforce, disabled) = (GuardMode::Enforce, GuardMode::Disabled);
@@ -187,17 +187,17 @@ fn edit_of_mode_states_mode_and_unknowns() {
             vec![in_mode, unknown],
         ),
     ] {
-        let said = said(was, mode, open, doing);
+        let screen = screen(was, mode, open, doing);
         assert!(
-            expected.iter().all(|it| said.contains(it)),
-            "{was:?} {said}"
+            expected.iter().all(|it| screen.contains(it)),
+            "{was:?} {screen}"
         );
     }
 }
 
 #[test]
 fn today_separates_real_and_simulated() {
-    let said = |mode, (warned, ended), (would_warn, would_end), trip| {
+    let screen = |mode, (warned, ended), (would_warn, would_end), trip| {
         let report = GuardReport {
             mode,
             warned_today: warned,
@@ -208,8 +208,8 @@ fn today_separates_real_and_simulated() {
             is_trip_simulated: trip,
             ..guard_report()
         };
-        let look = look(None);
-        let shown = text(&guard::status_lines(&report, NOW, &look), &look);
+        let style = style(None);
+        let shown = text(&guard::status_lines(&report, NOW, &style), &style);
         let line = |name: &str| {
             let line = shown
                 .lines()
@@ -248,13 +248,13 @@ fn today_separates_real_and_simulated() {
         ),
     ] {
         assert_eq!(
-            said(mode, done, simulated, trip),
+            screen(mode, done, simulated, trip),
             (today.to_owned(), stopped)
         );
     }
-    let (today, _) = said(GuardMode::Disabled, (0, 0), (0, 0), true);
+    let (today, _) = screen(GuardMode::Disabled, (0, 0), (0, 0), true);
     assert_eq!(today, "nothing is judged");
-    let (today, _) = said(GuardMode::Soft, (1, 2), (4, 9), true);
+    let (today, _) = screen(GuardMode::Soft, (1, 2), (4, 9), true);
     assert_eq!(
         today,
         "warned of 1 violation and ended 2 jobs today; in dry run it would have warned of 4 \
@@ -264,7 +264,7 @@ fn today_separates_real_and_simulated() {
 
 #[test]
 fn record_states_whether_it_was_a_dry_run() {
-    let said = |mode, step: GuardStep| {
+    let screen = |mode, step: GuardStep| {
         let open = violations().open.remove(0);
         let record = GuardRecord {
             at: NOW,
@@ -282,26 +282,26 @@ fn record_states_whether_it_was_a_dry_run() {
             records: vec![(1, record)],
             ..ViolationPage::default()
         };
-        let look = look(None);
+        let style = style(None);
         text(
-            &guard::violations(&page, &guard_report(), NOW, &look),
-            &look,
+            &guard::violations(&page, &guard_report(), NOW, &style),
+            &style,
         )
     };
     let tripped = || GuardStep::Tripped { ended: 5 };
-    let would = said(GuardMode::DryRun, tripped());
+    let would = screen(GuardMode::DryRun, tripped());
     assert!(
         would.contains("would have stopped: 5 jobs would have ended in 10 min"),
         "{would}"
     );
-    let did = said(GuardMode::Soft, tripped());
+    let did = screen(GuardMode::Soft, tripped());
     assert!(did.contains("  stopped: 5 jobs ended in 10 min"), "{did}");
-    let outdated = said(GuardMode::Soft, GuardStep::Outdated);
+    let outdated = screen(GuardMode::Soft, GuardStep::Outdated);
     assert!(
         outdated.contains("starts again: rules or mode changed, or it stopped"),
         "{outdated}"
     );
     let until = NOW.plus_seconds(60);
-    let voided = said(GuardMode::Soft, GuardStep::SnoozeVoided { owner: 1, until });
+    let voided = screen(GuardMode::Soft, GuardStep::SnoozeVoided { owner: 1, until });
     assert!(!voided.contains("not allowed"), "{voided}");
 }

@@ -19,14 +19,14 @@ const RULES: &str = "# The lab's.\n[detection]\nmin_confidence_threshold = 0.7\n
 #[test]
 fn rogue_file_is_checked() {
     let rules = read(RULES).unwrap();
-    check_all("rogue-checked", |look| {
-        checked_lines("rogue.toml", &rogue_summary(&rules), &lint(&rules), look)
+    check_all("rogue-checked", |style| {
+        checked_lines("rogue.toml", &rogue_summary(&rules), &lint(&rules), style)
     });
     let text =
         "[detection]\nmax_utilization_pct = 101\nmin_confidence = 0.5\n[alerts]\nemail = 'x'\n";
     let wrong = read(text).unwrap_err();
-    check_all("rogue-mistakes", |look| {
-        mistake_lines("rogue.toml", &wrong, look)
+    check_all("rogue-mistakes", |style| {
+        mistake_lines("rogue.toml", &wrong, style)
     });
 }
 
@@ -41,5 +41,5 @@ fn rogue_edit_shows_the_changes() {
         difference: unified_diff((file, RULES), (file, &after)),
         warnings: Vec::new(),
     };
-    check_all("rogue-edit", |look| edit_lines(&report, Mode::Apply, look));
+    check_all("rogue-edit", |style| edit_lines(&report, Mode::Apply, style));
 }

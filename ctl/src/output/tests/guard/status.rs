@@ -7,8 +7,8 @@ use gpukill_proto::guard::{OpenViolation, RuleKind, RuleName, RuleSource, Snooze
 
 /// The first lines of `guard violations`, up to the table.
 fn head_of_violations(page: &ViolationPage, guard: &GuardReport) -> String {
-    let look = look(Some(80));
-    let shown = guard::violations(page, guard, NOW, &look);
+    let style = style(Some(80));
+    let shown = guard::violations(page, guard, NOW, &style);
     let head = shown.into_iter().map(|line| line.text());
     let head = head.take_while(|line| !line.is_empty() && !line.starts_with("nothing was"));
     head.collect::<Vec<_>>().join("\n")
@@ -104,38 +104,38 @@ fn turned(
     open: Vec<(OpenViolation, Consequence)>,
     doing: Mode,
 ) -> EffectScreen {
-    let turn = EditEffect {
+    let effect = EditEffect {
         mode,
         previous: was,
         open: Ok(open),
     };
-    EffectScreen { turn, doing }
+    EffectScreen { effect, doing }
 }
 
 struct EffectScreen {
-    turn: EditEffect,
+    effect: EditEffect,
     doing: Mode,
 }
 
 impl EffectScreen {
     /// For an edit that changes no text.
-    fn lines(&self, look: &OutputStyle) -> Vec<Line> {
+    fn lines(&self, style: &OutputStyle) -> Vec<Line> {
         let nothing = EditReport {
             before: Some(edited().after),
             difference: String::new(),
             ..edited()
         };
-        guard::edit_lines(&nothing, self.doing, Some(&self.turn), NOW, look)
+        guard::edit_lines(&nothing, self.doing, Some(&self.effect), NOW, style)
     }
 }
 
 #[test]
 fn change_of_mode_names_mode_and_affected_jobs() {
     let minutes = |minutes: i64| Consequence::EndsNotBefore(NOW.plus_seconds(60 * minutes));
-    let all = |comes: [Consequence; 4]| {
+    let all = |consequences: [Consequence; 4]| {
         let page = violations();
         let open = page.open.into_iter().chain(page.would_have_ended);
-        open.zip(comes).collect::<Vec<_>>()
+        open.zip(consequences).collect::<Vec<_>>()
     };
     let own = ConsequenceReason::OwnPolicy;
     let soft = all([
@@ -145,7 +145,7 @@ fn change_of_mode_names_mode_and_affected_jobs() {
         Consequence::Nothing,
     ]);
     let soft = turned(GuardMode::Soft, PreviousState::Stopped, soft, Mode::Apply);
-    check_all("guard-turned-soft", |look| soft.lines(look));
+    check_all("guard-turned-soft", |style| soft.lines(style));
     let enforce = all([
         Consequence::DryRun(own),
         Consequence::EndsAtOnce,
@@ -158,9 +158,10 @@ fn change_of_mode_names_mode_and_affected_jobs() {
         enforce,
         Mode::DryRun,
     );
-    check_all("guard-turned-enforce", |look| enforce.lines(look));
-    let look = look(Some(80));
-    let said = |mode, was, open, doing| text(&turned(mode, was, open, doing).lines(&look), &look);
+    check_all("guard-turned-enforce", |style| enforce.lines(style));
+    let style = style(Some(80));
+    let screen =
+        |mode, was, open, doing| text(&turned(mode, was, open, doing).lines(&style), &style);
     let nothing = "nothing changes: the rules say so already\n";
     let (doing, saying) = (Mode::Apply, Mode::DryRun);
     for (mode, was, how, expected) in [
@@ -195,7 +196,7 @@ fn change_of_mode_names_mode_and_affected_jobs() {
                 .to_owned(),
         ),
     ] {
-        assert_eq!(said(mode, was, Vec::new(), how), expected);
+        assert_eq!(screen(mode, was, Vec::new(), how), expected);
     }
 }
 
@@ -205,35 +206,38 @@ fn own_policy_is_named_at_every_end() {
     page.open[0].own_policy = Some(MilderPolicy::Rehearsed);
     page.open[2].own_policy = Some(MilderPolicy::Warned);
     page.records.clear();
-    check_all("guard-violations-own", |look| {
-        guard::violations(&page, &guard_report(), NOW, look)
+    check_all("guard-violations-own", |style| {
+        guard::violations(&page, &guard_report(), NOW, style)
     });
     let [mut notebook, _] = explanations();
-    let mut told = |own_policy| {
+    let mut violation_line = |own_policy| {
         if let Reading::Value(ruled) = &mut notebook.guard {
             ruled.violations[0].own_policy = Some(own_policy);
         }
-        let shown = text(&explain::lines(&notebook, &look(None)), &look(None));
+        let shown = text(&explain::lines(&notebook, &style(None)), &style(None));
         let rule = shown.lines().find(|line| line.starts_with(" rule "));
         rule.map(str::to_owned)
     };
-    let said = |what: &str| {
+    let expected_line = |what: &str| {
         let rule = "default: idle · 9h 30m of 2h 0m since 04:32:31, would be warned 06:37:00";
         let message = "please close notebooks that you do not use";
         Some(format!(
             " rule     {rule}, 2 times by now, {what} · {message}"
         ))
     };
-    assert_eq!(told(MilderPolicy::Warned), said("warned only: own policy"));
+    assert_eq!(
+        violation_line(MilderPolicy::Warned),
+        expected_line("warned only: own policy")
+    );
     let nobody = "nobody is warned or ended: own policy";
-    assert_eq!(told(MilderPolicy::Rehearsed), said(nobody));
-    let (report, look) = (replayed(), look(Some(80)));
-    let spared = MilderPolicies::from([
+    assert_eq!(violation_line(MilderPolicy::Rehearsed), expected_line(nobody));
+    let (report, style) = (replayed(), style(Some(80)));
+    let milder = MilderPolicies::from([
         ("bob".to_owned(), MilderPolicy::Warned),
         ("dana".to_owned(), MilderPolicy::Rehearsed),
     ]);
-    let shown = guard::replay_lines(&report, "draft.toml", &spared, &look);
-    check("guard-replay-own.txt", &text(&shown, &look));
+    let shown = guard::replay_lines(&report, "draft.toml", &milder, &style);
+    check("guard-replay-own.txt", &text(&shown, &style));
 }
 
 #[test]
@@ -247,34 +251,34 @@ fn snooze_in_dry_run_uses_none_up() {
         until: NOW.plus_seconds(1_800),
         left,
     };
-    let said = |snoozed: &[SnoozedRule], doing| {
-        let look = look(Some(80));
-        let lines = guard::snooze_lines(snoozed, doing, NOW, &look);
-        text(&lines, &look)
+    let screen = |snoozed: &[SnoozedRule], doing| {
+        let style = style(Some(80));
+        let lines = guard::snooze_lines(snoozed, doing, NOW, &style);
+        text(&lines, &style)
     };
     let (soft, dry) = (GuardMode::Soft, GuardMode::DryRun);
     let memory = RuleKind::TotalMemory;
     let live = [of(memory, soft, 0), of(RuleKind::Idle, soft, 2)];
     assert_eq!(
-        said(&live, Mode::Apply),
+        screen(&live, Mode::Apply),
         "group machine-learning: total memory: nothing is ended before 14:32, this was\n  \
          the last time\n\
          group machine-learning: idle: nothing is ended before 14:32, 2 left\n"
     );
     assert_eq!(
-        said(&[of(RuleKind::Idle, soft, 2)], Mode::DryRun),
+        screen(&[of(RuleKind::Idle, soft, 2)], Mode::DryRun),
         "group machine-learning: idle: nothing would be ended before 14:32, 2 left\n"
     );
     let nobody = "group machine-learning: total memory: nobody is ended for it (dry run)";
     for doing in [Mode::DryRun, Mode::Apply] {
         assert_eq!(
-            said(&[of(memory, dry, 0)], doing),
+            screen(&[of(memory, dry, 0)], doing),
             format!("{nobody}: no more\n  time is needed, and no snooze is used up\n")
         );
     }
     let mixed = [of(memory, dry, 0), of(RuleKind::Idle, soft, 2)];
     assert_eq!(
-        said(&mixed, Mode::Apply),
+        screen(&mixed, Mode::Apply),
         format!("{nobody}\ngroup machine-learning: idle: nothing is ended before 14:32, 2 left\n")
     );
 }

@@ -9,19 +9,19 @@ fn scan_shows_the_day_unless_today() {
     let report = scan();
     let lasted = |day: i64, from: &str| {
         let now = NOW.plus_seconds(day * 86_400);
-        let look = look(None);
-        let shown = text(&scan_lines(&report, now, &look), &look);
+        let style = style(None);
+        let shown = text(&scan_lines(&report, now, &style), &style);
         let lines = shown.lines().skip_while(|line| !line.starts_with(from));
         let mut lines = lines.filter_map(|line| line.strip_prefix("    since      "));
         lines.next().unwrap_or_default().to_owned()
     };
     // A running process, and a process that has ended.
-    let told = |day| [" critical", " high"].map(|from| lasted(day, from));
-    assert_eq!(told(0), ["12:02", "12:02, ended 13:20"]);
-    assert_eq!(told(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
+    let times = |day| [" critical", " high"].map(|from| lasted(day, from));
+    assert_eq!(times(0), ["12:02", "12:02, ended 13:20"]);
+    assert_eq!(times(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
     let on = |time: &str| format!("2026-11-21 {time}");
     let both = format!("{}, ended {}", on("12:02"), on("13:20"));
-    assert_eq!(told(7), [on("12:02"), both]);
+    assert_eq!(times(7), [on("12:02"), both]);
 }
 
 #[test]
@@ -74,36 +74,36 @@ fn high_risk_states_why_no_rule_may_act() {
         report.findings.truncate(1);
         report.findings[0].verdicts.clone_from(&verdicts);
         let [mut explained, _] = explanations();
-        let looked = RogueAssessment {
+        let assessment = RogueAssessment {
             verdicts,
             ..hidden()
         };
-        let last = looked.signs.last().map(|it| it.read.clone());
-        explained.rogue = Reading::Value(looked);
-        let look = look(None);
-        let scanned = text(&scan_lines(&report, NOW, &look), &look);
-        let mut told = scanned
+        let last = assessment.signs.last().map(|it| it.read.clone());
+        explained.rogue = Reading::Value(assessment);
+        let style = style(None);
+        let scanned = text(&scan_lines(&report, NOW, &style), &style);
+        let mut reasons = scanned
             .lines()
             .filter_map(|it| it.strip_prefix("    rules      none "));
-        assert_eq!((told.next(), told.next()), (expected, None), "{scanned}");
+        assert_eq!((reasons.next(), reasons.next()), (expected, None), "{scanned}");
         // Directly below the indicators.
-        let explained = text(&explain::lines(&explained, &look), &look);
+        let explained = text(&explain::lines(&explained, &style), &style);
         let mut below = explained
             .lines()
             .skip_while(|it| !it.ends_with(last.as_deref().unwrap_or_default()));
-        let told = below
+        let reason = below
             .nth(1)
             .and_then(|it| it.strip_prefix("          no rule "));
-        assert_eq!(told, expected, "{explained}");
+        assert_eq!(reason, expected, "{explained}");
     }
 }
 
 #[test]
 fn families_are_explained_below_indicators() {
     let legend = "\n A near a proof, B strong, C corroborates others and means nothing alone\n\n";
-    let look = look(Some(80));
+    let style = style(Some(80));
     let mut report = scan();
-    let shown = |report: &ScanReport| text(&scan_lines(report, NOW, &look), &look);
+    let shown = |report: &ScanReport| text(&scan_lines(report, NOW, &style), &style);
     assert_eq!(shown(&report).matches(legend).count(), 1);
     report.findings = report.findings.split_off(4);
     let without = shown(&report);
@@ -112,8 +112,8 @@ fn families_are_explained_below_indicators() {
 
 #[test]
 fn empty_scan_states_how_many_were_judged() {
-    let look = look(Some(80));
-    let told = |judged, seconds: i64| {
+    let style = style(Some(80));
+    let shown = |judged, seconds: i64| {
         let report = ScanReport {
             since: NOW.plus_seconds(-seconds),
             judged,
@@ -121,7 +121,7 @@ fn empty_scan_states_how_many_were_judged() {
             more: 0,
             ..scan()
         };
-        text(&scan_lines(&report, NOW, &look), &look)
+        text(&scan_lines(&report, NOW, &style), &style)
     };
     let cases = [
         (312, 86_400, "312 processes of the last 24 h"),
@@ -131,6 +131,6 @@ fn empty_scan_states_how_many_were_judged() {
     ];
     for (judged, seconds, expected) in cases {
         let expected = format!("nothing found: {expected} judged\n");
-        assert_eq!(told(judged, seconds), expected);
+        assert_eq!(shown(judged, seconds), expected);
     }
 }
