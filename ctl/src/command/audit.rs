@@ -145,8 +145,7 @@ fn request_pages(
 
 /// Requests a page of entries before this cursor, with this maximum number of entries. Returns
 /// the number of entries and the cursor of the next page.
-type RequestPage<'a, C> =
-    &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
+type RequestPage<'a, C> = &'a mut dyn FnMut(Option<C>, u32) -> Result<(usize, Option<C>), Error>;
 
 /// Requests pages, which go back in time, until there are `limit` entries or no more; a limit of
 /// 0 means all.
@@ -160,7 +159,9 @@ pub(super) fn collect_pages<C: Ord + Copy>(
     };
     let mut before = None;
     loop {
-        let page_limit = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_PAGE_RECORDS);
+        let page_limit = u32::try_from(left)
+            .unwrap_or(u32::MAX)
+            .min(MAX_PAGE_RECORDS);
         let (count, next) = request_page(before, page_limit)?;
         left = left.saturating_sub(count as u64);
         match next {

@@ -29,8 +29,7 @@ pub(super) trait HostChecks {
 
     /// The violations if these rules replaced those in force. `None` when they cannot be
     /// determined, or when such rules alone affect no process.
-    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout)
-    -> Option<EditEffect>;
+    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Option<EditEffect>;
 }
 
 /// The result of checking valid rules.
@@ -108,15 +107,15 @@ pub(super) fn check<M: Display>(
     match rules_files::import(language, &text, format, &ProgramYaml) {
         Ok(imported) => {
             print_notices(&imported.notices, messages);
-            let CheckedRules {
-                summary,
-                mut lints,
-            } = examine(&imported.text);
+            let CheckedRules { summary, mut lints } = examine(&imported.text);
             if imported.text != text {
                 lints = lints.into_iter().map(without_line).collect();
             }
             lints.sort();
-            print_lines(&rules::checked_lines(&name, &summary, &lints, &style), &style)?;
+            print_lines(
+                &rules::checked_lines(&name, &summary, &lints, &style),
+                &style,
+            )?;
             Ok(Exit::Done)
         }
         Err(RulesFileError::Mistakes(mistakes)) => {

@@ -34,7 +34,12 @@ pub(crate) fn run(wanted: &Status, settings: &Settings, messages: Messages) -> R
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // The status is worth showing without the caller's own jobs.
                 if let Ok(annotated) = daemon.snapshot(None, timeout) {
-                    lines.extend(own_job_lines(&annotated, status.caller.uid, status.now, &style));
+                    lines.extend(own_job_lines(
+                        &annotated,
+                        status.caller.uid,
+                        status.now,
+                        &style,
+                    ));
                 }
             }
             print_lines(&lines, &style)?;

@@ -121,9 +121,8 @@ impl Daemon {
             answer = extract(response).transpose()?;
             Ok(())
         })?;
-        answer.ok_or_else(|| {
-            Error::ConnectionLost("the response belongs to another request".into())
-        })
+        answer
+            .ok_or_else(|| Error::ConnectionLost("the response belongs to another request".into()))
     }
 
     fn call_until_accepted(

@@ -74,7 +74,11 @@ fn columns(fields: &[&'static str], parts: &[SplitField]) -> Vec<CsvColumn> {
     for field in fields {
         match parts.iter().find(|(parted, _)| parted == field) {
             Some((field, parts)) => {
-                columns.extend(parts.iter().map(|(name, pointer)| (*name, *field, *pointer)));
+                columns.extend(
+                    parts
+                        .iter()
+                        .map(|(name, pointer)| (*name, *field, *pointer)),
+                );
             }
             None => columns.push((field, field, "")),
         }

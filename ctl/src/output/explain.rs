@@ -101,7 +101,10 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
         row(&name, use_text(process, explained.at, style));
     }
     for (label, holder, role) in &explained.holds {
-        row("holds", open_text(label, holder, *role, explained.at, style));
+        row(
+            "holds",
+            open_text(label, holder, *role, explained.at, style),
+        );
     }
     for (name, what) in guard::ruled(&explained.guard, explained.at, style) {
         row(&name, what);
@@ -186,8 +189,7 @@ fn freed_text(frees: &Reading<Bytes>, shared_with: &[u32]) -> String {
 
 fn location_text(process: &GpuProcess, symbols: Symbols) -> String {
     let location = reading(&location(&process.location), |text| {
-        text
-            .clone()
+        text.clone()
             .unwrap_or_else(|| "in no session or container".to_owned())
     });
     let parents: Vec<String> = process.parents.iter().map(parent).collect();

@@ -63,9 +63,15 @@ pub(super) fn location(location: &ProcessLocation) -> Reading<Option<String>> {
         return found.clone();
     }
     // A location that could not be read is not shown as none.
-    let failed = locations.iter().find(|location| location.failure().is_some());
-    let withheld = locations.iter().find(|location| **location == Reading::Withheld);
-    let none = locations.iter().find(|location| location.last_known().is_some());
+    let failed = locations
+        .iter()
+        .find(|location| location.failure().is_some());
+    let withheld = locations
+        .iter()
+        .find(|location| **location == Reading::Withheld);
+    let none = locations
+        .iter()
+        .find(|location| location.last_known().is_some());
     let [first, ..] = &locations;
     failed.or(withheld).or(none).unwrap_or(first).clone()
 }

@@ -180,7 +180,9 @@ fn row(
     cells.extend(rule_column.cell(process, taken_at, style));
     cells.extend(rogue_column.cell(process, symbols));
     cells.push(reading(&location, |location| {
-        let location = location.as_deref().map(|location| escaped(location, symbols));
+        let location = location
+            .as_deref()
+            .map(|location| escaped(location, symbols));
         location.unwrap_or_else(|| symbols.placeholder().to_owned())
     }));
     let command = match process.last_known_key() {

@@ -160,7 +160,10 @@ fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, style: &OutputStyle
         line.push(format!("{dot}{} old", format_duration(old)), Tone::Doubtful);
     }
     if let Some(only) = &view.only {
-        line.push(format!("{dot}{}", escaped(only, style.symbols)), Tone::Plain);
+        line.push(
+            format!("{dot}{}", escaped(only, style.symbols)),
+            Tone::Plain,
+        );
     }
     line
 }

@@ -107,12 +107,7 @@ impl HostChecks for GuardHostChecks<'_> {
         }
     }
 
-    fn affected(
-        &self,
-        text: &str,
-        daemon: &Daemon,
-        timeout: RequestTimeout,
-    ) -> Option<EditEffect> {
+    fn affected(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Option<EditEffect> {
         let (_, _, held) = daemon.rules(RulesKind::Guard, timeout).ok()?;
         let before = call!(daemon, timeout, Status {}).ok()?.guard;
         let asked = GuardEdit::Replace(text.to_owned());

@@ -16,14 +16,12 @@ pub(super) fn user_warnings(rules: &RuleSet) -> Vec<Lint> {
 }
 
 /// Warnings about unknown users, groups and GPUs.
-pub(super) fn all_warnings(
-    rules: &RuleSet,
-    daemon: &Daemon,
-    timeout: RequestTimeout,
-) -> Vec<Lint> {
+pub(super) fn all_warnings(rules: &RuleSet, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint> {
     // A failed request is no reason to fail: warnings are optional.
     let annotated = daemon.snapshot(None, timeout).ok();
-    let devices = annotated.iter().flat_map(|annotated| &annotated.snapshot.devices);
+    let devices = annotated
+        .iter()
+        .flat_map(|annotated| &annotated.snapshot.devices);
     let devices: Vec<DeviceName<'_>> = devices.map(DeviceName::from).collect();
     warnings_for(rules, &devices)
 }

@@ -44,7 +44,10 @@ pub(super) fn run(
             // violations alone do not.
             let timeout = RequestTimeout::starting_now(settings.timeout);
             let status = call!(daemon, timeout, Status {})?;
-            print_lines(&guard::violations(&all, &status.guard, now(), &style), &style)?;
+            print_lines(
+                &guard::violations(&all, &status.guard, now(), &style),
+                &style,
+            )?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }

@@ -193,7 +193,9 @@ fn end_after_edit(
             ConsequenceReason::OwnPolicy => "warned only: own policy".to_owned(),
             ConsequenceReason::Service => warn_only_text(open.rule.kind).to_owned(),
         },
-        Consequence::EndsNotBefore(at) => format!("{one}not before {}", future_time(at, now, style)),
+        Consequence::EndsNotBefore(at) => {
+            format!("{one}not before {}", future_time(at, now, style))
+        }
         Consequence::EndsAtOnce => format!("{one}at the next sample"),
     }
 }

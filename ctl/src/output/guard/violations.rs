@@ -284,7 +284,11 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
         return style.symbols.placeholder().to_owned();
     };
-    format!("{} {}", ending_text(open), future_time(deadline, now, style))
+    format!(
+        "{} {}",
+        ending_text(open),
+        future_time(deadline, now, style)
+    )
 }
 
 /// Whether the row announces the end of one of several jobs.
@@ -314,7 +318,12 @@ fn record_text(record: &GuardRecord, style: &OutputStyle) -> (String, Vec<String
     }
 }
 
-fn record_row(record: &GuardRecord, what: String, now: Timestamp, style: &OutputStyle) -> Vec<Cell> {
+fn record_row(
+    record: &GuardRecord,
+    what: String,
+    now: Timestamp,
+    style: &OutputStyle,
+) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),

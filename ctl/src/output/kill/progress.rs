@@ -126,6 +126,9 @@ mod tests {
         assert_eq!(progress(&plan, report.clone(), None), memory);
         report.memory = whole;
         report.memory[3].held = Reading::Failed("x".into());
-        assert_eq!(progress(&plan, report, None), format!("{memory} of GPUs 2, 4"));
+        assert_eq!(
+            progress(&plan, report, None),
+            format!("{memory} of GPUs 2, 4")
+        );
     }
 }

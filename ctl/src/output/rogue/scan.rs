@@ -47,7 +47,10 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyl
         0 => String::new(),
         more => format!(", and {more} more, none of them worse"),
     };
-    lines.extend(sentence(&format!("{found}{more}: {processes} judged"), style));
+    lines.extend(sentence(
+        &format!("{found}{more}: {processes} judged"),
+        style,
+    ));
     lines
 }
 

@@ -79,7 +79,12 @@ fn processes(summary: &AuditSummary, style: &OutputStyle) -> Option<Vec<Line>> {
         cells.extend(amounts(&process.used).map(Cell::plain));
         cells
     });
-    block(columns.into(), rows.collect(), summary.more_processes, style)
+    block(
+        columns.into(),
+        rows.collect(),
+        summary.more_processes,
+        style,
+    )
 }
 
 /// The owners who held devices without using them, the longest first.

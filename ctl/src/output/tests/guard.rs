@@ -320,7 +320,12 @@ fn guard_texts_cannot_control_the_terminal() {
     for screen in screens {
         assert_steers_nothing(&text(&screen, &style));
     }
-    assert_steers_nothing(&guarded(&snapshot(), &brief, &view(Rows::Processes), &style));
+    assert_steers_nothing(&guarded(
+        &snapshot(),
+        &brief,
+        &view(Rows::Processes),
+        &style,
+    ));
     let documents = [
         json::pretty(&ViolationsDocument::from(&page)),
         json::pretty(&ReplayDocument::from(&replayed)),

@@ -72,10 +72,18 @@ fn several_selected_need_batch_and_consent() {
         for ((by_pids, batch), expected) in variants.into_iter().zip(expected) {
             let consent = consent(batch, yes, can_ask);
             let mut plan = planned(number, by_pids);
-            assert_eq!(done(&plan, consent), expected, "{number} {by_pids} {consent:?}");
+            assert_eq!(
+                done(&plan, consent),
+                expected,
+                "{number} {by_pids} {consent:?}"
+            );
             // A dry run needs no consent and asks nothing.
             plan.request.dry_run = true;
-            assert_eq!(done(&plan, consent), "show", "{number} {by_pids} {consent:?}");
+            assert_eq!(
+                done(&plan, consent),
+                "show",
+                "{number} {by_pids} {consent:?}"
+            );
         }
     }
 }

@@ -120,11 +120,7 @@ impl SnapshotFeed {
         }
     }
 
-    fn connect(
-        &self,
-        timeout: RequestTimeout,
-        hooks: &mut dyn WaitHooks,
-    ) -> Result<Daemon, Error> {
+    fn connect(&self, timeout: RequestTimeout, hooks: &mut dyn WaitHooks) -> Result<Daemon, Error> {
         Daemon::connect(&self.socket, timeout, self.messages, hooks)
     }
 

@@ -41,5 +41,7 @@ fn rogue_edit_shows_the_changes() {
         difference: unified_diff((file, RULES), (file, &after)),
         warnings: Vec::new(),
     };
-    check_all("rogue-edit", |style| edit_lines(&report, Mode::Apply, style));
+    check_all("rogue-edit", |style| {
+        edit_lines(&report, Mode::Apply, style)
+    });
 }

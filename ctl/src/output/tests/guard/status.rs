@@ -230,7 +230,10 @@ fn own_policy_is_named_at_every_end() {
         expected_line("warned only: own policy")
     );
     let nobody = "nobody is warned or ended: own policy";
-    assert_eq!(violation_line(MilderPolicy::Rehearsed), expected_line(nobody));
+    assert_eq!(
+        violation_line(MilderPolicy::Rehearsed),
+        expected_line(nobody)
+    );
     let (report, style) = (replayed(), style(Some(80)));
     let milder = MilderPolicies::from([
         ("bob".to_owned(), MilderPolicy::Warned),

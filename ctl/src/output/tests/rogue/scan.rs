@@ -85,7 +85,11 @@ fn high_risk_states_why_no_rule_may_act() {
         let mut reasons = scanned
             .lines()
             .filter_map(|it| it.strip_prefix("    rules      none "));
-        assert_eq!((reasons.next(), reasons.next()), (expected, None), "{scanned}");
+        assert_eq!(
+            (reasons.next(), reasons.next()),
+            (expected, None),
+            "{scanned}"
+        );
         // Directly below the indicators.
         let explained = text(&explain::lines(&explained, &style), &style);
         let mut below = explained
