@@ -7,7 +7,7 @@ use gpukill_proto::json::report::{GuardPart, RoguePart};
 pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
     let counts = &guard.rule_counts;
     let mut items = vec![
-        format!("mode {}, simulates {}", guard.mode, guard.rehearses),
+        format!("mode {}, simulates {}", guard.mode, guard.armed_mode),
         format!(
             "{}: {} for everybody, {} users, {} groups, {} gpus, {} times, {} rules",
             file(guard.has_file, guard.mistakes),
@@ -30,7 +30,7 @@ pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
         ),
         format!(
             "last sample judged: {}; {} came too fast, no room for {}",
-            word_or(guard.judged_at, "none"),
+            word_or(guard.evaluated_at, "none"),
             guard.dropped,
             guard.beyond
         ),
