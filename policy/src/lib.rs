@@ -14,7 +14,7 @@
 //! - [`rogue`]: which processes are suspicious, by which indicators
 //! - [`round_robin`]: the fair order of many requests
 //! - [`usage`]: how long each process used each device, in sums that add up
-//! - [`health`], [`xid`]: problems that a device reports about itself
+//! - [`health`]: problems that a device reports about itself
 //! - [`alert`]: which devices cross the admin's thresholds
 //! - [`digest`]: identifiers of texts and rules
 //! - `document`: edits of rule files that keep comments and formatting
@@ -42,4 +42,3 @@ pub mod round_robin;
 pub mod select;
 pub mod subordinate;
 pub mod usage;
-pub mod xid;

@@ -1,12 +1,14 @@
 //! Jobs that were ended and still have processes: these are about to go, and no other job
 //! is ended for what they hold. Processes that survive their signals are signalled again
-//! after growing waits, and protect no other process of their job.
+//! after growing waits, and protect no other process of their job. A dry run notes the jobs
+//! that it counts as ended.
 
 use super::person_key::PersonKey;
 use super::state::device_reporting::DeviceReporting;
 use super::state::{JobKey, pairs};
 use crate::digest::Digest;
-use gpukill_proto::guard::RuleName;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{OpenViolation, RuleName, Victim, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -218,6 +220,46 @@ pub(crate) fn update_ended<'k>(
             && !it.survivors.contains_key(&process)
         {
             it.joined.insert(process);
+        }
+    }
+}
+
+/// A job, or the part of one user in a container that several users share.
+pub(crate) type JobPart = (JobKey, Option<ContainerUser>);
+
+/// A job that a dry run counts as ended and that is still present. It is a note on the
+/// violation: the job and the violation go on, and every rule evaluates both as before. For the
+/// same violation another job is chosen only for the excess that would remain without it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulatedEnd {
+    /// The violation at that time: its subject is the job, its processes are those of the
+    /// job.
+    pub violation: OpenViolation,
+    /// Its processes that are still present: pid, and start in ticks.
+    pub processes: BTreeSet<PidStart>,
+}
+
+/// How many jobs these ends refer to: one job may violate several rules.
+#[must_use]
+pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> usize {
+    let jobs = ends.into_iter().map(|end| &end.violation.subject);
+    jobs.into_set().len()
+}
+
+impl SimulatedEnd {
+    /// The simulated end of this job, or part of it.
+    pub(crate) fn new(
+        violation: OpenViolation,
+        victim: &Victim,
+        processes: BTreeSet<PidStart>,
+    ) -> Self {
+        let mut violation = violation;
+        violation.subject = ViolationSubject::Job(victim.job.clone());
+        violation.evidence.runs.clone_from(&victim.runs);
+        violation.evidence.count = victim.count;
+        Self {
+            violation,
+            processes,
         }
     }
 }

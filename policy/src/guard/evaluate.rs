@@ -10,7 +10,6 @@ mod behaviour;
 mod claims;
 mod compiled_rules;
 mod context;
-mod duration;
 mod findings;
 mod growth;
 mod idle;
@@ -39,13 +38,15 @@ pub(crate) use owner_match::OWNER_NAME_UNKNOWN;
 pub(crate) use policy_devices::{DeviceNames, PolicyDevices, device_names, has_device_names};
 pub(crate) use policy_match::{PolicyMatch, describe_protection};
 
+use super::limits::milliseconds;
 use super::rules::ForbiddenBehaviour;
 use super::sample::GuardSample;
 use super::state::{BehaviourState, GuardState};
 use behaviour::BehaviourCheck;
-use findings::{Finding, Findings, SubjectIndex};
-use gpukill_proto::guard::{GuardMode, GuardRecord, UnevaluatedRule};
+use findings::{Finding, Findings, NOT_REPORTED, SubjectIndex};
+use gpukill_proto::guard::{GuardMode, GuardRecord, Measurement, RuleKind, UnevaluatedRule};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The result of evaluating one sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,7 +142,7 @@ fn evaluate_behaviour(
 ) {
     match concern.behaviour.clone() {
         ForbiddenBehaviour::Duration(limit) => {
-            duration::evaluate(context, concern, limit, findings)
+            evaluate_duration(context, concern, limit, findings);
         }
         ForbiddenBehaviour::Idle {
             limit,
@@ -195,6 +196,41 @@ fn evaluate_behaviour(
                 threats: &threats,
             };
             rogue::evaluate(context, concern, terms, findings);
+        }
+    }
+}
+
+/// Evaluates how long a job has held a device, by the process that has held one the longest.
+fn evaluate_duration(
+    context: &EvaluationContext<'_>,
+    concern: &BehaviourCheck,
+    limit: Duration,
+    findings: &mut Findings,
+) {
+    let limit = milliseconds(limit);
+    let is_over = |since| milliseconds(context.sample.until.since(since)) > limit;
+    for (job, runs) in concern.jobs() {
+        let subject = SubjectIndex::Job(job);
+        let present = runs.iter().map(|run| &context.runs[*run]);
+        let present = present.filter(|run| run.sample.is_present);
+        let over = present.filter(|run| is_over(run.sample.first_seen));
+        let (reported, unreported): (Vec<_>, Vec<_>) = over.partition(|run| run.is_reported);
+        // A device that does not report its processes decides nothing.
+        let longest = reported.iter().map(|run| run.sample.first_seen).min();
+        if let Some(since) = longest {
+            let value = milliseconds(context.sample.until.since(since));
+            let held = ViolationDetails {
+                measured: Some(Measurement { value, limit }),
+                since: Some(since),
+                runs: runs.to_vec(),
+                unknown: 0,
+                excess: Excess::All,
+                threat: None,
+            };
+            let rule = (concern.policy, concern.doubt);
+            findings.add_violated_unless(rule, RuleKind::Duration, subject, held);
+        } else if !unreported.is_empty() {
+            findings.add_unknown(concern.policy, RuleKind::Duration, subject, NOT_REPORTED);
         }
     }
 }

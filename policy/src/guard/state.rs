@@ -9,14 +9,13 @@ pub(crate) mod streak;
 pub(crate) mod window;
 
 use super::breaker::CircuitBreaker;
-use super::ended_jobs::{EndedJob, PidStart};
+use super::ended_jobs::{EndedJob, PidStart, SimulatedEnd};
 use super::evaluate::{
     CompiledRules, DeviceNames, PolicyDevices, PolicyMatch, device_names, has_device_names,
 };
 use super::limits::milliseconds;
 use super::rule_doubt::DoubtTracker;
 use super::sample::{GuardSample, ProcessFacts};
-use super::simulated::SimulatedEnd;
 use super::snoozes::SnoozeList;
 use super::violation_state::ViolationState;
 use crate::digest::Digest;

@@ -16,10 +16,9 @@ mod exempt;
 mod report;
 
 use super::concurrency::has_slot;
-use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, PidStart};
+use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, JobPart, PidStart, SimulatedEnd};
 use super::evaluate::{EvaluatedJob, EvaluationContext, Excess, ViolationDetails};
 use super::person_key::PersonKey;
-use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::SnoozeGrant;
 use super::state::{GuardState, JobKey, JobState};
 use super::violation_state::DueOwners;

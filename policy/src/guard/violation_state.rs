@@ -8,10 +8,10 @@
 //! measured over a whole window; all others need a second sample in a row. A sample in
 //! which nothing is known neither confirms nor closes a violation.
 
+use super::ended_jobs::{JobPart, SimulatedEnd};
 use super::evaluate::RuleResponse;
 use super::rules::EnforcementMode;
 use super::sample::GuardSample;
-use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::SnoozeGrant;
 use super::state::JobKey;
 use super::state::evidence::LazyEvidence;

@@ -2,12 +2,11 @@
 //! condition that does not hold settles; a subject that is gone closes its violation.
 
 mod lifecycle;
-mod simulated;
 
 use super::super::breaker::{CircuitBreaker, EndKind};
+use super::super::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
 use super::super::person_key::PersonKey;
 use super::super::rule_doubt::DoubtTracker;
-use super::super::simulated::SimulatedEnd;
 use super::super::snoozes::{SnoozeGrant, SnoozeList};
 use super::super::state::device_reporting::DeviceReporting;
 use super::super::state::evidence::LazyEvidence;
@@ -18,7 +17,7 @@ use super::super::victims::{
 use super::super::violation_state::{ConfirmedViolation, DueOwners, ViolationState};
 use super::compiled_rules::{PolicyIndex, RuleResponse};
 use super::context::EvaluationContext;
-use super::findings::{Excess, Finding, Findings, ViolationDetails};
+use super::findings::{Excess, Finding, Findings, SubjectIndex, ViolationDetails};
 use super::overflow::{EvaluationBounds, Overflow};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
@@ -26,7 +25,7 @@ use gpukill_proto::guard::{
 };
 use lifecycle::{close_outdated, create_states, ends_with_processes, over_record};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Takes one step for every violation state, existing or new.
@@ -386,6 +385,41 @@ impl<'l> RuleEvaluation<'l, '_> {
             self.records.extend(over);
         }
         !is_over
+    }
+
+    /// Updates which processes of the jobs that a dry run counts as ended are still
+    /// present.
+    fn update_simulated(&self, subject: &ViolationSubject, clock: &mut ViolationState) {
+        let is_any = |clock: &ViolationState| {
+            clock
+                .opened
+                .as_ref()
+                .is_some_and(|it| !it.simulated.is_empty())
+        };
+        if !is_any(clock) || !self.is_fully_reported(subject, clock) {
+            return;
+        }
+        let simulated = clock.opened.iter_mut().flat_map(|it| &mut it.simulated);
+        for ((_, part), end) in simulated {
+            let job = match self.scene.find_subject(&end.violation.subject) {
+                Some(SubjectIndex::Job(job)) => self.scene.jobs[job].runs.as_slice(),
+                _ => &[],
+            };
+            let is_of_part = |run: &&usize| {
+                let user = self.scene.container_user(**run).map(ContainerUser);
+                part.is_none() || user == *part
+            };
+            let runs = job.iter().filter(is_of_part);
+            let now: BTreeSet<PidStart> = runs.map(|run| pid_start(self.scene, *run)).into_set();
+            // If all have gone, a job of this name is another job.
+            end.processes = match end.processes.is_disjoint(&now) {
+                true => BTreeSet::new(),
+                false => now,
+            };
+        }
+        if let Some(opened) = &mut clock.opened {
+            opened.simulated.retain(|_, end| !end.processes.is_empty());
+        }
     }
 
     /// Whether all devices of the evidence have reported their processes.
