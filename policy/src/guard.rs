@@ -35,6 +35,7 @@ pub mod schedule;
 mod snoozes;
 mod state;
 #[cfg(test)]
+#[path = "../tests/support/guard.rs"]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

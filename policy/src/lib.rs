@@ -25,8 +25,10 @@ pub mod alert;
 pub mod digest;
 mod document;
 #[cfg(test)]
+#[path = "../tests/support/fixtures.rs"]
 mod fixtures;
 #[cfg(test)]
+#[path = "../tests/support/golden.rs"]
 mod golden;
 pub mod guard;
 pub mod health;
