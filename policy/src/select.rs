@@ -461,25 +461,25 @@ mod tests {
 
     #[test]
     fn unknown_and_ambiguous_are_errors() {
-        let said = |typed: &str| selected(typed).err().map(|error| error.to_string());
+        let error_of = |typed: &str| selected(typed).err().map(|error| error.to_string());
         assert_eq!(
-            said("9").as_deref(),
+            error_of("9").as_deref(),
             Some("no GPU matches \"9\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
-            said("8f3c").as_deref(),
+            error_of("8f3c").as_deref(),
             Some("\"8f3c\" is a prefix of several GPU UUIDs")
         );
         assert_eq!(
-            said("0,5-2").as_deref(),
+            error_of("0,5-2").as_deref(),
             Some("the range \"5-2\" is reversed: write 2-5")
         );
         assert_eq!(
-            said("").as_deref(),
+            error_of("").as_deref(),
             Some("no GPU matches \"\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
-            said("0,nope").as_deref(),
+            error_of("0,nope").as_deref(),
             Some("no GPU matches \"nope\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(

@@ -95,8 +95,8 @@ impl EndedJob {
     pub(crate) fn is_ending(&self, now: Timestamp) -> bool {
         // An end that could not begin is tried again after growing waits: each try is
         // recorded.
-        let going = END_TIMEOUT * (1 << self.tries.min(MAX_WAIT_DOUBLINGS));
-        self.progress != EndProgress::Postponed && self.is_younger(now, going)
+        let end_timeout = END_TIMEOUT * (1 << self.tries.min(MAX_WAIT_DOUBLINGS));
+        self.progress != EndProgress::Postponed && self.is_younger(now, end_timeout)
     }
 
     /// How often it was chosen without a signal, once it is chosen again.
@@ -194,12 +194,12 @@ const MAX_RETRY_DOUBLINGS: u32 = 6;
 /// reported, no process is known to be gone.
 pub(crate) fn update_ended<'k>(
     ended: &mut BTreeMap<JobKey, EndedJob>,
-    (sight, now): (&DeviceReporting, Timestamp),
+    (device_reporting, now): (&DeviceReporting, Timestamp),
     present: &BTreeSet<PidStart>,
     processes: impl Iterator<Item = (PidStart, &'k JobKey, Option<u32>)>,
 ) {
     ended.retain(|_, it| {
-        if sight.covers_all(&it.devices) {
+        if device_reporting.covers_all(&it.devices) {
             it.processes.retain(|process| present.contains(process));
             it.joined.retain(|process| present.contains(process));
             it.survivors.retain(|process, _| present.contains(process));

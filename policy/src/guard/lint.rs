@@ -72,13 +72,13 @@ impl Linter<'_> {
     fn warn(&mut self, path: &str, what: impl Into<String>) {
         // A key that is not written gets the position of its table.
         let mut at = Some(path);
-        let mut place = None;
-        while let Some(path) = at.filter(|_| place.is_none()) {
-            place = self.rules.positions.get(path).copied();
+        let mut position = None;
+        while let Some(path) = at.filter(|_| position.is_none()) {
+            position = self.rules.positions.get(path).copied();
             at = path.rsplit_once('.').map(|(table, _)| table);
         }
         self.warnings.push(Lint {
-            position: place,
+            position,
             path: path.to_owned(),
             what: what.into(),
         });

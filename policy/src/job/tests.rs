@@ -27,10 +27,10 @@ fn lineage(pid: u32, name: &str) -> ProcessLineage {
 }
 
 /// The process with this command line.
-fn command(kin: ProcessLineage, words: &str) -> ProcessLineage {
+fn command(lineage: ProcessLineage, words: &str) -> ProcessLineage {
     ProcessLineage {
         arguments: Some(words.split(' ').map(str::to_owned).collect()),
-        ..kin
+        ..lineage
     }
 }
 
@@ -230,13 +230,13 @@ fn two_users_in_a_unit_are_two_jobs() {
 #[test]
 fn session_server_splits_a_unit() {
     let scope = unit("run-r0123.scope", Some(ALICE));
-    let inside = |kin: ProcessLineage| ProcessLineage {
+    let inside = |lineage: ProcessLineage| ProcessLineage {
         unit: Some(scope.clone()),
-        ..kin
+        ..lineage
     };
-    let elsewhere = |kin: ProcessLineage| ProcessLineage {
+    let elsewhere = |lineage: ProcessLineage| ProcessLineage {
         unit: Some(unit("session-3.scope", None)),
-        ..kin
+        ..lineage
     };
     let of = |process: ProcessLineage, line: &[ProcessLineage]| {
         job_in(Some(&scope), &inside(process), &all_ancestors(line))
@@ -410,9 +410,9 @@ fn notebook_servers_are_directly_above() {
 
 #[test]
 fn tree_has_one_person_across_uids() {
-    let inside = |pid, uid, maker| ProcessLineage {
+    let inside = |pid, uid, namespace_creator| ProcessLineage {
         uid: Some(uid),
-        namespace_creator: maker,
+        namespace_creator,
         ..lineage(pid, "python")
     };
     let line = |parent: ProcessLineage| [parent, lineage(8, "python"), lineage(7, "bash")];

@@ -124,7 +124,7 @@ document! {
 
 fn waits_on(state: &ProcessState) -> Option<String> {
     match state {
-        ProcessState::Uninterruptible(place) => place.clone(),
+        ProcessState::Uninterruptible(kernel_function) => kernel_function.clone(),
         ProcessState::Running
         | ProcessState::Sleeping
         | ProcessState::Stopped

@@ -485,8 +485,8 @@ pub(super) mod tests {
             ),
         ] {
             let document = KillTargetDocument::new(&target(fate));
-            let said = json!([document.fate, document.why, document.parent_pid]);
-            assert_eq!(said, expected);
+            let actual = json!([document.fate, document.why, document.parent_pid]);
+            assert_eq!(actual, expected);
             assert_eq!(document.signals, Vec::<String>::new());
         }
     }
@@ -548,8 +548,8 @@ pub(super) mod tests {
                 command: Reading::Value("python train.py".into()),
                 outcome: ending,
             });
-            let said = json!([it.ending, it.signal, it.after_ms, it.why, it.parent_pid]);
-            assert_eq!(said, expected);
+            let actual = json!([it.ending, it.signal, it.after_ms, it.why, it.parent_pid]);
+            assert_eq!(actual, expected);
         }
         let expected = json!({
             "schema": 1,

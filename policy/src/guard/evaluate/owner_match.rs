@@ -46,8 +46,8 @@ pub(super) fn names_process_user(typed: &[String], about: &ProcessFacts) -> Opti
         .map(|typed| matches_user(typed, about, *uid, name.as_deref())))
 }
 
-fn matches_user(typed: &str, about: &ProcessFacts, uid: u32, said: Option<&str>) -> Option<bool> {
-    match (user_number(typed), about.user_name(uid, said)) {
+fn matches_user(typed: &str, about: &ProcessFacts, uid: u32, name: Option<&str>) -> Option<bool> {
+    match (user_number(typed), about.user_name(uid, name)) {
         (Some(number), _) => Some(number == uid),
         (None, Some(name)) => Some(name == Some(typed)),
         (None, None) => None,
