@@ -41,8 +41,8 @@ impl SnapshotFilter {
         self.matches(process) == Some(true)
     }
 
-    /// Returns the fact whose absence leaves open whether this process is accepted,
-    /// with the reason; `None` where the result is known.
+    /// Returns the missing fact that leaves open whether this process is accepted, with
+    /// the reason; `None` where the result is known.
     #[must_use]
     pub fn missing_fact(&self, process: &GpuProcess) -> Option<(&'static str, String)> {
         if self.matches(process).is_some() {
@@ -84,7 +84,7 @@ fn names_user_of(typed: &str, process: &GpuProcess) -> Option<bool> {
     if names_user_or_owner(typed, &process.uid, &process.user, &process.owner) {
         return Some(true);
     }
-    // A user without a name has no name to match. A user whose name could not be read
+    // A user without a name has no name to match. A user with an unreadable name
     // may have this name.
     let uid = process.uid.last_known();
     let is_a_name = typed.parse::<u32>().is_err();
@@ -356,7 +356,7 @@ pub enum DeviceSelectorError {
         /// The typed text.
         typed: String,
     },
-    /// A range whose first index is above its last.
+    /// A range with a first index above its last.
     ReversedRange {
         /// The first index, as typed.
         first: u32,

@@ -32,7 +32,7 @@ pub(crate) struct EndedJob {
     pub(crate) processes: BTreeSet<PidStart>,
     /// Its owner.
     pub(crate) person: Option<PersonKey>,
-    /// In a container that several users share: the user whose processes alone were ended.
+    /// In a container that several users share: only processes of this user were ended.
     pub(crate) user: Option<ContainerUser>,
     /// Processes that joined it while any of `processes` was present, and are still
     /// present.
@@ -169,8 +169,8 @@ impl EndedJob {
     }
 }
 
-/// How long an ended job may take to go, and how long a job whose end could not begin waits
-/// until it can be chosen again.
+/// How long an ended job may take to go. If the end of a job could not begin, the job can be
+/// chosen again after this time.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest time for signals: on some devices SIGINT, SIGTERM and SIGKILL one after the

@@ -248,7 +248,7 @@ fn belongs_to_owner(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bo
     evaluated.job.owner.uid.is_some() && !belongs_to_another(target, evaluated)
 }
 
-/// The person whose processes alone are ended for this job; `None` if the users of its
+/// Only processes of this person are ended for this job; `None` if the users of its
 /// processes do not decide.
 #[must_use]
 pub fn judged_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {

@@ -16,7 +16,6 @@ use gpukill_proto::guard::{RuleKind, RuleName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Kinds of limits on a person.
 pub(crate) const PERSON_LIMIT_KINDS: [RuleKind; 5] = [
     RuleKind::Memory,
     RuleKind::Utilization,
@@ -34,8 +33,8 @@ pub struct EffectiveLimit {
     pub limit: Option<u64>,
 }
 
-/// The policies whose limits apply to a process: that of its owner, and those of the groups
-/// that it counts for. Numbers are positions in [`RuleSet`].
+/// The policies that limit a process: that of its owner, and those of the groups that it
+/// counts for. Numbers are positions in [`RuleSet`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct PolicyProfile {
     pub(crate) user: Option<usize>,

@@ -135,7 +135,7 @@ impl Linter<'_> {
         protected.any(|it| is_same_user(it, user))
     }
 
-    /// Lints users in a blocking list whom `[protect]` exempts.
+    /// Lints users in a blocking list that `[protect]` exempts.
     fn check_protected_users(&mut self, path: &str, users: &[String]) {
         let spared = users.iter().filter(|user| self.is_protected(user));
         let spared: Vec<&str> = spared.map(String::as_str).collect();

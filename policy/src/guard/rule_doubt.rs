@@ -30,7 +30,7 @@ pub(crate) struct DoubtTracker {
     /// People who used a GPU, and when last.
     #[serde(with = "pairs")]
     people: BTreeMap<PersonKey, Timestamp>,
-    /// People whose jobs these rules warned of or ended, and when last.
+    /// Owners of jobs that these rules warned of or ended, and when last.
     #[serde(with = "pairs")]
     concerned: BTreeMap<PersonKey, Timestamp>,
     doubt: Option<RulesDoubt>,
@@ -46,7 +46,6 @@ enum Confirmation {
     None,
     /// The rules that evaluate the next sample.
     Next,
-    /// The rules with this digest.
     Rules(Digest),
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct SnoozeList(Vec<SnoozeGrant>);
 pub struct SnoozeGrant {
     rule: RuleName,
     subject: ViolationSubject,
-    /// Uid of the person whose jobs are not ended.
+    /// Uid of the owner of the jobs that are not ended.
     owner: u32,
     /// Processes of the violation: their job may have another name by now.
     processes: BTreeSet<PidStart>,
@@ -213,7 +213,7 @@ impl SnoozeList {
         &self.0
     }
 
-    /// Drops snoozes that are over, and returns the records of those whose rule is gone.
+    /// Drops snoozes that are over, and returns the records of those that lost their rule.
     pub(crate) fn prune(&mut self, compiled_rules: &CompiledRules, at: Timestamp) -> Vec<GuardRecord> {
         self.0
             .retain(|it| at < it.until || at.since(it.until) < RETENTION);

@@ -139,7 +139,6 @@ pub(crate) struct RuleViolations {
 /// Results that stay valid until other facts become known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MatchCache {
-    /// Digest of the rules.
     rule_set: Option<Digest>,
     device_names: DeviceNames,
     policy_devices: Arc<PolicyDevices>,

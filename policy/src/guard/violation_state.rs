@@ -39,7 +39,6 @@ pub(crate) struct ViolationState {
     pub(crate) opened: Option<ConfirmedViolation>,
 }
 
-/// A violation that is confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfirmedViolation {
     pub(crate) mode: GuardMode,
@@ -70,7 +69,7 @@ pub(crate) struct Transition {
 pub(crate) enum DueOwners {
     Nobody,
     Anybody,
-    /// Jobs of users whose grace period is over. If a user in `warned` owns the job to end,
+    /// Jobs of users after their grace period. If a user in `warned` owns the job to end,
     /// the guard waits for that user's grace period.
     Owners {
         over: BTreeSet<u32>,

@@ -160,7 +160,7 @@ impl WarningState {
         }
     }
 
-    /// The users whose grace period is over.
+    /// The users after their grace period.
     pub(crate) fn users_past_grace(&self, grace_ms: u64, at: Timestamp) -> BTreeSet<u32> {
         let is_over = |reader: &WarnedUser| at >= add_ms(reader.since, grace_ms);
         let over = self.readers.iter().filter(|(_, it)| is_over(it));

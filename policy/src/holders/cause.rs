@@ -180,8 +180,8 @@ pub(super) fn other_namespace(device_evidence: &DeviceEvidence<'_>) -> Option<Ho
     let named = inner.iter().take(MAX_NAMED);
     let mut evidence: Vec<String> = named
         .map(|holder| {
-            let (holder_text, inside) = (describe_holder(holder), describe_namespace(holder));
-            format!("{holder_text} has the device open, runs {inside}, and the driver does not list it")
+            let (process, inside) = (describe_holder(holder), describe_namespace(holder));
+            format!("{process} has the device open, runs {inside}, and the driver does not list it")
         })
         .collect();
     let more = inner.len().saturating_sub(MAX_NAMED);
@@ -274,8 +274,8 @@ pub(super) fn unknown(device_evidence: &DeviceEvidence<'_>, remainder: Bytes) ->
     device_evidence.build_finding(Cause::Unknown, &[], search_evidence(device_evidence, used), None)
 }
 
-/// Memory that was already unattributed before the processes ended whose memory is
-/// being released.
+/// Memory that was unattributed before other processes ended. The memory of those is being
+/// released.
 pub(super) fn unknown_earlier(device_evidence: &DeviceEvidence<'_>, before: Bytes) -> HolderFinding {
     let used = format!("{} have been unattributed for longer", format_size(before));
     device_evidence.build_finding(Cause::Unknown, &[], search_evidence(device_evidence, used), None)
@@ -312,8 +312,8 @@ pub(super) fn monitors_by_name(device_evidence: &DeviceEvidence<'_>, cause: Caus
     let too = if cause == Cause::Unknown { "" } else { " too" };
     let monitors = remedy::unverified_monitors(device_evidence).into_iter();
     let sentence = |holder| {
-        let holder_text = describe_by_name(holder);
-        format!("{holder_text} has the device open{too}, and counts as a monitor only by its name")
+        let process = describe_by_name(holder);
+        format!("{process} has the device open{too}, and counts as a monitor only by its name")
     };
     monitors.take(MAX_NAMED).map(sentence).collect()
 }

@@ -1,5 +1,5 @@
-//! Decides which processes a suggested command may name: only a worker whose own leader
-//! left it behind. A copied command asks for no confirmation.
+//! Decides which processes a suggested command may name: only a worker that its own
+//! leader left behind. A copied command asks for no confirmation.
 
 use super::DeviceEvidence;
 use super::program_names;

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 pub struct NarrowedPlan {
     /// The remaining plan.
     pub plan: KillPlan,
-    /// The users whose later processes may join the plan; `None` where the container is
+    /// Later processes of these users may join the plan; `None` where the container is
     /// not shared and the plan is unchanged.
     pub users: Option<ContainerUsers>,
 }

@@ -140,7 +140,7 @@ fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
         .last_known()
         .map_or("", |name| full_program_name(name));
     let (why, remedy) = match fates.get(process) {
-        // nvidia-persistenced releases a GPU whose persistence mode is switched off. A
+        // nvidia-persistenced releases a GPU when its persistence mode is switched off. A
         // process with an untrusted name is not protected.
         Ok(PlannedAction::Protected(_)) if name == "nvidia-persistenced" => {
             return process_blocker(process, holder_text, Unblocker::Daemon);

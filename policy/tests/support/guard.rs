@@ -1,4 +1,4 @@
-//! A simulated host whose processes do what a test says, sample by sample.
+//! A simulated host: its processes do what a test says, sample by sample.
 
 use super::evaluate::{CompiledRules, Evaluation, evaluate};
 use super::rules::RuleSet;

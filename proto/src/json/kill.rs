@@ -302,7 +302,7 @@ document! {
         start_ticks: u64 = respawn.key.start_ticks,
         name: String = respawn.name.clone(),
         unit: Option<String> = respawn.unit.as_ref().map(|unit| unit.name.clone()),
-        /// The user whose own systemd runs the unit.
+        /// The user that runs the unit by a systemd of their own.
         unit_manager_uid: Option<u32> = respawn.unit.as_ref().and_then(|unit| unit.manager),
         parent_pid: Option<u32> = respawn.parent.as_ref().map(|parent| parent.pid),
         parent_name: Option<String> = match &respawn.parent {

@@ -1,6 +1,6 @@
 //! Whether names in the rules match the owner of a process, beyond its own claims: a
 //! container label or container name is text that the person who started it wrote, and
-//! makes that person no user. An owner whose name is unknown matches no name.
+//! makes that person no user. An owner with an unknown name matches no name.
 
 use super::super::sample::ProcessFacts;
 use super::policy_match::any;

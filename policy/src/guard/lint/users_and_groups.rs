@@ -228,7 +228,6 @@ fn check_against_totals(
     }
 }
 
-/// The keys of limits.
 const LIMIT_KEYS: [&str; 6] = [
     "memory_limit_gb",
     "utilization_limit_pct",

@@ -179,7 +179,6 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         });
     }
 
-    /// Reports an unknown key.
     pub(super) fn report_unknown_key<'n>(
         &mut self,
         known: impl IntoIterator<Item = &'n str> + Clone,

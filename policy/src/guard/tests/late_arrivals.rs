@@ -1,5 +1,5 @@
-//! Of several people who exceed a limit together, the one who came last loses a job: never
-//! a person who held their share before, however small the jobs of the newcomer are.
+//! If several people exceed a limit together, the last to arrive loses a job: never a person
+//! who held their share before, however small the jobs of the newcomer are.
 
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};

@@ -2,7 +2,7 @@
 //! they work in bursts of a minute, and clients connect only during a request. Beside them
 //! runs a forgotten notebook.
 //!
-//! The services follow random chains whose shares agree with a public trace of 143 services
+//! The services follow random chains. Their shares agree with a public trace of 143 services
 //! (samples every 57 s for 22.8 h, 67 % of them exactly 0 %, 40 % of the services silent
 //! for two hours or more at least once).
 
@@ -38,7 +38,6 @@ impl PseudoRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

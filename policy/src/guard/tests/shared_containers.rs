@@ -46,7 +46,7 @@ fn ends_only_the_processes_of_one_user() {
     let mut guard = TestGuard::new(enforce_limits(memory_limit(20)));
     let evaluations: Vec<_> = (0..2).map(|_| guard.evaluate_next(&mut world)).collect();
     let records: Vec<_> = evaluations.into_iter().flat_map(|it| it.records).collect();
-    // One user whose processes suffice alone. All that this user has there is ended.
+    // The processes of one user suffice. All that this user has there is ended.
     assert_eq!(ended_pids(&records), [[101, 102]]);
     let chosen = records
         .iter()

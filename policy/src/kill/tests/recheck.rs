@@ -82,7 +82,7 @@ fn unchanged_process_gets_its_signal() {
     );
     let stuck = ProcessState::Uninterruptible(None);
     assert_eq!(veto_after(300, |now| now.state = stuck), None);
-    // Facts whose reading may block are not read again.
+    // Facts are not read again if the read may block.
     let bare = |now: &mut ProcessInfo| {
         now.owner = Reading::Unsupported;
         now.command = Reading::Unsupported;

@@ -36,7 +36,7 @@ fn container_of(members: &[ContainerMember], root: u32) -> KillTestHost {
 }
 
 /// The remaining targets of a plan for the whole container after these processes were
-/// judged, and the users whose later processes may join.
+/// evaluated, and the users that may add later processes.
 fn narrowed(test_host: &KillTestHost, evaluated: &[u32]) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
     let key = |pid: &u32| test_host.process_table[pid].lineage.key;
     let target = |it: &ProcessInfo| KillTarget {
@@ -193,7 +193,7 @@ fn own_container_spares_root_and_others() {
 
 #[test]
 fn nested_namespace_belongs_to_its_creator() {
-    // Carol, as LXC maps her, with a namespace of hers whose first process is 350; bob;
+    // Carol, as LXC maps her, with a namespace of hers, first process 350; bob;
     // and a namespace that the root of the container created for bob.
     let nested = |child: Option<u32>| {
         let root = Some(0);

@@ -1,4 +1,4 @@
-//! A host whose day follows a script.
+//! A host that follows the script of a day.
 
 use super::super::record_text::record_line;
 use super::*;
