@@ -447,8 +447,8 @@ mod tests {
                 vec![Look, EndOwn],
             ),
         ];
-        for (who, caller, expected) in cases {
-            assert_eq!(rights(&caller, &roles()), expected, "{who}");
+        for (case, caller, expected) in cases {
+            assert_eq!(rights(&caller, &roles()), expected, "{case}");
         }
     }
 
@@ -480,12 +480,12 @@ mod tests {
             };
             check(caller, operation, &mine) == Ruling::Allow
         };
-        for (whose, expected) in [
+        for (process_owner, expected) in [
             (single_uid(1000), true),
             (single_uid(1001), false),
             (None, false),
         ] {
-            assert_eq!(end(&alice, whose), expected, "{whose:?}");
+            assert_eq!(end(&alice, process_owner), expected, "{process_owner:?}");
         }
         assert!(!end(&caller(0, &[0]), single_uid(1000)));
         assert!(!end(&caller(1001, &[]), single_uid(1001)));
@@ -590,8 +590,8 @@ mod tests {
                 Ruling::Allow,
             ),
         ];
-        for (who, roles, caller, owner, expected) in cases {
-            assert_eq!(read(&caller, owner, roles), expected, "{who}");
+        for (case, roles, caller, owner, expected) in cases {
+            assert_eq!(read(&caller, owner, roles), expected, "{case}");
         }
     }
 
@@ -685,8 +685,8 @@ mod tests {
             ),
             ("root", end(0, &[], None, None), Ruling::Allow),
         ];
-        for (who, ruling, expected) in cases {
-            assert_eq!(ruling, expected, "{who}");
+        for (case, ruling, expected) in cases {
+            assert_eq!(ruling, expected, "{case}");
         }
     }
 
@@ -848,26 +848,26 @@ mod tests {
                 &without_capability,
             ),
         ];
-        let said = |ruling: Ruling| match ruling {
+        let ruling_text = |ruling: Ruling| match ruling {
             Ruling::Allow => "yes",
             Ruling::Deny(_) => "no",
         };
         let mut table = String::new();
         for (daemon, roles) in named {
             writeln!(table, "{daemon}").unwrap();
-            for (who, caller) in callers() {
+            for (name, caller) in callers() {
                 let rights = rights(&caller, roles);
-                let look = said(check(&caller, Operation::View, roles));
-                let quiesce = said(check(&caller, Operation::Quiesce, roles));
-                let keep = said(check(&caller, Operation::MaintainStore, roles));
-                let reset = said(check(&caller, Operation::Reset, roles));
+                let view = ruling_text(check(&caller, Operation::View, roles));
+                let quiesce = ruling_text(check(&caller, Operation::Quiesce, roles));
+                let keep = ruling_text(check(&caller, Operation::MaintainStore, roles));
+                let reset = ruling_text(check(&caller, Operation::Reset, roles));
                 let all =
-                    format!("look {look}, quiesce {quiesce}, reset {reset}, keep the store {keep}");
-                writeln!(table, "  {who}: {rights:?}; {all}").unwrap();
+                    format!("look {view}, quiesce {quiesce}, reset {reset}, keep the store {keep}");
+                writeln!(table, "  {name}: {rights:?}; {all}").unwrap();
                 let acts = [Some(1000), Some(1001), Some(0), None].map(|by| {
-                    let whose = by.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string());
+                    let requester = by.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string());
                     let read = check(&caller, Operation::ReadAction { requester: by }, roles);
-                    format!("{whose} {}", said(read))
+                    format!("{requester} {}", ruling_text(read))
                 });
                 writeln!(
                     table,
@@ -875,7 +875,7 @@ mod tests {
                     acts.join(", ")
                 )
                 .unwrap();
-                for (whose, uids, namespace_owner) in owners() {
+                for (case, uids, namespace_owner) in owners() {
                     let owner = uids.map(|uids| uids.real);
                     let read = Operation::ReadCommand {
                         owner,
@@ -886,13 +886,13 @@ mod tests {
                         namespace_owner,
                     };
                     let (read, end) = (check(&caller, read, roles), check(&caller, end, roles));
-                    let (read, end) = (said(read), said(end));
-                    writeln!(table, "    {whose:<45} read {read:<4} end {end}").unwrap();
+                    let (read, end) = (ruling_text(read), ruling_text(end));
+                    writeln!(table, "    {case:<45} read {read:<4} end {end}").unwrap();
                 }
             }
-            for (whose, uids, namespace_owner) in owners() {
+            for (case, uids, namespace_owner) in owners() {
                 let people = principals_allowed_to_end(uids, namespace_owner, roles);
-                writeln!(table, "  {whose:<47} is ended by {people:?}").unwrap();
+                writeln!(table, "  {case:<47} is ended by {people:?}").unwrap();
             }
         }
         table

@@ -1,13 +1,12 @@
 //! Edits a TOML text that people write, and keeps its comments, order and formatting.
 
 pub(crate) mod json;
-mod line_endings;
 pub(crate) mod list;
-pub(crate) mod typed_value;
 
-use toml_edit::{Decor, DocumentMut, Item, RawString, Table, TableLike, Value};
+use toml_edit::{Array, Decor, DocumentMut, Item, RawString, Table, TableLike, Value};
 
 const BYTE_ORDER_MARK: &str = "\u{feff}";
+const CRLF: &str = "\r\n";
 
 /// A TOML text that is being changed.
 pub(crate) struct EditedDocument<'a> {
@@ -37,8 +36,7 @@ impl<'a> EditedDocument<'a> {
     pub(crate) fn render(self, header: &str) -> String {
         let is_new = self.before.trim().is_empty();
         let header = if is_new { header } else { "" };
-        let after =
-            line_endings::restore_line_endings(self.before, &format!("{header}{}", self.document));
+        let after = restore_line_endings(self.before, &format!("{header}{}", self.document));
         format!("{}{after}", self.byte_order_mark)
     }
 }
@@ -130,4 +128,82 @@ pub(crate) fn prepend_comment(decor: &mut Decor, above: &str) {
     let own = own.to_owned();
     let gap = if own.starts_with('\n') { "" } else { "\n" };
     decor.set_prefix(format!("{above}{gap}{own}"));
+}
+
+/// Converts what a person typed for a key to a TOML value: `alice,bob` to a list, `90m` to a
+/// string, `8` to a number. Returns the first form that is valid for the key, or else the most
+/// likely one.
+pub(crate) fn parse_typed(typed: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+    let typed = typed.trim();
+    let ways = possible_forms(typed);
+    let right = ways.iter().find(|way| is_right(way)).cloned();
+    let is_list = typed.contains(',');
+    right
+        .or_else(|| if is_list { ways.last() } else { ways.first() }.cloned())
+        .unwrap_or_else(|| typed.into())
+}
+
+/// The possible forms of the typed text.
+fn possible_forms(typed: &str) -> Vec<Value> {
+    let as_it_is = typed.parse::<Value>().ok().filter(is_not_datetime);
+    let items = || typed.split(',').map(str::trim);
+    let number = |item: &str| item.parse::<u32>().ok().map(i64::from);
+    let numbers: Array = items()
+        .map(|item| number(item).map_or_else(|| Value::from(item), Value::from))
+        .collect();
+    let texts: Array = items().collect();
+    let text = Some(Value::from(typed));
+    let ways = [as_it_is, text, Some(numbers.into()), Some(texts.into())];
+    ways.into_iter().flatten().map(without_decor).collect()
+}
+
+/// A time of day is written as a string: TOML 1.0 has no times without seconds.
+fn is_not_datetime(value: &Value) -> bool {
+    !value.is_datetime()
+}
+
+/// The value without its surrounding whitespace and comments.
+fn without_decor(mut value: Value) -> Value {
+    value.decor_mut().clear();
+    value
+}
+
+/// Returns the lines of `after`, which end in a line feed only, with their endings from
+/// `before`: a TOML document keeps one kind of line ending only. Each old line keeps its
+/// ending, and a new line gets the most frequent one.
+fn restore_line_endings(before: &str, after: &str) -> String {
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let long = old.iter().filter(|line| line.ends_with(CRLF)).count();
+    if long == 0 {
+        return after.to_owned();
+    }
+    let usual = if long * 2 > old.len() { CRLF } else { "\n" };
+    let new: Vec<&str> = after.split_inclusive('\n').collect();
+    let is_same = |(old, new): &(&&str, &&str)| strip_line_ending(old) == strip_line_ending(new);
+    let first = old.iter().zip(&new).take_while(is_same).count();
+    let (old_rest, new_rest) = (&old[first..], &new[first..]);
+    let pairs = old_rest.iter().rev().zip(new_rest.iter().rev());
+    let last = pairs.take_while(is_same).count();
+    let mut restored = String::with_capacity(after.len() + new.len());
+    for (position, line) in new.iter().enumerate() {
+        let from_end = new.len() - position;
+        let same = match (position < first, from_end <= last) {
+            (true, _) => Some(old[position]),
+            (false, true) => Some(old[old.len() - from_end]),
+            (false, false) => None,
+        };
+        let end = match same {
+            Some(old) if old.ends_with(CRLF) => CRLF,
+            Some(_) => "\n",
+            None => usual,
+        };
+        restored.push_str(strip_line_ending(line));
+        restored.push_str(if line.ends_with('\n') { end } else { "" });
+    }
+    restored
+}
+
+fn strip_line_ending(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
 }

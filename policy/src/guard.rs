@@ -32,10 +32,10 @@ mod rule_doubt;
 pub mod rules;
 pub mod sample;
 pub mod schedule;
-mod simulated;
 mod snoozes;
 mod state;
 #[cfg(test)]
+#[path = "../tests/support/guard.rs"]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
@@ -43,11 +43,10 @@ mod victims;
 mod violation_state;
 mod warning_state;
 
-pub use ended_jobs::PidStart;
+pub use ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
 pub use evaluate::{CompiledRules, Evaluation, MAX_UNJUDGED, Overflow, evaluate};
 pub use order::{EnforcementOrder, SignalStatus, SnoozeRequest};
 pub use person_key::PersonKey;
-pub use simulated::{SimulatedEnd, simulated_jobs};
 pub use snoozes::SnoozeGrant;
 pub use state::GuardState;
 pub use warning_state::SnoozeError;

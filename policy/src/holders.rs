@@ -22,43 +22,47 @@ use role::{is_alive_and_listed, is_gone, is_zombie};
 /// where all memory is explained and the device is not busy without a holder.
 #[must_use]
 pub fn find_causes(device: &DeviceHolders, now: Timestamp) -> Vec<HolderFinding> {
-    let seen = DeviceEvidence::new(device, now);
+    let device_evidence = DeviceEvidence::new(device, now);
     if let Some(seconds) = oldest_reading_age(device) {
         let unexplained = unattributed_bytes(device, Reading::last_known);
         let stale = unexplained.filter(|bytes| bytes.0 > 0);
-        return stale.map_or_else(Vec::new, |_| vec![cause::stale(&seen, seconds)]);
+        return stale.map_or_else(Vec::new, |_| vec![cause::stale(&device_evidence, seconds)]);
     }
-    let mut found = seen.remainder.map_or_else(Vec::new, |remainder| {
-        let torn = cause::tearing_down(&seen, remainder);
-        let before = torn.as_ref().map_or(Bytes(0), |(_, before)| *before);
-        let causes = [
-            cause::orphans(&seen),
-            torn.map(|(finding, _)| finding),
-            cause::uninterruptible(&seen),
-            cause::zombie(&seen),
-            cause::other_namespace(&seen),
-            cause::mps(&seen),
-            cause::unlisted(&seen),
-            cause::display(&seen),
-        ];
-        let mut found: Vec<HolderFinding> = causes.into_iter().flatten().collect();
-        match found.as_slice() {
-            [] => found.push(cause::unknown(&seen, remainder)),
-            // Teardown explains its own part only.
-            [one] if one.cause == Cause::TearingDown && before > Bytes(0) => {
-                found.push(cause::unknown_earlier(&seen, before));
+    let mut found = device_evidence
+        .remainder
+        .map_or_else(Vec::new, |remainder| {
+            let torn = cause::tearing_down(&device_evidence, remainder);
+            let before = torn.as_ref().map_or(Bytes(0), |(_, before)| *before);
+            let causes = [
+                cause::orphans(&device_evidence),
+                torn.map(|(finding, _)| finding),
+                cause::uninterruptible(&device_evidence),
+                cause::zombie(&device_evidence),
+                cause::other_namespace(&device_evidence),
+                cause::mps(&device_evidence),
+                cause::unlisted(&device_evidence),
+                cause::display(&device_evidence),
+            ];
+            let mut found: Vec<HolderFinding> = causes.into_iter().flatten().collect();
+            match found.as_slice() {
+                [] => found.push(cause::unknown(&device_evidence, remainder)),
+                // Teardown explains its own part only.
+                [one] if one.cause == Cause::TearingDown && before > Bytes(0) => {
+                    found.push(cause::unknown_earlier(&device_evidence, before));
+                }
+                [..] => {}
             }
-            [..] => {}
-        }
-        found
-    });
-    found.extend(cause::busy_without_holder(&seen));
+            found
+        });
+    found.extend(cause::busy_without_holder(&device_evidence));
     if let Some(first) = found.first_mut() {
-        first.evidence.extend(cause::missing_listed_pids(&seen));
+        first
+            .evidence
+            .extend(cause::missing_listed_pids(&device_evidence));
     }
-    if seen.remainder.is_some() {
+    if device_evidence.remainder.is_some() {
         for finding in &mut found {
-            let monitors = cause::monitors_by_name(&seen, finding.cause);
+            let monitors = cause::monitors_by_name(&device_evidence, finding.cause);
             finding.evidence.extend(monitors);
         }
     }

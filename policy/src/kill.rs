@@ -96,7 +96,7 @@ pub struct KillContext<'a> {
     pub caller: &'a Caller,
     /// The groups and users with rights.
     pub roles: &'a Roles,
-    /// The name of the group whose members may end any process.
+    /// The name of the group of operators, who may end any process.
     pub operators: &'a str,
     /// The devices and their listed processes.
     pub snapshot: &'a Snapshot,

@@ -14,7 +14,7 @@
 //! - [`rogue`]: which processes are suspicious, by which indicators
 //! - [`round_robin`]: the fair order of many requests
 //! - [`usage`]: how long each process used each device, in sums that add up
-//! - [`health`], [`xid`]: problems that a device reports about itself
+//! - [`health`]: problems that a device reports about itself
 //! - [`alert`]: which devices cross the admin's thresholds
 //! - [`digest`]: identifiers of texts and rules
 //! - `document`: edits of rule files that keep comments and formatting
@@ -25,8 +25,10 @@ pub mod alert;
 pub mod digest;
 mod document;
 #[cfg(test)]
+#[path = "../tests/support/fixtures.rs"]
 mod fixtures;
 #[cfg(test)]
+#[path = "../tests/support/golden.rs"]
 mod golden;
 pub mod guard;
 pub mod health;
@@ -42,4 +44,3 @@ pub mod round_robin;
 pub mod select;
 pub mod subordinate;
 pub mod usage;
-pub mod xid;

@@ -148,7 +148,7 @@ pub fn unattributed_memory<'a>(
 }
 
 /// Returns the minimum that processes hold together; shared memory counts once. A
-/// process whose driver does not report sharing counts as sharing nothing. One unknown
+/// process counts as sharing nothing if its driver does not report sharing. One unknown
 /// part makes the sum unknown.
 pub fn combined_memory<'a>(
     processes: impl IntoIterator<Item = (&'a Reading<Bytes>, Sharing)>,

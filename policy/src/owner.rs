@@ -43,16 +43,21 @@ pub fn determine_owner(facts: OwnerFacts<'_>) -> Reading<Owner> {
         });
     }
     // Without the creator of the namespace, the uid proves nothing.
-    let maker = match facts.namespace_owner {
+    let namespace_creator = match facts.namespace_owner {
         Reading::Failed(_) => return facts.namespace_owner.as_unknown(),
         known => known.last_known().copied().flatten(),
     };
-    match maker {
+    match namespace_creator {
         // Root creates namespaces for others without naming them.
         Some(0) | None => {}
-        Some(maker) if maker == uid => return owner_by_uid(uid, facts),
-        Some(maker) => {
-            return resolve_user(maker, facts.namespace_user, OwnerKind::Namespace, facts);
+        Some(namespace_creator) if namespace_creator == uid => return owner_by_uid(uid, facts),
+        Some(namespace_creator) => {
+            return resolve_user(
+                namespace_creator,
+                facts.namespace_user,
+                OwnerKind::Namespace,
+                facts,
+            );
         }
     }
     match facts.container {
@@ -68,7 +73,7 @@ pub fn determine_owner(facts: OwnerFacts<'_>) -> Reading<Owner> {
             })
         }
         Reading::Value(_) | Reading::Stale(..) => owner_by_uid(uid, facts),
-        _ if uid != 0 && maker.is_none() => owner_by_uid(uid, facts),
+        _ if uid != 0 && namespace_creator.is_none() => owner_by_uid(uid, facts),
         // Root of the host or of a container: this is not guessed.
         unknown => unknown.as_unknown(),
     }
@@ -177,7 +182,7 @@ mod tests {
                 1000 => Reading::Value("alice".to_owned()),
                 _ => Reading::Unsupported,
             };
-            let maker = self.namespace_owner.last_known().copied().flatten();
+            let namespace_creator = self.namespace_owner.last_known().copied().flatten();
             determine_owner(OwnerFacts {
                 uid: &self.uid,
                 user: &self.user.clone().unwrap_or_else(|| {
@@ -190,7 +195,7 @@ mod tests {
                     Some(None) | None => Reading::Unsupported,
                 },
                 namespace_owner: &self.namespace_owner,
-                namespace_user: &maker.map_or(Reading::Unsupported, name),
+                namespace_user: &namespace_creator.map_or(Reading::Unsupported, name),
                 container: &self.container,
                 label: self.label,
             })
@@ -484,13 +489,18 @@ mod tests {
         #[test]
         fn only_known_people_are_named(
             uid in prop_oneof![Just(0u32), Just(1000), any::<u32>()],
-            maker in prop_oneof![Just(None), Just(Some(0u32)), Just(Some(1000)), any::<Option<u32>>()],
+            namespace_creator in prop_oneof![
+                Just(None),
+                Just(Some(0u32)),
+                Just(Some(1000)),
+                any::<Option<u32>>(),
+            ],
             contained: bool,
             labelled: bool,
             behind: Option<u32>,
         ) {
             let case = OwnerCase {
-                namespace_owner: Reading::Value(maker),
+                namespace_owner: Reading::Value(namespace_creator),
                 container: Reading::Value(contained.then(|| container(None))),
                 label: labelled.then_some("bob"),
                 behind: Reading::Value(behind),
@@ -503,11 +513,12 @@ mod tests {
             } else if found.kind == OwnerKind::Subordinate {
                 prop_assert_eq!(found.uid, behind);
                 // A user with a name is never attributed to the person behind it.
-                prop_assert!(![0, 1000].contains(&maker.filter(|it| *it != 0).unwrap_or(uid)));
+                let person = namespace_creator.filter(|it| *it != 0).unwrap_or(uid);
+                prop_assert!(![0, 1000].contains(&person));
             } else if let Some(named) = found.uid {
-                prop_assert!(named == uid || Some(named) == maker);
+                prop_assert!(named == uid || Some(named) == namespace_creator);
             } else {
-                prop_assert!(contained && matches!(maker, None | Some(0)));
+                prop_assert!(contained && matches!(namespace_creator, None | Some(0)));
             }
         }
     }

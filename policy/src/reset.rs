@@ -70,10 +70,10 @@ pub fn may_reset(caller: &Caller, roles: &Roles, operators: &str) -> Result<(), 
 /// selector matches no device or an ambiguous prefix.
 pub fn plan(
     request: &ResetRequest,
-    seen: &ResetContext<'_>,
+    context: &ResetContext<'_>,
     now: Timestamp,
 ) -> Result<ResetPlan, Refusal> {
-    let kill = &seen.kill;
+    let kill = &context.kill;
     may_reset(kill.caller, kill.roles, kill.operators)?;
     let wanted = selected_devices(request, kill.snapshot)?;
     let wanted = wanted.into_iter();
@@ -81,7 +81,7 @@ pub fn plan(
         at: now,
         request: request.clone(),
         devices: wanted
-            .map(|device| plan_device(device, request, seen, now))
+            .map(|device| plan_device(device, request, context, now))
             .collect(),
     })
 }
@@ -119,15 +119,15 @@ pub fn selected_devices<'a>(
 pub fn plan_device(
     device: &Device,
     request: &ResetRequest,
-    seen: &ResetContext<'_>,
+    context: &ResetContext<'_>,
     now: Timestamp,
 ) -> ResetTarget {
-    let peers = peers(device, seen);
+    let peers = peers(device, context);
     let (blockers, fate) = match unsupported::unsupported_reason(device) {
         Some(why) => (Vec::new(), PlannedReset::Unsupported(why)),
         None => {
-            let blockers = blockers::blockers(device, &peers, request, seen, now);
-            let fate = match unsupported::helper_refusal(device, seen) {
+            let blockers = blockers::blockers(device, &peers, request, context, now);
+            let fate = match unsupported::helper_refusal(device, context) {
                 Some(why) => PlannedReset::Unsupported(why),
                 None => planned_fate(&blockers, request),
             };
@@ -142,7 +142,7 @@ pub fn plan_device(
         pci: device.pci.clone(),
         notes: match fate {
             PlannedReset::Unsupported(_) => Vec::new(),
-            PlannedReset::Reset | PlannedReset::Blocked => notes(device, seen),
+            PlannedReset::Reset | PlannedReset::Blocked => notes(device, context),
         },
         blockers,
         peers: peers.iter().map(|peer| peer.index).collect(),
@@ -164,19 +164,19 @@ fn planned_fate(blockers: &[Blocker], request: &ResetRequest) -> PlannedReset {
 }
 
 /// The other devices that are reset with it.
-fn peers<'a>(device: &Device, seen: &ResetContext<'a>) -> Vec<&'a Device> {
-    let Some(hive) = seen.hives.get(&device.id) else {
+fn peers<'a>(device: &Device, context: &ResetContext<'a>) -> Vec<&'a Device> {
+    let Some(hive) = context.hives.get(&device.id) else {
         return Vec::new();
     };
-    let all = seen.kill.snapshot.devices.iter();
-    all.filter(|other| other.id != device.id && seen.hives.get(&other.id) == Some(hive))
+    let all = context.kill.snapshot.devices.iter();
+    all.filter(|other| other.id != device.id && context.hives.get(&other.id) == Some(hive))
         .collect()
 }
 
 /// Notes that a person should read before consenting.
-fn notes(device: &Device, seen: &ResetContext<'_>) -> Vec<String> {
+fn notes(device: &Device, context: &ResetContext<'_>) -> Vec<String> {
     let mut notes = Vec::new();
-    let others = seen.kill.snapshot.devices.iter();
+    let others = context.kill.snapshot.devices.iter();
     let is_alone = others.filter(|it| it.vendor == device.vendor).count() == 1;
     match device.vendor {
         // Source: nvidia-smi(1), --gpu-reset.
@@ -193,7 +193,11 @@ fn notes(device: &Device, seen: &ResetContext<'_>) -> Vec<String> {
         }
         Vendor::Nvidia | Vendor::Intel | Vendor::Apple | Vendor::Other => {}
     }
-    let held = seen.kill.holders.iter().find(|held| held.id == device.id);
+    let held = context
+        .kill
+        .holders
+        .iter()
+        .find(|held| held.id == device.id);
     if let Some(why) = held.and_then(|held| held.incomplete_reason.as_ref()) {
         notes.push(format!(
             "there may be other holders: {why}; the helper scans again and resets no device that \

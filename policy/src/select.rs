@@ -41,8 +41,8 @@ impl SnapshotFilter {
         self.matches(process) == Some(true)
     }
 
-    /// Returns the fact whose absence leaves open whether this process is accepted,
-    /// with the reason; `None` where the result is known.
+    /// Returns the missing fact that leaves open whether this process is accepted, with
+    /// the reason; `None` where the result is known.
     #[must_use]
     pub fn missing_fact(&self, process: &GpuProcess) -> Option<(&'static str, String)> {
         if self.matches(process).is_some() {
@@ -84,7 +84,7 @@ fn names_user_of(typed: &str, process: &GpuProcess) -> Option<bool> {
     if names_user_or_owner(typed, &process.uid, &process.user, &process.owner) {
         return Some(true);
     }
-    // A user without a name has no name to match. A user whose name could not be read
+    // A user without a name has no name to match. A user with an unreadable name
     // may have this name.
     let uid = process.uid.last_known();
     let is_a_name = typed.parse::<u32>().is_err();
@@ -356,7 +356,7 @@ pub enum DeviceSelectorError {
         /// The typed text.
         typed: String,
     },
-    /// A range whose first index is above its last.
+    /// A range with a first index above its last.
     ReversedRange {
         /// The first index, as typed.
         first: u32,
@@ -461,25 +461,25 @@ mod tests {
 
     #[test]
     fn unknown_and_ambiguous_are_errors() {
-        let said = |typed: &str| selected(typed).err().map(|error| error.to_string());
+        let error_of = |typed: &str| selected(typed).err().map(|error| error.to_string());
         assert_eq!(
-            said("9").as_deref(),
+            error_of("9").as_deref(),
             Some("no GPU matches \"9\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
-            said("8f3c").as_deref(),
+            error_of("8f3c").as_deref(),
             Some("\"8f3c\" is a prefix of several GPU UUIDs")
         );
         assert_eq!(
-            said("0,5-2").as_deref(),
+            error_of("0,5-2").as_deref(),
             Some("the range \"5-2\" is reversed: write 2-5")
         );
         assert_eq!(
-            said("").as_deref(),
+            error_of("").as_deref(),
             Some("no GPU matches \"\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(
-            said("0,nope").as_deref(),
+            error_of("0,nope").as_deref(),
             Some("no GPU matches \"nope\": this host has GPU 0, 1, 2, 3")
         );
         assert_eq!(

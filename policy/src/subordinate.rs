@@ -52,8 +52,7 @@ impl SubordinateMap {
     /// containers of others.
     #[must_use]
     pub fn new(given: impl IntoIterator<Item = (u32, (u32, u32))>) -> Self {
-        // The ids where ranges start and end, with the people whose count changes
-        // there.
+        // The ids where ranges start and end, with the people to add or remove there.
         let mut changes: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
         for (person, (first, last)) in given {
             changes.entry(first).or_default().push((person, true));

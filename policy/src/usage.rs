@@ -160,10 +160,10 @@ impl<D: Ord + Clone, R: Ord + Clone> Usage<D, R> {
 }
 
 impl Usage<DeviceId, DeviceRun> {
-    /// Adds a poll, which covers the time `seen` before it. A device with stale
+    /// Adds a poll, which covers the time `observed` before it. A device with stale
     /// readings adds nothing, and neither do its processes.
-    pub fn add(&mut self, snapshot: &Snapshot, seen: Duration) {
-        let seen_ms = u64::try_from(seen.as_millis()).unwrap_or(u64::MAX);
+    pub fn add(&mut self, snapshot: &Snapshot, observed: Duration) {
+        let seen_ms = u64::try_from(observed.as_millis()).unwrap_or(u64::MAX);
         self.from = self.from.min(snapshot.taken_at);
         self.until = self.until.max(snapshot.taken_at);
         self.seen_ms = self.seen_ms.saturating_add(seen_ms);

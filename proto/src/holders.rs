@@ -253,9 +253,9 @@ pub enum Role {
     Gone,
     /// It is not listed, and kept the descriptors of a process that has ended.
     Orphan {
-        /// The process whose descriptors it kept, if known.
+        /// The ended process, if known.
         parent: Option<u32>,
-        /// When the end of that process was first observed.
+        /// When its end was first observed.
         ended: Option<Timestamp>,
     },
     /// It is not listed, and runs in a container or in another PID namespace.
@@ -295,8 +295,8 @@ impl Role {
         }
     }
 
-    /// For an orphan, the process whose descriptors it kept and when the end of that process
-    /// was first observed.
+    /// For an orphan, the ended process that had its descriptors, and when that end was first
+    /// observed.
     #[must_use]
     pub const fn orphan_origin(self) -> (Option<u32>, Option<Timestamp>) {
         match self {
@@ -333,8 +333,8 @@ pub struct HoldersReport {
 pub struct HoldersPage {
     /// The daemon's clock; ages are counted from it.
     pub at: Timestamp,
-    /// The devices by index. A device whose holders continue from the page before has neither
-    /// findings nor ended holders: its first page has them.
+    /// The devices by index. A device that continues from the page before has neither findings
+    /// nor ended holders: its first page has them.
     pub devices: Vec<HoldersReport>,
     /// Where the next page begins; `None` on the last.
     pub next: Option<u32>,

@@ -1,16 +1,11 @@
 //! Ending processes: the request, the plan made from it, and the report of its execution.
 
-mod protection;
-mod uninterruptible;
-
 use crate::model::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::reading::Reading;
 use crate::units::{Bytes, Timestamp};
-pub use protection::ProtectionReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-pub use uninterruptible::{FuseMount, FuseServer, UninterruptibleWait};
 
 /// Selects processes: all conditions must hold. An empty or `None` field is no condition;
 /// without any condition nothing is selected.
@@ -389,4 +384,70 @@ pub struct KillReportPage {
     pub report: KillReport,
     /// The position of the next outcome; `None` on the last page.
     pub next: Option<u32>,
+}
+
+/// Why no caller may end a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionReason {
+    /// The reason in words.
+    pub why: String,
+    /// Whether root may end it with [`KillRequest::override_protected`].
+    pub root_may_override: bool,
+}
+
+impl ProtectionReason {
+    /// Protection that root cannot override.
+    #[must_use]
+    pub fn always(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            root_may_override: false,
+        }
+    }
+
+    /// Protection that root can override in the request.
+    #[must_use]
+    pub fn unless_overridden(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            root_may_override: true,
+        }
+    }
+
+    /// How to end the process all the same, in words; `None` if that is impossible.
+    #[must_use]
+    pub const fn override_hint(&self) -> Option<&'static str> {
+        match self.root_may_override {
+            true => Some("root may end it with --override-protected"),
+            false => None,
+        }
+    }
+}
+
+/// The cause of an uninterruptible wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UninterruptibleWait {
+    /// The kernel function, if reported.
+    pub waits_on: Option<String>,
+    /// The FUSE filesystem, if the process waits on one.
+    pub fuse: Option<FuseMount>,
+}
+
+/// A filesystem that a process serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FuseMount {
+    /// The mount point, as the waiting process sees it.
+    pub path: String,
+    /// The processes that serve it; empty if the kernel does not report them.
+    pub servers: Vec<FuseServer>,
+}
+
+/// A process that serves a FUSE filesystem: processes that wait on the filesystem continue when
+/// the server ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FuseServer {
+    /// The pid.
+    pub pid: u32,
+    /// The name of its owner.
+    pub owner: Reading<String>,
 }

@@ -3,7 +3,6 @@
 mod device;
 mod fault;
 mod location;
-mod network;
 mod process;
 mod vitals;
 
@@ -18,8 +17,9 @@ pub use fault::{Fault, FaultCode};
 pub use location::{
     Container, ContainerId, Job, Pod, ProcessLocation, Scheduler, SchedulerJob, Unit,
 };
-pub use network::{MAX_PORTS, NetworkRole};
-pub use process::{Ancestor, GpuProcess, GpuUse, Owner, OwnerKind, ProcessKey};
+pub use process::{
+    Ancestor, GpuProcess, GpuUse, MAX_PORTS, NetworkRole, Owner, OwnerKind, ProcessKey,
+};
 pub use vitals::{RecoveryAction, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 
 /// The result of one poll.

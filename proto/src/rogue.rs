@@ -293,8 +293,8 @@ impl VerdictSummary {
     #[must_use]
     pub fn find(process: &GpuProcess, all: &[(ProcessKey, Self)]) -> Option<Self> {
         let key = process.key()?;
-        let its = all.iter().find(|(process, _)| *process == key);
-        its.map(|(_, suspected)| *suspected)
+        let entry = all.iter().find(|(process, _)| *process == key);
+        entry.map(|(_, suspected)| *suspected)
     }
 }
 
@@ -381,12 +381,12 @@ mod tests {
 
     #[test]
     fn share_is_truncated_to_hundredths() {
-        let told = [0, 9, 10, 296, 895, 899, 900, 999, 1_000, 1_001, u16::MAX];
-        let told = told.map(|it| Share::from_thousandths(it).to_string());
+        let actual = [0, 9, 10, 296, 895, 899, 900, 999, 1_000, 1_001, u16::MAX];
+        let actual = actual.map(|it| Share::from_thousandths(it).to_string());
         let expected = [
             "0.00", "0.00", "0.01", "0.29", "0.89", "0.89", "0.90", "0.99", "1.00", "1.00", "1.00",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 
     #[test]

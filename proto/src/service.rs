@@ -181,8 +181,8 @@ pub trait Gpukill {
     async fn snooze(pid: u32, is_dry_run: bool) -> Result<Vec<SnoozedRule>, Refusal>;
 
     /// Suspicious processes among those that use a device now or did in the last `hours` hours,
-    /// at most [`MAX_SCAN_HOURS`]. Of other users' processes a plain user sees those whose
-    /// command lines are visible.
+    /// at most [`MAX_SCAN_HOURS`]. A plain user sees the processes of others only with a
+    /// visible command line.
     async fn scan(hours: u32) -> Result<ScanReport, Refusal>;
 
     /// The text of the current rules for rogue detection, like [`Gpukill::rules_text`].

@@ -240,11 +240,11 @@ mod tests {
     #[test]
     fn short_duration_shows_seconds() {
         let of = |seconds| format_duration_with_seconds(Duration::from_secs(seconds));
-        let said = [59, 60, 62, 90, 599, 600, 660, 3_661].map(of);
+        let actual = [59, 60, 62, 90, 599, 600, 660, 3_661].map(of);
         let expected = [
             "59s", "1m", "1m 2s", "1m 30s", "9m 59s", "10m", "11m", "1h 1m",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(actual, expected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::style::OutputStyle;
 use super::text::escaped;
 use super::value::clock;
-use gpukill_policy::xid::is_program_fault;
+use gpukill_policy::health::is_program_fault;
 use gpukill_proto::model::{Device, EventKind, GpuEvent, Loss, LossKind};
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;

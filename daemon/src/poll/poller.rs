@@ -12,7 +12,7 @@ use crate::rogue::Rogue;
 use crate::state::{HolderDemand, PublishedPoll, SnapshotPublisher, whole_milliseconds};
 use crate::store::Store;
 use crate::systemd;
-use gpukill_policy::xid;
+use gpukill_policy::health;
 use gpukill_proto::model::{DeviceId, EventKind, GpuEvent, Snapshot};
 use gpukill_proto::status::PollingReport;
 use std::sync::Arc;
@@ -205,8 +205,8 @@ fn log_device_event(event: &GpuEvent, snapshot: &Snapshot) {
     let what = event.kind.to_string();
     match event.kind {
         EventKind::Xid(xid) => {
-            let meaning = xid::meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
-            if xid::is_program_fault(xid) {
+            let meaning = health::xid_meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
+            if health::is_program_fault(xid) {
                 event!(ProgramXid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             } else {
                 event!(Xid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");

@@ -63,7 +63,7 @@ fn evaluate_polls(
 ) -> Vec<(Vec<AlertTransition>, usize)> {
     let mut memory = AlertState::default();
     let seconds = polls.into_iter().zip(0..);
-    let judged = seconds.map(|(device, second)| {
+    let evaluations = seconds.map(|(device, second)| {
         let changes = evaluate(thresholds, &mut memory, &poll(second, vec![device]));
         let steps = changes
             .into_iter()
@@ -71,7 +71,7 @@ fn evaluate_polls(
             .collect();
         (steps, memory.active().count())
     });
-    judged.collect()
+    evaluations.collect()
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn unknown_and_stale_change_nothing() {
     polls.push(device_at_degrees(20));
     polls.extend(unknown());
     polls.push(device_at_degrees(20));
-    let seen = evaluate_polls(&HOT, polls);
-    let changes: Vec<(usize, Vec<AlertTransition>)> = seen
+    let evaluations = evaluate_polls(&HOT, polls);
+    let changes: Vec<(usize, Vec<AlertTransition>)> = evaluations
         .into_iter()
         .map(|(steps, _)| steps)
         .enumerate()
@@ -234,7 +234,7 @@ fn alerts_are_kept_for_each_device() {
     };
     let mut memory = AlertState::default();
     assert_eq!(evaluate(&both, &mut memory, &poll(1, devices())), []);
-    let begun = evaluate(&both, &mut memory, &poll(2, devices()));
+    let started = evaluate(&both, &mut memory, &poll(2, devices()));
     let alert = |index: u32, quantity, limit| Alert {
         device: gpu(index).id,
         index,
@@ -254,7 +254,7 @@ fn alerts_are_kept_for_each_device() {
         change(&full, AlertTransition::Started(95)),
         change(&hot, AlertTransition::Started(91)),
     ];
-    assert_eq!(begun, expected);
+    assert_eq!(started, expected);
     assert_eq!(evaluate(&both, &mut memory, &poll(3, devices())), []);
     let lasting: Vec<Alert> = memory.active().collect();
     assert_eq!(lasting, [full.clone(), hot.clone()]);
@@ -280,16 +280,19 @@ fn alerts_are_kept_for_each_device() {
     ];
     assert_eq!(ended, expected);
     assert_eq!(memory.active().count(), 0);
-    let begun = evaluate(&roomier, &mut memory, &poll(5, rest()));
-    let anew = Alert {
+    let started = evaluate(&roomier, &mut memory, &poll(5, rest()));
+    let new_alert = Alert {
         limit: 94,
         since: Timestamp(5_000),
         ..full
     };
-    assert_eq!(begun, [change(&anew, AlertTransition::Started(95))]);
+    assert_eq!(started, [change(&new_alert, AlertTransition::Started(95))]);
     let off = Thresholds::default();
     let ended = evaluate(&off, &mut memory, &poll(6, rest()));
-    assert_eq!(ended, [change(&anew, AlertTransition::ThresholdChanged)]);
+    assert_eq!(
+        ended,
+        [change(&new_alert, AlertTransition::ThresholdChanged)]
+    );
     assert_eq!(memory, AlertState::default());
 }
 

@@ -3,7 +3,7 @@
 //! usual, and only an admin restarts it.
 //!
 //! Each person counts at most [`MAX_COUNTED`] times, so that no single person stops the
-//! guard: a person whose jobs are ended more often violates rules on purpose.
+//! guard: more frequent ends show that a person violates rules on purpose.
 
 use super::limits::milliseconds;
 use super::person_key::PersonKey;

@@ -5,7 +5,6 @@
 /// minutes.
 const MAX_CONCURRENT: usize = 12;
 
-/// Per person.
 const MAX_PER_PERSON: usize = 4;
 
 /// A person gets a second slot only while fewer than this are taken. The others are for

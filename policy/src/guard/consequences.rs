@@ -54,10 +54,10 @@ pub fn predict_consequence(
     rules: &CompiledRules,
     now: Timestamp,
 ) -> Consequence {
-    let Some((policy, course)) = rule_response(of, rules) else {
+    let Some((policy, response)) = rule_response(of, rules) else {
         return Consequence::Nothing;
     };
-    let own = own_response(of, rules, (policy, &course));
+    let own = own_response(of, rules, (policy, &response));
     let because = |is_milder| match is_milder {
         true => ConsequenceReason::OwnPolicy,
         false => ConsequenceReason::Rule,
@@ -70,9 +70,9 @@ pub fn predict_consequence(
     }
     match (own.mode, own.action, own.acting_mode) {
         (GuardMode::Disabled, _, _) => Consequence::Nothing,
-        (GuardMode::DryRun, _, _) => Consequence::DryRun(because(own.mode < course.mode)),
+        (GuardMode::DryRun, _, _) => Consequence::DryRun(because(own.mode < response.mode)),
         (GuardMode::Soft | GuardMode::Enforce, GuardAction::Warn, _) => {
-            Consequence::Warned(because(own.action != course.action))
+            Consequence::Warned(because(own.action != response.action))
         }
         (GuardMode::Soft | GuardMode::Enforce, GuardAction::Terminate, EnforcementMode::Soft) => {
             match has_no_reader(of) {
@@ -102,12 +102,12 @@ pub fn violation_under(
     judged_by: &CompiledRules,
     rules: &CompiledRules,
 ) -> Option<OpenViolation> {
-    let (policy, course) = rule_response(of, rules)?;
+    let (policy, response) = rule_response(of, rules)?;
     let before = judged_by.find(&of.rule.source);
     if before.is_some_and(|before| judged_by.policy_digest(before) == rules.policy_digest(policy)) {
         return Some(of.clone());
     }
-    let own = own_response(of, rules, (policy, &course));
+    let own = own_response(of, rules, (policy, &response));
     let is_spared_service =
         own.action == GuardAction::Terminate && is_exempt_service(of, rules, policy);
     Some(OpenViolation {
@@ -121,7 +121,7 @@ pub fn violation_under(
         deadline: None,
         readers: Vec::new(),
         ended_at: None,
-        message: course.message.clone(),
+        message: response.message.clone(),
         evidence: Evidence {
             is_spared_service,
             ..of.evidence.clone()
@@ -146,11 +146,11 @@ fn rule_response(of: &OpenViolation, rules: &CompiledRules) -> Option<(PolicyInd
 fn own_response<'c>(
     of: &OpenViolation,
     rules: &CompiledRules,
-    (policy, course): (PolicyIndex, &'c RuleResponse),
+    (policy, response): (PolicyIndex, &'c RuleResponse),
 ) -> Cow<'c, RuleResponse> {
     let people = subject_people(&of.subject, &of.evidence.runs);
     rules.milder_response(
-        course,
+        response,
         policy,
         user_policy_positions(rules.rules(), people.into_iter()),
     )
@@ -190,8 +190,8 @@ pub fn milder_policy_for_violation(
     rules: &CompiledRules,
 ) -> Option<MilderPolicy> {
     let policy = rules.find(&of.rule.source)?;
-    let course = rules.response(policy, of.rule.kind)?;
-    let is_fatal = course.action == GuardAction::Terminate;
+    let response = rules.response(policy, of.rule.kind)?;
+    let is_fatal = response.action == GuardAction::Terminate;
     let people = subject_people(&of.subject, &of.evidence.runs);
     let own = people
         .into_iter()

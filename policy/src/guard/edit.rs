@@ -5,7 +5,7 @@ mod policies;
 
 use super::parse::field::quote_key;
 use super::parse::{self, Section};
-use crate::document::{EditedDocument, remove_key, set_value, typed_value};
+use crate::document::{EditedDocument, parse_typed, remove_key, set_value};
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::guard::edit::{EditError, GuardEdit, PolicyKind};
 use gpukill_proto::settings::closest_name;
@@ -103,7 +103,7 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
     }
     let at = format!("{section}.{}", quote_key(name));
     let frame = |value: &Value| format!("[{section}]\n{} = {value}\n", quote_key(name));
-    let value = typed_value::parse_typed(value, |value| is_valid_at(&frame(value), &at));
+    let value = parse_typed(value, |value| is_valid_at(&frame(value), &at));
     set_value(section_table(document, section)?, name, value);
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! Jobs that were ended and still have processes: these are about to go, and no other job
 //! is ended for what they hold. Processes that survive their signals are signalled again
-//! after growing waits, and protect no other process of their job.
+//! after growing waits, and protect no other process of their job. A dry run notes the jobs
+//! that it counts as ended.
 
 use super::person_key::PersonKey;
 use super::state::device_reporting::DeviceReporting;
 use super::state::{JobKey, pairs};
 use crate::digest::Digest;
-use gpukill_proto::guard::RuleName;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::guard::{OpenViolation, RuleName, Victim, ViolationSubject};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,7 @@ pub(crate) struct EndedJob {
     pub(crate) processes: BTreeSet<PidStart>,
     /// Its owner.
     pub(crate) person: Option<PersonKey>,
-    /// In a container that several users share: the user whose processes alone were ended.
+    /// In a container that several users share: only processes of this user were ended.
     pub(crate) user: Option<ContainerUser>,
     /// Processes that joined it while any of `processes` was present, and are still
     /// present.
@@ -93,8 +95,8 @@ impl EndedJob {
     pub(crate) fn is_ending(&self, now: Timestamp) -> bool {
         // An end that could not begin is tried again after growing waits: each try is
         // recorded.
-        let going = END_TIMEOUT * (1 << self.tries.min(MAX_WAIT_DOUBLINGS));
-        self.progress != EndProgress::Postponed && self.is_younger(now, going)
+        let end_timeout = END_TIMEOUT * (1 << self.tries.min(MAX_WAIT_DOUBLINGS));
+        self.progress != EndProgress::Postponed && self.is_younger(now, end_timeout)
     }
 
     /// How often it was chosen without a signal, once it is chosen again.
@@ -167,8 +169,8 @@ impl EndedJob {
     }
 }
 
-/// How long an ended job may take to go, and how long a job whose end could not begin waits
-/// until it can be chosen again.
+/// How long an ended job may take to go. If the end of a job could not begin, the job can be
+/// chosen again after this time.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest time for signals: on some devices SIGINT, SIGTERM and SIGKILL one after the
@@ -192,12 +194,12 @@ const MAX_RETRY_DOUBLINGS: u32 = 6;
 /// reported, no process is known to be gone.
 pub(crate) fn update_ended<'k>(
     ended: &mut BTreeMap<JobKey, EndedJob>,
-    (sight, now): (&DeviceReporting, Timestamp),
+    (device_reporting, now): (&DeviceReporting, Timestamp),
     present: &BTreeSet<PidStart>,
     processes: impl Iterator<Item = (PidStart, &'k JobKey, Option<u32>)>,
 ) {
     ended.retain(|_, it| {
-        if sight.covers_all(&it.devices) {
+        if device_reporting.covers_all(&it.devices) {
             it.processes.retain(|process| present.contains(process));
             it.joined.retain(|process| present.contains(process));
             it.survivors.retain(|process, _| present.contains(process));
@@ -218,6 +220,46 @@ pub(crate) fn update_ended<'k>(
             && !it.survivors.contains_key(&process)
         {
             it.joined.insert(process);
+        }
+    }
+}
+
+/// A job, or the part of one user in a container that several users share.
+pub(crate) type JobPart = (JobKey, Option<ContainerUser>);
+
+/// A job that a dry run counts as ended and that is still present. It is a note on the
+/// violation: the job and the violation go on, and every rule evaluates both as before. For the
+/// same violation another job is chosen only for the excess that would remain without it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulatedEnd {
+    /// The violation at that time: its subject is the job, its processes are those of the
+    /// job.
+    pub violation: OpenViolation,
+    /// Its processes that are still present: pid, and start in ticks.
+    pub processes: BTreeSet<PidStart>,
+}
+
+/// How many jobs these ends refer to: one job may violate several rules.
+#[must_use]
+pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> usize {
+    let jobs = ends.into_iter().map(|end| &end.violation.subject);
+    jobs.into_set().len()
+}
+
+impl SimulatedEnd {
+    /// The simulated end of this job, or part of it.
+    pub(crate) fn new(
+        violation: OpenViolation,
+        victim: &Victim,
+        processes: BTreeSet<PidStart>,
+    ) -> Self {
+        let mut violation = violation;
+        violation.subject = ViolationSubject::Job(victim.job.clone());
+        violation.evidence.runs.clone_from(&victim.runs);
+        violation.evidence.count = victim.count;
+        Self {
+            violation,
+            processes,
         }
     }
 }

@@ -132,18 +132,18 @@ pub struct EnforcementTarget<'a> {
 
 /// Why a plan for a whole job is not carried out; `None` if it is.
 #[must_use]
-pub fn job_plan_veto(plan: &KillPlan, judged: EnforcementTarget<'_>) -> Option<PlanVeto> {
+pub fn job_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
     let planned: BTreeSet<PidStart> = plan.targets.iter().map(pid_start).into_set();
-    if let Some((pid, _)) = judged.processes.iter().find(|it| !planned.contains(it)) {
+    if let Some((pid, _)) = evaluated.processes.iter().find(|it| !planned.contains(it)) {
         return Some(PlanVeto::whole_plan(*pid, "is not part of the plan"));
     }
     let mut objections: Vec<PlanVeto> = plan
         .targets
         .iter()
         .filter_map(
-            |target| match judged.processes.contains(&pid_start(target)) {
-                true => veto_evaluated_process(target, judged),
-                false => veto_other_process(target, judged),
+            |target| match evaluated.processes.contains(&pid_start(target)) {
+                true => veto_evaluated_process(target, evaluated),
+                false => veto_other_process(target, evaluated),
             },
         )
         .collect();
@@ -157,26 +157,29 @@ pub fn job_plan_veto(plan: &KillPlan, judged: EnforcementTarget<'_>) -> Option<P
 
 /// Why a plan for the evaluated processes alone is not carried out; `None` if it is.
 #[must_use]
-pub fn process_plan_veto(plan: &KillPlan, judged: EnforcementTarget<'_>) -> Option<PlanVeto> {
+pub fn process_plan_veto(plan: &KillPlan, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
     let objections = plan.targets.iter().find_map(|target| {
         let pid = target.key.pid;
-        if !judged.processes.contains(&pid_start(target)) {
+        if !evaluated.processes.contains(&pid_start(target)) {
             return Some(PlanVeto::whole_plan(pid, "was not evaluated"));
         }
         if let Some(why) = action_reason(target) {
             return Some(PlanVeto::whole_plan(pid, why));
         }
-        if let Some(objection) = veto_other_person(target, judged) {
+        if let Some(objection) = veto_other_person(target, evaluated) {
             return Some(objection);
         }
-        let moved = target.job.known().filter(|now| now.id() != judged.job.id)?;
+        let moved = target
+            .job
+            .known()
+            .filter(|now| now.id() != evaluated.job.id)?;
         // Whether the owner can move the process there and away again.
         let is_movable = match moved {
-            Job::Tree(_) | Job::Unit { .. } => belongs_to_owner(target, judged),
+            Job::Tree(_) | Job::Unit { .. } => belongs_to_owner(target, evaluated),
             Job::Container { manager, .. } => {
                 manager.is_some()
-                    && *manager == judged.job.owner.uid
-                    && belongs_to_owner(target, judged)
+                    && *manager == evaluated.job.owner.uid
+                    && belongs_to_owner(target, evaluated)
             }
             Job::Scheduler(_) => false,
         };
@@ -194,9 +197,12 @@ fn veto_empty_plan(plan: &KillPlan) -> Option<PlanVeto> {
 const MOVED_TO_OTHER_JOB: &str = "is now part of another job";
 
 /// The veto against ending a process that was evaluated with this job.
-fn veto_evaluated_process(target: &KillTarget, judged: EnforcementTarget<'_>) -> Option<PlanVeto> {
+fn veto_evaluated_process(
+    target: &KillTarget,
+    evaluated: EnforcementTarget<'_>,
+) -> Option<PlanVeto> {
     let pid = target.key.pid;
-    if let Some(objection) = veto_other_person(target, judged) {
+    if let Some(objection) = veto_other_person(target, evaluated) {
         return Some(objection);
     }
     match &target.action {
@@ -210,7 +216,7 @@ fn veto_evaluated_process(target: &KillTarget, judged: EnforcementTarget<'_>) ->
         }
     }
     match target.job.known() {
-        Some(now) if now.id() == judged.job.id => None,
+        Some(now) if now.id() == evaluated.job.id => None,
         Some(_) => Some(PlanVeto::rest_of_job(pid, MOVED_TO_OTHER_JOB)),
         None => {
             let why = format!("the job of process {pid} is not known");
@@ -221,9 +227,9 @@ fn veto_evaluated_process(target: &KillTarget, judged: EnforcementTarget<'_>) ->
 
 /// The veto against a process that now belongs to another person than the evaluated one, if
 /// rules refer to the owner: it may have changed its user since.
-fn veto_other_person(target: &KillTarget, judged: EnforcementTarget<'_>) -> Option<PlanVeto> {
-    let is_another = match judged.rules.person {
-        PersonAttribution::Owner => belongs_to_another(target, judged),
+fn veto_other_person(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
+    let is_another = match evaluated.rules.person {
+        PersonAttribution::Owner => belongs_to_another(target, evaluated),
         // The login user was evaluated, and no process can change that.
         PersonAttribution::Login => false,
     };
@@ -232,23 +238,23 @@ fn veto_other_person(target: &KillTarget, judged: EnforcementTarget<'_>) -> Opti
 
 /// Whether its users, its user namespace and its owner's name all differ from those of the
 /// evaluated person.
-fn belongs_to_another(target: &KillTarget, judged: EnforcementTarget<'_>) -> bool {
-    let owner = &judged.job.owner;
+fn belongs_to_another(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bool {
+    let owner = &evaluated.job.owner;
     let Some(person) = owner.uid else {
         return false;
     };
-    let process = judged.process_table.get(&target.key.pid);
+    let process = evaluated.process_table.get(&target.key.pid);
     let process = process.filter(|it| it.lineage.key == target.key);
     target.uid.known().is_some_and(|uid| *uid != person)
         && target.owner.known() != Some(&owner.name)
         && !process.is_some_and(|process| belongs_to_person(process, person))
 }
 
-fn belongs_to_owner(target: &KillTarget, judged: EnforcementTarget<'_>) -> bool {
-    judged.job.owner.uid.is_some() && !belongs_to_another(target, judged)
+fn belongs_to_owner(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bool {
+    evaluated.job.owner.uid.is_some() && !belongs_to_another(target, evaluated)
 }
 
-/// The person whose processes alone are ended for this job; `None` if the users of its
+/// Only processes of this person are ended for this job; `None` if the users of its
 /// processes do not decide.
 #[must_use]
 pub fn judged_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {
@@ -259,9 +265,10 @@ pub fn judged_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {
 }
 
 /// The veto against ending another process of the same job.
-fn veto_other_process(target: &KillTarget, judged: EnforcementTarget<'_>) -> Option<PlanVeto> {
+fn veto_other_process(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
     let pid = target.key.pid;
-    if may_have_trusted_name(target, judged) && judged.rules.protect.may_protect_name(&target.name)
+    if may_have_trusted_name(target, evaluated)
+        && evaluated.rules.protect.may_protect_name(&target.name)
     {
         let why = format!("is protected by its name, {}", target.name);
         return Some(PlanVeto::rest_of_job(pid, why));
@@ -271,8 +278,11 @@ fn veto_other_process(target: &KillTarget, judged: EnforcementTarget<'_>) -> Opt
 }
 
 /// Whether its name may protect it: a person's process can choose its name.
-fn may_have_trusted_name(target: &KillTarget, judged: EnforcementTarget<'_>) -> bool {
-    target.uid.known().is_none_or(|uid| *uid < judged.uid_min)
+fn may_have_trusted_name(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bool {
+    target
+        .uid
+        .known()
+        .is_none_or(|uid| *uid < evaluated.uid_min)
 }
 
 fn action_reason(target: &KillTarget) -> Option<String> {

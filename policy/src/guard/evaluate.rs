@@ -10,7 +10,6 @@ mod behaviour;
 mod claims;
 mod compiled_rules;
 mod context;
-mod duration;
 mod findings;
 mod growth;
 mod idle;
@@ -39,13 +38,15 @@ pub(crate) use owner_match::OWNER_NAME_UNKNOWN;
 pub(crate) use policy_devices::{DeviceNames, PolicyDevices, device_names, has_device_names};
 pub(crate) use policy_match::{PolicyMatch, describe_protection};
 
+use super::limits::milliseconds;
 use super::rules::ForbiddenBehaviour;
 use super::sample::GuardSample;
 use super::state::{BehaviourState, GuardState};
 use behaviour::BehaviourCheck;
-use findings::{Finding, Findings, SubjectIndex};
-use gpukill_proto::guard::{GuardMode, GuardRecord, UnevaluatedRule};
+use findings::{Finding, Findings, NOT_REPORTED, SubjectIndex};
+use gpukill_proto::guard::{GuardMode, GuardRecord, Measurement, RuleKind, UnevaluatedRule};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The result of evaluating one sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,82 +67,88 @@ pub struct Evaluation {
 pub const MAX_UNJUDGED: usize = 10_000;
 
 /// Evaluates a sample by these rules and the state of the samples before it.
-pub fn evaluate(book: &CompiledRules, memory: &mut GuardState, bucket: &GuardSample) -> Evaluation {
-    evaluate_within(&EvaluationBounds::LIVE, book, memory, bucket)
+pub fn evaluate(
+    compiled_rules: &CompiledRules,
+    state: &mut GuardState,
+    sample: &GuardSample,
+) -> Evaluation {
+    evaluate_within(&EvaluationBounds::LIVE, compiled_rules, state, sample)
 }
 
 /// As [`evaluate`], with bounds on what is kept. Existing violations go on; what exceeds
 /// the bounds is only counted.
 pub(crate) fn evaluate_within(
     bounds: &EvaluationBounds,
-    book: &CompiledRules,
-    memory: &mut GuardState,
-    bucket: &GuardSample,
+    compiled_rules: &CompiledRules,
+    state: &mut GuardState,
+    sample: &GuardSample,
 ) -> Evaluation {
-    if book.rules().mode == GuardMode::Disabled {
-        *memory = std::mem::take(memory).into_paused();
+    if compiled_rules.rules().mode == GuardMode::Disabled {
+        *state = std::mem::take(state).into_paused();
         return Evaluation::default();
     }
-    let bucket = &*bucket.attributed_to(book.rules().person);
-    let follows = memory.prepare_for(book, bucket);
-    let mut context = context::build_context(book, memory, bucket);
+    let sample = &*sample.attributed_to(compiled_rules.rules().person);
+    let follows = state.prepare_for(compiled_rules, sample);
+    let mut context = context::build_context(compiled_rules, state, sample);
     let mut findings = Findings::with_room(bounds.findings);
-    let mut beyond = Overflow::default();
+    let mut overflow = Overflow::default();
     access::evaluate(&context, &mut findings);
-    idle::update_jobs(memory, &mut context);
+    idle::update_jobs(state, &mut context);
     // The first sample after a gap describes a moment, not an interval.
-    let is_seen = bucket.observed_ms > 0;
+    let is_seen = sample.observed_ms > 0;
     if is_seen {
-        utilization::update_windows(memory, &mut context);
+        utilization::update_windows(state, &mut context);
         limits::evaluate(&context, &mut findings);
-        utilization::evaluate(&context, memory, &mut findings);
-        let concerns = behaviour::collect_checks(&context, &mut findings);
+        utilization::evaluate(&context, state, &mut findings);
+        let checks = behaviour::collect_checks(&context, &mut findings);
         let mut room = bounds.lookback_windows;
-        for concern in &concerns {
+        for check in &checks {
             // The first rules take the room, so that it does not pass from rule to rule.
-            match room.checked_sub(concern.lookback_windows()) {
+            match room.checked_sub(check.lookback_windows()) {
                 Some(left) => {
                     room = left;
-                    evaluate_behaviour(&context, memory, concern, &mut findings);
+                    evaluate_behaviour(&context, state, check, &mut findings);
                 }
                 None => {
-                    beyond.lookback_windows += concern.lookback_windows();
-                    let kind = concern.behaviour.kind();
-                    memory.conduct.remove(&book.rule_name(concern.policy, kind));
-                    for (job, _) in concern.jobs() {
+                    overflow.lookback_windows += check.lookback_windows();
+                    let kind = check.behaviour.kind();
+                    state
+                        .conduct
+                        .remove(&compiled_rules.rule_name(check.policy, kind));
+                    for (job, _) in check.jobs() {
                         let why = "the rules look back over too many jobs and processes";
-                        findings.add_unknown(concern.policy, kind, SubjectIndex::Job(job), why);
+                        findings.add_unknown(check.policy, kind, SubjectIndex::Job(job), why);
                     }
                 }
             }
         }
         // Rules that apply to no process any more lose their state.
-        let names = concerns.iter();
-        let names = names.map(|it| book.rule_name(it.policy, it.behaviour.kind()));
+        let names = checks.iter();
+        let names = names.map(|it| compiled_rules.rule_name(it.policy, it.behaviour.kind()));
         let names: BTreeSet<_> = names.into_set();
-        memory.conduct.retain(|rule, _| names.contains(rule));
+        state.conduct.retain(|rule, _| names.contains(rule));
     }
-    let (unjudged, unjudged_besides) = list_unjudged(&context, &findings);
+    let (unjudged, omitted) = list_unjudged(&context, &findings);
     let when = (is_seen, follows);
-    let records = transitions::apply(&context, memory, &findings, when, bounds, &mut beyond);
-    beyond.findings = findings.dropped;
+    let records = transitions::apply(&context, state, &findings, when, bounds, &mut overflow);
+    overflow.findings = findings.dropped;
     Evaluation {
         records,
         unjudged,
-        unjudged_omitted: unjudged_besides,
-        overflow: beyond,
+        unjudged_omitted: omitted,
+        overflow,
     }
 }
 
 fn evaluate_behaviour(
     context: &EvaluationContext<'_>,
-    memory: &mut GuardState,
-    concern: &BehaviourCheck,
+    state: &mut GuardState,
+    check: &BehaviourCheck,
     findings: &mut Findings,
 ) {
-    match concern.behaviour.clone() {
+    match check.behaviour.clone() {
         ForbiddenBehaviour::Duration(limit) => {
-            duration::evaluate(context, concern, limit, findings)
+            evaluate_duration(context, check, limit, findings);
         }
         ForbiddenBehaviour::Idle {
             limit,
@@ -155,8 +162,8 @@ fn evaluate_behaviour(
                 with_connections,
                 cpu_below,
             };
-            let memory = behaviour_state(context, memory, concern);
-            idle::evaluate(context, memory, concern, terms, findings);
+            let state = behaviour_state(context, state, check);
+            idle::evaluate(context, state, check, terms, findings);
         }
         ForbiddenBehaviour::Waste {
             below,
@@ -168,8 +175,8 @@ fn evaluate_behaviour(
                 min_memory,
                 hours,
             };
-            let memory = behaviour_state(context, memory, concern);
-            waste::evaluate(context, memory, concern, terms, findings);
+            let state = behaviour_state(context, state, check);
+            waste::evaluate(context, state, check, terms, findings);
         }
         ForbiddenBehaviour::Runaway {
             above,
@@ -181,20 +188,55 @@ fn evaluate_behaviour(
                 limit,
                 orphaned,
             };
-            let memory = behaviour_state(context, memory, concern);
-            runaway::evaluate(context, memory, concern, terms, findings);
+            let state = behaviour_state(context, state, check);
+            runaway::evaluate(context, state, check, terms, findings);
         }
         ForbiddenBehaviour::Growth { by, within } => {
             let terms = growth::GrowthParams { by, within };
-            let memory = behaviour_state(context, memory, concern);
-            growth::evaluate(context, memory, concern, terms, findings);
+            let state = behaviour_state(context, state, check);
+            growth::evaluate(context, state, check, terms, findings);
         }
         ForbiddenBehaviour::Rogue { from, threats } => {
             let terms = rogue::RogueParams {
                 from,
                 threats: &threats,
             };
-            rogue::evaluate(context, concern, terms, findings);
+            rogue::evaluate(context, check, terms, findings);
+        }
+    }
+}
+
+/// Evaluates how long a job has held a device, by the process that has held one the longest.
+fn evaluate_duration(
+    context: &EvaluationContext<'_>,
+    check: &BehaviourCheck,
+    limit: Duration,
+    findings: &mut Findings,
+) {
+    let limit = milliseconds(limit);
+    let is_over = |since| milliseconds(context.sample.until.since(since)) > limit;
+    for (job, runs) in check.jobs() {
+        let subject = SubjectIndex::Job(job);
+        let present = runs.iter().map(|run| &context.runs[*run]);
+        let present = present.filter(|run| run.sample.is_present);
+        let over = present.filter(|run| is_over(run.sample.first_seen));
+        let (reported, unreported): (Vec<_>, Vec<_>) = over.partition(|run| run.is_reported);
+        // A device that does not report its processes decides nothing.
+        let longest = reported.iter().map(|run| run.sample.first_seen).min();
+        if let Some(since) = longest {
+            let value = milliseconds(context.sample.until.since(since));
+            let held = ViolationDetails {
+                measured: Some(Measurement { value, limit }),
+                since: Some(since),
+                runs: runs.to_vec(),
+                unknown: 0,
+                excess: Excess::All,
+                threat: None,
+            };
+            let rule = (check.policy, check.doubt);
+            findings.add_violated_unless(rule, RuleKind::Duration, subject, held);
+        } else if !unreported.is_empty() {
+            findings.add_unknown(check.policy, RuleKind::Duration, subject, NOT_REPORTED);
         }
     }
 }
@@ -202,16 +244,16 @@ fn evaluate_behaviour(
 /// The state of one behaviour rule.
 fn behaviour_state<'m>(
     context: &EvaluationContext<'_>,
-    memory: &'m mut GuardState,
-    concern: &BehaviourCheck,
+    state: &'m mut GuardState,
+    check: &BehaviourCheck,
 ) -> &'m mut BehaviourState {
     let rule = context
         .compiled_rules
-        .rule_name(concern.policy, concern.behaviour.kind());
-    let digest = context.compiled_rules.measured_digest(concern.policy);
-    let memory = memory.conduct.entry(rule).or_default();
-    memory.digest = digest;
-    memory
+        .rule_name(check.policy, check.behaviour.kind());
+    let digest = context.compiled_rules.measured_digest(check.policy);
+    let state = state.conduct.entry(rule).or_default();
+    state.digest = digest;
+    state
 }
 
 /// Lists what could not be evaluated, by rule and subject.
@@ -219,11 +261,11 @@ fn list_unjudged(
     context: &EvaluationContext<'_>,
     findings: &Findings,
 ) -> (Vec<UnevaluatedRule>, usize) {
-    let book = context.compiled_rules;
+    let compiled_rules = context.compiled_rules;
     let mut unjudged = Vec::new();
-    let mut besides = 0;
+    let mut omitted = 0;
     for ((policy, kind), of_rule) in &findings.by_rule {
-        if book.response(*policy, *kind).is_none() {
+        if compiled_rules.response(*policy, *kind).is_none() {
             continue;
         }
         let unknown = of_rule.iter().filter_map(|(index, finding)| match finding {
@@ -233,17 +275,17 @@ fn list_unjudged(
         let mut unknown: Vec<_> = unknown.collect();
         unknown.sort_unstable();
         let room = MAX_UNJUDGED - unjudged.len();
-        besides += unknown.len().saturating_sub(room);
+        omitted += unknown.len().saturating_sub(room);
         unjudged.extend(
             unknown
                 .into_iter()
                 .take(room)
                 .map(|(subject, why)| UnevaluatedRule {
-                    rule: book.rule_name(*policy, *kind),
+                    rule: compiled_rules.rule_name(*policy, *kind),
                     subject,
                     why: why.clone().into_owned(),
                 }),
         );
     }
-    (unjudged, besides)
+    (unjudged, omitted)
 }

@@ -115,8 +115,8 @@ impl ProcessFacts {
     }
 
     /// Adds the facts about the location of the process.
-    fn with_location(mut self, place: &ProcessLocation) -> Self {
-        let container = place.container.last_known();
+    fn with_location(mut self, location: &ProcessLocation) -> Self {
+        let container = location.container.last_known();
         self.is_contained = container.map(Option::is_some);
         self.image = container.and_then(|container| match container {
             None => Some(None),
@@ -133,11 +133,11 @@ impl ProcessFacts {
                 }
             }
         });
-        self.unit = place.unit.last_known().map(|unit| {
+        self.unit = location.unit.last_known().map(|unit| {
             let unit = unit.as_ref().filter(|unit| unit.manager.is_none());
             unit.map(|unit| unit.name.clone())
         });
-        self.scheduler = place.scheduler.last_known().map(|job| {
+        self.scheduler = location.scheduler.last_known().map(|job| {
             let job = job.as_ref();
             job.map(|job| (job.scheduler, job.job.clone()))
         });
@@ -181,10 +181,14 @@ pub fn person_of_process(process: &GpuProcess, person: PersonAttribution) -> Opt
 }
 
 impl ProcessFacts {
-    /// The name of a uid that is reported as `said`. `None` means unknown; `Some(None)`
+    /// The name of a uid that is reported as `reported`. `None` means unknown; `Some(None)`
     /// means that it has no name.
-    pub(crate) fn user_name<'a>(&self, uid: u32, said: Option<&'a str>) -> Option<Option<&'a str>> {
-        let name = said.filter(|said| said.parse() != Ok(uid));
+    pub(crate) fn user_name<'a>(
+        &self,
+        uid: u32,
+        reported: Option<&'a str>,
+    ) -> Option<Option<&'a str>> {
+        let name = reported.filter(|reported| reported.parse() != Ok(uid));
         match name {
             Some(name) => Some(Some(name)),
             None => self.nameless_uids.contains(&uid).then_some(None),

@@ -16,7 +16,6 @@ use gpukill_proto::guard::{RuleKind, RuleName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Kinds of limits on a person.
 pub(crate) const PERSON_LIMIT_KINDS: [RuleKind; 5] = [
     RuleKind::Memory,
     RuleKind::Utilization,
@@ -34,8 +33,8 @@ pub struct EffectiveLimit {
     pub limit: Option<u64>,
 }
 
-/// The policies whose limits apply to a process: that of its owner, and those of the groups
-/// that it counts for. Numbers are positions in [`RuleSet`].
+/// The policies that limit a process: that of its owner, and those of the groups that it
+/// counts for. Numbers are positions in [`RuleSet`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct PolicyProfile {
     pub(crate) user: Option<usize>,
@@ -150,9 +149,9 @@ pub(crate) fn resolve_limits(
         let same = (*policy, *limit);
         resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
-    let besides = PERSON_LIMIT_KINDS.into_iter();
-    let besides = besides.flat_map(|kind| additional_limits(rules, profile, civil, kind));
-    resolved.additional = besides.collect();
+    let additional = PERSON_LIMIT_KINDS.into_iter();
+    let additional = additional.flat_map(|kind| additional_limits(rules, profile, civil, kind));
+    resolved.additional = additional.collect();
     resolved
 }
 
@@ -164,23 +163,23 @@ fn additional_limits(
     kind: RuleKind,
 ) -> Vec<AdditionalLimit> {
     type LimitLookup<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
-    let beside = |policy, said: LimitLookup<'_>| {
+    let beside = |policy, limit_of: LimitLookup<'_>| {
         let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
         Some(AdditionalLimit {
             kind,
             policy,
-            limit: said(&|limits| limit_value(limits, kind))?,
-            idle_min_memory: said(&least).or(least(&rules.defaults)).unwrap_or(0),
+            limit: limit_of(&|limits| limit_value(limits, kind))?,
+            idle_min_memory: limit_of(&least).or(least(&rules.defaults)).unwrap_or(0),
         })
     };
     let user = profile.labelled_user.and_then(|at| {
-        let said =
+        let limit_of =
             |value: &dyn Fn(&Limits) -> Option<u64>| user_limit(&rules.users[at], civil, value);
-        beside(PolicyIndex::User(at), &said)
+        beside(PolicyIndex::User(at), &limit_of)
     });
     let groups = profile.labelled.iter().filter_map(|at| {
-        let said = |value: &dyn Fn(&Limits) -> Option<u64>| value(&rules.groups[*at].limits);
-        beside(PolicyIndex::Group(*at), &said)
+        let limit_of = |value: &dyn Fn(&Limits) -> Option<u64>| value(&rules.groups[*at].limits);
+        beside(PolicyIndex::Group(*at), &limit_of)
     });
     user.into_iter().chain(groups).collect()
 }
@@ -230,15 +229,15 @@ fn resolve_kind(
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> LimitAndDoubt {
-    let said = |at: usize| {
+    let user_policy_limit = |at: usize| {
         let limit = user_limit(&rules.users[at], civil, value)?;
         Some((PolicyIndex::User(at), limit))
     };
     let by = |(policy, limit)| (Some(ResolvedLimit::Known { policy, limit }), None);
-    let own = profile.user.and_then(said).map(by);
+    let own = profile.user.and_then(user_policy_limit).map(by);
     let known = own.unwrap_or_else(|| group_limit(rules, profile, default, value));
     let mut doubtful = profile.doubtful_users.iter().rev().copied();
-    let doubtful = doubtful.by_ref().filter_map(said);
+    let doubtful = doubtful.by_ref().filter_map(user_policy_limit);
     doubtful.fold(known, |known, (policy, _)| {
         mark_unknown(policy, OWNER_NAME_UNKNOWN.to_owned(), known)
     })
@@ -276,31 +275,37 @@ fn group_limit(
     let by = |(limit, policy): (u64, PolicyIndex)| Some(ResolvedLimit::Known { policy, limit });
     let beside = |(limit, policy): (u64, PolicyIndex)| (policy, limit);
     let of_policy = |(limit, group): (u64, usize)| (limit, PolicyIndex::Group(group));
-    let said = profile.groups.iter().filter(is_claimed);
-    let said = said.filter_map(of_group).min().map(of_policy);
-    let unsaid = profile.doubtful.iter().filter(is_claimed);
-    let unsaid: Vec<(u64, usize)> = unsaid.filter_map(of_group).collect();
-    let unsaid = || unsaid.iter().copied();
+    let claimed = profile.groups.iter().filter(is_claimed);
+    let claimed = claimed.filter_map(of_group).min().map(of_policy);
+    let maybe_claimed = profile.doubtful.iter().filter(is_claimed);
+    let maybe_claimed: Vec<(u64, usize)> = maybe_claimed.filter_map(of_group).collect();
+    let maybe_claimed = || maybe_claimed.iter().copied();
     let vouched = profile.groups.iter().filter(|it| !is_claimed(it));
     if let Some(base) = vouched.filter_map(of_group).min().map(of_policy) {
         // The strictest of several groups applies: another group loosens nothing.
-        let strictest = said.map_or(base, |said| said.min(base));
-        let least = unsaid().min().map(of_policy);
+        let strictest = claimed.map_or(base, |claimed| claimed.min(base));
+        let least = maybe_claimed().min().map(of_policy);
         let doubt = least.filter(|least| least.0 < strictest.0);
         return (by(strictest), doubt.map(beside));
     }
     let Some(base) = default.map(|limit| (limit, PolicyIndex::Default)) else {
-        let Some((_, group)) = unsaid().next().filter(|_| said.is_none()) else {
-            return (said.and_then(by), None);
+        let Some((_, group)) = maybe_claimed().next().filter(|_| claimed.is_none()) else {
+            return (claimed.and_then(by), None);
         };
         return may_be_of(group, (None, None));
     };
-    if let Some(said) = said {
-        let is_looser = said.0 > base.0;
-        return (by(said), is_looser.then(|| beside(base)));
+    if let Some(claimed) = claimed {
+        let is_looser = claimed.0 > base.0;
+        return (by(claimed), is_looser.then(|| beside(base)));
     }
-    let most = unsaid().max().map(of_policy).filter(|it| it.0 > base.0);
-    let least = unsaid().min().map(of_policy).filter(|it| it.0 < base.0);
+    let most = maybe_claimed()
+        .max()
+        .map(of_policy)
+        .filter(|it| it.0 > base.0);
+    let least = maybe_claimed()
+        .min()
+        .map(of_policy)
+        .filter(|it| it.0 < base.0);
     let doubt = least.or(most.is_some().then_some(base));
     (by(most.unwrap_or(base)), doubt.map(beside))
 }

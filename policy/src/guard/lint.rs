@@ -72,13 +72,13 @@ impl Linter<'_> {
     fn warn(&mut self, path: &str, what: impl Into<String>) {
         // A key that is not written gets the position of its table.
         let mut at = Some(path);
-        let mut place = None;
-        while let Some(path) = at.filter(|_| place.is_none()) {
-            place = self.rules.positions.get(path).copied();
+        let mut position = None;
+        while let Some(path) = at.filter(|_| position.is_none()) {
+            position = self.rules.positions.get(path).copied();
             at = path.rsplit_once('.').map(|(table, _)| table);
         }
         self.warnings.push(Lint {
-            position: place,
+            position,
             path: path.to_owned(),
             what: what.into(),
         });
@@ -135,7 +135,7 @@ impl Linter<'_> {
         protected.any(|it| is_same_user(it, user))
     }
 
-    /// Lints users in a blocking list whom `[protect]` exempts.
+    /// Lints users in a blocking list that `[protect]` exempts.
     fn check_protected_users(&mut self, path: &str, users: &[String]) {
         let spared = users.iter().filter(|user| self.is_protected(user));
         let spared: Vec<&str> = spared.map(String::as_str).collect();

@@ -173,10 +173,10 @@ impl Notice<'_> {
     /// `rule      user bob: idle for at most 2h 0m, now 2h 5m`
     fn rule_line(&self) -> String {
         let rule = &self.record.rule;
-        let said = describe_measurement(rule.kind, &self.record.evidence);
-        let room = (TEXT_WIDTH - ": ".len()).saturating_sub(said.len());
+        let measurement = describe_measurement(rule.kind, &self.record.evidence);
+        let room = (TEXT_WIDTH - ": ".len()).saturating_sub(measurement.len());
         let source = truncate(&rule.source.to_string(), room.max(SOURCE_BYTES));
-        format_line("rule", &format!("{source}: {said}"))
+        format_line("rule", &format!("{source}: {measurement}"))
     }
 }
 
@@ -303,16 +303,16 @@ fn format_deadline(
         return format!("in {}", format_duration(left));
     }
     let then = civil(deadline);
-    let clock = format!("{:02}:{:02}", then.minute / 60 % 24, then.minute % 60);
+    let time = format!("{:02}:{:02}", then.minute / 60 % 24, then.minute % 60);
     if left < SOON {
         // Time zones are whole minutes apart.
         let second = deadline.0.rem_euclid(60_000) / 1_000;
-        return format!("{clock}:{second:02}");
+        return format!("{time}:{second:02}");
     }
     if then.day == civil(now).day {
-        format!("at {clock}")
+        format!("at {time}")
     } else {
-        format!("{} {clock}", short_day_name(then.day))
+        format!("{} {time}", short_day_name(then.day))
     }
 }
 

@@ -84,20 +84,20 @@ impl GuardState {
     /// Whether signals may be sent now: the rules are the same as when the job was chosen,
     /// the mode is not dry run, and the owner has not snoozed since.
     #[must_use]
-    pub fn may_execute(&self, book: &CompiledRules, ending: &EnforcementOrder) -> bool {
+    pub fn may_execute(&self, compiled_rules: &CompiledRules, ending: &EnforcementOrder) -> bool {
         let rule = &ending.record.rule;
-        let policy = book.find(&rule.source);
-        let course = policy.and_then(|policy| book.response(policy, rule.kind));
-        let acts = course.is_some_and(|course| course.mode > GuardMode::DryRun);
+        let policy = compiled_rules.find(&rule.source);
+        let response = policy.and_then(|policy| compiled_rules.response(policy, rule.kind));
+        let acts = response.is_some_and(|response| response.mode > GuardMode::DryRun);
         let ended = self.ended.get(&ending.job);
         let is_it = |ended: &&EndedJob| {
             ended.progress == EndProgress::Chosen
                 && ended.at == ending.at
-                && ended.rule_set == book.digest()
+                && ended.rule_set == compiled_rules.digest()
         };
         let ended = ended.filter(is_it);
         let by = ended.and_then(|ended| ended.rule.as_ref());
-        acts && by.is_some_and(|(rule, digest)| is_current(book, rule, *digest))
+        acts && by.is_some_and(|(rule, digest)| is_current(compiled_rules, rule, *digest))
     }
 
     /// Marks the order as started. From now on, a process that may have been signalled is
@@ -133,9 +133,9 @@ impl GuardState {
         }
         if acted.ended == 0 {
             let record = &ending.record;
-            let clocks = self.clocks.get_mut(&record.rule);
-            if let Some(clock) = clocks.and_then(|it| it.of.get_mut(&record.subject)) {
-                clock.clear_ended();
+            let violations = self.clocks.get_mut(&record.rule);
+            if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
+                violation.clear_ended();
             }
         }
         GuardRecord {
@@ -152,7 +152,7 @@ impl GuardState {
     /// The reason why no rule grants a snooze. The state is then unchanged.
     pub fn snooze(
         &mut self,
-        book: &CompiledRules,
+        compiled_rules: &CompiledRules,
         snoozer: SnoozeRequest<'_>,
         at: Timestamp,
     ) -> Result<Vec<GuardRecord>, SnoozeError> {
@@ -160,24 +160,24 @@ impl GuardState {
         if self.ended.values().any(is_ended) {
             return Err(SnoozeError::TooLate);
         }
-        let more = milliseconds(book.rules().enforcement.snooze);
+        let more = milliseconds(compiled_rules.rules().enforcement.snooze);
         let mut records = Vec::new();
         let mut why = None;
-        let clocks = self.clocks.iter_mut();
-        let clocks = clocks.flat_map(|(rule, clocks)| {
-            clocks
+        let violations = self.clocks.iter_mut();
+        let violations = violations.flat_map(|(rule, violations)| {
+            violations
                 .of
                 .iter_mut()
-                .map(move |(subject, clock)| (rule, subject, clock))
+                .map(move |(subject, violation)| (rule, subject, violation))
         });
-        for (rule, subject, clock) in clocks {
-            let Some(open) = clock.to_open_violation(rule, subject) else {
+        for (rule, subject, violation) in violations {
+            let Some(open) = violation.to_open_violation(rule, subject) else {
                 continue;
             };
             if !snoozer.matches_violation(&open) {
                 continue;
             }
-            let Some(opened) = &mut clock.opened else {
+            let Some(opened) = &mut violation.opened else {
                 continue;
             };
             match opened.warned.snooze(snoozer.owner, more, at) {
@@ -293,7 +293,7 @@ impl GuardState {
 /// Whether the job was chosen for a violation of this subject.
 fn is_order_for(subject: &ViolationSubject, job: &JobKey, ended: &EndedJob) -> bool {
     match subject {
-        ViolationSubject::Job(judged) => judged.id == job.id,
+        ViolationSubject::Job(evaluated) => evaluated.id == job.id,
         ViolationSubject::Run(run) => ended
             .remaining()
             .any(|it| *it == (run.pid, run.start_ticks)),

@@ -101,10 +101,7 @@ fn parse_from(source: TextOrigin, text: &str) -> Result<RuleSet, Vec<RuleMistake
     let mut found = ParseState::new(source, text, lines);
     let rules = read_root_table(table.get_ref(), &mut found);
     match (found.finish(), mistakes.is_empty()) {
-        (Ok(places), true) => Ok(RuleSet {
-            positions: places,
-            ..rules
-        }),
+        (Ok(positions), true) => Ok(RuleSet { positions, ..rules }),
         (Ok(_), false) => Err(mistakes),
         (Err(others), _) => {
             mistakes.extend(others);
@@ -220,8 +217,8 @@ fn read_listed_policies<T: TableEntry>(at: &mut ValueReader<'_, '_>, left: &mut 
         if !count_policy(left, &mut at) {
             break;
         }
-        let place = at.position();
-        if let Some(before) = name.and_then(|name| names.insert(name, place)) {
+        let text_position = at.position();
+        if let Some(before) = name.and_then(|name| names.insert(name, text_position)) {
             at.report_duplicate_name(before);
         }
         policies.extend(T::read(name.unwrap_or_default(), &mut at));

@@ -165,22 +165,22 @@ impl Replay {
     ///
     /// # Errors
     /// If it would keep too much: the replay is then of no further use.
-    pub fn add(&mut self, bucket: &GuardSample) -> Result<(), ReplayError> {
+    pub fn add(&mut self, sample: &GuardSample) -> Result<(), ReplayError> {
         let tried = EvaluationBounds::TRIAL;
-        self.silences.add(bucket, bucket.until > self.since);
-        if bucket.until <= self.since {
-            let _ = evaluate_within(&tried, &self.no_rules, &mut self.memory, bucket);
+        self.silences.add(sample, sample.until > self.since);
+        if sample.until <= self.since {
+            let _ = evaluate_within(&tried, &self.no_rules, &mut self.memory, sample);
             return Ok(());
         }
         let (policies, processes) = (
             self.compiled_rules.rules().policy_count(),
-            bucket.runs.len(),
+            sample.runs.len(),
         );
         if policies.saturating_mul(processes) > MAX_PAIRS {
             return Err(ReplayError::Pairs(policies, processes));
         }
         self.evaluated += 1;
-        self.count_present(bucket);
+        self.count_present(sample);
         if self.runs.len() > MAX_COUNTED {
             return Err(ReplayError::Processes);
         }
@@ -188,9 +188,9 @@ impl Replay {
             records,
             unjudged,
             unjudged_omitted: _,
-            overflow: beyond,
-        } = evaluate_within(&tried, &self.compiled_rules, &mut self.memory, bucket);
-        match beyond {
+            overflow,
+        } = evaluate_within(&tried, &self.compiled_rules, &mut self.memory, sample);
+        match overflow {
             Overflow {
                 lookback_windows: 1..,
                 ..
@@ -206,7 +206,7 @@ impl Replay {
             } => {}
         }
         // Before the ends of this sample are added: those jobs held devices in all of it.
-        self.add_freed(bucket);
+        self.add_freed(sample);
         for record in &records {
             self.count_record(record);
         }
@@ -214,7 +214,7 @@ impl Replay {
             let key = (unjudged.rule, unjudged.why);
             let unknown = self.not_judged.entry(key).or_default();
             self.subjects += usize::from(unknown.subjects.add(&unjudged.subject));
-            unknown.for_ms = unknown.for_ms.saturating_add(bucket.observed_ms);
+            unknown.for_ms = unknown.for_ms.saturating_add(sample.observed_ms);
             unknown.first.get_or_insert(unjudged.subject);
         }
         if self.subjects > MAX_COUNTED {
@@ -228,9 +228,10 @@ impl Replay {
     }
 
     /// Records the present processes. Most were in the last sample.
-    fn count_present(&mut self, bucket: &GuardSample) {
-        let present = bucket.runs.iter();
-        let present = present.map(|(run, judged)| (Arc::clone(run), Arc::clone(&judged.facts)));
+    fn count_present(&mut self, sample: &GuardSample) {
+        let present = sample.runs.iter();
+        let present =
+            present.map(|(run, run_sample)| (Arc::clone(run), Arc::clone(&run_sample.facts)));
         let before = std::mem::replace(&mut self.present, present.collect());
         let mut before = before.iter().peekable();
         for now in &self.present {
@@ -254,15 +255,15 @@ impl Replay {
     }
 
     /// Adds the usage of jobs that would have been gone.
-    fn add_freed(&mut self, bucket: &GuardSample) {
+    fn add_freed(&mut self, sample: &GuardSample) {
         if self.ended_for.is_empty() {
             return;
         }
         // How long each process held devices.
         let mut held: BTreeMap<PidStart, u64> = BTreeMap::new();
-        for (run, judged) in &bucket.runs {
+        for (run, run_sample) in &sample.runs {
             let of_process = held.entry((run.pid, run.start_ticks)).or_default();
-            *of_process = of_process.saturating_add(judged.usage.owner_share_ms());
+            *of_process = of_process.saturating_add(run_sample.usage.owner_share_ms());
         }
         let outcomes = &mut self.outcomes;
         self.ended_for.retain(|(rule, _), processes| {

@@ -70,8 +70,8 @@ mod tests {
             guard.evaluate_samples(&mut world, 3);
             let open = guard.state.violations();
             assert_eq!(open.len(), 2);
-            let told = count_restarted(&open, &before, &after);
-            assert_eq!(told, expected, "{:?}", after.rules());
+            let actual = count_restarted(&open, &before, &after);
+            assert_eq!(actual, expected, "{:?}", after.rules());
             // The guard does the same.
             let mut guard = guard;
             guard.compiled_rules = after;

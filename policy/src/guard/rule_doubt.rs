@@ -30,7 +30,7 @@ pub(crate) struct DoubtTracker {
     /// People who used a GPU, and when last.
     #[serde(with = "pairs")]
     people: BTreeMap<PersonKey, Timestamp>,
-    /// People whose jobs these rules warned of or ended, and when last.
+    /// Owners of jobs that these rules warned of or ended, and when last.
     #[serde(with = "pairs")]
     concerned: BTreeMap<PersonKey, Timestamp>,
     doubt: Option<RulesDoubt>,
@@ -46,7 +46,6 @@ enum Confirmation {
     None,
     /// The rules that evaluate the next sample.
     Next,
-    /// The rules with this digest.
     Rules(Digest),
 }
 
@@ -87,7 +86,7 @@ impl DoubtTracker {
     pub(crate) fn update<'c>(
         &mut self,
         context: &EvaluationContext<'_>,
-        clocks: &'c BTreeMap<RuleName, RuleViolations>,
+        violations: &'c BTreeMap<RuleName, RuleViolations>,
     ) -> Option<(
         &'c RuleName,
         &'c ViolationSubject,
@@ -119,15 +118,21 @@ impl DoubtTracker {
             }
         }
         let mut last = None;
-        let of_behaviour = clocks.iter().filter(|(rule, _)| rule.kind.is_behaviour());
-        for (rule, clocks) in of_behaviour {
-            for (subject, clock) in clocks.of.iter().filter(|(_, clock)| is_counted(clock)) {
+        let of_behaviour = violations
+            .iter()
+            .filter(|(rule, _)| rule.kind.is_behaviour());
+        for (rule, violations) in of_behaviour {
+            for (subject, violation) in violations
+                .of
+                .iter()
+                .filter(|(_, violation)| is_counted(violation))
+            {
                 let Some(person) = subject_person(subject) else {
                     continue;
                 };
                 if self.people.contains_key(&person) {
                     self.concerned.insert(person, at);
-                    last = Some((rule, subject, clock));
+                    last = Some((rule, subject, violation));
                 }
             }
         }
@@ -156,14 +161,14 @@ impl DoubtTracker {
         };
         let before = self.doubt.replace(doubt);
         let is_news = before.is_none_or(|before| before.only_warn != only_warn);
-        let (rule, subject, clock) = last.filter(|_| is_news)?;
-        Some((rule, subject, clock, GuardStep::Doubted(doubt)))
+        let (rule, subject, violation) = last.filter(|_| is_news)?;
+        Some((rule, subject, violation, GuardStep::Doubted(doubt)))
     }
 }
 
 /// Whether a person was warned that a job is ended for it, or a job was ended.
-fn is_counted(clock: &ViolationState) -> bool {
-    let opened = clock.opened.as_ref();
+fn is_counted(violation: &ViolationState) -> bool {
+    let opened = violation.opened.as_ref();
     opened.is_some_and(|it| {
         it.mode > GuardMode::Disabled
             && it.action == GuardAction::Terminate

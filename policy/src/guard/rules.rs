@@ -27,7 +27,7 @@ pub struct RuleSet {
     pub person: PersonAttribution,
     /// The contradiction between the enforcement switches, if they contradict each other.
     pub switch_conflict: Option<SwitchConflict>,
-    /// Limits of people for whom no other policy sets one.
+    /// Limits of people without a limit in another policy.
     pub defaults: Limits,
     /// Warnings, grace period, snoozes and the circuit breaker.
     pub enforcement: EnforcementSettings,
@@ -260,7 +260,7 @@ pub struct GroupPolicy {
     pub total_processes: Option<u32>,
     /// The limits of each member. They replace the defaults.
     pub limits: Limits,
-    /// The priority of members whose own policy sets none.
+    /// The priority of members without a priority in their own policy.
     pub priority: Option<u8>,
     /// The only devices that members may use. Empty means all.
     pub allowed_gpus: Vec<GpuSelector>,

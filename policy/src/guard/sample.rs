@@ -37,18 +37,18 @@ pub struct GuardSample {
 impl GuardSample {
     /// Attributes every process to the person that the rules refer to.
     pub(crate) fn attributed_to(&self, person: PersonAttribution) -> Cow<'_, Self> {
-        let mut bucket = Cow::Borrowed(self);
-        for (run, judged) in &self.runs {
-            if let Cow::Owned(about) = judged.facts.attributed_to(person) {
+        let mut sample = Cow::Borrowed(self);
+        for (run, run_sample) in &self.runs {
+            if let Cow::Owned(about) = run_sample.facts.attributed_to(person) {
                 let about = Arc::new(about);
-                let judged = RunSample {
+                let run_sample = RunSample {
                     facts: about,
-                    ..judged.clone()
+                    ..run_sample.clone()
                 };
-                bucket.to_mut().runs.insert(Arc::clone(run), judged);
+                sample.to_mut().runs.insert(Arc::clone(run), run_sample);
             }
         }
-        bucket
+        sample
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct SnoozeList(Vec<SnoozeGrant>);
 pub struct SnoozeGrant {
     rule: RuleName,
     subject: ViolationSubject,
-    /// Uid of the person whose jobs are not ended.
+    /// Uid of the owner of the jobs that are not ended.
     owner: u32,
     /// Processes of the violation: their job may have another name by now.
     processes: BTreeSet<PidStart>,
@@ -91,12 +91,12 @@ impl SnoozeGrant {
     }
 
     /// Whether a rule of this name and kind still exists.
-    pub(crate) fn has_rule(&self, book: &CompiledRules) -> bool {
-        let Some(policy) = book.find(&self.rule.source) else {
+    pub(crate) fn has_rule(&self, compiled_rules: &CompiledRules) -> bool {
+        let Some(policy) = compiled_rules.find(&self.rule.source) else {
             return false;
         };
         match &self.rule.source {
-            RuleSource::Rule(_) => book.behaviour_kind(policy) == Some(self.rule.kind),
+            RuleSource::Rule(_) => compiled_rules.behaviour_kind(policy) == Some(self.rule.kind),
             RuleSource::Default
             | RuleSource::User(_)
             | RuleSource::Group(_)
@@ -105,12 +105,12 @@ impl SnoozeGrant {
         }
     }
 
-    fn into_voided_record(self, book: &CompiledRules, at: Timestamp) -> GuardRecord {
+    fn into_voided_record(self, compiled_rules: &CompiledRules, at: Timestamp) -> GuardRecord {
         GuardRecord {
             at,
             rule: self.rule,
             subject: self.subject,
-            mode: book.rules().mode,
+            mode: compiled_rules.rules().mode,
             step: GuardStep::SnoozeVoided {
                 owner: self.owner,
                 until: self.until,
@@ -213,16 +213,20 @@ impl SnoozeList {
         &self.0
     }
 
-    /// Drops snoozes that are over, and returns the records of those whose rule is gone.
-    pub(crate) fn prune(&mut self, book: &CompiledRules, at: Timestamp) -> Vec<GuardRecord> {
+    /// Drops snoozes that are over, and returns the records of those that lost their rule.
+    pub(crate) fn prune(
+        &mut self,
+        compiled_rules: &CompiledRules,
+        at: Timestamp,
+    ) -> Vec<GuardRecord> {
         self.0
             .retain(|it| at < it.until || at.since(it.until) < RETENTION);
         let (kept, gone) = std::mem::take(&mut self.0)
             .into_iter()
-            .partition(|it| !it.is_active(at) || it.has_rule(book));
+            .partition(|it| !it.is_active(at) || it.has_rule(compiled_rules));
         self.0 = kept;
         gone.into_iter()
-            .map(|it| it.into_voided_record(book, at))
+            .map(|it| it.into_voided_record(compiled_rules, at))
             .collect()
     }
 

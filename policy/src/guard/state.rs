@@ -9,14 +9,13 @@ pub(crate) mod streak;
 pub(crate) mod window;
 
 use super::breaker::CircuitBreaker;
-use super::ended_jobs::{EndedJob, PidStart};
+use super::ended_jobs::{EndedJob, PidStart, SimulatedEnd};
 use super::evaluate::{
     CompiledRules, DeviceNames, PolicyDevices, PolicyMatch, device_names, has_device_names,
 };
 use super::limits::milliseconds;
 use super::rule_doubt::DoubtTracker;
 use super::sample::{GuardSample, ProcessFacts};
-use super::simulated::SimulatedEnd;
 use super::snoozes::SnoozeList;
 use super::violation_state::ViolationState;
 use crate::digest::Digest;
@@ -140,7 +139,6 @@ pub(crate) struct RuleViolations {
 /// Results that stay valid until other facts become known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MatchCache {
-    /// Digest of the rules.
     rule_set: Option<Digest>,
     device_names: DeviceNames,
     policy_devices: Arc<PolicyDevices>,
@@ -159,12 +157,12 @@ impl GuardState {
     /// The open violations.
     #[must_use]
     pub fn violations(&self) -> Vec<OpenViolation> {
-        let clocks = self.clocks.iter().flat_map(|(rule, clocks)| {
-            let of = clocks.of.iter();
-            of.filter_map(|(subject, clock)| clock.to_open_violation(rule, subject))
+        let violations = self.clocks.iter().flat_map(|(rule, violations)| {
+            let of = violations.of.iter();
+            of.filter_map(|(subject, violation)| violation.to_open_violation(rule, subject))
         });
         let at = self.until.unwrap_or_default();
-        let with_snoozes = clocks.map(|open| OpenViolation {
+        let with_snoozes = violations.map(|open| OpenViolation {
             snoozed_until: self.snoozes.snoozed_until(&open, at),
             ..open
         });
@@ -175,8 +173,11 @@ impl GuardState {
     /// violation.
     #[must_use]
     pub fn simulated_ends(&self) -> Vec<SimulatedEnd> {
-        let clocks = self.clocks.values().flat_map(|clocks| clocks.of.values());
-        let opened = clocks.filter_map(|clock| clock.opened.as_ref());
+        let violations = self
+            .clocks
+            .values()
+            .flat_map(|violations| violations.of.values());
+        let opened = violations.filter_map(|violation| violation.opened.as_ref());
         opened
             .flat_map(|it| it.simulated.values().cloned())
             .collect()
@@ -184,8 +185,12 @@ impl GuardState {
 
     /// Prepares the state for a sample: drops what changed settings or a gap invalidate.
     /// Returns whether the sample follows the last one.
-    pub(crate) fn prepare_for(&mut self, book: &CompiledRules, bucket: &GuardSample) -> bool {
-        let enforcement = &book.rules().enforcement;
+    pub(crate) fn prepare_for(
+        &mut self,
+        compiled_rules: &CompiledRules,
+        sample: &GuardSample,
+    ) -> bool {
+        let enforcement = &compiled_rules.rules().enforcement;
         let window = milliseconds(enforcement.utilization_window);
         let by = (enforcement.idle_below.0, window);
         if self.by.0 != by.0 {
@@ -197,29 +202,29 @@ impl GuardState {
         }
         self.by = by;
         let follows = match self.until {
-            Some(until) => is_contiguous(until, bucket),
-            None => do_clocks_agree(bucket),
+            Some(until) => is_contiguous(until, sample),
+            None => do_clocks_agree(sample),
         };
         if !follows {
             self.loads.clear();
             self.devices.clear();
-            let ms = self.unobserved_ms(bucket);
+            let ms = self.unobserved_ms(sample);
             let own = self.conduct.values_mut();
             let own = own.flat_map(|it| it.clear_windows().cpu.values_mut());
             let of_jobs = self.jobs.values_mut();
             let of_jobs = of_jobs.flat_map(|job| [&mut job.still, &mut job.alone]);
             for streak in of_jobs.chain(own) {
-                streak.record_unknown(ms, bucket.until);
+                streak.record_unknown(ms, sample.until);
             }
-            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
-                clock.record_unknown();
+            for violation in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                violation.record_unknown();
             }
         }
-        if let Some(unjudged) = self.until.map(|until| unobserved_wall_ms(until, bucket))
+        if let Some(unjudged) = self.until.map(|until| unobserved_wall_ms(until, sample))
             && unjudged.unsigned_abs() > MAX_GAP_MS
         {
-            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
-                clock.shift_time(unjudged);
+            for violation in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                violation.shift_time(unjudged);
             }
             for ended in self.ended.values_mut() {
                 ended.shift_time(unjudged);
@@ -235,21 +240,21 @@ impl GuardState {
             self.breaker.shift_time(unjudged);
             self.snoozes.shift_time(unjudged);
         }
-        self.sight.update(bucket, follows);
-        self.until = Some(bucket.until);
+        self.sight.update(sample, follows);
+        self.until = Some(sample.until);
         // If only the response to a rule has changed, its measurements stay valid.
         self.conduct.retain(|rule, memory| {
-            let policy = book.find(&rule.source);
-            policy.is_some_and(|policy| book.measured_digest(policy) == memory.digest)
+            let policy = compiled_rules.find(&rule.source);
+            policy.is_some_and(|policy| compiled_rules.measured_digest(policy) == memory.digest)
         });
         follows
     }
 
     /// Unobserved milliseconds up to the end of this sample; `u64::MAX` if the wall clock
     /// was set back.
-    fn unobserved_ms(&self, bucket: &GuardSample) -> u64 {
-        let last = self.until.filter(|last| *last <= bucket.until);
-        last.map_or(u64::MAX, |last| milliseconds(bucket.until.since(last)))
+    fn unobserved_ms(&self, sample: &GuardSample) -> u64 {
+        let last = self.until.filter(|last| *last <= sample.until);
+        last.map_or(u64::MAX, |last| milliseconds(sample.until.since(last)))
     }
 
     /// Drops the utilisation windows of devices on which a job was ended: its work says
@@ -262,20 +267,20 @@ impl GuardState {
     /// The devices that the policies apply to.
     pub(crate) fn policy_devices(
         &mut self,
-        book: &CompiledRules,
-        bucket: &GuardSample,
+        compiled_rules: &CompiledRules,
+        sample: &GuardSample,
     ) -> Arc<PolicyDevices> {
-        if self.cache.rule_set != Some(book.digest()) {
+        if self.cache.rule_set != Some(compiled_rules.digest()) {
             self.cache = MatchCache {
-                rule_set: Some(book.digest()),
+                rule_set: Some(compiled_rules.digest()),
                 ..MatchCache::default()
             };
-        } else if has_device_names(bucket, &self.cache.device_names) {
+        } else if has_device_names(sample, &self.cache.device_names) {
             return Arc::clone(&self.cache.policy_devices);
         }
-        self.cache.device_names = device_names(bucket);
+        self.cache.device_names = device_names(sample);
         self.cache.policy_devices = Arc::new(PolicyDevices::resolve(
-            book.rules(),
+            compiled_rules.rules(),
             &self.cache.device_names,
         ));
         Arc::clone(&self.cache.policy_devices)
@@ -284,7 +289,7 @@ impl GuardState {
     /// The policies that apply to a process. Needs [`GuardState::policy_devices`] first.
     pub(crate) fn policy_match(
         &mut self,
-        book: &CompiledRules,
+        compiled_rules: &CompiledRules,
         run: &RunKey,
         about: &Arc<ProcessFacts>,
     ) -> Arc<PolicyMatch> {
@@ -296,7 +301,7 @@ impl GuardState {
             known.generation = generation;
             return Arc::clone(&known.policy_match);
         }
-        let mut selected = PolicyMatch::new(book.rules(), about, Some(process));
+        let mut selected = PolicyMatch::new(compiled_rules.rules(), about, Some(process));
         selected.job_key = selected
             .job_key
             .map(|now| self.first_job(process, about, now));
@@ -360,9 +365,10 @@ pub(crate) fn retain_keys<'k, K: Ord + 'k, V>(
 }
 
 /// Whether a rule still has this digest.
-pub(crate) fn is_current(book: &CompiledRules, rule: &RuleName, digest: Digest) -> bool {
-    book.find(&rule.source)
-        .is_some_and(|policy| book.policy_digest(policy) == digest)
+pub(crate) fn is_current(compiled_rules: &CompiledRules, rule: &RuleName, digest: Digest) -> bool {
+    compiled_rules
+        .find(&rule.source)
+        .is_some_and(|policy| compiled_rules.policy_digest(policy) == digest)
 }
 
 /// Unobserved milliseconds that count as observed: samples are ten seconds each, and a
@@ -371,26 +377,26 @@ const MAX_GAP_MS: u64 = 30_000;
 
 /// Unobserved milliseconds up to the end of a sample, by the wall clock; negative if it was
 /// set back.
-fn unobserved_wall_ms(last: Timestamp, bucket: &GuardSample) -> i64 {
-    let seen = i64::try_from(bucket.observed_ms).unwrap_or(i64::MAX);
-    let by_the_wall = bucket.until.0.saturating_sub(last.0);
-    by_the_wall.saturating_sub(seen)
+fn unobserved_wall_ms(last: Timestamp, sample: &GuardSample) -> i64 {
+    let observed_ms = i64::try_from(sample.observed_ms).unwrap_or(i64::MAX);
+    let by_the_wall = sample.until.0.saturating_sub(last.0);
+    by_the_wall.saturating_sub(observed_ms)
 }
 
 /// Whether a sample begins where the last one ended, and was observed as a whole, by clocks
 /// that agree.
-fn is_contiguous(last: Timestamp, bucket: &GuardSample) -> bool {
-    let apart = last.0.abs_diff(bucket.from.0);
-    bucket.observed_ms > 0 && apart <= slack(bucket) && do_clocks_agree(bucket)
+fn is_contiguous(last: Timestamp, sample: &GuardSample) -> bool {
+    let apart = last.0.abs_diff(sample.from.0);
+    sample.observed_ms > 0 && apart <= slack(sample) && do_clocks_agree(sample)
 }
 
 /// Whether the sample is as long by the wall clock as the time that was observed.
-fn do_clocks_agree(bucket: &GuardSample) -> bool {
-    let length = milliseconds(bucket.until.since(bucket.from));
-    length.abs_diff(bucket.observed_ms) <= slack(bucket)
+fn do_clocks_agree(sample: &GuardSample) -> bool {
+    let length = milliseconds(sample.until.since(sample.from));
+    length.abs_diff(sample.observed_ms) <= slack(sample)
 }
 
 /// A tenth and a second allow for polls that come late.
-const fn slack(bucket: &GuardSample) -> u64 {
-    (bucket.observed_ms / 10).saturating_add(1_000)
+const fn slack(sample: &GuardSample) -> u64 {
+    (sample.observed_ms / 10).saturating_add(1_000)
 }

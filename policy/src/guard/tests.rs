@@ -101,7 +101,7 @@ pub(super) fn dry_run_rules() -> RuleSet {
     }
 }
 
-pub(super) fn behaviour_rule(name: &str, conduct: ForbiddenBehaviour) -> BehaviourRule {
+pub(super) fn behaviour_rule(name: &str, behaviour: ForbiddenBehaviour) -> BehaviourRule {
     BehaviourRule {
         name: name.to_owned(),
         members: Members::default(),
@@ -109,7 +109,7 @@ pub(super) fn behaviour_rule(name: &str, conduct: ForbiddenBehaviour) -> Behavio
         gpus: Vec::new(),
         processes: Vec::new(),
         command: None,
-        behaviour: conduct,
+        behaviour,
         measures: Measures::default(),
         ends_services: false,
     }

@@ -16,10 +16,9 @@ mod exempt;
 mod report;
 
 use super::concurrency::has_slot;
-use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, PidStart};
+use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, JobPart, PidStart, SimulatedEnd};
 use super::evaluate::{EvaluatedJob, EvaluationContext, Excess, ViolationDetails};
 use super::person_key::PersonKey;
-use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::SnoozeGrant;
 use super::state::{GuardState, JobKey, JobState};
 use super::violation_state::DueOwners;
@@ -102,27 +101,27 @@ pub(crate) struct EndedJobs {
 }
 
 impl EndedJobs {
-    pub(crate) fn take_from(memory: &mut GuardState, context: &EvaluationContext<'_>) -> Self {
+    pub(crate) fn take_from(state: &mut GuardState, context: &EvaluationContext<'_>) -> Self {
         let at = context.sample.until;
         let cooldown = context.compiled_rules.rules().enforcement.cooldown;
-        let mut cooling = std::mem::take(&mut memory.cooling);
+        let mut cooling = std::mem::take(&mut state.cooling);
         for since in cooling.values_mut() {
             // A clock that was set back a little does not end the cooldown.
             *since = at.min(*since);
         }
         cooling.retain(|_, since| at.since(*since) < cooldown);
         Self {
-            jobs: std::mem::take(&mut memory.ended),
+            jobs: std::mem::take(&mut state.ended),
             devices: BTreeSet::new(),
             cooling,
             at,
         }
     }
 
-    pub(crate) fn store_in(self, memory: &mut GuardState) {
-        memory.ended = self.jobs;
-        memory.cooling = self.cooling;
-        memory.clear_utilization(|device| self.devices.contains(device));
+    pub(crate) fn store_in(self, state: &mut GuardState) {
+        state.ended = self.jobs;
+        state.cooling = self.cooling;
+        state.clear_utilization(|device| self.devices.contains(device));
     }
 
     /// Records that a job is ended.
@@ -279,11 +278,11 @@ pub(crate) fn select_victim(
         if others.is_empty() && due_again.is_empty() {
             continue;
         }
-        let memory = known.get(job.key.as_ref());
+        let state = known.get(job.key.as_ref());
         let keeps = |runs: &[usize]| ExemptUsage {
             person: Some(job.person),
             priority: job_priority(context, job),
-            claimed: claim_order(context, memory, runs, held.excess),
+            claimed: claim_order(context, state, runs, held.excess),
             holds: frees_at_most(runs),
         };
         let why = exemption(context, job).or_else(|| milder_policy_exemption(context, job, mode));
@@ -299,10 +298,10 @@ pub(crate) fn select_victim(
             part,
             is_repeated,
             priority: job_priority(context, job),
-            claimed: claim_order(context, memory, runs, held.excess),
+            claimed: claim_order(context, state, runs, held.excess),
             frees: freed_amount(context, runs, held.excess),
             is_idle: is_idle(context, job),
-            began: start_order(context, runs),
+            start: start_order(context, runs),
         };
         for (part, runs) in runs_by_user(context, job, &others) {
             let part_of_job = (JobKey::clone(&job.key), part);

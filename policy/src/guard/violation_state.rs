@@ -8,10 +8,10 @@
 //! measured over a whole window; all others need a second sample in a row. A sample in
 //! which nothing is known neither confirms nor closes a violation.
 
+use super::ended_jobs::{JobPart, SimulatedEnd};
 use super::evaluate::RuleResponse;
 use super::rules::EnforcementMode;
 use super::sample::GuardSample;
-use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::SnoozeGrant;
 use super::state::JobKey;
 use super::state::evidence::LazyEvidence;
@@ -39,7 +39,6 @@ pub(crate) struct ViolationState {
     pub(crate) opened: Option<ConfirmedViolation>,
 }
 
-/// A violation that is confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfirmedViolation {
     pub(crate) mode: GuardMode,
@@ -70,7 +69,7 @@ pub(crate) struct Transition {
 pub(crate) enum DueOwners {
     Nobody,
     Anybody,
-    /// Jobs of users whose grace period is over. If a user in `warned` owns the job to end,
+    /// Jobs of users after their grace period. If a user in `warned` owns the job to end,
     /// the guard waits for that user's grace period.
     Owners {
         over: BTreeSet<u32>,
@@ -94,7 +93,7 @@ impl ViolationState {
     pub(crate) fn record_violated(
         &mut self,
         kind: RuleKind,
-        course: &RuleResponse,
+        response: &RuleResponse,
         (at, snoozes): (Timestamp, &BTreeMap<u32, SnoozeGrant>),
         proof: impl FnOnce() -> LazyEvidence,
     ) -> Transition {
@@ -114,8 +113,8 @@ impl ViolationState {
         let opened = self.opened.get_or_insert_with(|| {
             steps.push(GuardStep::Violated);
             ConfirmedViolation {
-                mode: course.mode,
-                action: course.action,
+                mode: response.mode,
+                action: response.action,
                 violated_at: at,
                 warned: WarningState::default(),
                 ended_at: None,
@@ -123,16 +122,16 @@ impl ViolationState {
                 was_spared: false,
                 left_to: None,
                 evidence: evidence.clone(),
-                message: course.message.clone(),
+                message: response.message.clone(),
             }
         });
         opened.evidence = evidence;
-        if (opened.mode, opened.action) != (course.mode, course.action) {
+        if (opened.mode, opened.action) != (response.mode, response.action) {
             // The response has changed: warned users are warned again from the start.
-            (opened.mode, opened.action) = (course.mode, course.action);
+            (opened.mode, opened.action) = (response.mode, response.action);
             opened.warned = WarningState::default();
         }
-        let due = match (course.acting_mode, course.action) {
+        let due = match (response.acting_mode, response.action) {
             (EnforcementMode::Enforce, GuardAction::Terminate) if is_new || held_before => {
                 DueOwners::Anybody
             }
@@ -143,8 +142,8 @@ impl ViolationState {
                     opened.warned = WarningState::default();
                     steps.extend(opened.record_exempt(|| NO_READER.to_owned()));
                 }
-                steps.extend(opened.warned.warn(course, at, &readers, snoozes));
-                let over = opened.warned.users_past_grace(course.grace_ms, at);
+                steps.extend(opened.warned.warn(response, at, &readers, snoozes));
+                let over = opened.warned.users_past_grace(response.grace_ms, at);
                 match held_before && !over.is_empty() {
                     true => DueOwners::Owners {
                         over,
@@ -154,7 +153,7 @@ impl ViolationState {
                 }
             }
             (EnforcementMode::Soft | EnforcementMode::Enforce, GuardAction::Warn) => {
-                steps.extend(opened.warned.warn(course, at, &opened.readers(), snoozes));
+                steps.extend(opened.warned.warn(response, at, &opened.readers(), snoozes));
                 DueOwners::Nobody
             }
         };
@@ -182,12 +181,12 @@ impl ViolationState {
     pub(crate) fn record_not_violated(
         &mut self,
         kind: RuleKind,
-        bucket: &GuardSample,
+        sample: &GuardSample,
         settled_after_ms: u64,
     ) -> bool {
         self.held_before = false;
-        self.settled_ms = self.settled_ms.saturating_add(bucket.observed_ms);
-        self.not_broken_since.get_or_insert(bucket.from);
+        self.settled_ms = self.settled_ms.saturating_add(sample.observed_ms);
+        self.not_broken_since.get_or_insert(sample.from);
         // A job was ended for it: the next violation is warned of again.
         self.opened.is_none()
             || self.has_ended_job()
@@ -281,7 +280,7 @@ impl ConfirmedViolation {
     /// The uids in the evidence that can read a warning.
     fn readers(&self) -> BTreeSet<u32> {
         let runs = self.evidence.runs.iter();
-        let people = runs.filter_map(|seen| seen.facts.owner.as_ref()?.uid);
+        let people = runs.filter_map(|run| run.facts.owner.as_ref()?.uid);
         people.filter(|uid| can_read_warnings(*uid)).into_set()
     }
 

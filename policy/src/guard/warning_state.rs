@@ -80,14 +80,14 @@ impl WarningState {
     /// no user is warned any more.
     pub(crate) fn warn(
         &mut self,
-        course: &RuleResponse,
+        response: &RuleResponse,
         at: Timestamp,
         readers: &BTreeSet<u32>,
         snoozes: &BTreeMap<u32, SnoozeGrant>,
     ) -> Option<GuardStep> {
-        self.grace_ms = course.grace_ms;
-        self.max_warnings = course.max_warnings;
-        self.max_snoozes = course.max_snoozes;
+        self.grace_ms = response.grace_ms;
+        self.max_warnings = response.max_warnings;
+        self.max_snoozes = response.max_snoozes;
         // A user who left the violation and comes back is warned again.
         self.readers.retain(|uid, _| readers.contains(uid));
         for uid in readers {
@@ -110,7 +110,7 @@ impl WarningState {
                 reader.snoozes = granted.used.max(reader.snoozes);
             }
         }
-        let is_fatal = course.action == GuardAction::Terminate;
+        let is_fatal = response.action == GuardAction::Terminate;
         self.deadline = self.first_deadline().filter(|_| is_fatal);
         if is_fatal && readers.is_empty() {
             return None;
@@ -160,7 +160,7 @@ impl WarningState {
         }
     }
 
-    /// The users whose grace period is over.
+    /// The users after their grace period.
     pub(crate) fn users_past_grace(&self, grace_ms: u64, at: Timestamp) -> BTreeSet<u32> {
         let is_over = |reader: &WarnedUser| at >= add_ms(reader.since, grace_ms);
         let over = self.readers.iter().filter(|(_, it)| is_over(it));
@@ -245,9 +245,9 @@ impl GuardState {
     /// Whether a record is the first warning of a violation, however many follow.
     #[must_use]
     pub fn is_first_warning(&self, record: &GuardRecord) -> bool {
-        let clocks = self.clocks.get(&record.rule);
-        let clock = clocks.and_then(|it| it.of.get(&record.subject));
-        let opened = clock.and_then(|clock| clock.opened.as_ref());
+        let violations = self.clocks.get(&record.rule);
+        let violation = violations.and_then(|it| it.of.get(&record.subject));
+        let opened = violation.and_then(|violation| violation.opened.as_ref());
         matches!(record.step, GuardStep::Warned { .. })
             && opened.is_some_and(|it| it.warned.first_warned_at() == Some(record.at))
     }

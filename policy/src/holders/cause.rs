@@ -26,50 +26,53 @@ const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 const BUSY_PERCENT: u32 = 90;
 const BUSY_WITHOUT_HOLDER_TIME: Duration = Duration::from_secs(30);
 
-pub(super) fn orphans(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let orphans = seen.holders_with_role(|role| matches!(role, Role::Orphan { .. }));
+pub(super) fn orphans(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let orphans = device_evidence.holders_with_role(|role| matches!(role, Role::Orphan { .. }));
     let first = orphans.first()?;
     let mut evidence = vec![unlisted_evidence(&orphans)];
-    let its = singular_or_plural(orphans.len(), "its", "their");
-    let mut said = BTreeSet::new();
-    for (holder, role) in &seen.roles {
+    let their_or_its = singular_or_plural(orphans.len(), "its", "their");
+    let mut named = BTreeSet::new();
+    for (holder, role) in &device_evidence.roles {
         let Role::Orphan {
             parent: Some(of), ..
         } = role
         else {
             continue;
         };
-        if said.len() == MAX_NAMED || !said.insert(*of) {
+        if named.len() == MAX_NAMED || !named.insert(*of) {
             continue;
         }
         let leads = holder.group.known() == Some(of);
         if leads && holder.group_leader_is_here.known() == Some(&false) {
-            evidence.push(format!("{its} process group's leader {of} is gone"));
+            evidence.push(format!(
+                "{their_or_its} process group's leader {of} is gone"
+            ));
         }
         evidence.extend(
-            seen.ended(*of)
-                .map(|holder| describe_ended(holder, seen.now)),
+            device_evidence
+                .ended(*of)
+                .map(|holder| describe_ended(holder, device_evidence.now)),
         );
     }
     if orphans.iter().all(|holder| is_adopted(holder)) {
         let parent = first.parent.last_known().copied().unwrap_or(1);
         evidence.push(format!(
-            "{its} parent is {parent}, which adopts orphaned processes"
+            "{their_or_its} parent is {parent}, which adopts orphaned processes"
         ));
     }
-    let remedy = remedy::end_orphans(seen, &orphans);
-    Some(seen.build_finding(Cause::Orphans, &orphans, evidence, remedy))
+    let remedy = remedy::end_orphans(device_evidence, &orphans);
+    Some(device_evidence.build_finding(Cause::Orphans, &orphans, evidence, remedy))
 }
 
 /// Memory that is being released, and the memory that was unattributed before: that
 /// part does not belong to the ended processes and is not released with them.
 pub(super) fn tearing_down(
-    seen: &DeviceEvidence<'_>,
+    device_evidence: &DeviceEvidence<'_>,
     remainder: Bytes,
 ) -> Option<(HolderFinding, Bytes)> {
-    let ended_now = seen.device.ended.iter();
+    let ended_now = device_evidence.device.ended.iter();
     let just_ended: Vec<_> = ended_now
-        .filter(|ended| is_within_teardown(ended.at, seen.now) && held_memory(ended))
+        .filter(|ended| is_within_teardown(ended.at, device_evidence.now) && held_memory(ended))
         .filter(|ended| ended.unattributed_before.known().is_some())
         .collect();
     // The first process to end comes first: the next one sees its memory as
@@ -80,27 +83,31 @@ pub(super) fn tearing_down(
         before = before.max(Bytes(unexplained.saturating_sub(held)));
         held = held.saturating_add(ended.memory.known().map_or(0, |it| it.0));
     }
-    let theirs = Bytes(remainder.0.saturating_sub(before.0));
-    let total = seen.device.memory_total.known().copied();
+    let just_ended_memory = Bytes(remainder.0.saturating_sub(before.0));
+    let total = device_evidence.device.memory_total.known().copied();
     // A part may be released already.
     let most = held.saturating_add(noise_threshold(total.unwrap_or_default()).0);
-    if just_ended.is_empty() || theirs == Bytes(0) || theirs.0 > most {
+    if just_ended.is_empty() || just_ended_memory == Bytes(0) || just_ended_memory.0 > most {
         return None;
     }
     let named = just_ended.iter().take(MAX_NAMED);
     let mut evidence: Vec<String> = named
-        .map(|holder| describe_ended(holder, seen.now))
+        .map(|holder| describe_ended(holder, device_evidence.now))
         .collect();
     let more = just_ended.len().saturating_sub(MAX_NAMED);
     if more > 0 {
         evidence.push(format!("{more} more have just ended"));
     }
-    evidence.push(format!("{} are not released yet", format_size(theirs)));
+    evidence.push(format!(
+        "{} are not released yet",
+        format_size(just_ended_memory)
+    ));
     if before > Bytes(0) {
         let more = format_size(before);
         evidence.push(format!("{more} more were already unattributed before"));
     }
-    let mut finding = seen.build_finding(Cause::TearingDown, &[], evidence, Some(Remedy::Wait));
+    let mut finding =
+        device_evidence.build_finding(Cause::TearingDown, &[], evidence, Some(Remedy::Wait));
     finding.pids = just_ended
         .iter()
         .map(|ended| ended.key.pid)
@@ -120,16 +127,16 @@ fn is_within_teardown(at: Timestamp, now: Timestamp) -> bool {
     at <= now && now.since(at) <= TEARDOWN_TIMEOUT
 }
 
-pub(super) fn uninterruptible(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let stuck = seen.holders_with_role(|role| role == Role::Uninterruptible);
-    let place = |holder: &Holder| match holder.state.known() {
-        Some(ProcessState::Uninterruptible(place)) => place.clone(),
+pub(super) fn uninterruptible(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let stuck = device_evidence.holders_with_role(|role| role == Role::Uninterruptible);
+    let waits_in = |holder: &Holder| match holder.state.known() {
+        Some(ProcessState::Uninterruptible(kernel_function)) => kernel_function.clone(),
         _ => None,
     };
     let sentences = stuck.iter().take(MAX_NAMED);
-    let evidence = sentences.map(|holder| match place(holder) {
-        Some(place) => format!(
-            "{} waits in the kernel, in {place}",
+    let evidence = sentences.map(|holder| match waits_in(holder) {
+        Some(kernel_function) => format!(
+            "{} waits in the kernel, in {kernel_function}",
             describe_holder(holder)
         ),
         None => format!(
@@ -141,12 +148,13 @@ pub(super) fn uninterruptible(seen: &DeviceEvidence<'_>) -> Option<HolderFinding
         .chain(["no signal reaches it in this state".to_owned()])
         .collect();
     // A single scan does not show whether the state lasts.
-    (!stuck.is_empty())
-        .then(|| seen.build_finding(Cause::Uninterruptible, &stuck, evidence, Some(Remedy::Wait)))
+    (!stuck.is_empty()).then(|| {
+        device_evidence.build_finding(Cause::Uninterruptible, &stuck, evidence, Some(Remedy::Wait))
+    })
 }
 
-pub(super) fn zombie(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let zombies = seen.holders_with_role(|role| role == Role::Zombie);
+pub(super) fn zombie(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let zombies = device_evidence.holders_with_role(|role| role == Role::Zombie);
     let evidence = zombies.iter().take(MAX_NAMED).map(|holder| {
         let parent = match (holder.parent.last_known(), holder.parent_name.last_known()) {
             (Some(parent), Some(name)) => format!("its parent {parent} ({name})"),
@@ -161,7 +169,7 @@ pub(super) fn zombie(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
     let evidence = evidence.collect();
     (!zombies.is_empty()).then(|| {
         let remedy = reap_remedy(&zombies);
-        seen.build_finding(Cause::Zombie, &zombies, evidence, remedy)
+        device_evidence.build_finding(Cause::Zombie, &zombies, evidence, remedy)
     })
 }
 
@@ -175,13 +183,13 @@ fn reap_remedy(zombies: &[&Holder]) -> Option<Remedy> {
     }
 }
 
-pub(super) fn other_namespace(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let inner = seen.holders_with_role(|role| role == Role::OtherNamespace);
+pub(super) fn other_namespace(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let inner = device_evidence.holders_with_role(|role| role == Role::OtherNamespace);
     let named = inner.iter().take(MAX_NAMED);
     let mut evidence: Vec<String> = named
         .map(|holder| {
-            let (who, inside) = (describe_holder(holder), describe_namespace(holder));
-            format!("{who} has the device open, runs {inside}, and the driver does not list it")
+            let (process, inside) = (describe_holder(holder), describe_namespace(holder));
+            format!("{process} has the device open, runs {inside}, and the driver does not list it")
         })
         .collect();
     let more = inner.len().saturating_sub(MAX_NAMED);
@@ -191,16 +199,17 @@ pub(super) fn other_namespace(seen: &DeviceEvidence<'_>) -> Option<HolderFinding
             singular_or_plural(more, "it", "them")
         ));
     }
-    (!inner.is_empty()).then(|| seen.build_finding(Cause::OtherNamespace, &inner, evidence, None))
+    (!inner.is_empty())
+        .then(|| device_evidence.build_finding(Cause::OtherNamespace, &inner, evidence, None))
 }
 
-pub(super) fn mps(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let clients: Vec<u32> = seen
+pub(super) fn mps(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let clients: Vec<u32> = device_evidence
         .holders_with_role(|role| role == Role::MpsClient)
         .iter()
         .map(|c| c.pid)
         .collect();
-    let mut servers = seen.holders_with_role(|role| role == Role::Mps);
+    let mut servers = device_evidence.holders_with_role(|role| role == Role::Mps);
     servers.retain(|server| {
         let has_it = server.listed || server.holds_this_device;
         has_it && (!clients.is_empty() || !has_known_memory(server))
@@ -217,34 +226,37 @@ pub(super) fn mps(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
             ),
         },
     ];
-    Some(seen.build_finding(Cause::Mps, &servers, evidence, None))
+    Some(device_evidence.build_finding(Cause::Mps, &servers, evidence, None))
 }
 
-pub(super) fn unlisted(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let unlisted = seen.holders_with_role(|role| matches!(role, Role::Unlisted | Role::Passed));
-    let passed = seen.holders_with_role(|role| role == Role::Passed);
+pub(super) fn unlisted(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let unlisted =
+        device_evidence.holders_with_role(|role| matches!(role, Role::Unlisted | Role::Passed));
+    let passed = device_evidence.holders_with_role(|role| role == Role::Passed);
     let mut evidence = vec![unlisted_evidence(&unlisted)];
     if !passed.is_empty() {
         evidence.push(passed_descriptor_evidence(&passed));
     }
-    (!unlisted.is_empty()).then(|| seen.build_finding(Cause::Unlisted, &unlisted, evidence, None))
+    (!unlisted.is_empty())
+        .then(|| device_evidence.build_finding(Cause::Unlisted, &unlisted, evidence, None))
 }
 
-pub(super) fn display(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let mut drawing = seen.holders_with_role(|role| role == Role::Display);
+pub(super) fn display(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let mut drawing = device_evidence.holders_with_role(|role| role == Role::Display);
     drawing
         .retain(|holder| (holder.listed || holder.holds_this_device) && !has_known_memory(holder));
     let named = drawing.iter().take(MAX_NAMED);
     let evidence = named
         .map(|holder| format!("{} draws on it", describe_holder(holder)))
         .collect();
-    (!drawing.is_empty()).then(|| seen.build_finding(Cause::Display, &drawing, evidence, None))
+    (!drawing.is_empty())
+        .then(|| device_evidence.build_finding(Cause::Display, &drawing, evidence, None))
 }
 
-pub(super) fn busy_without_holder(seen: &DeviceEvidence<'_>) -> Option<HolderFinding> {
-    let device = seen.device;
+pub(super) fn busy_without_holder(device_evidence: &DeviceEvidence<'_>) -> Option<HolderFinding> {
+    let device = device_evidence.device;
     let percent = device.utilization.known()?.0;
-    let length = seen.now.since(device.busy_without_holder_since?);
+    let length = device_evidence.now.since(device.busy_without_holder_since?);
     let is_held = device
         .holders
         .iter()
@@ -263,32 +275,54 @@ pub(super) fn busy_without_holder(seen: &DeviceEvidence<'_>) -> Option<HolderFin
         ),
         "all open files were scanned, and no process has the device open".to_owned(),
     ];
-    Some(seen.build_finding(Cause::BusyWithoutHolder, &[], evidence, Some(Remedy::Reset)))
+    Some(device_evidence.build_finding(
+        Cause::BusyWithoutHolder,
+        &[],
+        evidence,
+        Some(Remedy::Reset),
+    ))
 }
 
-pub(super) fn unknown(seen: &DeviceEvidence<'_>, remainder: Bytes) -> HolderFinding {
+pub(super) fn unknown(device_evidence: &DeviceEvidence<'_>, remainder: Bytes) -> HolderFinding {
     let used = format!(
         "{} are used, and no process explains them",
         format_size(remainder)
     );
-    seen.build_finding(Cause::Unknown, &[], search_evidence(seen, used), None)
+    device_evidence.build_finding(
+        Cause::Unknown,
+        &[],
+        search_evidence(device_evidence, used),
+        None,
+    )
 }
 
-/// Memory that was already unattributed before the processes ended whose memory is
-/// being released.
-pub(super) fn unknown_earlier(seen: &DeviceEvidence<'_>, before: Bytes) -> HolderFinding {
+/// Memory that was unattributed before other processes ended. The memory of those is being
+/// released.
+pub(super) fn unknown_earlier(
+    device_evidence: &DeviceEvidence<'_>,
+    before: Bytes,
+) -> HolderFinding {
     let used = format!("{} have been unattributed for longer", format_size(before));
-    seen.build_finding(Cause::Unknown, &[], search_evidence(seen, used), None)
+    device_evidence.build_finding(
+        Cause::Unknown,
+        &[],
+        search_evidence(device_evidence, used),
+        None,
+    )
 }
 
 /// The used memory, and the result of the search for its holder.
-fn search_evidence(seen: &DeviceEvidence<'_>, used: String) -> Vec<String> {
+fn search_evidence(device_evidence: &DeviceEvidence<'_>, used: String) -> Vec<String> {
     const LOOKED: &str = "all open files were scanned";
-    if seen.device.incomplete_reason.is_some() {
+    if device_evidence.device.incomplete_reason.is_some() {
         return vec![used];
     }
-    let is_listed = seen.device.holders.iter().any(is_alive_and_listed);
-    let looked = if !remedy::unverified_monitors(seen).is_empty() {
+    let is_listed = device_evidence
+        .device
+        .holders
+        .iter()
+        .any(is_alive_and_listed);
+    let looked = if !remedy::unverified_monitors(device_evidence).is_empty() {
         LOOKED.to_owned()
     } else if is_listed {
         format!(
@@ -301,26 +335,30 @@ fn search_evidence(seen: &DeviceEvidence<'_>, used: String) -> Vec<String> {
 }
 
 /// The finding for a device with stale readings, of which nothing is decided.
-pub(super) fn stale(seen: &DeviceEvidence<'_>, seconds: u32) -> HolderFinding {
+pub(super) fn stale(device_evidence: &DeviceEvidence<'_>, seconds: u32) -> HolderFinding {
     let evidence = vec![format!("the readings are {seconds} s old")];
-    seen.build_finding(Cause::Unknown, &[], evidence, None)
+    device_evidence.build_finding(Cause::Unknown, &[], evidence, None)
 }
 
 /// Processes that are not considered only because of their names.
-pub(super) fn monitors_by_name(seen: &DeviceEvidence<'_>, cause: Cause) -> Vec<String> {
+pub(super) fn monitors_by_name(device_evidence: &DeviceEvidence<'_>, cause: Cause) -> Vec<String> {
     // Without a known cause, no other process has it open.
     let too = if cause == Cause::Unknown { "" } else { " too" };
-    let monitors = remedy::unverified_monitors(seen).into_iter();
+    let monitors = remedy::unverified_monitors(device_evidence).into_iter();
     let sentence = |holder| {
-        let who = describe_by_name(holder);
-        format!("{who} has the device open{too}, and counts as a monitor only by its name")
+        let process = describe_by_name(holder);
+        format!("{process} has the device open{too}, and counts as a monitor only by its name")
     };
     monitors.take(MAX_NAMED).map(sentence).collect()
 }
 
 /// Pids that the driver lists and that do not exist here.
-pub(super) fn missing_listed_pids(seen: &DeviceEvidence<'_>) -> Vec<String> {
-    let gone = seen.device.holders.iter().filter(|holder| is_gone(holder));
+pub(super) fn missing_listed_pids(device_evidence: &DeviceEvidence<'_>) -> Vec<String> {
+    let gone = device_evidence
+        .device
+        .holders
+        .iter()
+        .filter(|holder| is_gone(holder));
     let sentence = |holder: &Holder| {
         let what = match &holder.start_ticks {
             Reading::Failed(why) if why == LISTED_BEFORE_START => LISTED_BEFORE_START,

@@ -39,11 +39,14 @@ fn describe_process(pid: u32, name: &str, user: Option<&str>) -> String {
 pub(super) fn describe_ended(holder: &EndedHolder, now: Timestamp) -> String {
     let name = holder.name.last_known().map_or("", String::as_str);
     let user = holder.user.last_known().map(String::as_str);
-    let who = describe_process(holder.key.pid, name, user);
+    let holder_text = describe_process(holder.key.pid, name, user);
     let ago = format_duration(now.since(holder.at));
     match holder.memory.last_known() {
-        Some(held) => format!("{who} ended {ago} ago and held {}", format_size(*held)),
-        None => format!("{who} ended {ago} ago"),
+        Some(held) => format!(
+            "{holder_text} ended {ago} ago and held {}",
+            format_size(*held)
+        ),
+        None => format!("{holder_text} ended {ago} ago"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Decides which processes a suggested command may name: only a worker whose own leader
-//! left it behind. A copied command asks for no confirmation.
+//! Decides which processes a suggested command may name: only a worker that its own
+//! leader left behind. A copied command asks for no confirmation.
 
 use super::DeviceEvidence;
 use super::program_names;
@@ -13,12 +13,17 @@ use std::collections::BTreeSet;
 /// Returns the command that ends the orphans which a command may name. Returns nothing
 /// where other processes may hold the memory, or where a process is a monitor by its
 /// name only.
-pub(super) fn end_orphans(seen: &DeviceEvidence<'_>, orphans: &[&Holder]) -> Option<Remedy> {
-    if seen.device.incomplete_reason.is_some() || !unverified_monitors(seen).is_empty() {
+pub(super) fn end_orphans(
+    device_evidence: &DeviceEvidence<'_>,
+    orphans: &[&Holder],
+) -> Option<Remedy> {
+    if device_evidence.device.incomplete_reason.is_some()
+        || !unverified_monitors(device_evidence).is_empty()
+    {
         return None;
     }
     // A listed process that has ended does no work.
-    let working = seen.device.holders.iter();
+    let working = device_evidence.device.holders.iter();
     let working = working.filter(|holder| is_alive_and_listed(holder));
     let listed: BTreeSet<u32> = working.map(|holder| holder.pid).into_set();
     let named = orphans
@@ -52,8 +57,8 @@ fn may_be_ended(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
 
 /// Processes with the name of a monitor that have this device open and are not a system
 /// service. A process chooses its own name.
-pub(super) fn unverified_monitors<'a>(seen: &DeviceEvidence<'a>) -> Vec<&'a Holder> {
-    let mut monitors = seen.holders_with_role(|role| role == Role::Monitor);
+pub(super) fn unverified_monitors<'a>(device_evidence: &DeviceEvidence<'a>) -> Vec<&'a Holder> {
+    let mut monitors = device_evidence.holders_with_role(|role| role == Role::Monitor);
     monitors.retain(|holder| {
         let is_a_services = holder.uid.known().is_some_and(|uid| *uid < UID_MIN);
         holder.holds_this_device && !is_a_services

@@ -118,7 +118,7 @@ fn is_in_pid_namespace(holder: &Holder) -> bool {
 }
 
 /// Whether the leader of the process group has ended and left the process behind. The
-/// parent is no evidence: a child whose parent ends gets another parent, so a parent
+/// parent is no evidence: a child gets another parent when its parent ends, so a parent
 /// with the pid of an ended process is a new process with a reused pid.
 fn orphan_role(holder: &Holder, device: &DeviceHolders) -> Option<Role> {
     // Group 0 belongs to another PID namespace: nothing is known of it.

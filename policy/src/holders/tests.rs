@@ -280,8 +280,8 @@ fn memory_of_missing_pids_is_unattributed() {
     // The pid belongs to another process now.
     under_it.holders[0].start_ticks = Failed(LISTED_BEFORE_START.into());
     let found = find_causes(&under_it, NOW).remove(0).evidence.pop();
-    let said = format!("the driver lists 35.6 GiB under 60190, {LISTED_BEFORE_START}");
-    assert_eq!(found, Some(said));
+    let text = format!("the driver lists 35.6 GiB under 60190, {LISTED_BEFORE_START}");
+    assert_eq!(found, Some(text));
     assert_eq!(role(&under_it.holders[0], &under_it), Role::Gone);
 }
 

@@ -316,7 +316,9 @@ fn is_editor_process(process: &ProcessLineage) -> bool {
 }
 
 fn is_editor_path(path: &str) -> bool {
-    EDITOR_DIRECTORIES.iter().any(|place| path.contains(place))
+    EDITOR_DIRECTORIES
+        .iter()
+        .any(|directory| path.contains(directory))
 }
 
 fn runs_session_script(process: &ProcessLineage) -> bool {

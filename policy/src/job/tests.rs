@@ -1,6 +1,5 @@
 //! Tests of the jobs of processes.
 
-mod people;
 mod session_hosts;
 
 use super::*;
@@ -28,10 +27,10 @@ fn lineage(pid: u32, name: &str) -> ProcessLineage {
 }
 
 /// The process with this command line.
-fn command(kin: ProcessLineage, words: &str) -> ProcessLineage {
+fn command(lineage: ProcessLineage, words: &str) -> ProcessLineage {
     ProcessLineage {
         arguments: Some(words.split(' ').map(str::to_owned).collect()),
-        ..kin
+        ..lineage
     }
 }
 
@@ -231,13 +230,13 @@ fn two_users_in_a_unit_are_two_jobs() {
 #[test]
 fn session_server_splits_a_unit() {
     let scope = unit("run-r0123.scope", Some(ALICE));
-    let inside = |kin: ProcessLineage| ProcessLineage {
+    let inside = |lineage: ProcessLineage| ProcessLineage {
         unit: Some(scope.clone()),
-        ..kin
+        ..lineage
     };
-    let elsewhere = |kin: ProcessLineage| ProcessLineage {
+    let elsewhere = |lineage: ProcessLineage| ProcessLineage {
         unit: Some(unit("session-3.scope", None)),
-        ..kin
+        ..lineage
     };
     let of = |process: ProcessLineage, line: &[ProcessLineage]| {
         job_in(Some(&scope), &inside(process), &all_ancestors(line))
@@ -407,4 +406,36 @@ fn notebook_servers_are_directly_above() {
         let pids: Vec<u32> = found.iter().map(|key| key.pid).collect();
         assert_eq!(pids, expected, "{ancestors:?}");
     }
+}
+
+#[test]
+fn tree_has_one_person_across_uids() {
+    let inside = |pid, uid, namespace_creator| ProcessLineage {
+        uid: Some(uid),
+        namespace_creator,
+        ..lineage(pid, "python")
+    };
+    let line = |parent: ProcessLineage| [parent, lineage(8, "python"), lineage(7, "bash")];
+    let own = Some(ALICE);
+    for (process, parent, expected) in [
+        (inside(100, 60_006, own), inside(9, 60_005, own), 8),
+        (inside(100, 60_006, own), inside(9, ALICE, None), 8),
+        (lineage(100, "python"), inside(9, 60_005, own), 8),
+        // Another person, with any uids.
+        (inside(100, 60_006, own), inside(9, 60_006, Some(1001)), 100),
+        (inside(100, 60_006, own), inside(9, 60_006, None), 100),
+        // A process that root started in the namespace.
+        (inside(100, 60_006, own), inside(9, 0, own), 100),
+        (inside(100, 0, own), inside(9, ALICE, None), 100),
+    ] {
+        assert_eq!(
+            tree(&process, &line(parent.clone())),
+            expected,
+            "{parent:?}"
+        );
+    }
+    // Part of a unit of the same person.
+    let unit = unit("train.service", None);
+    let found = job_in(Some(&unit), &inside(100, 60_006, own), &all_ancestors(&[]));
+    assert_eq!(found, Reading::Value(Job::Unit { unit, uid: ALICE }));
 }

@@ -48,7 +48,10 @@ impl<'a> Conditions<'a> {
     ///
     /// # Errors
     /// As [`super::resolve::resolve`].
-    pub(super) fn new(selector: &'a KillSelector, seen: &KillContext<'a>) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        selector: &'a KillSelector,
+        context: &KillContext<'a>,
+    ) -> Result<Self, Refusal> {
         check_lengths(selector)?;
         let expression = |typed: &Option<String>| {
             let compiled = typed.as_deref().map(compile_pattern).transpose();
@@ -61,12 +64,12 @@ impl<'a> Conditions<'a> {
             })?),
         };
         if let Some(typed) = &selector.container {
-            check_unique_prefix(typed, seen)?;
+            check_unique_prefix(typed, context)?;
         }
         let gpus = selector
             .gpu
             .as_deref()
-            .map(|typed| selected_gpus(typed, seen));
+            .map(|typed| selected_gpus(typed, context));
         Ok(Self {
             selector,
             pids: selector.pids.iter().copied().into_set(),
@@ -82,17 +85,17 @@ impl<'a> Conditions<'a> {
         &self,
         process: &ProcessInfo,
         used: &ProcessDeviceUse<'_>,
-        seen: &KillContext<'_>,
+        context: &KillContext<'_>,
     ) -> ConditionResult {
         let conditions: [&dyn Fn() -> ConditionResult; 8] = [
             &|| self.pid(process),
-            &|| self.device(used, seen),
+            &|| self.device(used, context),
             &|| self.name(process),
             &|| self.user(process, used),
             &|| self.container(process),
             &|| self.image(process),
             &|| self.job(process),
-            &|| self.command(process, seen),
+            &|| self.command(process, context),
         ];
         let all = conditions.iter().map(|holds| holds());
         all.min().unwrap_or(ConditionResult::No)
@@ -109,11 +112,11 @@ impl<'a> Conditions<'a> {
             .into()
     }
 
-    fn command(&self, process: &ProcessInfo, seen: &KillContext<'_>) -> ConditionResult {
+    fn command(&self, process: &ProcessInfo, context: &KillContext<'_>) -> ConditionResult {
         let Some(wanted) = &self.command else {
             return ConditionResult::Yes;
         };
-        let command = visible_command(process, seen);
+        let command = visible_command(process, context);
         match (&command, command.known()) {
             // A caller who may not see the command line may not end the process either,
             // so no fact is missing.
@@ -124,14 +127,14 @@ impl<'a> Conditions<'a> {
     }
 
     /// Whether the process uses one device for which all device conditions hold.
-    fn device(&self, used: &ProcessDeviceUse<'_>, seen: &KillContext<'_>) -> ConditionResult {
+    fn device(&self, used: &ProcessDeviceUse<'_>, context: &KillContext<'_>) -> ConditionResult {
         let selector = self.selector;
         if self.gpus.is_none() && selector.vendors.is_empty() && selector.min_memory.is_none() {
             return ConditionResult::Yes;
         }
         let each = used.memory.iter().map(|(id, parts)| {
             let is_chosen = self.gpus.as_ref().is_none_or(|gpus| gpus.contains(id));
-            let vendor = match find_device(seen, id) {
+            let vendor = match find_device(context, id) {
                 _ if selector.vendors.is_empty() => ConditionResult::Yes,
                 Some(device) => selector.vendors.contains(&device.vendor).into(),
                 None => ConditionResult::Unknown,
@@ -150,11 +153,11 @@ impl<'a> Conditions<'a> {
         };
         let uid = process.lineage.uid;
         let owner = process.owner.last_known().map(String::as_str);
-        let maker = process.namespace_owner.last_known().copied().flatten();
+        let namespace_creator = process.namespace_owner.last_known().copied().flatten();
         let listed = used.listed.iter();
         let open = used.open.iter();
         let is_of_them = names_user(typed, uid, owner)
-            || names_user(typed, maker, None)
+            || names_user(typed, namespace_creator, None)
             || listed
                 .clone()
                 .any(|p| names_user_or_owner(typed, &p.uid, &p.user, &p.owner))
@@ -206,19 +209,23 @@ impl<'a> Conditions<'a> {
 }
 
 /// The command line, as far as the caller may see it.
-pub(super) fn visible_command(process: &ProcessInfo, seen: &KillContext<'_>) -> Reading<String> {
+pub(super) fn visible_command(process: &ProcessInfo, context: &KillContext<'_>) -> Reading<String> {
     let operation = Operation::ReadCommand {
         owner: process.lineage.uid,
         namespace_owner: process.namespace_owner.known().copied().flatten(),
     };
-    match check(seen.caller, operation, seen.roles) {
+    match check(context.caller, operation, context.roles) {
         Ruling::Allow => process.command.clone(),
         Ruling::Deny(_) => Reading::Withheld,
     }
 }
 
-pub(super) fn find_device<'a>(seen: &KillContext<'a>, id: &DeviceId) -> Option<&'a Device> {
-    seen.snapshot.devices.iter().find(|device| device.id == *id)
+pub(super) fn find_device<'a>(context: &KillContext<'a>, id: &DeviceId) -> Option<&'a Device> {
+    context
+        .snapshot
+        .devices
+        .iter()
+        .find(|device| device.id == *id)
 }
 
 /// Checks the lengths of the texts. An empty text is an error: it would be no
@@ -254,9 +261,9 @@ fn check_lengths(selector: &KillSelector) -> Result<(), Refusal> {
 
 fn selected_gpus<'a>(
     typed: &str,
-    seen: &KillContext<'a>,
+    context: &KillContext<'a>,
 ) -> Result<BTreeSet<&'a DeviceId>, Refusal> {
-    let all = &seen.snapshot.devices;
+    let all = &context.snapshot.devices;
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
     let chosen = select_devices(typed, &names).map_err(|error| match error {
         DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(error.to_string()),
@@ -326,8 +333,8 @@ fn has_id_prefix(container: &Container, typed: &str) -> bool {
 }
 
 /// Checks that an id prefix belongs to one container only.
-fn check_unique_prefix(typed: &str, seen: &KillContext<'_>) -> Result<(), Refusal> {
-    let containers = seen.processes.values().filter_map(|process| {
+fn check_unique_prefix(typed: &str, context: &KillContext<'_>) -> Result<(), Refusal> {
+    let containers = context.processes.values().filter_map(|process| {
         let container = process.container.known()?.as_ref()?;
         has_id_prefix(container, typed).then_some(&container.id.id)
     });

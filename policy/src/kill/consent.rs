@@ -39,27 +39,27 @@ pub enum Consent {
 /// terminal, a single process needs an answer too where it may be a typing error: it
 /// belongs to another person, uses no GPU, or is protected.
 #[must_use]
-pub fn required_consent(plan: &KillPlan, said: ConsentContext<'_>) -> Consent {
+pub fn required_consent(plan: &KillPlan, context: ConsentContext<'_>) -> Consent {
     // Processes of other people count too: the caller may not have meant so many.
     // Protected processes do not count: they run on every GPU, and no caller means
     // them.
     let is_protected = |fate: &PlannedAction| matches!(fate, PlannedAction::Protected(_));
     let named = plan.targets.iter().filter(|target| target.named);
-    let meant = named.filter(|target| !is_protected(&target.action)).count();
-    if meant > 1 && !plan.request.selector.is_pids_only() && !said.batch {
+    let selected = named.filter(|target| !is_protected(&target.action)).count();
+    if selected > 1 && !plan.request.selector.is_pids_only() && !context.batch {
         return Consent::NeedsBatch;
     }
     let ends = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     let ended = || plan.targets.iter().filter(ends);
     let is_several = ended().count() > 1;
     let may_be_a_slip = ended().any(|one| {
-        !belongs_to_caller(one, said) || one.holds.is_empty() || one.overridden.is_some()
+        !belongs_to_caller(one, context) || one.holds.is_empty() || one.overridden.is_some()
     });
-    if said.yes || !(is_several || may_be_a_slip) {
+    if context.yes || !(is_several || may_be_a_slip) {
         Consent::Given
-    } else if said.can_ask {
+    } else if context.can_ask {
         Consent::Ask
-    } else if said.batch || !is_several {
+    } else if context.batch || !is_several {
         Consent::Given
     } else {
         Consent::NeedsYes
@@ -68,9 +68,9 @@ pub fn required_consent(plan: &KillPlan, said: ConsentContext<'_>) -> Consent {
 
 /// Whether the process belongs to the caller. In a container a process may run as one
 /// user and belong to another, so the uid counts only where a name is unknown.
-fn belongs_to_caller(target: &KillTarget, said: ConsentContext<'_>) -> bool {
-    match (target.owner.last_known(), said.name) {
+fn belongs_to_caller(target: &KillTarget, context: ConsentContext<'_>) -> bool {
+    match (target.owner.last_known(), context.name) {
         (Some(owner), Some(name)) => owner == name,
-        (_, _) => target.uid == Reading::Value(said.uid),
+        (_, _) => target.uid == Reading::Value(context.uid),
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn contact_text(
     names: &BTreeMap<u32, String>,
 ) -> String {
     let uids = process.uids.known().copied();
-    let maker = process.namespace_owner.known().copied().flatten();
-    let people = principals_allowed_to_end(uids, maker, roles);
+    let namespace_creator = process.namespace_owner.known().copied().flatten();
+    let people = principals_allowed_to_end(uids, namespace_creator, roles);
     // A uid without a name belongs to a container, not to a person who can be asked.
     let called = people.iter().filter_map(|person| match person {
         Principal::User(0) if includes_group(&people) => None,

@@ -149,8 +149,8 @@ pub fn find_strays(
         return BTreeSet::new();
     }
     let group = |process: &ProcessInfo| {
-        let kin = &process.lineage;
-        (kin.group != 0).then_some((kin.group, kin.session, kin.person()?))
+        let lineage = &process.lineage;
+        (lineage.group != 0).then_some((lineage.group, lineage.session, lineage.person()?))
     };
     let groups: BTreeSet<_> = members.values().filter_map(group).into_set();
     let is_in_one = |process: &ProcessInfo| group(process).is_some_and(|it| groups.contains(&it));

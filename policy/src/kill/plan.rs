@@ -32,35 +32,38 @@ use std::collections::{BTreeMap, BTreeSet};
 /// be.
 pub fn plan(
     request: &KillRequest,
-    seen: &KillContext<'_>,
+    context: &KillContext<'_>,
     now: Timestamp,
 ) -> Result<KillPlan, Refusal> {
-    if seen.caller.contained {
+    if context.caller.contained {
         return Err(Refusal::Denied {
             asked: "end a process from a container: its users are not users of this host".into(),
-            ask: format!("someone in group {}", seen.operators),
+            ask: format!("someone in group {}", context.operators),
         });
     }
-    let meant = resolve(request, seen)?;
-    if meant.keys.is_empty() && meant.undetermined == 0 {
+    let selection = resolve(request, context)?;
+    if selection.keys.is_empty() && selection.undetermined == 0 {
         return Err(Refusal::NoMatch(
             "no process that uses a GPU is selected".into(),
         ));
     }
-    let planner = Planner::new(request, seen);
-    let parts = planner.collect_processes(&meant.keys);
+    let planner = Planner::new(request, context);
+    let parts = planner.collect_processes(&selection.keys);
     let targets: Vec<KillTarget> = parts
         .into_iter()
         .filter_map(|(key, part)| planner.target(key, part))
         .collect();
-    let starts = seen.processes.values().map(|it| it.lineage.key.start_ticks);
+    let starts = context
+        .processes
+        .values()
+        .map(|it| it.lineage.key.start_ticks);
     Ok(KillPlan {
         at: now,
         youngest_start_ticks: starts.max().unwrap_or_default(),
         request: request.clone(),
         rest: planner.remaining_jobs(&targets),
         targets,
-        unjudged: meant.undetermined,
+        unjudged: selection.undetermined,
     })
 }
 
@@ -79,20 +82,20 @@ struct PlannedProcess {
 
 struct Planner<'a> {
     request: &'a KillRequest,
-    seen: &'a KillContext<'a>,
+    context: &'a KillContext<'a>,
     usage: BTreeMap<ProcessKey, ProcessDeviceUse<'a>>,
     scopes: ScopeIndex<'a>,
     names: BTreeMap<u32, String>,
 }
 
 impl<'a> Planner<'a> {
-    fn new(request: &'a KillRequest, seen: &'a KillContext<'a>) -> Self {
+    fn new(request: &'a KillRequest, context: &'a KillContext<'a>) -> Self {
         Self {
             request,
-            seen,
-            usage: device_use(seen.snapshot, seen.holders),
-            scopes: ScopeIndex::new(seen.processes),
-            names: user_names(seen.processes),
+            context,
+            usage: device_use(context.snapshot, context.holders),
+            scopes: ScopeIndex::new(context.processes),
+            names: user_names(context.processes),
         }
     }
 
@@ -101,14 +104,14 @@ impl<'a> Planner<'a> {
     /// runs.
     fn collect_processes(
         &self,
-        meant: &BTreeSet<ProcessKey>,
+        selected: &BTreeSet<ProcessKey>,
     ) -> BTreeMap<ProcessKey, PlannedProcess> {
         let mut parts: BTreeMap<ProcessKey, PlannedProcess> = BTreeMap::new();
         let mut wholes = BTreeSet::new();
-        let meant = meant
+        let selected = selected
             .iter()
-            .filter_map(|key| find_process(self.seen.processes, *key));
-        for process in meant {
+            .filter_map(|key| find_process(self.context.processes, *key));
+        for process in selected {
             let key = process.lineage.key;
             // A thousand workers of one job have the same scope.
             match parts.get_mut(&key) {
@@ -151,7 +154,7 @@ impl<'a> Planner<'a> {
     fn vendors(&self, key: ProcessKey) -> BTreeSet<Vendor> {
         let used = self.usage.get(&key);
         let ids = used.into_iter().flat_map(|used| used.memory.keys());
-        let devices = ids.filter_map(|id| find_device(self.seen, id));
+        let devices = ids.filter_map(|id| find_device(self.context, id));
         devices.map(|device| device.vendor).into_set()
     }
 
@@ -164,7 +167,7 @@ impl<'a> Planner<'a> {
                 .selector
                 .pids
                 .contains(&process.lineage.key.pid);
-        let protected = protection_of(process, self.seen.processes, self.seen.protection);
+        let protected = protection_of(process, self.context.processes, self.context.protection);
         let protected = protected.filter(|it| !self.overrides(it, named));
         protected.or_else(|| {
             (!by_pid && hosts_sessions(process))
@@ -180,12 +183,12 @@ impl<'a> Planner<'a> {
 
     /// Returns the protection that the request overrides.
     fn overridden(&self, process: &ProcessInfo, named: bool) -> Option<String> {
-        let protected = protection_of(process, self.seen.processes, self.seen.protection)?;
+        let protected = protection_of(process, self.context.processes, self.context.protection)?;
         self.overrides(&protected, named).then_some(protected.why)
     }
 
     fn target(&self, key: ProcessKey, part: PlannedProcess) -> Option<KillTarget> {
-        let process = find_process(self.seen.processes, key)?;
+        let process = find_process(self.context.processes, key)?;
         let uid = match &process.uids {
             Reading::Value(uids) => Reading::Value(uids.real),
             unknown => unknown.as_unknown(),
@@ -193,7 +196,7 @@ impl<'a> Planner<'a> {
         Some(KillTarget {
             key,
             name: process.lineage.name.clone(),
-            command: visible_command(process, self.seen),
+            command: visible_command(process, self.context),
             uid,
             owner: process.owner.clone(),
             holds: self.holds(key),
@@ -209,8 +212,8 @@ impl<'a> Planner<'a> {
             return Vec::new();
         };
         let devices = used.memory.iter().filter_map(|(id, parts)| {
-            let index = find_device(self.seen, id).map(|device| device.index);
-            let open = || self.seen.holders.iter().find(|held| held.id == **id);
+            let index = find_device(self.context, id).map(|device| device.index);
+            let open = || self.context.holders.iter().find(|held| held.id == **id);
             Some(TargetMemory {
                 device: (*id).clone(),
                 index: index.or_else(|| Some(open()?.index))?,
@@ -228,20 +231,20 @@ impl<'a> Planner<'a> {
             return PlannedAction::Protected(why);
         }
         if is_zombie(process, self.usage.get(&key)) {
-            return PlannedAction::Zombie(find_reaper(process, self.seen.processes));
+            return PlannedAction::Zombie(find_reaper(process, self.context.processes));
         }
         let operation = Operation::End {
             uids: process.uids.known().copied(),
             namespace_owner: process.namespace_owner.known().copied().flatten(),
         };
-        match check(self.seen.caller, operation, self.seen.roles) {
+        match check(self.context.caller, operation, self.context.roles) {
             Ruling::Deny(_) if process.uids.known().is_none() => {
                 PlannedAction::Unclear("its owner is not known".into())
             }
             Ruling::Deny(_) => PlannedAction::Denied(contact_text(
                 process,
-                self.seen.roles,
-                self.seen.operators,
+                self.context.roles,
+                self.context.operators,
                 &self.names,
             )),
             Ruling::Allow => match part.unclear {
@@ -269,13 +272,13 @@ impl<'a> Planner<'a> {
             }
         }
         let rest = jobs.into_iter().filter_map(|(job, key)| {
-            let process = find_process(self.seen.processes, key)?;
+            let process = find_process(self.context.processes, key)?;
             let whole = self
                 .scopes
                 .processes_in_scope(process, KillScope::Job)
                 .ok()?;
             let goes_on = |other: &&ProcessKey| {
-                let process = find_process(self.seen.processes, **other);
+                let process = find_process(self.context.processes, **other);
                 !ended.contains_key(*other)
                     && process.is_some_and(|process| !is_zombie(process, self.usage.get(*other)))
             };
@@ -283,7 +286,7 @@ impl<'a> Planner<'a> {
             // A process that was reached by its process group may belong to another
             // job.
             let names_it = |other: &&&ProcessKey| {
-                let process = find_process(self.seen.processes, ***other);
+                let process = find_process(self.context.processes, ***other);
                 self.usage.contains_key(**other)
                     && process.is_some_and(|process| process.job.known() == Some(job))
             };

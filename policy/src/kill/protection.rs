@@ -107,11 +107,11 @@ fn ancestor_pids(pid: u32, table: &ProcessTable) -> BTreeSet<u32> {
 
 /// Protection of a service for all users, by its name.
 fn service_protection(process: &ProcessInfo, uid_min: u32) -> Option<String> {
-    let kin = &process.lineage;
-    let why = by_name(kin.key.pid, &kin.name)?;
-    let is_such = |name: &str| by_name(kin.key.pid, name) == Some(why);
-    let is_trusted = name_facts(process).is_trusted(&kin.name, uid_min);
-    (is_trusted != Some(false) && executable_matches_name(kin, is_such)).then(|| why.to_owned())
+    let lineage = &process.lineage;
+    let why = by_name(lineage.key.pid, &lineage.name)?;
+    let is_such = |name: &str| by_name(lineage.key.pid, name) == Some(why);
+    let is_trusted = name_facts(process).is_trusted(&lineage.name, uid_min);
+    (is_trusted != Some(false) && executable_matches_name(lineage, is_such)).then(|| why.to_owned())
 }
 
 /// The facts that decide whether the name of a process is trusted.
@@ -162,7 +162,9 @@ impl NameFacts<'_> {
 
     fn is_in_host_namespace(&self) -> Option<bool> {
         match self.namespace_owner {
-            Reading::Value(maker) | Reading::Stale(maker, _) => Some(maker.is_none()),
+            Reading::Value(namespace_creator) | Reading::Stale(namespace_creator, _) => {
+                Some(namespace_creator.is_none())
+            }
             // A kernel without user namespaces has only the host's.
             Reading::Unsupported => Some(true),
             Reading::Failed(_) | Reading::Withheld => None,
@@ -194,11 +196,15 @@ pub fn are_system_accounts(uids: Uids, uid_min: u32) -> bool {
 /// Whether the daemon must read the origin of the executable and the seat, to know if
 /// the name protects the process.
 #[must_use]
-pub fn may_be_protected_by_name(kin: &ProcessLineage, uids: &Reading<Uids>, uid_min: u32) -> bool {
+pub fn may_be_protected_by_name(
+    lineage: &ProcessLineage,
+    uids: &Reading<Uids>,
+    uid_min: u32,
+) -> bool {
     let is_person = uids
         .known()
         .is_some_and(|uids| !are_system_accounts(*uids, uid_min));
-    !is_person || has_display_server_name(&kin.name)
+    !is_person || has_display_server_name(&lineage.name)
 }
 
 /// Whether this is the name of a display server or compositor.
@@ -224,15 +230,15 @@ pub(super) fn may_be_in_host_namespace(process: &ProcessInfo) -> bool {
 /// Whether the executable agrees with the name, is of the same kind (Xorg calls itself
 /// X), or is unknown.
 pub(super) fn executable_matches_name(
-    kin: &ProcessLineage,
+    lineage: &ProcessLineage,
     is_such: impl Fn(&str) -> bool,
 ) -> bool {
-    let Some(path) = kin.executable.as_deref() else {
+    let Some(path) = lineage.executable.as_deref() else {
         return true;
     };
-    let program = executable_name(kin).unwrap_or_default();
+    let program = executable_name(lineage).unwrap_or_default();
     let is_called_so = program_names::truncate_name(program)
-        == program_names::truncate_name(&kin.name)
+        == program_names::truncate_name(&lineage.name)
         || is_such(program);
     is_called_so && is_system_path(path)
 }
@@ -248,8 +254,8 @@ pub(super) fn may_run_host_file(process: &ProcessInfo) -> bool {
 }
 
 /// The path of the executable, without the mark of a replaced file.
-fn program_path(kin: &ProcessLineage) -> Option<&str> {
-    let path = kin.executable.as_deref()?;
+fn program_path(lineage: &ProcessLineage) -> Option<&str> {
+    let path = lineage.executable.as_deref()?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path))
 }
 
@@ -269,15 +275,15 @@ pub(crate) fn is_system_path(path: &str) -> bool {
 
 impl Protection {
     fn by_name(&self, process: &ProcessInfo) -> Option<String> {
-        let kin = &process.lineage;
+        let lineage = &process.lineage;
         let is_protected = |entry: &&String| {
-            let (name, is_there) = match (entry.rsplit_once('/'), program_path(kin)) {
+            let (name, is_there) = match (entry.rsplit_once('/'), program_path(lineage)) {
                 (Some(_), Some(path)) => return path == entry.as_str(),
                 (Some((_, name)), None) => (name, true),
-                (None, _) => (entry.as_str(), executable_matches_name(kin, |_| false)),
+                (None, _) => (entry.as_str(), executable_matches_name(lineage, |_| false)),
             };
             is_there
-                && program_names::truncate_name(name) == program_names::truncate_name(&kin.name)
+                && program_names::truncate_name(name) == program_names::truncate_name(&lineage.name)
         };
         if name_facts(process).is_system_process(self.uid_min) == Some(false) {
             return None;
@@ -287,16 +293,17 @@ impl Protection {
     }
 
     fn by_user(&self, process: &ProcessInfo) -> Option<String> {
-        let maker = process.namespace_owner.known().copied().flatten();
+        let namespace_creator = process.namespace_owner.known().copied().flatten();
         let owner = process.owner.last_known().map(String::as_str);
-        let owner = owner.filter(|_| maker.is_none());
+        let owner = owner.filter(|_| namespace_creator.is_none());
         let is_protected = |entry: &&String| {
-            names_user(entry, process.lineage.uid, owner) || names_user(entry, maker, None)
+            names_user(entry, process.lineage.uid, owner)
+                || names_user(entry, namespace_creator, None)
         };
         if let Some(entry) = self.users.iter().find(is_protected) {
             return Some(format!("the admin protects processes of {entry}"));
         }
-        let is_unknown = process.lineage.uid.is_none() && maker.is_none();
+        let is_unknown = process.lineage.uid.is_none() && namespace_creator.is_none();
         (is_unknown && !self.users.is_empty())
             .then(|| "its owner is not known, and the admin protects some users".into())
     }
@@ -321,8 +328,8 @@ impl Protection {
             Reading::Failed(_) | Reading::Withheld => return in_doubt(),
         };
         // A person who makes a container without root chooses its name.
-        let maker = process.namespace_owner.known().copied().flatten();
-        if container.manager.is_some() || maker.is_some_and(|uid| uid != 0) {
+        let namespace_creator = process.namespace_owner.known().copied().flatten();
+        if container.manager.is_some() || namespace_creator.is_some_and(|uid| uid != 0) {
             return None;
         }
         let entries = self.containers.iter();

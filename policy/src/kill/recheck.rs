@@ -26,8 +26,8 @@ pub struct RecheckContext<'a> {
     pub protection: &'a Protection,
     /// The process as it was when it became a target.
     pub before: Option<&'a ProcessInfo>,
-    /// The only person whose processes are ended; `None` for a caller who may end
-    /// processes of others.
+    /// Only processes of this person are ended; `None` for a caller who may end processes of
+    /// others.
     pub person: Option<u32>,
     /// Whether the process, or in a wider scope another process of the plan, still uses
     /// a device.

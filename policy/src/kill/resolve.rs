@@ -30,40 +30,42 @@ pub struct Selection {
 /// [`Refusal::Invalid`] for a contradictory request, [`Refusal::NoMatch`] where a GPU
 /// or pid does not exist, [`Refusal::Denied`] where it asks for any process or for
 /// protected ones and the caller is not root of the host.
-pub fn resolve(request: &KillRequest, seen: &KillContext<'_>) -> Result<Selection, Refusal> {
+pub fn resolve(request: &KillRequest, context: &KillContext<'_>) -> Result<Selection, Refusal> {
     validate(request)?;
-    if request.override_protected && !is_host_root(seen.caller) {
+    if request.override_protected && !is_host_root(context.caller) {
         return Err(Refusal::Denied {
             asked: "end protected processes".into(),
             ask: "root".into(),
         });
     }
-    let conditions = Conditions::new(&request.selector, seen)?;
+    let conditions = Conditions::new(&request.selector, context)?;
     if request.any_process {
-        return resolve_any_process(request, seen);
+        return resolve_any_process(request, context);
     }
-    let usage = device_use(seen.snapshot, seen.holders);
-    let mut meant = Selection {
-        keys: resolve_launchers(request, seen, &usage)?,
+    let usage = device_use(context.snapshot, context.holders);
+    let mut selection = Selection {
+        keys: resolve_launchers(request, context, &usage)?,
         undetermined: 0,
     };
     for (key, used) in &usage {
-        let Some(process) = seen.processes.get(&key.pid) else {
+        let Some(process) = context.processes.get(&key.pid) else {
             continue;
         };
         // The pid belongs to another process now.
         if process.lineage.key != *key {
             continue;
         }
-        match conditions.evaluate(process, used, seen) {
+        match conditions.evaluate(process, used, context) {
             ConditionResult::Yes => {
-                meant.keys.insert(*key);
+                selection.keys.insert(*key);
             }
-            ConditionResult::Unknown => meant.undetermined = meant.undetermined.saturating_add(1),
+            ConditionResult::Unknown => {
+                selection.undetermined = selection.undetermined.saturating_add(1)
+            }
             ConditionResult::No => {}
         }
     }
-    Ok(meant)
+    Ok(selection)
 }
 
 /// Checks the request independently of the state of the host.
@@ -99,22 +101,22 @@ fn validate(request: &KillRequest) -> Result<(), Refusal> {
 
 fn resolve_any_process(
     request: &KillRequest,
-    seen: &KillContext<'_>,
+    context: &KillContext<'_>,
 ) -> Result<Selection, Refusal> {
-    if !is_host_root(seen.caller) {
+    if !is_host_root(context.caller) {
         return Err(Refusal::Denied {
             asked: "end a process that uses no GPU".into(),
             ask: "root".into(),
         });
     }
-    let mut meant = Selection::default();
+    let mut selection = Selection::default();
     for pid in &request.selector.pids {
-        let Some(process) = seen.processes.get(pid) else {
+        let Some(process) = context.processes.get(pid) else {
             return Err(Refusal::NoMatch(format!("there is no process {pid}")));
         };
-        meant.keys.insert(process.lineage.key);
+        selection.keys.insert(process.lineage.key);
     }
-    Ok(meant)
+    Ok(selection)
 }
 
 /// Maximum number of pids that an error lists.
@@ -127,17 +129,17 @@ const MAX_LISTED_PIDS: usize = 8;
 /// A pid does not exist, or no process in its scope uses a device.
 fn resolve_launchers(
     request: &KillRequest,
-    seen: &KillContext<'_>,
+    context: &KillContext<'_>,
     usage: &BTreeMap<ProcessKey, ProcessDeviceUse<'_>>,
 ) -> Result<BTreeSet<ProcessKey>, Refusal> {
     let selector = &request.selector;
     let pids: BTreeSet<u32> = selector.pids.iter().copied().into_set();
     let is_wide = request.scope != KillScope::Process && selector.is_pids_only();
-    let scopes = is_wide.then(|| ScopeIndex::new(seen.processes));
+    let scopes = is_wide.then(|| ScopeIndex::new(context.processes));
     let mut launchers = BTreeSet::new();
     let mut wrong = Vec::new();
     for pid in pids {
-        let Some(process) = seen.processes.get(&pid) else {
+        let Some(process) = context.processes.get(&pid) else {
             wrong.push(format!("there is no process {pid}"));
             continue;
         };
@@ -156,7 +158,7 @@ fn resolve_launchers(
             } else {
                 KillScope::Process
             };
-            wrong.push(no_gpu_reason(process, seen, scope));
+            wrong.push(no_gpu_reason(process, context, scope));
         }
     }
     if wrong.is_empty() {
@@ -170,13 +172,13 @@ fn resolve_launchers(
     Err(Refusal::NoMatch(format!("{}{others}", wrong.join("; "))))
 }
 
-fn no_gpu_reason(process: &ProcessInfo, seen: &KillContext<'_>, scope: KillScope) -> String {
+fn no_gpu_reason(process: &ProcessInfo, context: &KillContext<'_>, scope: KillScope) -> String {
     let pid = process.lineage.key.pid;
     if is_zombie(process, None) {
         let parent = process.parent;
         return format!("process {pid} has ended, and its parent {parent} has not reaped it");
     }
-    let unseen = seen
+    let unseen = context
         .holders
         .iter()
         .find_map(|held| held.incomplete_reason.as_deref());

@@ -97,11 +97,11 @@ impl<'a> ScopeIndex<'a> {
             session_server_ancestors: session_server_ancestors(table),
         };
         for process in table.values() {
-            let kin = &process.lineage;
+            let lineage = &process.lineage;
             for (index, of) in [
                 (&mut scopes.children, process.parent),
-                (&mut scopes.groups, kin.group),
-                (&mut scopes.sessions, kin.session),
+                (&mut scopes.groups, lineage.group),
+                (&mut scopes.sessions, lineage.session),
             ] {
                 // 0 stands for a process in another PID namespace: two such values need
                 // not be the same process.

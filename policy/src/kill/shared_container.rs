@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 pub struct NarrowedPlan {
     /// The remaining plan.
     pub plan: KillPlan,
-    /// The users whose later processes may join the plan; `None` where the container is
+    /// Later processes of these users may join the plan; `None` where the container is
     /// not shared and the plan is unchanged.
     pub users: Option<ContainerUsers>,
 }
@@ -45,7 +45,7 @@ impl ContainerUsers {
     }
 }
 
-/// Removes from `plan` the processes of people other than the owners of `judged`, where
+/// Removes from `plan` the processes of people other than the owners of `evaluated`, where
 /// its targets are in a container with several users.
 ///
 /// # Errors
@@ -53,17 +53,20 @@ impl ContainerUsers {
 /// end processes of others.
 pub fn narrow_plan(
     plan: KillPlan,
-    judged: &BTreeSet<ProcessKey>,
+    evaluated: &BTreeSet<ProcessKey>,
     table: &ProcessTable,
 ) -> Result<NarrowedPlan, String> {
     let Some(container) = SharedContainer::from_plan(&plan, table) else {
         return Ok(NarrowedPlan { plan, users: None });
     };
-    let people = container.users_of(judged, table);
+    let people = container.users_of(evaluated, table);
     let mut plan = plan;
     // The number of remaining processes is only known for the whole plan.
     plan.rest.clear();
-    if let Some(first) = judged.iter().find(|key| container.would_end_others(**key)) {
+    if let Some(first) = evaluated
+        .iter()
+        .find(|key| container.would_end_others(**key))
+    {
         return Err(format!(
             "process {} is the init process of its container, and processes of other users would \
             end with it",
@@ -71,7 +74,7 @@ pub fn narrow_plan(
         ));
     }
     plan.targets.retain(|target| {
-        judged.contains(&target.key)
+        evaluated.contains(&target.key)
             || (people.include_target(target, table) && !container.would_end_others(target.key))
     });
     Ok(NarrowedPlan {
@@ -132,9 +135,9 @@ impl<'a> SharedContainer<'a> {
     }
 
     /// The owners of these processes, without root.
-    fn users_of(&self, judged: &BTreeSet<ProcessKey>, table: &ProcessTable) -> ContainerUsers {
-        let judged = judged.iter().filter_map(|key| table.get(&key.pid));
-        let users = judged.filter_map(|process| responsible_user(process, &self.roots));
+    fn users_of(&self, evaluated: &BTreeSet<ProcessKey>, table: &ProcessTable) -> ContainerUsers {
+        let evaluated = evaluated.iter().filter_map(|key| table.get(&key.pid));
+        let users = evaluated.filter_map(|process| responsible_user(process, &self.roots));
         ContainerUsers {
             users: users.filter(|user| !self.roots.contains(user)).into_set(),
             roots: self.roots.clone(),

@@ -56,8 +56,8 @@ fn shared_memory_can_make_remainder_unknown() {
         (17, vec![(8, None), (9, Some(0))], gib(0)),
     ];
     for (used, clients, expected) in cases {
-        let told: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
-        let found = unattributed_memory(&gib(used), &gib(80), parts(&told));
+        let readings: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
+        let found = unattributed_memory(&gib(used), &gib(80), parts(&readings));
         assert_eq!(found, expected, "{used} {clients:?}");
     }
 }
@@ -71,9 +71,9 @@ fn shared_memory_counts_once_and_frees_nothing() {
         (vec![(8, Some(9)), (8, Some(2))], gib(14), [gib(0), gib(6)]),
     ];
     for (clients, together, freed) in cases {
-        let told: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
-        assert_eq!(combined_memory(parts(&told)), together, "{clients:?}");
-        let alone = [0, 1].map(|at: usize| told[at].1.exclusive_memory(&told[at].0));
+        let readings: Vec<_> = clients.iter().map(|(all, it)| client(*all, *it)).collect();
+        assert_eq!(combined_memory(parts(&readings)), together, "{clients:?}");
+        let alone = [0, 1].map(|at: usize| readings[at].1.exclusive_memory(&readings[at].0));
         assert_eq!(alone, freed, "{clients:?}");
     }
 }
@@ -125,41 +125,43 @@ proptest! {
         owners in proptest::array::uniform5(0usize..3),
         is_told in proptest::array::uniform5(any::<bool>()),
     ) {
-        let has = |who: u8, at: usize| (who >> at) & 1 == 1;
+        let has = |holders: u8, at: usize| (holders >> at) & 1 == 1;
         let size = |buffers: Vec<&(u64, u8, bool)>| -> u64 {
             buffers.iter().map(|(size, ..)| size * GIB).sum()
         };
         let mut processes: [Option<(u64, Sharing)>; 3] = [None; 3];
         for (at, owner) in owners.into_iter().enumerate() {
-            let mine = buffers.iter().filter(|(_, who, _)| has(*who, at));
-            let shared = mine.clone().filter(|(_, who, _)| who.count_ones() > 1);
+            let mine = buffers.iter().filter(|(_, holders, _)| has(*holders, at));
+            let shared = mine.clone().filter(|(_, holders, _)| holders.count_ones() > 1);
             let shared = Bytes(size(shared.collect()));
             let resident = size(mine.filter(|it| it.2).collect());
-            let told = Sharing::from_client(Bytes(resident), is_told[at].then_some(shared));
+            let shared = is_told[at].then_some(shared);
+            let client_sharing = Sharing::from_client(Bytes(resident), shared);
             let before = processes[owner];
-            processes[owner] = Some(before.map_or((resident, told), |(memory, sharing)| {
-                (memory + resident, sharing.combine(told))
+            processes[owner] = Some(before.map_or((resident, client_sharing), |(memory, sharing)| {
+                (memory + resident, sharing.combine(client_sharing))
             }));
         }
         let there: Vec<_> = buffers.iter().filter(|it| it.2).collect();
         let used = size(there.clone());
-        let told: Vec<_> = processes
+        let readings: Vec<_> = processes
             .iter()
             .flatten()
             .map(|(memory, sharing)| (Reading::Value(Bytes(*memory)), *sharing))
             .collect();
-        let together = CombinedMemory::calculate(parts(&told)).map_err(Clone::clone).unwrap();
+        let together = CombinedMemory::calculate(parts(&readings)).map_err(Clone::clone).unwrap();
         prop_assert!(together.least.0 <= used && used <= together.most.0);
         // All memory is explained, so no remainder may appear.
-        let remainder = unattributed_memory(&Reading::Value(Bytes(used)), &gib(80), parts(&told));
+        let used_memory = Reading::Value(Bytes(used));
+        let remainder = unattributed_memory(&used_memory, &gib(80), parts(&readings));
         prop_assert!(remainder.known().is_none_or(|bytes| bytes.0 == 0));
         for (at, process) in processes.iter().enumerate() {
             let Some((memory, sharing)) = process else { continue };
-            let is_own = |who: u8| (0..5).all(|it| !has(who, it) || owners[it] == at);
-            let own = there.iter().copied().filter(|(_, who, _)| is_own(*who));
+            let is_own = |holders: u8| (0..5).all(|it| !has(holders, it) || owners[it] == at);
+            let own = there.iter().copied().filter(|(_, holders, _)| is_own(*holders));
             let freed = size(own.collect());
-            let said = sharing.exclusive_memory(&Reading::Value(Bytes(*memory)));
-            prop_assert!(said.known().is_none_or(|bytes| bytes.0 <= freed));
+            let exclusive = sharing.exclusive_memory(&Reading::Value(Bytes(*memory)));
+            prop_assert!(exclusive.known().is_none_or(|bytes| bytes.0 <= freed));
         }
     }
 }

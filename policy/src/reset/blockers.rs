@@ -23,14 +23,18 @@ pub(super) fn blockers(
     device: &Device,
     peers: &[&Device],
     request: &ResetRequest,
-    seen: &ResetContext<'_>,
+    context: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
     let mut all = Vec::new();
     for device in [device].iter().chain(peers) {
-        let held = seen.kill.holders.iter().find(|held| held.id == device.id);
+        let held = context
+            .kill
+            .holders
+            .iter()
+            .find(|held| held.id == device.id);
         match held {
-            Some(held) => all.extend(holder_blockers(held, request, seen, now)),
+            Some(held) => all.extend(holder_blockers(held, request, context, now)),
             None => all.push(blocker_for_person(format!(
                 "the holders of GPU {} are not known yet: try again in a moment",
                 device.index
@@ -56,7 +60,7 @@ pub(super) fn blockers(
             "{more} more processes: end some first"
         )));
     }
-    all.extend(device_blockers(device, seen));
+    all.extend(device_blockers(device, context));
     all
 }
 
@@ -65,9 +69,9 @@ fn dedup_key(key: ProcessKey) -> String {
 }
 
 /// Blockers that are not processes.
-fn device_blockers(device: &Device, seen: &ResetContext<'_>) -> Vec<Blocker> {
+fn device_blockers(device: &Device, context: &ResetContext<'_>) -> Vec<Blocker> {
     let mut all = Vec::new();
-    if let Some(HelperCheck::Busy(why)) = seen.checks.get(&device.id) {
+    if let Some(HelperCheck::Busy(why)) = context.checks.get(&device.id) {
         all.push(blocker_for_person(why.clone()));
     }
     if device.vendor != Vendor::Nvidia {
@@ -84,7 +88,7 @@ fn device_blockers(device: &Device, seen: &ResetContext<'_>) -> Vec<Blocker> {
             "MIG mode: {instances}; switch it off first: nvidia-smi -i {address} -mig 0"
         )));
     }
-    let mut backends = seen.kill.snapshot.backends.iter();
+    let mut backends = context.kill.snapshot.backends.iter();
     let backend = backends.find(|backend| backend.name == Vendor::Nvidia.name());
     if let Some(BackendState::Quiesced(_)) = backend.map(|backend| &backend.state) {
         all.push(blocker_for_person(
@@ -103,28 +107,28 @@ fn device_blockers(device: &Device, seen: &ResetContext<'_>) -> Vec<Blocker> {
 fn holder_blockers(
     held: &DeviceHolders,
     request: &ResetRequest,
-    seen: &ResetContext<'_>,
+    context: &ResetContext<'_>,
     now: Timestamp,
 ) -> Vec<Blocker> {
     let holders = held.holders.iter();
     let holders: Vec<&Holder> = holders
         .filter(|holder| holder.listed || holder.holds_this_device)
-        .filter(|holder| !is_the_sensor(holder, seen))
+        .filter(|holder| !is_the_sensor(holder, context))
         .collect();
-    let fates = plan_actions(&holders, request, seen, now);
+    let fates = plan_actions(&holders, request, context, now);
     holders
         .into_iter()
         .map(|holder| holder_blocker(holder, &fates))
         .collect()
 }
 
-fn is_the_sensor(holder: &Holder, seen: &ResetContext<'_>) -> bool {
-    let daemon = seen.kill.protection.daemon;
+fn is_the_sensor(holder: &Holder, context: &ResetContext<'_>) -> bool {
+    let daemon = context.kill.protection.daemon;
     holder.pid == daemon || holder.parent.known() == Some(&daemon)
 }
 
 fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
-    let who = describe_holder(holder);
+    let holder_text = describe_holder(holder);
     let Some(process) = process_key(holder) else {
         let why = match &holder.start_ticks {
             Reading::Failed(why) if why == LISTED_BEFORE_START => LISTED_BEFORE_START,
@@ -133,24 +137,26 @@ fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
                 "no process here has this pid"
             }
         };
-        return blocker_for_person(format!("{who}: {why}"));
+        return blocker_for_person(format!("{holder_text}: {why}"));
     };
     let name = holder
         .name
         .last_known()
         .map_or("", |name| full_program_name(name));
     let (why, remedy) = match fates.get(process) {
-        // nvidia-persistenced releases a GPU whose persistence mode is switched off. A
+        // nvidia-persistenced releases a GPU when its persistence mode is switched off. A
         // process with an untrusted name is not protected.
         Ok(PlannedAction::Protected(_)) if name == "nvidia-persistenced" => {
-            return process_blocker(process, who, Unblocker::Daemon);
+            return process_blocker(process, holder_text, Unblocker::Daemon);
         }
         // An interrupted reset is worse than waiting for it.
         _ if is_running_reset(holder) => (
             "it is resetting a GPU: try again when it has ended".to_owned(),
             Unblocker::Person,
         ),
-        Ok(PlannedAction::End(_)) => return process_blocker(process, who, Unblocker::Force),
+        Ok(PlannedAction::End(_)) => {
+            return process_blocker(process, holder_text, Unblocker::Force);
+        }
         Ok(PlannedAction::Protected(protected)) => (protected.why.clone(), Unblocker::Person),
         Ok(PlannedAction::Unclear(why)) => (why.clone(), Unblocker::Person),
         Ok(PlannedAction::Denied(ask)) => (format!("ask {ask}"), Unblocker::Person),
@@ -164,7 +170,7 @@ fn holder_blocker(holder: &Holder, fates: &PlannedActions) -> Blocker {
         Err(why) => (why.clone(), Unblocker::Person),
     };
     let advice = advice(name).map_or_else(String::new, |advice| format!("; {advice}"));
-    process_blocker(process, format!("{who}: {why}{advice}"), remedy)
+    process_blocker(process, format!("{holder_text}: {why}{advice}"), remedy)
 }
 
 /// Whether this is nvidia-smi during a reset, for example after its helper was killed.
@@ -233,10 +239,10 @@ impl PlannedActions {
 fn plan_actions(
     holders: &[&Holder],
     request: &ResetRequest,
-    seen: &ResetContext<'_>,
+    context: &ResetContext<'_>,
     now: Timestamp,
 ) -> PlannedActions {
-    let kill = &seen.kill;
+    let kill = &context.kill;
     let is_there = |key: &ProcessKey| {
         let process = kill.processes.get(&key.pid);
         process.is_some_and(|process| process.lineage.key == *key)

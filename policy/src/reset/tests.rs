@@ -122,7 +122,7 @@ fn shared_files_do_not_block() {
 fn reused_pid_is_not_ended() {
     let mut it = GpuTestHost::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "python");
-    if let Some(other) = it.crowd.get_mut(&4711) {
+    if let Some(other) = it.process_table.get_mut(&4711) {
         other.lineage.key.start_ticks = 8;
     }
     assert_eq!(

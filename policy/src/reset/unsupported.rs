@@ -47,8 +47,8 @@ fn unsupported_state(device: &Device) -> Option<String> {
 }
 
 /// Why the helper cannot reset this device.
-pub(super) fn helper_refusal(device: &Device, seen: &ResetContext<'_>) -> Option<String> {
-    match seen.checks.get(&device.id) {
+pub(super) fn helper_refusal(device: &Device, context: &ResetContext<'_>) -> Option<String> {
+    match context.checks.get(&device.id) {
         Some(HelperCheck::Possible | HelperCheck::Busy(_)) => None,
         Some(HelperCheck::Refused(why) | HelperCheck::NoAnswer(why)) => Some(why.clone()),
         None => Some("its PCI address does not have the form that gpukill-reset accepts".into()),

@@ -3,7 +3,7 @@
 
 use super::read::{self, KEYS};
 use crate::document::{
-    EditedDocument, ensure_table, existing_table, list, remove_key, set_value, typed_value,
+    EditedDocument, ensure_table, existing_table, list, parse_typed, remove_key, set_value,
 };
 use gpukill_proto::guard::edit;
 use gpukill_proto::rogue::{AllowKind, RogueEdit};
@@ -137,7 +137,7 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
         let is_whole = |mistake: &SettingMistake| mistake.line.is_none();
         read::read(&text).map_or_else(|all| all.iter().all(is_whole), |_| true)
     };
-    let value = match typed_value::parse_typed(value, is_right) {
+    let value = match parse_typed(value, is_right) {
         right if is_right(&right) => right,
         wrong => parse_list_items(value, is_right).unwrap_or(wrong),
     };

@@ -55,27 +55,30 @@ impl TrackedFinding {
 impl FindingTracker {
     /// Records the verdicts of a process, the worst first. An empty list ends its
     /// verdict.
-    pub fn record(&mut self, who: RogueFinding, verdicts: Vec<Verdict>) {
-        let known = self.tracked.get_mut(&who.process);
+    pub fn record(&mut self, finding: RogueFinding, verdicts: Vec<Verdict>) {
+        let known = self.tracked.get_mut(&finding.process);
         match known {
             Some(known) if verdicts.is_empty() => known.is_open = false,
             Some(known) => {
                 known.is_open = true;
                 known.gone_at = None;
-                if known.finding.uid != who.uid {
+                if known.finding.uid != finding.uid {
                     decrement_user(&mut self.of_user, known.finding.uid);
-                    *self.of_user.entry(who.uid).or_default() += 1;
+                    *self.of_user.entry(finding.uid).or_default() += 1;
                 }
                 known.finding = RogueFinding {
                     since: known.finding.since,
                     verdicts,
-                    ..who
+                    ..finding
                 };
             }
             None if verdicts.is_empty() => {}
             None => {
                 let known = TrackedFinding {
-                    finding: RogueFinding { verdicts, ..who },
+                    finding: RogueFinding {
+                        verdicts,
+                        ..finding
+                    },
                     reported: None,
                     is_open: true,
                     gone_at: None,
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
     use gpukill_proto::rogue::Share;
 
-    fn who(pid: u32, uid: u32, second: i64) -> RogueFinding {
+    fn finding_of(pid: u32, uid: u32, second: i64) -> RogueFinding {
         RogueFinding {
             process: ProcessKey {
                 pid,
@@ -297,9 +300,13 @@ mod tests {
     }
 
     /// Records this finding at its time, and returns the pids that are reported then.
-    fn find(findings: &mut FindingTracker, who: RogueFinding, verdicts: Vec<Verdict>) -> Vec<u32> {
-        let now = who.last_seen;
-        findings.record(who, verdicts);
+    fn find(
+        findings: &mut FindingTracker,
+        finding: RogueFinding,
+        verdicts: Vec<Verdict>,
+    ) -> Vec<u32> {
+        let now = finding.last_seen;
+        findings.record(finding, verdicts);
         let reports = findings.take_reportable(now).into_iter();
         reports.map(|it| it.process.pid).collect()
     }
@@ -308,7 +315,7 @@ mod tests {
     fn reported_again_only_when_worse() {
         let mut findings = FindingTracker::default();
         let mut found = |second, verdicts| {
-            let reports = find(&mut findings, who(1, 7, second), verdicts);
+            let reports = find(&mut findings, finding_of(1, 7, second), verdicts);
             !reports.is_empty()
         };
         assert!(!found(0, Vec::new()));
@@ -328,8 +335,8 @@ mod tests {
     #[test]
     fn ended_verdict_is_no_finding() {
         let mut findings = FindingTracker::default();
-        findings.record(who(1, 7, 1), of(Risk::High));
-        findings.record(who(1, 7, 2), Vec::new());
+        findings.record(finding_of(1, 7, 1), of(Risk::High));
+        findings.record(finding_of(1, 7, 2), Vec::new());
         assert!(findings.current().is_empty());
         assert!(findings.take_reportable(Timestamp(3_000)).is_empty());
     }
@@ -340,23 +347,26 @@ mod tests {
         for (risk, second) in [(Risk::High, 2), (Risk::Medium, 1)] {
             findings.restore_reported(RogueFinding {
                 verdicts: of(risk),
-                ..who(1, 7, second)
+                ..finding_of(1, 7, second)
             });
         }
         assert!(findings.current().is_empty());
-        assert!(find(&mut findings, who(1, 7, 9), of(Risk::High)).is_empty());
+        assert!(find(&mut findings, finding_of(1, 7, 9), of(Risk::High)).is_empty());
         // It started before the restart.
         assert_eq!(findings.current()[0].since, Timestamp(2_000));
-        assert_eq!(find(&mut findings, who(1, 7, 9), of(Risk::Critical)), [1]);
+        assert_eq!(
+            find(&mut findings, finding_of(1, 7, 9), of(Risk::Critical)),
+            [1]
+        );
     }
 
     #[test]
     fn reports_of_a_person_are_limited() {
         let mut findings = FindingTracker::default();
         for pid in 0..1_000 {
-            findings.record(who(pid, 7, 1), of(Risk::Low));
+            findings.record(finding_of(pid, 7, 1), of(Risk::Low));
         }
-        findings.record(who(5_000, 7, 1), of(Risk::High));
+        findings.record(finding_of(5_000, 7, 1), of(Risk::High));
         let reports = findings.take_reportable(Timestamp(1_000));
         assert_eq!(
             (reports.len(), reports[0].process.pid),
@@ -365,14 +375,14 @@ mod tests {
         // Reports about other people are not delayed, and an hour later the rest is
         // reported.
         assert_eq!(
-            find(&mut findings, who(6_000, 8, 2), of(Risk::Low)),
+            find(&mut findings, finding_of(6_000, 8, 2), of(Risk::Low)),
             [6_000]
         );
         assert!(findings.take_reportable(Timestamp(3_600_000)).is_empty());
         // A risk above all reported ones is reported at once.
-        assert!(find(&mut findings, who(5_001, 7, 3), of(Risk::High)).is_empty());
+        assert!(find(&mut findings, finding_of(5_001, 7, 3), of(Risk::High)).is_empty());
         assert_eq!(
-            find(&mut findings, who(5_002, 7, 3), of(Risk::Critical)),
+            find(&mut findings, finding_of(5_002, 7, 3), of(Risk::Critical)),
             [5_002]
         );
         assert_eq!(
@@ -384,14 +394,20 @@ mod tests {
     #[test]
     fn short_absence_is_not_reported_again() {
         let mut findings = FindingTracker::default();
-        assert_eq!(find(&mut findings, who(1, 7, 1), of(Risk::High)), [1]);
+        assert_eq!(
+            find(&mut findings, finding_of(1, 7, 1), of(Risk::High)),
+            [1]
+        );
         findings.update_presence(|_| false, Timestamp(2_000));
         assert!(findings.current().is_empty());
-        assert!(find(&mut findings, who(1, 7, 3), of(Risk::High)).is_empty());
+        assert!(find(&mut findings, finding_of(1, 7, 3), of(Risk::High)).is_empty());
         assert_eq!(findings.current().len(), 1);
         findings.update_presence(|_| false, Timestamp(4_000));
         findings.update_presence(|_| false, Timestamp(3_605_000));
-        assert_eq!(find(&mut findings, who(1, 7, 3_606), of(Risk::High)), [1]);
+        assert_eq!(
+            find(&mut findings, finding_of(1, 7, 3_606), of(Risk::High)),
+            [1]
+        );
     }
 
     #[test]
@@ -399,14 +415,14 @@ mod tests {
         let mut findings = FindingTracker::default();
         let most = u32::try_from(MAX_TRACKED).unwrap();
         for pid in 0..=most {
-            findings.record(who(pid, pid, 1), of(Risk::Low));
+            findings.record(finding_of(pid, pid, 1), of(Risk::Low));
         }
         assert_eq!(
             (findings.current().len(), findings.untracked()),
             (MAX_TRACKED, 1)
         );
         // A worse finding gets room.
-        findings.record(who(most + 1, 0, 1), of(Risk::High));
+        findings.record(finding_of(most + 1, 0, 1), of(Risk::High));
         assert_eq!(findings.current()[0].process.pid, most + 1);
         assert_eq!(
             (findings.current().len(), findings.untracked()),
@@ -416,7 +432,7 @@ mod tests {
             findings.update_presence(|process| process.pid == 3, Timestamp(second * 1_000));
         }
         assert_eq!(findings.current().len(), 1);
-        findings.record(who(most, most, 3_603), of(Risk::Low));
+        findings.record(finding_of(most, most, 3_603), of(Risk::Low));
         assert_eq!(findings.current().len(), 2);
     }
 
@@ -424,9 +440,9 @@ mod tests {
     fn one_user_displaces_no_other() {
         let mut findings = FindingTracker::default();
         let most = u32::try_from(MAX_TRACKED).unwrap();
-        findings.record(who(0, 8, 1), of(Risk::Low));
+        findings.record(finding_of(0, 8, 1), of(Risk::Low));
         for pid in 1..2 * most {
-            findings.record(who(pid, 7, 1), of(Risk::Critical));
+            findings.record(finding_of(pid, 7, 1), of(Risk::Critical));
         }
         let of_other = |findings: &FindingTracker| {
             let open = findings.current().into_iter();
@@ -439,14 +455,14 @@ mod tests {
         // The other user gets room for more findings, up to half, however harmless they
         // are.
         for pid in 2 * most..3 * most {
-            findings.record(who(pid, 8, 1), of(Risk::Low));
+            findings.record(finding_of(pid, 8, 1), of(Risk::Low));
         }
         assert_eq!(findings.current().len(), MAX_TRACKED);
         assert!(of_other(&findings).abs_diff(MAX_TRACKED / 2) <= 1);
         // A worse finding replaces one of the same user.
         for pid in 3 * most..4 * most {
-            findings.record(who(pid, 7, 1), of(Risk::Critical));
-            findings.record(who(most + pid, 8, 1), of(Risk::Medium));
+            findings.record(finding_of(pid, 7, 1), of(Risk::Critical));
+            findings.record(finding_of(most + pid, 8, 1), of(Risk::Medium));
         }
         assert!(of_other(&findings).abs_diff(MAX_TRACKED / 2) <= 1);
         let open = findings.current();
@@ -480,7 +496,7 @@ mod tests {
     fn worst_come_first() {
         let mut findings = FindingTracker::default();
         for (pid, risk) in [(1, Risk::Low), (2, Risk::Critical), (3, Risk::High)] {
-            findings.record(who(pid, 7, 1), of(risk));
+            findings.record(finding_of(pid, 7, 1), of(risk));
         }
         let pids: Vec<u32> = findings.current().iter().map(|it| it.process.pid).collect();
         assert_eq!(pids, [2, 3, 1]);

@@ -213,8 +213,8 @@ mod tests {
             "alerts": true,
         });
         let mistakes = from_json(&json).unwrap_err();
-        let mut told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        told.sort();
+        let mut actual: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        actual.sort();
         let expected = [
             "detection.max_utilization_pct: 101 is not a number from 0 to 100",
             "patterns.pool_ports: \"x\" is not a whole number from 1 to 65535",
@@ -222,7 +222,7 @@ mod tests {
             "unknown key detection.enabled_detections",
             "unknown key patterns.custom_patterns",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
         let json = json!({"patterns": {"user_whitelist": ["a", null]}});
         assert_eq!(
             from_json(&json).unwrap_err()[0].to_string(),

@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn unknown_facts_indicate_nothing() {
         for kind in indicator_kinds() {
-            let seen = (kind.detect)(&Suspect::default(), &RogueRules::default());
-            assert_eq!(seen, None, "{}", kind.name);
+            let found = (kind.detect)(&Suspect::default(), &RogueRules::default());
+            assert_eq!(found, None, "{}", kind.name);
         }
     }
 
@@ -304,20 +304,20 @@ mod tests {
             let all: BTreeSet<String> = names.collect();
             let few = indicative_libraries(&all);
             assert!(few.len() <= 4 && few.is_subset(&all));
-            let seen = |libraries: &BTreeSet<String>| {
+            let found = |libraries: &BTreeSet<String>| {
                 let suspect = Suspect {
                     name: Some("python3".into()),
                     libraries: Some(libraries.clone()),
                     ..Suspect::default()
                 };
-                let looks = indicator_kinds().iter();
-                let seen = looks.map(|kind| (kind.detect)(&suspect, &RogueRules::default()));
+                let kinds = indicator_kinds().iter();
+                let found = kinds.map(|kind| (kind.detect)(&suspect, &RogueRules::default()));
                 (
-                    seen.collect::<Vec<_>>(),
+                    found.collect::<Vec<_>>(),
                     load::has_workload_library(&suspect),
                 )
             };
-            assert_eq!(seen(&few), seen(&all), "{all:?}");
+            assert_eq!(found(&few), found(&all), "{all:?}");
         }
     }
 

@@ -228,7 +228,7 @@ pub fn named_users(rules: &RogueRules) -> BTreeSet<&str> {
     users.into_set()
 }
 
-/// The lints for entries whose users are unknown on the host.
+/// The lints for entries with users that the host does not know.
 #[must_use]
 pub fn lint_unknown_users(rules: &RogueRules, strangers: &BTreeSet<String>) -> Vec<Lint> {
     let of_strangers = rules.allowed.iter().filter_map(|allowed| {
@@ -239,7 +239,7 @@ pub fn lint_unknown_users(rules: &RogueRules, strangers: &BTreeSet<String>) -> V
     of_strangers.collect()
 }
 
-/// The lints for threats whose score stays below a risk with full confidence, where the
+/// The lints for threats that stay below a risk even with full confidence, where the
 /// defaults could reach it.
 fn lint_unreachable_risks(rules: &RogueRules) -> Vec<Lint> {
     let lints = Threat::ALL.into_iter().filter_map(|threat| {

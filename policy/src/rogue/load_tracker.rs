@@ -160,18 +160,18 @@ impl LoadTracker {
     }
 
     /// Adds a stored sample. The store does not know host CPUs.
-    pub fn add_stored(&mut self, bucket: &GuardSample) {
-        let stretches = bucket.runs.iter().map(|(run, judged)| ProcessSample {
+    pub fn add_stored(&mut self, sample: &GuardSample) {
+        let stretches = sample.runs.iter().map(|(run, run_sample)| ProcessSample {
             process: run.process(),
-            owner: judged.facts.owner.as_ref().map(|owner| {
+            owner: run_sample.facts.owner.as_ref().map(|owner| {
                 let name = owner.uid.map_or(owner.name.as_str(), |_| "");
                 (owner.uid, name)
             }),
-            held_since: judged.first_seen,
-            usage: &judged.usage,
+            held_since: run_sample.first_seen,
+            usage: &run_sample.usage,
             host_cpu: None,
         });
-        self.add(bucket.until, bucket.observed_ms, stretches);
+        self.add(sample.until, sample.observed_ms, stretches);
     }
 
     /// Returns how a process used its devices; `None` for an untracked process.

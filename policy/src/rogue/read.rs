@@ -415,9 +415,9 @@ mod tests {
             allowed(AllowMatch::Process("crack".into()), Some("bob")),
             allowed(AllowMatch::User, Some("admin")),
         ];
-        let mut told = rules.allowed.clone();
-        told.sort_by_key(|it| it.by == AllowMatch::User);
-        assert_eq!(told, expected);
+        let mut actual = rules.allowed.clone();
+        actual.sort_by_key(|it| it.by == AllowMatch::User);
+        assert_eq!(actual, expected);
         assert_eq!(rules.weights[0], Share::from_thousandths(800));
         assert_eq!(rules.thresholds[3], Share::from_thousandths(950));
         assert_eq!(rules.thresholds[..3], RogueRules::default().thresholds[..3]);
@@ -431,7 +431,7 @@ mod tests {
             [scoring]\nthreat_weights = 3\n[scoring.risk_thresholds]\nlow = -0.1\n\
             [alerts]\nemail = 'x'\n[metadata]\nversion = '2'\n";
         let mistakes = read(text).unwrap_err();
-        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        let actual: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
         let expected = [
             "line 2: detection.max_utilization_pct: 101 is not a number from 0 to 100",
             "line 3: unknown key detection.min_confidence",
@@ -446,7 +446,7 @@ mod tests {
             "line 13: unknown key alerts",
             "line 16: metadata.version: \"2\" is not a known version: use \"1\"",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(actual, expected);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub struct Detection {
     /// A process that holds a device idle for longer counts as forgotten; one that
     /// works for longer without end counts as a runaway.
     pub max_duration: Duration,
-    /// A process whose own network namespace sends more may exfiltrate data.
+    /// A process may exfiltrate data if its own network namespace sends more.
     pub max_sent: Bytes,
     /// Verdicts of lower confidence are not reported.
     pub min_confidence: Share,

@@ -65,27 +65,27 @@ impl HistoryScan {
     }
 
     /// Adds the next sample.
-    pub fn add(&mut self, bucket: &GuardSample) {
-        self.loads.add_stored(bucket);
-        let index = |id: &DeviceId| bucket.devices.get(id).map(|device| device.index);
+    pub fn add(&mut self, sample: &GuardSample) {
+        self.loads.add_stored(sample);
+        let index = |id: &DeviceId| sample.devices.get(id).map(|device| device.index);
         let mut present = BTreeSet::new();
-        for (run, judged) in &bucket.runs {
+        for (run, run_sample) in &sample.runs {
             let process = run.process();
-            if judged.is_present {
+            if run_sample.is_present {
                 present.insert(process);
             }
             let here = self
                 .present
                 .entry(process)
                 .or_insert_with(|| ScannedProcess {
-                    about: Arc::clone(&judged.facts),
+                    about: Arc::clone(&run_sample.facts),
                     gpus: BTreeSet::new(),
-                    first: bucket.from,
-                    last: bucket.until,
+                    first: sample.from,
+                    last: sample.until,
                 });
-            here.about = Arc::clone(&judged.facts);
+            here.about = Arc::clone(&run_sample.facts);
             here.gpus.extend(index(&run.device));
-            here.last = bucket.until;
+            here.last = sample.until;
         }
         let gone = self.present.keys().filter(|key| !present.contains(key));
         let gone: Vec<ProcessKey> = gone.copied().collect();
@@ -198,14 +198,14 @@ impl HistoryScan {
         let all = self.found.into_values();
         let mut findings: Vec<RogueFinding> = all.filter(|finding| is_reported(finding)).collect();
         findings.sort_indirect_by_key(sort_key);
-        let beyond = saturating_u32(findings.len().saturating_sub(MAX_REPORTED));
+        let dropped = saturating_u32(findings.len().saturating_sub(MAX_REPORTED));
         findings.truncate(MAX_REPORTED);
         ScanReport {
             since: self.since,
             until,
             judged,
             findings,
-            more: self.dropped.saturating_add(beyond),
+            more: self.dropped.saturating_add(dropped),
         }
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     /// The sample with this number: the processes in it, and those that left during it.
-    fn bucket(sample: i64, here: &[(u32, &str)], left: &[(u32, &str)]) -> GuardSample {
+    fn guard_sample(sample: i64, here: &[(u32, &str)], left: &[(u32, &str)]) -> GuardSample {
         let device = DeviceId("GPU-0".into());
         let full = Gauge {
             most: Some(99),
@@ -293,7 +293,7 @@ mod tests {
                 command: Some(command.to_owned()),
                 ..ProcessFacts::default()
             };
-            let judged = RunSample {
+            let run_sample = RunSample {
                 facts: Arc::new(about),
                 first_seen: sample_time(0),
                 usage: RunUsage {
@@ -303,7 +303,7 @@ mod tests {
                 },
                 is_present,
             };
-            (Arc::new(run), judged)
+            (Arc::new(run), run_sample)
         };
         let here = here.iter().map(|(pid, command)| run(*pid, command, true));
         let left = left.iter().map(|(pid, command)| run(*pid, command, false));
@@ -340,9 +340,9 @@ mod tests {
     #[test]
     fn gone_process_is_evaluated_from_the_store() {
         let mut scan = HistoryScan::new(RogueRules::default(), sample_time(0));
-        scan.add(&bucket(0, &[(1, MINER), (2, "python train.py")], &[]));
-        scan.add(&bucket(1, &[(2, "python train.py")], &[(1, MINER)]));
-        scan.add(&bucket(2, &[(2, "python train.py"), (3, MINER)], &[]));
+        scan.add(&guard_sample(0, &[(1, MINER), (2, "python train.py")], &[]));
+        scan.add(&guard_sample(1, &[(2, "python train.py")], &[(1, MINER)]));
+        scan.add(&guard_sample(2, &[(2, "python train.py"), (3, MINER)], &[]));
         let report = finish_scan(scan, &BTreeMap::new());
         assert_eq!((report.judged, report.more), (3, 0));
         let pids: Vec<u32> = report.findings.iter().map(|it| it.process.pid).collect();
@@ -362,7 +362,7 @@ mod tests {
         let worst = |samples: i64| {
             let mut scan = HistoryScan::new(RogueRules::default(), sample_time(0));
             for sample in 0..samples {
-                scan.add(&bucket(sample, &[(1, "xmrig")], &[]));
+                scan.add(&guard_sample(sample, &[(1, "xmrig")], &[]));
             }
             let report = finish_scan(scan, &BTreeMap::new());
             let verdict = report.findings[0].verdicts[0].clone();
@@ -407,7 +407,7 @@ mod tests {
         scan.add_recorded(finding(1, 1_000));
         scan.add_recorded(finding(2, 1));
         scan.add_recorded(finding(9, 500));
-        scan.add(&bucket(0, &[], &[(1, MINER), (2, MINER)]));
+        scan.add(&guard_sample(0, &[], &[(1, MINER), (2, MINER)]));
         let report = finish_scan(scan, &BTreeMap::new());
         let scores: BTreeMap<u32, Share> = report
             .findings
@@ -435,7 +435,7 @@ mod tests {
                 uid: Some(1004),
                 ..finding(2, 900)
             });
-            scan.add(&bucket(0, &[], &[(1, "train")]));
+            scan.add(&guard_sample(0, &[], &[(1, "train")]));
             let report = finish_scan(scan, &BTreeMap::new());
             let pids = report.findings.iter().map(|it| it.process.pid);
             pids.collect::<Vec<u32>>()
@@ -457,9 +457,9 @@ mod tests {
     #[test]
     fn worst_verdict_survives_absence() {
         let mut scan = HistoryScan::new(RogueRules::default(), sample_time(0));
-        scan.add(&bucket(0, &[], &[(1, MINER)]));
-        scan.add(&bucket(1, &[], &[]));
-        scan.add(&bucket(2, &[], &[(1, "xmrig")]));
+        scan.add(&guard_sample(0, &[], &[(1, MINER)]));
+        scan.add(&guard_sample(1, &[], &[]));
+        scan.add(&guard_sample(2, &[], &[(1, "xmrig")]));
         let report = finish_scan(scan, &BTreeMap::new());
         let signs = &report.findings[0].verdicts[0].signs;
         assert!(signs.iter().any(|sign| sign.kind == "pool_on_command_line"));
@@ -471,7 +471,7 @@ mod tests {
         let mut scan = HistoryScan::new(RogueRules::default(), sample_time(0));
         scan.add_recorded(finding(1, 900));
         scan.add_recorded(finding(2, 900));
-        scan.add(&bucket(0, &[(1, MINER), (2, MINER), (3, MINER)], &[]));
+        scan.add(&guard_sample(0, &[(1, MINER), (2, MINER), (3, MINER)], &[]));
         let living = [
             (key(1), None),
             (key(2), Some(finding(2, 700))),

@@ -77,7 +77,7 @@ fn miner_named_python_is_detected() {
         (Threat::CryptoMiner, Risk::Critical)
     );
     assert!(worst.is_actionable());
-    let told: Vec<(&str, Family)> = worst
+    let actual: Vec<(&str, Family)> = worst
         .signs
         .iter()
         .map(|it| (it.kind.as_str(), it.family))
@@ -89,7 +89,7 @@ fn miner_named_python_is_detected() {
         ("mining_load", Family::C),
         ("lasting_connection", Family::C),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     // 1 - 0.35 x 0.45 x 0.5 x 0.65 x 0.75
     assert_eq!(worst.confidence.to_string(), "0.96");
 }
@@ -166,9 +166,9 @@ fn two_chosen_names_are_no_reason_to_act() {
             .find(|it| it.threat == Threat::CryptoMiner);
         miner.expect("it calls itself one")
     };
-    let said = of(&disguised);
+    let verdict = of(&disguised);
     assert_eq!(
-        (said.risk >= Risk::High, said.is_actionable()),
+        (verdict.risk >= Risk::High, verdict.is_actionable()),
         (true, false)
     );
     let hidden = of(&Suspect {

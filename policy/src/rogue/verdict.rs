@@ -32,19 +32,19 @@ pub struct Assessment {
 pub fn assess(suspect: &Suspect, rules: &RogueRules) -> Assessment {
     let allowed: Vec<&AllowEntry> = matching_entries(suspect, rules).collect();
     let counts = family_filter(&allowed);
-    let seen: Vec<(&IndicatorKind, Indicator)> = indicator_kinds()
+    let detected: Vec<(&IndicatorKind, Indicator)> = indicator_kinds()
         .iter()
         .filter(|kind| counts(kind.family))
         .filter_map(|kind| Some((kind, detect_indicator(kind, suspect, rules)?)))
         .collect();
     let weighed = Threat::ALL.into_iter();
-    let weighed = weighed.filter_map(|threat| weigh_threat(threat, &seen, rules));
+    let weighed = weighed.filter_map(|threat| weigh_threat(threat, &detected, rules));
     let weighed: Vec<WeightedThreat> = weighed.collect();
     let score = weighed.iter().map(|it| it.score).max().unwrap_or_default();
     let verdicts = weighed.into_iter().filter_map(|it| it.into_verdict(rules));
     let mut verdicts: Vec<Verdict> = verdicts.collect();
     verdicts.sort_indirect_by_key(|it| (Reverse(it.score), it.threat));
-    let mut signs: Vec<Indicator> = seen.into_iter().map(|(_, sign)| sign).collect();
+    let mut signs: Vec<Indicator> = detected.into_iter().map(|(_, sign)| sign).collect();
     sort_indicators(&mut signs);
     Assessment {
         verdicts,
@@ -62,7 +62,7 @@ pub fn reassess(found: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec
     let counts = family_filter(&allowed);
     let again = found.iter().filter_map(|verdict| {
         let signs = verdict.signs.iter().filter(|sign| counts(sign.family));
-        let seen: Vec<(&IndicatorKind, Indicator)> = signs
+        let detected: Vec<(&IndicatorKind, Indicator)> = signs
             .filter_map(|sign| {
                 let kind = indicator_kinds()
                     .iter()
@@ -70,7 +70,7 @@ pub fn reassess(found: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec
                 Some((kind, sign.clone()))
             })
             .collect();
-        weigh_threat(verdict.threat, &seen, rules)?.into_verdict(rules)
+        weigh_threat(verdict.threat, &detected, rules)?.into_verdict(rules)
     });
     again.collect()
 }
@@ -80,12 +80,12 @@ fn detect_indicator(
     suspect: &Suspect,
     rules: &RogueRules,
 ) -> Option<Indicator> {
-    let seen = (kind.detect)(suspect, rules)?;
+    let found = (kind.detect)(suspect, rules)?;
     Some(Indicator {
         kind: kind.name.to_owned(),
         family: kind.family,
-        weight: Share::from_thousandths(seen.weight),
-        read: seen.evidence,
+        weight: Share::from_thousandths(found.weight),
+        read: found.evidence,
     })
 }
 
@@ -149,14 +149,14 @@ impl WeightedThreat {
 
 fn weigh_threat(
     threat: Threat,
-    seen: &[(&IndicatorKind, Indicator)],
+    detected: &[(&IndicatorKind, Indicator)],
     rules: &RogueRules,
 ) -> Option<WeightedThreat> {
     let speaks = |(kind, _): &&(&IndicatorKind, Indicator)| kind.threats.contains(&threat);
     let corroborates =
         |(kind, _): &&(&IndicatorKind, Indicator)| kind.corroborates.contains(&threat);
-    seen.iter().find(speaks)?;
-    let of_it = seen.iter().filter(|it| speaks(it) || corroborates(it));
+    detected.iter().find(speaks)?;
+    let of_it = detected.iter().filter(|it| speaks(it) || corroborates(it));
     let mut signs: Vec<Indicator> = of_it.map(|(_, sign)| sign.clone()).collect();
     sort_indicators(&mut signs);
     let confidence = combined_confidence(&signs);

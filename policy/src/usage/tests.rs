@@ -220,9 +220,9 @@ proptest! {
         for (number, (ms, device, processes)) in (0..).zip(&polls) {
             let at = i64::try_from(number).unwrap();
             let snapshot = snapshot(at, device.clone(), processes.clone());
-            let seen = Duration::from_millis(*ms);
-            all.add(&snapshot, seen);
-            parts[usize::from(number >= cut)].add(&snapshot, seen);
+            let observed = Duration::from_millis(*ms);
+            all.add(&snapshot, observed);
+            parts[usize::from(number >= cut)].add(&snapshot, observed);
         }
         let [mut sum, later] = parts;
         sum.merge(&later);
@@ -235,14 +235,14 @@ proptest! {
         usage.add(&snapshot(1, device, processes.clone()), Duration::from_millis(ms));
         prop_assert_eq!(times(&usage).iter().sum::<u64>(), ms);
         for owner in ["a", "b", "c"] {
-            let theirs: Vec<u32> = processes
+            let own_pids: Vec<u32> = processes
                 .iter()
                 .filter(|it| it.owner.known().is_some_and(|it| it.name == owner))
                 .map(|it| it.pid)
                 .collect();
-            let runs = usage.runs.iter().filter(|(run, _)| theirs.contains(&run.pid));
+            let runs = usage.runs.iter().filter(|(run, _)| own_pids.contains(&run.pid));
             let sum: u64 = runs.map(|(_, it)| it.owner_share_ms()).sum();
-            prop_assert_eq!(sum, if theirs.is_empty() { 0 } else { ms });
+            prop_assert_eq!(sum, if own_pids.is_empty() { 0 } else { ms });
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct ActionPage {
     pub next: Option<ActionCursor>,
 }
 
-/// One entry: an action that somebody requested, or an event.
+/// One entry: a requested action, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionRecord {
     /// A unique id that fits in 53 bits.

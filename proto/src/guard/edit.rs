@@ -148,8 +148,8 @@ pub struct Lint {
 
 impl fmt::Display for Lint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = self.position {
-            write!(f, "line {}: ", place.line)?;
+        if let Some(position) = self.position {
+            write!(f, "line {}: ", position.line)?;
         }
         write!(f, "{}: {}", self.path, self.what)
     }

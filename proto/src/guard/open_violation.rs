@@ -96,7 +96,7 @@ impl OpenViolation {
 pub struct RulesDoubt {
     /// Since when the doubt exists.
     pub since: Timestamp,
-    /// The number of people who were warned or whose jobs were ended within a day.
+    /// The number of people who were warned or lost a job within a day.
     pub people: u32,
     /// The number of people who used a GPU within that day.
     pub of: u32,

@@ -424,8 +424,8 @@ mod tests {
         ];
         for (what, open, expected) in cases {
             let marks = ViolationMark::from_violation(&open);
-            let said: Vec<bool> = marks.iter().map(|mark| mark.is_sole).collect();
-            assert_eq!(said, vec![expected; 2], "{what}");
+            let actual: Vec<bool> = marks.iter().map(|mark| mark.is_sole).collect();
+            assert_eq!(actual, vec![expected; 2], "{what}");
         }
     }
 

@@ -202,8 +202,8 @@ mod tests {
                 device.vitals.minor = Value(3);
             }),
         ];
-        for (place, (expected, change)) in cases.into_iter().enumerate() {
-            assert_eq!(state_with(change), expected, "case {place}");
+        for (case, (expected, change)) in cases.into_iter().enumerate() {
+            assert_eq!(state_with(change), expected, "case {case}");
         }
     }
 }

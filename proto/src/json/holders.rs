@@ -115,7 +115,7 @@ document! {
         used_mem_bytes: Option<u64> = bytes(&holder.memory),
         /// The role of the process for the device.
         role: &'static str = role.name(),
-        /// The process whose descriptors an orphan kept.
+        /// The ended process that had the descriptors of an orphan.
         orphan_of: Option<u32> = role.orphan_origin().0,
         /// When the end of that process was first observed.
         orphaned_at: Option<String> = role.orphan_origin().1.map(Timestamp::to_rfc3339),
@@ -124,7 +124,7 @@ document! {
 
 fn waits_on(state: &ProcessState) -> Option<String> {
     match state {
-        ProcessState::Uninterruptible(place) => place.clone(),
+        ProcessState::Uninterruptible(kernel_function) => kernel_function.clone(),
         ProcessState::Running
         | ProcessState::Sleeping
         | ProcessState::Stopped

@@ -302,7 +302,7 @@ document! {
         start_ticks: u64 = respawn.key.start_ticks,
         name: String = respawn.name.clone(),
         unit: Option<String> = respawn.unit.as_ref().map(|unit| unit.name.clone()),
-        /// The user whose own systemd runs the unit.
+        /// The user that runs the unit by a systemd of their own.
         unit_manager_uid: Option<u32> = respawn.unit.as_ref().and_then(|unit| unit.manager),
         parent_pid: Option<u32> = respawn.parent.as_ref().map(|parent| parent.pid),
         parent_name: Option<String> = match &respawn.parent {
@@ -485,8 +485,8 @@ pub(super) mod tests {
             ),
         ] {
             let document = KillTargetDocument::new(&target(fate));
-            let said = json!([document.planned_action, document.why, document.parent_pid]);
-            assert_eq!(said, expected);
+            let actual = json!([document.planned_action, document.why, document.parent_pid]);
+            assert_eq!(actual, expected);
             assert_eq!(document.signals, Vec::<String>::new());
         }
     }
@@ -548,8 +548,8 @@ pub(super) mod tests {
                 command: Reading::Value("python train.py".into()),
                 outcome: ending,
             });
-            let said = json!([it.outcome, it.signal, it.after_ms, it.why, it.parent_pid]);
-            assert_eq!(said, expected);
+            let actual = json!([it.outcome, it.signal, it.after_ms, it.why, it.parent_pid]);
+            assert_eq!(actual, expected);
         }
         let expected = json!({
             "schema": 1,

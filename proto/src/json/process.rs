@@ -90,14 +90,14 @@ document! {
         container_image: Option<String> = container_reading(process, |container| map_some(&container.image)),
         container_runtime: Option<String> =
             container_value(process, |container| container.id.runtime.clone()),
-        /// The user whose own systemd runs the container; that user chooses its names.
+        /// The user that runs the container by a systemd of their own, and chooses its names.
         container_manager_uid: Option<u32> =
             container_reading(process, |container| Reading::Value(container.manager)),
         pod: Option<String> = pod_reading(process, |pod| map_some(&pod.name)),
         pod_namespace: Option<String> = pod_reading(process, |pod| map_some(&pod.namespace)),
         pod_uid: Option<String> = pod_reading(process, |pod| Reading::Value(Some(pod.uid.clone()))),
         unit: Option<String> = unit_value(process, |unit| Some(unit.name.clone())),
-        /// The user whose own systemd runs the unit.
+        /// The user that runs the unit by a systemd of their own.
         unit_manager_uid: Option<u32> = unit_value(process, |unit| unit.manager),
         session: Option<String> = process.location.session.clone(),
         terminal: Option<String> = process.location.terminal.clone(),

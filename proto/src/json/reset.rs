@@ -137,7 +137,7 @@ document! {
             ResetResult::Reset(_) | ResetResult::Blocked(_) => None,
         },
         blockers: Vec<BlockerDocument> = match &outcome.result {
-            ResetResult::Blocked(standing) => blocker_documents(standing),
+            ResetResult::Blocked(blockers) => blocker_documents(blockers),
             ResetResult::Reset(_)
             | ResetResult::Unsupported(_)
             | ResetResult::Failed(_)

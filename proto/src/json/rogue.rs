@@ -297,10 +297,10 @@ mod tests {
 
     #[test]
     fn share_has_at_most_three_decimals() {
-        let told = [0, 1, 50, 296, 970, 1_000].map(|it| {
+        let actual = [0, 1, 50, 296, 970, 1_000].map(|it| {
             let share = share_number(Share::from_thousandths(it));
             serde_json::to_string(&share).unwrap()
         });
-        assert_eq!(told, ["0.0", "0.001", "0.05", "0.296", "0.97", "1.0"]);
+        assert_eq!(actual, ["0.0", "0.001", "0.05", "0.296", "0.97", "1.0"]);
     }
 }

@@ -39,8 +39,8 @@ impl ProcessLocation {
 pub struct Container {
     /// The id.
     pub id: ContainerId,
-    /// The user whose own systemd runs the container; that user chooses its names. `None` if
-    /// only root could have created it.
+    /// The user that runs the container by a systemd of their own, and chooses its names.
+    /// `None` if only root could have created it.
     pub manager: Option<u32>,
     /// The name that its owner chose.
     pub name: Reading<String>,
@@ -104,7 +104,7 @@ pub struct Pod {
 pub struct Unit {
     /// The name: `train.service`.
     pub name: String,
-    /// The user whose own systemd runs the unit; `None` for the system's.
+    /// The user that runs the unit by a systemd of their own; `None` for the system's.
     pub manager: Option<u32>,
 }
 

@@ -152,7 +152,7 @@ impl ThrottleReasons {
     pub fn from_nvml(bits: u64) -> Self {
         let known = |bit: u64| Self::NAMES.iter().find(|(known, _)| *known == bit);
         let names = (0..u64::BITS)
-            .map(|place| bits & (1 << place))
+            .map(|bit| bits & (1 << bit))
             .filter(|bit| *bit != 0)
             .map(|bit| known(bit).map_or_else(|| format!("0x{bit:x}"), |(_, name)| (*name).into()));
         Self(names.collect())

@@ -89,8 +89,8 @@ mod tests {
         let text = "a = \"é\" # x\n\nb = 1";
         let lines = LineIndex::new(text);
         let at = |what: &str| {
-            let place = lines.position(text.find(what).unwrap());
-            (place.line, place.column)
+            let position = lines.position(text.find(what).unwrap());
+            (position.line, position.column)
         };
         assert_eq!(at("a"), (1, 1));
         assert_eq!(at("# x"), (1, 9));

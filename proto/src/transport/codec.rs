@@ -223,8 +223,8 @@ mod tests {
         #[test]
         fn corrupted_request_never_panics(at in 0usize..40, byte: u8, seconds in 0u64..200) {
             let mut frame = status_request(Duration::from_secs(seconds));
-            if let Some(place) = frame.get_mut(at) {
-                *place = byte;
+            if let Some(target) = frame.get_mut(at) {
+                *target = byte;
             }
             let _ = decode_request(&frame);
         }

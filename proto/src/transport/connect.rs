@@ -82,19 +82,19 @@ pub enum Readiness {
 /// Waits until a stream is ready. An error of this function ends the exchange.
 pub type WaitFn<'a> = &'a mut dyn FnMut(&UnixStream, Readiness) -> io::Result<()>;
 
-/// Opens the socket; fails with `WouldBlock` if that takes longer than `patience`. While the
+/// Opens the socket; fails with `WouldBlock` if that takes longer than `timeout`. While the
 /// backlog is full, the kernel admits waiting callers in order.
 ///
 /// # Errors
 /// One of [`ConnectError`].
-pub fn open_socket(socket: &Path, patience: Duration) -> Result<UnixStream, ConnectError> {
+pub fn open_socket(socket: &Path, timeout: Duration) -> Result<UnixStream, ConnectError> {
     let address = SocketAddrUnix::new(socket).map_err(io::Error::from)?;
     let flags = SocketFlags::CLOEXEC;
     let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let stream = stream.map_err(io::Error::from)?;
     // A timeout of zero would mean no timeout.
-    let patience = patience.max(Duration::from_millis(1));
-    set_socket_timeout(&stream, Timeout::Send, Some(patience)).map_err(io::Error::from)?;
+    let timeout = timeout.max(Duration::from_millis(1));
+    set_socket_timeout(&stream, Timeout::Send, Some(timeout)).map_err(io::Error::from)?;
     rustix::net::connect(&stream, &address).map_err(io::Error::from)?;
     let stream = UnixStream::from(stream);
     stream.set_nonblocking(true)?;

@@ -48,9 +48,9 @@ fn encoding_matches_the_golden_file() {
     }
     let expected = std::fs::read_to_string(&file)
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    for (ours, theirs) in golden.lines().zip(expected.lines()) {
+    for (actual_line, expected_line) in golden.lines().zip(expected.lines()) {
         assert_eq!(
-            ours, theirs,
+            actual_line, expected_line,
             "the wire of protocol {PROTOCOL_VERSION} changed"
         );
     }

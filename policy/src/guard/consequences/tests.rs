@@ -203,8 +203,8 @@ fn snooze_delays_the_end_in_every_mode() {
 #[test]
 fn soft_ends_nothing_without_a_reader() {
     let mut open = open_violations();
-    for told in &mut open[0].evidence.runs {
-        told.owner = Some(Person {
+    for process in &mut open[0].evidence.runs {
+        process.owner = Some(Person {
             name: "somebody".into(),
             uid: None,
         });
@@ -273,11 +273,11 @@ fn dry_run_reports_milder_own_policies() {
         ("enabled = false", "mode = 'dry-run'", None),
     ] {
         let rules = with(global, of_alice);
-        let told: Vec<_> = open
+        let actual: Vec<_> = open
             .iter()
             .map(|open| milder_policy_for_violation(open, &rules))
             .collect();
-        assert_eq!(told, [expected, None], "{global} {of_alice}");
+        assert_eq!(actual, [expected, None], "{global} {of_alice}");
     }
     // A violation by several people has no policy of its own, although each of them has
     // one.

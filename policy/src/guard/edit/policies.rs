@@ -1,7 +1,7 @@
 //! Edits policies in a document: tables by name, or a list of tables with a `name` in each.
 
 use super::{is_valid_at, not_found};
-use crate::document::{detached_comment, prepend_comment, remove_key, set_value, typed_value};
+use crate::document::{detached_comment, parse_typed, prepend_comment, remove_key, set_value};
 use crate::guard::parse::field::quote_key;
 use gpukill_proto::guard::edit::{EditError, PolicyKind};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
@@ -29,7 +29,7 @@ pub(super) fn set_policy(
             false => format!("[{}.{}]\n", kind.table(), Value::from(name)),
         };
         let frame = |value: &Value| format!("{header}{} = {value}\n", quote_key(field));
-        let value = typed_value::parse_typed(typed, |value| is_valid_at(&frame(value), &at));
+        let value = parse_typed(typed, |value| is_valid_at(&frame(value), &at));
         set_value(table, field, value);
     }
     Ok(())

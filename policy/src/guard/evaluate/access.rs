@@ -38,7 +38,7 @@ pub(crate) fn evaluate(context: &EvaluationContext<'_>, findings: &mut Findings)
                 findings.add_unknown(policy, kind, SubjectIndex::Run(position), why.to_owned())
             }
         };
-        let place = |policy: PolicyIndex| match policy {
+        let covers_device = |policy: PolicyIndex| match policy {
             PolicyIndex::Gpu(at) => context.policy_devices.gpus[at].contains(run.device),
             PolicyIndex::Time(at) if is_in_force[at] => {
                 context.policy_devices.times[at].contains(run.device)
@@ -50,16 +50,16 @@ pub(crate) fn evaluate(context: &EvaluationContext<'_>, findings: &mut Findings)
             | PolicyIndex::Behaviour(_) => Ok(false),
         };
         for (policy, kind) in &run.policy_match.forbidden {
-            found(*policy, *kind, place(*policy));
+            found(*policy, *kind, covers_device(*policy));
         }
         for (policy, kind, why) in &run.policy_match.doubtful {
-            if place(*policy) != Ok(false) {
+            if covers_device(*policy) != Ok(false) {
                 found(*policy, *kind, Err(*why));
             }
         }
         for at in &closed {
             let policy = PolicyIndex::Gpu(*at);
-            found(policy, RuleKind::Maintenance, place(policy));
+            found(policy, RuleKind::Maintenance, covers_device(policy));
         }
         for (policy, is) in device_lists(context, run) {
             found(policy, RuleKind::Gpu, is);

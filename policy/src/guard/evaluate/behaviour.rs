@@ -62,10 +62,14 @@ struct BehaviourCheckBuilder {
 }
 
 impl BehaviourCheckBuilder {
-    fn new(policy: PolicyIndex, conduct: ForbiddenBehaviour, doubt: Option<&'static str>) -> Self {
+    fn new(
+        policy: PolicyIndex,
+        behaviour: ForbiddenBehaviour,
+        doubt: Option<&'static str>,
+    ) -> Self {
         Self {
             policy,
-            behaviour: conduct,
+            behaviour,
             doubt,
             runs: Vec::new(),
         }
@@ -115,12 +119,12 @@ pub(crate) fn collect_checks(
     context: &EvaluationContext<'_>,
     findings: &mut Findings,
 ) -> Vec<BehaviourCheck> {
-    let mut concerns = ChecksByRule::new();
+    let mut checks = ChecksByRule::new();
     for limited in &PERSON_LIMITS {
-        add_person_limits(context, limited, &mut concerns, findings);
+        add_person_limits(context, limited, &mut checks, findings);
     }
-    add_behaviour_rules(context, &mut concerns, findings);
-    concerns
+    add_behaviour_rules(context, &mut checks, findings);
+    checks
         .into_values()
         .map(BehaviourCheckBuilder::build)
         .collect()
@@ -128,8 +132,8 @@ pub(crate) fn collect_checks(
 
 fn add_person_limits(
     context: &EvaluationContext<'_>,
-    (kind, conduct): &PersonLimit,
-    concerns: &mut ChecksByRule,
+    (kind, behaviour): &PersonLimit,
+    checks: &mut ChecksByRule,
     findings: &mut Findings,
 ) {
     let times = time_limits(context, *kind);
@@ -157,9 +161,13 @@ fn add_person_limits(
         let doubt = resolved.doubts.get(kind);
         let doubt = doubt.map(|(policy, limit)| (*policy, *limit, Some(SELF_REPORTED_ACCOUNT)));
         let of_times = times.iter().map(|(policy, limit)| (*policy, *limit, None));
-        let besides = resolved.additional.iter().filter(|it| it.kind == *kind);
-        let besides = besides.map(|it| (it.policy, it.limit, None));
-        let all = own.into_iter().chain(doubt).chain(besides).chain(of_times);
+        let additional = resolved.additional.iter().filter(|it| it.kind == *kind);
+        let additional = additional.map(|it| (it.policy, it.limit, None));
+        let all = own
+            .into_iter()
+            .chain(doubt)
+            .chain(additional)
+            .chain(of_times);
         for (policy, limit, doubt) in all {
             match applies_to_device(context, policy, run.device) {
                 Ok(true) => {}
@@ -191,26 +199,26 @@ fn add_person_limits(
                 add_unowned(context, position, policy, *kind, findings);
                 continue;
             };
-            let concern = concerns.entry((policy, *kind, limit, least, doubt));
-            let concern = concern.or_insert_with(|| {
-                let conduct = conduct(Duration::from_millis(limit), Bytes(least));
-                BehaviourCheckBuilder::new(policy, conduct, doubt)
+            let check = checks.entry((policy, *kind, limit, least, doubt));
+            let check = check.or_insert_with(|| {
+                let behaviour = behaviour(Duration::from_millis(limit), Bytes(least));
+                BehaviourCheckBuilder::new(policy, behaviour, doubt)
             });
-            concern.runs.push((job, position));
+            check.runs.push((job, position));
         }
     }
 }
 
 fn add_behaviour_rules(
     context: &EvaluationContext<'_>,
-    concerns: &mut ChecksByRule,
+    checks: &mut ChecksByRule,
     findings: &mut Findings,
 ) {
     let behaviours = &context.compiled_rules.rules().behaviours;
     for (position, run) in context.runs.iter().enumerate() {
         for at in &run.policy_match.behaviours {
             let policy = PolicyIndex::Behaviour(*at);
-            let conduct = &behaviours[*at].behaviour;
+            let behaviour = &behaviours[*at].behaviour;
             match (
                 context.policy_devices.behaviours[*at].contains(run.device),
                 run.job,
@@ -218,17 +226,17 @@ fn add_behaviour_rules(
                 (Ok(false), _) => {}
                 (Err(why), _) => {
                     let subject = job_or_run(context, position);
-                    findings.add_unknown(policy, conduct.kind(), subject, why.to_owned());
+                    findings.add_unknown(policy, behaviour.kind(), subject, why.to_owned());
                 }
                 (Ok(true), None) => {
-                    add_unowned(context, position, policy, conduct.kind(), findings)
+                    add_unowned(context, position, policy, behaviour.kind(), findings)
                 }
                 (Ok(true), Some(job)) => {
-                    let concern = concerns.entry((policy, conduct.kind(), 0, 0, None));
-                    let concern = concern.or_insert_with(|| {
-                        BehaviourCheckBuilder::new(policy, conduct.clone(), None)
+                    let check = checks.entry((policy, behaviour.kind(), 0, 0, None));
+                    let check = check.or_insert_with(|| {
+                        BehaviourCheckBuilder::new(policy, behaviour.clone(), None)
                     });
-                    concern.runs.push((job, position));
+                    check.runs.push((job, position));
                 }
             }
         }

@@ -238,11 +238,11 @@ impl CompiledRules {
     /// is violated.
     pub(crate) fn milder_response<'c>(
         &self,
-        course: &'c RuleResponse,
+        response: &'c RuleResponse,
         policy: PolicyIndex,
         users: impl Iterator<Item = usize>,
     ) -> Cow<'c, RuleResponse> {
-        let mut milder = Cow::Borrowed(course);
+        let mut milder = Cow::Borrowed(response);
         for at in users.filter(|at| policy != PolicyIndex::User(*at)) {
             let Measures {
                 action,

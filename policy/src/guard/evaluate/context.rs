@@ -214,35 +214,35 @@ const OTHER_OWNER: &str = "one of its processes belongs to another person";
 type SampledRun<'a> = (&'a Arc<RunKey>, &'a RunSample, Arc<PolicyMatch>);
 
 pub(crate) fn build_context<'a>(
-    book: &'a CompiledRules,
-    memory: &mut GuardState,
-    bucket: &'a GuardSample,
+    compiled_rules: &'a CompiledRules,
+    state: &mut GuardState,
+    sample: &'a GuardSample,
 ) -> EvaluationContext<'a> {
-    let places = memory.policy_devices(book, bucket);
-    let everybody: Vec<SampledRun<'_>> = bucket
+    let policy_devices = state.policy_devices(compiled_rules, sample);
+    let everybody: Vec<SampledRun<'_>> = sample
         .runs
         .iter()
-        .map(|(key, judged)| {
-            let selected = memory.policy_match(book, key, &judged.facts);
-            (key, judged, selected)
+        .map(|(key, run_sample)| {
+            let selected = state.policy_match(compiled_rules, key, &run_sample.facts);
+            (key, run_sample, selected)
         })
         .collect();
-    memory.prune_cache();
-    update_ended_jobs(memory, &everybody);
+    state.prune_cache();
+    update_ended_jobs(state, &everybody);
     let mut companies: BTreeMap<&str, JobOwners<'_>> = BTreeMap::new();
-    for (_, judged, selected) in &everybody {
+    for (_, run_sample, selected) in &everybody {
         let company = companies.entry(&selected.job.0).or_default();
-        company.add(&judged.facts, selected.is_protected);
+        company.add(&run_sample.facts, selected.is_protected);
     }
-    let positions: BTreeMap<&DeviceId, usize> = bucket.devices.keys().zip(0..).into_map();
+    let positions: BTreeMap<&DeviceId, usize> = sample.devices.keys().zip(0..).into_map();
     let mut context = EvaluationContext {
-        compiled_rules: book,
-        sample: bucket,
-        policy_devices: places,
+        compiled_rules,
+        sample,
+        policy_devices,
         runs: Vec::with_capacity(everybody.len()),
         people: Vec::new(),
         jobs: Vec::new(),
-        devices: bucket.devices.iter().collect(),
+        devices: sample.devices.iter().collect(),
         profiles: Vec::new(),
         cells: Vec::new(),
         index: ContextIndex::default(),
@@ -265,19 +265,19 @@ pub(crate) fn build_context<'a>(
 }
 
 /// Updates which of the ended jobs are still present.
-fn update_ended_jobs(memory: &mut GuardState, everybody: &[SampledRun<'_>]) {
-    if memory.ended.is_empty() {
+fn update_ended_jobs(state: &mut GuardState, everybody: &[SampledRun<'_>]) {
+    if state.ended.is_empty() {
         return;
     }
     let process = |key: &RunKey| (key.pid, key.start_ticks);
     let present: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).into_set();
-    let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
+    let jobs = everybody.iter().filter_map(|(key, run_sample, selected)| {
         let job = selected.job_key.as_ref()?;
-        let user = judged.facts.user.as_ref().map(|(_, uid)| *uid);
+        let user = run_sample.facts.user.as_ref().map(|(_, uid)| *uid);
         Some((process(key), job.as_ref(), user))
     });
-    let sight = (&memory.sight, memory.until.unwrap_or_default());
-    ended_jobs::update_ended(&mut memory.ended, sight, &present, jobs);
+    let reporting = (&state.sight, state.until.unwrap_or_default());
+    ended_jobs::update_ended(&mut state.ended, reporting, &present, jobs);
 }
 
 /// Positions of what the context contains already.
@@ -293,7 +293,7 @@ impl<'a> EvaluationContext<'a> {
     fn add<'e>(
         &mut self,
         index: &mut InsertionIndex<'e, 'a>,
-        (key, judged, selected): &'e SampledRun<'a>,
+        (key, run_sample, selected): &'e SampledRun<'a>,
         device: Option<usize>,
         spare: Option<&'static str>,
     ) {
@@ -307,7 +307,11 @@ impl<'a> EvaluationContext<'a> {
             self.profiles.push((selected.profile.clone(), resolved));
             self.profiles.len() - 1
         });
-        let owner = judged.facts.owner.as_ref().zip(selected.job_key.as_ref());
+        let owner = run_sample
+            .facts
+            .owner
+            .as_ref()
+            .zip(selected.job_key.as_ref());
         let owner = owner.map(|(owner, job)| {
             let person = *index.people.entry(owner.into()).or_insert_with(|| {
                 self.people.push(owner);
@@ -343,17 +347,17 @@ impl<'a> EvaluationContext<'a> {
             self.cells[cell].runs.push(position);
             (person, job)
         });
-        let (seen, held) = (self.sample.observed_ms, judged.usage.held_ms);
+        let (observed_ms, held) = (self.sample.observed_ms, run_sample.usage.held_ms);
         self.runs.push(EvaluatedRun {
             key,
-            sample: judged,
+            sample: run_sample,
             policy_match: Arc::clone(selected),
             person: owner.map(|(person, _)| person),
             job: owner.map(|(_, job)| job),
             device,
             profile,
-            is_reported: held > 0 || seen == 0,
-            memory: Amount::from_gauge(&judged.usage.memory, seen, held),
+            is_reported: held > 0 || observed_ms == 0,
+            memory: Amount::from_gauge(&run_sample.usage.memory, observed_ms, held),
             load: Amount::UNKNOWN,
             past_load: Amount::UNKNOWN,
         });

@@ -20,32 +20,32 @@ pub(crate) struct GrowthParams {
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    memory: &mut BehaviourState,
-    concern: &BehaviourCheck,
+    state: &mut BehaviourState,
+    check: &BehaviourCheck,
     terms: GrowthParams,
     findings: &mut Findings,
 ) {
-    let bucket = context.sample;
+    let sample = context.sample;
     let length = milliseconds(terms.within).max(1);
     let start = i64::try_from(length).unwrap_or(i64::MAX);
-    let start = Timestamp(bucket.until.0.saturating_sub(start));
-    for (job, runs) in concern.jobs() {
+    let start = Timestamp(sample.until.0.saturating_sub(start));
+    for (job, runs) in check.jobs() {
         let subject = SubjectIndex::Job(job);
         let mut worst: Option<(u64, usize)> = None;
         for position in runs {
             let run = &context.runs[*position];
-            let window = memory.growth.entry(Arc::clone(run.key));
-            let window = window.or_insert_with(|| Window::starting_at(bucket.from));
-            window.add(length, bucket.from, bucket.until, held_memory(run));
-            match window.covers(length, bucket.until, run.sample.first_seen) {
+            let window = state.growth.entry(Arc::clone(run.key));
+            let window = window.or_insert_with(|| Window::starting_at(sample.from));
+            window.add(length, sample.from, sample.until, held_memory(run));
+            match window.covers(length, sample.until, run.sample.first_seen) {
                 Some(false) => {}
                 None => {
                     let why = "how much memory it held before the first sample is not known";
-                    findings.add_unknown(concern.policy, RuleKind::Growth, subject, why);
+                    findings.add_unknown(check.policy, RuleKind::Growth, subject, why);
                 }
                 Some(true) if window.slots().any(|slot| slot.part.is_unknown) => {
                     let why = "how much memory it held all the time is not known";
-                    findings.add_unknown(concern.policy, RuleKind::Growth, subject, why);
+                    findings.add_unknown(check.policy, RuleKind::Growth, subject, why);
                 }
                 Some(true) => {
                     let grown = growth(window, start, length, terms.by);
@@ -66,11 +66,11 @@ pub(crate) fn evaluate(
                 excess: Excess::All,
                 threat: None,
             };
-            findings.add_violated(concern.policy, RuleKind::Growth, subject, held);
+            findings.add_violated(check.policy, RuleKind::Growth, subject, held);
         }
     }
-    let present = concern.runs.iter().map(|run| context.runs[*run].key);
-    retain_keys(&mut memory.growth, concern.runs.len(), present);
+    let present = check.runs.iter().map(|run| context.runs[*run].key);
+    retain_keys(&mut state.growth, check.runs.len(), present);
 }
 
 fn held_memory(run: &EvaluatedRun<'_>) -> Memory {

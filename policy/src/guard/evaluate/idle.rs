@@ -19,20 +19,20 @@ use std::time::Duration;
 
 /// Updates the activity and the claims of every job, whatever the rules ask for, and gives
 /// the context the time for which each job has done nothing.
-pub(crate) fn update_jobs(memory: &mut GuardState, context: &mut EvaluationContext<'_>) {
+pub(crate) fn update_jobs(state: &mut GuardState, context: &mut EvaluationContext<'_>) {
     let is_seen = context.sample.observed_ms > 0;
     let until = context.sample.until;
     for position in 0..context.jobs.len() {
         let job = &context.jobs[position];
-        let known = memory.jobs.entry(Arc::clone(&job.key));
+        let known = state.jobs.entry(Arc::clone(&job.key));
         let known = known.or_insert_with(|| {
-            let began = present_since(context, job)
+            let start = present_since(context, job)
                 .min(until)
                 .max(context.sample.from);
             JobState {
                 shown: job.shown().to_owned(),
-                still: Streak::starting_at(began),
-                alone: Streak::starting_at(began),
+                still: Streak::starting_at(start),
+                alone: Streak::starting_at(start),
                 claims: BTreeMap::new(),
             }
         });
@@ -52,7 +52,7 @@ pub(crate) fn update_jobs(memory: &mut GuardState, context: &mut EvaluationConte
         context.jobs[position].restore(known);
     }
     let present = context.jobs.iter().map(|job| &job.key);
-    retain_keys(&mut memory.jobs, context.jobs.len(), present);
+    retain_keys(&mut state.jobs, context.jobs.len(), present);
 }
 
 /// Records whether the job did something; `missing_ms` milliseconds are unknown.
@@ -141,14 +141,14 @@ pub(crate) struct IdleParams {
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    memory: &mut BehaviourState,
-    concern: &BehaviourCheck,
+    state: &mut BehaviourState,
+    check: &BehaviourCheck,
     terms: IdleParams,
     findings: &mut Findings,
 ) {
     let limit = milliseconds(terms.limit).max(1);
     let until = context.sample.until;
-    for (position, runs) in concern.jobs() {
+    for (position, runs) in check.jobs() {
         let job = &context.jobs[position];
         let Some((still, alone)) = &job.streaks else {
             continue;
@@ -158,7 +158,7 @@ pub(crate) fn evaluate(
         let through = streak.status(limit, until, present_since(context, job));
         let through = match terms.cpu_below {
             Some(below) => {
-                let cpu = update_cpu_streak(memory, context, job, below);
+                let cpu = update_cpu_streak(state, context, job, below);
                 through.both(cpu.status(limit, until, present_since(context, job)))
             }
             None => through,
@@ -169,17 +169,17 @@ pub(crate) fn evaluate(
             (StreakStatus::Broken, _) | (_, Some(false)) => {}
             (StreakStatus::Unknown, _) => {
                 let why = "whether it worked all the time is not known";
-                findings.add_unknown(concern.policy, kind, subject, why);
+                findings.add_unknown(check.policy, kind, subject, why);
             }
             (StreakStatus::Since(..), None) => {
                 let why = "how much memory it holds is not known";
-                findings.add_unknown(concern.policy, kind, subject, why);
+                findings.add_unknown(check.policy, kind, subject, why);
             }
             (StreakStatus::Since(..), Some(true))
                 if context.is_service(&job.runs).is_none()
-                    && !context.compiled_rules.ends_services(concern.policy) =>
+                    && !context.compiled_rules.ends_services(check.policy) =>
             {
-                findings.add_unknown(concern.policy, kind, subject, SERVICE_UNKNOWN);
+                findings.add_unknown(check.policy, kind, subject, SERVICE_UNKNOWN);
             }
             (StreakStatus::Since(since, value), Some(true)) => {
                 let held = ViolationDetails {
@@ -190,27 +190,24 @@ pub(crate) fn evaluate(
                     excess: Excess::All,
                     threat: None,
                 };
-                findings.add_violated_unless((concern.policy, concern.doubt), kind, subject, held);
+                findings.add_violated_unless((check.policy, check.doubt), kind, subject, held);
             }
         }
     }
-    let present: BTreeSet<_> = concern
-        .jobs()
-        .map(|(at, _)| &context.jobs[at].key)
-        .into_set();
-    memory.cpu.retain(|job, _| present.contains(job));
+    let present: BTreeSet<_> = check.jobs().map(|(at, _)| &context.jobs[at].key).into_set();
+    state.cpu.retain(|job, _| present.contains(job));
 }
 
 /// Records whether a job used at least `below` of a core. Its processes without a GPU are
 /// not read, and do not count.
 fn update_cpu_streak(
-    memory: &mut BehaviourState,
+    state: &mut BehaviourState,
     context: &EvaluationContext<'_>,
     job: &EvaluatedJob,
     below: Percent,
 ) -> Streak {
     let until = context.sample.until;
-    let streak = memory.cpu.entry(Arc::clone(&job.key));
+    let streak = state.cpu.entry(Arc::clone(&job.key));
     let streak = streak.or_insert_with(|| {
         Streak::starting_at(
             present_since(context, job)

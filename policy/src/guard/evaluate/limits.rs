@@ -176,8 +176,8 @@ fn evaluate_free_memory(context: &EvaluationContext<'_>, findings: &mut Findings
                     continue;
                 }
             }
-            let seen = context.sample.observed_ms;
-            let used = Amount::from_gauge(&device.usage.memory, seen, seen);
+            let observed_ms = context.sample.observed_ms;
+            let used = Amount::from_gauge(&device.usage.memory, observed_ms, observed_ms);
             let Some(total) = device.memory else {
                 findings.add_unknown(policy, kind, subject, "how much memory it has is not known");
                 continue;

@@ -1,6 +1,6 @@
 //! Whether names in the rules match the owner of a process, beyond its own claims: a
 //! container label or container name is text that the person who started it wrote, and
-//! makes that person no user. An owner whose name is unknown matches no name.
+//! makes that person no user. An owner with an unknown name matches no name.
 
 use super::super::sample::ProcessFacts;
 use super::policy_match::any;
@@ -46,8 +46,8 @@ pub(super) fn names_process_user(typed: &[String], about: &ProcessFacts) -> Opti
         .map(|typed| matches_user(typed, about, *uid, name.as_deref())))
 }
 
-fn matches_user(typed: &str, about: &ProcessFacts, uid: u32, said: Option<&str>) -> Option<bool> {
-    match (user_number(typed), about.user_name(uid, said)) {
+fn matches_user(typed: &str, about: &ProcessFacts, uid: u32, name: Option<&str>) -> Option<bool> {
+    match (user_number(typed), about.user_name(uid, name)) {
         (Some(number), _) => Some(number == uid),
         (None, Some(name)) => Some(name == Some(typed)),
         (None, None) => None,

@@ -45,15 +45,15 @@ pub(crate) struct PolicyDevices {
 pub(crate) type DeviceNames = Vec<(DeviceId, u32, Option<String>, Option<String>)>;
 
 /// Whether the devices of a sample have these names, in this order.
-pub(crate) fn has_device_names(bucket: &GuardSample, names: &DeviceNames) -> bool {
-    bucket.devices.len() == names.len()
-        && bucket.devices.iter().zip(names).all(|((id, it), name)| {
+pub(crate) fn has_device_names(sample: &GuardSample, names: &DeviceNames) -> bool {
+    sample.devices.len() == names.len()
+        && sample.devices.iter().zip(names).all(|((id, it), name)| {
             (id, it.index, &it.pci, &it.name) == (&name.0, name.1, &name.2, &name.3)
         })
 }
 
-pub(crate) fn device_names(bucket: &GuardSample) -> DeviceNames {
-    let devices = bucket.devices.iter();
+pub(crate) fn device_names(sample: &GuardSample) -> DeviceNames {
+    let devices = sample.devices.iter();
     devices
         .map(|(id, it)| (id.clone(), it.index, it.pci.clone(), it.name.clone()))
         .collect()

@@ -15,12 +15,12 @@ pub(crate) struct RogueParams<'t> {
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    concern: &BehaviourCheck,
+    check: &BehaviourCheck,
     terms: RogueParams<'_>,
     findings: &mut Findings,
 ) {
-    let (policy, kind) = (concern.policy, RuleKind::Rogue);
-    for (job, runs) in concern.jobs() {
+    let (policy, kind) = (check.policy, RuleKind::Rogue);
+    for (job, runs) in check.jobs() {
         let subject = SubjectIndex::Job(job);
         let mut worst: Option<VerdictSummary> = None;
         let mut taken = Vec::new();

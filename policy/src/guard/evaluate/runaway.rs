@@ -21,27 +21,27 @@ pub(crate) struct RunawayParams {
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    memory: &mut BehaviourState,
-    concern: &BehaviourCheck,
+    state: &mut BehaviourState,
+    check: &BehaviourCheck,
     terms: RunawayParams,
     findings: &mut Findings,
 ) {
     let limit = milliseconds(terms.limit).max(1);
-    for (job, runs) in concern.jobs() {
+    for (job, runs) in check.jobs() {
         let subject = SubjectIndex::Job(job);
         let mut worst: Option<(Timestamp, usize, u64)> = None;
         for position in runs {
             let run = &context.runs[*position];
-            let began = run.sample.first_seen;
-            let peak = memory.runaway.entry(Arc::clone(run.key));
+            let start = run.sample.first_seen;
+            let peak = state.runaway.entry(Arc::clone(run.key));
             let peak = peak.or_insert_with(|| RunawayState {
                 at_work: Streak::starting_at(
-                    began.min(context.sample.until).max(context.sample.from),
+                    start.min(context.sample.until).max(context.sample.from),
                 ),
                 bytes: 0,
             });
             update_peak(peak, context, run, terms.above);
-            let through = peak.at_work.status(limit, context.sample.until, began);
+            let through = peak.at_work.status(limit, context.sample.until, start);
             let is_meant = match (terms.orphaned, run.sample.facts.is_orphaned) {
                 (false, _) | (true, Some(true)) => Some(true),
                 (true, is_orphaned) => is_orphaned,
@@ -53,7 +53,7 @@ pub(crate) fn evaluate(
                         None => "whether its parent has ended is not known",
                         Some(_) => "whether it worked all the time is not known",
                     };
-                    findings.add_unknown(concern.policy, RuleKind::Runaway, subject, why);
+                    findings.add_unknown(check.policy, RuleKind::Runaway, subject, why);
                 }
                 (StreakStatus::Since(since, value), Some(true)) => {
                     let this = (since, *position, value);
@@ -70,11 +70,11 @@ pub(crate) fn evaluate(
                 excess: Excess::All,
                 threat: None,
             };
-            findings.add_violated(concern.policy, RuleKind::Runaway, subject, held);
+            findings.add_violated(check.policy, RuleKind::Runaway, subject, held);
         }
     }
-    let present = concern.runs.iter().map(|run| context.runs[*run].key);
-    retain_keys(&mut memory.runaway, concern.runs.len(), present);
+    let present = check.runs.iter().map(|run| context.runs[*run].key);
+    retain_keys(&mut state.runaway, check.runs.len(), present);
 }
 
 /// Records whether the process worked in this sample, and whether its memory fell.
@@ -100,9 +100,9 @@ fn update_peak(
             peak.bytes = held.unwrap_or(0);
         }
         (None, _) | (_, None) => {
-            let bucket = context.sample;
+            let sample = context.sample;
             peak.at_work
-                .record_unknown(bucket.observed_ms, bucket.until);
+                .record_unknown(sample.observed_ms, sample.until);
         }
         // Caches release and take again up to a twentieth.
         (Some(true), Some(held)) if held < peak.bytes - peak.bytes / 20 => {

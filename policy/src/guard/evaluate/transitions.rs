@@ -2,12 +2,11 @@
 //! condition that does not hold settles; a subject that is gone closes its violation.
 
 mod lifecycle;
-mod simulated;
 
 use super::super::breaker::{CircuitBreaker, EndKind};
+use super::super::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
 use super::super::person_key::PersonKey;
 use super::super::rule_doubt::DoubtTracker;
-use super::super::simulated::SimulatedEnd;
 use super::super::snoozes::{SnoozeGrant, SnoozeList};
 use super::super::state::device_reporting::DeviceReporting;
 use super::super::state::evidence::LazyEvidence;
@@ -18,7 +17,7 @@ use super::super::victims::{
 use super::super::violation_state::{ConfirmedViolation, DueOwners, ViolationState};
 use super::compiled_rules::{PolicyIndex, RuleResponse};
 use super::context::EvaluationContext;
-use super::findings::{Excess, Finding, Findings, ViolationDetails};
+use super::findings::{Excess, Finding, Findings, SubjectIndex, ViolationDetails};
 use super::overflow::{EvaluationBounds, Overflow};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
@@ -26,49 +25,49 @@ use gpukill_proto::guard::{
 };
 use lifecycle::{close_outdated, create_states, ends_with_processes, over_record};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Takes one step for every violation state, existing or new.
 pub(crate) fn apply(
     context: &EvaluationContext<'_>,
-    memory: &mut GuardState,
+    state: &mut GuardState,
     findings: &Findings,
     (is_seen, follows): (bool, bool),
     bounds: &EvaluationBounds,
-    beyond: &mut Overflow,
+    overflow: &mut Overflow,
 ) -> Vec<GuardRecord> {
     let mut records = Vec::new();
-    let mut clocks = std::mem::take(&mut memory.clocks);
-    close_outdated(context, &mut clocks, &mut records);
+    let mut violations = std::mem::take(&mut state.clocks);
+    close_outdated(context, &mut violations, &mut records);
     records.extend(
-        memory
+        state
             .snoozes
             .prune(context.compiled_rules, context.sample.until),
     );
-    let mut snoozes = std::mem::take(&mut memory.snoozes);
-    let mut fit = std::mem::take(&mut memory.fit);
+    let mut snoozes = std::mem::take(&mut state.snoozes);
+    let mut doubt_tracker = std::mem::take(&mut state.fit);
     for (policy, kind) in findings.by_rule.keys() {
-        let of_rule = clocks
+        let of_rule = violations
             .entry(context.compiled_rules.rule_name(*policy, *kind))
             .or_default();
         of_rule.digest = context.compiled_rules.policy_digest(*policy);
     }
-    let going: usize = clocks.values().map(|of_rule| of_rule.of.len()).sum();
-    let mut room = bounds.violations.saturating_sub(going);
+    let existing: usize = violations.values().map(|of_rule| of_rule.of.len()).sum();
+    let mut room = bounds.violations.saturating_sub(existing);
     // If findings were dropped, a missing finding does not show that a condition no longer
     // holds.
     let is_whole = findings.dropped == 0;
-    let mut ended = EndedJobs::take_from(memory, context);
-    let sight = std::mem::take(&mut memory.sight);
-    let jobs = std::mem::take(&mut memory.jobs);
-    let mut breaker = std::mem::take(&mut memory.breaker);
+    let mut ended = EndedJobs::take_from(state, context);
+    let device_reporting = std::mem::take(&mut state.sight);
+    let jobs = std::mem::take(&mut state.jobs);
+    let mut breaker = std::mem::take(&mut state.breaker);
     breaker.prune(context.sample.until);
-    for (rule, of_rule) in &mut clocks {
+    for (rule, of_rule) in &mut violations {
         let Some(policy) = context.compiled_rules.find(&rule.source) else {
             continue;
         };
-        let Some(course) = context.compiled_rules.response(policy, rule.kind) else {
+        let Some(response) = context.compiled_rules.response(policy, rule.kind) else {
             continue;
         };
         let nothing = BTreeMap::new();
@@ -76,39 +75,39 @@ pub(crate) fn apply(
             .by_rule
             .get(&(policy, rule.kind))
             .unwrap_or(&nothing);
-        let mut look = RuleEvaluation {
-            scene: context,
-            device_reporting: &sight,
+        let mut evaluation = RuleEvaluation {
+            context,
+            device_reporting: &device_reporting,
             jobs: &jobs,
             rule,
-            rule_response: (policy, &course),
-            response: Cow::Borrowed(&course),
+            rule_response: (policy, &response),
+            response: Cow::Borrowed(&response),
             records: &mut records,
             is_conclusive: is_whole && (is_seen || rule.kind.is_access()),
             is_contiguous: follows,
             breaker: &mut breaker,
             snoozes: &mut snoozes,
-            doubt_tracker: &fit,
+            doubt_tracker: &doubt_tracker,
         };
         let mut subjects =
-            create_states(context, &mut of_rule.of, found, &mut room, beyond).into_iter();
-        of_rule.of.retain(|subject, clock| {
+            create_states(context, &mut of_rule.of, found, &mut room, overflow).into_iter();
+        of_rule.of.retain(|subject, violation| {
             let index = subjects.next().flatten();
             match index.and_then(|index| found.get(&index)) {
                 Some(Finding::Holds(held)) => {
-                    look.handle_violated(subject, clock, held, &mut ended)
+                    evaluation.handle_violated(subject, violation, held, &mut ended)
                 }
                 Some(Finding::Unknown(_) | Finding::Stale) => {
-                    clock.record_unknown();
+                    violation.record_unknown();
                     true
                 }
-                None => look.handle_not_violated(subject, clock, index.is_some()),
+                None => evaluation.handle_not_violated(subject, violation, index.is_some()),
             }
         });
     }
-    clocks.retain(|_, of_rule| !of_rule.of.is_empty());
-    if let Some((rule, subject, clock, step)) = fit.update(context, &clocks) {
-        let opened = clock.opened.as_ref();
+    violations.retain(|_, of_rule| !of_rule.of.is_empty());
+    if let Some((rule, subject, violation, step)) = doubt_tracker.update(context, &violations) {
+        let opened = violation.opened.as_ref();
         records.extend(opened.map(|opened| GuardRecord {
             at: context.sample.until,
             rule: rule.clone(),
@@ -119,19 +118,19 @@ pub(crate) fn apply(
             message: opened.message.clone(),
         }));
     }
-    memory.snoozes = snoozes;
-    memory.fit = fit;
-    memory.clocks = clocks;
-    memory.sight = sight;
-    memory.jobs = jobs;
-    memory.breaker = breaker;
-    ended.store_in(memory);
+    state.snoozes = snoozes;
+    state.fit = doubt_tracker;
+    state.clocks = violations;
+    state.sight = device_reporting;
+    state.jobs = jobs;
+    state.breaker = breaker;
+    ended.store_in(state);
     records
 }
 
 /// The step of one rule.
 struct RuleEvaluation<'l, 'a> {
-    scene: &'l EvaluationContext<'a>,
+    context: &'l EvaluationContext<'a>,
     device_reporting: &'l DeviceReporting,
     jobs: &'l BTreeMap<Arc<JobKey>, JobState>,
     rule: &'l RuleName,
@@ -155,18 +154,18 @@ impl<'l> RuleEvaluation<'l, '_> {
     fn handle_violated(
         &mut self,
         subject: &ViolationSubject,
-        clock: &mut ViolationState,
+        violation: &mut ViolationState,
         held: &ViolationDetails,
         ended: &mut EndedJobs,
     ) -> bool {
         if let Some(since) = held.since {
-            clock.set_since(self.rule.kind, since);
+            violation.set_since(self.rule.kind, since);
         }
         self.response = self.response_for(subject, held);
         let is_spared_service = self.response.action == GuardAction::Terminate
             && self.rule.kind.only_warns_services()
             && !self
-                .scene
+                .context
                 .compiled_rules
                 .ends_services(self.rule_response.0)
             && self.is_service(held);
@@ -174,35 +173,39 @@ impl<'l> RuleEvaluation<'l, '_> {
         if is_spared_service || is_doubted {
             self.response.to_mut().action = GuardAction::Warn;
         }
-        let at = self.scene.sample.until;
-        let since = clock.since;
+        let at = self.context.sample.until;
+        let since = violation.since;
         let proof = || LazyEvidence {
             is_spared_service,
-            ..held.evidence(self.scene, since)
+            ..held.evidence(self.context, since)
         };
         let processes = || {
             held.runs
                 .iter()
-                .map(|run| pid_start(self.scene, *run))
+                .map(|run| pid_start(self.context, *run))
                 .into_set()
         };
         let snoozes = self.snoozes.active_for(self.rule, subject, at, processes);
-        let turn = clock.record_violated(self.rule.kind, &self.response, (at, &snoozes), proof);
-        for step in turn.steps {
-            self.record(subject, step, clock);
+        let transition =
+            violation.record_violated(self.rule.kind, &self.response, (at, &snoozes), proof);
+        for step in transition.steps {
+            self.record(subject, step, violation);
         }
-        if turn.due != DueOwners::Nobody && self.is_contiguous {
-            self.end_job(subject, clock, held, (&turn.due, &snoozes), ended);
+        if transition.due != DueOwners::Nobody && self.is_contiguous {
+            self.end_job(subject, violation, held, (&transition.due, &snoozes), ended);
         }
-        self.update_simulated(subject, clock);
+        self.update_simulated(subject, violation);
         true
     }
 
     /// Whether a service is involved: the whole job counts.
     fn is_service(&self, held: &ViolationDetails) -> bool {
-        let jobs = held.runs.iter().filter_map(|run| self.scene.runs[*run].job);
-        let mut runs = jobs.map(|job| &self.scene.jobs[job].runs);
-        runs.any(|runs| self.scene.is_service(runs) == Some(true))
+        let jobs = held
+            .runs
+            .iter()
+            .filter_map(|run| self.context.runs[*run].job);
+        let mut runs = jobs.map(|job| &self.context.jobs[job].runs);
+        runs.any(|runs| self.context.is_service(runs) == Some(true))
     }
 
     /// The response for a subject. If that is a single person, the person's own policy may
@@ -212,9 +215,9 @@ impl<'l> RuleEvaluation<'l, '_> {
         subject: &ViolationSubject,
         held: &ViolationDetails,
     ) -> Cow<'l, RuleResponse> {
-        let (policy, course) = self.rule_response;
+        let (policy, response) = self.rule_response;
         let users = held.runs.iter().flat_map(|run| {
-            let (profile, _) = &self.scene.profiles[self.scene.runs[*run].profile];
+            let (profile, _) = &self.context.profiles[self.context.runs[*run].profile];
             profile.users()
         });
         match subject {
@@ -222,12 +225,12 @@ impl<'l> RuleEvaluation<'l, '_> {
             | ViolationSubject::PersonOn(..)
             | ViolationSubject::Job(_)
             | ViolationSubject::Run(_) => self
-                .scene
+                .context
                 .compiled_rules
-                .milder_response(course, policy, users),
+                .milder_response(response, policy, users),
             ViolationSubject::Group(_)
             | ViolationSubject::GroupOn(..)
-            | ViolationSubject::Device(_) => Cow::Borrowed(course),
+            | ViolationSubject::Device(_) => Cow::Borrowed(response),
         }
     }
 
@@ -235,16 +238,16 @@ impl<'l> RuleEvaluation<'l, '_> {
     fn end_job(
         &mut self,
         subject: &ViolationSubject,
-        clock: &mut ViolationState,
+        violation: &mut ViolationState,
         held: &ViolationDetails,
         (due, snoozes): (&DueOwners, &BTreeMap<u32, SnoozeGrant>),
         ended: &mut EndedJobs,
     ) {
-        if held.excess != Excess::All && self.is_cooling(subject, clock, ended) {
-            return clock.require_confirmation();
+        if held.excess != Excess::All && self.is_cooling(subject, violation, ended) {
+            return violation.require_confirmation();
         }
         let nothing = BTreeMap::new();
-        let opened = clock.opened.as_ref();
+        let opened = violation.opened.as_ref();
         let terms = SelectionContext {
             due,
             mode: self.response.mode,
@@ -253,16 +256,16 @@ impl<'l> RuleEvaluation<'l, '_> {
             snoozes,
             simulated: opened.map_or(&nothing, |it| &it.simulated),
         };
-        match select_victim(self.scene, held, ended, &terms) {
+        match select_victim(self.context, held, ended, &terms) {
             VictimChoice::Nobody(why) => {
-                let why = || why.describe(self.scene, self.rule.kind);
-                if let Some(step) = clock.record_exempt(why) {
-                    self.record(subject, step, clock);
+                let why = || why.describe(self.context, self.rule.kind);
+                if let Some(step) = violation.record_exempt(why) {
+                    self.record(subject, step, violation);
                 }
             }
             VictimChoice::NotDue => {}
-            VictimChoice::NotYet => clock.require_confirmation(),
-            VictimChoice::Job(chosen) => self.apply_choice(subject, clock, chosen, ended),
+            VictimChoice::NotYet => violation.require_confirmation(),
+            VictimChoice::Job(chosen) => self.apply_choice(subject, violation, chosen, ended),
         }
     }
 
@@ -271,12 +274,15 @@ impl<'l> RuleEvaluation<'l, '_> {
     fn is_cooling(
         &self,
         subject: &ViolationSubject,
-        clock: &ViolationState,
+        violation: &ViolationState,
         ended: &EndedJobs,
     ) -> bool {
-        let cooldown = self.scene.compiled_rules.rules().enforcement.cooldown;
-        let at = self.scene.sample.until;
-        let ended_at = clock.opened.as_ref().and_then(ConfirmedViolation::ended_at);
+        let cooldown = self.context.compiled_rules.rules().enforcement.cooldown;
+        let at = self.context.sample.until;
+        let ended_at = violation
+            .opened
+            .as_ref()
+            .and_then(ConfirmedViolation::ended_at);
         // A clock that was set back a little does not end the cooldown.
         let of_this = ended_at.is_some_and(|since| at.since(since.min(at)) < cooldown);
         let of_device = match subject {
@@ -294,25 +300,25 @@ impl<'l> RuleEvaluation<'l, '_> {
     fn apply_choice(
         &mut self,
         subject: &ViolationSubject,
-        clock: &mut ViolationState,
+        violation: &mut ViolationState,
         chosen: ChosenVictim,
         ended: &mut EndedJobs,
     ) {
-        let at = self.scene.sample.until;
-        let key = JobKey::clone(&self.scene.jobs[chosen.job].key);
+        let at = self.context.sample.until;
+        let key = JobKey::clone(&self.context.jobs[chosen.job].key);
         let mode = self.response.mode;
         // A rule in dry run, while others are enforced, ends no job that counts.
         let is_rehearsed = mode == GuardMode::DryRun && !self.is_dry_run();
         let stays = chosen.victim.leave_to.is_some() || is_rehearsed;
         if stays {
-            clock.require_confirmation();
-            if let Some(opened) = &mut clock.opened {
+            violation.require_confirmation();
+            if let Some(opened) = &mut violation.opened {
                 opened.left_to = Some(key);
             }
-            self.record(subject, GuardStep::Ended(chosen.victim), clock);
+            self.record(subject, GuardStep::Ended(chosen.victim), violation);
             return;
         }
-        let most = self.scene.compiled_rules.rules().enforcement.max_ended;
+        let most = self.context.compiled_rules.rules().enforcement.max_ended;
         let counted = match self.is_dry_run() {
             true => EndKind::Simulated,
             false => EndKind::Real,
@@ -325,71 +331,106 @@ impl<'l> RuleEvaluation<'l, '_> {
         let is_repeated = chosen.is_repeated && self.breaker.allows_retry(most);
         if !is_repeated && !self.breaker.allows(counted, &person, most) {
             if let Some(ended) = self.breaker.trip(counted, most, at) {
-                self.record(subject, GuardStep::Tripped { ended }, clock);
+                self.record(subject, GuardStep::Tripped { ended }, violation);
             }
             // A dry run goes on and records every end. Otherwise no further job is ended.
             if !self.is_dry_run() {
-                return clock.require_confirmation();
+                return violation.require_confirmation();
             }
         }
         if !is_repeated {
             self.breaker.add(counted, person, at);
         }
-        clock.record_ended(at);
+        violation.record_ended(at);
         if self.is_dry_run() {
-            let processes = chosen.runs.iter().map(|run| pid_start(self.scene, *run));
-            let open = clock.to_open_violation(self.rule, subject);
+            let processes = chosen.runs.iter().map(|run| pid_start(self.context, *run));
+            let open = violation.to_open_violation(self.rule, subject);
             let end =
                 open.map(|open| SimulatedEnd::new(open, &chosen.victim, processes.into_set()));
-            if let (Some(opened), Some(end)) = (&mut clock.opened, end) {
+            if let (Some(opened), Some(end)) = (&mut violation.opened, end) {
                 opened.simulated.insert((key, chosen.part), end);
             }
         } else {
-            ended.add(self.scene, &chosen, self.rule);
+            ended.add(self.context, &chosen, self.rule);
         }
-        self.record(subject, GuardStep::Ended(chosen.victim), clock);
+        self.record(subject, GuardStep::Ended(chosen.victim), violation);
     }
 
     fn is_dry_run(&self) -> bool {
-        self.scene.compiled_rules.rules().mode == GuardMode::DryRun
+        self.context.compiled_rules.rules().mode == GuardMode::DryRun
     }
 
     /// Handles a condition that does not hold. Returns whether the state stays.
     fn handle_not_violated(
         &mut self,
         subject: &ViolationSubject,
-        clock: &mut ViolationState,
+        violation: &mut ViolationState,
         is_there: bool,
     ) -> bool {
-        self.update_simulated(subject, clock);
+        self.update_simulated(subject, violation);
         let is_over = match (is_there, self.is_conclusive) {
-            _ if !self.is_fully_reported(subject, clock) => {
-                clock.record_unknown();
+            _ if !self.is_fully_reported(subject, violation) => {
+                violation.record_unknown();
                 false
             }
-            (false, _) if ends_with_processes(subject) || clock.has_ended_job() => true,
+            (false, _) if ends_with_processes(subject) || violation.has_ended_job() => true,
             // A person who ends their own processes for a moment may start others in the
             // next.
-            (_, true) => clock.record_not_violated(
+            (_, true) => violation.record_not_violated(
                 self.rule.kind,
-                self.scene.sample,
+                self.context.sample,
                 self.response.settled_ms,
             ),
             (_, false) => {
-                clock.record_unknown();
+                violation.record_unknown();
                 false
             }
         };
         if is_over {
             self.snoozes.reset_requests(self.rule, subject);
-            let over = over_record(self.scene.sample, self.rule, subject, clock);
+            let over = over_record(self.context.sample, self.rule, subject, violation);
             self.records.extend(over);
         }
         !is_over
     }
 
+    /// Updates which processes of the jobs that a dry run counts as ended are still
+    /// present.
+    fn update_simulated(&self, subject: &ViolationSubject, violation: &mut ViolationState) {
+        let is_any = |violation: &ViolationState| {
+            violation
+                .opened
+                .as_ref()
+                .is_some_and(|it| !it.simulated.is_empty())
+        };
+        if !is_any(violation) || !self.is_fully_reported(subject, violation) {
+            return;
+        }
+        let simulated = violation.opened.iter_mut().flat_map(|it| &mut it.simulated);
+        for ((_, part), end) in simulated {
+            let job = match self.context.find_subject(&end.violation.subject) {
+                Some(SubjectIndex::Job(job)) => self.context.jobs[job].runs.as_slice(),
+                _ => &[],
+            };
+            let is_of_part = |run: &&usize| {
+                let user = self.context.container_user(**run).map(ContainerUser);
+                part.is_none() || user == *part
+            };
+            let runs = job.iter().filter(is_of_part);
+            let now: BTreeSet<PidStart> = runs.map(|run| pid_start(self.context, *run)).into_set();
+            // If all have gone, a job of this name is another job.
+            end.processes = match end.processes.is_disjoint(&now) {
+                true => BTreeSet::new(),
+                false => now,
+            };
+        }
+        if let Some(opened) = &mut violation.opened {
+            opened.simulated.retain(|_, end| !end.processes.is_empty());
+        }
+    }
+
     /// Whether all devices of the evidence have reported their processes.
-    fn is_fully_reported(&self, subject: &ViolationSubject, clock: &ViolationState) -> bool {
+    fn is_fully_reported(&self, subject: &ViolationSubject, violation: &ViolationState) -> bool {
         let own = match subject {
             ViolationSubject::PersonOn(_, device)
             | ViolationSubject::GroupOn(_, device)
@@ -401,22 +442,22 @@ impl<'l> RuleEvaluation<'l, '_> {
         };
         // If all processes of the evidence have ended, no device reports more about them.
         let has_nobody = |opened: &ConfirmedViolation| opened.evidence.count == 0;
-        let has_nobody = clock.opened.as_ref().is_some_and(has_nobody);
+        let has_nobody = violation.opened.as_ref().is_some_and(has_nobody);
         let is_of_device = matches!(subject, ViolationSubject::Device(_));
         let own = own.filter(|_| is_of_device || !has_nobody);
-        let opened = clock.opened.iter();
+        let opened = violation.opened.iter();
         let known_by = opened.flat_map(|it| &it.evidence.runs);
-        let known_by = known_by.map(|seen| &seen.run.device);
+        let known_by = known_by.map(|observed| &observed.run.device);
         self.device_reporting
             .covers_all(own.into_iter().chain(known_by))
     }
 
-    fn record(&mut self, subject: &ViolationSubject, step: GuardStep, clock: &ViolationState) {
-        let Some(opened) = &clock.opened else {
+    fn record(&mut self, subject: &ViolationSubject, step: GuardStep, violation: &ViolationState) {
+        let Some(opened) = &violation.opened else {
             return;
         };
         self.records.push(GuardRecord {
-            at: self.scene.sample.until,
+            at: self.context.sample.until,
             rule: self.rule.clone(),
             subject: subject.clone(),
             mode: self.response.mode,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Adds a sample to the windows of each process and device, and gives the context their
 /// means. Windows that no rule asks for are not kept.
-pub(crate) fn update_windows(memory: &mut GuardState, context: &mut EvaluationContext<'_>) {
+pub(crate) fn update_windows(state: &mut GuardState, context: &mut EvaluationContext<'_>) {
     let rules = context.compiled_rules.rules();
     let is_asked = rules.defaults.utilization.is_some()
         || rules.users.iter().any(|it| {
@@ -34,48 +34,48 @@ pub(crate) fn update_windows(memory: &mut GuardState, context: &mut EvaluationCo
         || rules.times.iter().any(|it| it.limits.utilization.is_some())
         // A device limit needs the utilisation of each process, to select the job to end.
         || rules.gpus.iter().any(|it| it.max_utilization.is_some());
-    let length = memory.by.1;
-    let bucket = context.sample;
-    let leaving = devices_with_ending_jobs(memory, context);
-    memory.clear_utilization(|device| leaving.contains(device));
+    let length = state.by.1;
+    let sample = context.sample;
+    let leaving = devices_with_ending_jobs(state, context);
+    state.clear_utilization(|device| leaving.contains(device));
     if is_asked {
         for run in &mut context.runs {
             if leaving.contains(&run.key.device) {
                 continue;
             }
-            let window = memory.loads.entry(Arc::clone(run.key));
-            let window = window.or_insert_with(|| Window::starting_at(bucket.from));
+            let window = state.loads.entry(Arc::clone(run.key));
+            let window = window.or_insert_with(|| Window::starting_at(sample.from));
             let usage = &run.sample.usage;
             let load =
-                UtilizationSum::from_gauge(&usage.utilization, bucket.observed_ms, usage.held_ms);
-            window.add(length, bucket.from, bucket.until, load);
-            run.past_load = window_mean(window, length, bucket.until, run.sample.first_seen);
+                UtilizationSum::from_gauge(&usage.utilization, sample.observed_ms, usage.held_ms);
+            window.add(length, sample.from, sample.until, load);
+            run.past_load = window_mean(window, length, sample.until, run.sample.first_seen);
             if load.is_known() {
                 run.load = run.past_load;
             }
         }
         let present = context.runs.iter().map(|run| run.key);
         let present = present.filter(|key| !leaving.contains(&key.device));
-        retain_keys(&mut memory.loads, present.clone().count(), present);
+        retain_keys(&mut state.loads, present.clone().count(), present);
     } else {
-        memory.loads.clear();
+        state.loads.clear();
     }
     let is_asked = rules.gpus.iter().any(|it| it.max_utilization.is_some());
-    let mut old = std::mem::take(&mut memory.devices);
+    let mut old = std::mem::take(&mut state.devices);
     if is_asked {
         for (id, device) in &context.devices {
             if leaving.contains(*id) {
                 continue;
             }
             let window = old.remove(*id);
-            let mut window = window.unwrap_or_else(|| Window::starting_at(bucket.from));
+            let mut window = window.unwrap_or_else(|| Window::starting_at(sample.from));
             let load = UtilizationSum::from_gauge(
                 &device.usage.utilization,
-                bucket.observed_ms,
-                bucket.observed_ms,
+                sample.observed_ms,
+                sample.observed_ms,
             );
-            window.add(length, bucket.from, bucket.until, load);
-            memory.devices.insert((*id).clone(), window);
+            window.add(length, sample.from, sample.until, load);
+            state.devices.insert((*id).clone(), window);
         }
     }
 }
@@ -83,15 +83,15 @@ pub(crate) fn update_windows(memory: &mut GuardState, context: &mut EvaluationCo
 /// Devices with a job that is being ended: until it is gone, its work is part of all that
 /// the device reports.
 fn devices_with_ending_jobs(
-    memory: &GuardState,
+    state: &GuardState,
     context: &EvaluationContext<'_>,
 ) -> BTreeSet<DeviceId> {
-    if memory.ended.is_empty() {
+    if state.ended.is_empty() {
         return BTreeSet::new();
     }
     let runs = context.runs.iter().filter(|run| {
         let job = run.job.map(|job| context.jobs[job].key.as_ref());
-        let ended = job.and_then(|key| memory.ended.get(key));
+        let ended = job.and_then(|key| state.ended.get(key));
         ended.is_some_and(|it| it.is_ending(context.sample.until))
     });
     runs.map(|run| run.key.device.clone()).into_set()
@@ -102,14 +102,14 @@ fn window_mean(
     window: &Window<UtilizationSum>,
     length: u64,
     until: Timestamp,
-    began: Timestamp,
+    start: Timestamp,
 ) -> Amount {
     let mut load = UtilizationSum::default();
     for slot in window.slots() {
         load.merge(slot.part);
     }
     let over = load.seen_ms.max(length).max(1);
-    let covers = window.covers(length, until, began);
+    let covers = window.covers(length, until, start);
     Amount {
         value: load.estimate().saturating_add(over / 2) / over,
         is_known: load.is_known() && covers.is_some(),
@@ -118,7 +118,7 @@ fn window_mean(
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    memory: &GuardState,
+    state: &GuardState,
     findings: &mut Findings,
 ) {
     for scope in person_scopes(context, RuleKind::Utilization, findings) {
@@ -129,7 +129,7 @@ pub(crate) fn evaluate(
     }) {
         evaluate_on_devices(context, RuleKind::TotalUtilization, &scope, findings);
     }
-    evaluate_device_totals(context, memory, findings);
+    evaluate_device_totals(context, state, findings);
 }
 
 fn evaluate_on_devices(
@@ -184,7 +184,7 @@ const fn over_limit(value: u64, limit: u64, runs: Vec<usize>, unknown: u32) -> V
 
 fn evaluate_device_totals(
     context: &EvaluationContext<'_>,
-    memory: &GuardState,
+    state: &GuardState,
     findings: &mut Findings,
 ) {
     let kind = RuleKind::GpuUtilization;
@@ -210,11 +210,11 @@ fn evaluate_device_totals(
                 }
             }
             // A device existed before it was observed.
-            let began = Timestamp(i64::MIN);
+            let start = Timestamp(i64::MIN);
             let seen_ms = context.sample.observed_ms;
             let now = UtilizationSum::from_gauge(&device.usage.utilization, seen_ms, seen_ms);
-            let load = memory.devices.get(*id).map_or(Amount::UNKNOWN, |window| {
-                window_mean(window, length, context.sample.until, began)
+            let load = state.devices.get(*id).map_or(Amount::UNKNOWN, |window| {
+                window_mean(window, length, context.sample.until, start)
             });
             if load.value > limit && !now.is_known() {
                 findings.add_stale(policy, kind, subject);

@@ -21,62 +21,62 @@ pub(crate) struct WasteParams {
 
 pub(crate) fn evaluate(
     context: &EvaluationContext<'_>,
-    memory: &mut BehaviourState,
-    concern: &BehaviourCheck,
+    state: &mut BehaviourState,
+    check: &BehaviourCheck,
     terms: WasteParams,
     findings: &mut Findings,
 ) {
-    let bucket = context.sample;
+    let sample = context.sample;
     let length = milliseconds(terms.hours).max(1);
-    for (job, runs) in concern.jobs() {
+    for (job, runs) in check.jobs() {
         let subject = SubjectIndex::Job(job);
         let key = &context.jobs[job].key;
-        let window = memory.waste.entry(Arc::clone(key));
-        let window = window.or_insert_with(|| Window::starting_at(bucket.from));
+        let window = state.waste.entry(Arc::clone(key));
+        let window = window.or_insert_with(|| Window::starting_at(sample.from));
         let part = job_usage(context, runs);
         let is_fresh = part.is_known();
-        window.add(length, bucket.from, bucket.until, part);
+        window.add(length, sample.from, sample.until, part);
         let first_seen = runs.iter().map(|run| context.runs[*run].sample.first_seen);
-        let began = first_seen.min().unwrap_or(bucket.from);
+        let start = first_seen.min().unwrap_or(sample.from);
         let is_service = context.is_service(&context.jobs[job].runs) == Some(true);
-        match evaluate_window(window, terms, length, bucket.until, began) {
+        match evaluate_window(window, terms, length, sample.until, start) {
             WasteResult::No => {}
             WasteResult::Unknown(why) => {
-                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+                findings.add_unknown(check.policy, RuleKind::Waste, subject, why);
             }
             WasteResult::Below(_) if !is_fresh => {
                 let why = "whether it works now is not known";
-                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+                findings.add_unknown(check.policy, RuleKind::Waste, subject, why);
             }
             WasteResult::Below(_)
                 if context.is_service(&context.jobs[job].runs).is_none()
-                    && !context.compiled_rules.ends_services(concern.policy) =>
+                    && !context.compiled_rules.ends_services(check.policy) =>
             {
-                findings.add_unknown(concern.policy, RuleKind::Waste, subject, SERVICE_UNKNOWN);
+                findings.add_unknown(check.policy, RuleKind::Waste, subject, SERVICE_UNKNOWN);
             }
             // A client of the service within the window speaks against waste.
             WasteResult::Below(_) if is_service && has_served(window) == Some(true) => {}
             WasteResult::Below(_) if is_service && has_served(window).is_none() => {
                 let why = "whether a client used the service is not known";
-                findings.add_unknown(concern.policy, RuleKind::Waste, subject, why);
+                findings.add_unknown(check.policy, RuleKind::Waste, subject, why);
             }
             WasteResult::Below(value) => {
                 let limit = u64::from(terms.below.0);
                 let length = i64::try_from(length).unwrap_or(i64::MAX);
                 let held = ViolationDetails {
                     measured: Some(Measurement { value, limit }),
-                    since: Some(Timestamp(bucket.until.0.saturating_sub(length))),
+                    since: Some(Timestamp(sample.until.0.saturating_sub(length))),
                     runs: runs.to_vec(),
                     unknown: 0,
                     excess: Excess::All,
                     threat: None,
                 };
-                findings.add_violated(concern.policy, RuleKind::Waste, subject, held);
+                findings.add_violated(check.policy, RuleKind::Waste, subject, held);
             }
         }
     }
-    let present = concern.jobs().map(|(job, _)| &context.jobs[job].key);
-    retain_keys(&mut memory.waste, concern.jobs().count(), present);
+    let present = check.jobs().map(|(job, _)| &context.jobs[job].key);
+    retain_keys(&mut state.waste, check.jobs().count(), present);
 }
 
 fn job_usage(context: &EvaluationContext<'_>, runs: &[usize]) -> WasteSum {
@@ -125,9 +125,9 @@ fn evaluate_window(
     terms: WasteParams,
     length: u64,
     until: Timestamp,
-    began: Timestamp,
+    start: Timestamp,
 ) -> WasteResult {
-    let covers = window.covers(length, until, began);
+    let covers = window.covers(length, until, start);
     if covers == Some(false) {
         return WasteResult::No;
     }

@@ -180,9 +180,9 @@ fn mistakes_have_a_path_and_no_line() {
         ],
     });
     let mistakes = from_json(&json).unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let actual: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        actual,
         [
             "global.enabeld: unknown key; did you mean enabled?",
             "global.enabled: \"yes\" is neither true nor false",

@@ -9,8 +9,8 @@ use gpukill_proto::guard::RuleKind;
 /// Why no rule applies to a process that `[protect]` names or may name; `None` if rules
 /// apply.
 #[must_use]
-pub fn protection_reason(book: &CompiledRules, about: &ProcessFacts) -> Option<String> {
-    let rules = book.rules();
+pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -> Option<String> {
+    let rules = compiled_rules.rules();
     describe_protection(&rules.protect, &about.attributed_to(rules.person))
 }
 
@@ -19,11 +19,11 @@ pub fn protection_reason(book: &CompiledRules, about: &ProcessFacts) -> Option<S
 /// process itself.
 #[must_use]
 pub fn effective_limits(
-    book: &CompiledRules,
+    compiled_rules: &CompiledRules,
     about: &ProcessFacts,
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
-    let rules = book.rules();
+    let rules = compiled_rules.rules();
     let selected = PolicyMatch::new(rules, &about.attributed_to(rules.person), None);
     let profile = &selected.profile;
     let resolved = resolve_limits(rules, profile, civil);
@@ -32,17 +32,17 @@ pub fn effective_limits(
         .iter()
         .map(|(kind, governed)| match governed {
             ResolvedLimit::Known { policy, limit } => EffectiveLimit {
-                rule: book.rule_name(*policy, *kind),
+                rule: compiled_rules.rule_name(*policy, *kind),
                 limit: Some(*limit),
             },
             ResolvedLimit::Unknown { policy, .. } => EffectiveLimit {
-                rule: book.rule_name(*policy, *kind),
+                rule: compiled_rules.rule_name(*policy, *kind),
                 limit: None,
             },
         })
         .collect();
     limits.extend(resolved.additional.iter().map(|beside| EffectiveLimit {
-        rule: book.rule_name(beside.policy, beside.kind),
+        rule: compiled_rules.rule_name(beside.policy, beside.kind),
         limit: Some(beside.limit),
     }));
     for group in &profile.groups {
@@ -58,16 +58,24 @@ pub fn effective_limits(
                 policy.total_processes.map(u64::from),
             ),
         ];
-        limits.extend(set_limits(book, PolicyIndex::Group(*group), &totals));
+        limits.extend(set_limits(
+            compiled_rules,
+            PolicyIndex::Group(*group),
+            &totals,
+        ));
     }
     for (position, time) in rules.times.iter().enumerate() {
         if time.hours.contains(civil) {
             let of_time = PERSON_LIMIT_KINDS.map(|kind| (kind, limit_value(&time.limits, kind)));
-            limits.extend(set_limits(book, PolicyIndex::Time(position), &of_time));
+            limits.extend(set_limits(
+                compiled_rules,
+                PolicyIndex::Time(position),
+                &of_time,
+            ));
         }
     }
     let rule = |at: usize, limit: Option<u64>| EffectiveLimit {
-        rule: book.rule_name(
+        rule: compiled_rules.rule_name(
             PolicyIndex::Behaviour(at),
             rules.behaviours[at].behaviour.kind(),
         ),
@@ -81,13 +89,13 @@ pub fn effective_limits(
 }
 
 fn set_limits(
-    book: &CompiledRules,
+    compiled_rules: &CompiledRules,
     policy: PolicyIndex,
     limits: &[(RuleKind, Option<u64>)],
 ) -> Vec<EffectiveLimit> {
     let set = limits.iter().filter(|(_, limit)| limit.is_some());
     set.map(|(kind, limit)| EffectiveLimit {
-        rule: book.rule_name(policy, *kind),
+        rule: compiled_rules.rule_name(policy, *kind),
         limit: *limit,
     })
     .collect()

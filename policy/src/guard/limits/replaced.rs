@@ -12,16 +12,16 @@ use gpukill_proto::guard::RuleKind;
 /// applies, none is replaced.
 #[must_use]
 pub fn replaced_limits(
-    book: &CompiledRules,
+    compiled_rules: &CompiledRules,
     about: &ProcessFacts,
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
-    let rules = book.rules();
+    let rules = compiled_rules.rules();
     let profile = PolicyMatch::new(rules, &about.attributed_to(rules.person), None).profile;
     let kinds = PERSON_LIMIT_KINDS.into_iter().flat_map(|kind| {
         let replaced = lower_ranked(rules, &profile, civil, kind).into_iter();
         replaced.map(move |(policy, limit)| EffectiveLimit {
-            rule: book.rule_name(policy, kind),
+            rule: compiled_rules.rule_name(policy, kind),
             limit: Some(limit),
         })
     });
@@ -35,7 +35,7 @@ fn lower_ranked(
     civil: LocalTime,
     kind: RuleKind,
 ) -> Vec<(PolicyIndex, u64)> {
-    let mut said: Vec<(PolicyIndex, u64)> = Vec::new();
+    let mut limits: Vec<(PolicyIndex, u64)> = Vec::new();
     if let Some(user) = profile.user {
         let policy = &rules.users[user];
         let in_force = policy.overrides.iter();
@@ -45,7 +45,7 @@ fn lower_ranked(
             .min();
         let of_always = limit_value(&policy.limits, kind);
         let both = of_now.into_iter().chain(of_always);
-        said.extend(both.map(|limit| (PolicyIndex::User(user), limit)));
+        limits.extend(both.map(|limit| (PolicyIndex::User(user), limit)));
     }
     // A limit that a label adds is replaced by nothing.
     let of_group = |group: &usize| {
@@ -57,16 +57,16 @@ fn lower_ranked(
         let limits = &rules.users[*at];
         limit_value(&limits.limits, kind).is_some() || !limits.overrides.is_empty()
     });
-    if may_be_theirs || is_in_doubt && said.is_empty() {
+    if may_be_theirs || is_in_doubt && limits.is_empty() {
         return Vec::new();
     }
     // Limits of groups that may apply are not known to be replaced; certain ones are.
     let mut groups: Vec<(u64, usize)> = profile.groups.iter().filter_map(of_group).collect();
     groups.sort_unstable();
     let groups = groups.into_iter();
-    said.extend(groups.map(|(limit, group)| (PolicyIndex::Group(group), limit)));
-    said.extend(limit_value(&rules.defaults, kind).map(|limit| (PolicyIndex::Default, limit)));
-    said.into_iter().skip(1).collect()
+    limits.extend(groups.map(|(limit, group)| (PolicyIndex::Group(group), limit)));
+    limits.extend(limit_value(&rules.defaults, kind).map(|limit| (PolicyIndex::Default, limit)));
+    limits.into_iter().skip(1).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn lists_replaced_limits_in_rank_order() {
-        let book = CompiledRules::new(rules());
+        let compiled_rules = CompiledRules::new(rules());
         let at = |hour: u16| LocalTime {
             day: Weekday::Monday,
             minute: hour * 60,
@@ -180,11 +180,11 @@ mod tests {
         ];
         for (about, hour, holds, replaces) in cases {
             assert_eq!(
-                format_limits(effective_limits(&book, &about, at(hour)))[0],
+                format_limits(effective_limits(&compiled_rules, &about, at(hour)))[0],
                 holds
             );
             assert_eq!(
-                format_limits(replaced_limits(&book, &about, at(hour))),
+                format_limits(replaced_limits(&compiled_rules, &about, at(hour))),
                 replaces,
                 "{holds}"
             );

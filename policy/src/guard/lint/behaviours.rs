@@ -8,21 +8,21 @@ use gpukill_proto::rogue::Risk;
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 
-pub(super) fn check(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
+pub(super) fn check(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
     for rule in &rules.behaviours {
         let at = policy_path(PolicyKind::Rule, &rule.name);
-        odd.check_mode(&at, &rule.measures);
-        check_behaviour(odd, &at, rule);
+        linter.check_mode(&at, &rule.measures);
+        check_behaviour(linter, &at, rule);
         if rule.ends_services && rule.measures.action == Some(GuardAction::Warn) {
             let what = "the rule only warns, so it never ends a service";
-            odd.warn(&format!("{at}.services"), what);
+            linter.warn(&format!("{at}.services"), what);
         }
-        check_members(odd, &at, rule);
+        check_members(linter, &at, rule);
     }
 }
 
-fn check_behaviour(odd: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
+fn check_behaviour(linter: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
     let (key, what) = match &rule.behaviour {
         ForbiddenBehaviour::Duration(Duration::ZERO) => (
             "duration_limit_hours",
@@ -60,10 +60,10 @@ fn check_behaviour(odd: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
         | ForbiddenBehaviour::Growth { .. }
         | ForbiddenBehaviour::Rogue { .. } => return,
     };
-    odd.warn(&format!("{at}.{key}"), what);
+    linter.warn(&format!("{at}.{key}"), what);
 }
 
-fn check_members(odd: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
+fn check_members(linter: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
     let users = &rule.members.users;
     let by_name_alone = Members {
         users: users.clone(),
@@ -73,9 +73,9 @@ fn check_members(odd: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
         return;
     }
     let is_excepted = |user: &str| rule.except_users.iter().any(|it| is_same_user(it, user));
-    let is_left = |user: &String| !is_excepted(user) && !odd.is_protected(user);
+    let is_left = |user: &String| !is_excepted(user) && !linter.is_protected(user);
     if !users.iter().any(is_left) {
         let what = "all users are in except_users or in [protect], so this never matches";
-        odd.warn(&format!("{at}.users"), what);
+        linter.warn(&format!("{at}.users"), what);
     }
 }

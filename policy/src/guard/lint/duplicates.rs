@@ -14,18 +14,18 @@ use std::collections::BTreeMap;
 /// more by hand.
 const MAX_COMPARED: usize = 200;
 
-pub(super) fn check(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
-    check_users(odd, &rules.users);
+pub(super) fn check(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
+    check_users(linter, &rules.users);
     for user in &rules.users {
-        check_overrides(odd, user);
+        check_overrides(linter, user);
     }
-    check_behaviours(odd, &rules.behaviours);
+    check_behaviours(linter, &rules.behaviours);
 }
 
 /// The first policy that names a user applies, in the order of names. Only the host knows
 /// the uids of names, except that of root.
-fn check_users(odd: &mut Linter<'_>, users: &[UserPolicy]) {
+fn check_users(linter: &mut Linter<'_>, users: &[UserPolicy]) {
     let mut first: BTreeMap<u32, &UserPolicy> = BTreeMap::new();
     for user in users {
         let Some(number) = super::fixed_uid(&user.name) else {
@@ -39,12 +39,12 @@ fn check_users(odd: &mut Linter<'_>, users: &[UserPolicy]) {
             "{} is for the same user and applies instead",
             policy_path(PolicyKind::User, &before.name)
         );
-        odd.warn(&policy_path(PolicyKind::User, &user.name), what);
+        linter.warn(&policy_path(PolicyKind::User, &user.name), what);
     }
 }
 
 /// Where several times overlap, the strictest limit applies.
-fn check_overrides(odd: &mut Linter<'_>, user: &UserPolicy) {
+fn check_overrides(linter: &mut Linter<'_>, user: &UserPolicy) {
     let overrides: Vec<(usize, &TimeOverride, WeekMinutes)> = user
         .overrides
         .iter()
@@ -84,7 +84,7 @@ fn check_overrides(odd: &mut Linter<'_>, user: &UserPolicy) {
                     ),
                     () => continue,
                 };
-                odd.warn(&format!("{at}.time_overrides[{position}].{name}"), what);
+                linter.warn(&format!("{at}.time_overrides[{position}].{name}"), what);
             }
         }
     }
@@ -139,7 +139,7 @@ impl WeekMinutes {
 
 /// Lints a rule that is broken only when another rule with the same consequence is broken
 /// too.
-fn check_behaviours(odd: &mut Linter<'_>, rules: &[BehaviourRule]) {
+fn check_behaviours(linter: &mut Linter<'_>, rules: &[BehaviourRule]) {
     let rules: Vec<(usize, &BehaviourRule)> = rules.iter().enumerate().take(MAX_COMPARED).collect();
     for (position, rule) in &rules {
         let covering = rules.iter().find(|(other_position, other)| {
@@ -152,7 +152,7 @@ fn check_behaviours(odd: &mut Linter<'_>, rules: &[BehaviourRule]) {
                 nothing",
                 policy_path(PolicyKind::Rule, &covering.name)
             );
-            odd.warn(&policy_path(PolicyKind::Rule, &rule.name), what);
+            linter.warn(&policy_path(PolicyKind::Rule, &rule.name), what);
         }
     }
 }

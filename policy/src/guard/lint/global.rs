@@ -6,9 +6,9 @@ use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Percent;
 use std::time::Duration;
 
-pub(super) fn check(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
-    check_switches(odd);
+pub(super) fn check(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
+    check_switches(linter);
     let is_soft = rules.armed_mode == EnforcementMode::Soft;
     if is_soft && rules.enforcement.grace == Duration::ZERO {
         let what = match has_grace_in_every_mode(rules) {
@@ -18,44 +18,44 @@ pub(super) fn check(odd: &mut Linter<'_>) {
                 waste, five minutes later"
             }
         };
-        odd.warn("enforcement.grace_period_seconds", what);
+        linter.warn("enforcement.grace_period_seconds", what);
     }
     let no_grace = rules.enforcement.grace == Duration::ZERO;
     if !is_soft && no_grace && has_idle_limit(rules) {
         let what = "idleness has a grace period in every mode: without one, five minutes";
-        odd.warn("enforcement.grace_period_seconds", what);
+        linter.warn("enforcement.grace_period_seconds", what);
     }
     if is_soft && rules.enforcement.max_warnings == 0 {
         let what = "no owner is warned before a job is ended";
-        odd.warn("enforcement.max_warnings", what);
+        linter.warn("enforcement.max_warnings", what);
     }
     if rules.enforcement.idle_below == Percent(0) {
         let what = "utilisation is never below 0, so nothing is ever idle";
-        odd.warn("enforcement.idle_below_pct", what);
+        linter.warn("enforcement.idle_below_pct", what);
     }
-    odd.check_limits("global", "default_", &rules.defaults);
+    linter.check_limits("global", "default_", &rules.defaults);
     if rules.defaults.idle_min_memory.is_some() && !has_idle_limit(rules) {
         let what = "it has no effect without an idle limit";
-        odd.warn("global.default_idle_min_memory_gb", what);
+        linter.warn("global.default_idle_min_memory_gb", what);
     }
-    check_names(odd);
+    check_names(linter);
     for user in &rules.users {
-        if odd.is_protected(&user.name) {
+        if linter.is_protected(&user.name) {
             let what = "[protect] lists this user: no rule applies";
-            odd.warn(&policy_path(PolicyKind::User, &user.name), what);
+            linter.warn(&policy_path(PolicyKind::User, &user.name), what);
         }
     }
 }
 
-fn check_switches(odd: &mut Linter<'_>) {
-    match odd.rules.switch_conflict {
+fn check_switches(linter: &mut Linter<'_>) {
+    match linter.rules.switch_conflict {
         Some(SwitchConflict::Both) => {
             let what = "soft_enforcement is true as well: the milder mode applies, soft";
-            odd.warn("enforcement.hard_enforcement", what);
+            linter.warn("enforcement.hard_enforcement", what);
         }
         Some(SwitchConflict::Neither) => {
             let what = "neither soft nor hard: the guard only records";
-            odd.warn("enforcement.soft_enforcement", what);
+            linter.warn("enforcement.soft_enforcement", what);
         }
         None => {}
     }
@@ -63,8 +63,8 @@ fn check_switches(odd: &mut Linter<'_>) {
 
 /// Lints entries of `[protect]` that users can choose for their own programs, that name
 /// nothing, or that match everything.
-fn check_names(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
+fn check_names(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
     for glob in &rules.protect.processes {
         let name = &glob.typed;
         let is_script = [".py", ".sh", ".pl", ".rb"]
@@ -87,7 +87,7 @@ fn check_names(odd: &mut Linter<'_>) {
             ),
             () => continue,
         };
-        odd.warn("protect.processes", what);
+        linter.warn("protect.processes", what);
     }
     let has_suffix = |name: &str| name.contains('.') || name.ends_with('*');
     for glob in rules
@@ -98,7 +98,7 @@ fn check_names(odd: &mut Linter<'_>) {
     {
         let name = &glob.typed;
         let what = format!("no unit has the name \"{name}\": write \"{name}.service\"");
-        odd.warn("protect.units", what);
+        linter.warn("protect.units", what);
     }
     for glob in &rules.protect.units {
         let name = &glob.typed;
@@ -115,12 +115,12 @@ fn check_names(odd: &mut Linter<'_>) {
             "\"{name}\" does not protect the processes of users: {why}; list the users \
             instead"
         );
-        odd.warn("protect.units", what);
+        linter.warn("protect.units", what);
     }
     let command = rules.protect.command.as_ref();
     if command.is_some_and(|it| ["", "a program"].iter().all(|line| it.regex.is_match(line))) {
         let what = "it matches every command line: no rule ever applies";
-        odd.warn("protect.command", what);
+        linter.warn("protect.command", what);
     }
 }
 

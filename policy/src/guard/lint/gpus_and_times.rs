@@ -5,49 +5,49 @@ use crate::guard::rules::{Glob, GpuPolicy, Limits, TimePolicy};
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Bytes;
 
-pub(super) fn check(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
+pub(super) fn check(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
     for gpu in &rules.gpus {
-        check_gpu(odd, gpu);
+        check_gpu(linter, gpu);
     }
     for time in &rules.times {
-        check_time(odd, time);
+        check_time(linter, time);
     }
 }
 
-fn check_gpu(odd: &mut Linter<'_>, gpu: &GpuPolicy) {
+fn check_gpu(linter: &mut Linter<'_>, gpu: &GpuPolicy) {
     let at = policy_path(PolicyKind::Gpu, &gpu.name);
-    odd.check_mode(&at, &gpu.measures);
-    odd.check_utilization_limit(&format!("{at}.max_utilization_pct"), gpu.max_utilization);
+    linter.check_mode(&at, &gpu.measures);
+    linter.check_utilization_limit(&format!("{at}.max_utilization_pct"), gpu.max_utilization);
     let allowed = ("allowed_users", gpu.allowed_users.as_slice());
-    odd.check_allowed_and_blocked(&at, allowed, ("blocked_users", &gpu.blocked_users));
+    linter.check_allowed_and_blocked(&at, allowed, ("blocked_users", &gpu.blocked_users));
     let typed =
         |globs: &[Glob]| -> Vec<String> { globs.iter().map(|it| it.typed.clone()).collect() };
     let (allowed, blocked) = (typed(&gpu.allowed_processes), typed(&gpu.blocked_processes));
-    odd.check_allowed_and_blocked(
+    linter.check_allowed_and_blocked(
         &at,
         ("allowed_processes", &allowed),
         ("blocked_processes", &blocked),
     );
-    odd.check_protected_users(&format!("{at}.blocked_users"), &gpu.blocked_users);
-    odd.check_memory_limit(&format!("{at}.max_memory_gb"), gpu.max_memory);
-    odd.check_memory_limit(&format!("{at}.reserved_memory_gb"), gpu.reserved_memory);
+    linter.check_protected_users(&format!("{at}.blocked_users"), &gpu.blocked_users);
+    linter.check_memory_limit(&format!("{at}.max_memory_gb"), gpu.max_memory);
+    linter.check_memory_limit(&format!("{at}.reserved_memory_gb"), gpu.reserved_memory);
     if gpu.max_memory == Some(Bytes(0)) {
-        odd.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
+        linter.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
     }
     if let (Some(reserved), Some(most)) = (gpu.reserved_memory, gpu.max_memory)
         && reserved >= most
     {
         let (reserved, most) = (reserved.as_gib(), most.as_gib());
         let what = format!("{reserved} must stay free, and no process may hold more than {most}");
-        odd.warn(&format!("{at}.reserved_memory_gb"), what);
+        linter.warn(&format!("{at}.reserved_memory_gb"), what);
     }
     if let Some(hours) = &gpu.maintenance {
         let at = format!("{at}.maintenance_window");
         if Linter::covers_whole_week(hours) {
-            odd.warn(&at, "the maintenance never ends: nobody may ever use it");
+            linter.warn(&at, "the maintenance never ends: nobody may ever use it");
         } else {
-            odd.check_hours(&at, hours);
+            linter.check_hours(&at, hours);
         }
     }
     let says_nothing = gpu.max_memory.is_none()
@@ -59,12 +59,12 @@ fn check_gpu(odd: &mut Linter<'_>, gpu: &GpuPolicy) {
         && gpu.blocked_processes.is_empty()
         && gpu.maintenance.is_none();
     if says_nothing {
-        odd.warn(&at, "it sets no limit");
+        linter.warn(&at, "it sets no limit");
     }
-    let is_by_name = !odd.has_key(&format!("{at}.gpus"));
+    let is_by_name = !linter.has_key(&format!("{at}.gpus"));
     if is_by_name && gpu.gpus.iter().any(|gpu| is_whole_name(&gpu.0)) {
         let what = "it selects only GPUs of exactly this name; write gpus = […] to select others";
-        odd.warn(&at, what);
+        linter.warn(&at, what);
     }
 }
 
@@ -78,18 +78,18 @@ fn is_whole_name(selector: &str) -> bool {
     !is_number && !is_uuid && !selector.contains([':', '*', '?', ' '])
 }
 
-fn check_time(odd: &mut Linter<'_>, time: &TimePolicy) {
+fn check_time(linter: &mut Linter<'_>, time: &TimePolicy) {
     let at = policy_path(PolicyKind::Time, &time.name);
-    odd.check_mode(&at, &time.measures);
-    odd.check_limits(&at, "", &time.limits);
-    odd.check_hours(&at, &time.hours);
+    linter.check_mode(&at, &time.measures);
+    linter.check_limits(&at, "", &time.limits);
+    linter.check_hours(&at, &time.hours);
     let allowed = ("allowed_users", time.allowed_users.as_slice());
-    odd.check_allowed_and_blocked(&at, allowed, ("blocked_users", &time.blocked_users));
-    odd.check_protected_users(&format!("{at}.blocked_users"), &time.blocked_users);
+    linter.check_allowed_and_blocked(&at, allowed, ("blocked_users", &time.blocked_users));
+    linter.check_protected_users(&format!("{at}.blocked_users"), &time.blocked_users);
     let says_nothing = time.limits == Limits::default()
         && time.allowed_users.is_empty()
         && time.blocked_users.is_empty();
     if says_nothing {
-        odd.warn(&at, "it sets no limit");
+        linter.warn(&at, "it sets no limit");
     }
 }

@@ -79,21 +79,21 @@ fn user_lists<'r>(rules: &'r RuleSet) -> Vec<(String, &'r Vec<String>)> {
 /// a container. Patterns are not checked: they are meant for hosts that differ.
 #[must_use]
 pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
-    let mut odd = Linter {
+    let mut linter = Linter {
         rules,
         warnings: Vec::new(),
     };
     for user in &rules.users {
         let at = policy_path(PolicyKind::User, &user.name);
-        check_unknown_names(&mut odd, "user", here.unknown_users, &at, [&user.name]);
+        check_unknown_names(&mut linter, "user", here.unknown_users, &at, [&user.name]);
         check_absent_gpus(
-            &mut odd,
+            &mut linter,
             here,
             &format!("{at}.allowed_gpus"),
             &user.allowed_gpus,
         );
         check_absent_gpus(
-            &mut odd,
+            &mut linter,
             here,
             &format!("{at}.blocked_gpus"),
             &user.blocked_gpus,
@@ -102,20 +102,20 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
     for group in &rules.groups {
         let at = policy_path(PolicyKind::Group, &group.name);
         check_absent_gpus(
-            &mut odd,
+            &mut linter,
             here,
             &format!("{at}.allowed_gpus"),
             &group.allowed_gpus,
         );
         check_absent_gpus(
-            &mut odd,
+            &mut linter,
             here,
             &format!("{at}.blocked_gpus"),
             &group.blocked_gpus,
         );
     }
     for (at, users) in user_lists(rules) {
-        check_unknown_names(&mut odd, "user", here.unknown_users, &at, users);
+        check_unknown_names(&mut linter, "user", here.unknown_users, &at, users);
     }
     let groups = rules.groups.iter();
     let groups = groups.map(|it| (policy_path(PolicyKind::Group, &it.name), &it.members));
@@ -124,7 +124,7 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
     for (at, members) in groups.chain(behaviours) {
         let at = format!("{at}.unix_groups");
         check_unknown_names(
-            &mut odd,
+            &mut linter,
             "group",
             here.unknown_groups,
             &at,
@@ -140,15 +140,15 @@ pub fn lint_for_host(rules: &RuleSet, here: &HostInventory<'_>) -> Vec<Lint> {
     for (at, gpus) in gpus.chain(times).chain(behaviours) {
         // A GPU policy without `gpus` selects its GPUs by its own name.
         let listed = format!("{at}.gpus");
-        let at = if odd.has_key(&listed) { listed } else { at };
-        check_absent_gpus(&mut odd, here, &at, gpus);
+        let at = if linter.has_key(&listed) { listed } else { at };
+        check_absent_gpus(&mut linter, here, &at, gpus);
     }
-    odd.warnings.sort_indirect();
-    odd.warnings
+    linter.warnings.sort_indirect();
+    linter.warnings
 }
 
 fn check_unknown_names<'a>(
-    odd: &mut Linter<'_>,
+    linter: &mut Linter<'_>,
     what: &str,
     unknown: &BTreeSet<String>,
     at: &str,
@@ -158,12 +158,12 @@ fn check_unknown_names<'a>(
     let names: Vec<&str> = names.map(String::as_str).collect();
     if !names.is_empty() {
         let names = names.join(", ");
-        odd.warn(at, format!("unknown {what} on this host: {names}"));
+        linter.warn(at, format!("unknown {what} on this host: {names}"));
     }
 }
 
 fn check_absent_gpus(
-    odd: &mut Linter<'_>,
+    linter: &mut Linter<'_>,
     here: &HostInventory<'_>,
     at: &str,
     gpus: &[GpuSelector],
@@ -186,9 +186,9 @@ fn check_absent_gpus(
     let listed = listed.collect::<Vec<_>>().join(", ");
     match absent.len().saturating_sub(MAX_LISTED) {
         _ if absent.is_empty() => {}
-        0 => odd.warn(at, format!("this host has no GPU {listed}")),
+        0 => linter.warn(at, format!("this host has no GPU {listed}")),
         // A range expands to as many GPUs.
-        more => odd.warn(
+        more => linter.warn(
             at,
             format!("this host has no GPU {listed}, nor {more} others"),
         ),

@@ -338,14 +338,14 @@ fn reports_impossible_memory_limits() {
 #[test]
 fn reports_idle_grace_despite_zero() {
     let base = "enforcement.soft_enforcement = true\nenforcement.grace_period_seconds = 0\n";
-    let said = "line 2: enforcement.grace_period_seconds: no grace period: a job is ended as soon \
+    let warning = "line 2: enforcement.grace_period_seconds: no grace period: a job is ended as soon \
                 as its owner is warned; for idleness and waste, five minutes later";
     for rule in [
         "global.default_idle_limit_minutes = 30",
         "rules = [{ name = 'a', idle_limit_minutes = 9 }]",
         "rules = [{ name = 'a', waste_below_pct = 9, waste_hours = 2, waste_min_memory_gb = 1 }]",
     ] {
-        assert_eq!(lint_text(&format!("{base}{rule}")), [said], "{rule}");
+        assert_eq!(lint_text(&format!("{base}{rule}")), [warning], "{rule}");
     }
 }
 
@@ -353,7 +353,7 @@ fn reports_idle_grace_despite_zero() {
 fn reports_login_units_in_protect() {
     let units = "protect.units = ['session-3.scope', 'session-*.scope', 'user@1000.service', \
         'user@*', 'user-tools.service', 'sessions.service']";
-    let said = |name: &str, why: &str| {
+    let warning = |name: &str, why: &str| {
         format!(
             "line 1: protect.units: \"{name}\" does not protect the processes of users: {why}; \
             list the users instead"
@@ -362,13 +362,13 @@ fn reports_login_units_in_protect() {
     let pattern = "a pattern matches no login session and no user@UID.service";
     let own = "users' processes are in units of their own systemd, not in this one";
     let mut expected = [
-        said(
+        warning(
             "session-3.scope",
             "each login session has a different number",
         ),
-        said("session-*.scope", pattern),
-        said("user@1000.service", own),
-        said("user@*", pattern),
+        warning("session-*.scope", pattern),
+        warning("user@1000.service", own),
+        warning("user@*", pattern),
     ];
     expected.sort();
     assert_eq!(lint_text(units), expected);
@@ -415,12 +415,12 @@ fn reports_useless_protect_entries() {
         "line 3: protect.command: it matches every command line: no rule ever applies".into(),
         "line 5: rules.a.services: the rule only warns, so it never ends a service".into(),
     ];
-    let told: Vec<String> = lint(&parse(typed).unwrap())
+    let actual: Vec<String> = lint(&parse(typed).unwrap())
         .iter()
         .map(ToString::to_string)
         .filter(|it| !it.contains("rules.b"))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     let one = parse("protect.command = '^$|train'").unwrap();
     assert_eq!(lint(&one), []);
 }

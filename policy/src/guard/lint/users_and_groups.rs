@@ -16,26 +16,26 @@ impl fmt::Display for GpuSelector {
     }
 }
 
-pub(super) fn check(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
-    check_idle(odd);
+pub(super) fn check(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
+    check_idle(linter);
     let users: BTreeMap<&str, &UserPolicy> = rules
         .users
         .iter()
         .map(|it| (it.name.as_str(), it))
         .into_map();
     for user in &rules.users {
-        check_user(odd, user);
+        check_user(linter, user);
     }
     for group in &rules.groups {
-        check_group(odd, group);
-        check_members(odd, group, &users);
+        check_group(linter, group);
+        check_members(linter, group, &users);
     }
 }
 
 /// Lints a minimum memory for idleness where no policy has an idle limit.
-fn check_idle(odd: &mut Linter<'_>) {
-    let rules = odd.rules;
+fn check_idle(linter: &mut Linter<'_>) {
+    let rules = linter.rules;
     if has_idle_limit(rules) {
         return;
     }
@@ -54,7 +54,7 @@ fn check_idle(odd: &mut Linter<'_>) {
     for (at, limits) in of_users.chain(of_groups).chain(of_times) {
         if limits.idle_min_memory.is_some() {
             let what = "it has no effect without an idle limit";
-            odd.warn(&format!("{at}.idle_min_memory_gb"), what);
+            linter.warn(&format!("{at}.idle_min_memory_gb"), what);
         }
     }
 }
@@ -71,16 +71,16 @@ fn is_milder(measures: &Measures) -> bool {
     *action == Some(GuardAction::Warn) || mode.is_some() || grace.is_some() || max_snoozes.is_some()
 }
 
-fn check_user(odd: &mut Linter<'_>, user: &UserPolicy) {
+fn check_user(linter: &mut Linter<'_>, user: &UserPolicy) {
     let at = policy_path(PolicyKind::User, &user.name);
-    odd.check_mode(&at, &user.measures);
-    odd.check_utilization_limit(
+    linter.check_mode(&at, &user.measures);
+    linter.check_utilization_limit(
         &format!("{at}.utilization_limit_pct"),
         user.limits.utilization,
     );
-    odd.check_memory_limit(&format!("{at}.memory_limit_gb"), user.limits.memory);
+    linter.check_memory_limit(&format!("{at}.memory_limit_gb"), user.limits.memory);
     let allowed = ("allowed_gpus", user.allowed_gpus.as_slice());
-    odd.check_allowed_and_blocked(&at, allowed, ("blocked_gpus", &user.blocked_gpus));
+    linter.check_allowed_and_blocked(&at, allowed, ("blocked_gpus", &user.blocked_gpus));
     let says_nothing = user.limits == Limits::default()
         && user.priority.is_none()
         && user.allowed_gpus.is_empty()
@@ -89,56 +89,56 @@ fn check_user(odd: &mut Linter<'_>, user: &UserPolicy) {
         // These apply to every rule that the user breaks.
         && !is_milder(&user.measures);
     if says_nothing {
-        odd.warn(&at, "it sets no limit");
+        linter.warn(&at, "it sets no limit");
     }
     for (position, over) in user.overrides.iter().enumerate() {
         let at_override = format!("{at}.time_overrides[{position}]");
-        odd.check_hours(&at_override, &over.hours);
-        odd.check_utilization_limit(
+        linter.check_hours(&at_override, &over.hours);
+        linter.check_utilization_limit(
             &format!("{at_override}.utilization_limit_pct"),
             over.limits.utilization,
         );
-        odd.check_memory_limit(
+        linter.check_memory_limit(
             &format!("{at_override}.memory_limit_gb"),
             over.limits.memory,
         );
         if over.limits == Limits::default() {
-            odd.warn(&at_override, "it sets no limit");
+            linter.warn(&at_override, "it sets no limit");
         }
         if Linter::covers_whole_week(&over.hours) {
             for name in common_limit_keys(&over.limits, &user.limits) {
                 let what = "time_overrides always replaces it, so it never applies";
-                odd.warn(&format!("{at}.{name}"), what);
+                linter.warn(&format!("{at}.{name}"), what);
             }
         }
     }
 }
 
-fn check_group(odd: &mut Linter<'_>, group: &GroupPolicy) {
+fn check_group(linter: &mut Linter<'_>, group: &GroupPolicy) {
     let at = policy_path(PolicyKind::Group, &group.name);
-    odd.check_mode(&at, &group.measures);
-    odd.check_limits(&at, "", &group.limits);
-    odd.check_utilization_limit(
+    linter.check_mode(&at, &group.measures);
+    linter.check_limits(&at, "", &group.limits);
+    linter.check_utilization_limit(
         &format!("{at}.total_utilization_limit_pct"),
         group.total_utilization,
     );
-    odd.check_memory_limit(&format!("{at}.total_memory_limit_gb"), group.total_memory);
+    linter.check_memory_limit(&format!("{at}.total_memory_limit_gb"), group.total_memory);
     if group.total_memory == Some(Bytes(0)) {
-        odd.warn(
+        linter.warn(
             &format!("{at}.total_memory_limit_gb"),
             "no member may use any GPU",
         );
     }
     if group.total_processes == Some(0) {
-        odd.warn(
+        linter.warn(
             &format!("{at}.max_concurrent_processes"),
             "no member may use any GPU",
         );
     }
     let allowed = ("allowed_gpus", group.allowed_gpus.as_slice());
-    odd.check_allowed_and_blocked(&at, allowed, ("blocked_gpus", &group.blocked_gpus));
+    linter.check_allowed_and_blocked(&at, allowed, ("blocked_gpus", &group.blocked_gpus));
     if group.members == Members::default() {
-        odd.warn(&at, "it has no members");
+        linter.warn(&at, "it has no members");
     }
     let by_name_alone = Members {
         users: group.members.users.clone(),
@@ -148,9 +148,9 @@ fn check_group(odd: &mut Linter<'_>, group: &GroupPolicy) {
         .members
         .users
         .iter()
-        .all(|user| odd.is_protected(user));
+        .all(|user| linter.is_protected(user));
     if is_spared && !by_name_alone.is_empty() && group.members == by_name_alone {
-        odd.warn(
+        linter.warn(
             &format!("{at}.members"),
             "all members are in [protect], so this never matches",
         );
@@ -163,13 +163,17 @@ fn check_group(odd: &mut Linter<'_>, group: &GroupPolicy) {
         && group.allowed_gpus.is_empty()
         && group.blocked_gpus.is_empty();
     if says_nothing {
-        odd.warn(&at, "it sets no limit");
+        linter.warn(&at, "it sets no limit");
     }
-    check_against_totals(odd, &at, "its own", &group.limits, group);
+    check_against_totals(linter, &at, "its own", &group.limits, group);
 }
 
 /// Lints a group together with the user policies of its members.
-fn check_members(odd: &mut Linter<'_>, group: &GroupPolicy, users: &BTreeMap<&str, &UserPolicy>) {
+fn check_members(
+    linter: &mut Linter<'_>,
+    group: &GroupPolicy,
+    users: &BTreeMap<&str, &UserPolicy>,
+) {
     let named = &group.members.users;
     let policies: Vec<&UserPolicy> = named
         .iter()
@@ -178,7 +182,7 @@ fn check_members(odd: &mut Linter<'_>, group: &GroupPolicy, users: &BTreeMap<&st
     for user in &policies {
         let at = policy_path(PolicyKind::User, &user.name);
         let group_text = format!("group {}'s", group.name);
-        check_against_totals(odd, &at, &group_text, &user.limits, group);
+        check_against_totals(linter, &at, &group_text, &user.limits, group);
     }
     let by_name_alone = Members {
         users: named.clone(),
@@ -198,14 +202,14 @@ fn check_members(odd: &mut Linter<'_>, group: &GroupPolicy, users: &BTreeMap<&st
                 other => other,
             };
             let what = "each member has a user policy that replaces it, so it never applies";
-            odd.warn(&format!("{at}.{key}"), what);
+            linter.warn(&format!("{at}.{key}"), what);
         }
     }
 }
 
 /// Lints a person's limit above the total of the group.
 fn check_against_totals(
-    odd: &mut Linter<'_>,
+    linter: &mut Linter<'_>,
     at: &str,
     group_text: &str,
     limits: &Limits,
@@ -216,7 +220,7 @@ fn check_against_totals(
     {
         let (each, total) = (each.as_gib(), total.as_gib());
         let what = format!("{each} is more than {group_text} total_memory_limit_gb, {total}");
-        odd.warn(&format!("{at}.memory_limit_gb"), what);
+        linter.warn(&format!("{at}.memory_limit_gb"), what);
     }
     if let (Some(each), Some(total)) = (limits.processes, group.total_processes)
         && each > total
@@ -224,11 +228,10 @@ fn check_against_totals(
         let what = format!("{each} is more than {group_text} max_concurrent_processes, {total}");
         let is_group = at.starts_with(PolicyKind::Group.table());
         let suffix = if is_group { "_each" } else { "" };
-        odd.warn(&format!("{at}.max_concurrent_processes{suffix}"), what);
+        linter.warn(&format!("{at}.max_concurrent_processes{suffix}"), what);
     }
 }
 
-/// The keys of limits.
 const LIMIT_KEYS: [&str; 6] = [
     "memory_limit_gb",
     "utilization_limit_pct",

@@ -302,11 +302,11 @@ fn warnings_of_each_kind() -> Vec<GuardRecord> {
 
 #[test]
 fn words_of_each_rule_kind() {
-    let told: Vec<String> = warnings_of_each_kind()
+    let actual: Vec<String> = warnings_of_each_kind()
         .iter()
         .map(|record| format!("-- {}\n{}", record.rule.kind.name(), text(record)))
         .collect();
-    compare("guard/notices-of-rules", &told.join("\n"));
+    compare("guard/notices-of-rules", &actual.join("\n"));
 }
 
 #[test]
@@ -351,8 +351,8 @@ fn words_of_each_step() {
             .collect(),
     );
     many.evidence.count = 40;
-    let mut crowd = of_group(vec![reported_process(51_002, "bob", 5)]);
-    crowd.evidence.count = 40;
+    let mut group_of_many = of_group(vec![reported_process(51_002, "bob", 5)]);
+    group_of_many.evidence.count = 40;
     let long = "kubectl delete pod --namespace machine-learning notebook-bob-7d9f8b6c5d-x2x4z";
     let pod = format!("kubectl delete pod --namespace ml {}", "a".repeat(80));
     let words = "notebooks that nobody uses are ended at night: please save what you need, \
@@ -386,7 +386,7 @@ fn words_of_each_step() {
         ),
         ("more than are reported", many),
         ("a group that is bob", of_group(mine())),
-        ("a group of many", crowd),
+        ("a group of many", group_of_many),
         (
             "the admin's words",
             with_message(idle_warning(mine()), words),
@@ -415,11 +415,11 @@ fn words_of_each_step() {
             end_record(idle_warning(mine()), Some(&pod)),
         ),
     ];
-    let told: Vec<String> = cases
+    let actual: Vec<String> = cases
         .iter()
         .map(|(name, record)| format!("-- {name}\n{}", text(record)))
         .collect();
-    compare("guard/notices-of-steps", &told.join("\n"));
+    compare("guard/notices-of-steps", &actual.join("\n"));
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub(super) fn describe_measurement(kind: RuleKind, evidence: &Evidence) -> Strin
             format!("suspected {}, {risk} risk", threat.label())
         }
         (RuleTerms::Limit(..) | RuleTerms::Verdict, ..) => kind.name().to_owned(),
-        (RuleTerms::Forbidden(said), ..) => said.to_owned(),
+        (RuleTerms::Forbidden(text), ..) => text.to_owned(),
     }
 }
 

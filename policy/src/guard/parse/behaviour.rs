@@ -160,8 +160,8 @@ impl TableEntry for BehaviourDraft {
 
     fn check(&mut self, at: &mut ValueReader<'_, '_>) {
         at.check_has_name();
-        let said = BEHAVIOUR_KEYS.iter().filter(|(key, _)| at.has_key(key));
-        let said: Vec<&str> = said.map(|(key, _)| *key).collect();
+        let present_keys = BEHAVIOUR_KEYS.iter().filter(|(key, _)| at.has_key(key));
+        let present_keys: Vec<&str> = present_keys.map(|(key, _)| *key).collect();
         let mores: BTreeSet<&str> = BEHAVIOUR_KEYS
             .iter()
             .flat_map(|(_, more)| *more)
@@ -170,21 +170,21 @@ impl TableEntry for BehaviourDraft {
         for more in mores {
             let has_it = BEHAVIOUR_KEYS.iter().filter(|(_, all)| all.contains(&more));
             let keys: Vec<&str> = has_it.map(|(key, _)| *key).collect();
-            if at.has_key(more) && !keys.iter().any(|key| said.contains(key)) {
+            if at.has_key(more) && !keys.iter().any(|key| present_keys.contains(key)) {
                 at.report(format!("has {more} without {}", keys.join(" or ")));
             }
         }
         let all = BEHAVIOUR_KEYS.map(|(key, _)| key).join(", ");
-        match said.as_slice() {
+        match present_keys.as_slice() {
             [] => at.report_with_suggestion(
                 "does not forbid any behaviour",
                 Some(format!("write one of {all}")),
             ),
             [key] => {
-                let mut conducts = self.forbidden_behaviours();
-                self.behaviour = conducts.pop();
+                let mut behaviours = self.forbidden_behaviours();
+                self.behaviour = behaviours.pop();
                 let guesses = self.behaviour.as_ref();
-                let guesses = guesses.is_some_and(|conduct| has_grace(conduct.kind()));
+                let guesses = guesses.is_some_and(|behaviour| has_grace(behaviour.kind()));
                 if guesses && self.measures.grace == Some(Duration::ZERO) {
                     at.report_with_suggestion(
                         format!(
@@ -199,7 +199,7 @@ impl TableEntry for BehaviourDraft {
                 }
             }
             [..] => at.report_with_suggestion(
-                format!("forbids several behaviours: {}", said.join(", ")),
+                format!("forbids several behaviours: {}", present_keys.join(", ")),
                 Some("write a rule for each".to_owned()),
             ),
         }

@@ -127,8 +127,8 @@ pub fn quote_key(name: &str) -> String {
 }
 
 /// Stores the value, if there is one. A mistake is already reported.
-pub fn store<T>(place: &mut T, value: Option<T>) {
+pub fn store<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
-        *place = value;
+        *target = value;
     }
 }

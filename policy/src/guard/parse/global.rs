@@ -53,7 +53,6 @@ impl GlobalDraft {
     }
 }
 
-/// `[global]`
 pub(super) const GLOBAL: TableKeys<GlobalDraft> = &[
     &KeyGroup::new(SWITCHES, |it: &mut GlobalDraft| it),
     &KeyGroup::prefixed("default_", LIMITS, |it: &mut GlobalDraft| &mut it.defaults),
@@ -93,7 +92,6 @@ const PERSONS: &[(&str, PersonAttribution)] = &[
     ("login", PersonAttribution::Login),
 ];
 
-/// `[enforcement]`
 pub(super) const ENFORCEMENT: TableKeys<GlobalDraft> = &[
     &KeyGroup::new(MODE_FIELDS, |it: &mut GlobalDraft| it),
     &KeyGroup::new(WARNING_FIELDS, |it: &mut GlobalDraft| &mut it.enforcement),
@@ -194,7 +192,6 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
     },
 ];
 
-/// `[protect]`
 pub(super) const PROTECT: TableKeys<ProtectRules> =
     &[&KeyGroup::new(PROTECT_FIELDS, |it: &mut ProtectRules| it)];
 

@@ -28,7 +28,6 @@ fn mistake_texts(mistakes: &[RuleMistake]) -> Vec<String> {
     mistakes.iter().map(ToString::to_string).collect()
 }
 
-/// The mistakes in a text.
 fn mistakes_in(text: &str) -> Vec<String> {
     match parse(text) {
         Ok(rules) => panic!("nothing is wrong with {rules:#?}"),

@@ -101,8 +101,8 @@ impl<'a, 'f> ValueReader<'a, 'f> {
 
     /// Records the position for later use.
     pub(super) fn record_position(&mut self) {
-        let place = self.position();
-        self.found.positions.insert(self.path.clone(), place);
+        let position = self.position();
+        self.found.positions.insert(self.path.clone(), position);
     }
 
     /// The value of a key of this table.
@@ -179,7 +179,6 @@ impl<'a, 'f> ValueReader<'a, 'f> {
         });
     }
 
-    /// Reports an unknown key.
     pub(super) fn report_unknown_key<'n>(
         &mut self,
         known: impl IntoIterator<Item = &'n str> + Clone,

@@ -27,20 +27,20 @@ const STARTUP_MS: u64 = 60_000;
 
 impl SilentDevices {
     /// Adds the next sample, which is evaluated or comes before those that are.
-    pub(super) fn add(&mut self, bucket: &GuardSample, is_judged: bool) {
-        for (id, device) in &bucket.devices {
+    pub(super) fn add(&mut self, sample: &GuardSample, is_judged: bool) {
+        for (id, device) in &sample.devices {
             self.0.entry(id.clone()).or_default().index = device.index;
         }
         // The first sample after a gap describes a moment only.
-        if !is_judged || bucket.observed_ms == 0 {
+        if !is_judged || sample.observed_ms == 0 {
             return;
         }
         for (id, silence) in &mut self.0 {
-            let device = bucket.devices.get(id);
+            let device = sample.devices.get(id);
             let reported_ms = device.map_or(0, |device| device.usage.covered_ms());
-            let missing = bucket.observed_ms.saturating_sub(reported_ms);
+            let missing = sample.observed_ms.saturating_sub(reported_ms);
             // Polls come late. A sum of an hour may lack more than a moment.
-            silence.is_silent = missing.saturating_mul(2) >= bucket.observed_ms;
+            silence.is_silent = missing.saturating_mul(2) >= sample.observed_ms;
             if silence.is_silent {
                 silence.for_ms = silence.for_ms.saturating_add(missing);
             }

@@ -41,7 +41,7 @@ pub enum ForbiddenBehaviour {
         above: Percent,
         /// For this long.
         limit: Duration,
-        /// Only a process whose parent has ended.
+        /// Only a process that outlived its parent.
         orphaned: bool,
     },
     /// Holds more and more memory.

@@ -29,31 +29,31 @@ const GONE_AFTER_MS: u64 = 24 * 3_600_000;
 
 impl DeviceReporting {
     /// Updates from the next sample, which follows the one before or comes after a gap.
-    pub(crate) fn update(&mut self, bucket: &GuardSample, follows: bool) {
-        let is_kept = |id: &DeviceId| follows && bucket.devices.contains_key(id);
+    pub(crate) fn update(&mut self, sample: &GuardSample, follows: bool) {
+        let is_kept = |id: &DeviceId| follows && sample.devices.contains_key(id);
         for id in self.reporting.extract_if(.., |id| !is_kept(id)) {
             self.silent.insert(id, 0);
         }
-        let of_nobody = bucket
+        let of_nobody = sample
             .devices
             .iter()
             .filter(|(_, it)| has_reported_none(&it.usage));
         let mut tell: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).into_set();
-        let of_somebody = bucket.runs.iter();
+        let of_somebody = sample.runs.iter();
         let of_somebody =
-            of_somebody.filter(|(_, it)| it.usage.held_ms > 0 || bucket.observed_ms == 0);
+            of_somebody.filter(|(_, it)| it.usage.held_ms > 0 || sample.observed_ms == 0);
         tell.extend(of_somebody.map(|(run, _)| &run.device));
         for id in tell {
-            if !self.reporting.contains(id) && bucket.devices.contains_key(id) {
+            if !self.reporting.contains(id) && sample.devices.contains_key(id) {
                 self.reporting.insert(id.clone());
             }
         }
-        for run in bucket.runs.keys() {
+        for run in sample.runs.keys() {
             if !self.reporting.contains(&run.device) && !self.silent.contains_key(&run.device) {
                 self.silent.insert(run.device.clone(), 0);
             }
         }
-        self.count_silence(bucket.observed_ms);
+        self.count_silence(sample.observed_ms);
     }
 
     /// Marks the devices that their drivers report as gone: nothing waits for them.
@@ -94,13 +94,13 @@ impl GuardState {
     /// ended, is no longer held.
     pub fn apply_losses(&mut self, losses: &DeviceLosses, lives: &dyn Fn(u32, u64) -> bool) {
         self.sight.mark_gone(losses);
-        let sight = &self.sight;
-        let stays = |seen: &ObservedRun| {
-            let run = &seen.run;
-            sight.reporting.contains(&run.device) || lives(run.pid, run.start_ticks)
+        let reporting = &self.sight;
+        let stays = |observed: &ObservedRun| {
+            let run = &observed.run;
+            reporting.reporting.contains(&run.device) || lives(run.pid, run.start_ticks)
         };
-        let clocks = self.clocks.values_mut().flat_map(|it| it.of.values_mut());
-        for opened in clocks.filter_map(|clock| clock.opened.as_mut()) {
+        let violations = self.clocks.values_mut().flat_map(|it| it.of.values_mut());
+        for opened in violations.filter_map(|violation| violation.opened.as_mut()) {
             let evidence = &mut opened.evidence;
             // It is unknown whether processes that the evidence does not name are alive.
             if evidence.runs.len() == evidence.count as usize {

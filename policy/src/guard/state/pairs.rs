@@ -22,7 +22,7 @@ where
     Ok(pairs.into_iter().into_map())
 }
 
-/// For maps whose keys are shared with others.
+/// For maps with shared keys.
 pub(crate) mod shared {
     use super::*;
     use std::sync::Arc;

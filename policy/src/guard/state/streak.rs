@@ -88,12 +88,12 @@ impl Streak {
     }
 
     /// Whether the condition held for all of `length` up to `until`, with that much known;
-    /// `began` is the moment from which it could hold at all.
-    pub(crate) fn status(&self, length: u64, until: Timestamp, began: Timestamp) -> StreakStatus {
+    /// `start` is the moment from which it could hold at all.
+    pub(crate) fn status(&self, length: u64, until: Timestamp, start: Timestamp) -> StreakStatus {
         let since = |moment: Timestamp| milliseconds(until.since(moment));
         // It did not hold, or could not, until too recently: an unknown moment changes
         // nothing.
-        if since(self.broken.map_or(began, |broken| broken.max(began))) < length {
+        if since(self.broken.map_or(start, |broken| broken.max(start))) < length {
             return StreakStatus::Broken;
         }
         let known = since(self.start()).saturating_sub(self.missing_ms);

@@ -72,11 +72,11 @@ impl<P: Merge> Window<P> {
 
     /// Whether the window has been observed for all of `length` up to `until`; `None` if
     /// its subject may be older than the observation.
-    pub(crate) fn covers(&self, length: u64, until: Timestamp, began: Timestamp) -> Option<bool> {
+    pub(crate) fn covers(&self, length: u64, until: Timestamp, start: Timestamp) -> Option<bool> {
         let is_long_enough = |since: Timestamp| milliseconds(until.since(since)) >= length;
         if is_long_enough(self.since) {
             Some(true)
-        } else if began < self.since && is_long_enough(began) {
+        } else if start < self.since && is_long_enough(start) {
             None
         } else {
             Some(false)

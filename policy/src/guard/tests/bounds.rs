@@ -16,8 +16,8 @@ fn host_with(processes: u32) -> TestHost {
 }
 
 /// This many rules of one kind.
-fn rules_with(rules: usize, conduct: &ForbiddenBehaviour) -> RuleSet {
-    let one = |nth| behaviour_rule(&format!("rule{nth}"), conduct.clone());
+fn rules_with(rules: usize, behaviour: &ForbiddenBehaviour) -> RuleSet {
+    let one = |nth| behaviour_rule(&format!("rule{nth}"), behaviour.clone());
     RuleSet {
         behaviours: (0..rules).map(one).collect(),
         ..RuleSet::default()
@@ -78,11 +78,11 @@ fn excess_violations_are_reported_not_opened() {
         ..EvaluationBounds::LIVE
     };
     let (mut world, mut memory) = (host_with(3), GuardState::default());
-    let book = CompiledRules::new(rules_with(1, &AT_ONCE));
+    let compiled_rules = CompiledRules::new(rules_with(1, &AT_ONCE));
     let mut beyond = |world: &mut TestHost| {
-        let bucket = world.next_sample(SAMPLE_MS);
-        let judgement = evaluate_within(&bounds, &book, &mut memory, &bucket);
-        (judgement.overflow, memory.violations().len())
+        let sample = world.next_sample(SAMPLE_MS);
+        let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
+        (evaluation.overflow, memory.violations().len())
     };
     let none = Overflow::default();
     let two = Overflow {
@@ -109,22 +109,27 @@ fn excess_findings_do_not_end_violations() {
     let mut rules = rules_with(1, &AT_ONCE);
     // A job that a dry run counts as ended would no longer be found.
     rules.behaviours[0].measures.action = Some(GuardAction::Warn);
-    let book = CompiledRules::new(rules);
+    let compiled_rules = CompiledRules::new(rules);
     let (mut world, mut memory) = (host_with(3), GuardState::default());
     for _ in 0..2 {
-        let bucket = world.next_sample(SAMPLE_MS);
-        let _ = evaluate_within(&EvaluationBounds::LIVE, &book, &mut memory, &bucket);
+        let sample = world.next_sample(SAMPLE_MS);
+        let _ = evaluate_within(
+            &EvaluationBounds::LIVE,
+            &compiled_rules,
+            &mut memory,
+            &sample,
+        );
     }
     let few = EvaluationBounds {
         findings: 1,
         ..EvaluationBounds::LIVE
     };
     for _ in 0..100 {
-        let bucket = world.next_sample(SAMPLE_MS);
-        let judgement = evaluate_within(&few, &book, &mut memory, &bucket);
-        assert_eq!(judgement.overflow.findings, 2);
+        let sample = world.next_sample(SAMPLE_MS);
+        let evaluation = evaluate_within(&few, &compiled_rules, &mut memory, &sample);
+        assert_eq!(evaluation.overflow.findings, 2);
         let is_over = |record: &GuardRecord| record.step == GuardStep::Over;
-        assert!(!judgement.records.iter().any(is_over));
+        assert!(!evaluation.records.iter().any(is_over));
     }
     assert_eq!(memory.violations().len(), 3);
 }
@@ -135,12 +140,12 @@ fn only_the_first_rules_get_windows() {
         lookback_windows: 4,
         ..EvaluationBounds::LIVE
     };
-    let book = CompiledRules::new(rules_with(2, &waste()));
+    let compiled_rules = CompiledRules::new(rules_with(2, &waste()));
     let (mut world, mut memory) = (host_with(3), GuardState::default());
-    let bucket = world.next_sample(SAMPLE_MS);
-    let judgement = evaluate_within(&bounds, &book, &mut memory, &bucket);
-    assert_eq!(judgement.overflow.lookback_windows, 3);
-    let rules: Vec<String> = judgement
+    let sample = world.next_sample(SAMPLE_MS);
+    let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
+    assert_eq!(evaluation.overflow.lookback_windows, 3);
+    let rules: Vec<String> = evaluation
         .unjudged
         .iter()
         .map(|it| format!("{}: {}", it.rule, it.why))

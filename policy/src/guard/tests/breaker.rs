@@ -180,15 +180,15 @@ fn failed_ends_do_not_count() {
     let mut guard = TestGuard::new(rules_forbidding_all(GuardMode::Enforce, 1));
     let mut world = TestHost::new(1);
     add_intruders(&mut world, 100..101);
-    let mut told = Vec::new();
+    let mut actual = Vec::new();
     for _ in 0..30 {
-        let judged = evaluate(
+        let evaluation = evaluate(
             &guard.compiled_rules,
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        told.extend(decisions(&judged.records));
-        for ending in guard.state.enforcement_orders(&judged.records) {
+        actual.extend(decisions(&evaluation.records));
+        for ending in guard.state.enforcement_orders(&evaluation.records) {
             let record = guard
                 .state
                 .record_outcome(&ending, refused_outcome(&ending), world.now);
@@ -197,7 +197,7 @@ fn failed_ends_do_not_count() {
     }
     // Each try is recorded, at growing intervals.
     let expected: Vec<_> = [10, 70, 190].map(|at| decision(at, "tree 100")).into();
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     assert_eq!(guard.state.tripped_at(), None);
 }
 
@@ -265,22 +265,22 @@ fn job_waits_for_a_free_slot() {
             .uses(0, 1, 50)
             .job(&format!("tree {pid}"));
     }
-    let look = |guard: &mut TestGuard, world: &mut TestHost| {
+    let enforcement_orders = |guard: &mut TestGuard, world: &mut TestHost| {
         let records = guard.evaluate_next(world).records;
         guard.state.enforcement_orders(&records)
     };
-    let mut first = look(&mut guard, &mut world);
+    let mut first = enforcement_orders(&mut guard, &mut world);
     assert_eq!(first.len(), 4);
     first
         .iter()
         .for_each(|ending| guard.state.mark_started(ending));
     // Further samples record nothing about the fifth job.
     for _ in 0..3 {
-        assert!(look(&mut guard, &mut world).is_empty());
+        assert!(enforcement_orders(&mut guard, &mut world).is_empty());
     }
     // carol waits for none of them.
     world.start(200, "carol").uses(0, 1, 50).job("tree 200");
-    let ending = look(&mut guard, &mut world);
+    let ending = enforcement_orders(&mut guard, &mut world);
     assert_eq!(ending.len(), 1);
     let pids: Vec<u32> = ending[0].processes.iter().map(|(pid, _)| *pid).collect();
     assert_eq!(pids, [200]);
@@ -290,7 +290,7 @@ fn job_waits_for_a_free_slot() {
     let _ = guard
         .state
         .record_outcome(&over, (acted, SignalStatus::Sent), world.now);
-    assert_eq!(look(&mut guard, &mut world).len(), 1);
+    assert_eq!(enforcement_orders(&mut guard, &mut world).len(), 1);
 }
 
 #[test]
@@ -333,7 +333,7 @@ proptest::proptest! {
         let mut world = TestHost::new(1);
         let mut pids = 100..;
         let mut ended: Vec<(Timestamp, u32)> = Vec::new();
-        for (come, leave, anew, away) in history {
+        for (come, leave, is_new, away) in history {
             if leave {
                 world.processes.clear();
             }
@@ -342,7 +342,7 @@ proptest::proptest! {
                 let pid = pids.next().expect("there are enough");
                 add_intruders(&mut world, pid..pid + 1);
             }
-            if anew {
+            if is_new {
                 let text = serde_json::to_string(&guard.state).unwrap();
                 guard.state = serde_json::from_str(&text).unwrap();
             }

@@ -71,10 +71,10 @@ fn unconfirmed_start_does_not_count() {
 #[test]
 fn new_victim_needs_two_samples() {
     let (mut guard, mut world) = (guard_in_mode(GuardMode::Enforce), world());
-    let told = lines(&guard.evaluate_samples(&mut world, 8));
+    let actual = lines(&guard.evaluate_samples(&mut world, 8));
     let spared = "00:01:20 bob: default: memory: nobody is ended: tree 100 was ended and is still \
                   running [enforce]";
-    assert_eq!(told.last().map(String::as_str), Some(spared));
+    assert_eq!(actual.last().map(String::as_str), Some(spared));
     world.processes.clear();
     world.start(200, "bob").uses(0, 21, 50).job("tree 200");
     assert_eq!(lines(&guard.evaluate_samples(&mut world, 1)), [""; 0]);

@@ -55,8 +55,9 @@ fn rule_sets() -> Vec<RuleSet> {
 
 /// A violation without the time at which it was noticed.
 fn comparable(open: Vec<OpenViolation>) -> Vec<(String, String, Option<Timestamp>)> {
-    let told = open.into_iter();
-    told.map(|it| (it.rule.to_string(), it.subject.to_string(), it.ended_at))
+    let actual = open.into_iter();
+    actual
+        .map(|it| (it.rule.to_string(), it.subject.to_string(), it.ended_at))
         .collect()
 }
 
@@ -64,11 +65,11 @@ fn comparable(open: Vec<OpenViolation>) -> Vec<(String, String, Option<Timestamp
 fn dry_run_test_and_replay_agree() {
     for rules in rule_sets() {
         let samples = samples();
-        let book = CompiledRules::new(rules.clone());
+        let compiled_rules = CompiledRules::new(rules.clone());
         let mut live = GuardState::default();
         let mut records: Vec<GuardRecord> = Vec::new();
         for (nth, sample) in samples.iter().enumerate() {
-            records.extend(evaluate(&book, &mut live, sample).records);
+            records.extend(evaluate(&compiled_rules, &mut live, sample).records);
             if nth == 20 {
                 // A snooze that is not possible is refused, which changes nothing.
                 let snoozer = SnoozeRequest {
@@ -77,7 +78,7 @@ fn dry_run_test_and_replay_agree() {
                     process: (100, 1_000),
                     job: Some("old"),
                 };
-                let _ = live.snooze(&book, snoozer, sample.until);
+                let _ = live.snooze(&compiled_rules, snoozer, sample.until);
             }
         }
         // A test of rules begins at the oldest sample, like a replay, and knows the

@@ -137,10 +137,10 @@ fn nothing_ends_on_clock_jumps_or_gaps() {
             }
             world.now = Timestamp(world.now.0 + apart);
             world.start(100, "bob").uses(0, 1, 50).job("tree 100");
-            let mut bucket = world.next_sample(SAMPLE_MS);
-            bucket.until = Timestamp(bucket.until.0 + longer);
-            world.now = bucket.until;
-            let records = evaluate(&guard.compiled_rules, &mut guard.state, &bucket).records;
+            let mut sample = world.next_sample(SAMPLE_MS);
+            sample.until = Timestamp(sample.until.0 + longer);
+            world.now = sample.until;
+            let records = evaluate(&guard.compiled_rules, &mut guard.state, &sample).records;
             let steps: Vec<_> = records.iter().map(|it| it.step.name()).collect();
             let expected = if jumps {
                 &["violated"][..]
@@ -164,10 +164,10 @@ fn empty_sample_ends_nothing_after_a_gap() {
             guard.evaluate_samples(&mut world, 3);
         }
         world.start(100, "bob").uses(0, 1, 50).job("tree 100");
-        let mut bucket = world.next_sample(SAMPLE_MS);
-        bucket.from = bucket.until;
-        bucket.observed_ms = 0;
-        let records = evaluate(&guard.compiled_rules, &mut guard.state, &bucket).records;
+        let mut sample = world.next_sample(SAMPLE_MS);
+        sample.from = sample.until;
+        sample.observed_ms = 0;
+        let records = evaluate(&guard.compiled_rules, &mut guard.state, &sample).records;
         let mut steps: Vec<_> = records.iter().map(|it| it.step.name()).collect();
         assert_eq!(steps.len(), 1 + usize::from(is_first), "{steps:?}");
         let next = guard.evaluate_samples(&mut world, 1);

@@ -71,11 +71,11 @@ fn snapshot(state: BackendState) -> Snapshot {
 /// The violations that go on after this many samples with these facts from the daemon.
 fn open_after(
     (guard, world): (&mut TestGuard, &mut TestHost),
-    buckets: usize,
+    samples: usize,
     (gone, lives): (&[&str], bool),
 ) -> Vec<String> {
     let losses = losses(gone);
-    for _ in 0..buckets {
+    for _ in 0..samples {
         guard.state.apply_losses(&losses, &|_, _| lives);
         let records = guard.evaluate_samples(world, 1);
         assert!(

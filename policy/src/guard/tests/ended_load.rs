@@ -41,8 +41,8 @@ fn utilization_rules(mode: GuardMode) -> RuleSet {
 /// People who start one after the other, each with this memory and utilisation.
 fn host_with_people(gib: u64, percent: u64) -> TestHost {
     let mut world = TestHost::new(1);
-    for (pid, who) in [(100, "alice"), (200, "bob"), (300, "carol"), (400, "dave")] {
-        let process = world.start(pid, who).uses(0, gib, percent);
+    for (pid, user) in [(100, "alice"), (200, "bob"), (300, "carol"), (400, "dave")] {
+        let process = world.start(pid, user).uses(0, gib, percent);
         process.job(&format!("tree {pid}"));
         world.now = world.now.plus_seconds(10);
     }
@@ -64,30 +64,30 @@ fn run_with_exits(
     world: &mut TestHost,
     after: Option<usize>,
 ) -> Vec<GuardRecord> {
-    let mut told = Vec::new();
+    let mut actual = Vec::new();
     let mut going: Vec<(usize, u32)> = Vec::new();
-    for bucket in 0..120 {
+    for sample in 0..120 {
         let records = guard.evaluate_next(world).records;
         for record in &records {
             if let (GuardStep::Ended(victim), Some(after)) = (&record.step, after) {
-                let pids = victim.runs.iter().map(|told| told.run.pid);
-                going.extend(pids.map(|pid| (bucket + after, pid)));
+                let pids = victim.runs.iter().map(|process| process.run.pid);
+                going.extend(pids.map(|pid| (sample + after, pid)));
             }
         }
-        for (_, pid) in going.extract_if(.., |(at, _)| *at <= bucket) {
+        for (_, pid) in going.extract_if(.., |(at, _)| *at <= sample) {
             world.processes.remove(&pid);
         }
         world.devices[0].utilization = Some(28 * world.processes.len() as u64);
-        told.extend(records);
+        actual.extend(records);
     }
-    told
+    actual
 }
 
 #[test]
 fn simulated_end_frees_its_memory() {
     let mut guard = TestGuard::new(reserve_rules(GuardMode::DryRun));
-    let told = guard.evaluate_samples(&mut host_with_people(19, 90), 40);
-    let lines: Vec<String> = told.iter().map(record_line).collect();
+    let actual = guard.evaluate_samples(&mut host_with_people(19, 90), 40);
+    let lines: Vec<String> = actual.iter().map(record_line).collect();
     assert_eq!(
         lines,
         [
@@ -136,8 +136,8 @@ fn load_of_ended_jobs_does_not_count() {
             world.process(pid).uses(0, 10, 28);
         }
         world.devices[0].utilization = Some(84);
-        let told = run_with_exits(&mut guard, &mut world, after);
-        assert_eq!(victims(&told), ["tree 300"], "{mode:?} {after:?}");
+        let actual = run_with_exits(&mut guard, &mut world, after);
+        assert_eq!(victims(&actual), ["tree 300"], "{mode:?} {after:?}");
     }
 }
 
@@ -242,9 +242,9 @@ fn restarted_job_is_chosen_again() {
         .start(300, "bob")
         .uses(0, 21, 50)
         .job("service notebooks");
-    let told = guard.evaluate_samples(&mut world, 6);
-    assert_eq!(victims(&told).len(), 1);
-    let ended = told.iter().find_map(|record| match &record.step {
+    let actual = guard.evaluate_samples(&mut world, 6);
+    assert_eq!(victims(&actual).len(), 1);
+    let ended = actual.iter().find_map(|record| match &record.step {
         GuardStep::Ended(victim) => Some(victim.runs.iter().map(|it| it.run.pid)),
         GuardStep::Violated
         | GuardStep::Warned { .. }

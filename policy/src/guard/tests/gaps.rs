@@ -20,17 +20,24 @@ fn warned_guard() -> (TestGuard, TestHost) {
 }
 
 /// The records of 40 samples, with the seconds since the beginning of the day, by a clock
-/// that is set forward by `clock` seconds.
-fn records_after(clock: i64, guard: &mut TestGuard, world: &mut TestHost) -> Vec<(i64, String)> {
-    let told = guard.evaluate_samples(world, 40);
-    let told = told.iter().map(|record| {
-        let at = record.at.0 / 1_000 - 86_400 - clock;
-        let told = record_line(record);
-        let said = told.split(": default: memory: ").nth(1).unwrap_or_default();
-        let said = said.split(", ends").next().unwrap_or_default();
-        (at, said.replace(" [soft]", ""))
+/// that is set forward by `clock_step` seconds.
+fn records_after(
+    clock_step: i64,
+    guard: &mut TestGuard,
+    world: &mut TestHost,
+) -> Vec<(i64, String)> {
+    let actual = guard.evaluate_samples(world, 40);
+    let actual = actual.iter().map(|record| {
+        let at = record.at.0 / 1_000 - 86_400 - clock_step;
+        let actual = record_line(record);
+        let text = actual
+            .split(": default: memory: ")
+            .nth(1)
+            .unwrap_or_default();
+        let text = text.split(", ends").next().unwrap_or_default();
+        (at, text.replace(" [soft]", ""))
     });
-    told.collect()
+    actual.collect()
 }
 
 #[test]
@@ -53,8 +60,8 @@ fn unobserved_time_extends_the_grace() {
                 "nobody is ended: tree 100 was ended and is still running".to_owned(),
             ),
         ];
-        let told = records_after(seconds, &mut guard, &mut world);
-        assert_eq!(told, expected, "{seconds}");
+        let actual = records_after(seconds, &mut guard, &mut world);
+        assert_eq!(actual, expected, "{seconds}");
         let open = &guard.state.violations()[0];
         let deadline = Timestamp((86_400 + 320 + seconds) * 1_000);
         assert_eq!(open.deadline, Some(deadline), "{seconds}");
@@ -85,11 +92,11 @@ fn observed_part_counts_as_grace() {
 #[test]
 fn two_gaps_extend_the_grace() {
     let (mut guard, mut world) = warned_guard();
-    let mut told = Vec::new();
-    for (stops, buckets) in [(1, 10), (2, 30)] {
+    let mut actual = Vec::new();
+    for (stops, samples) in [(1, 10), (2, 30)] {
         world.now = world.now.plus_seconds(3_600);
-        let records = guard.evaluate_samples(&mut world, buckets);
-        told.extend(records.iter().map(|record| {
+        let records = guard.evaluate_samples(&mut world, samples);
+        actual.extend(records.iter().map(|record| {
             let at = record.at.0 / 1_000 - 86_400 - stops * 3_600;
             (at, record.step.name())
         }));
@@ -100,5 +107,5 @@ fn two_gaps_extend_the_grace() {
         (320, "ended"),
         (380, "spared"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }

@@ -53,9 +53,9 @@ fn sample_belongs_to_the_time_it_begins() {
     for (hour, expected) in [(8, 0), (9, 1), (16, 1), (17, 0)] {
         let mut guard = TestGuard::new(rules_closed_between(9 * 60, 17 * 60));
         let mut world = host_at(hour * 3_600);
-        let bucket = world.next_sample(3_600_000);
-        let told = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &bucket);
-        let violated = told
+        let sample = world.next_sample(3_600_000);
+        let actual = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &sample);
+        let violated = actual
             .records
             .iter()
             .filter(|it| it.step.name() == "violated");

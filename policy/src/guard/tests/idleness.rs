@@ -26,12 +26,12 @@ fn idle_job() -> TestHost {
 
 /// The step, the minute and the second of each record.
 fn steps(records: &[GuardRecord]) -> Vec<String> {
-    let told = |record: &GuardRecord| {
+    let step_text = |record: &GuardRecord| {
         let seconds = record.at.0 / 1_000;
         let name = record.step.name();
         format!("{name} {:02}:{:02}", seconds / 60, seconds % 60)
     };
-    records.iter().map(told).collect()
+    records.iter().map(step_text).collect()
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn end_of_idleness_ends_the_warning() {
     );
     // The grace period of the first warning ends long before that of the second.
     world.process(100).connections(TestReading::Known(0));
-    let anew = ["violated 03:00", "warned 03:00", "ended 05:00"];
-    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), anew);
+    let expected = ["violated 03:00", "warned 03:00", "ended 05:00"];
+    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), expected);
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn idle_again_warns_again() {
     world.process(100).utilization(0, TestReading::Failed);
     assert_eq!(guard.evaluate_samples(&mut world, 6), []);
     world.process(100).utilization(0, TestReading::Known(0));
-    let anew = ["warned 03:00", "ended 05:00"];
-    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), anew);
+    let expected = ["warned 03:00", "ended 05:00"];
+    assert_eq!(steps(&guard.evaluate_samples(&mut world, 18)), expected);
 }
 
 /// The steps for a job that is idle, with a limit of five minutes, when these samples have
@@ -70,11 +70,11 @@ fn steps_without_readings(
     let (mut guard, mut world) = (TestGuard::new(rules_with_idle_limit(5)), idle_job());
     let mut records = Vec::new();
     for nth in 0..80 {
-        let told = match missing.contains(&nth) {
+        let reading = match missing.contains(&nth) {
             true => TestReading::Failed,
             false => TestReading::Known(0),
         };
-        world.process(100).utilization(0, told);
+        world.process(100).utilization(0, reading);
         daemon(nth, &mut guard);
         records.extend(guard.evaluate_samples(&mut world, 1));
     }
@@ -105,8 +105,8 @@ fn evidence_has_start_and_known_time() {
     world.process(100).utilization(0, TestReading::Known(0));
     let records = guard.evaluate_samples(&mut world, 12);
     let evidence = records.first().map(|record| &record.evidence);
-    let told = evidence.map(|it| (it.since, it.measured.map(|it| it.value)));
-    assert_eq!(told, Some((Timestamp(0), Some(300_000))));
+    let actual = evidence.map(|it| (it.since, it.measured.map(|it| it.value)));
+    assert_eq!(actual, Some((Timestamp(0), Some(300_000))));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn quick_restart_keeps_idle_time() {
         // The first poll reports a single moment.
         let mut first = world.next_sample(0);
         first.from = first.until;
-        let judgement = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &first);
-        records.extend(judgement.records);
+        let evaluation = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &first);
+        records.extend(evaluation.records);
         records.extend(guard.evaluate_samples(&mut world, 40));
         steps(&records).first().cloned()
     };
@@ -133,20 +133,20 @@ fn replay_counts_idleness_like_live() {
     let mut replay = Replay::new(rules_with_idle_limit(5), Timestamp(0));
     let mut live = Vec::new();
     for nth in 0..60 {
-        let told = match nth % 25 {
+        let reading = match nth % 25 {
             7 | 8 => TestReading::Failed,
             _known => TestReading::Known(0),
         };
-        world.process(100).utilization(0, told);
-        let bucket = world.next_sample(SAMPLE_MS);
-        let judgement = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &bucket);
+        world.process(100).utilization(0, reading);
+        let sample = world.next_sample(SAMPLE_MS);
+        let evaluation = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &sample);
         live.extend(
-            judgement
+            evaluation
                 .records
                 .into_iter()
                 .filter(|it| matches!(it.step, GuardStep::Violated)),
         );
-        replay.add(&bucket).unwrap();
+        replay.add(&sample).unwrap();
     }
     let replayed = replay.finish();
     let first = replayed.outcomes.iter().map(|it| it.violated).sum::<u64>();
@@ -160,12 +160,12 @@ fn replay_counts_idleness_like_live() {
 
 /// What a sample reports: idle, at work, or nothing.
 fn samples() -> impl Strategy<Value = Vec<(Option<bool>, u64)>> {
-    let said = prop_oneof![
+    let reading = prop_oneof![
         12 => Just(Some(false)),
         1 => Just(Some(true)),
         3 => Just(None),
     ];
-    proptest::collection::vec((said, 1_000_u64..15_000), 1..300)
+    proptest::collection::vec((reading, 1_000_u64..15_000), 1..300)
 }
 
 proptest! {
@@ -177,15 +177,15 @@ proptest! {
         let mut streak = Streak::starting_at(Timestamp(0));
         let mut past: Vec<(Option<bool>, Timestamp, u64)> = Vec::new();
         let mut now = 0;
-        for (said, ms) in samples {
+        for (reading, ms) in samples {
             now += i64::try_from(ms).unwrap();
             let until = Timestamp(now);
-            match said {
+            match reading {
                 Some(true) => streak.record_broken(until),
                 Some(false) => streak.record_unbroken(),
                 None => streak.record_unknown(ms, until),
             }
-            past.push((said, until, ms));
+            past.push((reading, until, ms));
             let sum = |past: &[(Option<bool>, Timestamp, u64)], what: Option<bool>| -> u64 {
                 past.iter().filter(|it| it.0 == what).map(|it| it.2).sum()
             };
@@ -214,9 +214,9 @@ proptest! {
 /// too. What is measured for one rule only is measured from when the rule exists.
 #[test]
 fn new_rule_uses_kept_state() {
-    let with = |conduct: Option<ForbiddenBehaviour>, mode: GuardMode| RuleSet {
+    let with = |behaviour: Option<ForbiddenBehaviour>, mode: GuardMode| RuleSet {
         mode,
-        behaviours: conduct
+        behaviours: behaviour
             .map(|it| behaviour_rule("new", it))
             .into_iter()
             .collect(),
@@ -239,7 +239,7 @@ fn new_rule_uses_kept_state() {
         (idle, 1, 59),
         (waste, 59, 59),
     ];
-    for (conduct, of_new, of_disabled) in kinds {
+    for (behaviour, of_new, of_disabled) in kinds {
         for (before, expected) in [
             (GuardMode::DryRun, of_new),
             (GuardMode::Disabled, of_disabled),
@@ -247,17 +247,17 @@ fn new_rule_uses_kept_state() {
             let (mut guard, mut world) = (TestGuard::new(with(None, before)), idle_job());
             guard.evaluate_samples(&mut world, 90);
             guard.compiled_rules =
-                CompiledRules::new(with(Some(conduct.clone()), GuardMode::DryRun));
+                CompiledRules::new(with(Some(behaviour.clone()), GuardMode::DryRun));
             let is_broken = |guard: &TestGuard| !guard.state.violations().is_empty();
-            let mut looks = 0;
-            while !is_broken(&guard) && looks < 100 {
+            let mut samples = 0;
+            while !is_broken(&guard) && samples < 100 {
                 guard.evaluate_samples(&mut world, 1);
-                looks += 1;
+                samples += 1;
             }
             // A duration limit needs two samples.
             assert!(
-                (expected..expected + 3).contains(&looks),
-                "{conduct:?} after {before:?}: {looks}"
+                (expected..expected + 3).contains(&samples),
+                "{behaviour:?} after {before:?}: {samples}"
             );
         }
     }

@@ -20,30 +20,31 @@ fn idle_rules() -> RuleSet {
 fn seconds_until_found(hop: impl Fn(&mut TestHost, usize)) -> Option<usize> {
     let (mut guard, mut world) = (TestGuard::new(idle_rules()), TestHost::new(1));
     world.start(100, "bob").uses(0, 21, 0).job("tree 100");
-    (1..100).find_map(|bucket| {
-        hop(&mut world, bucket);
-        if bucket.is_multiple_of(7) {
+    (1..100).find_map(|sample| {
+        hop(&mut world, sample);
+        if sample.is_multiple_of(7) {
             let text = serde_json::to_string(&guard.state).unwrap();
             guard.state = serde_json::from_str(&text).unwrap();
         }
-        let told = guard.evaluate_samples(&mut world, 1);
-        told.iter()
+        let actual = guard.evaluate_samples(&mut world, 1);
+        actual
+            .iter()
             .any(|it| it.step == GuardStep::Violated)
-            .then_some(bucket * 10)
+            .then_some(sample * 10)
     })
 }
 
 #[test]
 fn moving_between_jobs_stays_idle() {
     assert_eq!(seconds_until_found(|_, _| ()), Some(600));
-    let hops = |world: &mut TestHost, bucket: usize| {
-        world.process(100).job(&format!("hop-{}.scope", bucket % 3));
+    let hops = |world: &mut TestHost, sample: usize| {
+        world.process(100).job(&format!("hop-{}.scope", sample % 3));
     };
     assert_eq!(seconds_until_found(hops), Some(600));
     // A job that is unknown for a moment does not help either.
-    let blinks = |world: &mut TestHost, bucket: usize| {
-        let job = format!("hop-{bucket}.scope");
-        world.process(100).facts.job = bucket.is_multiple_of(2).then(|| (job.clone(), job));
+    let blinks = |world: &mut TestHost, sample: usize| {
+        let job = format!("hop-{sample}.scope");
+        world.process(100).facts.job = sample.is_multiple_of(2).then(|| (job.clone(), job));
     };
     let found = seconds_until_found(blinks).unwrap();
     assert!((600..=610).contains(&found), "{found}");
@@ -51,9 +52,9 @@ fn moving_between_jobs_stays_idle() {
 
 #[test]
 fn container_or_scheduler_makes_a_new_job() {
-    let into = |bucket: usize, put: fn(&mut ProcessFacts)| {
+    let into = |sample: usize, put: fn(&mut ProcessFacts)| {
         seconds_until_found(move |world, at| {
-            if at == bucket {
+            if at == sample {
                 world.process(100).job("elsewhere");
                 put(&mut world.process(100).facts);
             }
@@ -74,16 +75,16 @@ fn new_member_counts_for_its_job() {
     guard.evaluate_samples(&mut world, 3).clear();
     world.process(100).job("other.scope");
     world.start(101, "bob").uses(0, 1, 0).job("other.scope");
-    let told = guard.evaluate_samples(&mut world, 70);
-    let told: Vec<String> = told
+    let actual = guard.evaluate_samples(&mut world, 70);
+    let actual: Vec<String> = actual
         .iter()
         .filter(|it| it.step == GuardStep::Violated)
         .map(record_line)
         .collect();
-    assert_eq!(told.len(), 2, "{told:#?}");
+    assert_eq!(actual.len(), 2, "{actual:#?}");
     assert!(
-        told[0].contains("tree 100") && told[1].contains("other.scope"),
-        "{told:#?}"
+        actual[0].contains("tree 100") && actual[1].contains("other.scope"),
+        "{actual:#?}"
     );
 }
 
@@ -95,11 +96,11 @@ fn warned_and_ended(away: std::ops::Range<usize>) -> Vec<(usize, String)> {
         ..dry_run_rules()
     };
     let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
-    let mut told = Vec::new();
-    for bucket in 1..60 {
+    let mut actual = Vec::new();
+    for sample in 1..60 {
         world.processes.clear();
-        if !away.contains(&bucket) {
-            let pid = if bucket < away.start { 100 } else { 101 };
+        if !away.contains(&sample) {
+            let pid = if sample < away.start { 100 } else { 101 };
             world
                 .start(pid, "bob")
                 .uses(0, 21, 50)
@@ -110,11 +111,11 @@ fn warned_and_ended(away: std::ops::Range<usize>) -> Vec<(usize, String)> {
                 GuardStep::Ended(victim) => format!("ends {}", victim.job.id),
                 step => step.name().to_owned(),
             };
-            told.push((bucket * 10, name));
+            actual.push((sample * 10, name));
         }
     }
-    told.retain(|(_, step)| step == "over" || step.starts_with("ends"));
-    told
+    actual.retain(|(_, step)| step == "over" || step.starts_with("ends"));
+    actual
 }
 
 #[test]
@@ -123,8 +124,8 @@ fn short_absence_gives_no_new_grace() {
     assert_eq!(warned_and_ended(59..59), [ends(320, "tree 100")]);
     assert_eq!(warned_and_ended(20..21), [ends(320, "tree 101")]);
     // A long absence ends the violation.
-    let told = warned_and_ended(10..50);
-    assert_eq!(told, [(390, "over".to_owned())]);
+    let actual = warned_and_ended(10..50);
+    assert_eq!(actual, [(390, "over".to_owned())]);
 }
 
 #[test]
@@ -137,8 +138,8 @@ fn repeat_has_a_new_grace() {
     let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
     world.start(100, "bob").uses(0, 10, 50).job("tree 100");
     let mut ends = Vec::new();
-    for bucket in 1..120 {
-        match bucket {
+    for sample in 1..120 {
+        match sample {
             5 => {
                 world.start(101, "bob").uses(0, 15, 50).job("tree 101");
             }
@@ -151,7 +152,7 @@ fn repeat_has_a_new_grace() {
         }
         for record in guard.evaluate_samples(&mut world, 1) {
             if matches!(record.step, GuardStep::Violated | GuardStep::Ended(_)) {
-                ends.push((bucket * 10, record.step.name()));
+                ends.push((sample * 10, record.step.name()));
             }
         }
     }
@@ -177,16 +178,16 @@ fn snooze_of_one_job_keeps_other_orders() {
     let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
     world.start(100, "bob").uses(0, 5, 0).job("tree 100");
     let mut chosen = None;
-    for bucket in 1..60 {
-        if bucket == 10 {
+    for sample in 1..60 {
+        if sample == 10 {
             world.start(101, "bob").uses(0, 1, 0).job("tree 101");
         }
-        let judged = super::super::evaluate(
+        let evaluation = super::super::evaluate(
             &guard.compiled_rules,
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        chosen = guard.state.enforcement_orders(&judged.records).pop();
+        chosen = guard.state.enforcement_orders(&evaluation.records).pop();
         if chosen.is_some() {
             break;
         }

@@ -73,13 +73,13 @@ const fn enforcement_target<'a>(
     job: &'a OwnedJob,
     processes: &'a BTreeSet<(u32, u64)>,
     rules: &'a RuleSet,
-    crowd: &'a ProcessTable,
+    process_table: &'a ProcessTable,
 ) -> EnforcementTarget<'a> {
     EnforcementTarget {
         job,
         processes,
         rules,
-        process_table: crowd,
+        process_table,
         uid_min: 1000,
     }
 }
@@ -88,12 +88,12 @@ const fn enforcement_target<'a>(
 static EMPTY_TABLE: ProcessTable = ProcessTable::new();
 
 /// A process with these uids, in a user namespace of this owner.
-fn process(pid: u32, uids: Uids, maker: Option<u32>) -> ProcessInfo {
+fn process(pid: u32, uids: Uids, namespace_creator: Option<u32>) -> ProcessInfo {
     ProcessInfo {
         lineage: ProcessLineage {
             key: key(pid),
             uid: Some(uids.real),
-            namespace_creator: maker,
+            namespace_creator,
             name: "python".into(),
             group: pid,
             session: pid,
@@ -106,7 +106,7 @@ fn process(pid: u32, uids: Uids, maker: Option<u32>) -> ProcessInfo {
         is_kernel_thread: false,
         state: ProcessState::Sleeping,
         uids: Reading::Value(uids),
-        namespace_owner: Reading::Value(maker),
+        namespace_owner: Reading::Value(namespace_creator),
         namespace_root: None,
         pid_namespace: None,
         is_namespace_init: false,
@@ -147,7 +147,7 @@ fn plan_must_match_the_chosen_job() {
     let of = |fate| plan(vec![whole(), target(100, job(), fate)]);
     let is_there = BTreeSet::from([(100, 1_000)]);
     let zombie = || PlannedAction::Zombie(reaper());
-    let said = |why: &str| Some(PlanVeto::WholePlan(why.to_owned()));
+    let whole_plan_veto = |why: &str| Some(PlanVeto::WholePlan(why.to_owned()));
     let rest = |why: &str| Some(PlanVeto::RestOfJob(why.to_owned()));
     let elsewhere = target(100, Reading::Value(tree(98)), end_action());
     let unknown = target(100, Reading::Failed("gone".into()), end_action());
@@ -188,12 +188,12 @@ fn plan_must_match_the_chosen_job() {
                 gpukill_proto::kill::ProtectionReason::always("it is Xorg"),
             )),
             &is_there,
-            said("process 100 is protected: it is Xorg"),
+            whole_plan_veto("process 100 is protected: it is Xorg"),
         ),
         (
             of(PlannedAction::Denied("root".into())),
             &is_there,
-            said("process 100 cannot be ended: not permitted"),
+            whole_plan_veto("process 100 cannot be ended: not permitted"),
         ),
         (
             of(PlannedAction::Unclear("its start".into())),
@@ -204,23 +204,23 @@ fn plan_must_match_the_chosen_job() {
         (
             plan(vec![target(100, job(), zombie())]),
             &is_there,
-            said("none of its processes can be ended"),
+            whole_plan_veto("none of its processes can be ended"),
         ),
         (
             plan(vec![]),
             &BTreeSet::new(),
-            said("none of its processes can be ended"),
+            whole_plan_veto("none of its processes can be ended"),
         ),
         (
             plan(vec![whole()]),
             &is_there,
-            said("process 100 is not part of the plan"),
+            whole_plan_veto("process 100 is not part of the plan"),
         ),
         // The pid belongs to another process by now.
         (
             of(end_action()),
             &BTreeSet::from([(100, 999)]),
-            said("process 100 is not part of the plan"),
+            whole_plan_veto("process 100 is not part of the plan"),
         ),
         (
             plan(vec![whole(), elsewhere]),
@@ -234,11 +234,11 @@ fn plan_must_match_the_chosen_job() {
         ),
     ] {
         let of_job = evaluated_job(&tree(99));
-        let told = job_plan_veto(
+        let actual = job_plan_veto(
             &plan,
             enforcement_target(&of_job, there, &RuleSet::default(), &EMPTY_TABLE),
         );
-        assert_eq!(told, why, "{plan:?}");
+        assert_eq!(actual, why, "{plan:?}");
     }
 }
 
@@ -304,18 +304,18 @@ fn moved_process_is_ended_alone() {
     ] {
         let plan = plan(targets);
         let (of_job, rules) = (evaluated_job(&tree(99)), RuleSet::default());
-        let told = job_plan_veto(
+        let actual = job_plan_veto(
             &plan,
             enforcement_target(&of_job, &there, &rules, &EMPTY_TABLE),
         );
-        assert_eq!(told.as_ref().map(ToString::to_string), whole, "{plan:?}");
-        let is_of_the_rest = matches!(told, Some(PlanVeto::RestOfJob(_)));
-        let told = process_plan_veto(
+        assert_eq!(actual.as_ref().map(ToString::to_string), whole, "{plan:?}");
+        let is_of_the_rest = matches!(actual, Some(PlanVeto::RestOfJob(_)));
+        let actual = process_plan_veto(
             &plan,
             enforcement_target(&of_job, &there, &rules, &EMPTY_TABLE),
         );
-        let told = told.as_ref().map(ToString::to_string);
-        assert_eq!(told, alone, "{plan:?}");
+        let actual = actual.as_ref().map(ToString::to_string);
+        assert_eq!(actual, alone, "{plan:?}");
         assert_eq!(is_of_the_rest, whole == moved(), "{plan:?}");
     }
 }
@@ -330,7 +330,7 @@ fn login_attribution_survives_setuid() {
     };
     let plan = plan(vec![as_root]);
     let of_job = evaluated_job(&tree(99));
-    let told = |person| {
+    let veto_for = |person| {
         let rules = RuleSet {
             person,
             ..RuleSet::default()
@@ -341,9 +341,9 @@ fn login_attribution_survives_setuid() {
         )
         .map(|it| it.to_string())
     };
-    assert_eq!(told(PersonAttribution::Login), None);
+    assert_eq!(veto_for(PersonAttribution::Login), None);
     let another = "process 100 now belongs to another person";
-    assert_eq!(told(PersonAttribution::Owner).as_deref(), Some(another));
+    assert_eq!(veto_for(PersonAttribution::Owner).as_deref(), Some(another));
 }
 
 #[test]
@@ -360,12 +360,12 @@ fn protected_name_is_excluded_from_the_job() {
         target(100, Reading::Value(tree(99)), end_action()),
     ]);
     let of_job = evaluated_job(&tree(99));
-    let told = job_plan_veto(
+    let actual = job_plan_veto(
         &plan,
         enforcement_target(&of_job, &there, &rules, &EMPTY_TABLE),
     );
     let why = "process 99 is protected by its name, storaged";
-    assert_eq!(told, Some(PlanVeto::RestOfJob(why.into())));
+    assert_eq!(actual, Some(PlanVeto::RestOfJob(why.into())));
     // The name of a person's process protects nothing.
     let mut of_a_person = plan.clone();
     of_a_person.targets[0].uid = Reading::Value(1000);
@@ -410,7 +410,7 @@ fn mixed_uids_are_the_same_person() {
         effective: real,
         saved,
     };
-    for (uids, maker, is_bobs) in [
+    for (uids, namespace_creator, is_bobs) in [
         (toggled(60_020, 1_001), None, true),
         (toggled(1_001, 60_020), None, true),
         (Uids::from_single(60_020), Some(1_001), true),
@@ -420,18 +420,22 @@ fn mixed_uids_are_the_same_person() {
         // Root that entered bob's namespace.
         (Uids::from_single(0), Some(1_001), false),
     ] {
-        let crowd = ProcessTable::from([(100, process(100, uids, maker))]);
+        let process_table = ProcessTable::from([(100, process(100, uids, namespace_creator))]);
         let now = KillTarget {
             uid: Reading::Value(uids.real),
             owner: Reading::Value(uids.real.to_string()),
             ..target(100, Reading::Value(tree(99)), end_action())
         };
         let (of_job, rules) = (evaluated_job(&tree(99)), RuleSet::default());
-        let told = job_plan_veto(
+        let actual = job_plan_veto(
             &plan(vec![now]),
-            enforcement_target(&of_job, &there, &rules, &crowd),
+            enforcement_target(&of_job, &there, &rules, &process_table),
         );
         let another = PlanVeto::WholePlan("process 100 now belongs to another person".to_owned());
-        assert_eq!(told, (!is_bobs).then_some(another), "{uids:?} {maker:?}");
+        assert_eq!(
+            actual,
+            (!is_bobs).then_some(another),
+            "{uids:?} {namespace_creator:?}"
+        );
     }
 }

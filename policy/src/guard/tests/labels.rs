@@ -67,7 +67,7 @@ fn time_rules(allowed: &[&str], blocked: &[&str]) -> RuleSet {
 }
 
 fn duration_rules(members: &[&str], excepted: &[&str]) -> RuleSet {
-    let conduct = ForbiddenBehaviour::Duration(Duration::from_secs(5));
+    let behaviour = ForbiddenBehaviour::Duration(Duration::from_secs(5));
     RuleSet {
         behaviours: vec![BehaviourRule {
             members: Members {
@@ -75,7 +75,7 @@ fn duration_rules(members: &[&str], excepted: &[&str]) -> RuleSet {
                 ..Members::default()
             },
             except_users: names(excepted),
-            ..behaviour_rule("long", conduct)
+            ..behaviour_rule("long", behaviour)
         }],
         ..enforce_rules()
     }
@@ -154,20 +154,20 @@ fn label_restricts_and_allows_nothing() {
         assert_eq!(evaluate_labelled(&rules, "alice"), expected, "{rules:?}");
     }
     // A number in a label is not a uid.
-    let told = evaluate_labelled(&gpu_rules(&["1000"], &[]), "1000");
-    assert_eq!(told, (names(&["gpu 0: user"]), Vec::new()));
+    let actual = evaluate_labelled(&gpu_rules(&["1000"], &[]), "1000");
+    assert_eq!(actual, (names(&["gpu 0: user"]), Vec::new()));
 }
 
 #[test]
 fn reports_limits_from_a_label() {
-    let book = CompiledRules::new(memory_rules(Some(10), Some(40), Some(30)));
-    let told = |limits: Vec<EffectiveLimit>| -> Vec<String> {
+    let compiled_rules = CompiledRules::new(memory_rules(Some(10), Some(40), Some(30)));
+    let limit_texts = |limits: Vec<EffectiveLimit>| -> Vec<String> {
         let line = |it: EffectiveLimit| format!("{} {:?}", it.rule, it.limit.map(|it| it / GIB));
         limits.into_iter().map(line).collect()
     };
     let (label, civil) = (labelled_container("alice"), LocalTime::default());
     assert_eq!(
-        told(effective_limits(&book, &label, civil)),
+        limit_texts(effective_limits(&compiled_rules, &label, civil)),
         [
             "default: memory Some(10)",
             "user alice: memory Some(40)",
@@ -175,12 +175,12 @@ fn reports_limits_from_a_label() {
         ]
     );
     assert_eq!(
-        told(replaced_limits(&book, &label, civil)),
+        limit_texts(replaced_limits(&compiled_rules, &label, civil)),
         Vec::<String>::new()
     );
     let alice = process_facts("alice");
     assert_eq!(
-        told(effective_limits(&book, &alice, civil)),
+        limit_texts(effective_limits(&compiled_rules, &alice, civil)),
         ["user alice: memory Some(40)"]
     );
 }
@@ -196,11 +196,11 @@ fn each_idle_rule_has_its_own_memory() {
     rules.mode = GuardMode::DryRun;
     rules.defaults = idle(4, 1);
     rules.users[0].limits = idle(2, 8);
-    let watch = |gib, buckets| {
+    let watch = |gib, samples| {
         let mut world = TestHost::new(1);
         world.start(1, "bob").uses(0, gib, 0).facts = labelled_container("alice");
         let mut guard = TestGuard::new(rules.clone());
-        guard.evaluate_samples(&mut world, buckets);
+        guard.evaluate_samples(&mut world, samples);
         let open = guard.state.violations().into_iter();
         open.map(|it| it.rule.to_string()).collect::<Vec<_>>()
     };

@@ -1,5 +1,5 @@
-//! Of several people who exceed a limit together, the one who came last loses a job: never
-//! a person who held their share before, however small the jobs of the newcomer are.
+//! If several people exceed a limit together, the last to arrive loses a job: never a person
+//! who held their share before, however small the jobs of the newcomer are.
 
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};
@@ -57,14 +57,14 @@ fn add_process(world: &mut TestHost, pid: u32, owner: &str, mib: u64) {
 }
 
 /// The pids of ended jobs, in order. Each job goes at once.
-fn ended_pids(guard: &mut TestGuard, world: &mut TestHost, buckets: usize) -> Vec<u32> {
+fn ended_pids(guard: &mut TestGuard, world: &mut TestHost, samples: usize) -> Vec<u32> {
     let mut ended = Vec::new();
-    for _ in 0..buckets {
+    for _ in 0..samples {
         for record in guard.evaluate_samples(world, 1) {
             if let GuardStep::Ended(victim) = record.step {
-                for told in victim.runs {
-                    world.processes.remove(&told.run.pid);
-                    ended.push(told.run.pid);
+                for process in victim.runs {
+                    world.processes.remove(&process.run.pid);
+                    ended.push(process.run.pid);
                 }
             }
         }

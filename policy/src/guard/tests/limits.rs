@@ -231,9 +231,9 @@ fn protected_process_has_no_limits() {
     let mut rules = dry_run_rules();
     rules.protect.users = names(&["bob"]);
     rules.protect.units = globs(&["ollama.service"]);
-    let book = CompiledRules::new(rules);
+    let compiled_rules = CompiledRules::new(rules);
     let why = |about: &super::super::sample::ProcessFacts| {
-        crate::guard::limits::protection_reason(&book, about)
+        crate::guard::limits::protection_reason(&compiled_rules, about)
     };
     let mut alice = process_facts("alice");
     assert_eq!(why(&alice), None);

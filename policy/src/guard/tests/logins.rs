@@ -119,7 +119,7 @@ fn world() -> TestHost {
 
 #[test]
 fn limits_apply_to_the_login_user() {
-    let told = |person| {
+    let records_for = |person| {
         let rules = RuleSet {
             person,
             users: vec![UserPolicy {
@@ -132,9 +132,9 @@ fn limits_apply_to_the_login_user() {
         let records = TestGuard::new(rules).evaluate_samples(&mut world(), 2);
         records.iter().map(record_line).collect::<Vec<_>>()
     };
-    assert_eq!(told(PersonAttribution::Owner), Vec::<String>::new());
+    assert_eq!(records_for(PersonAttribution::Owner), Vec::<String>::new());
     assert_eq!(
-        told(PersonAttribution::Login),
+        records_for(PersonAttribution::Login),
         [
             "00:00:20 bob: user bob: memory: violated, 20.0 GiB of 10.0 GiB since 00:00:00 [enforce]",
             "00:00:20 bob: user bob: memory: ends job 1 of bob (priority 5, 1 on GPUs, which works) [enforce]",
@@ -159,7 +159,7 @@ fn access_applies_to_the_login_user() {
             .evaluate_next(&mut world())
             .records;
         let pids = records.iter().flat_map(|it| &it.evidence.runs);
-        pids.map(|told| told.run.pid).collect::<Vec<_>>()
+        pids.map(|process| process.run.pid).collect::<Vec<_>>()
     };
     assert_eq!(broken(PersonAttribution::Owner), Vec::<u32>::new());
     assert_eq!(broken(PersonAttribution::Login), [1, 1]);

@@ -37,10 +37,11 @@ fn evaluate_unnamed(rules: &RuleSet, nameless: &[u32]) -> (Vec<String>, Vec<Stri
     let mut guard = TestGuard::new(rules.clone());
     let first = guard.evaluate_next(&mut world);
     let second = guard.evaluate_next(&mut world);
-    let told = first.records.iter().chain(&second.records);
+    let actual = first.records.iter().chain(&second.records);
     let unjudged = second.unjudged.iter();
     (
-        told.map(|it| format!("{}: {}", it.rule, it.step.name()))
+        actual
+            .map(|it| format!("{}: {}", it.rule, it.step.name()))
             .collect(),
         unjudged
             .map(|it| format!("{}: {}", it.rule, it.why))
@@ -48,23 +49,23 @@ fn evaluate_unnamed(rules: &RuleSet, nameless: &[u32]) -> (Vec<String>, Vec<Stri
     )
 }
 
-fn rules_allowing(who: &str) -> RuleSet {
+fn rules_allowing(user: &str) -> RuleSet {
     RuleSet {
         gpus: vec![GpuPolicy {
             name: "0".into(),
             gpus: gpus("0"),
-            allowed_users: names(&[who]),
+            allowed_users: names(&[user]),
             ..GpuPolicy::default()
         }],
         ..enforce_rules()
     }
 }
 
-fn rules_limiting(who: &str, gib: u64) -> RuleSet {
+fn rules_limiting(user: &str, gib: u64) -> RuleSet {
     RuleSet {
         defaults: memory_limit(10),
         users: vec![UserPolicy {
-            name: who.into(),
+            name: user.into(),
             limits: memory_limit(gib),
             ..UserPolicy::default()
         }],
@@ -72,23 +73,23 @@ fn rules_limiting(who: &str, gib: u64) -> RuleSet {
     }
 }
 
-fn rules_protecting(who: &str) -> RuleSet {
+fn rules_protecting(user: &str) -> RuleSet {
     RuleSet {
         defaults: memory_limit(10),
         protect: ProtectRules {
-            users: names(&[who]),
+            users: names(&[user]),
             ..ProtectRules::default()
         },
         ..enforce_rules()
     }
 }
 
-fn rules_excepting(who: &str) -> RuleSet {
-    let conduct = ForbiddenBehaviour::Duration(Duration::from_secs(5));
+fn rules_excepting(user: &str) -> RuleSet {
+    let behaviour = ForbiddenBehaviour::Duration(Duration::from_secs(5));
     RuleSet {
         behaviours: vec![BehaviourRule {
-            except_users: names(&[who]),
-            ..behaviour_rule("long", conduct)
+            except_users: names(&[user]),
+            ..behaviour_rule("long", behaviour)
         }],
         ..enforce_rules()
     }
@@ -141,7 +142,7 @@ fn named_rules_need_known_names() {
         );
     }
     // A number needs no name.
-    for (rules, told) in [
+    for (rules, reported) in [
         (rules_allowing("1000"), Vec::new()),
         (rules_allowing("1001"), ended("gpu 0: user")),
         (rules_limiting("1000", 40), Vec::new()),
@@ -154,7 +155,7 @@ fn named_rules_need_known_names() {
     ] {
         assert_eq!(
             evaluate_unnamed(&rules, &[]),
-            (told, Vec::new()),
+            (reported, Vec::new()),
             "{rules:?}"
         );
     }
@@ -191,16 +192,16 @@ fn violation_survives_a_name_outage() {
     };
     let mut guard = TestGuard::new(rules);
     let mut world = world();
-    let mut told = guard.evaluate_samples(&mut world, 3);
+    let mut actual = guard.evaluate_samples(&mut world, 3);
     // Longer than the time to settle, and longer than the grace period.
     hide_name(world.process(1), &[]);
     assert_eq!(guard.evaluate_samples(&mut world, 360), []);
     assert_eq!(guard.state.violations().len(), 1);
     show_name(world.process(1), "alice");
-    told.extend(guard.evaluate_samples(&mut world, 2));
-    let told: Vec<String> = told.iter().map(record_line).collect();
+    actual.extend(guard.evaluate_samples(&mut world, 2));
+    let actual: Vec<String> = actual.iter().map(record_line).collect();
     assert_eq!(
-        told,
+        actual,
         [
             "00:00:20 alice: default: memory: violated, 20.0 GiB of 10.0 GiB since 00:00:00 [soft]",
             "00:00:20 alice: default: memory: warned, ends 00:05:20 [soft]",
@@ -224,16 +225,16 @@ fn renamed_user_is_the_same_person() {
         let mut guard = TestGuard::new(rules.clone());
         let mut world = world();
         world.process(1).uses(0, 20, 0);
-        let mut told = guard.evaluate_samples(&mut world, 20);
+        let mut actual = guard.evaluate_samples(&mut world, 20);
         // The name does not matter for these rules.
         match name {
             Some(name) => world.process(1).facts.owner.as_mut().unwrap().name = name.into(),
             None => hide_name(world.process(1), &[]),
         }
-        told.extend(guard.evaluate_samples(&mut world, 5));
+        actual.extend(guard.evaluate_samples(&mut world, 5));
         show_name(world.process(1), "alice");
-        told.extend(guard.evaluate_samples(&mut world, 180));
-        told.iter().map(record_line).collect::<Vec<_>>()
+        actual.extend(guard.evaluate_samples(&mut world, 180));
+        actual.iter().map(record_line).collect::<Vec<_>>()
     };
     let expected = watch(Some("alice"));
     assert_eq!(expected.len(), 10, "{expected:?}");
@@ -256,14 +257,14 @@ fn renamed_container_stays_idle() {
         .uses(0, 21, 0)
         .job("docker 123");
     let mut guard = TestGuard::new(rules);
-    let mut told = Vec::new();
-    for (name, buckets) in [("container b", 6 * 25), ("container c", 6 * 5)] {
-        told.extend(guard.evaluate_samples(&mut world, buckets));
+    let mut actual = Vec::new();
+    for (name, samples) in [("container b", 6 * 25), ("container c", 6 * 5)] {
+        actual.extend(guard.evaluate_samples(&mut world, samples));
         world.process(100).facts.owner = Some(person(name));
     }
-    let told: Vec<String> = told.iter().map(record_line).collect();
+    let actual: Vec<String> = actual.iter().map(record_line).collect();
     assert_eq!(
-        told,
+        actual,
         [
             "00:30:00 container b (docker 123): default: idle: violated, 30:00 min of 30:00 min \
             since 00:00:00 [enforce]",

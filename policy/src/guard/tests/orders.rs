@@ -16,12 +16,12 @@ fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, EnforcementOrder) {
     let (mut guard, mut world) = (TestGuard::new(rules), TestHost::new(1));
     world.start(100, "bob").uses(0, 21, 50).job("tree 99");
     loop {
-        let judged = evaluate(
+        let evaluation = evaluate(
             &guard.compiled_rules,
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        if let Some(ending) = guard.state.enforcement_orders(&judged.records).pop() {
+        if let Some(ending) = guard.state.enforcement_orders(&evaluation.records).pop() {
             return (guard, world, ending);
         }
         assert!(world.now < Timestamp(600_000), "nobody is chosen");
@@ -41,17 +41,17 @@ fn outcome(ending: &EnforcementOrder, ended: u32) -> EnforcementOutcome {
 }
 
 /// When jobs are chosen in this many samples by a guard that starts no order.
-fn times_chosen(guard: &mut TestGuard, world: &mut TestHost, looks: usize) -> Vec<i64> {
+fn times_chosen(guard: &mut TestGuard, world: &mut TestHost, samples: usize) -> Vec<i64> {
     let mut chosen = Vec::new();
-    let began = world.now.0;
-    for _ in 0..looks {
-        let judged = evaluate(
+    let start = world.now.0;
+    for _ in 0..samples {
+        let evaluation = evaluate(
             &guard.compiled_rules,
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        let endings = guard.state.enforcement_orders(&judged.records);
-        chosen.extend(endings.iter().map(|it| (it.record.at.0 - began) / 1_000));
+        let endings = guard.state.enforcement_orders(&evaluation.records);
+        chosen.extend(endings.iter().map(|it| (it.record.at.0 - start) / 1_000));
     }
     chosen
 }
@@ -78,17 +78,17 @@ fn unstarted_order_repeats_after_a_minute() {
 fn choices_with_outcome(
     guard: &mut TestGuard,
     world: &mut TestHost,
-    looks: usize,
+    samples: usize,
 ) -> Vec<(i64, Vec<u32>)> {
     let mut chosen = Vec::new();
     let from = world.now.0;
-    for _ in 0..looks {
-        let judged = evaluate(
+    for _ in 0..samples {
+        let evaluation = evaluate(
             &guard.compiled_rules,
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        for ending in guard.state.enforcement_orders(&judged.records) {
+        for ending in guard.state.enforcement_orders(&evaluation.records) {
             guard.state.mark_started(&ending);
             let came = (outcome(&ending, 0), SignalStatus::Sent);
             let _ = guard.state.record_outcome(&ending, came, world.now);
@@ -204,16 +204,16 @@ fn postponed_order_repeats_at_once() {
         let came = (outcome(&ending, 0), SignalStatus::Postponed);
         let _ = guard.state.record_outcome(&ending, came, world.now);
         reload_state(&mut guard);
-        let mut looks = 0;
+        let mut samples = 0;
         ending = loop {
-            looks += 1;
-            assert!(looks <= 2, "it waits");
-            let judged = evaluate(
+            samples += 1;
+            assert!(samples <= 2, "it waits");
+            let evaluation = evaluate(
                 &guard.compiled_rules,
                 &mut guard.state,
                 &world.next_sample(SAMPLE_MS),
             );
-            if let Some(ending) = guard.state.enforcement_orders(&judged.records).pop() {
+            if let Some(ending) = guard.state.enforcement_orders(&evaluation.records).pop() {
                 break ending;
             }
         };
@@ -273,8 +273,8 @@ fn changed_rule_cancels_the_order() {
             ..rules
         },
     ] {
-        let book = CompiledRules::new(changed);
-        assert!(!guard.state.may_execute(&book, &ending));
+        let compiled_rules = CompiledRules::new(changed);
+        assert!(!guard.state.may_execute(&compiled_rules, &ending));
     }
     assert!(guard.state.may_execute(&guard.compiled_rules, &ending));
     guard.state = GuardState::default();

@@ -75,7 +75,7 @@ fn counts_and_first_reason() {
         let acted = summarize_report(job.clone(), &kill_report(endings, Vec::new()));
         (acted.ended, acted.left, acted.why)
     };
-    let said = |ended: u32, left: u32, why: &str| (ended, left, Some(why.to_owned()));
+    let result = |ended: u32, left: u32, why: &str| (ended, left, Some(why.to_owned()));
     assert_eq!(of(vec![ended(), ended()]), (2, 0, None));
     assert_eq!(of(vec![End::Gone, End::Zombie(reaper())]), (0, 0, None));
     let survived = || End::Survived(KillSignal::Kill, 40_000);
@@ -96,10 +96,10 @@ fn counts_and_first_reason() {
         (End::Unclear("unread".into()), "process 101: unread"),
         (End::Failed("no pidfd".into()), "process 101: no pidfd"),
     ] {
-        assert_eq!(of(vec![ended(), ending]), said(1, 1, why));
+        assert_eq!(of(vec![ended(), ending]), result(1, 1, why));
     }
     let both = of(vec![survived(), End::Failed("no pidfd".into()), ended()]);
-    assert_eq!(both, said(1, 2, "process 100 survived SIGKILL"));
+    assert_eq!(both, result(1, 2, "process 100 survived SIGKILL"));
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn reports_unreleased_memory() {
     };
     let ended = || vec![End::Ended(KillSignal::Kill, 10)];
     assert_eq!(why(ended(), vec![memory(Some(10))]), None);
-    let said = "not all memory of GPU 3 was released".to_owned();
+    let reason = "not all memory of GPU 3 was released".to_owned();
     assert_eq!(
         why(ended(), vec![memory(Some(10)), memory(None)]),
-        Some(said)
+        Some(reason)
     );
     let failed = vec![End::Failed("no pidfd".into())];
-    let said = "process 100: no pidfd".to_owned();
-    assert_eq!(why(failed, vec![memory(None)]), Some(said));
+    let reason = "process 100: no pidfd".to_owned();
+    assert_eq!(why(failed, vec![memory(None)]), Some(reason));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! they work in bursts of a minute, and clients connect only during a request. Beside them
 //! runs a forgotten notebook.
 //!
-//! The services follow random chains whose shares agree with a public trace of 143 services
+//! The services follow random chains. Their shares agree with a public trace of 143 services
 //! (samples every 57 s for 22.8 h, 67 % of them exactly 0 %, 40 % of the services silent
 //! for two hours or more at least once).
 
@@ -38,7 +38,6 @@ impl PseudoRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -192,20 +191,20 @@ fn run_day(rules: RuleSet) -> DayResult {
             process.memory(device, TestReading::Known(sample.mib << 20));
             process.connections(TestReading::Known(sample.clients));
         }
-        let bucket = world.next_sample(SAMPLE_MS);
-        let judgement =
-            super::super::evaluate::evaluate(&guard.compiled_rules, &mut guard.state, &bucket);
-        for ending in guard.state.enforcement_orders(&judgement.records) {
+        let sample = world.next_sample(SAMPLE_MS);
+        let evaluation =
+            super::super::evaluate::evaluate(&guard.compiled_rules, &mut guard.state, &sample);
+        for ending in guard.state.enforcement_orders(&evaluation.records) {
             guard.state.mark_started(&ending);
         }
-        for record in judgement.records {
-            let pids = record.evidence.runs.iter().map(|told| told.run.pid);
+        for record in evaluation.records {
+            let pids = record.evidence.runs.iter().map(|process| process.run.pid);
             let services = pids.filter(|pid| ![NOTEBOOK, COMPUTING].contains(pid));
             match (&record.step, record.rule.kind) {
                 (GuardStep::Ended(victim), _) => {
-                    for told in &victim.runs {
-                        world.processes.remove(&told.run.pid);
-                        match told.run.pid {
+                    for process in &victim.runs {
+                        world.processes.remove(&process.run.pid);
+                        match process.run.pid {
                             NOTEBOOK => day.notebook_ended = Some(record.at.0 / 60_000),
                             COMPUTING => day.computing_ended = true,
                             service => _ = day.ended.insert(service),
@@ -236,7 +235,7 @@ fn preset(text: &str) -> RuleSet {
 
 /// Every idle job is ended, including services.
 fn idle(limit: u64) -> RuleSet {
-    let conduct = ForbiddenBehaviour::Idle {
+    let behaviour = ForbiddenBehaviour::Idle {
         limit: minutes(limit),
         min_memory: Bytes(0),
         with_connections: false,
@@ -246,7 +245,7 @@ fn idle(limit: u64) -> RuleSet {
         mode: GuardMode::Soft,
         behaviours: vec![BehaviourRule {
             ends_services: true,
-            ..behaviour_rule("idle", conduct)
+            ..behaviour_rule("idle", behaviour)
         }],
         ..dry_run_rules()
     };

@@ -20,8 +20,8 @@ type ProcessStep = [u8; 9];
 
 /// Some samples of some processes each.
 fn history() -> impl Strategy<Value = Vec<Vec<ProcessStep>>> {
-    let bucket = proptest::collection::vec(any::<ProcessStep>(), 0..7);
-    proptest::collection::vec(bucket, 1..24)
+    let sample = proptest::collection::vec(any::<ProcessStep>(), 0..7);
+    proptest::collection::vec(sample, 1..24)
 }
 
 fn reading(choice: u8, value: u64) -> TestReading {
@@ -64,7 +64,7 @@ fn start(world: &mut TestHost, pid: u32) {
 
 fn samples(history: &[Vec<ProcessStep>]) -> Vec<GuardSample> {
     let mut world = TestHost::new(3);
-    let mut buckets = Vec::new();
+    let mut samples = Vec::new();
     for choices in history {
         let mut there = BTreeSet::new();
         for choice in choices {
@@ -83,9 +83,9 @@ fn samples(history: &[Vec<ProcessStep>]) -> Vec<GuardSample> {
             there.insert(pid);
         }
         world.processes.retain(|pid, _| there.contains(pid));
-        buckets.push(world.next_sample(SAMPLE_MS));
+        samples.push(world.next_sample(SAMPLE_MS));
     }
-    buckets
+    samples
 }
 
 /// A rule of every kind.
@@ -198,24 +198,24 @@ fn modes() -> impl Strategy<Value = (GuardMode, EnforcementMode)> {
     ]
 }
 
-fn evaluate_all(rules: &RuleSet, buckets: &[GuardSample]) -> Vec<GuardRecord> {
-    let book = CompiledRules::new(rules.clone());
+fn evaluate_all(rules: &RuleSet, samples: &[GuardSample]) -> Vec<GuardRecord> {
+    let compiled_rules = CompiledRules::new(rules.clone());
     let mut memory = GuardState::default();
-    let judged = buckets
+    let evaluations = samples
         .iter()
-        .map(|bucket| evaluate(&book, &mut memory, bucket));
-    judged.flat_map(|it| it.records).collect()
+        .map(|sample| evaluate(&compiled_rules, &mut memory, sample));
+    evaluations.flat_map(|it| it.records).collect()
 }
 
 /// The violations after the last sample: kind and subject, by whichever policy.
 fn violated_subjects(
     rules: &RuleSet,
-    buckets: &[GuardSample],
+    samples: &[GuardSample],
 ) -> BTreeSet<(RuleKind, ViolationSubject)> {
-    let book = CompiledRules::new(rules.clone());
+    let compiled_rules = CompiledRules::new(rules.clone());
     let mut memory = GuardState::default();
-    for bucket in buckets {
-        let _ = evaluate(&book, &mut memory, bucket);
+    for sample in samples {
+        let _ = evaluate(&compiled_rules, &mut memory, sample);
     }
     let open = memory.violations().into_iter();
     open.map(|it| (it.rule.kind, it.subject)).collect()
@@ -252,17 +252,17 @@ proptest! {
         history in history(),
         (mode, rehearsed) in modes(),
     ) {
-        let buckets = samples(&history);
-        let by_end: BTreeMap<_, _> = buckets.iter().map(|it| (it.until, it)).collect();
-        for record in evaluate_all(&all_kinds_of_rules(mode, rehearsed), &buckets) {
+        let samples = samples(&history);
+        let by_end: BTreeMap<_, _> = samples.iter().map(|it| (it.until, it)).collect();
+        for record in evaluate_all(&all_kinds_of_rules(mode, rehearsed), &samples) {
             let GuardStep::Ended(victim) = &record.step else {
                 continue;
             };
             prop_assert!(!victim.runs.is_empty());
-            for (run, judged) in &by_end[&record.at].runs {
-                let about = &judged.facts;
+            for (run, run_sample) in &by_end[&record.at].runs {
+                let about = &run_sample.facts;
                 let is_of_job = about.job.as_ref().map(|(id, _)| id) == Some(&victim.job.id)
-                    || victim.runs.iter().any(|told| told.run.pid == run.pid);
+                    || victim.runs.iter().any(|process| process.run.pid == run.pid);
                 if is_of_job {
                     prop_assert_eq!(about.owner.as_ref(), Some(&victim.job.owner));
                     prop_assert_ne!(about.name.as_deref(), Some("Xorg"));
@@ -278,38 +278,38 @@ proptest! {
         (mode, rehearsed) in modes(),
         at in 0..24_usize,
     ) {
-        let buckets = samples(&history);
+        let samples = samples(&history);
         let rules = all_kinds_of_rules(mode, rehearsed);
-        let (first, second) = buckets.split_at(at.min(buckets.len()));
-        let book = CompiledRules::new(rules.clone());
+        let (first, second) = samples.split_at(at.min(samples.len()));
+        let compiled_rules = CompiledRules::new(rules.clone());
         let mut memory = GuardState::default();
         let mut records = Vec::new();
-        for bucket in first {
-            records.extend(evaluate(&book, &mut memory, bucket).records);
+        for sample in first {
+            records.extend(evaluate(&compiled_rules, &mut memory, sample).records);
         }
         let written = serde_json::to_string(&memory).unwrap();
         let mut memory: GuardState = serde_json::from_str(&written).unwrap();
-        let book = CompiledRules::new(rules.clone());
-        for bucket in second {
-            records.extend(evaluate(&book, &mut memory, bucket).records);
+        let compiled_rules = CompiledRules::new(rules.clone());
+        for sample in second {
+            records.extend(evaluate(&compiled_rules, &mut memory, sample).records);
         }
-        prop_assert_eq!(records, evaluate_all(&rules, &buckets));
+        prop_assert_eq!(records, evaluate_all(&rules, &samples));
     }
 
     #[test]
     fn dry_run_ends_a_job_once(history in history(), enforce in any::<bool>()) {
         let rehearsed = if enforce { EnforcementMode::Enforce } else { EnforcementMode::Soft };
-        let mut buckets = samples(&history);
+        let mut samples = samples(&history);
         // All processes stay to the end, so that no pid is reused.
-        let last = buckets.last().cloned().expect("there is one");
-        for bucket in &mut buckets {
-            for (run, judged) in &last.runs {
-                bucket.runs.entry(run.clone()).or_insert_with(|| judged.clone());
+        let last = samples.last().cloned().expect("there is one");
+        for sample in &mut samples {
+            for (run, run_sample) in &last.runs {
+                sample.runs.entry(run.clone()).or_insert_with(|| run_sample.clone());
             }
-            bucket.runs.retain(|run, _| last.runs.contains_key(run));
+            sample.runs.retain(|run, _| last.runs.contains_key(run));
         }
         let mut ended = BTreeSet::new();
-        for record in evaluate_all(&all_kinds_of_rules(GuardMode::DryRun, rehearsed), &buckets) {
+        for record in evaluate_all(&all_kinds_of_rules(GuardMode::DryRun, rehearsed), &samples) {
             let violation = (record.rule.clone(), record.subject.clone());
             match record.step {
                 GuardStep::Ended(victim) if victim.leave_to.is_none() => {
@@ -327,20 +327,21 @@ proptest! {
 
     #[test]
     fn unknown_amounts_open_no_violation(history in history()) {
-        let mut buckets = samples(&history);
-        for bucket in &mut buckets {
-            for judged in bucket.runs.values_mut() {
-                judged.usage.memory = crate::usage::Gauge { is_failed: true, ..Default::default() };
-                judged.usage.utilization = judged.usage.memory.clone();
-                Arc::make_mut(&mut judged.facts).suspected = None;
+        let mut samples = samples(&history);
+        for sample in &mut samples {
+            for run_sample in sample.runs.values_mut() {
+                run_sample.usage.memory =
+                    crate::usage::Gauge { is_failed: true, ..Default::default() };
+                run_sample.usage.utilization = run_sample.usage.memory.clone();
+                Arc::make_mut(&mut run_sample.facts).suspected = None;
             }
-            for device in bucket.devices.values_mut() {
+            for device in sample.devices.values_mut() {
                 device.usage.memory = Default::default();
                 device.usage.utilization = Default::default();
             }
         }
         let rules = all_kinds_of_rules(GuardMode::Enforce, EnforcementMode::Enforce);
-        for record in evaluate_all(&rules, &buckets) {
+        for record in evaluate_all(&rules, &samples) {
             let kind = record.rule.kind;
             let needs_nothing = kind.is_access()
                 || matches!(
@@ -356,21 +357,21 @@ proptest! {
         history in history(),
         (mode, rehearsed) in modes(),
     ) {
-        let buckets = samples(&history);
-        let backwards: Vec<GuardSample> = buckets
+        let samples = samples(&history);
+        let backwards: Vec<GuardSample> = samples
             .iter()
-            .map(|bucket| GuardSample {
-                devices: bucket.devices.clone().into_iter().rev().collect(),
-                runs: bucket.runs.clone().into_iter().rev().collect(),
-                ..bucket.clone()
+            .map(|sample| GuardSample {
+                devices: sample.devices.clone().into_iter().rev().collect(),
+                runs: sample.runs.clone().into_iter().rev().collect(),
+                ..sample.clone()
             })
             .collect();
         let rules = all_kinds_of_rules(mode, rehearsed);
         let mut turned = rules.clone();
         turned.behaviours.reverse();
-        let records = evaluate_all(&rules, &buckets);
+        let records = evaluate_all(&rules, &samples);
         prop_assert_eq!(&records, &evaluate_all(&rules, &backwards));
-        prop_assert_eq!(&records, &evaluate_all(&turned, &buckets));
+        prop_assert_eq!(&records, &evaluate_all(&turned, &samples));
     }
 }
 
@@ -380,13 +381,13 @@ proptest! {
 
     #[test]
     fn wider_limit_adds_no_violation(history in history()) {
-        let buckets = samples(&history);
+        let samples = samples(&history);
         let narrow = only_warn(all_kinds_of_rules(GuardMode::Soft, EnforcementMode::Soft));
-        let before = violated_subjects(&narrow, &buckets);
+        let before = violated_subjects(&narrow, &samples);
         for (what, widen) in widenings() {
             let mut wide = narrow.clone();
             widen(&mut wide);
-            let added: Vec<_> = violated_subjects(&wide, &buckets)
+            let added: Vec<_> = violated_subjects(&wide, &samples)
                 .into_iter()
                 .filter(|it| !before.contains(it))
                 .collect();

@@ -11,14 +11,14 @@ fn samples(known_ms: impl Fn(usize) -> u64) -> Vec<GuardSample> {
     let mut world = TestHost::new(1);
     world.start(100, "bob").uses(0, 20, 60).job("train");
     let samples = (0..90).map(|nth| {
-        let mut bucket = world.next_sample(SAMPLE_MS);
-        for judged in bucket.runs.values_mut() {
-            let gauge = &mut judged.usage.utilization;
+        let mut sample = world.next_sample(SAMPLE_MS);
+        for run_sample in sample.runs.values_mut() {
+            let gauge = &mut run_sample.usage.utilization;
             gauge.known_ms = known_ms(nth);
             gauge.total = u128::from(60 * gauge.known_ms);
             gauge.most = (gauge.known_ms > 0).then_some(60);
         }
-        bucket
+        sample
     });
     samples.collect()
 }
@@ -112,10 +112,10 @@ fn new_process_is_not_idle() {
         ..dry_run_rules()
     };
     let mut idle = samples(|nth| if nth == 0 { 8_000 } else { 10_000 });
-    for bucket in &mut idle {
-        for judged in bucket.runs.values_mut() {
-            judged.usage.utilization.total = 0;
-            judged.usage.utilization.most = Some(0);
+    for sample in &mut idle {
+        for run_sample in sample.runs.values_mut() {
+            run_sample.usage.utilization.total = 0;
+            run_sample.usage.utilization.most = Some(0);
         }
     }
     let replayed = replay(rules, &idle);

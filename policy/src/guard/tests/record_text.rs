@@ -8,13 +8,13 @@ use gpukill_proto::units::Timestamp;
 
 /// `00:14:20 bob: default: idle: warned, ends 00:19:20`
 pub(crate) fn record_line(record: &GuardRecord) -> String {
-    let who = subject_name(&record.subject);
+    let subject = subject_name(&record.subject);
     let step = match &record.step {
         GuardStep::Violated => match record.evidence.measured {
             Some(measured) => {
-                let said = format_measurement(record.rule.kind, measured);
+                let measurement = format_measurement(record.rule.kind, measured);
                 format!(
-                    "violated, {said} since {}",
+                    "violated, {measurement} since {}",
                     format_time(record.evidence.since)
                 )
             }
@@ -61,7 +61,7 @@ pub(crate) fn record_line(record: &GuardRecord) -> String {
     };
     let mode = record.mode.name();
     format!(
-        "{} {who}: {}: {step} [{mode}]",
+        "{} {subject}: {}: {step} [{mode}]",
         format_time(record.at),
         record.rule
     )

@@ -241,8 +241,8 @@ fn people_are_counted_over_a_day() {
             process.uses(0, 1, 0);
             records.extend(guard.evaluate_samples(&mut world, 70));
             world.process(1_000 + nth).uses(0, 1, 80);
-            let buckets = usize::try_from(hours * 360).unwrap();
-            records.extend(guard.evaluate_samples(&mut world, buckets));
+            let samples = usize::try_from(hours * 360).unwrap();
+            records.extend(guard.evaluate_samples(&mut world, samples));
         }
         doubts(&records)
     };

@@ -173,12 +173,12 @@ fn account_tightens_but_never_loosens() {
         (Some(30), 10, None, None, Some(GROUP_UNCERTAIN)),
         (None, 10, None, None, Some(MEMBERSHIP_UNKNOWN)),
     ] {
-        let told = evaluate_slurm_job(&rules(default, of_account), says);
+        let actual = evaluate_slurm_job(&rules(default, of_account), says);
         let expected = (
             broken.into_iter().map(str::to_owned).collect::<Vec<_>>(),
             unjudged.into_iter().map(str::to_owned).collect::<Vec<_>>(),
         );
-        assert_eq!(told, expected, "{default:?} {of_account} {says:?}");
+        assert_eq!(actual, expected, "{default:?} {of_account} {says:?}");
     }
 }
 
@@ -228,7 +228,7 @@ fn claims_do_not_count_against_others() {
         }],
         ..dry_run_rules()
     };
-    let told = |rules: RuleSet, alice: u64| {
+    let records_for = |rules: RuleSet, alice: u64| {
         let mut world = TestHost::new(1);
         world.start(100, "alice").uses(0, alice, 50).job("alice's");
         let process = world.start(101, "bob").uses(0, 26, 50).job("slurm 7");
@@ -243,11 +243,14 @@ fn claims_do_not_count_against_others() {
     let violated = ("violated".to_owned(), None);
     // The memory of the certain members alone decides whether the total is exceeded.
     let ended = ("alice's".to_owned(), None);
-    assert_eq!(told(group(&["alice"]), 26), [violated.clone(), ended]);
-    assert_eq!(told(group(&["alice"]), 20), []);
+    assert_eq!(
+        records_for(group(&["alice"]), 26),
+        [violated.clone(), ended]
+    );
+    assert_eq!(records_for(group(&["alice"]), 20), []);
     // Only a claimed member holds memory. Its end is left to the scheduler.
     let left = ("slurm 7".to_owned(), Some("scancel 7".to_owned()));
-    assert_eq!(told(group(&["carol"]), 20), [violated, left]);
+    assert_eq!(records_for(group(&["carol"]), 20), [violated, left]);
 }
 
 #[test]
@@ -307,8 +310,9 @@ fn slurm_job_limits(rules: &RuleSet, account: Option<&str>) -> Vec<(String, Opti
         &about,
         LocalTime::default(),
     );
-    let told = limits.into_iter();
-    told.map(|EffectiveLimit { rule, limit }| (rule.to_string(), limit))
+    let actual = limits.into_iter();
+    actual
+        .map(|EffectiveLimit { rule, limit }| (rule.to_string(), limit))
         .collect()
 }
 
@@ -325,12 +329,12 @@ fn duration_and_idle_limits_are_doubted_too() {
         groups: vec![account_policy(idle(4, Some(8)))],
         ..dry_run_rules()
     };
-    let watch = |account, buckets| {
+    let watch = |account, samples| {
         let mut world = TestHost::new(1);
         let process = world.start(100, "bob").uses(0, 9, 0).job("slurm 7");
         put_in_slurm(&mut process.facts, account);
         let mut guard = TestGuard::new(rules.clone());
-        guard.evaluate_samples(&mut world, buckets);
+        guard.evaluate_samples(&mut world, samples);
         let looked = guard.evaluate_next(&mut world);
         let open = guard.state.violations().into_iter();
         let unjudged = looked.unjudged.into_iter();
@@ -347,12 +351,12 @@ fn duration_and_idle_limits_are_doubted_too() {
         assert_eq!(watch(account, 26), (of_group.clone(), of_default.clone()));
     }
     assert_eq!(watch(Some("other"), 14), (of_default, Vec::new()));
-    let told = |name: &str, minutes: u64| (name.to_owned(), Some(minutes * 60_000));
+    let limit_of = |name: &str, minutes: u64| (name.to_owned(), Some(minutes * 60_000));
     assert_eq!(
         slurm_job_limits(&rules, Some("vision")),
         [
-            told("group vision: duration", 4),
-            told("group vision: idle", 4)
+            limit_of("group vision: duration", 4),
+            limit_of("group vision: idle", 4)
         ]
     );
 }

@@ -7,22 +7,22 @@ use gpukill_proto::model::NetworkRole;
 
 /// Idle for a minute, ended after a grace period of a minute.
 fn idle_rule() -> BehaviourRule {
-    let conduct = ForbiddenBehaviour::Idle {
+    let behaviour = ForbiddenBehaviour::Idle {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below: None,
     };
-    with_grace(behaviour_rule("idle", conduct))
+    with_grace(behaviour_rule("idle", behaviour))
 }
 
 fn waste_rule() -> BehaviourRule {
-    let conduct = ForbiddenBehaviour::Waste {
+    let behaviour = ForbiddenBehaviour::Waste {
         below: Percent(10),
         min_memory: Bytes(0),
         hours: minutes(1),
     };
-    with_grace(behaviour_rule("waste", conduct))
+    with_grace(behaviour_rule("waste", behaviour))
 }
 
 fn with_grace(behaviour: BehaviourRule) -> BehaviourRule {
@@ -182,9 +182,9 @@ fn unknown_service_state_ends_nothing() {
         let mut guard = TestGuard::new(soft_rules(rule()));
         let mut unjudged = Vec::new();
         for _ in 0..60 {
-            let judgement = guard.evaluate_next(&mut world);
-            assert_eq!(judgement.records, []);
-            unjudged = judgement.unjudged;
+            let evaluation = guard.evaluate_next(&mut world);
+            assert_eq!(evaluation.records, []);
+            unjudged = evaluation.unjudged;
         }
         let why: Vec<&str> = unjudged.iter().map(|it| it.why.as_str()).collect();
         assert_eq!(why, ["whether it is a service is not known"]);

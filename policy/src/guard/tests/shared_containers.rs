@@ -27,7 +27,7 @@ fn enforce_limits(limits: Limits) -> RuleSet {
 fn ended_pids(records: &[GuardRecord]) -> Vec<Vec<u32>> {
     let victims = records.iter().filter_map(|it| it.step.victim());
     victims
-        .map(|victim| victim.runs.iter().map(|told| told.run.pid).collect())
+        .map(|victim| victim.runs.iter().map(|process| process.run.pid).collect())
         .collect()
 }
 
@@ -44,9 +44,9 @@ fn ends_only_the_processes_of_one_user() {
         ],
     );
     let mut guard = TestGuard::new(enforce_limits(memory_limit(20)));
-    let judged: Vec<_> = (0..2).map(|_| guard.evaluate_next(&mut world)).collect();
-    let records: Vec<_> = judged.into_iter().flat_map(|it| it.records).collect();
-    // One user whose processes suffice alone. All that this user has there is ended.
+    let evaluations: Vec<_> = (0..2).map(|_| guard.evaluate_next(&mut world)).collect();
+    let records: Vec<_> = evaluations.into_iter().flat_map(|it| it.records).collect();
+    // The processes of one user suffice. All that this user has there is ended.
     assert_eq!(ended_pids(&records), [[101, 102]]);
     let chosen = records
         .iter()

@@ -33,7 +33,7 @@ type ShownEnd = (String, Vec<u32>, Vec<u32>, Option<i64>);
 
 fn shown_ends(guard: &TestGuard, since: Timestamp) -> Vec<ShownEnd> {
     let ends = guard.state.simulated_ends().into_iter();
-    let told = ends.map(
+    let actual = ends.map(
         |SimulatedEnd {
              violation,
              processes,
@@ -42,12 +42,16 @@ fn shown_ends(guard: &TestGuard, since: Timestamp) -> Vec<ShownEnd> {
                 panic!("{:?}", violation.subject)
             };
             let ended_at = violation.ended_at.map(|at| (at.0 - since.0) / 1_000);
-            let runs = violation.evidence.runs.iter().map(|told| told.run.pid);
+            let runs = violation
+                .evidence
+                .runs
+                .iter()
+                .map(|process| process.run.pid);
             let there = processes.iter().map(|(pid, _)| *pid);
             (job.id, runs.collect(), there.collect(), ended_at)
         },
     );
-    told.collect()
+    actual.collect()
 }
 
 fn reload_state(guard: &mut TestGuard) {
@@ -58,15 +62,15 @@ fn reload_state(guard: &mut TestGuard) {
 #[test]
 fn shows_the_evidence_at_the_end() {
     let (mut guard, mut world) = (TestGuard::new(memory_rules()), two_jobs());
-    let began = world.now;
+    let start = world.now;
     guard.evaluate_samples(&mut world, 2);
     let runs: Vec<EvidenceProcess> = guard.state.violations()[0].evidence.runs.clone();
     let started = [101, 102].map(|pid| {
-        let told = runs.iter().find(|told| told.run.pid == pid).unwrap();
-        (pid, told.run.start_ticks)
+        let process = runs.iter().find(|process| process.run.pid == pid).unwrap();
+        (pid, process.run.start_ticks)
     });
-    let of_new = runs.into_iter().filter(|told| told.run.pid > 100);
-    let at = began.plus_seconds(20);
+    let of_new = runs.into_iter().filter(|process| process.run.pid > 100);
+    let at = start.plus_seconds(20);
     let expected = SimulatedEnd {
         violation: OpenViolation {
             rule: RuleName {
@@ -94,7 +98,7 @@ fn shows_the_evidence_at_the_end() {
                     value: 25 * GIB,
                     limit: 20 * GIB,
                 }),
-                since: began,
+                since: start,
                 runs: of_new.collect(),
                 count: 2,
                 unknown: 0,
@@ -111,34 +115,34 @@ fn shows_the_evidence_at_the_end() {
 #[test]
 fn shown_until_the_last_process_ends() {
     let (mut guard, mut world) = (TestGuard::new(memory_rules()), two_jobs());
-    let began = world.now;
+    let start = world.now;
     guard.evaluate_samples(&mut world, 1);
-    assert_eq!(shown_ends(&guard, began), []);
+    assert_eq!(shown_ends(&guard, start), []);
     let end = |there: &[u32]| vec![("new".to_owned(), vec![101, 102], there.to_vec(), Some(20))];
     guard.evaluate_samples(&mut world, 1);
-    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    assert_eq!(shown_ends(&guard, start), end(&[101, 102]));
     guard.evaluate_samples(&mut world, 30);
     // The rule is still broken, and that is shown.
     let open = guard.state.violations();
     let ended: Vec<_> = open.iter().map(|it| it.ended_at).collect();
-    assert_eq!(ended, [Some(began.plus_seconds(20))]);
-    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    assert_eq!(ended, [Some(start.plus_seconds(20))]);
+    assert_eq!(shown_ends(&guard, start), end(&[101, 102]));
     // Also after the daemon was away for an hour, and for that time.
     reload_state(&mut guard);
     world.now = world.now.plus_seconds(3_600);
     guard.evaluate_samples(&mut world, 2);
-    assert_eq!(shown_ends(&guard, began), end(&[101, 102]));
+    assert_eq!(shown_ends(&guard, start), end(&[101, 102]));
     // A process that joins the job counts as ended too.
     world.processes.remove(&101);
     world.start(103, "bob").uses(0, 1, 50).job("new");
     guard.evaluate_samples(&mut world, 1);
-    assert_eq!(shown_ends(&guard, began), end(&[102, 103]));
+    assert_eq!(shown_ends(&guard, start), end(&[102, 103]));
     world.processes.remove(&102);
     guard.evaluate_samples(&mut world, 1);
-    assert_eq!(shown_ends(&guard, began), end(&[103]));
+    assert_eq!(shown_ends(&guard, start), end(&[103]));
     world.processes.remove(&103);
     guard.evaluate_samples(&mut world, 1);
-    assert_eq!(shown_ends(&guard, began), []);
+    assert_eq!(shown_ends(&guard, start), []);
 }
 
 #[test]

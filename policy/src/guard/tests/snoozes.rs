@@ -49,11 +49,11 @@ fn snooze(
     let granted = granted.into_iter().map(|record| match record.step {
         GuardStep::Snoozed {
             by,
-            owner: whose,
+            owner: snooze_owner,
             until,
             left,
         } => {
-            assert_eq!((by, whose, record.at), (owner, owner, world.now));
+            assert_eq!((by, snooze_owner, record.at), (owner, owner, world.now));
             (until.0 / 1_000, left)
         }
         other => panic!("{other:?}"),
@@ -69,8 +69,8 @@ fn steps(records: &[GuardRecord]) -> Vec<(i64, &str)> {
 /// Each warned person: the second at which the grace period ends, and the snoozes left.
 fn readers(open: &OpenViolation) -> Vec<(u32, i64, u32)> {
     let readers = open.readers.iter();
-    let told = readers.map(|it| (it.uid, it.deadline.0 / 1_000, it.snoozes_left));
-    told.collect()
+    let actual = readers.map(|it| (it.uid, it.deadline.0 / 1_000, it.snoozes_left));
+    actual.collect()
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn unlisted_process_can_be_snoozed() {
     guard.evaluate_samples(&mut world, 3);
     let open = &guard.state.violations()[0];
     assert_eq!(open.evidence.runs.len(), MAX_LISTED as usize);
-    let told = |pid| open.evidence.runs.iter().any(|it| it.run.pid == pid);
+    let is_reported = |pid| open.evidence.runs.iter().any(|it| it.run.pid == pid);
     // One process of each person is listed before the others.
     let last = 199 + 2 * MAX_LISTED;
-    assert!(told(100) && !told(last));
+    assert!(is_reported(100) && !is_reported(last));
     assert_eq!(
         snooze(&mut guard, &world, (last, ALICE)),
         Ok(vec![(920, 0)])
@@ -277,12 +277,12 @@ fn new_violation_has_new_snoozes() {
 fn snooze_cancels_a_chosen_order() {
     let (mut guard, mut world) = (soft_guard(|_| ()), world());
     guard.evaluate_samples(&mut world, 31);
-    let judged = super::super::evaluate(
+    let evaluation = super::super::evaluate(
         &guard.compiled_rules,
         &mut guard.state,
         &world.next_sample(SAMPLE_MS),
     );
-    let endings = guard.state.enforcement_orders(&judged.records);
+    let endings = guard.state.enforcement_orders(&evaluation.records);
     assert_eq!(endings.len(), 1);
     assert!(guard.state.may_execute(&guard.compiled_rules, &endings[0]));
     assert_eq!(snooze(&mut guard, &world, (100, BOB)), Ok(vec![(920, 0)]));

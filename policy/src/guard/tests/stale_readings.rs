@@ -25,10 +25,10 @@ fn violations_of_each_kind() -> Vec<(&'static str, RuleSet, UseStep)> {
         defaults: limits,
         ..dry_run_rules()
     };
-    let of_rule = |conduct: ForbiddenBehaviour| RuleSet {
+    let of_rule = |behaviour: ForbiddenBehaviour| RuleSet {
         behaviours: vec![BehaviourRule {
             measures: terminate_measures(),
-            ..behaviour_rule("rule", conduct)
+            ..behaviour_rule("rule", behaviour)
         }],
         ..dry_run_rules()
     };
@@ -206,9 +206,9 @@ fn stale_readings_cause_no_action() {
                     guard.evaluate_samples(&mut world, 1);
                 }
                 // The job would be ended now.
-                let seen = world.devices.clone();
+                let devices = world.devices.clone();
                 hide_readings(&mut world, is_list_only);
-                let told = guard.evaluate_samples(&mut world, 3);
+                let actual = guard.evaluate_samples(&mut world, 3);
                 // The values of a whole device are known without the list.
                 let is_known = is_list_only && what.contains("of a GPU");
                 let is_act = |record: &&GuardRecord| match record.step {
@@ -216,9 +216,9 @@ fn stale_readings_cause_no_action() {
                     GuardStep::Violated | GuardStep::Warned { .. } => !is_known,
                     _ => false,
                 };
-                let acts: Vec<String> = told.iter().filter(is_act).map(record_line).collect();
+                let acts: Vec<String> = actual.iter().filter(is_act).map(record_line).collect();
                 assert_eq!(acts, [""; 0], "{context}");
-                world.devices = seen;
+                world.devices = devices;
                 let still: UseStep = match what {
                     // The memory must grow through the whole window again.
                     "growth" => uses,
@@ -244,12 +244,12 @@ fn first_fresh_reading_decides() {
     world.devices[0].reports_processes = true;
     // The job works again.
     world.process(100).uses(0, 40, 50);
-    let told: Vec<String> = guard
+    let actual: Vec<String> = guard
         .evaluate_samples(&mut world, 1)
         .iter()
         .map(record_line)
         .collect();
-    assert_eq!(told, ["00:06:30 bob (train): default: idle: over [soft]"]);
+    assert_eq!(actual, ["00:06:30 bob (train): default: idle: over [soft]"]);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn gpu_use_needs_fresh_readings() {
     let mut row = GpuProcess::unknown(id.clone(), 7, Timestamp(0), &why.as_unknown());
     row.start_ticks = Reading::Value(70);
     let mut device = Device::unknown(id.clone(), 0, Vendor::Nvidia, &Reading::Unsupported);
-    let look = |device: Option<&Device>, rows: &[GpuProcess]| {
+    let sampled_memory = |device: Option<&Device>, rows: &[GpuProcess]| {
         let snapshot = Snapshot {
             host: "box".into(),
             taken_at: Timestamp(0),
@@ -277,14 +277,14 @@ fn gpu_use_needs_fresh_readings() {
     };
     device.process_count = Reading::Value(1);
     let rows = [row];
-    assert_eq!(look(Some(&device), &rows), Ok([(7, 70)].into()));
+    assert_eq!(sampled_memory(Some(&device), &rows), Ok([(7, 70)].into()));
     let none = "none of its processes uses a GPU any more".to_owned();
-    assert_eq!(look(Some(&device), &[]), Err(none));
+    assert_eq!(sampled_memory(Some(&device), &[]), Err(none));
     device.process_count = why.as_unknown();
     let failed = "the list of processes of GPU 0 failed: Unknown Error (999)";
-    assert_eq!(look(Some(&device), &[]), unknown(failed));
+    assert_eq!(sampled_memory(Some(&device), &[]), unknown(failed));
     device.process_count = Reading::Stale(1, 4);
     let old = "the readings of GPU 0 are 4 s old";
-    assert_eq!(look(Some(&device), &rows), unknown(old));
-    assert_eq!(look(None, &rows), unknown("GPU-0 is gone"));
+    assert_eq!(sampled_memory(Some(&device), &rows), unknown(old));
+    assert_eq!(sampled_memory(None, &rows), unknown("GPU-0 is gone"));
 }

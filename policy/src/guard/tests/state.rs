@@ -199,10 +199,10 @@ fn partly_observed_sample_is_a_gap() {
     for (kind, length, seen_ms) in [(2, 0, 0), (3, 40_000, 10_000)] {
         let (mut guard, mut world) = (TestGuard::new(rules_with_window(kind)), busy_host());
         guard.evaluate_samples(&mut world, 20);
-        let mut bucket = world.next_sample(length);
-        bucket.observed_ms = seen_ms;
+        let mut sample = world.next_sample(length);
+        sample.observed_ms = seen_ms;
         assert_eq!(
-            evaluate(&guard.compiled_rules, &mut guard.state, &bucket).records,
+            evaluate(&guard.compiled_rules, &mut guard.state, &sample).records,
             []
         );
         assert_eq!(
@@ -250,13 +250,13 @@ fn streak_starts_after_the_last_break() {
         assert_eq!(through, StreakStatus::Since(at(expected), known));
     }
     // Observed for forty of fifty seconds.
-    for (began, expected) in [
+    for (start, expected) in [
         (80, StreakStatus::Unknown),
         (95, StreakStatus::Broken),
         (100, StreakStatus::Broken),
     ] {
-        let through = Streak::starting_at(at(100)).status(50_000, at(140), at(began));
-        assert_eq!(through, expected, "{began}");
+        let through = Streak::starting_at(at(100)).status(50_000, at(140), at(start));
+        assert_eq!(through, expected, "{start}");
     }
 }
 
@@ -286,14 +286,14 @@ fn part_includes_its_end() {
 fn device_reported_with_or_without_holders() {
     let id = gpukill_proto::model::DeviceId("GPU-0".into());
     let has_told = |world: &mut TestHost, ms: u64, change: fn(&mut GuardSample)| {
-        let mut bucket = world.next_sample(ms);
-        change(&mut bucket);
+        let mut sample = world.next_sample(ms);
+        change(&mut sample);
         let mut sight = DeviceReporting::default();
-        sight.update(&bucket, true);
+        sight.update(&sample, true);
         sight.covers_all([&id])
     };
-    let works = |bucket: &mut GuardSample| {
-        for device in bucket.devices.values_mut() {
+    let works = |sample: &mut GuardSample| {
+        for device in sample.devices.values_mut() {
             (device.usage.held_ms, device.usage.busy_ms) = (0, 10_000);
         }
     };
@@ -305,8 +305,8 @@ fn device_reported_with_or_without_holders() {
     assert!(!has_told(&mut busy_host(), SAMPLE_MS, |it| it
         .devices
         .clear()));
-    let free = |bucket: &mut GuardSample| {
-        for device in bucket.devices.values_mut() {
+    let free = |sample: &mut GuardSample| {
+        for device in sample.devices.values_mut() {
             (device.usage.held_ms, device.usage.free_ms) = (0, 10_000);
         }
     };
@@ -398,14 +398,14 @@ fn window_parts_add_up() {
 fn window_covers_observed_or_absent_time() {
     let at = |seconds: i64| Timestamp(seconds * 1_000);
     let window = Window::<UtilizationSum>::starting_at(at(100));
-    for (until, began, expected) in [
+    for (until, start, expected) in [
         (150, 0, Some(true)),
         (140, 80, None),
         (140, 90, None),
         (140, 95, Some(false)),
         (140, 100, Some(false)),
     ] {
-        let covers = window.covers(50_000, at(until), at(began));
-        assert_eq!(covers, expected, "{until} {began}");
+        let covers = window.covers(50_000, at(until), at(start));
+        assert_eq!(covers, expected, "{until} {start}");
     }
 }

@@ -33,8 +33,8 @@ impl Timeline {
     fn run_until(&mut self, hour: i64, minute: i64) {
         let until = (hour * 60 + minute) * 60_000;
         while self.world.now.0 < until {
-            let judgement = self.guard.evaluate_next(&mut self.world);
-            for record in &judgement.records {
+            let evaluation = self.guard.evaluate_next(&mut self.world);
+            for record in &evaluation.records {
                 self.log.push_str(&format!("{}\n", record_line(record)));
             }
         }

@@ -80,9 +80,9 @@ fn unobserved_violations_stand_still() {
         assert_eq!(guard.state.violations(), open, "{at}");
         world.devices[0].reports_processes = true;
         world.devices[0].is_present = true;
-        let told = lines(&guard.evaluate_samples(&mut world, 2));
+        let actual = lines(&guard.evaluate_samples(&mut world, 2));
         let goes_on = |line: &String| line.contains(": warned again");
-        assert_eq!(told.iter().find(|line| !goes_on(line)), None, "{at}");
+        assert_eq!(actual.iter().find(|line| !goes_on(line)), None, "{at}");
         assert_eq!(guard.state.violations().len(), open.len(), "{at}");
         // A process that is observed to be absent is gone.
         world.processes.clear();
@@ -104,8 +104,9 @@ fn unobserved_simulated_end_stays_ended() {
     for (at, blind) in blinding_causes().into_iter().enumerate() {
         let (mut guard, mut world) = (TestGuard::new(rules_forbidding_bob()), world());
         let ends = |records: &[GuardRecord]| {
-            let told = lines(records);
-            told.iter()
+            let actual = lines(records);
+            actual
+                .iter()
                 .filter(|line| line.contains("ends tree"))
                 .count()
         };
@@ -142,8 +143,8 @@ fn lost_device_is_dropped_after_a_day() {
         guard.evaluate_samples(&mut world, 10);
         world.now = world.now.plus_seconds(2 * 86_400);
         goes_on(&mut world);
-        let told = guard.evaluate_samples(&mut world, 24 * 360 - 11);
-        assert_eq!(lines(&told), [""; 0]);
+        let actual = guard.evaluate_samples(&mut world, 24 * 360 - 11);
+        assert_eq!(lines(&actual), [""; 0]);
         assert_eq!(guard.state.violations().len(), 5);
         let text = serde_json::to_string(&guard.state).expect("it can be written");
         guard.state = serde_json::from_str(&text).expect("it can be read");

@@ -86,20 +86,20 @@ fn two_samples_between_victims() {
     rules.armed_mode = EnforcementMode::Enforce;
     rules.enforcement.cooldown = Duration::ZERO;
     let mut world = host_with_jobs(&[("old", 20), ("mid", 20), ("new", 15)]);
-    let began = world.now.0;
+    let start = world.now.0;
     let records = TestGuard::new(rules).evaluate_samples(&mut world, 8);
-    let told: Vec<_> = records
+    let actual: Vec<_> = records
         .iter()
         .map(|it| {
             let job = match &it.step {
                 GuardStep::Ended(victim) => victim.job.id.as_str(),
                 other => other.name(),
             };
-            ((it.at.0 - began) / 1_000, job)
+            ((it.at.0 - start) / 1_000, job)
         })
         .collect();
     let expected = [(20, "violated"), (20, "mid"), (40, "old"), (60, "new")];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn lines(records: &[gpukill_proto::guard::GuardRecord]) -> Vec<String> {
 #[test]
 fn warns_reminds_and_ends_after_grace() {
     let mut guard = TestGuard::new(rules_with_memory_limit(|_| ()));
-    let told = lines(&guard.evaluate_samples(&mut world(), 40));
+    let actual = lines(&guard.evaluate_samples(&mut world(), 40));
     let expected = [
         "00:00:20 bob: default: memory: violated, 21.0 GiB of 20.0 GiB since 00:00:00 [soft]",
         "00:00:20 bob: default: memory: warned, ends 00:05:20 [soft]",
@@ -41,7 +41,7 @@ fn warns_reminds_and_ends_after_grace() {
         "00:06:20 bob: default: memory: nobody is ended: tree 100 was ended and is still running \
          [soft]",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     let open = &guard.state.violations()[0];
     assert_eq!(
         (open.warnings, open.ended_at),
@@ -54,7 +54,7 @@ fn warns_reminds_and_ends_after_grace() {
 #[test]
 fn dry_run_records_each_step_once() {
     let mut guard = TestGuard::new(rules_with_memory_limit(|it| it.mode = GuardMode::DryRun));
-    let told = lines(&guard.evaluate_samples(&mut world(), 60));
+    let actual = lines(&guard.evaluate_samples(&mut world(), 60));
     let expected = [
         "00:00:20 bob: default: memory: violated, 21.0 GiB of 20.0 GiB since 00:00:00 [dry-run]",
         "00:00:20 bob: default: memory: warned, ends 00:05:20 [dry-run]",
@@ -62,18 +62,18 @@ fn dry_run_records_each_step_once() {
         "00:03:40 bob: default: memory: warned again (3), ends 00:05:20 [dry-run]",
         "00:05:20 bob: default: memory: ends tree 100 of bob (priority 5, 1 on GPUs, which works) [dry-run]",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
 fn enforce_ends_after_the_second_sample() {
     let mut guard = TestGuard::new(rules_with_memory_limit(|it| it.mode = GuardMode::Enforce));
-    let told = lines(&guard.evaluate_samples(&mut world(), 3));
+    let actual = lines(&guard.evaluate_samples(&mut world(), 3));
     let expected = [
         "00:00:20 bob: default: memory: violated, 21.0 GiB of 20.0 GiB since 00:00:00 [enforce]",
         "00:00:20 bob: default: memory: ends tree 100 of bob (priority 5, 1 on GPUs, which works) [enforce]",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn enforce_ends_access_violations_at_once() {
         ..dry_run_rules()
     };
     let mut guard = TestGuard::new(rules);
-    let told = lines(&guard.evaluate_samples(&mut world(), 1));
+    let actual = lines(&guard.evaluate_samples(&mut world(), 1));
     let expected = [
         "00:00:10 100 on GPU-0: gpu 0: user: violated [enforce]",
         "00:00:10 100 on GPU-0: gpu 0: user: ends tree 100 of bob (priority 5, 1 on GPUs, which works) [enforce]",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn gap_confirms_nothing() {
     let mut after = world.next_sample(10_000);
     after.from = after.until;
     after.observed_ms = 0;
-    let judged = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &after);
-    assert_eq!(judged, super::super::Evaluation::default());
+    let evaluation = super::super::evaluate(&guard.compiled_rules, &mut guard.state, &after);
+    assert_eq!(evaluation, super::super::Evaluation::default());
     assert_eq!(lines(&guard.evaluate_samples(&mut world, 1)), [""; 0]);
     // A gap without a sample: only the time is missing.
     world.now = world.now.plus_seconds(600);
@@ -251,9 +251,9 @@ fn ends_after_the_owner_left_the_device() {
     guard.evaluate_samples(&mut world, 3);
     world.processes.clear();
     let settled = guard.compiled_rules.rules().enforcement.settled_after;
-    let buckets = usize::try_from(settled.as_secs() / 10).unwrap();
+    let samples = usize::try_from(settled.as_secs() / 10).unwrap();
     assert_eq!(
-        lines(&guard.evaluate_samples(&mut world, buckets - 1)),
+        lines(&guard.evaluate_samples(&mut world, samples - 1)),
         [""; 0]
     );
     let over = lines(&guard.evaluate_samples(&mut world, 1));
@@ -345,12 +345,12 @@ fn time_limit_replaces_the_general_one() {
         }];
     });
     let mut guard = TestGuard::new(rules);
-    let told = lines(&guard.evaluate_samples(&mut world(), 12));
+    let actual = lines(&guard.evaluate_samples(&mut world(), 12));
     let expected = [
         "00:01:20 bob: user bob: memory: violated, 21.0 GiB of 10.0 GiB since 00:01:00 [soft]",
         "00:01:20 bob: user bob: memory: warned, ends 00:06:20 [soft]",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod access;
 mod amounts;
-mod conduct;
+mod behaviour;
 mod groups;
 mod rogue;
 
@@ -14,11 +14,11 @@ use super::*;
 pub(super) fn evaluate_rules(
     rules: RuleSet,
     world: &mut TestHost,
-    buckets: usize,
+    samples: usize,
 ) -> (Vec<String>, Vec<String>) {
     let mut guard = TestGuard::new(rules);
     let mut unjudged = Vec::new();
-    for _ in 0..buckets {
+    for _ in 0..samples {
         unjudged = guard.evaluate_next(world).unjudged;
     }
     let violated = guard.state.violations();
@@ -32,11 +32,11 @@ pub(super) fn evaluate_rules(
 pub(super) fn check(
     rules: &RuleSet,
     rule: &str,
-    buckets: usize,
+    samples: usize,
     cases: &[(&str, TestHost, ExpectedResult)],
 ) {
     for (case, world, expected) in cases {
-        let (violated, unjudged) = evaluate_rules(rules.clone(), &mut world.clone(), buckets);
+        let (violated, unjudged) = evaluate_rules(rules.clone(), &mut world.clone(), samples);
         let says = match (violated.as_slice(), unjudged.as_slice()) {
             ([one], _) if one == rule => Yes,
             ([], []) => No,

@@ -36,8 +36,8 @@ fn shared_limit_rules(mode: GuardMode) -> [(&'static str, RuleSet); 2] {
 
 /// The second and the step of each record, with the victim's job.
 fn reported_steps(records: &[GuardRecord]) -> Vec<(i64, String)> {
-    let told = records.iter().map(|record| {
-        let said = match &record.step {
+    let actual = records.iter().map(|record| {
+        let step = match &record.step {
             GuardStep::Ended(victim) => format!("ends {}", victim.job.id),
             GuardStep::Warned { deadline, .. } => {
                 let deadline = deadline.map_or(0, |it| it.0 / 1_000);
@@ -46,9 +46,9 @@ fn reported_steps(records: &[GuardRecord]) -> Vec<(i64, String)> {
             GuardStep::Spared(why) => why.clone(),
             other => other.name().to_owned(),
         };
-        (record.at.0 / 1_000, said)
+        (record.at.0 / 1_000, step)
     });
-    told.collect()
+    actual.collect()
 }
 
 fn step_at(seconds: i64, words: &str) -> (i64, String) {
@@ -222,18 +222,18 @@ fn container_is_a_victim_in_enforce_only() {
     // A job that would suffice alone, and that started before alice's or after it.
     let first = |rules: &RuleSet, container_came: i64| {
         let mut world = TestHost::new(1);
-        for (at, pid, who, gib) in [
+        for (at, pid, user, gib) in [
             (1_000, 100, "alice", 10),
             (container_came, 101, "box-of-nobody", 30),
         ] {
             world.now = Timestamp(at);
-            start_holder(&mut world, pid, who, gib);
+            start_holder(&mut world, pid, user, gib);
         }
         world.now = Timestamp(2_000);
         let records = TestGuard::new(rules.clone()).evaluate_samples(&mut world, 60);
-        let told = reported_steps(&records).into_iter().map(|(_, said)| said);
-        let is_end = |said: &String| said.starts_with("ends ") || said.contains("hold the excess");
-        told.into_iter().find(is_end)
+        let actual = reported_steps(&records).into_iter().map(|(_, step)| step);
+        let is_end = |step: &String| step.starts_with("ends ") || step.contains("hold the excess");
+        actual.into_iter().find(is_end)
     };
     assert_eq!(first(&soft, 0).as_deref(), Some("ends alice's"));
     assert_eq!(

@@ -23,7 +23,7 @@ pub(super) struct VictimCandidate {
     /// Whether it is known to have done nothing for the whole utilisation window.
     pub(super) is_idle: bool,
     /// A newer job compares greater.
-    pub(super) began: StartOrder,
+    pub(super) start: StartOrder,
 }
 
 /// Usage that goes on because it may not be ended.
@@ -76,8 +76,8 @@ pub(super) fn best_candidate(
     let suffices = newest().filter(|it| it.frees >= needed(excess));
     // If several suffice, an idle job goes first: a short pause or unknown activity does
     // not make a job idle.
-    let best = suffices.max_by_key(|it| (it.is_idle, it.began));
-    best.or_else(|| newest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
+    let best = suffices.max_by_key(|it| (it.is_idle, it.start));
+    best.or_else(|| newest().max_by_key(|it| (it.frees, it.is_idle, it.start)))
 }
 
 /// Since when a job claims what these runs hold: no earlier than its newest claim on any of
@@ -94,8 +94,8 @@ pub(super) fn claim_order(
         Excess::Processes(_) => claim.processes.since,
         Excess::Bytes(_) | Excess::Percent(_) | Excess::All => claim.memory.since,
     });
-    let began = start_order(context, runs);
-    (since.max().unwrap_or(began.0), began)
+    let start = start_order(context, runs);
+    (since.max().unwrap_or(start.0), start)
 }
 
 /// How much the excess shrinks without these runs.
@@ -152,17 +152,17 @@ pub(super) fn is_idle(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> bo
             .enforcement
             .utilization_window,
     );
-    let (began, ..) = start_order(context, &job.runs);
-    let through = |still: &Streak| still.status(window.max(1), context.sample.until, began);
+    let (start, ..) = start_order(context, &job.runs);
+    let through = |still: &Streak| still.status(window.max(1), context.sample.until, start);
     let streaks = job.streaks.as_ref();
     streaks.is_some_and(|(still, _)| matches!(through(still), StreakStatus::Since(..)))
 }
 
 /// When the first of these runs began.
 pub(super) fn start_order(context: &EvaluationContext<'_>, runs: &[usize]) -> StartOrder {
-    let began = runs.iter().map(|run| {
+    let start = runs.iter().map(|run| {
         let run = &context.runs[*run];
         (run.sample.first_seen, run.key.start_ticks, run.key.pid)
     });
-    began.min().unwrap_or_default()
+    start.min().unwrap_or_default()
 }

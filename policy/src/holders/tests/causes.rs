@@ -41,10 +41,10 @@ fn parent_of_a_zombie_is_never_ended() {
     for (holder, remedy) in cases {
         let parent = holder.parent.known().copied().unwrap();
         let name = holder.parent_name.known().cloned().unwrap();
-        let said = format!(
+        let text = format!(
             "7 (python of carol) has ended, and its parent {parent} ({name}) has not reaped it"
         );
-        let expected = finding(Cause::Zombie, &[7], &[&said], Some(remedy));
+        let expected = finding(Cause::Zombie, &[7], &[&text], Some(remedy));
         assert_eq!(find_causes(&device(vec![holder]), NOW), [expected]);
     }
     let unnamed = Holder {
@@ -69,8 +69,8 @@ fn listed_zombie_is_reported() {
     };
     let mut ended = device(vec![listed_still.clone()]);
     ended.memory_unattributed = Value(Bytes(0));
-    let said = "7 (python of carol) has ended, and its parent 60 (torchrun) has not reaped it";
-    let expected = finding(Cause::Zombie, &[7], &[said], Some(Remedy::Reap(60)));
+    let text = "7 (python of carol) has ended, and its parent 60 (torchrun) has not reaped it";
+    let expected = finding(Cause::Zombie, &[7], &[text], Some(Remedy::Reap(60)));
     assert_eq!(find_causes(&ended, NOW), [expected]);
     // Only its first thread has ended: the others work and hold the listed memory.
     let goes_on = Holder {
@@ -95,13 +95,13 @@ fn uninterruptible_process_is_waited_for() {
         (Some("folio_wait_bit"), "in folio_wait_bit"),
         (None, "which does not say where"),
     ];
-    for (place, said) in cases {
-        let state = ProcessState::Uninterruptible(place.map(str::to_owned));
-        let said = format!("7 (python of carol) waits in the kernel, {said}");
+    for (kernel_function, text) in cases {
+        let state = ProcessState::Uninterruptible(kernel_function.map(str::to_owned));
+        let text = format!("7 (python of carol) waits in the kernel, {text}");
         let expected = finding(
             Cause::Uninterruptible,
             &[7],
-            &[&said, "no signal reaches it in this state"],
+            &[&text, "no signal reaches it in this state"],
             Some(Remedy::Wait),
         );
         assert_eq!(
@@ -278,9 +278,9 @@ fn earlier_unattributed_memory_is_not_waited_for() {
 fn listed_processes_may_have_it_open() {
     let mut used = device(vec![listed(7, Value(gib(20)))]);
     used.memory_unattributed = Value(gib(336));
-    let said = "all open files were scanned, and only listed processes that could hold the memory \
+    let text = "all open files were scanned, and only listed processes that could hold the memory \
                 have the device open";
-    assert_eq!(find_causes(&used, NOW)[0].evidence[1], said);
+    assert_eq!(find_causes(&used, NOW)[0].evidence[1], text);
 }
 
 #[test]

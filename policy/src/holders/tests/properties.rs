@@ -91,7 +91,7 @@ fn any_device() -> impl Strategy<Value = DeviceHolders> {
         any::<bool>(),
     )
         .prop_map(
-            |(holders, gone, (used, unattributed, percent), busy, seen)| DeviceHolders {
+            |(holders, gone, (used, unattributed, percent), busy, is_complete)| DeviceHolders {
                 memory_used: used,
                 memory_unattributed: unattributed,
                 utilization: Value(Percent(percent)),
@@ -100,7 +100,7 @@ fn any_device() -> impl Strategy<Value = DeviceHolders> {
                     .into_iter()
                     .map(|(pid, tenths, seconds)| ended(pid, tenths.into(), seconds))
                     .collect(),
-                incomplete_reason: (!seen).then(|| "x".to_owned()),
+                incomplete_reason: (!is_complete).then(|| "x".to_owned()),
                 ..device(holders)
             },
         )
@@ -108,20 +108,20 @@ fn any_device() -> impl Strategy<Value = DeviceHolders> {
 
 proptest! {
     #[test]
-    fn command_names_only_orphans_of_people(seen in any_device()) {
-        for found in find_causes(&seen, NOW) {
+    fn command_names_only_orphans_of_people(device in any_device()) {
+        for found in find_causes(&device, NOW) {
             let Some(Remedy::End(pids)) = found.remedy else { continue };
             prop_assert_eq!(found.cause, Cause::Orphans);
-            prop_assert!(seen.incomplete_reason.is_none());
+            prop_assert!(device.incomplete_reason.is_none());
             prop_assert!(!pids.is_empty() && pids.len() <= 1000);
             for pid in pids {
                 prop_assert!(pid > 1);
-                let mut holders = seen.holders.iter().filter(|holder| holder.pid == pid);
+                let mut holders = device.holders.iter().filter(|holder| holder.pid == pid);
                 let is_a_persons_orphan = holders.any(|holder| {
                     let name = holder.name.known().map_or("", String::as_str);
                     program_protection(pid, name).is_none()
                         && holder.uid.known().is_some_and(|uid| *uid >= 1000)
-                        && matches!(role(holder, &seen), Role::Orphan { .. })
+                        && matches!(role(holder, &device), Role::Orphan { .. })
                 });
                 prop_assert!(is_a_persons_orphan, "{pid}");
             }
@@ -129,27 +129,27 @@ proptest! {
     }
 
     #[test]
-    fn unknown_cause_stands_alone(seen in any_device()) {
-        let found = find_causes(&seen, NOW);
+    fn unknown_cause_stands_alone(device in any_device()) {
+        let found = find_causes(&device, NOW);
         let unknown = found.iter().any(|found| found.cause == Cause::Unknown);
         let of_none = |found: &HolderFinding| matches!(found.cause, Cause::Unknown | Cause::BusyWithoutHolder);
         // Teardown leaves open which process holds the rest.
         let waited_for = |found: &HolderFinding| found.cause == Cause::TearingDown;
         let alone = found.iter().all(|found| of_none(found) || waited_for(found));
         prop_assert!(!unknown || alone);
-        if seen.incomplete_reason.is_some() {
-            for said in found.iter().flat_map(|found| &found.evidence) {
-                prop_assert!(!said.contains("all open files were scanned"), "{said}");
+        if device.incomplete_reason.is_some() {
+            for text in found.iter().flat_map(|found| &found.evidence) {
+                prop_assert!(!text.contains("all open files were scanned"), "{text}");
             }
         }
     }
 
     #[test]
-    fn fully_explained_memory_has_no_cause(mut seen in any_device()) {
-        let used = seen.memory_used.known().copied().unwrap_or(Bytes(1 << 35));
-        seen.memory_used = Value(used);
-        seen.memory_unattributed = Value(Bytes(0));
-        seen.holders.push(listed(70_000, Value(used)));
-        prop_assert_eq!(find_causes(&seen, NOW), []);
+    fn fully_explained_memory_has_no_cause(mut device in any_device()) {
+        let used = device.memory_used.known().copied().unwrap_or(Bytes(1 << 35));
+        device.memory_used = Value(used);
+        device.memory_unattributed = Value(Bytes(0));
+        device.holders.push(listed(70_000, Value(used)));
+        prop_assert_eq!(find_causes(&device, NOW), []);
     }
 }

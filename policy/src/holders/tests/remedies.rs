@@ -197,7 +197,7 @@ fn monitor_by_name_prevents_end() {
         (nvtop(Value(999)), false),
         (shared_only, false),
     ];
-    let said =
+    let search_text =
         "nvtop 4711 of carol has the device open too, and counts as a monitor only by its name";
     for (monitor, is_told) in cases {
         let watched = device(vec![worker(7), holder(8), monitor]);
@@ -205,7 +205,10 @@ fn monitor_by_name_prevents_end() {
         let causes: Vec<Cause> = found.iter().map(|found| found.cause).collect();
         assert_eq!(causes, [Cause::Orphans, Cause::Unlisted]);
         for found in &found {
-            assert_eq!(found.evidence.iter().any(|text| text == said), is_told);
+            assert_eq!(
+                found.evidence.iter().any(|text| text == search_text),
+                is_told
+            );
         }
         let ends = if is_told { vec![] } else { vec![7] };
         assert_eq!(suggested_pids(&watched), ends);

@@ -31,8 +31,8 @@ fn stale_readings_report_age_only() {
             holder(9),
         ]));
         old.ended = vec![ended(60_190, 356, 3)];
-        let said = "the readings are 9 s old";
-        let expected = finding(Cause::Unknown, &[], &[said], None);
+        let text = "the readings are 9 s old";
+        let expected = finding(Cause::Unknown, &[], &[text], None);
         assert_eq!(find_causes(&old, NOW), [expected]);
         old.memory_unattributed = Stale(Bytes(0), 9);
         assert_eq!(find_causes(&old, NOW), []);

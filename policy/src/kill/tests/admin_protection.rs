@@ -104,11 +104,11 @@ fn system_units_are_protected() {
 #[test]
 fn unit_pattern_protects_no_person() {
     let of = |pattern: &str, manager, name: &'static str| {
-        let mut scene = KillTestHost::new();
-        scene.protection.units = Glob::parse(pattern).into_iter().collect();
-        let process = scene.add(process(300, 1, ALICE, "python"));
+        let mut test_host = KillTestHost::new();
+        test_host.protection.units = Glob::parse(pattern).into_iter().collect();
+        let process = test_host.add(process(300, 1, ALICE, "python"));
         process.lineage.unit = Some(unit(name, manager));
-        protection_reason(&scene)
+        protection_reason(&test_host)
     };
     for (pattern, manager, name, is_protected) in [
         ("vllm@*.service", None, "vllm@0.service", true),
@@ -132,10 +132,10 @@ fn unit_pattern_protects_no_person() {
 #[test]
 fn root_containers_are_protected() {
     let named: fn(&mut Protection) = |p| p.containers = vec!["prod".into(), "a".repeat(12)];
-    let of = |container: Reading<Option<Container>>, maker: Option<u32>| {
+    let of = |container: Reading<Option<Container>>, namespace_creator: Option<u32>| {
         by_admin(named, "python", |p| {
             p.container = container;
-            p.namespace_owner = Reading::Value(maker);
+            p.namespace_owner = Reading::Value(namespace_creator);
         })
     };
     let value = |container| Reading::Value(Some(container));

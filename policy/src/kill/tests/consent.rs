@@ -60,7 +60,7 @@ fn several_matches_need_batch() {
         pids: vec![1, 2],
         ..by_user.clone()
     };
-    let said = |typed: &str, can_ask| ConsentContext {
+    let context = |typed: &str, can_ask| ConsentContext {
         batch: typed.contains("batch"),
         yes: typed.contains("yes"),
         can_ask,
@@ -119,15 +119,15 @@ fn several_matches_need_batch() {
     let mut beside_xorg = plan(&by_user, 1, 0, 1);
     beside_xorg.targets[1].action =
         PlannedAction::Protected(gpukill_proto::kill::ProtectionReason::always("x"));
-    assert_eq!(required_consent(&beside_xorg, said("", false)), Given);
+    assert_eq!(required_consent(&beside_xorg, context("", false)), Given);
     for (what, plan, typed, on_terminal, off) in cases {
         assert_eq!(
-            required_consent(&plan, said(typed, true)),
+            required_consent(&plan, context(typed, true)),
             on_terminal,
             "{what}: {typed}"
         );
         assert_eq!(
-            required_consent(&plan, said(typed, false)),
+            required_consent(&plan, context(typed, false)),
             off,
             "{what}: {typed}, no terminal"
         );
@@ -139,14 +139,14 @@ fn consent_for_one(change: impl FnOnce(&mut KillTarget), name: Option<&str>) -> 
     let mut plan = plan(&pids(&[1]), 1, 0, 0);
     change(&mut plan.targets[0]);
     [true, false].map(|can_ask| {
-        let said = ConsentContext {
+        let context = ConsentContext {
             batch: false,
             yes: false,
             can_ask,
             uid: ME,
             name,
         };
-        required_consent(&plan, said)
+        required_consent(&plan, context)
     })
 }
 
@@ -213,7 +213,7 @@ proptest! {
         };
         let mut plan = plan(&selector, 0, 0, 0);
         plan.targets = targets;
-        let said = ConsentContext { batch, yes, can_ask, uid: ME, name: Some("alice") };
+        let context = ConsentContext { batch, yes, can_ask, uid: ME, name: Some("alice") };
         let ended: Vec<&KillTarget> = plan
             .targets
             .iter()
@@ -222,7 +222,7 @@ proptest! {
         let is_plain = ended.iter().all(|it| {
             it.owner == Reading::Value("alice".into()) && !it.holds.is_empty()
         });
-        match required_consent(&plan, said) {
+        match required_consent(&plan, context) {
             Consent::Given if can_ask => prop_assert!(yes || (is_plain && ended.len() <= 1)),
             Consent::Given => prop_assert!(yes || batch || ended.len() <= 1),
             Consent::Ask => prop_assert!(can_ask && !yes && !ended.is_empty()),

@@ -126,7 +126,7 @@ pub(super) fn unit(name: &str, manager: Option<u32>) -> Unit {
 }
 
 pub(super) struct KillTestHost {
-    pub(super) crowd: ProcessTable,
+    pub(super) process_table: ProcessTable,
     pub(super) snapshot: Snapshot,
     pub(super) holders: Vec<DeviceHolders>,
     pub(super) roles: Roles,
@@ -162,9 +162,9 @@ impl KillTestHost {
             ended: Vec::new(),
             incomplete_reason: None,
         });
-        let mut scene = Self {
+        let mut test_host = Self {
             holders: held.collect(),
-            crowd: ProcessTable::new(),
+            process_table: ProcessTable::new(),
             snapshot: Snapshot {
                 host: "box".into(),
                 taken_at: Timestamp(0),
@@ -181,15 +181,15 @@ impl KillTestHost {
             },
             schedulers: BTreeMap::new(),
         };
-        scene.add(process(1, 0, 0, "systemd"));
-        scene.add(process(90, 1, 90, "gpukilld"));
-        scene.add(process(91, 90, 90, "gpukilld: nvml"));
-        scene
+        test_host.add(process(1, 0, 0, "systemd"));
+        test_host.add(process(90, 1, 90, "gpukilld"));
+        test_host.add(process(91, 90, 90, "gpukilld: nvml"));
+        test_host
     }
 
     pub(super) fn add(&mut self, process: ProcessInfo) -> &mut ProcessInfo {
         let pid = process.lineage.key.pid;
-        self.crowd.insert(pid, process);
+        self.process_table.insert(pid, process);
         self.process_mut(pid)
     }
 
@@ -219,7 +219,7 @@ impl KillTestHost {
     }
 
     pub(super) fn process_mut(&mut self, pid: u32) -> &mut ProcessInfo {
-        self.crowd.get_mut(&pid).unwrap()
+        self.process_table.get_mut(&pid).unwrap()
     }
 
     pub(super) fn slurm(&mut self, pid: u32, job: &str, step: &str) {
@@ -245,7 +245,7 @@ impl KillTestHost {
 
     /// The driver lists the process with `gib` GiB of this GPU.
     pub(super) fn list_process(&mut self, pid: u32, gpu: usize, gib: u64) {
-        let process = &self.crowd[&pid];
+        let process = &self.process_table[&pid];
         let device = self.snapshot.devices[gpu].id.clone();
         let mut used = GpuProcess::unknown(device, pid, Timestamp(0), &Reading::Unsupported);
         used.start_ticks = Reading::Value(process.lineage.key.start_ticks);
@@ -258,7 +258,7 @@ impl KillTestHost {
 
     /// The process has this GPU open, and no driver lists it.
     pub(super) fn open_device(&mut self, pid: u32, gpu: usize) -> &mut Holder {
-        let process = &self.crowd[&pid];
+        let process = &self.process_table[&pid];
         let uid = process.lineage.uid.unwrap();
         let holder = Holder {
             pid,
@@ -296,7 +296,7 @@ impl KillTestHost {
     /// Sets the jobs as the daemon determines them.
     pub(super) fn with_jobs(mut self) -> Self {
         let jobs: Vec<(u32, Reading<Job>)> = self
-            .crowd
+            .process_table
             .keys()
             .map(|pid| (*pid, self.job_of(*pid)))
             .collect();
@@ -307,11 +307,11 @@ impl KillTestHost {
     }
 
     pub(super) fn job_of(&self, pid: u32) -> Reading<Job> {
-        let process = &self.crowd[&pid];
+        let process = &self.process_table[&pid];
         let mut line = Vec::new();
         let mut next = process.parent;
         while next > 1
-            && let Some(parent) = self.crowd.get(&next)
+            && let Some(parent) = self.process_table.get(&next)
         {
             line.push(parent.lineage.clone());
             next = parent.parent;
@@ -339,7 +339,7 @@ impl KillTestHost {
             operators: "gpukill-operators",
             snapshot: &self.snapshot,
             holders: &self.holders,
-            processes: &self.crowd,
+            processes: &self.process_table,
             protection: &self.protection,
         }
     }

@@ -9,15 +9,18 @@ use gpukill_proto::kill::{KillPlan, KillRequest, KillTarget, PlannedAction};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
-fn max_start_ticks(scene: &KillTestHost) -> u64 {
-    let starts = scene.crowd.values().map(|it| it.lineage.key.start_ticks);
+fn max_start_ticks(test_host: &KillTestHost) -> u64 {
+    let starts = test_host
+        .process_table
+        .values()
+        .map(|it| it.lineage.key.start_ticks);
     starts.max().unwrap()
 }
 
 /// A plan of alice's that names and ends `named`, and reaches `reached`.
-fn planned(scene: &KillTestHost, scope: KillScope, named: &[u32], reached: &[u32]) -> KillPlan {
+fn planned(test_host: &KillTestHost, scope: KillScope, named: &[u32], reached: &[u32]) -> KillPlan {
     let target = |pid: &u32, named| {
-        let process = &scene.crowd[pid];
+        let process = &test_host.process_table[pid];
         KillTarget {
             key: process.lineage.key,
             name: process.lineage.name.clone(),
@@ -35,7 +38,7 @@ fn planned(scene: &KillTestHost, scope: KillScope, named: &[u32], reached: &[u32
     let reached = reached.iter().map(|pid| target(pid, false));
     KillPlan {
         at: Timestamp(7),
-        youngest_start_ticks: max_start_ticks(scene),
+        youngest_start_ticks: max_start_ticks(test_host),
         request: KillRequest {
             scope,
             ..KillRequest::default()
@@ -56,7 +59,7 @@ fn new_job_processes_join() {
     later.fork(321, 310, "python").lineage.uid = Some(BOB);
     let later = later.with_jobs();
     let joins = |plan: &KillPlan| {
-        let keys = find_joined(plan, &later.crowd);
+        let keys = find_joined(plan, &later.process_table);
         keys.iter().map(|key| key.pid).collect::<Vec<u32>>()
     };
     assert_eq!(joins(&plan(Job)), [312, 320]);
@@ -64,36 +67,39 @@ fn new_job_processes_join() {
     assert_eq!(joins(&plan(Process)), [0u32; 0]);
     // A job of its own in the process group of another job is checked separately.
     let two = |with_child: bool| {
-        let mut scene = KillTestHost::new();
-        scene.login(200, ALICE);
-        scene.command(300, 202, "python");
-        scene.fork(310, 202, "consumer").lineage.group = 300;
+        let mut test_host = KillTestHost::new();
+        test_host.login(200, ALICE);
+        test_host.command(300, 202, "python");
+        test_host.fork(310, 202, "consumer").lineage.group = 300;
         if with_child {
-            scene.command(311, 310, "python");
+            test_host.command(311, 310, "python");
         }
-        scene.with_jobs()
+        test_host.with_jobs()
     };
     let found = find_joined(
         &planned(&two(false), Job, &[300, 310], &[]),
-        &two(true).crowd,
+        &two(true).process_table,
     );
     assert_eq!(found, keys(&two(true), &[311]));
     // In a container of a person's own, that person's processes join. Root's do not:
     // the plan did not show root.
     let contained = |later: &[(u32, u32, Option<u32>)], manager| {
-        let mut scene = KillTestHost::new();
-        for (pid, uid, maker) in [(300, ALICE, None)].iter().chain(later) {
-            let member = scene.add(process(*pid, 1, *uid, "python"));
-            member.lineage.namespace_creator = *maker;
+        let mut test_host = KillTestHost::new();
+        for (pid, uid, namespace_creator) in [(300, ALICE, None)].iter().chain(later) {
+            let member = test_host.add(process(*pid, 1, *uid, "python"));
+            member.lineage.namespace_creator = *namespace_creator;
             member.container = Reading::Value(Some(container('c', "mine", manager)));
         }
-        scene.with_jobs()
+        test_host.with_jobs()
     };
     let came = [(301, 60_006, Some(ALICE)), (302, 0, None), (303, BOB, None)];
     for (manager, expected) in [(Some(ALICE), &[301][..]), (None, &[301, 302, 303])] {
         let plan = planned(&contained(&[], manager), Job, &[300], &[]);
         let later = contained(&came, manager);
-        assert_eq!(find_joined(&plan, &later.crowd), keys(&later, expected));
+        assert_eq!(
+            find_joined(&plan, &later.process_table),
+            keys(&later, expected)
+        );
     }
     // No process joins a job that is not ended, nor a reused pid.
     let mut spared = plan(Job);
@@ -109,50 +115,62 @@ fn new_job_processes_join() {
 #[test]
 fn orphans_of_the_group_are_strays() {
     // 310 lost its parent, so it is a job of its own within the group of 300.
-    let scene = |later: &[(u32, u32)]| {
-        let mut scene = KillTestHost::new();
-        scene.login(200, ALICE);
-        scene.command(300, 202, "python");
-        let orphan = scene.fork(310, 300, "python");
+    let test_host = |later: &[(u32, u32)]| {
+        let mut test_host = KillTestHost::new();
+        test_host.login(200, ALICE);
+        test_host.command(300, 202, "python");
+        let orphan = test_host.fork(310, 300, "python");
         orphan.parent = 1;
-        scene.fork(311, 310, "python");
+        test_host.fork(311, 310, "python");
         for (pid, parent) in later {
-            let came = scene.fork(*pid, 310, "python");
+            let came = test_host.fork(*pid, 310, "python");
             came.parent = *parent;
         }
-        scene.with_jobs()
+        test_host.with_jobs()
     };
-    let before = scene(&[]);
+    let before = test_host(&[]);
     let plan = planned(&before, Job, &[310], &[311]);
     let members = processes_by_key(&before, &[310, 311]);
     // A child of 300, which lives and is not a member; an orphan and its child; a child
     // of a member.
-    let mut later = scene(&[(320, 300), (330, 1), (331, 330), (340, 310)]);
-    let found = find_strays(&plan, &members, &later.crowd);
+    let mut later = test_host(&[(320, 300), (330, 1), (331, 330), (340, 310)]);
+    let found = find_strays(&plan, &members, &later.process_table);
     assert_eq!(found, keys(&later, &[330, 331]));
     let mut whole = plan.clone();
     whole.request.scope = Tree;
-    assert_eq!(find_strays(&whole, &members, &later.crowd), BTreeSet::new());
+    assert_eq!(
+        find_strays(&whole, &members, &later.process_table),
+        BTreeSet::new()
+    );
     // Processes of another person and of another group are not named.
     later.process_mut(330).lineage.uid = Some(BOB);
     later.process_mut(331).lineage.uid = Some(BOB);
-    assert_eq!(find_strays(&plan, &members, &later.crowd), BTreeSet::new());
-    let mut later = scene(&[(330, 1)]);
+    assert_eq!(
+        find_strays(&plan, &members, &later.process_table),
+        BTreeSet::new()
+    );
+    let mut later = test_host(&[(330, 1)]);
     later.process_mut(330).lineage.group = 330;
-    assert_eq!(find_strays(&plan, &members, &later.crowd), BTreeSet::new());
+    assert_eq!(
+        find_strays(&plan, &members, &later.process_table),
+        BTreeSet::new()
+    );
     // A process older than the plan existed when the plan was made.
-    let mut later = scene(&[(330, 1)]);
+    let mut later = test_host(&[(330, 1)]);
     later.process_mut(330).lineage.key.start_ticks = max_start_ticks(&before);
-    assert_eq!(find_strays(&plan, &members, &later.crowd), BTreeSet::new());
+    assert_eq!(
+        find_strays(&plan, &members, &later.process_table),
+        BTreeSet::new()
+    );
 }
 
 #[test]
 fn descendants_join_without_known_job() {
-    let unread = |mut scene: KillTestHost| {
-        for process in scene.crowd.values_mut() {
+    let unread = |mut test_host: KillTestHost| {
+        for process in test_host.process_table.values_mut() {
             process.job = Reading::Failed("it was not read yet".into());
         }
-        scene
+        test_host
     };
     let before = training_run().with_jobs();
     let mut later = training_run();
@@ -166,9 +184,9 @@ fn descendants_join_without_known_job() {
     let later = unread(later.with_jobs());
     let mut plan = planned(&before, Job, &[310], &[300, 311]);
     assert_eq!(
-        find_joined(&plan, &later.crowd),
+        find_joined(&plan, &later.process_table),
         keys(&later, &[3_200, 3_202])
     );
     plan.request.scope = Process;
-    assert_eq!(find_joined(&plan, &later.crowd), BTreeSet::new());
+    assert_eq!(find_joined(&plan, &later.process_table), BTreeSet::new());
 }

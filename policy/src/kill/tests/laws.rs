@@ -39,7 +39,7 @@ fn choice() -> impl Strategy<Value = ProcessChoice> {
     )
 }
 
-fn add(scene: &mut KillTestHost, pid: u32, choice: &ProcessChoice) {
+fn add(test_host: &mut KillTestHost, pid: u32, choice: &ProcessChoice) {
     let (parent, chosen, uses) = choice;
     let pick = |at: usize, among: u8| chosen[at] % among;
     let uid = [0, ALICE, ALICE, ALICE, BOB, 100_999][usize::from(pick(0, 6))];
@@ -47,7 +47,7 @@ fn add(scene: &mut KillTestHost, pid: u32, choice: &ProcessChoice) {
     // The parent existed before.
     let parent = 100 + parent % (pid - 99);
     let parent = if parent == pid { 1 } else { parent };
-    let process = scene.add(process(pid, parent, uid, name));
+    let process = test_host.add(process(pid, parent, uid, name));
     process.lineage.group = 100 + u32::from(pick(2, 40));
     process.lineage.session = 100 + u32::from(pick(3, 40));
     process.lineage.on_terminal = pick(3, 2) == 0;
@@ -79,18 +79,18 @@ fn add(scene: &mut KillTestHost, pid: u32, choice: &ProcessChoice) {
         _ => {}
     }
     if let Some((gpu, gib)) = uses {
-        scene.list_process(pid, *gpu, *gib);
+        test_host.list_process(pid, *gpu, *gib);
     }
 }
 
 fn host_of(choices: &[ProcessChoice]) -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    scene.protection.users = vec!["4242".into()];
-    scene.protection.containers = vec!["prod".into()];
+    let mut test_host = KillTestHost::new();
+    test_host.protection.users = vec!["4242".into()];
+    test_host.protection.containers = vec!["prod".into()];
     for (at, choice) in choices.iter().enumerate() {
-        add(&mut scene, 100 + u32::try_from(at).unwrap(), choice);
+        add(&mut test_host, 100 + u32::try_from(at).unwrap(), choice);
     }
-    scene.with_jobs()
+    test_host.with_jobs()
 }
 
 fn any_host() -> impl Strategy<Value = Vec<ProcessChoice>> {
@@ -202,16 +202,17 @@ proptest! {
         caller in any_caller(),
         force: bool,
     ) {
-        let scene = host_of(&choices);
+        let test_host = host_of(&choices);
         let request = KillRequest { force, ..request(selector, scope) };
-        let Ok(plan) = scene.plan(&caller, &request) else { return Ok(()) };
+        let Ok(plan) = test_host.plan(&caller, &request) else { return Ok(()) };
         let plain = caller.uid != 0 && (caller.contained || caller.groups.is_empty() || caller.uid == ALICE);
         for key in ended(&plan) {
-            let process = &scene.crowd[&key.pid];
-            prop_assert_eq!(protection_of(process, &scene.crowd, &scene.protection), None);
+            let process = &test_host.process_table[&key.pid];
+            let table = &test_host.process_table;
+            prop_assert_eq!(protection_of(process, table, &test_host.protection), None);
             let namespace_owner = process.namespace_owner.known().copied().flatten();
             let operation = Operation::End { uids: process.uids.known().copied(), namespace_owner };
-            prop_assert_eq!(check(&caller, operation, &scene.roles), Ruling::Allow);
+            prop_assert_eq!(check(&caller, operation, &test_host.roles), Ruling::Allow);
             if plain {
                 let is_all = process.uids == Reading::Value(Uids::from_single(caller.uid));
                 prop_assert!(is_all || namespace_owner == Some(caller.uid));
@@ -229,10 +230,10 @@ proptest! {
         prop_assert!(plan.targets.windows(2).all(|two| two[0].key.pid < two[1].key.pid));
         for rest in &plan.rest {
             prop_assert!(rest.others > 0);
-            let named = scene.crowd.get(&rest.pid).unwrap();
+            let named = test_host.process_table.get(&rest.pid).unwrap();
             prop_assert_eq!(named.job.known(), Some(&rest.job));
             let is_ended = ended(&plan).contains(&named.lineage.key);
-            let users = device_use::device_users(&scene.snapshot, &scene.holders);
+            let users = device_use::device_users(&test_host.snapshot, &test_host.holders);
             prop_assert!(is_ended || users.contains(&named.lineage.key));
         }
     }
@@ -243,16 +244,18 @@ proptest! {
         at in 0..40usize,
         scope in any_scope(),
     ) {
-        let scene = host_of(&choices);
+        let test_host = host_of(&choices);
         let pid = 100 + u32::try_from(at % choices.len()).unwrap();
-        let process = &scene.crowd[&pid];
-        let Ok(keys) = resolve_scope(process, scope, &scene.crowd) else { return Ok(()) };
-        let alone = resolve_scope(process, KillScope::Process, &scene.crowd).unwrap();
+        let process = &test_host.process_table[&pid];
+        let Ok(keys) = resolve_scope(process, scope, &test_host.process_table) else {
+            return Ok(());
+        };
+        let alone = resolve_scope(process, KillScope::Process, &test_host.process_table).unwrap();
         // Every scope includes the process itself.
         prop_assert!(alone.is_subset(&keys));
         let of_container = matches!(process.job.known(), Some(Job::Container { .. }));
         for key in keys.iter().filter(|key| **key != process.lineage.key) {
-            let other = &scene.crowd[&key.pid];
+            let other = &test_host.process_table[&key.pid];
             prop_assert!(!hosts_sessions(other), "{}", other.lineage.name);
             let one_person = match scope {
                 KillScope::Process | KillScope::Tree => true,
@@ -271,16 +274,18 @@ proptest! {
         scope in any_scope(),
         caller in any_caller(),
     ) {
-        let scene = host_of(&choices);
+        let test_host = host_of(&choices);
         prop_assume!(selector != KillSelector::default());
         let less = narrowed(&selector, &by);
-        let Ok(less_plan) = scene.plan(&caller, &request(less.clone(), scope)) else { return Ok(()) };
-        let plan = scene.plan(&caller, &request(selector.clone(), scope));
+        let Ok(less_plan) = test_host.plan(&caller, &request(less.clone(), scope)) else {
+            return Ok(());
+        };
+        let plan = test_host.plan(&caller, &request(selector.clone(), scope));
         prop_assert!(plan.is_ok(), "{plan:?}");
         let plan = plan.unwrap();
         // A session host is ended, with its job, where its pid names it, and not where
         // another condition holds for it.
-        let keeps = |pid: &u32| scene.crowd.get(pid).is_some_and(hosts_sessions);
+        let keeps = |pid: &u32| test_host.process_table.get(pid).is_some_and(hosts_sessions);
         if less.pids == selector.pids || !less.pids.iter().any(keeps) {
             prop_assert!(all(&less_plan).is_subset(&all(&plan)));
             prop_assert!(ended(&less_plan).is_subset(&ended(&plan)));
@@ -302,29 +307,30 @@ proptest! {
         }
         let mut now = now.with_jobs();
         // Parents as they may be read while the process table changes, cycles included.
-        for (process, parent) in now.crowd.values_mut().zip(parents) {
+        for (process, parent) in now.process_table.values_mut().zip(parents) {
             if process.lineage.key.pid >= 100 {
                 process.parent = parent;
             }
         }
         let member = |process: &ProcessInfo| (process.lineage.key, process.clone());
-        let members = members.iter().filter_map(|pid| first.crowd.get(pid));
+        let members = members.iter().filter_map(|pid| first.process_table.get(pid));
         let mut members: BTreeMap<ProcessKey, ProcessInfo> = members.map(member).collect();
         let people: BTreeSet<Option<u32>> = members.values().map(|it| it.lineage.person()).collect();
         for round in 0.. {
-            prop_assert!(round <= now.crowd.len());
-            let born = find_forked(&members, scope, &first.crowd, &now.crowd);
+            prop_assert!(round <= now.process_table.len());
+            let born = find_forked(&members, scope, &first.process_table, &now.process_table);
             if born.is_empty() {
                 break;
             }
             prop_assert!(scope != KillScope::Process);
             for key in &born {
-                let process = &now.crowd[&key.pid];
+                let process = &now.process_table[&key.pid];
                 prop_assert!(people.contains(&process.lineage.person()) && process.lineage.uid.is_some());
-                prop_assert!(!members.contains_key(key) && !first.crowd.contains_key(&key.pid));
+                prop_assert!(!members.contains_key(key));
+                prop_assert!(!first.process_table.contains_key(&key.pid));
                 prop_assert!(!hosts_sessions(process));
             }
-            members.extend(born.iter().map(|key| member(&now.crowd[&key.pid])));
+            members.extend(born.iter().map(|key| member(&now.process_table[&key.pid])));
         }
     }
 
@@ -338,17 +344,18 @@ proptest! {
     ) {
         let mut before = host_of(&choices);
         let mut now = host_of(&later);
-        for (scene, gib) in [(&mut before, before_gib), (&mut now, after_gib)] {
-            for device in &mut scene.snapshot.devices {
+        for (test_host, gib) in [(&mut before, before_gib), (&mut now, after_gib)] {
+            for device in &mut test_host.snapshot.devices {
                 device.memory_unattributed = Reading::Value(Bytes(gib * GIB));
             }
         }
-        let keys = before.crowd.keys().filter(|pid| gone >> (*pid % 64) & 1 == 1);
-        let ended: BTreeSet<ProcessKey> = keys.map(|pid| before.crowd[pid].lineage.key).collect();
-        let sum = |scene: &KillTestHost, device: &gpukill_proto::model::DeviceId| -> u64 {
-            let of = scene.snapshot.processes.iter();
-            let theirs = of.filter(|p| p.device == *device && ended.contains(&p.key().unwrap()));
-            theirs.map(|p| p.memory.known().unwrap().0).sum()
+        let keys = before.process_table.keys().filter(|pid| gone >> (*pid % 64) & 1 == 1);
+        let ended = keys.map(|pid| before.process_table[pid].lineage.key);
+        let ended: BTreeSet<ProcessKey> = ended.collect();
+        let sum = |test_host: &KillTestHost, device: &gpukill_proto::model::DeviceId| -> u64 {
+            let of = test_host.snapshot.processes.iter();
+            let of_ended = of.filter(|p| p.device == *device && ended.contains(&p.key().unwrap()));
+            of_ended.map(|p| p.memory.known().unwrap().0).sum()
         };
         for part in reclaimed_memory(&ended, &BTreeSet::new(), &before.snapshot, &[], &now.snapshot) {
             let held = sum(&before, &part.device);

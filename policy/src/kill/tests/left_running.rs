@@ -8,22 +8,22 @@ use gpukill_proto::reading::Reading;
 
 #[test]
 fn jupyter_kernel_ends_and_server_stays() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    let server = scene.command(250, 202, "python");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    let server = test_host.command(250, 202, "python");
     server.lineage.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
     for (pid, gpu) in [(300, 0), (301, 1)] {
-        let kernel = scene.fork(pid, 250, "python");
+        let kernel = test_host.fork(pid, 250, "python");
         (kernel.lineage.group, kernel.lineage.session) = (pid, pid);
-        scene.list_process(pid, gpu, 20);
+        test_host.list_process(pid, gpu, 20);
     }
-    scene.fork(310, 300, "python");
+    test_host.fork(310, 300, "python");
     // The server has a GPU open itself: one of its extensions reads it.
-    scene.open_device(250, 0);
-    let scene = scene.with_jobs();
+    test_host.open_device(250, 0);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/jupyter",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[300]), Job)),
             ("alice", alice(), request(by_user("alice"), Tree)),
             ("alice", alice(), request(pids(&[250]), Tree)),
@@ -37,20 +37,20 @@ fn parent_of_jupyter_server_stays() {
     // As the first process of a container, and as a script that Slurm runs: ending
     // either would end the server too.
     let ended = |first: &str, module: &str, in_slurm: bool| {
-        let mut scene = KillTestHost::new();
-        let first = scene.add(process(300, 1, ALICE, first));
+        let mut test_host = KillTestHost::new();
+        let first = test_host.add(process(300, 1, ALICE, first));
         first.container = Reading::Value((!in_slurm).then(|| container('a', "notebook", None)));
-        let server = scene.fork(301, 300, "python");
+        let server = test_host.fork(301, 300, "python");
         server.lineage.arguments = Some(["python", "-m", module].map(str::to_owned).into());
-        scene.fork(302, 301, "python");
+        test_host.fork(302, 301, "python");
         // A process without a server below it is part of the job.
-        scene.fork(303, 300, "sh");
+        test_host.fork(303, 300, "sh");
         if in_slurm {
-            (300..=303).for_each(|pid| scene.slurm(pid, "7", "batch"));
+            (300..=303).for_each(|pid| test_host.slurm(pid, "7", "batch"));
         }
-        scene.list_process(302, 0, 10);
-        let scene = scene.with_jobs();
-        let plan = scene.plan(&caller(0, &[]), &request(pids(&[302]), Job));
+        test_host.list_process(302, 0, 10);
+        let test_host = test_host.with_jobs();
+        let plan = test_host.plan(&caller(0, &[]), &request(pids(&[302]), Job));
         let targets = plan.unwrap().targets;
         let pids = targets.iter().map(|target| target.key.pid);
         pids.collect::<Vec<u32>>()
@@ -67,19 +67,19 @@ fn parent_of_jupyter_server_stays() {
 
 #[test]
 fn user_service_ends_and_systemd_stays() {
-    let mut scene = KillTestHost::new();
-    let manager = scene.add(process(200, 1, ALICE, "systemd"));
+    let mut test_host = KillTestHost::new();
+    let manager = test_host.add(process(200, 1, ALICE, "systemd"));
     manager.lineage.unit = Some(unit("user@1000.service", None));
-    scene.fork(201, 200, "(sd-pam)");
-    let service = scene.fork(300, 200, "sh");
+    test_host.fork(201, 200, "(sd-pam)");
+    let service = test_host.fork(300, 200, "sh");
     service.lineage.unit = Some(unit("train.service", Some(ALICE)));
-    scene.fork(301, 300, "python");
-    scene.fork(302, 301, "python");
-    scene.list_process(301, 0, 10);
-    let scene = scene.with_jobs();
+    test_host.fork(301, 300, "python");
+    test_host.fork(302, 301, "python");
+    test_host.list_process(301, 0, 10);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/user-service",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[301]), Process)),
             ("alice", alice(), request(pids(&[301]), Job)),
             (
@@ -99,35 +99,35 @@ fn user_service_ends_and_systemd_stays() {
 
 #[test]
 fn other_users_of_the_unit_stay() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    let service = scene.add(process(300, 1, ALICE, "python"));
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    let service = test_host.add(process(300, 1, ALICE, "python"));
     service.lineage.unit = Some(unit("shared.service", None));
-    scene.fork(301, 300, "python");
-    let other = scene.fork(302, 300, "python");
+    test_host.fork(301, 300, "python");
+    let other = test_host.fork(302, 300, "python");
     (other.lineage.uid, other.uids) = (
         Some(BOB),
         Reading::Value(crate::access::Uids::from_single(BOB)),
     );
     other.owner = Reading::Value("bob".into());
     // It has the rights of root, and does not belong to the user who runs it.
-    let ping = scene.fork(303, 300, "ping");
+    let ping = test_host.fork(303, 300, "ping");
     ping.uids = Reading::Value(crate::access::Uids {
         real: ALICE,
         effective: 0,
         saved: 0,
     });
-    let sudo = scene.fork(310, 300, "sudo");
+    let sudo = test_host.fork(310, 300, "sudo");
     (sudo.lineage.uid, sudo.uids) = (Some(0), Reading::Value(crate::access::Uids::from_single(0)));
     sudo.owner = Reading::Value("root".into());
-    scene.fork(311, 310, "python");
-    scene.list_process(301, 0, 10);
-    scene.list_process(302, 0, 10);
-    scene.list_process(311, 1, 10);
-    let scene = scene.with_jobs();
+    test_host.fork(311, 310, "python");
+    test_host.list_process(301, 0, 10);
+    test_host.list_process(302, 0, 10);
+    test_host.list_process(311, 1, 10);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/shared-unit",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[301]), Job)),
             ("alice", alice(), request(pids(&[301]), Tree)),
             ("alice", alice(), request(by_gpu("0-1"), Job)),
@@ -139,32 +139,35 @@ fn other_users_of_the_unit_stay() {
 
 #[test]
 fn desktop_tmux_and_sshd_stay() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(210, 1, "nonsense");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(210, 1, "nonsense");
     let tmux = process(220, 1, ALICE, "tmux: server");
-    scene.add(tmux);
-    let pane = scene.command(221, 220, "bash");
+    test_host.add(tmux);
+    let pane = test_host.command(221, 220, "bash");
     (pane.lineage.session, pane.lineage.on_terminal) = (221, true);
-    scene.command(300, 221, "python");
-    scene.list_process(300, 0, 10);
-    scene.add(process(230, 1, ALICE, "gnome-shell"));
-    scene.add(process(231, 230, ALICE, "Xwayland"));
-    scene.command(240, 230, "kitty");
-    scene.command(241, 230, "firefox");
+    test_host.command(300, 221, "python");
+    test_host.list_process(300, 0, 10);
+    test_host.add(process(230, 1, ALICE, "gnome-shell"));
+    test_host.add(process(231, 230, ALICE, "Xwayland"));
+    test_host.command(240, 230, "kitty");
+    test_host.command(241, 230, "firefox");
     for pid in [230, 231] {
-        scene.process_mut(pid).at_seat = Reading::Value(true);
+        test_host.process_mut(pid).at_seat = Reading::Value(true);
     }
-    scene.add(process(232, 1, ALICE, "Xorg")).lineage.executable = Some("/home/alice/Xorg".into());
+    test_host
+        .add(process(232, 1, ALICE, "Xorg"))
+        .lineage
+        .executable = Some("/home/alice/Xorg".into());
     for pid in [230, 231, 240, 241, 232] {
-        scene.list_process(pid, 1, 1);
+        test_host.list_process(pid, 1, 1);
     }
-    scene.add(process(250, 1, 0, "nvidia-persistenced"));
-    scene.open_device(250, 1);
-    let scene = scene.with_jobs();
+    test_host.add(process(250, 1, 0, "nvidia-persistenced"));
+    test_host.open_device(250, 1);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/desktop",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(by_user("alice"), Process)),
             ("alice", alice(), request(by_gpu("1"), Tree)),
             ("alice", alice(), request(pids(&[240]), Process)),
@@ -176,29 +179,29 @@ fn desktop_tmux_and_sshd_stay() {
 
 #[test]
 fn orphans_zombies_and_amd() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
     for pid in [310, 311] {
-        let orphan = scene.add(process(pid, 1, ALICE, "python"));
+        let orphan = test_host.add(process(pid, 1, ALICE, "python"));
         orphan.lineage.group = 300;
-        scene.open_device(pid, 2);
+        test_host.open_device(pid, 2);
     }
-    let zombie = scene.command(320, 202, "python");
+    let zombie = test_host.command(320, 202, "python");
     zombie.state = gpukill_proto::holders::ProcessState::Zombie;
-    scene.list_process(320, 2, 5);
-    let ended = scene.command(321, 202, "python");
+    test_host.list_process(320, 2, 5);
+    let ended = test_host.command(321, 202, "python");
     ended.state = gpukill_proto::holders::ProcessState::Zombie;
-    scene.command(330, 202, "hip");
-    scene.fork(331, 330, "hip");
-    scene.list_process(330, 4, 60);
+    test_host.command(330, 202, "hip");
+    test_host.fork(331, 330, "hip");
+    test_host.list_process(330, 4, 60);
     // Only files that all devices share.
-    scene.command(340, 202, "nvtop");
-    let monitor = scene.open_device(340, 0);
+    test_host.command(340, 202, "nvtop");
+    let monitor = test_host.open_device(340, 0);
     (monitor.holds, monitor.holds_this_device) = (vec!["nvidiactl".into()], false);
-    let scene = scene.with_jobs();
+    let test_host = test_host.with_jobs();
     golden(
         "plans/orphans",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[310, 311]), Process)),
             ("alice", alice(), request(by_gpu("2"), Job)),
             ("alice", alice(), request(pids(&[321, 340, 5]), Process)),

@@ -80,20 +80,20 @@ fn name_protects_system_accounts() {
         }
     }
     // The host decides where the uids of people start.
-    let mut scene = KillTestHost::new();
-    scene.protection.uid_min = 500;
-    scene.add(process(300, 1, SYSTEM, "sshd"));
-    assert_eq!(protection_reason(&scene), None);
+    let mut test_host = KillTestHost::new();
+    test_host.protection.uid_min = 500;
+    test_host.add(process(300, 1, SYSTEM, "sshd"));
+    assert_eq!(protection_reason(&test_host), None);
 }
 
 #[test]
 fn display_server_at_active_seat_is_protected() {
     let of = |name: &str, at_seat: Reading<bool>, program: ProgramOrigin| {
-        let mut scene = KillTestHost::new();
-        let process = scene.add(process(300, 1, ALICE, name));
+        let mut test_host = KillTestHost::new();
+        let process = test_host.add(process(300, 1, ALICE, name));
         process.at_seat = at_seat;
         process.program = Reading::Value(program);
-        protection_reason(&scene).is_some()
+        protection_reason(&test_host).is_some()
     };
     let host = ProgramOrigin::Host;
     for name in ["Xorg", "gnome-shell", "kwin_wayland", "sway", "Xwayland"] {
@@ -110,23 +110,25 @@ fn display_server_at_active_seat_is_protected() {
 
 #[test]
 fn root_may_override_most_protection() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(300, 1, 0, "sshd"));
-    scene.fork(301, 300, "python");
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(300, 1, 0, "sshd"));
+    test_host.fork(301, 300, "python");
     for pid in [300, 301] {
-        scene.list_process(pid, 0, 1);
+        test_host.list_process(pid, 0, 1);
     }
-    scene.list_process(1, 0, 1);
-    scene.list_process(90, 0, 1);
-    scene.add(process(302, 1, 0, "kworker")).is_kernel_thread = true;
-    scene.list_process(302, 0, 1);
-    let scene = scene.with_jobs();
+    test_host.list_process(1, 0, 1);
+    test_host.list_process(90, 0, 1);
+    test_host
+        .add(process(302, 1, 0, "kworker"))
+        .is_kernel_thread = true;
+    test_host.list_process(302, 0, 1);
+    let test_host = test_host.with_jobs();
     let ask = |caller: &Caller, selector, scope| {
         let request = KillRequest {
             override_protected: true,
             ..request(selector, scope)
         };
-        scene.plan(caller, &request)
+        test_host.plan(caller, &request)
     };
     let root = caller(0, &[]);
     for pid in [1, 90, 302] {

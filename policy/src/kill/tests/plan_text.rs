@@ -9,23 +9,27 @@ impl KillTestHost {
     /// The host and these plans as text.
     pub(super) fn render(&self, asked: &[(&str, Caller, KillRequest)]) -> String {
         let mut text = String::new();
-        for process in self.crowd.values().filter(|p| p.lineage.key.pid > 91) {
-            let kin = &process.lineage;
-            let place = match (process.container.known(), &kin.unit) {
+        for process in self
+            .process_table
+            .values()
+            .filter(|p| p.lineage.key.pid > 91)
+        {
+            let lineage = &process.lineage;
+            let location = match (process.container.known(), &lineage.unit) {
                 (Some(Some(container)), _) => container.to_string(),
                 (_, Some(unit)) => unit.name.clone(),
                 _ => String::new(),
             };
             let line = format!(
-                "{:>6} below {:<6} {:<8} {:<15} {place}",
-                kin.key.pid,
+                "{:>6} below {:<6} {:<8} {:<15} {location}",
+                lineage.key.pid,
                 process.parent,
-                name_of(kin.uid.unwrap()),
-                kin.name,
+                name_of(lineage.uid.unwrap()),
+                lineage.name,
             );
             writeln!(text, "{}", line.trim_end()).unwrap();
         }
-        for (who, caller, request) in asked {
+        for (name, caller, request) in asked {
             let force = if request.force { " --force" } else { "" };
             let any = if request.any_process {
                 " --any-process"
@@ -35,7 +39,7 @@ impl KillTestHost {
             let scope = request.scope.name();
             writeln!(
                 text,
-                "\n{who}: kill {} --scope {scope}{force}{any}",
+                "\n{name}: kill {} --scope {scope}{force}{any}",
                 request.selector
             )
             .unwrap();

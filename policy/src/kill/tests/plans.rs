@@ -9,23 +9,23 @@ use gpukill_proto::reading::Reading;
 
 #[test]
 fn torchrun_ends_and_its_shell_stays() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "torchrun");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "torchrun");
     for worker in 0..4 {
         let pid = 310 + worker;
-        let python = scene.fork(pid, 300, "python");
+        let python = test_host.fork(pid, 300, "python");
         (python.lineage.group, python.lineage.session) = (pid, pid);
-        scene.list_process(pid, worker as usize, 15);
-        scene.fork(320 + worker, pid, "pt_data_worker");
+        test_host.list_process(pid, worker as usize, 15);
+        test_host.fork(320 + worker, pid, "pt_data_worker");
     }
     // Alice's other run is another job.
-    scene.command(400, 202, "python");
-    scene.list_process(400, 0, 2);
-    let scene = scene.with_jobs();
+    test_host.command(400, 202, "python");
+    test_host.list_process(400, 0, 2);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/torchrun",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[310]), Process)),
             ("alice", alice(), request(pids(&[310]), Tree)),
             ("alice", alice(), request(pids(&[310]), Job)),
@@ -48,23 +48,23 @@ fn torchrun_ends_and_its_shell_stays() {
 
 #[test]
 fn launcher_without_gpu_is_named() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "torchrun");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "torchrun");
     for pid in [310, 311] {
-        scene.command(pid, 300, "python");
+        test_host.command(pid, 300, "python");
     }
-    scene.list_process(310, 4, 15);
-    scene.list_process(311, 0, 15);
-    scene.command(400, 202, "vim");
-    let scene = scene.with_jobs();
+    test_host.list_process(310, 4, 15);
+    test_host.list_process(311, 0, 15);
+    test_host.command(400, 202, "vim");
+    let test_host = test_host.with_jobs();
     let of_alice = KillSelector {
         user: Some("alice".into()),
         ..pids(&[300])
     };
     golden(
         "plans/launcher",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[300]), Process)),
             ("alice", alice(), request(pids(&[300]), Tree)),
             ("alice", alice(), request(pids(&[300, 310]), Job)),
@@ -79,21 +79,21 @@ fn launcher_without_gpu_is_named() {
 
 #[test]
 fn mpi_ranks_and_launcher_are_one_job() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "mpirun");
-    scene.command(301, 300, "prted");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "mpirun");
+    test_host.command(301, 300, "prted");
     for rank in 0..2 {
         let pid = 310 + rank;
-        scene.command(pid, 301, "lmp");
-        scene.list_process(pid, rank as usize, 8);
+        test_host.command(pid, 301, "lmp");
+        test_host.list_process(pid, rank as usize, 8);
     }
     // In the same pipeline: `mpirun … | tee log`.
-    scene.fork(330, 202, "tee").lineage.group = 300;
-    let scene = scene.with_jobs();
+    test_host.fork(330, 202, "tee").lineage.group = 300;
+    let test_host = test_host.with_jobs();
     golden(
         "plans/mpi",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[311]), Process)),
             ("alice", alice(), request(pids(&[311]), Job)),
             ("alice", alice(), request(by_user("alice"), Tree)),
@@ -103,30 +103,30 @@ fn mpi_ranks_and_launcher_are_one_job() {
 
 #[test]
 fn slurm_step_ends_without_slurmstepd() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(200, 1, 0, "slurmd"));
-    scene.add(process(210, 200, 0, "slurmstepd"));
-    scene.slurm(210, "1234", "0");
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(200, 1, 0, "slurmd"));
+    test_host.add(process(210, 200, 0, "slurmstepd"));
+    test_host.slurm(210, "1234", "0");
     let mut script = process(300, 210, ALICE, "bash");
     script.lineage.executable = Some("/usr/bin/bash".into());
-    scene.add(script);
-    scene.slurm(300, "1234", "0");
-    scene.fork(310, 300, "python");
-    scene.fork(311, 310, "python");
-    scene.list_process(310, 0, 40);
+    test_host.add(script);
+    test_host.slurm(300, "1234", "0");
+    test_host.fork(310, 300, "python");
+    test_host.fork(311, 310, "python");
+    test_host.list_process(310, 0, 40);
     // A step of root's on the same host, below the same kind of parent.
-    scene.add(process(220, 200, 0, "slurmstepd"));
-    scene.slurm(220, "1235", "0");
-    scene.fork(320, 220, "python");
-    scene.list_process(320, 1, 40);
+    test_host.add(process(220, 200, 0, "slurmstepd"));
+    test_host.slurm(220, "1235", "0");
+    test_host.fork(320, 220, "python");
+    test_host.list_process(320, 1, 40);
     let job = |name: &str| KillSelector {
         job: Some(name.to_owned()),
         ..KillSelector::default()
     };
-    let scene = scene.with_jobs();
+    let test_host = test_host.with_jobs();
     golden(
         "plans/slurm",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[310]), Job)),
             ("alice", alice(), request(job("1234"), Process)),
             ("alice", alice(), request(job("slurm 1234.0"), Job)),
@@ -138,8 +138,8 @@ fn slurm_step_ends_without_slurmstepd() {
 
 #[test]
 fn docker_container_needs_an_operator() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(200, 1, 0, "containerd-shim"));
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(200, 1, 0, "containerd-shim"));
     for (pid, parent, uid, name) in [
         (300, 200, 0, "tini"),
         (310, 300, 0, "python"),
@@ -150,14 +150,14 @@ fn docker_container_needs_an_operator() {
         let mut inside = process(pid, parent, uid, name);
         inside.container = Reading::Value(Some(container('a', "train", None)));
         inside.owner = Reading::Value("container train".into());
-        scene.add(inside);
+        test_host.add(inside);
     }
-    scene.list_process(310, 0, 30);
+    test_host.list_process(310, 0, 30);
     // Another container of the same image.
     let mut other = process(400, 200, 0, "python");
     other.container = Reading::Value(Some(container('b', "other", None)));
-    scene.add(other);
-    scene.list_process(400, 0, 1);
+    test_host.add(other);
+    test_host.list_process(400, 0, 1);
     let called = |name: &str| KillSelector {
         container: Some(name.to_owned()),
         ..KillSelector::default()
@@ -170,10 +170,10 @@ fn docker_container_needs_an_operator() {
         contained: true,
         ..caller(0, &[0, OPERATORS])
     };
-    let scene = scene.with_jobs();
+    let test_host = test_host.with_jobs();
     golden(
         "plans/docker",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(called("train"), Container)),
             ("olga", olga(), request(called("train"), Container)),
             ("olga", olga(), request(called("train"), Job)),
@@ -191,9 +191,9 @@ fn docker_container_needs_an_operator() {
 
 #[test]
 fn rootless_container_belongs_to_its_owner() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.add(process(300, 1, ALICE, "conmon"));
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.add(process(300, 1, ALICE, "conmon"));
     for (pid, parent, uid, name) in [
         (310, 300, ALICE, "python"),
         (311, 310, 100_999, "python"),
@@ -204,13 +204,13 @@ fn rootless_container_belongs_to_its_owner() {
         inside.namespace_owner = Reading::Value(Some(ALICE));
         inside.lineage.namespace_creator = Some(ALICE);
         inside.owner = Reading::Value("alice".into());
-        scene.add(inside);
+        test_host.add(inside);
     }
-    scene.list_process(311, 0, 30);
-    let scene = scene.with_jobs();
+    test_host.list_process(311, 0, 30);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/rootless",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[311]), Process)),
             ("alice", alice(), request(pids(&[311]), Tree)),
             ("alice", alice(), request(pids(&[311]), Job)),
@@ -222,16 +222,16 @@ fn rootless_container_belongs_to_its_owner() {
 
 #[test]
 fn nohup_job_ends_and_login_stays() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "python");
-    scene.fork(301, 300, "sh");
-    scene.fork(302, 301, "python");
-    scene.list_process(300, 0, 10);
-    let scene = scene.with_jobs();
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "python");
+    test_host.fork(301, 300, "sh");
+    test_host.fork(302, 301, "python");
+    test_host.list_process(300, 0, 10);
+    let test_host = test_host.with_jobs();
     golden(
         "plans/nohup",
-        &scene.render(&[
+        &test_host.render(&[
             ("alice", alice(), request(pids(&[300]), Tree)),
             ("alice", alice(), request(pids(&[300]), Job)),
             ("alice", alice(), request(by_user("alice"), Job)),
@@ -259,19 +259,19 @@ fn nohup_job_ends_and_login_stays() {
 
 #[test]
 fn reached_process_with_unknown_job_ends() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "torchrun");
-    scene.command(310, 300, "python");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "torchrun");
+    test_host.command(310, 300, "python");
     // In the group of 310, and of an unknown job.
-    scene.fork(320, 310, "python");
+    test_host.fork(320, 310, "python");
     for pid in [310, 320] {
-        scene.list_process(pid, 0, 1);
+        test_host.list_process(pid, 0, 1);
     }
-    let mut scene = scene.with_jobs();
-    scene.process_mut(320).job = Reading::Failed("x".into());
+    let mut test_host = test_host.with_jobs();
+    test_host.process_mut(320).job = Reading::Failed("x".into());
     let fates = |pids: &[u32]| -> Vec<bool> {
-        let plan = scene.plan(&alice(), &request(super::fixture::pids(pids), Job));
+        let plan = test_host.plan(&alice(), &request(super::fixture::pids(pids), Job));
         let targets = plan.unwrap().targets;
         targets
             .iter()
@@ -285,31 +285,31 @@ fn reached_process_with_unknown_job_ends() {
 
 #[test]
 fn each_named_job_is_reached_whole() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "python");
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "python");
     // A job of its own in the group of the other job, and a part of it that is not.
-    scene.fork(310, 202, "consumer").lineage.group = 300;
-    scene.command(311, 310, "python");
+    test_host.fork(310, 202, "consumer").lineage.group = 300;
+    test_host.command(311, 310, "python");
     for pid in [300, 310] {
-        scene.list_process(pid, 0, 1);
+        test_host.list_process(pid, 0, 1);
     }
-    let scene = scene.with_jobs();
-    let plan = scene.plan(&alice(), &request(by_user("alice"), Job));
+    let test_host = test_host.with_jobs();
+    let plan = test_host.plan(&alice(), &request(by_user("alice"), Job));
     let pids: Vec<u32> = plan.unwrap().targets.iter().map(|t| t.key.pid).collect();
     assert_eq!(pids, [300, 310, 311]);
 }
 
 #[test]
 fn zombie_is_not_a_remaining_process() {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "python");
-    scene.fork(301, 300, "python");
-    scene.fork(302, 300, "python").state = gpukill_proto::holders::ProcessState::Zombie;
-    scene.list_process(300, 0, 1);
-    let scene = scene.with_jobs();
-    let plan = scene.plan(&alice(), &request(pids(&[300]), Process));
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "python");
+    test_host.fork(301, 300, "python");
+    test_host.fork(302, 300, "python").state = gpukill_proto::holders::ProcessState::Zombie;
+    test_host.list_process(300, 0, 1);
+    let test_host = test_host.with_jobs();
+    let plan = test_host.plan(&alice(), &request(pids(&[300]), Process));
     let rest = plan.unwrap().rest;
     let others: Vec<u32> = rest.iter().map(|rest| rest.others).collect();
     assert_eq!(others, [1]);
@@ -317,13 +317,13 @@ fn zombie_is_not_a_remaining_process() {
 
 #[test]
 fn unknown_user_needs_an_operator() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(300, 1, ALICE, "python"));
-    scene.list_process(300, 0, 1);
-    let mut scene = scene.with_jobs();
-    scene.process_mut(300).uids = Reading::Failed("x".into());
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(300, 1, ALICE, "python"));
+    test_host.list_process(300, 0, 1);
+    let mut test_host = test_host.with_jobs();
+    test_host.process_mut(300).uids = Reading::Failed("x".into());
     let fate = |caller: Caller| {
-        let plan = scene.plan(&caller, &request(pids(&[300]), Process));
+        let plan = test_host.plan(&caller, &request(pids(&[300]), Process));
         plan.unwrap().targets.remove(0).action
     };
     let unclear = PlannedAction::Unclear("its owner is not known".into());

@@ -14,13 +14,17 @@ const MPS: &str = "it is an MPS server, and all its clients would end with it";
 pub(super) const LOGIN: &str = "it is a login service or keeps login sessions";
 
 /// The protection of this process.
-fn find_protection(scene: &KillTestHost, pid: u32) -> Option<ProtectionReason> {
-    protection::protection_of(&scene.crowd[&pid], &scene.crowd, &scene.protection)
+fn find_protection(test_host: &KillTestHost, pid: u32) -> Option<ProtectionReason> {
+    protection::protection_of(
+        &test_host.process_table[&pid],
+        &test_host.process_table,
+        &test_host.protection,
+    )
 }
 
 /// The protection of process 300.
-pub(super) fn protection_reason(scene: &KillTestHost) -> Option<String> {
-    find_protection(scene, 300).map(|it| it.why)
+pub(super) fn protection_reason(test_host: &KillTestHost) -> Option<String> {
+    find_protection(test_host, 300).map(|it| it.why)
 }
 
 /// The protection of a process of root with this name and change.
@@ -28,10 +32,10 @@ pub(super) fn root_protection_reason(
     name: &str,
     change: impl FnOnce(&mut ProcessInfo),
 ) -> Option<String> {
-    let mut scene = KillTestHost::new();
-    let process = scene.add(process(300, 1, 0, name));
+    let mut test_host = KillTestHost::new();
+    let process = test_host.add(process(300, 1, 0, name));
     change(process);
-    protection_reason(&scene)
+    protection_reason(&test_host)
 }
 
 #[test]
@@ -97,9 +101,9 @@ fn each_kind_is_protected() {
 
 #[test]
 fn process_1_and_kernel_threads_are_protected() {
-    let scene = KillTestHost::new();
+    let test_host = KillTestHost::new();
     assert_eq!(
-        find_protection(&scene, 1),
+        find_protection(&test_host, 1),
         Some(ProtectionReason::always(FIRST))
     );
     let thread = root_protection_reason("kworker/0:1", |process| process.is_kernel_thread = true);
@@ -108,16 +112,16 @@ fn process_1_and_kernel_threads_are_protected() {
 
 #[test]
 fn daemon_ancestors_and_children_are_protected() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(40, 1, 0, "s6-svscan"));
-    scene.add(process(50, 40, 0, "run"));
-    scene.process_mut(90).parent = 50;
-    scene.fork(92, 91, "python");
-    scene.add(process(300, 50, 0, "python"));
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(40, 1, 0, "s6-svscan"));
+    test_host.add(process(50, 40, 0, "run"));
+    test_host.process_mut(90).parent = 50;
+    test_host.fork(92, 91, "python");
+    test_host.add(process(300, 50, 0, "python"));
     for pid in [40, 50, 90, 91, 92] {
-        scene.process_mut(pid).lineage.name = "python".into();
+        test_host.process_mut(pid).lineage.name = "python".into();
     }
-    let all = [40, 50, 90, 91, 92, 300].map(|pid| find_protection(&scene, pid));
+    let all = [40, 50, 90, 91, 92, 300].map(|pid| find_protection(&test_host, pid));
     let expected = [
         Some("it is an ancestor of gpukilld"),
         Some("it is an ancestor of gpukilld"),
@@ -131,11 +135,11 @@ fn daemon_ancestors_and_children_are_protected() {
 
 #[test]
 fn parent_cycle_terminates() {
-    let mut scene = KillTestHost::new();
-    scene.process_mut(90).parent = 91;
-    scene.add(process(300, 301, 0, "python"));
-    scene.add(process(301, 300, 0, "python"));
-    assert_eq!(protection_reason(&scene), None);
+    let mut test_host = KillTestHost::new();
+    test_host.process_mut(90).parent = 91;
+    test_host.add(process(300, 301, 0, "python"));
+    test_host.add(process(301, 300, 0, "python"));
+    assert_eq!(protection_reason(&test_host), None);
 }
 
 #[test]
@@ -178,10 +182,10 @@ pub(super) fn by_admin(
     name: &str,
     change: impl FnOnce(&mut ProcessInfo),
 ) -> Option<String> {
-    let mut scene = KillTestHost::new();
-    protection(&mut scene.protection);
-    change(scene.add(process(300, 1, ALICE, name)));
-    protection_reason(&scene)
+    let mut test_host = KillTestHost::new();
+    protection(&mut test_host.protection);
+    change(test_host.add(process(300, 1, ALICE, name)));
+    protection_reason(&test_host)
 }
 
 /// As [`by_admin`], for a process of a system account.
@@ -300,10 +304,10 @@ fn names_are_protected() {
 
 #[test]
 fn protection_holds_for_root_and_owner() {
-    let mut scene = KillTestHost::new();
-    scene.add(process(300, 1, SYSTEM, "nv-hostengine"));
-    scene.list_process(300, 0, 1);
-    let scene = scene.with_jobs();
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(300, 1, SYSTEM, "nv-hostengine"));
+    test_host.list_process(300, 0, 1);
+    let test_host = test_host.with_jobs();
     for caller in [caller(0, &[]), olga(), caller(ALICE, &[])] {
         for any_process in [false, caller.uid == 0] {
             let request = KillRequest {
@@ -311,7 +315,7 @@ fn protection_holds_for_root_and_owner() {
                 force: true,
                 ..request(pids(&[300]), KillScope::Process)
             };
-            let plan = scene.plan(&caller, &request).unwrap();
+            let plan = test_host.plan(&caller, &request).unwrap();
             assert_eq!(
                 plan.targets[0].action,
                 PlannedAction::Protected(ProtectionReason::unless_overridden(WATCHES))

@@ -8,28 +8,28 @@ use gpukill_proto::kill::{KillScope, KillTarget, Outcome, PlannedAction, Reaper}
 
 /// A host where alice's 300 is planned, reached or named, and 301 belongs to bob.
 pub(super) fn host() -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "python");
-    scene.fork(301, 300, "python");
-    scene.list_process(300, 0, 10);
-    scene.with_jobs()
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "python");
+    test_host.fork(301, 300, "python");
+    test_host.list_process(300, 0, 10);
+    test_host.with_jobs()
 }
 
-pub(super) fn target(scene: &KillTestHost, pid: u32) -> KillTarget {
-    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[300]), KillScope::Tree));
+pub(super) fn target(test_host: &KillTestHost, pid: u32) -> KillTarget {
+    let plan = test_host.plan(&caller(ALICE, &[]), &request(pids(&[300]), KillScope::Tree));
     let targets = plan.unwrap().targets;
     targets.into_iter().find(|t| t.key.pid == pid).unwrap()
 }
 
 /// The veto against this target of alice's after this change.
 fn veto_after(pid: u32, change: impl FnOnce(&mut ProcessInfo)) -> Option<Outcome> {
-    let scene = host();
-    let mut now = scene.crowd[&pid].clone();
+    let test_host = host();
+    let mut now = test_host.process_table[&pid].clone();
     change(&mut now);
     veto_for(
-        &scene,
-        &target(&scene, pid),
+        &test_host,
+        &target(&test_host, pid),
         &now,
         &caller(ALICE, &[]),
         true,
@@ -37,29 +37,29 @@ fn veto_after(pid: u32, change: impl FnOnce(&mut ProcessInfo)) -> Option<Outcome
 }
 
 fn veto_for(
-    scene: &KillTestHost,
+    test_host: &KillTestHost,
     target: &KillTarget,
     now: &ProcessInfo,
     caller: &Caller,
     uses_gpu: bool,
 ) -> Option<Outcome> {
-    veto(target, now, &context(scene, target, caller, uses_gpu))
+    veto(target, now, &context(test_host, target, caller, uses_gpu))
 }
 
 /// The recheck context of this target before its first signal.
 fn context<'a>(
-    scene: &'a KillTestHost,
+    test_host: &'a KillTestHost,
     target: &KillTarget,
     caller: &'a Caller,
     uses_gpu: bool,
 ) -> RecheckContext<'a> {
     RecheckContext {
         caller,
-        roles: &scene.roles,
+        roles: &test_host.roles,
         operators: "gpukill-operators",
-        processes: &scene.crowd,
-        protection: &scene.protection,
-        before: scene.crowd.get(&target.key.pid),
+        processes: &test_host.process_table,
+        protection: &test_host.protection,
+        before: test_host.process_table.get(&target.key.pid),
         person: None,
         uses_gpu,
         used_gpu_itself: false,
@@ -82,7 +82,7 @@ fn unchanged_process_gets_its_signal() {
     );
     let stuck = ProcessState::Uninterruptible(None);
     assert_eq!(veto_after(300, |now| now.state = stuck), None);
-    // Facts whose reading may block are not read again.
+    // Facts are not read again if the read may block.
     let bare = |now: &mut ProcessInfo| {
         now.owner = Reading::Unsupported;
         now.command = Reading::Unsupported;
@@ -178,7 +178,7 @@ fn executes(now: &mut ProcessInfo, path: &str) {
 
 #[test]
 fn executing_a_session_host_does_not_save() {
-    let scene = host();
+    let test_host = host();
     let root = caller(0, &[]);
     let paths = [
         "/home/alice/bin/tmux",
@@ -196,14 +196,14 @@ fn executing_a_session_host_does_not_save() {
     ];
     for path in paths {
         for (pid, used_gpu_itself, had_signal, person) in cases {
-            let target = target(&scene, pid);
-            let mut now = scene.crowd[&pid].clone();
+            let target = target(&test_host, pid);
+            let mut now = test_host.process_table[&pid].clone();
             executes(&mut now, path);
             let again = RecheckContext {
                 used_gpu_itself,
                 had_signal,
                 person,
-                ..context(&scene, &target, &root, true)
+                ..context(&test_host, &target, &root, true)
             };
             assert_eq!(veto(&target, &now, &again), None, "{path} {again:?}");
         }
@@ -231,9 +231,9 @@ fn reached_session_host_is_left_alone() {
 
 #[test]
 fn process_that_executes_su_is_ended() {
-    let scene = host();
-    let target = target(&scene, 300);
-    let mut now = scene.crowd[&300].clone();
+    let test_host = host();
+    let target = target(&test_host, 300);
+    let mut now = test_host.process_table[&300].clone();
     executes(&mut now, "/usr/bin/su");
     now.uids = Reading::Value(Uids {
         real: ALICE,
@@ -245,7 +245,7 @@ fn process_that_executes_su_is_ended() {
         let objected = |caller: &Caller| {
             let again = RecheckContext {
                 had_signal,
-                ..context(&scene, &target, caller, true)
+                ..context(&test_host, &target, caller, true)
             };
             veto(&target, &now, &again)
         };
@@ -256,17 +256,17 @@ fn process_that_executes_su_is_ended() {
     // A process of root alone is the system's.
     now.uids = Reading::Value(Uids::from_single(0));
     let changed = Outcome::Changed("it runs as uid 0 now".into());
-    let found = veto_for(&scene, &target, &now, &caller(0, &[]), true);
+    let found = veto_for(&test_host, &target, &now, &caller(0, &[]), true);
     assert_eq!(found, Some(changed));
 }
 
 #[test]
 fn released_gpu_vetoes_the_signal() {
-    let scene = host();
-    let now = &scene.crowd[&300];
+    let test_host = host();
+    let now = &test_host.process_table[&300];
     let found = veto_for(
-        &scene,
-        &target(&scene, 300),
+        &test_host,
+        &target(&test_host, 300),
         now,
         &caller(ALICE, &[]),
         false,
@@ -277,26 +277,29 @@ fn released_gpu_vetoes_the_signal() {
 
 #[test]
 fn current_rights_and_protection_count() {
-    let mut scene = host();
-    let now = scene.crowd[&300].clone();
-    let target = target(&scene, 300);
+    let mut test_host = host();
+    let now = test_host.process_table[&300].clone();
+    let target = target(&test_host, 300);
     let denied = Outcome::Denied("alice, or someone in group gpukill-operators".into());
-    let found = veto_for(&scene, &target, &now, &caller(BOB, &[]), true);
+    let found = veto_for(&test_host, &target, &now, &caller(BOB, &[]), true);
     assert_eq!(found, Some(denied));
-    assert_eq!(veto_for(&scene, &target, &now, &olga(), true), None);
-    scene.roles.operator_group = None;
+    assert_eq!(veto_for(&test_host, &target, &now, &olga(), true), None);
+    test_host.roles.operator_group = None;
     let denied = Outcome::Denied("alice, or root".into());
-    assert_eq!(veto_for(&scene, &target, &now, &olga(), true), Some(denied));
+    assert_eq!(
+        veto_for(&test_host, &target, &now, &olga(), true),
+        Some(denied)
+    );
     let contained = Caller {
         contained: true,
         ..caller(0, &[])
     };
-    assert!(veto_for(&scene, &target, &now, &contained, true).is_some());
+    assert!(veto_for(&test_host, &target, &now, &contained, true).is_some());
     // The recheck takes facts that it does not read from the process table.
-    scene.protection.users = vec!["alice".into()];
+    test_host.protection.users = vec!["alice".into()];
     let mut bare = now;
     bare.owner = Reading::Unsupported;
-    let found = veto_for(&scene, &target, &bare, &caller(0, &[]), true);
+    let found = veto_for(&test_host, &target, &bare, &caller(0, &[]), true);
     let why = "the admin protects processes of alice";
     assert_eq!(found, Some(Outcome::Protected(why.into())));
 }
@@ -305,40 +308,40 @@ fn current_rights_and_protection_count() {
 fn facts_not_reread_keep_their_value() {
     let keeps_work = Outcome::Changed("it is python now, which hosts sessions".into());
     let protected = Outcome::Protected("the admin protects session-3.scope".into());
-    let mut scene = host();
-    let [named, reached] = [300, 301].map(|pid| target(&scene, pid));
-    let [now, other] = [300, 301].map(|pid| scene.crowd[&pid].clone());
+    let mut test_host = host();
+    let [named, reached] = [300, 301].map(|pid| target(&test_host, pid));
+    let [now, other] = [300, 301].map(|pid| test_host.process_table[&pid].clone());
     let root = caller(0, &[]);
     // For a container without a name, protection would be unknown.
-    scene.protection.containers = vec!["prod".into()];
-    scene.process_mut(300).container = Reading::Value(Some(container('a', "dev", None)));
+    test_host.protection.containers = vec!["prod".into()];
+    test_host.process_mut(300).container = Reading::Value(Some(container('a', "dev", None)));
     let mut nameless = now.clone();
     nameless.container = Reading::Value(Some(Container {
         name: Reading::Failed("x".into()),
         ..container('a', "dev", None)
     }));
-    assert_eq!(veto_for(&scene, &named, &nameless, &root, true), None);
-    scene.process_mut(301).lineage.arguments =
+    assert_eq!(veto_for(&test_host, &named, &nameless, &root, true), None);
+    test_host.process_mut(301).lineage.arguments =
         Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
-    let found = veto_for(&scene, &reached, &other, &root, true);
+    let found = veto_for(&test_host, &reached, &other, &root, true);
     assert_eq!(found, Some(keeps_work));
-    scene.protection.units = Glob::parse("session-3.scope").into_iter().collect();
+    test_host.protection.units = Glob::parse("session-3.scope").into_iter().collect();
     let mut bare = now;
     bare.lineage.unit = None;
-    let found = veto_for(&scene, &named, &bare, &root, true);
+    let found = veto_for(&test_host, &named, &bare, &root, true);
     assert_eq!(found, Some(protected));
     // The owner must still be known, even for a caller who may end any process.
-    scene.protection.units.clear();
+    test_host.protection.units.clear();
     let mut unknown = bare;
     unknown.uids = Reading::Failed("x".into());
     let unclear = Outcome::Unclear("its owner is not known".into());
-    let found = veto_for(&scene, &named, &unknown, &root, true);
+    let found = veto_for(&test_host, &named, &unknown, &root, true);
     assert_eq!(found, Some(unclear));
 }
 
 #[test]
 fn targets_without_end_are_vetoed() {
-    let scene = host();
+    let test_host = host();
     let reaper = Reaper {
         pid: 1,
         name: Reading::Unsupported,
@@ -364,52 +367,58 @@ fn targets_without_end_are_vetoed() {
     for (fate, expected) in cases {
         let target = KillTarget {
             action: fate,
-            ..target(&scene, 300)
+            ..target(&test_host, 300)
         };
-        let found = veto_for(&scene, &target, &scene.crowd[&300], &caller(0, &[]), true);
+        let found = veto_for(
+            &test_host,
+            &target,
+            &test_host.process_table[&300],
+            &caller(0, &[]),
+            true,
+        );
         assert_eq!(found, Some(expected));
     }
 }
 
 #[test]
 fn shell_named_by_pid_is_ended() {
-    let mut scene = host();
-    scene.open_device(202, 0);
-    let plan = scene.plan(
+    let mut test_host = host();
+    test_host.open_device(202, 0);
+    let plan = test_host.plan(
         &caller(ALICE, &[]),
         &request(pids(&[202]), KillScope::Process),
     );
     let target = plan.unwrap().targets.remove(0);
-    let now = &scene.crowd[&202];
+    let now = &test_host.process_table[&202];
     assert_eq!(
-        veto_for(&scene, &target, now, &caller(ALICE, &[]), true),
+        veto_for(&test_host, &target, now, &caller(ALICE, &[]), true),
         None
     );
 }
 
 #[test]
 fn job_script_shell_is_ended() {
-    let mut scene = KillTestHost::new();
-    let shell = scene.add(process(300, 1, ALICE, "sh"));
+    let mut test_host = KillTestHost::new();
+    let shell = test_host.add(process(300, 1, ALICE, "sh"));
     shell.lineage.unit = Some(unit("serve.service", None));
-    scene.fork(301, 300, "python");
-    scene.list_process(301, 0, 10);
-    let mut scene = scene.with_jobs();
-    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[301]), KillScope::Job));
+    test_host.fork(301, 300, "python");
+    test_host.list_process(301, 0, 10);
+    let mut test_host = test_host.with_jobs();
+    let plan = test_host.plan(&caller(ALICE, &[]), &request(pids(&[301]), KillScope::Job));
     let targets = plan.unwrap().targets;
     let target = targets.iter().find(|target| target.key.pid == 300);
     let target = target.unwrap();
     // The recheck does not read jobs.
-    let mut now = scene.crowd[&300].clone();
+    let mut now = test_host.process_table[&300].clone();
     now.job = Reading::Failed("not asked for".into());
     let alice = caller(ALICE, &[]);
-    assert_eq!(veto_for(&scene, target, &now, &alice, true), None);
+    assert_eq!(veto_for(&test_host, target, &now, &alice, true), None);
     now.lineage.on_terminal = true;
     let why = "it is sh now, which hosts sessions";
     let changed = Some(Outcome::Changed(why.into()));
-    assert_eq!(veto_for(&scene, target, &now, &alice, true), changed);
+    assert_eq!(veto_for(&test_host, target, &now, &alice, true), changed);
     // A process that was forked after the plan is not in the process table.
     now.lineage.on_terminal = false;
-    scene.crowd.remove(&300);
-    assert_eq!(veto_for(&scene, target, &now, &alice, true), None);
+    test_host.process_table.remove(&300);
+    assert_eq!(veto_for(&test_host, target, &now, &alice, true), None);
 }

@@ -18,18 +18,18 @@ fn keys(pids: &[u32]) -> BTreeSet<ProcessKey> {
 
 /// 300 has 10 GiB of GPU 0 and 4 GiB of GPU 1. 301 has 5 GiB of GPU 0.
 fn before() -> KillTestHost {
-    let mut scene = KillTestHost::new();
+    let mut test_host = KillTestHost::new();
     for pid in [300, 301, 302] {
-        scene.add(process(pid, 1, ALICE, "python"));
+        test_host.add(process(pid, 1, ALICE, "python"));
     }
     for (pid, gpu, gib) in [(300, 0, 10), (300, 1, 4), (301, 0, 5)] {
-        scene.list_process(pid, gpu, gib);
+        test_host.list_process(pid, gpu, gib);
     }
-    scene
+    test_host
 }
 
-fn unattributed(scene: &mut KillTestHost, gib: u64) {
-    scene.snapshot.devices[0].memory_unattributed = gibs(gib);
+fn unattributed(test_host: &mut KillTestHost, gib: u64) {
+    test_host.snapshot.devices[0].memory_unattributed = gibs(gib);
 }
 
 fn gibs(gib: u64) -> Reading<Bytes> {
@@ -135,10 +135,10 @@ fn unattributed_memory_of_unlisted_holder_counts() {
         unattributed(&mut now, now_unattributed);
         let none = BTreeSet::new();
         let all = reclaimed_memory(ended, &none, &first.snapshot, &first.holders, &now.snapshot);
-        let told = all
+        let actual = all
             .first()
             .map(|it| (it.held.clone(), it.returned.clone(), is_reclaimed(it)));
-        (all.len(), told)
+        (all.len(), actual)
     };
     assert_eq!(found(0, &ended), (1, Some((gibs(20), gibs(20), true))));
     assert_eq!(found(5, &ended), (1, Some((gibs(20), gibs(15), false))));

@@ -112,16 +112,16 @@ fn contradictory_requests_are_refused() {
             "--min-memory 0 excludes nothing",
         ),
     ];
-    let scene = host();
+    let test_host = host();
     for (request, why) in cases {
         let caller = caller(0, &[]);
         assert_eq!(
-            resolve(&request, &scene.context(&caller)),
+            resolve(&request, &test_host.context(&caller)),
             Err(invalid(why))
         );
     }
     let unknown = resolve_pids(
-        &scene,
+        &test_host,
         KillSelector {
             gpu: text("9"),
             ..none()
@@ -133,46 +133,47 @@ fn contradictory_requests_are_refused() {
 
 #[test]
 fn pids_without_gpu_are_named() {
-    let mut scene = host();
-    scene.add(process(400, 1, ALICE, "vim"));
-    let told =
-        |selected: &[u32]| resolve_pids(&scene, pids(selected)).map_err(|why| why.to_string());
-    assert_eq!(told(&[400]), Err("process 400 uses no GPU".into()));
-    assert_eq!(told(&[4711]), Err("there is no process 4711".into()));
-    assert_eq!(told(&[0]), Err("there is no process 0".into()));
+    let mut test_host = host();
+    test_host.add(process(400, 1, ALICE, "vim"));
+    let resolution =
+        |selected: &[u32]| resolve_pids(&test_host, pids(selected)).map_err(|why| why.to_string());
+    assert_eq!(resolution(&[400]), Err("process 400 uses no GPU".into()));
+    assert_eq!(resolution(&[4711]), Err("there is no process 4711".into()));
+    assert_eq!(resolution(&[0]), Err("there is no process 0".into()));
     assert_eq!(
-        told(&[300, 4711, 400]),
+        resolution(&[300, 4711, 400]),
         Err("process 400 uses no GPU; there is no process 4711".into())
     );
     let many: Vec<u32> = (5_000..6_000).collect();
-    let why = told(&many).unwrap_err();
+    let why = resolution(&many).unwrap_err();
     assert!(
         why.ends_with("there is no process 5007; and 992 more"),
         "{why}"
     );
     // The pid belongs to another process than the listed one.
-    scene.process_mut(300).lineage.key.start_ticks = 999;
+    test_host.process_mut(300).lineage.key.start_ticks = 999;
     assert_eq!(
-        resolve_pids(&scene, pids(&[300])).map_err(|why| why.to_string()),
+        resolve_pids(&test_host, pids(&[300])).map_err(|why| why.to_string()),
         Err("process 300 uses no GPU".into())
     );
-    scene.holders[0].incomplete_reason = Some("nobody has looked yet".into());
+    test_host.holders[0].incomplete_reason = Some("nobody has looked yet".into());
     assert_eq!(
-        resolve_pids(&scene, pids(&[400])).map_err(|why| why.to_string()),
+        resolve_pids(&test_host, pids(&[400])).map_err(|why| why.to_string()),
         Err("process 400 is not known to use a GPU: nobody has looked yet".into())
     );
 }
 
 #[test]
 fn any_process_needs_root() {
-    let mut scene = host();
-    scene.add(process(400, 1, ALICE, "vim"));
+    let mut test_host = host();
+    test_host.add(process(400, 1, ALICE, "vim"));
     let asked = KillRequest {
         any_process: true,
         ..request(pids(&[400]), KillScope::Process)
     };
-    let of =
-        |caller: Caller| resolve(&asked, &scene.context(&caller)).map(|meant| meant.keys.len());
+    let of = |caller: Caller| {
+        resolve(&asked, &test_host.context(&caller)).map(|selection| selection.keys.len())
+    };
     let denied = Refusal::Denied {
         asked: "end a process that uses no GPU".into(),
         ask: "root".into(),
@@ -189,7 +190,7 @@ fn any_process_needs_root() {
         selector: pids(&[4711]),
         ..asked.clone()
     };
-    let gone = resolve(&gone, &scene.context(&caller(0, &[])));
+    let gone = resolve(&gone, &test_host.context(&caller(0, &[])));
     assert_eq!(
         gone,
         Err(Refusal::NoMatch("there is no process 4711".into()))
@@ -198,7 +199,7 @@ fn any_process_needs_root() {
 
 #[test]
 fn ambiguous_container_id_is_refused() {
-    let mut scene = host();
+    let mut test_host = host();
     let other = Container {
         id: ContainerId {
             runtime: "docker".into(),
@@ -206,13 +207,13 @@ fn ambiguous_container_id_is_refused() {
         },
         ..container('a', "other", None)
     };
-    scene.process_mut(300).container = Reading::Value(Some(other));
+    test_host.process_mut(300).container = Reading::Value(Some(other));
     let called = |typed: &str| {
         let selector = KillSelector {
             container: text(typed),
             ..KillSelector::default()
         };
-        resolve_pids(&scene, selector)
+        resolve_pids(&test_host, selector)
     };
     let why = "\"aaaa\" is a prefix of several container ids";
     assert_eq!(called("aaaa"), Err(Refusal::Invalid(why.into())));

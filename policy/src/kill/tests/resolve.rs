@@ -12,13 +12,13 @@ use gpukill_proto::units::Bytes;
 /// has GPU 1 open. Bob has 310 on GPUs 0 and 1 (6 GiB each), in a container. Owner and
 /// memory of 311 are unknown.
 pub(super) fn host() -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    scene.add(process(300, 1, ALICE, "python"));
-    scene.add(process(301, 1, ALICE, "hip"));
-    scene.add(process(302, 1, ALICE, "worker"));
-    let bobs = scene.add(process(310, 1, BOB, "vllm"));
+    let mut test_host = KillTestHost::new();
+    test_host.add(process(300, 1, ALICE, "python"));
+    test_host.add(process(301, 1, ALICE, "hip"));
+    test_host.add(process(302, 1, ALICE, "worker"));
+    let bobs = test_host.add(process(310, 1, BOB, "vllm"));
     bobs.container = Reading::Value(Some(container('a', "serve", None)));
-    let unknown = scene.add(process(311, 1, BOB, "python"));
+    let unknown = test_host.add(process(311, 1, BOB, "python"));
     unknown.container = Reading::Failed("x".into());
     unknown.command = Reading::Failed("x".into());
     unknown.owner = Reading::Failed("x".into());
@@ -29,27 +29,27 @@ pub(super) fn host() -> KillTestHost {
         (310, 1, 6),
         (311, 2, 6),
     ] {
-        scene.list_process(pid, gpu, gib);
+        test_host.list_process(pid, gpu, gib);
     }
-    let unknown = scene.snapshot.processes.last_mut().unwrap();
+    let unknown = test_host.snapshot.processes.last_mut().unwrap();
     unknown.memory = Reading::Unsupported;
     unknown.user = Reading::Failed("x".into());
-    scene.open_device(302, 1);
-    let mut scene = scene.with_jobs();
-    scene.process_mut(311).job = Reading::Failed("x".into());
-    scene
+    test_host.open_device(302, 1);
+    let mut test_host = test_host.with_jobs();
+    test_host.process_mut(311).job = Reading::Failed("x".into());
+    test_host
 }
 
 pub(super) fn resolve_pids(
-    scene: &KillTestHost,
+    test_host: &KillTestHost,
     selector: KillSelector,
 ) -> Result<(Vec<u32>, u32), Refusal> {
     let caller = caller(ALICE, &[]);
     let request = request(selector, KillScope::Process);
-    let meant = resolve(&request, &scene.context(&caller))?;
+    let selection = resolve(&request, &test_host.context(&caller))?;
     Ok((
-        meant.keys.iter().map(|key| key.pid).collect(),
-        meant.undetermined,
+        selection.keys.iter().map(|key| key.pid).collect(),
+        selection.undetermined,
     ))
 }
 
@@ -59,32 +59,35 @@ pub(super) fn text(typed: &str) -> Option<String> {
 
 #[test]
 fn holder_facts_count() {
-    let mut scene = host();
+    let mut test_host = host();
     // Not read as a process, and on a device that no backend lists.
-    scene.process_mut(302).owner = Reading::Failed("x".into());
-    scene.process_mut(302).lineage.uid = None;
+    test_host.process_mut(302).owner = Reading::Failed("x".into());
+    test_host.process_mut(302).lineage.uid = None;
     let by_user = KillSelector {
         user: text("alice"),
         ..KillSelector::default()
     };
-    assert_eq!(resolve_pids(&scene, by_user), Ok((vec![300, 301, 302], 1)));
-    scene.snapshot.devices.remove(1);
+    assert_eq!(
+        resolve_pids(&test_host, by_user),
+        Ok((vec![300, 301, 302], 1))
+    );
+    test_host.snapshot.devices.remove(1);
     let by_vendor = KillSelector {
         vendors: [Vendor::Amd].into(),
         ..KillSelector::default()
     };
-    assert_eq!(resolve_pids(&scene, by_vendor), Ok((vec![301], 2)));
+    assert_eq!(resolve_pids(&test_host, by_vendor), Ok((vec![301], 2)));
 }
 
 #[test]
 fn full_container_id_beats_prefix() {
-    let mut scene = host();
+    let mut test_host = host();
     for (pid, id) in [(320, "train"), (321, "train2")] {
-        let inside = scene.add(process(pid, 1, ALICE, "python"));
+        let inside = test_host.add(process(pid, 1, ALICE, "python"));
         let mut container = container('a', "x", None);
         container.id.id = id.into();
         inside.container = Reading::Value(Some(container));
-        scene.list_process(pid, 3, 1);
+        test_host.list_process(pid, 3, 1);
     }
     let called = |typed| KillSelector {
         container: text(typed),
@@ -92,10 +95,10 @@ fn full_container_id_beats_prefix() {
     };
     let several = "\"trai\" is a prefix of several container ids";
     assert_eq!(
-        resolve_pids(&scene, called("trai")),
+        resolve_pids(&test_host, called("trai")),
         Err(Refusal::Invalid(several.into()))
     );
-    assert!(resolve_pids(&scene, called("train")).is_ok());
+    assert!(resolve_pids(&test_host, called("train")).is_ok());
 }
 
 /// The selected pids, and the number of other pids that may be selected.
@@ -139,10 +142,10 @@ fn conditions_select_and_count_unknown() {
             KillSelector { vendors: [Vendor::Amd].into(), gpu: text("0"), ..none() }, (&[], 0)),
         ("pids of a user", KillSelector { user: text("alice"), ..pids(&[300, 310]) }, (&[300], 0)),
     ];
-    let scene = host();
+    let test_host = host();
     for (what, selector, (keys, unjudged)) in cases {
         assert_eq!(
-            resolve_pids(&scene, selector),
+            resolve_pids(&test_host, selector),
             Ok((keys.to_vec(), unjudged)),
             "{what}"
         );
@@ -151,7 +154,7 @@ fn conditions_select_and_count_unknown() {
 
 #[test]
 fn unnamed_container_may_match() {
-    let mut scene = host();
+    let mut test_host = host();
     let nameless = Container {
         name: Reading::Failed("x".into()),
         image: Reading::Unsupported,
@@ -162,14 +165,14 @@ fn unnamed_container_may_match() {
         }),
         ..container('c', "x", None)
     };
-    scene.process_mut(300).container = Reading::Value(Some(nameless));
+    test_host.process_mut(300).container = Reading::Value(Some(nameless));
     let of = |container: Option<&str>, image: Option<&str>| {
         let selector = KillSelector {
             container: container.map(str::to_owned),
             image: image.map(str::to_owned),
             ..KillSelector::default()
         };
-        resolve_pids(&scene, selector)
+        resolve_pids(&test_host, selector)
     };
     assert_eq!(of(Some("x"), None), Ok((vec![], 2)));
     assert_eq!(of(Some("train-0"), None), Ok((vec![300], 1)));
@@ -180,16 +183,16 @@ fn unnamed_container_may_match() {
 
 #[test]
 fn scheduler_job_with_or_without_step() {
-    let mut scene = host();
-    scene.slurm(300, "1234", "0");
-    scene.slurm(301, "1234", "batch");
-    let scene = scene.with_jobs();
+    let mut test_host = host();
+    test_host.slurm(300, "1234", "0");
+    test_host.slurm(301, "1234", "batch");
+    let test_host = test_host.with_jobs();
     let of = |typed: &str| {
         let selector = KillSelector {
             job: text(typed),
             ..KillSelector::default()
         };
-        resolve_pids(&scene, selector).unwrap().0
+        resolve_pids(&test_host, selector).unwrap().0
     };
     assert_eq!(of("1234"), [300, 301]);
     assert_eq!(of("slurm 1234"), [300, 301]);
@@ -201,19 +204,19 @@ fn scheduler_job_with_or_without_step() {
 
 #[test]
 fn withheld_command_lines_match_nothing() {
-    let mut scene = host();
-    scene.roles.hide_other_users = true;
+    let mut test_host = host();
+    test_host.roles.hide_other_users = true;
     let selector = KillSelector {
         command: text("of (alice|bob)"),
         ..KillSelector::default()
     };
-    let of_alice = resolve_pids(&scene, selector.clone());
+    let of_alice = resolve_pids(&test_host, selector.clone());
     assert_eq!(of_alice, Ok((vec![300, 301, 302], 0)));
     let caller = olga();
     let asked = request(selector, KillScope::Process);
-    let meant = resolve(&asked, &scene.context(&caller)).unwrap();
-    assert_eq!((meant.keys.len(), meant.undetermined), (4, 1));
-    let plan = scene.plan(
+    let selection = resolve(&asked, &test_host.context(&caller)).unwrap();
+    assert_eq!((selection.keys.len(), selection.undetermined), (4, 1));
+    let plan = test_host.plan(
         &super::fixture::caller(ALICE, &[]),
         &request(pids(&[300, 310]), KillScope::Process),
     );
@@ -231,10 +234,10 @@ fn withheld_command_lines_match_nothing() {
 
 #[test]
 fn user_matches_label_and_namespace() {
-    let mut scene = host();
-    scene.process_mut(302).owner = Reading::Value("team".into());
-    scene.process_mut(301).namespace_owner = Reading::Value(Some(7));
-    scene.snapshot.processes[0].owner = Reading::Value(Owner {
+    let mut test_host = host();
+    test_host.process_mut(302).owner = Reading::Value("team".into());
+    test_host.process_mut(301).namespace_owner = Reading::Value(Some(7));
+    test_host.snapshot.processes[0].owner = Reading::Value(Owner {
         name: "lab".into(),
         uid: Some(4242),
         kind: OwnerKind::Label,
@@ -244,7 +247,7 @@ fn user_matches_label_and_namespace() {
             user: text(typed),
             ..KillSelector::default()
         };
-        resolve_pids(&scene, selector).unwrap().0
+        resolve_pids(&test_host, selector).unwrap().0
     };
     assert_eq!(of("team"), [302]);
     assert_eq!(of("7"), [301]);
@@ -254,11 +257,11 @@ fn user_matches_label_and_namespace() {
 
 #[test]
 fn reused_pid_is_not_selected() {
-    let mut scene = host();
-    scene.process_mut(300).lineage.key.start_ticks = 999;
+    let mut test_host = host();
+    test_host.process_mut(300).lineage.key.start_ticks = 999;
     let selector = KillSelector {
         gpu: text("0"),
         ..KillSelector::default()
     };
-    assert_eq!(resolve_pids(&scene, selector), Ok((vec![310], 0)));
+    assert_eq!(resolve_pids(&test_host, selector), Ok((vec![310], 0)));
 }

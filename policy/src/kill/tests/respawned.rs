@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 
 /// A launcher of alice's with a worker, in a service.
 fn before() -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    let launcher = scene.add(process(300, 1, ALICE, "torchrun"));
+    let mut test_host = KillTestHost::new();
+    let launcher = test_host.add(process(300, 1, ALICE, "torchrun"));
     launcher.lineage.unit = Some(unit("train.service", None));
-    scene.fork(310, 300, "python");
-    scene
+    test_host.fork(310, 300, "python");
+    test_host
 }
 
 /// The processes that replaced 310 after this change: pid, unit and parent. `members`
@@ -31,7 +31,7 @@ fn respawned_after_both(
     change: impl FnOnce(&mut KillTestHost),
 ) -> Vec<(u32, bool, Option<u32>)> {
     let mut now = before();
-    now.crowd.remove(&310);
+    now.process_table.remove(&310);
     change(&mut now);
     let key = |pid: &u32| ProcessKey {
         pid: *pid,
@@ -39,12 +39,12 @@ fn respawned_after_both(
     };
     let members: BTreeSet<ProcessKey> = members.iter().map(key).collect();
     let ended = [key(&310)].into();
-    let found = find_respawned(&ended, &members, &first.crowd, &now.crowd);
-    let told = found.into_iter().map(|it| {
+    let found = find_respawned(&ended, &members, &first.process_table, &now.process_table);
+    let actual = found.into_iter().map(|it| {
         let parent = it.parent.map(|parent| parent.pid);
         (it.key.pid, it.unit.is_some(), parent)
     });
-    told.collect()
+    actual.collect()
 }
 
 /// A process with the facts of 310.
@@ -55,12 +55,12 @@ fn replacement(now: &mut KillTestHost) -> &mut ProcessInfo {
 #[test]
 fn restarting_unit_and_parent_are_named() {
     let mut now = before();
-    now.crowd.remove(&310);
+    now.process_table.remove(&310);
     replacement(&mut now);
-    let ended: BTreeSet<ProcessKey> = [before().crowd[&310].lineage.key].into();
-    let found = find_respawned(&ended, &ended, &before().crowd, &now.crowd);
+    let ended: BTreeSet<ProcessKey> = [before().process_table[&310].lineage.key].into();
+    let found = find_respawned(&ended, &ended, &before().process_table, &now.process_table);
     let expected = Respawn {
-        key: now.crowd[&320].lineage.key,
+        key: now.process_table[&320].lineage.key,
         name: "python".into(),
         unit: Some(unit("train.service", None)),
         parent: Some(Reaper {
@@ -96,8 +96,8 @@ fn unit_or_parent_is_enough() {
 #[test]
 fn scope_and_process_1_start_nothing() {
     let mut first = before();
-    let of_scope = |scene: &mut KillTestHost, pid: u32| {
-        scene.process_mut(pid).lineage.unit = Some(unit("session-3.scope", None));
+    let of_scope = |test_host: &mut KillTestHost, pid: u32| {
+        test_host.process_mut(pid).lineage.unit = Some(unit("session-3.scope", None));
     };
     of_scope(&mut first, 310);
     first.process_mut(310).parent = 1;

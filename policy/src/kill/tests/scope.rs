@@ -8,105 +8,115 @@ use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
 use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn pids_in_scope(scene: &KillTestHost, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
-    let keys = resolve_scope(&scene.crowd[&pid], scope, &scene.crowd)?;
+fn pids_in_scope(test_host: &KillTestHost, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
+    let keys = resolve_scope(
+        &test_host.process_table[&pid],
+        scope,
+        &test_host.process_table,
+    )?;
     Ok(keys.iter().map(|key| key.pid).collect())
 }
 
 /// A training run of alice's with two workers.
 pub(super) fn training_run() -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    scene.login(200, ALICE);
-    scene.command(300, 202, "torchrun");
-    scene.command(310, 300, "python");
-    scene.command(311, 300, "python");
-    scene
+    let mut test_host = KillTestHost::new();
+    test_host.login(200, ALICE);
+    test_host.command(300, 202, "torchrun");
+    test_host.command(310, 300, "python");
+    test_host.command(311, 300, "python");
+    test_host
 }
 
 #[test]
 fn unknown_scope_says_why() {
-    let mut scene = training_run().with_jobs();
-    scene.process_mut(310).job = Reading::Failed("it has too many ancestors to read".into());
+    let mut test_host = training_run().with_jobs();
+    test_host.process_mut(310).job = Reading::Failed("it has too many ancestors to read".into());
     let job = "its job is not known: failed: it has too many ancestors to read";
-    assert_eq!(pids_in_scope(&scene, 310, Job), Err(job.into()));
+    assert_eq!(pids_in_scope(&test_host, 310, Job), Err(job.into()));
     assert_eq!(
-        pids_in_scope(&scene, 310, Container),
+        pids_in_scope(&test_host, 310, Container),
         Err("it is not in a container".into())
     );
-    scene.process_mut(310).container = Reading::Failed("x".into());
+    test_host.process_mut(310).container = Reading::Failed("x".into());
     let container = "its container is not known: failed: x";
-    assert_eq!(pids_in_scope(&scene, 310, Container), Err(container.into()));
-    scene.process_mut(300).lineage.uid = None;
-    let whose = "its owner is not known";
-    assert_eq!(pids_in_scope(&scene, 300, Tree), Err(whose.into()));
-    assert_eq!(pids_in_scope(&scene, 300, Job), Err(whose.into()));
-    assert_eq!(pids_in_scope(&scene, 300, Process), Ok(vec![300]));
+    assert_eq!(
+        pids_in_scope(&test_host, 310, Container),
+        Err(container.into())
+    );
+    test_host.process_mut(300).lineage.uid = None;
+    let reason = "its owner is not known";
+    assert_eq!(pids_in_scope(&test_host, 300, Tree), Err(reason.into()));
+    assert_eq!(pids_in_scope(&test_host, 300, Job), Err(reason.into()));
+    assert_eq!(pids_in_scope(&test_host, 300, Process), Ok(vec![300]));
 }
 
 #[test]
 fn tree_stops_at_session_servers_and_users() {
-    let mut scene = training_run();
-    scene.fork(400, 310, "sh");
-    scene.fork(401, 400, "python");
-    scene.fork(410, 310, "tmux: server");
-    scene.command(411, 410, "python");
-    let other = scene.fork(420, 310, "python");
+    let mut test_host = training_run();
+    test_host.fork(400, 310, "sh");
+    test_host.fork(401, 400, "python");
+    test_host.fork(410, 310, "tmux: server");
+    test_host.command(411, 410, "python");
+    let other = test_host.fork(420, 310, "python");
     other.lineage.uid = Some(BOB);
-    scene.fork(421, 420, "python").lineage.uid = Some(ALICE);
+    test_host.fork(421, 420, "python").lineage.uid = Some(ALICE);
     // As read when pid 310 belonged to another process.
-    scene.fork(309, 310, "python");
-    let scene = scene.with_jobs();
-    assert_eq!(pids_in_scope(&scene, 310, Tree), Ok(vec![310, 401]));
-    assert_eq!(pids_in_scope(&scene, 410, Tree), Ok(vec![410, 411]));
+    test_host.fork(309, 310, "python");
+    let test_host = test_host.with_jobs();
+    assert_eq!(pids_in_scope(&test_host, 310, Tree), Ok(vec![310, 401]));
+    assert_eq!(pids_in_scope(&test_host, 410, Tree), Ok(vec![410, 411]));
 }
 
 #[test]
 fn job_includes_led_process_groups() {
-    let mut scene = training_run();
-    scene.fork(330, 202, "tee").lineage.group = 310;
-    let other = scene.fork(331, 202, "tee");
+    let mut test_host = training_run();
+    test_host.fork(330, 202, "tee").lineage.group = 310;
+    let other = test_host.fork(331, 202, "tee");
     (other.lineage.group, other.lineage.uid) = (310, Some(BOB));
-    scene.fork(332, 202, "bash").lineage.group = 310;
-    let scene = scene.with_jobs();
+    test_host.fork(332, 202, "bash").lineage.group = 310;
+    let test_host = test_host.with_jobs();
     assert_eq!(
-        pids_in_scope(&scene, 311, Job),
+        pids_in_scope(&test_host, 311, Job),
         Ok(vec![300, 310, 311, 330])
     );
 }
 
 #[test]
 fn containers_differ_by_user_manager() {
-    let mut scene = training_run();
+    let mut test_host = training_run();
     for (pid, manager) in [(400, None), (401, None), (402, Some(ALICE))] {
         let mut inside = process(pid, 1, ALICE, "python");
         let mut podmans = container('a', "x", manager);
         podmans.id.runtime = "podman".into();
         inside.container = Reading::Value(Some(podmans));
-        scene.add(inside);
+        test_host.add(inside);
     }
-    let scene = scene.with_jobs();
-    assert_eq!(pids_in_scope(&scene, 400, Container), Ok(vec![400, 401]));
-    assert_eq!(pids_in_scope(&scene, 402, Container), Ok(vec![402]));
+    let test_host = test_host.with_jobs();
+    assert_eq!(
+        pids_in_scope(&test_host, 400, Container),
+        Ok(vec![400, 401])
+    );
+    assert_eq!(pids_in_scope(&test_host, 402, Container), Ok(vec![402]));
 }
 
 #[test]
 fn scheduler_job_has_one_user() {
-    let mut scene = KillTestHost::new();
+    let mut test_host = KillTestHost::new();
     for (pid, uid) in [(300, ALICE), (301, ALICE), (302, BOB)] {
-        scene.add(process(pid, 1, uid, "python"));
-        scene.slurm(pid, "1234", "0");
+        test_host.add(process(pid, 1, uid, "python"));
+        test_host.slurm(pid, "1234", "0");
     }
-    let scene = scene.with_jobs();
-    assert_eq!(pids_in_scope(&scene, 300, Job), Ok(vec![300, 301]));
+    let test_host = test_host.with_jobs();
+    assert_eq!(pids_in_scope(&test_host, 300, Job), Ok(vec![300, 301]));
 }
 
 #[test]
 fn interactive_shells_and_runtimes_host_sessions() {
-    let mut scene = KillTestHost::new();
+    let mut test_host = KillTestHost::new();
     let mut add = |pid, name: &str| {
         let mut inside = process(pid, 1, ALICE, name);
         inside.container = Reading::Value(Some(container('a', "x", None)));
-        scene.add(inside).clone()
+        test_host.add(inside).clone()
     };
     add(400, "python");
     // The script of the container, and a shell of `docker exec -it`.
@@ -115,27 +125,27 @@ fn interactive_shells_and_runtimes_host_sessions() {
     add(403, "sshd");
     add(404, "conmon");
     add(405, "conmon");
-    scene.process_mut(402).lineage.on_terminal = true;
-    scene.process_mut(405).lineage.executable = Some("/home/eve/conmon".into());
-    let scene = scene.with_jobs();
+    test_host.process_mut(402).lineage.on_terminal = true;
+    test_host.process_mut(405).lineage.executable = Some("/home/eve/conmon".into());
+    let test_host = test_host.with_jobs();
     assert_eq!(
-        pids_in_scope(&scene, 400, Container),
+        pids_in_scope(&test_host, 400, Container),
         Ok(vec![400, 401, 405])
     );
 }
 
-pub(super) fn keys(scene: &KillTestHost, pids: &[u32]) -> BTreeSet<ProcessKey> {
+pub(super) fn keys(test_host: &KillTestHost, pids: &[u32]) -> BTreeSet<ProcessKey> {
     pids.iter()
-        .map(|pid| scene.crowd[pid].lineage.key)
+        .map(|pid| test_host.process_table[pid].lineage.key)
         .collect()
 }
 
 /// These processes as they are on this host.
 pub(super) fn processes_by_key(
-    scene: &KillTestHost,
+    test_host: &KillTestHost,
     pids: &[u32],
 ) -> BTreeMap<ProcessKey, ProcessInfo> {
-    let members = pids.iter().map(|pid| scene.crowd[pid].clone());
+    let members = pids.iter().map(|pid| test_host.process_table[pid].clone());
     members.map(|member| (member.lineage.key, member)).collect()
 }
 
@@ -146,7 +156,7 @@ fn forked_after(scope: KillScope, change: impl FnOnce(&mut KillTestHost)) -> Vec
     let mut now = training_run();
     change(&mut now);
     let now = now.with_jobs();
-    let found = find_forked(&members, scope, &first.crowd, &now.crowd);
+    let found = find_forked(&members, scope, &first.process_table, &now.process_table);
     found.iter().map(|key| key.pid).collect()
 }
 
@@ -169,7 +179,7 @@ fn new_children_are_found() {
 #[test]
 fn orphans_are_found_by_group_or_session() {
     let orphans = |now: &mut KillTestHost| {
-        now.crowd.remove(&310);
+        now.process_table.remove(&310);
         // The first process is older than 310: the group had this number before it.
         for (pid, group, session) in [
             (309, 310, 7),
@@ -193,14 +203,14 @@ fn descendants_of_ended_late_member() {
     let late = later.fork(500, 310, "python");
     (late.lineage.group, late.lineage.session) = (500, 500);
     let later = later.with_jobs();
-    let found = find_forked(&members, Tree, &first.crowd, &later.crowd);
+    let found = find_forked(&members, Tree, &first.process_table, &later.process_table);
     assert_eq!(found, keys(&later, &[500]));
     members.extend(processes_by_key(&later, &[500]));
     let mut now = training_run();
     let orphan = now.add(process(501, 1, ALICE, "python"));
     (orphan.lineage.group, orphan.lineage.session) = (500, 500);
     let now = now.with_jobs();
-    let found = find_forked(&members, Tree, &first.crowd, &now.crowd);
+    let found = find_forked(&members, Tree, &first.process_table, &now.process_table);
     assert_eq!(found, keys(&now, &[501]));
 }
 
@@ -231,10 +241,10 @@ fn foreign_users_and_session_hosts_are_excluded() {
 
 #[test]
 fn new_container_processes_are_found() {
-    let inside = |scene: &mut KillTestHost, pid: u32, uid: u32, id: char| {
+    let inside = |test_host: &mut KillTestHost, pid: u32, uid: u32, id: char| {
         let mut inside = process(pid, 1, uid, "python");
         inside.container = Reading::Value(Some(container(id, "x", None)));
-        scene.add(inside);
+        test_host.add(inside);
     };
     let mut first = training_run();
     inside(&mut first, 400, 0, 'a');
@@ -246,7 +256,7 @@ fn new_container_processes_are_found() {
     let now = now.with_jobs();
     let members = processes_by_key(&first, &[400]);
     for scope in [Container, Job] {
-        let found = find_forked(&members, scope, &first.crowd, &now.crowd);
+        let found = find_forked(&members, scope, &first.process_table, &now.process_table);
         assert_eq!(found, keys(&now, &[500]), "{scope:?}");
     }
 }

@@ -14,8 +14,8 @@ type ContainerMember = (u32, u32, u32, Option<u32>);
 
 /// A host with a container of these processes. Root of the container is uid `root`.
 fn container_of(members: &[ContainerMember], root: u32) -> KillTestHost {
-    let mut scene = KillTestHost::new();
-    for (pid, parent, uid, maker) in members {
+    let mut test_host = KillTestHost::new();
+    for (pid, parent, uid, namespace_creator) in members {
         let mut member = process(*pid, *parent, *uid, "python");
         let container = container('a', "lab", None);
         member.job = Reading::Value(Job::Container {
@@ -23,22 +23,26 @@ fn container_of(members: &[ContainerMember], root: u32) -> KillTestHost {
             manager: None,
         });
         member.container = Reading::Value(Some(container));
-        member.namespace_owner = Reading::Value(*maker);
-        member.lineage.namespace_creator = maker.filter(|maker| *maker != 0);
-        member.namespace_root = (*maker == Some(0)).then_some(root);
+        member.namespace_owner = Reading::Value(*namespace_creator);
+        member.lineage.namespace_creator =
+            namespace_creator.filter(|namespace_creator| *namespace_creator != 0);
+        member.namespace_root = (*namespace_creator == Some(0)).then_some(root);
         member.pid_namespace = Some(7);
         member.is_namespace_init = *pid == 300;
-        scene.add(member);
+        test_host.add(member);
     }
     // A process of another user, outside the container.
-    scene.add(process(900, 1, BOB, "python"));
-    scene
+    test_host.add(process(900, 1, BOB, "python"));
+    test_host
 }
 
 /// The remaining targets of a plan for the whole container after these processes were
-/// judged, and the users whose later processes may join.
-fn narrowed(scene: &KillTestHost, judged: &[u32]) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-    let key = |pid: &u32| scene.crowd[pid].lineage.key;
+/// evaluated, and the users that may add later processes.
+fn narrowed(
+    test_host: &KillTestHost,
+    evaluated: &[u32],
+) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
+    let key = |pid: &u32| test_host.process_table[pid].lineage.key;
     let target = |it: &ProcessInfo| KillTarget {
         key: it.lineage.key,
         name: it.lineage.name.clone(),
@@ -46,12 +50,12 @@ fn narrowed(scene: &KillTestHost, judged: &[u32]) -> Result<(Vec<u32>, Option<Ve
         uid: it.uids.clone().map(|uids| uids.real),
         owner: Reading::Value("container lab".into()),
         holds: Vec::new(),
-        named: judged.contains(&it.lineage.key.pid),
+        named: evaluated.contains(&it.lineage.key.pid),
         job: it.job.clone(),
         action: gpukill_proto::kill::PlannedAction::End(Vec::new()),
         overridden: None,
     };
-    let members = scene.crowd.values();
+    let members = test_host.process_table.values();
     let members = members.filter(|it| matches!(it.container, Reading::Value(Some(_))));
     let plan = KillPlan {
         request: KillRequest {
@@ -61,8 +65,8 @@ fn narrowed(scene: &KillTestHost, judged: &[u32]) -> Result<(Vec<u32>, Option<Ve
         targets: members.map(target).collect(),
         ..KillPlan::default()
     };
-    let judged: BTreeSet<ProcessKey> = judged.iter().map(key).collect();
-    let NarrowedPlan { plan, users } = narrow_plan(plan, &judged, &scene.crowd)?;
+    let evaluated: BTreeSet<ProcessKey> = evaluated.iter().map(key).collect();
+    let NarrowedPlan { plan, users } = narrow_plan(plan, &evaluated, &test_host.process_table)?;
     let pids = plan.targets.iter().map(|target| target.key.pid).collect();
     Ok((pids, users.map(|people| people.users.into_iter().collect())))
 }
@@ -103,19 +107,19 @@ fn one_user_and_root_end_as_a_whole() {
 
 #[test]
 fn only_the_judged_person_ends() {
-    let shared = |root, maker| {
+    let shared = |root, namespace_creator| {
         container_of(
             &[
-                (300, 1, root, maker),
-                (301, 300, root + 1001, maker),
-                (302, 301, root + 1001, maker),
-                (303, 300, root + 1002, maker),
+                (300, 1, root, namespace_creator),
+                (301, 300, root + 1001, namespace_creator),
+                (302, 301, root + 1001, namespace_creator),
+                (303, 300, root + 1002, namespace_creator),
             ],
             root,
         )
     };
-    for (root, maker) in [(0, None), (100_000, Some(0))] {
-        let of = |judged: &[u32]| narrowed(&shared(root, maker), judged);
+    for (root, namespace_creator) in [(0, None), (100_000, Some(0))] {
+        let of = |evaluated: &[u32]| narrowed(&shared(root, namespace_creator), evaluated);
         let users = |uids: &[u32]| Some(uids.iter().map(|uid| root + uid).collect::<Vec<_>>());
         assert_eq!(of(&[301]), Ok((vec![301, 302], users(&[1001]))));
         assert_eq!(of(&[303]), Ok((vec![303], users(&[1002]))));
@@ -161,9 +165,9 @@ fn only_the_judged_person_ends() {
 #[test]
 fn own_container_spares_root_and_others() {
     let own = |members: &[ContainerMember]| {
-        let mut scene = container_of(members, 0);
+        let mut test_host = container_of(members, 0);
         for (pid, ..) in members {
-            let member = scene.process_mut(*pid);
+            let member = test_host.process_mut(*pid);
             let container = container('c', "mine", Some(1001));
             member.job = Reading::Value(Job::Container {
                 id: container.id.clone(),
@@ -171,7 +175,7 @@ fn own_container_spares_root_and_others() {
             });
             member.container = Reading::Value(Some(container));
         }
-        scene
+        test_host
     };
     // She put her shell there, and ran `sudo` and `su` in it.
     let with_root = own(&[
@@ -182,7 +186,7 @@ fn own_container_spares_root_and_others() {
         // `nsenter --user` by root.
         (305, 1, 0, Some(1001)),
     ]);
-    let of = |judged: &[u32]| narrowed(&with_root, judged);
+    let of = |evaluated: &[u32]| narrowed(&with_root, evaluated);
     assert_eq!(of(&[302]), Ok((vec![301, 302], Some(vec![1001]))));
     assert_eq!(of(&[304]), Ok((vec![304], Some(vec![1002]))));
     assert_eq!(of(&[303]), Ok((vec![303, 305], Some(vec![0]))));
@@ -193,11 +197,11 @@ fn own_container_spares_root_and_others() {
 
 #[test]
 fn nested_namespace_belongs_to_its_creator() {
-    // Carol, as LXC maps her, with a namespace of hers whose first process is 350; bob;
+    // Carol, as LXC maps her, with a namespace of hers, first process 350; bob;
     // and a namespace that the root of the container created for bob.
     let nested = |child: Option<u32>| {
         let root = Some(0);
-        let mut scene = container_of(
+        let mut test_host = container_of(
             &[
                 (300, 1, 100_000, root),
                 (301, 300, 101_001, root),
@@ -209,13 +213,13 @@ fn nested_namespace_belongs_to_its_creator() {
             100_000,
         );
         for pid in [350, 351] {
-            scene.process_mut(pid).lineage.namespace_creator = Some(101_001);
-            scene.process_mut(pid).pid_namespace = Some(8);
+            test_host.process_mut(pid).lineage.namespace_creator = Some(101_001);
+            test_host.process_mut(pid).pid_namespace = Some(8);
         }
-        scene.process_mut(351).lineage.namespace_creator = child;
-        scene.process_mut(350).is_namespace_init = true;
-        scene.process_mut(304).lineage.namespace_creator = Some(100_000);
-        scene
+        test_host.process_mut(351).lineage.namespace_creator = child;
+        test_host.process_mut(350).is_namespace_init = true;
+        test_host.process_mut(304).lineage.namespace_creator = Some(100_000);
+        test_host
     };
     let carols = Ok((vec![301, 350, 351], Some(vec![101_001])));
     assert_eq!(narrowed(&nested(Some(101_001)), &[350]), carols);
@@ -235,9 +239,12 @@ fn namespace_init_ends_only_own_processes() {
         (301, 300, 1001, None),
         (400, 1, 1002, None),
     ];
-    let scene = container_of(&members, 0);
-    assert!(narrowed(&scene, &[300, 301]).is_err());
-    assert_eq!(narrowed(&scene, &[301]), Ok((vec![301], Some(vec![1001]))));
+    let test_host = container_of(&members, 0);
+    assert!(narrowed(&test_host, &[300, 301]).is_err());
+    assert_eq!(
+        narrowed(&test_host, &[301]),
+        Ok((vec![301], Some(vec![1001])))
+    );
     // In a PID namespace of its own, no other process ends with it.
     let mut apart = container_of(&members, 0);
     apart.process_mut(400).pid_namespace = Some(8);

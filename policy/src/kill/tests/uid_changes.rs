@@ -15,18 +15,18 @@ fn veto_of_uid_change(
     person: Option<u32>,
     caller: &Caller,
 ) -> Option<Outcome> {
-    let mut scene = host();
+    let mut test_host = host();
     let target = KillTarget {
         uid: before.uids.clone().map(|uids| uids.real),
-        ..target(&scene, 300)
+        ..target(&test_host, 300)
     };
-    *scene.process_mut(300) = before.clone();
+    *test_host.process_mut(300) = before.clone();
     let again = RecheckContext {
         caller,
-        roles: &scene.roles,
+        roles: &test_host.roles,
         operators: "gpukill-operators",
-        processes: &scene.crowd,
-        protection: &scene.protection,
+        processes: &test_host.process_table,
+        protection: &test_host.protection,
         before: Some(before),
         person,
         uses_gpu: true,
@@ -37,16 +37,16 @@ fn veto_of_uid_change(
 }
 
 /// The planned process with these uids, in a namespace of this creator.
-fn running_as(real: u32, saved: u32, maker: Option<u32>) -> ProcessInfo {
-    let mut process = host().crowd[&300].clone();
+fn running_as(real: u32, saved: u32, namespace_creator: Option<u32>) -> ProcessInfo {
+    let mut process = host().process_table[&300].clone();
     process.uids = Reading::Value(Uids {
         real,
         effective: real,
         saved,
     });
     process.lineage.uid = Some(real);
-    process.lineage.namespace_creator = maker;
-    process.namespace_owner = Reading::Value(maker);
+    process.lineage.namespace_creator = namespace_creator;
+    process.namespace_owner = Reading::Value(namespace_creator);
     process
 }
 
@@ -164,13 +164,19 @@ proptest! {
     fn any_uid_of_the_owner_is_ended(
         before in any::<[u32; 2]>(),
         now in any::<[u32; 2]>(),
-        maker in 1_000u32..,
+        namespace_creator in 1_000u32..,
     ) {
         // In a namespace, and in programs that keep the uid of their caller.
-        let inside = |uids: [u32; 2]| running_as(uids[0].max(1), uids[1].max(1), Some(maker));
+        let inside = |uids: [u32; 2]| {
+            running_as(uids[0].max(1), uids[1].max(1), Some(namespace_creator))
+        };
         let toggling = |uid: u32, back: bool| {
             let uid = uid.max(1_000);
-            if back { running_as(maker, uid, None) } else { running_as(uid, maker, None) }
+            if back {
+                running_as(namespace_creator, uid, None)
+            } else {
+                running_as(uid, namespace_creator, None)
+            }
         };
         let cases = [
             (inside(before), inside(now)),
@@ -178,7 +184,7 @@ proptest! {
             (toggling(before[0], false), toggling(now[0], true)),
         ];
         for (before, now) in cases {
-            for person in [None, Some(maker)] {
+            for person in [None, Some(namespace_creator)] {
                 prop_assert_eq!(veto_of_uid_change(&before, &now, person, &olga()), None);
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct GpuTestHost {
     pub(super) roles: Roles,
     pub(super) snapshot: Snapshot,
     pub(super) holders: Vec<DeviceHolders>,
-    pub(super) crowd: kill::ProcessTable,
+    pub(super) process_table: kill::ProcessTable,
     pub(super) hives: BTreeMap<DeviceId, String>,
     pub(super) checks: BTreeMap<DeviceId, HelperCheck>,
 }
@@ -71,7 +71,7 @@ impl GpuTestHost {
                 backends: Vec::new(),
                 faults: Vec::new(),
             },
-            crowd: BTreeMap::new(),
+            process_table: BTreeMap::new(),
             hives: BTreeMap::new(),
             checks,
         }
@@ -141,7 +141,7 @@ impl GpuTestHost {
             program: Reading::Value(ProgramOrigin::Host),
             at_seat: Reading::Unsupported,
         };
-        self.crowd.insert(pid, candidate);
+        self.process_table.insert(pid, candidate);
     }
 
     pub(super) fn plan(&self, force: bool) -> Result<ResetPlan, Refusal> {
@@ -149,20 +149,20 @@ impl GpuTestHost {
             daemon: DAEMON,
             ..Protection::default()
         };
-        let seen = ResetContext {
+        let context = ResetContext {
             kill: kill::KillContext {
                 caller: &self.caller,
                 roles: &self.roles,
                 operators: "gpukill-operators",
                 snapshot: &self.snapshot,
                 holders: &self.holders,
-                processes: &self.crowd,
+                processes: &self.process_table,
                 protection: &protection,
             },
             hives: &self.hives,
             checks: &self.checks,
         };
-        plan(&request(force), &seen, Timestamp(7))
+        plan(&request(force), &context, Timestamp(7))
     }
 
     pub(super) fn plan_first(&self, force: bool) -> ResetTarget {

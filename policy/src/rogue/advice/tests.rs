@@ -75,7 +75,7 @@ fn only_near_proof_suggests_an_end() {
     let idle = || sign("held_for_nothing", B, "held for 3 days at nothing");
     let long = || sign("runaway", C, "at full load for 3 days");
     let end = vec![KILL, ALLOW_ANY_PATH];
-    let look = vec![EXPLAIN, ASK, ALLOW_NAME];
+    let commands = vec![EXPLAIN, ASK, ALLOW_NAME];
     let cases = [
         (CryptoMiner, Critical, vec![pool(), port()], end.clone()),
         (CryptoMiner, High, vec![pool()], end.clone()),
@@ -87,10 +87,10 @@ fn only_near_proof_suggests_an_end() {
             vec![pool()],
             vec![EXPLAIN, ASK, ALLOW_ANY_PATH],
         ),
-        (CryptoMiner, Critical, vec![port()], look.clone()),
-        (SuspiciousProcess, Critical, vec![port()], look.clone()),
-        (DataExfiltrator, Critical, vec![port()], look.clone()),
-        (ResourceAbuser, High, vec![long()], look),
+        (CryptoMiner, Critical, vec![port()], commands.clone()),
+        (SuspiciousProcess, Critical, vec![port()], commands.clone()),
+        (DataExfiltrator, Critical, vec![port()], commands.clone()),
+        (ResourceAbuser, High, vec![long()], commands),
         (
             ResourceAbuser,
             Low,

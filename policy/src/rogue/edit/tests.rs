@@ -342,8 +342,8 @@ fn invalid_results_are_refused() {
 #[test]
 fn invalid_item_reads_as_in_a_file() {
     let wrong = |path: &str, typed: &str| {
-        let told = refusal("", &set(path, typed));
-        let (_, mistake) = told.rsplit_once(&format!("{path}: ")).unwrap();
+        let actual = refusal("", &set(path, typed));
+        let (_, mistake) = actual.rsplit_once(&format!("{path}: ")).unwrap();
         mistake.to_owned()
     };
     let port = |what: &str| format!("{what} is not a whole number from 1 to 65535");
@@ -390,9 +390,9 @@ fn unknown_key_reads_as_in_a_file() {
     ] {
         let typed = format!("{section}.{name}");
         let mistakes = read::read(&format!("[{section}]\n{name} = 1\n")).unwrap_err();
-        let meant = |text: &str| text.split_once("did you mean").map(|(_, it)| it.to_owned());
-        let asked = meant(&refusal("", &set(&typed, "1")));
-        assert_eq!(asked, meant(&mistakes[0].to_string()), "{typed}");
+        let suggestion = |text: &str| text.split_once("did you mean").map(|(_, it)| it.to_owned());
+        let asked = suggestion(&refusal("", &set(&typed, "1")));
+        assert_eq!(asked, suggestion(&mistakes[0].to_string()), "{typed}");
         assert_eq!(asked.is_none(), name == "quite_another", "{typed}");
     }
 }

@@ -47,8 +47,8 @@ fn classify_arguments(arguments: &[String]) -> impl Iterator<Item = (&String, bo
 }
 
 /// Finds the address of a pool in an argument: a scheme followed by a host. In the
-/// middle of a sentence an address is only text, so it counts there only in a title,
-/// whose words are separated by spaces.
+/// middle of a sentence an address is only text, so it counts there only in a title:
+/// the words of a title are separated by spaces.
 fn pool_address(argument: &str, is_title: bool) -> Option<&str> {
     let marks = argument.match_indices("://");
     let mut addresses = marks.filter_map(|(mark, _)| {

@@ -150,8 +150,8 @@ pub(super) fn system_name_elsewhere(suspect: &Suspect, _: &RogueRules) -> Option
     ))
 }
 
-/// A Python without any Python module: its computations need extension modules, whose
-/// file names contain the version. The system's own Python is excluded: a script may
+/// A Python without any Python module: its computations need extension modules with
+/// the version in their file names. The system's own Python is excluded: a script may
 /// load libraries by `ctypes` alone.
 pub(super) fn python_without_modules(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
     let libraries = suspect.libraries.as_ref().filter(|it| !it.is_empty())?;

@@ -215,7 +215,7 @@ mod tests {
     fn weight(change: impl FnOnce(&mut Suspect)) -> Option<u16> {
         let mut suspect = miner();
         change(&mut suspect);
-        mining_load(&suspect, &RogueRules::default()).map(|seen| seen.weight)
+        mining_load(&suspect, &RogueRules::default()).map(|indicator| indicator.weight)
     }
 
     fn load(suspect: &mut Suspect) -> &mut DeviceLoad {
@@ -235,7 +235,7 @@ mod tests {
         let weight = |change: fn(&mut Suspect)| {
             let mut suspect = miner();
             change(&mut suspect);
-            full_load(&suspect, &RogueRules::default()).map(|seen| seen.weight)
+            full_load(&suspect, &RogueRules::default()).map(|indicator| indicator.weight)
         };
         assert_eq!(weight(|_| ()), None);
         assert_eq!(weight(|it| load(it).host_cpu = Some(9_000)), Some(150));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn held_for_nothing_needs_long_idle_time() {
-        let seen = |held: u64, idle: u16, gib: u64| {
+        let is_found = |held: u64, idle: u16, gib: u64| {
             let mut suspect = miner();
             *load(&mut suspect) = DeviceLoad {
                 held: Duration::from_secs(held * 3_600),
@@ -289,8 +289,8 @@ mod tests {
             };
             held_for_nothing(&suspect, &RogueRules::default()).is_some()
         };
-        assert!(seen(24, 990, 1));
-        assert!(!seen(23, 1_000, 40) && !seen(48, 989, 40) && !seen(48, 1_000, 0));
+        assert!(is_found(24, 990, 1));
+        assert!(!is_found(23, 1_000, 40) && !is_found(48, 989, 40) && !is_found(48, 1_000, 0));
     }
 
     #[test]

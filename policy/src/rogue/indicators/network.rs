@@ -47,7 +47,7 @@ pub(super) fn pool_port(suspect: &Suspect, rules: &RogueRules) -> Option<Indicat
 /// port.
 pub(super) fn lasting_connection(suspect: &Suspect, rules: &RogueRules) -> Option<IndicatorMatch> {
     let listens = suspect.listens.as_ref()?;
-    load::mining_load(suspect, rules).filter(|seen| seen.weight >= load::FULL_WEIGHT)?;
+    load::mining_load(suspect, rules).filter(|indicator| indicator.weight >= load::FULL_WEIGHT)?;
     let peers = suspect.peers.as_ref().filter(|_| listens.is_empty())?;
     let peer = peers.iter().find(|peer| is_outside(peer.ip()))?;
     Some(IndicatorMatch::new(
@@ -191,14 +191,14 @@ mod tests {
             };
             sent_much(&suspect, &rules).map(|it| it.weight)
         };
-        let told = [
+        let actual = [
             SentTraffic::Unknown,
             SentTraffic::Shared,
             SentTraffic::OwnNamespace(9),
             SentTraffic::OwnNamespace(10),
             SentTraffic::OwnNamespace(40),
         ];
-        assert_eq!(told.map(weight), [None, None, None, Some(550), Some(700)]);
+        assert_eq!(actual.map(weight), [None, None, None, Some(550), Some(700)]);
         // A limit of 0 does not report zero bytes.
         rules.detection.max_sent = Bytes(0);
         let suspect = Suspect {

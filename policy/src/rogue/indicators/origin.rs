@@ -46,7 +46,7 @@ const COMMON_HIDDEN_DIRECTORIES: [&str; 34] = [
 pub(super) fn executable_place(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
     let path = suspect.path()?;
     let whole = suspect.executable.as_deref().unwrap_or(path);
-    let seen = |weight, what: &str| {
+    let found = |weight, what: &str| {
         Some(IndicatorMatch::new(
             weight,
             format!("executable {what}: {whole}"),
@@ -56,26 +56,26 @@ pub(super) fn executable_place(suspect: &Suspect, _: &RogueRules) -> Option<Indi
         // Container runtimes run a copy of themselves for a moment.
         return match name.starts_with("runc_cloned:") {
             true => None,
-            false => seen(500, "has no file"),
+            false => found(500, "has no file"),
         };
     }
     if path.starts_with("/dev/shm/") {
-        return seen(500, "in shared memory");
+        return found(500, "in shared memory");
     }
     let mut directories = path.split('/').rev().skip(1);
     if let Some(directory) = directories.find(|part| is_hidden(part)) {
         // A self-extracting program unpacks to this directory while it runs.
         let is_image = path.starts_with("/tmp/.mount_");
         let weight = if is_image { 100 } else { 300 };
-        return seen(weight, &format!("in the hidden directory {directory}"));
+        return found(weight, &format!("in the hidden directory {directory}"));
     }
     if is_temporary(path) {
-        return seen(200, "in a temporary directory");
+        return found(200, "in a temporary directory");
     }
     // An upgrade replaced a file of the system.
     let is_upgraded = crate::kill::protection::is_system_path(path);
     match suspect.is_deleted() && !is_upgraded {
-        true => seen(150, "is deleted"),
+        true => found(150, "is deleted"),
         false => None,
     }
 }
@@ -212,12 +212,12 @@ mod tests {
     use super::*;
 
     fn weight(
-        look: fn(&Suspect, &RogueRules) -> Option<IndicatorMatch>,
+        detect: fn(&Suspect, &RogueRules) -> Option<IndicatorMatch>,
         change: impl FnOnce(&mut Suspect),
     ) -> Option<u16> {
         let mut suspect = Suspect::default();
         change(&mut suspect);
-        look(&suspect, &RogueRules::default()).map(|seen| seen.weight)
+        detect(&suspect, &RogueRules::default()).map(|indicator| indicator.weight)
     }
 
     #[test]
@@ -238,8 +238,8 @@ mod tests {
             ("/home/bob/train", None),
             ("/home/bob/../train", None),
         ] {
-            let told = weight(executable_place, |it| it.executable = Some(path.into()));
-            assert_eq!(told, expected, "{path}");
+            let actual = weight(executable_place, |it| it.executable = Some(path.into()));
+            assert_eq!(actual, expected, "{path}");
         }
     }
 
@@ -253,11 +253,11 @@ mod tests {
             ("[celeryd: main]", None),
             ("python3", None),
         ] {
-            let told = weight(kernel_thread_name, |it| {
+            let actual = weight(kernel_thread_name, |it| {
                 it.name = Some(name.into());
                 it.executable = Some("/usr/bin/python3".into());
             });
-            assert_eq!(told, expected, "{name}");
+            assert_eq!(actual, expected, "{name}");
             // A kernel thread has no executable.
             assert_eq!(
                 weight(kernel_thread_name, |it| it.name = Some(name.into())),
@@ -289,10 +289,10 @@ mod tests {
 
     #[test]
     fn repeated_refusals_count() {
-        let told =
+        let actual =
             [0, 1, 2, 4, 5, 900].map(|times| weight(repeated_refusals, |it| it.refused = times));
         assert_eq!(
-            told,
+            actual,
             [None, None, Some(400), Some(400), Some(600), Some(600)]
         );
     }

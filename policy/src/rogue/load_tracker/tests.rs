@@ -238,8 +238,8 @@ fn one_person_displaces_no_other() {
         let all = many().chain([stretch(other, 1_001)]).chain(newer);
         loads.add(Timestamp(i64::from(round) * 10_000), SAMPLE, all);
         assert_eq!(loads.processes().count(), MAX_PROCESSES);
-        let seen = loads.load_of(key(other)).unwrap().seen;
-        assert_eq!(seen, Duration::from_millis(SAMPLE) * (round - 1));
+        let observed = loads.load_of(key(other)).unwrap().seen;
+        assert_eq!(observed, Duration::from_millis(SAMPLE) * (round - 1));
     }
     // Processes that were tracked before are still tracked.
     assert!(loads.load_of(key(1)).is_some() && loads.load_of(key(most - 1)).is_some());

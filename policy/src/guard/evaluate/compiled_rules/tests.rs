@@ -80,15 +80,15 @@ fn changed_key_changes_the_digest() {
     let blocks = blocks();
     let before = compile(&to_toml(&blocks));
     let mut changed = 0;
-    for (place, (header, keys)) in blocks.iter().enumerate() {
+    for (position, (header, keys)) in blocks.iter().enumerate() {
         for (at, (key, value)) in keys.iter().enumerate() {
             // The key is removed, or has another value.
             let variants = std::iter::once(None).chain(other_values(value).into_iter().map(Some));
             for variant in variants {
                 let mut blocks = blocks.clone();
                 match &variant {
-                    Some(value) => blocks[place].1[at].1 = value.clone(),
-                    None => drop(blocks[place].1.remove(at)),
+                    Some(value) => blocks[position].1[at].1 = value.clone(),
+                    None => drop(blocks[position].1.remove(at)),
                 }
                 let Ok(rules) = parse(&to_toml(&blocks)) else {
                     continue;

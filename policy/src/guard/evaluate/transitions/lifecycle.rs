@@ -15,54 +15,57 @@ use std::collections::{BTreeMap, BTreeSet};
 /// their order; `None` for a subject that is gone.
 pub(super) fn create_states(
     context: &EvaluationContext<'_>,
-    clocks: &mut BTreeMap<ViolationSubject, ViolationState>,
+    violations: &mut BTreeMap<ViolationSubject, ViolationState>,
     found: &BTreeMap<SubjectIndex, Finding>,
     room: &mut usize,
-    beyond: &mut Overflow,
+    overflow: &mut Overflow,
 ) -> Vec<Option<SubjectIndex>> {
     let subjects =
-        |clocks: &BTreeMap<ViolationSubject, ViolationState>| -> Vec<Option<SubjectIndex>> {
-            clocks.keys().map(|it| context.find_subject(it)).collect()
+        |violations: &BTreeMap<ViolationSubject, ViolationState>| -> Vec<Option<SubjectIndex>> {
+            violations
+                .keys()
+                .map(|it| context.find_subject(it))
+                .collect()
         };
-    let before = subjects(clocks);
-    let going: BTreeSet<SubjectIndex> = before.iter().copied().flatten().into_set();
+    let before = subjects(violations);
+    let existing: BTreeSet<SubjectIndex> = before.iter().copied().flatten().into_set();
     for (subject, finding) in found {
         if let Finding::Holds(held) = finding
-            && !going.contains(subject)
+            && !existing.contains(subject)
         {
             let Some(left) = room.checked_sub(1) else {
-                beyond.violations += 1;
+                overflow.violations += 1;
                 continue;
             };
             *room = left;
             let since = held.since.unwrap_or(context.sample.from);
-            let clock = clocks.entry(context.subject(*subject));
-            clock.or_insert_with(|| ViolationState::new(since));
+            let entry = violations.entry(context.subject(*subject));
+            entry.or_insert_with(|| ViolationState::new(since));
         }
     }
     // Usually none is created.
-    if clocks.len() == before.len() {
+    if violations.len() == before.len() {
         before
     } else {
-        subjects(clocks)
+        subjects(violations)
     }
 }
 
 /// Closes the violations of rules that were removed or changed.
 pub(super) fn close_outdated(
     context: &EvaluationContext<'_>,
-    clocks: &mut BTreeMap<RuleName, RuleViolations>,
+    violations: &mut BTreeMap<RuleName, RuleViolations>,
     records: &mut Vec<GuardRecord>,
 ) {
-    clocks.retain(|rule, of_rule| {
+    violations.retain(|rule, of_rule| {
         let is_current = is_current(context.compiled_rules, rule, of_rule.digest)
             && context
                 .compiled_rules
                 .find(&rule.source)
                 .is_some_and(|policy| context.compiled_rules.response(policy, rule.kind).is_some());
         if !is_current {
-            for (subject, clock) in &of_rule.of {
-                let over = over_record(context.sample, rule, subject, clock);
+            for (subject, violation) in &of_rule.of {
+                let over = over_record(context.sample, rule, subject, violation);
                 records.extend(over.map(|over| GuardRecord {
                     step: GuardStep::Outdated,
                     ..over
@@ -74,14 +77,14 @@ pub(super) fn close_outdated(
 }
 
 pub(super) fn over_record(
-    bucket: &GuardSample,
+    sample: &GuardSample,
     rule: &RuleName,
     subject: &ViolationSubject,
-    clock: &ViolationState,
+    violation: &ViolationState,
 ) -> Option<GuardRecord> {
-    let opened = clock.opened.as_ref()?;
+    let opened = violation.opened.as_ref()?;
     Some(GuardRecord {
-        at: bucket.until,
+        at: sample.until,
         rule: rule.clone(),
         subject: subject.clone(),
         mode: opened.mode,

@@ -27,16 +27,16 @@ fn runs() -> impl Strategy<Value = Vec<EvidenceProcess>> {
     )
         .prop_flat_map(|(is_bobs, device, gpu, name, job)| {
             let memory = prop::option::of(any::<u64>());
-            let told = (any::<u32>(), memory, any::<bool>());
-            told.prop_map(move |(pid, memory, has_job)| {
-                let mut told = reported_process_of(is_bobs, pid, device);
-                told.gpu_index = gpu;
-                told.memory = memory;
+            let reported = (any::<u32>(), memory, any::<bool>());
+            reported.prop_map(move |(pid, memory, has_job)| {
+                let mut reported = reported_process_of(is_bobs, pid, device);
+                reported.gpu_index = gpu;
+                reported.memory = memory;
                 if is_bobs {
-                    told.name = Some(name.clone());
-                    told.job = has_job.then(|| job.clone());
+                    reported.name = Some(name.clone());
+                    reported.job = has_job.then(|| job.clone());
                 }
-                told
+                reported
             })
         });
     prop::collection::vec(one, 0..=MAX_EVIDENCE_PROCESSES)
@@ -45,12 +45,12 @@ fn runs() -> impl Strategy<Value = Vec<EvidenceProcess>> {
 const OTHERS: &str = "SECRET";
 
 fn reported_process_of(is_bobs: bool, pid: u32, device: u32) -> EvidenceProcess {
-    let mut told = reported_process(pid, if is_bobs { "bob" } else { "alice" }, device);
+    let mut reported = reported_process(pid, if is_bobs { "bob" } else { "alice" }, device);
     if !is_bobs {
-        told.name = Some(OTHERS.into());
-        told.job = Some(OTHERS.into());
+        reported.name = Some(OTHERS.into());
+        reported.job = Some(OTHERS.into());
     }
-    told
+    reported
 }
 
 fn subject() -> impl Strategy<Value = ViolationSubject> {
@@ -164,15 +164,15 @@ proptest! {
         // No other text may contain these.
         record.message = None;
         record.rule.source = RuleSource::Default;
-        let bobs = |told: &mut EvidenceProcess| {
-            if owner_uid(told) == Some(1001) {
-                told.name = Some("python".into());
-                told.job = None;
-                told.run.pid %= 1_000;
-                told.gpu_index %= 8;
-                told.memory = None;
+        let bobs = |reported: &mut EvidenceProcess| {
+            if owner_uid(reported) == Some(1001) {
+                reported.name = Some("python".into());
+                reported.job = None;
+                reported.run.pid %= 1_000;
+                reported.gpu_index %= 8;
+                reported.memory = None;
             } else {
-                told.run.pid = 777_777;
+                reported.run.pid = 777_777;
             }
         };
         record.evidence.measured = None;

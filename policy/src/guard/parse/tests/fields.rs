@@ -78,14 +78,14 @@ fn parses_every_field() {
         kubernetes_namespaces: texts(&["training"]),
         images: globs(&["*/pytorch:*"]),
     };
-    let rule = |name: &str, conduct: ForbiddenBehaviour| BehaviourRule {
+    let rule = |name: &str, behaviour: ForbiddenBehaviour| BehaviourRule {
         name: name.into(),
         members: Members::default(),
         except_users: Vec::new(),
         gpus: Vec::new(),
         processes: Vec::new(),
         command: None,
-        behaviour: conduct,
+        behaviour,
         measures: Measures::default(),
         ends_services: false,
     };

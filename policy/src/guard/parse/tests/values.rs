@@ -112,13 +112,13 @@ fn accepts_text_and_toml_times() {
 fn records_positions() {
     let rules =
         parse("[global]\nenabled = true\n\n[[rules]]\n  name = 'a b'\n  growth_gb = 1\n").unwrap();
-    let places: Vec<_> = rules
+    let positions: Vec<_> = rules
         .positions
         .iter()
-        .map(|(path, place)| (path.as_str(), place.line, place.column))
+        .map(|(path, position)| (path.as_str(), position.line, position.column))
         .collect();
     assert_eq!(
-        places,
+        positions,
         [
             ("global", 1, 2),
             ("global.enabled", 2, 1),

@@ -1,4 +1,4 @@
-//! A host whose day follows a script.
+//! A host that follows the script of a day.
 
 use super::super::record_text::record_line;
 use super::*;
@@ -60,14 +60,14 @@ impl ScriptedDay {
     pub(super) fn run_until(&mut self, minutes: i64) {
         while self.world.now.0 < minutes * 60_000 {
             self.grow_leaks();
-            let bucket: GuardSample = self.world.next_sample(SAMPLE_MS);
+            let sample: GuardSample = self.world.next_sample(SAMPLE_MS);
             if !self.is_running {
                 continue;
             }
             self.remove_signalled();
-            let judged = evaluate(&self.guard.compiled_rules, &mut self.guard.state, &bucket);
-            self.log_records(&judged.records);
-            for ending in self.guard.state.enforcement_orders(&judged.records) {
+            let evaluation = evaluate(&self.guard.compiled_rules, &mut self.guard.state, &sample);
+            self.log_records(&evaluation.records);
+            for ending in self.guard.state.enforcement_orders(&evaluation.records) {
                 self.execute_order(ending);
             }
         }
@@ -257,11 +257,11 @@ impl ScriptedDay {
     fn set_use(&mut self, job: &str, gib: &str, percent: &str) {
         self.leaks.remove(job);
         let (_, devices) = self.jobs[job].clone();
-        let told = |text: &str, unit: u64| match text {
+        let parse_amount = |text: &str, unit: u64| match text {
             "?" => TestReading::Failed,
             number => TestReading::Known(number.parse::<u64>().unwrap() * unit),
         };
-        let (memory, utilization) = (told(gib, GIB), told(percent, 1));
+        let (memory, utilization) = (parse_amount(gib, GIB), parse_amount(percent, 1));
         let process = self.process(job);
         for device in &devices {
             process.uses(*device, 0, 0);

@@ -62,7 +62,7 @@ fn names_do_not_protect_in_containers() {
         });
         assert!(is_judged, "{uid} {image:?}");
     }
-    // A process whose executable is not known is in the container all the same.
+    // A process with an unknown executable is in the container all the same.
     assert!(xorg(
         |it| (it.is_contained, it.executable) = (Some(true), None)
     ));

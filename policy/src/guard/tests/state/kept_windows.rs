@@ -5,7 +5,7 @@ use gpukill_proto::guard::RuleKind;
 
 /// Long windows: each needs five minutes.
 fn rules_of(kind: RuleKind) -> RuleSet {
-    let conduct = match kind {
+    let behaviour = match kind {
         RuleKind::Growth => ForbiddenBehaviour::Growth {
             by: Bytes(GIB),
             within: minutes(5),
@@ -22,7 +22,7 @@ fn rules_of(kind: RuleKind) -> RuleSet {
         },
     };
     RuleSet {
-        behaviours: vec![behaviour_rule("it", conduct)],
+        behaviours: vec![behaviour_rule("it", behaviour)],
         ..dry_run_rules()
     }
 }
@@ -35,8 +35,12 @@ fn leaking_host() -> TestHost {
 }
 
 /// The number of samples until a violation is open, if there is one within this many.
-fn samples_until_open(guard: &mut TestGuard, world: &mut TestHost, looks: usize) -> Option<usize> {
-    (1..=looks).find(|_| {
+fn samples_until_open(
+    guard: &mut TestGuard,
+    world: &mut TestHost,
+    samples: usize,
+) -> Option<usize> {
+    (1..=samples).find(|_| {
         let bytes = (world.now.0 / 100).unsigned_abs() << 20;
         world.process(100).memory(0, TestReading::Known(bytes));
         guard.evaluate_samples(world, 1);

@@ -10,12 +10,12 @@ fn idle_job_goes_first() {
     let victims = |limit, doing: [(TestReading, TestReading); 2]| {
         let mut world = host_with_jobs(&[("old", 1), ("new", 1)]);
         let mut guard = TestGuard::new(enforce_memory_rules(limit));
-        for (buckets, hold) in [(30, 1), (4, 1), (2, 15)] {
+        for (samples, hold) in [(30, 1), (4, 1), (2, 15)] {
             for (pid, (first, last)) in (100..).zip(doing) {
-                let does = if buckets == 30 { first } else { last };
+                let does = if samples == 30 { first } else { last };
                 world.process(pid).uses(0, hold, 0).utilization(0, does);
             }
-            let ended = guard.evaluate_samples(&mut world, buckets);
+            let ended = guard.evaluate_samples(&mut world, samples);
             let ended = ended.iter().find_map(|it| {
                 let victim = it.step.victim()?;
                 Some(victim.job.id.clone())
@@ -39,8 +39,8 @@ fn idle_job_goes_first() {
     ] {
         // One job suffices; or none suffices and both free the same amount.
         for limit in [20, 10] {
-            let told = victims(limit, doing);
-            assert_eq!(told.as_deref(), Some(expected), "{limit} {doing:?}");
+            let actual = victims(limit, doing);
+            assert_eq!(actual.as_deref(), Some(expected), "{limit} {doing:?}");
         }
     }
 }

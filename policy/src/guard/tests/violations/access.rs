@@ -105,14 +105,14 @@ fn maintenance_blocks_everybody() {
         it.uses(1, 1, 0);
     });
     let mut guard = TestGuard::new(rules);
-    let told = |guard: &mut TestGuard, world: &mut TestHost| -> Vec<(u32, String)> {
+    let violations_of = |guard: &mut TestGuard, world: &mut TestHost| -> Vec<(u32, String)> {
         let records = guard.evaluate_next(world).records;
         let runs = records.iter().filter(|it| it.step == GuardStep::Violated);
         runs.map(|it| (it.evidence.runs[0].gpu_index, it.rule.to_string()))
             .collect()
     };
     assert_eq!(
-        told(&mut guard, &mut world),
+        violations_of(&mut guard, &mut world),
         [(0, "gpu 0: maintenance".to_owned())]
     );
     guard.evaluate_samples(&mut world, 5);

@@ -22,11 +22,11 @@ const UNPROVED: VerdictSummary = VerdictSummary {
 
 /// No process may be a miner or hide what it is, from high risk on.
 fn rules_against_rogues(mode: GuardMode, change: impl FnOnce(&mut BehaviourRule)) -> RuleSet {
-    let conduct = ForbiddenBehaviour::Rogue {
+    let behaviour = ForbiddenBehaviour::Rogue {
         from: Risk::High,
         threats: vec![Threat::CryptoMiner, Threat::SuspiciousProcess],
     };
-    let mut behaviour = behaviour_rule("it", conduct);
+    let mut behaviour = behaviour_rule("it", behaviour);
     change(&mut behaviour);
     RuleSet {
         mode,
@@ -232,8 +232,8 @@ fn one_process_decides_for_its_job() {
     let [violated, ended] = records.as_slice() else {
         panic!("{records:?}")
     };
-    let pids = |told: &[gpukill_proto::guard::EvidenceProcess]| -> Vec<u32> {
-        told.iter().map(|it| it.run.pid).collect()
+    let pids = |actual: &[gpukill_proto::guard::EvidenceProcess]| -> Vec<u32> {
+        actual.iter().map(|it| it.run.pid).collect()
     };
     let evidence = &violated.evidence;
     assert_eq!(pids(&evidence.runs), [101]);
@@ -263,13 +263,13 @@ fn reports_the_worst_verdict() {
         let mut guard = TestGuard::new(dry_run_against_rogues());
         let _ = guard.evaluate_samples(&mut world, 2);
         let open = guard.state.violations();
-        let told: Vec<_> = open
+        let actual: Vec<_> = open
             .iter()
             .map(|it| (it.evidence.threat, it.evidence.measured, it.evidence.count))
             .collect();
         let measured = Some(Measurement { value: 4, limit: 3 });
         let expected = (Some(Threat::SuspiciousProcess), measured, 2);
-        assert_eq!(told, [expected]);
+        assert_eq!(actual, [expected]);
     }
 }
 

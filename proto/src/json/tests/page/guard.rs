@@ -183,9 +183,9 @@ pub(super) fn replay() -> Json {
 fn record_names_the_victim_and_rule() {
     let violations = violations();
     let record = &violations["records"][0];
-    let said = ["id", "rule", "step", "mode", "owner_uid"].map(|field| record[field].clone());
+    let actual = ["id", "rule", "step", "mode", "owner_uid"].map(|field| record[field].clone());
     let expected = serde_json::json!([1, "user alice: memory", "ended", "dry-run", 1000]);
-    assert_eq!(Json::from(said.to_vec()), expected);
+    assert_eq!(Json::from(actual.to_vec()), expected);
     assert_eq!(record["victim"]["procs"][0]["pid"], 48_213);
     assert_eq!(replay()["outcomes"][0]["freed_gpu_hours"], 1.5);
 }

@@ -25,8 +25,8 @@ fn history() -> impl Strategy<Value = VerdictHistory> {
         let known = prop::option::weighted(0.9, suspected());
         prop::option::weighted(0.9, known)
     };
-    let bucket = || [verdict(), verdict(), verdict()];
-    prop::collection::vec(bucket(), 2..24)
+    let sample = || [verdict(), verdict(), verdict()];
+    prop::collection::vec(sample(), 2..24)
 }
 
 fn samples(history: &VerdictHistory) -> Vec<GuardSample> {
@@ -35,22 +35,22 @@ fn samples(history: &VerdictHistory) -> Vec<GuardSample> {
         let job = format!("job of {owner}");
         world.start(pid, owner).uses(0, 1, 50).job(&job);
     }
-    let buckets = history.iter().map(|verdicts| {
+    let samples = history.iter().map(|verdicts| {
         for (pid, verdict) in (100..).zip(verdicts) {
             world.process(pid).suspected(*verdict);
         }
         world.next_sample(SAMPLE_MS)
     });
-    buckets.collect()
+    samples.collect()
 }
 
 /// When a violation goes on, and of which subject. Nothing settles, and no job is ended.
-fn violated_subjects(rules: &RuleSet, buckets: &[GuardSample]) -> Vec<(usize, String)> {
-    let book = CompiledRules::new(rules.clone());
+fn violated_subjects(rules: &RuleSet, samples: &[GuardSample]) -> Vec<(usize, String)> {
+    let compiled_rules = CompiledRules::new(rules.clone());
     let mut memory = GuardState::default();
     let mut violated = Vec::new();
-    for (at, bucket) in buckets.iter().enumerate() {
-        let _ = evaluate(&book, &mut memory, bucket);
+    for (at, sample) in samples.iter().enumerate() {
+        let _ = evaluate(&compiled_rules, &mut memory, sample);
         let open = memory.violations().into_iter();
         violated.extend(open.map(|it| (at, it.subject.to_string())));
     }
@@ -96,10 +96,10 @@ proptest! {
             })
         };
         for mode in [GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce] {
-            let book = CompiledRules::new(rules_against_rogues(mode, |_| ()));
+            let compiled_rules = CompiledRules::new(rules_against_rogues(mode, |_| ()));
             let mut memory = GuardState::default();
-            for (at, bucket) in samples(&history).iter().enumerate() {
-                for record in evaluate(&book, &mut memory, bucket).records {
+            for (at, sample) in samples(&history).iter().enumerate() {
+                for record in evaluate(&compiled_rules, &mut memory, sample).records {
                     if record.step != GuardStep::Violated {
                         continue;
                     }

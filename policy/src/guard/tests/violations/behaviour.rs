@@ -165,13 +165,13 @@ fn job_is_idle_as_a_whole() {
 
 #[test]
 fn cpu_work_prevents_idleness() {
-    let conduct = |cpu_below| ForbiddenBehaviour::Idle {
+    let behaviour = |cpu_below| ForbiddenBehaviour::Idle {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
         cpu_below,
     };
-    let rules = rules_with_behaviour(conduct(Some(Percent(10))));
+    let rules = rules_with_behaviour(behaviour(Some(Percent(10))));
     let takes = |percent| host_with_bob(|it| _ = it.uses(0, 10, 0).computes(percent));
     let cases = [
         ("little", takes(Some(9)), Yes),
@@ -180,7 +180,7 @@ fn cpu_work_prevents_idleness() {
         ("unknown", takes(None), Unknown),
     ];
     check(&rules, "rule it: idle", 6, &cases);
-    let asks_not = rules_with_behaviour(conduct(None));
+    let asks_not = rules_with_behaviour(behaviour(None));
     check(
         &asks_not,
         "rule it: idle",
@@ -211,9 +211,9 @@ fn one_unknown_sample_is_ignored() {
     assert_eq!(guard.state.violations().len(), 1);
 }
 
-fn rules_with_behaviour(conduct: ForbiddenBehaviour) -> RuleSet {
+fn rules_with_behaviour(behaviour: ForbiddenBehaviour) -> RuleSet {
     RuleSet {
-        behaviours: vec![behaviour_rule("it", conduct)],
+        behaviours: vec![behaviour_rule("it", behaviour)],
         ..dry_run_rules()
     }
 }
@@ -389,7 +389,7 @@ fn rule_applies_to_its_selection() {
 
 #[test]
 fn every_rule_kind_has_a_course() {
-    let book = CompiledRules::new(dry_run_rules());
+    let compiled_rules = CompiledRules::new(dry_run_rules());
     for (kind, action) in [
         (RuleKind::Utilization, GuardAction::Warn),
         (RuleKind::TotalUtilization, GuardAction::Warn),
@@ -397,7 +397,7 @@ fn every_rule_kind_has_a_course() {
         (RuleKind::Memory, GuardAction::Terminate),
         (RuleKind::User, GuardAction::Terminate),
     ] {
-        let course = book.response(crate::guard::evaluate::PolicyIndex::Default, kind);
-        assert_eq!(course.map(|it| it.action), Some(action), "{kind:?}");
+        let response = compiled_rules.response(crate::guard::evaluate::PolicyIndex::Default, kind);
+        assert_eq!(response.map(|it| it.action), Some(action), "{kind:?}");
     }
 }

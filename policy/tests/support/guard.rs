@@ -1,4 +1,4 @@
-//! A simulated host whose processes do what a test says, sample by sample.
+//! A simulated host: its processes do what a test says, sample by sample.
 
 use super::evaluate::{CompiledRules, Evaluation, evaluate};
 use super::rules::RuleSet;
@@ -190,7 +190,7 @@ impl TestHost {
             let load = device
                 .utilization
                 .map_or(TestReading::Failed, TestReading::Known);
-            let judged = DeviceSample {
+            let device_sample = DeviceSample {
                 index: u32::try_from(index).expect("there are few"),
                 name: Some("NVIDIA H100".into()),
                 pci: Some(format!("0000:{index:02x}:00.0")),
@@ -204,7 +204,7 @@ impl TestHost {
                     ..DeviceUsage::default()
                 },
             };
-            (DeviceId(format!("GPU-{index}")), judged)
+            (DeviceId(format!("GPU-{index}")), device_sample)
         };
         let devices = &self.devices;
         let runs = self.processes.iter().flat_map(|(pid, process)| {
@@ -218,7 +218,7 @@ impl TestHost {
                     device: DeviceId(format!("GPU-{index}")),
                     instance: None,
                 };
-                let judged = RunSample {
+                let run_sample = RunSample {
                     facts: Arc::clone(&about),
                     first_seen: process.since,
                     usage: match devices[*index].reports_processes {
@@ -238,7 +238,7 @@ impl TestHost {
                     },
                     is_present: process.is_present,
                 };
-                (Arc::new(run), judged)
+                (Arc::new(run), run_sample)
             })
         });
         GuardSample {
@@ -331,24 +331,24 @@ impl TestGuard {
     /// Evaluates the next ten seconds. Chosen jobs are signalled at once; they end when the
     /// test says so.
     pub(crate) fn evaluate_next(&mut self, world: &mut TestHost) -> Evaluation {
-        let judgement = evaluate(
+        let evaluation = evaluate(
             &self.compiled_rules,
             &mut self.state,
             &world.next_sample(SAMPLE_MS),
         );
-        for ending in self.state.enforcement_orders(&judgement.records) {
+        for ending in self.state.enforcement_orders(&evaluation.records) {
             self.state.mark_started(&ending);
         }
-        judgement
+        evaluation
     }
 
     /// The records of this many samples of ten seconds.
     pub(crate) fn evaluate_samples(
         &mut self,
         world: &mut TestHost,
-        buckets: usize,
+        samples: usize,
     ) -> Vec<GuardRecord> {
-        (0..buckets)
+        (0..samples)
             .flat_map(|_| self.evaluate_next(world).records)
             .collect()
     }
