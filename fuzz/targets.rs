@@ -88,8 +88,13 @@ pub fn rogue_rules(bytes: &[u8]) {
                 ..rogue::suspect::Suspect::default()
             };
             for verdict in rogue::evaluate(&suspect, &rules) {
-                assert!(!verdict.signs.is_empty() && verdict.score <= verdict.confidence);
-                assert!(verdict.signs.iter().all(|sign| sign.read.len() < 400));
+                assert!(!verdict.indicators.is_empty() && verdict.score <= verdict.confidence);
+                assert!(
+                    verdict
+                        .indicators
+                        .iter()
+                        .all(|indicator| indicator.read.len() < 400)
+                );
             }
             for warning in rogue::lints::lint(&rules) {
                 assert!(!warning.to_string().is_empty());

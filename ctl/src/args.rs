@@ -38,7 +38,7 @@ use visible::without_hidden;
 /// Shown below the list of commands.
 const EXAMPLES_HINT: &str = "Each command has examples: gpukillctl kill --help";
 
-/// Show who uses the GPUs of this box.
+/// Show who uses the GPUs of this host.
 #[derive(Debug, Parser)]
 #[command(name = "gpukillctl", version, max_term_width = 100, after_help = EXAMPLES_HINT)]
 pub struct Cli {
@@ -89,13 +89,13 @@ pub enum Command {
     List(Deferred<List>),
     /// Show the state of the daemon and its parts, and what you may do
     Status(Deferred<Status>),
-    /// Show who has GPUs open, and who holds the memory that no process explains
+    /// Show which processes have GPUs open, and explain unattributed memory
     Holders(Deferred<Holders>),
-    /// Show all that is known of one process, and who may end it
+    /// Show everything known about one process, and who may end it
     Explain(Deferred<Explain>),
     /// End processes that use GPUs, and report the memory that they release
     Kill(Deferred<Kill>),
-    /// Reset GPUs that are stuck, one after the other
+    /// Reset GPUs that are stuck, one after the other, for operators
     Reset(Deferred<Reset>),
     /// Show past usage, its summary, and the recorded actions
     Audit(Deferred<Audit>),
@@ -108,7 +108,7 @@ pub enum Command {
     Quiesce(Deferred<Quiesce>),
     /// Read the NVIDIA driver again before a quiesce ends
     Resume,
-    /// Remove GPUs from the list that are gone for good
+    /// Remove GPUs that are gone for good from the list, for admins
     Forget(Deferred<Forget>),
     /// Print the completions for a shell to standard output
     Completions(Deferred<Completions>),

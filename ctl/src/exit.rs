@@ -33,7 +33,7 @@ pub enum Exit {
     BadUsage = 3,
     /// The caller may not do this.
     NotPermitted = 4,
-    /// This box cannot do this.
+    /// This host cannot do this.
     NotSupported = 5,
     /// The daemon cannot be reached, is busy, or is of another version.
     Unreachable = 6,

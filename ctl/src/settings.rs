@@ -219,7 +219,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         name: "socket",
         variable: "GPUKILL_SOCKET",
         default: "",
-        help: "The daemon's socket; without it the box's, then your own.",
+        help: "The daemon's socket; by default that of the host, then your own.",
         set: |s, v| value::text(v).map(|path| s.socket = Some(path.into())),
     },
 ];

@@ -368,7 +368,7 @@ impl Guard {
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
             is_file_changed: None,
-            judged_at: status.evaluated_at,
+            evaluated_at: status.evaluated_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             overflow: status.overflow,
             tripped_at: status.tripped_at,

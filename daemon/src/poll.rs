@@ -158,7 +158,7 @@ impl SnapshotBuilder {
             self.state.assemble(&latest, &processes, &self.users, now);
         self.past_use.query(self.state.unqueried());
         self.poll_number += 1;
-        snapshot.tick = self.poll_number;
+        snapshot.polls = self.poll_number;
         snapshot.host.clone_from(&self.last_snapshot.host);
         self.fill_network_use(&mut snapshot, &processes);
         self.recently_ended
@@ -354,7 +354,7 @@ mod tests {
         Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: remainders.map(device).into(),
             processes: Vec::new(),
             backends: Vec::new(),

@@ -32,7 +32,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, S
     let snapshot = Snapshot {
         host,
         taken_at: gpukill_proto::units::Timestamp::default(),
-        tick: 0,
+        polls: 0,
         devices: Vec::new(),
         processes: Vec::new(),
         backends: Vec::new(),

@@ -44,7 +44,7 @@ mod violation_state;
 mod warning_state;
 
 pub use ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
-pub use evaluate::{CompiledRules, Evaluation, MAX_UNJUDGED, Overflow, evaluate};
+pub use evaluate::{CompiledRules, Evaluation, MAX_UNEVALUATED, Overflow, evaluate};
 pub use order::{EnforcementOrder, SignalStatus, SnoozeRequest};
 pub use person_key::PersonKey;
 pub use snoozes::SnoozeGrant;

@@ -78,7 +78,7 @@ pub struct ListDocument {
     /// The start of the poll, RFC 3339 in UTC.
     pub ts: String,
     /// The number of polls since the daemon started.
-    pub tick: u64,
+    pub polls: u64,
     /// The devices, in the order of their index.
     pub gpus: Vec<GpuDocument>,
     /// One entry for each process and device.
@@ -127,7 +127,7 @@ impl ListDocument {
             schema: SCHEMA,
             host: snapshot.host.clone(),
             ts: snapshot.taken_at.to_rfc3339(),
-            tick: snapshot.tick,
+            polls: snapshot.polls,
             gpus: snapshot.devices.iter().map(gpu).collect(),
             procs: snapshot.processes.iter().map(proc).collect(),
             backends: snapshot

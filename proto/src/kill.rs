@@ -187,7 +187,7 @@ pub struct KillPlan {
     pub targets: Vec<KillTarget>,
     /// The number of processes that may be selected too: the facts that the request tests are
     /// unknown for them. Nothing is done to them.
-    pub unjudged: u32,
+    pub undetermined: u32,
     /// The jobs of which the plan ends only a part.
     pub rest: Vec<RemainingJob>,
 }
@@ -290,7 +290,7 @@ pub struct KillReport {
     pub memory: Vec<MemoryReclaim>,
     /// New processes that replace ended ones.
     pub respawned: Vec<Respawn>,
-    /// Why the action is only in the log and not in the store; `None` if the violation is recorded.
+    /// Why the action is only in the log and not in the store; `None` if the action is recorded.
     pub unrecorded: Option<String>,
 }
 
@@ -300,7 +300,7 @@ pub enum Stage {
     /// Signals are being sent.
     Ending,
     /// All processes that will end have ended; waiting for their memory.
-    Releasing,
+    Reclaiming,
     /// The operation is complete.
     Done,
     /// The daemon stopped before the operation was complete.

@@ -30,7 +30,7 @@ pub struct Snapshot {
     /// When the poll began.
     pub taken_at: Timestamp,
     /// The number of polls since the daemon started; 0 if there was none yet.
-    pub tick: u64,
+    pub polls: u64,
     /// The devices, in the order of their index.
     pub devices: Vec<Device>,
     /// One entry for each process and device, by device and then by pid.

@@ -108,7 +108,7 @@ pub struct ResetReport {
     pub stage: Stage,
     /// The result for each device that is finished, in order.
     pub outcomes: Vec<ResetOutcome>,
-    /// Why the action is only in the log and not in the store; `None` if the violation is recorded.
+    /// Why the action is only in the log and not in the store; `None` if the action is recorded.
     pub unrecorded: Option<String>,
 }
 

@@ -186,7 +186,7 @@ pub struct Verdict {
     /// The risk level of the score.
     pub risk: Risk,
     /// The indicators, those with the greatest weight first.
-    pub signs: Vec<Indicator>,
+    pub indicators: Vec<Indicator>,
 }
 
 impl Verdict {
@@ -202,19 +202,21 @@ impl Verdict {
     /// The evidence that is missing before a rule may act; `None` if a rule may act.
     #[must_use]
     pub fn missing_evidence(&self) -> Option<MissingEvidence> {
-        let (near, others): (Vec<&Indicator>, Vec<&Indicator>) =
-            self.signs.iter().partition(|sign| sign.family == Family::A);
+        let (near, others): (Vec<&Indicator>, Vec<&Indicator>) = self
+            .indicators
+            .iter()
+            .partition(|indicator| indicator.family == Family::A);
         let weighty: Vec<&&Indicator> = others
             .iter()
             .filter(|it| it.weight >= MIN_ACTIONABLE_WEIGHT)
             .collect();
-        let is_only_said = near.iter().all(|sign| sign.is_self_chosen());
+        let is_only_said = near.iter().all(|indicator| indicator.is_self_chosen());
         let mut proven = weighty.iter();
         match () {
             () if near.is_empty() => Some(MissingEvidence::NearProof),
             () if others.is_empty() => Some(MissingEvidence::SecondFamily),
             () if weighty.is_empty() => Some(MissingEvidence::Weight),
-            () if proven.any(|sign| !is_only_said || !sign.is_self_chosen()) => None,
+            () if proven.any(|indicator| !is_only_said || !indicator.is_self_chosen()) => None,
             () => Some(MissingEvidence::Independence),
         }
     }
@@ -308,7 +310,7 @@ pub struct RogueAssessment {
     /// The highest score of any threat, even without a verdict.
     pub score: Share,
     /// All indicators, those with the greatest weight first, even without a verdict.
-    pub signs: Vec<Indicator>,
+    pub indicators: Vec<Indicator>,
     /// The entries of the allow lists that match the process, as typed after `rogue allow`.
     pub allowed: Vec<String>,
     /// The evidence that could not be read, and why: `what its network namespace sends: it has
@@ -349,7 +351,7 @@ pub struct ScanReport {
     /// The end of the period that was scanned.
     pub until: Timestamp,
     /// The number of processes that were assessed.
-    pub judged: u32,
+    pub evaluated: u32,
     /// The processes with a verdict, the worst first; as many as fit one answer.
     pub findings: Vec<RogueFinding>,
     /// The number of omitted findings.
@@ -392,7 +394,7 @@ mod tests {
     #[test]
     fn acting_needs_two_families_and_weight() {
         let may = |families: &[Family]| {
-            let sign = |family: &Family| Indicator {
+            let indicator = |family: &Family| Indicator {
                 kind: "kind".into(),
                 family: *family,
                 weight: Share::ONE,
@@ -403,7 +405,7 @@ mod tests {
                 confidence: Share::ONE,
                 score: Share::ONE,
                 risk: Risk::Critical,
-                signs: families.iter().map(sign).collect(),
+                indicators: families.iter().map(indicator).collect(),
             };
             verdict.is_actionable()
         };
@@ -413,7 +415,7 @@ mod tests {
             confidence: Share::ONE,
             score: Share::ONE,
             risk: Risk::Critical,
-            signs: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
+            indicators: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
                 .map(|(family, weight)| Indicator {
                     kind: "kind".into(),
                     family,
@@ -426,15 +428,15 @@ mod tests {
         // The name and arguments of a process are one source, however many indicators read
         // them.
         let named = |kinds: &[(&str, Family)]| {
-            let sign = |(kind, family): &(&str, Family)| Indicator {
+            let indicator = |(kind, family): &(&str, Family)| Indicator {
                 kind: (*kind).into(),
                 family: *family,
                 weight: Share::ONE,
                 read: String::new(),
             };
-            let signs = kinds.iter().map(sign).collect();
+            let indicators = kinds.iter().map(indicator).collect();
             Verdict {
-                signs,
+                indicators,
                 ..light.clone()
             }
             .is_actionable()

@@ -139,7 +139,7 @@ fn gauge(value: u64) -> Gauge {
 fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
     let from = Timestamp(i64::from(nth) * 10_000);
     let device = |index: u32| {
-        let judged = DeviceSample {
+        let evaluated = DeviceSample {
             index,
             name: Some("NVIDIA H100 80GB HBM3".into()),
             pci: Some(format!("0000:{index:02x}:00.0")),
@@ -152,7 +152,7 @@ fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) ->
                 ..DeviceUsage::default()
             },
         };
-        (DeviceId(format!("GPU-{index:08x}")), judged)
+        (DeviceId(format!("GPU-{index:08x}")), evaluated)
     };
     let runs = (0_u32..).zip(abouts).map(|(pid, about)| {
         let device = pid % crowd.devices;
@@ -162,7 +162,7 @@ fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) ->
             device: DeviceId(format!("GPU-{device:08x}")),
             instance: None,
         };
-        let judged = RunSample {
+        let evaluated = RunSample {
             facts: Arc::clone(about),
             first_seen: Timestamp(0),
             usage: RunUsage {
@@ -173,7 +173,7 @@ fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) ->
             },
             is_present: true,
         };
-        (Arc::new(run), judged)
+        (Arc::new(run), evaluated)
     });
     GuardSample {
         from,

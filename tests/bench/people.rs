@@ -66,7 +66,7 @@ impl EightGpuBox {
         Snapshot {
             host: "box".into(),
             taken_at: at,
-            tick: 1,
+            polls: 1,
             devices: (0..GPUS).map(|gpu| self.device(gpu)).collect(),
             processes: self.processes.iter().map(|it| it.process.clone()).collect(),
             backends: Vec::new(),

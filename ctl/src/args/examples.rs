@@ -71,7 +71,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     (
         "holders",
         "holders --gpu 6",
-        "who has GPU 6 open, and who holds its unexplained memory",
+        "which processes have GPU 6 open and hold its unattributed memory",
     ),
     (
         "explain",

@@ -60,7 +60,7 @@ pub enum GuardCommand {
     Violations(Violations),
     /// Postpone the end of a job you were warned about
     Snooze(Snooze),
-    /// Show who would be warned and ended now by rules
+    /// Show which jobs break rules now, and when each would be ended
     Test(TestRules),
     /// Show what rules would have done in the past
     Replay(ReplayRules),
@@ -96,7 +96,7 @@ pub enum GuardCommand {
     /// Manage limits for certain hours, for admins
     #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Time, set)))]
     Time(Policy),
-    /// Manage what processes must not do, for admins
+    /// Manage rules on behaviour (idle, waste, runaway, growth, rogue), for admins
     #[command(mut_subcommand("set", |set| show_only_options_for(PolicyKind::Rule, set)))]
     Rule(Policy),
     /// Write the rules to a file, or to standard output
@@ -179,7 +179,7 @@ pub struct ReplayRules {
 /// `guard check`
 #[derive(Debug, Args)]
 pub struct CheckRules {
-    /// The file: TOML, JSON or YAML; - for standard input [default: the rules of this box]
+    /// The file: TOML, JSON or YAML; - for standard input [default: the rules of this host]
     pub file: Option<PathBuf>,
     /// The format [default: from the file's extension, else from its first line: { begins JSON,
     /// KEY: is YAML, all else TOML]

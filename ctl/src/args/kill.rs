@@ -48,7 +48,7 @@ pub struct Kill {
     /// How much is ended with each selected process
     #[arg(long, default_value = "process", overrides_with = "scope")]
     pub scope: ScopeChoice,
-    /// Let a condition select several processes; without it they are only listed
+    /// Allow a selector to match several processes; otherwise they are only listed
     #[arg(long, overrides_with = "batch")]
     pub batch: bool,
     /// Seconds to wait after each signal

@@ -100,8 +100,8 @@ pub struct ExemptionArgs {
 /// What an exemption is keyed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExemptionKind {
-    /// The kernel's name of the process, which the process chooses itself: near proofs are
-    /// reported still
+    /// The kernel's name of the process, which the process chooses itself: indicators of
+    /// family A are still reported
     Process,
     /// The user who runs it
     User,

@@ -229,7 +229,7 @@ fn follow<O: Operation>(
 pub(super) const fn is_over(stage: Stage) -> bool {
     match stage {
         Stage::Done | Stage::Interrupted => true,
-        Stage::Ending | Stage::Releasing => false,
+        Stage::Ending | Stage::Reclaiming => false,
     }
 }
 

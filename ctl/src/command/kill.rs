@@ -139,7 +139,7 @@ fn exit_code(plan: &KillPlan, report: &KillReport) -> Exit {
         // The processes that are not settled are missing in the report.
         (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
         (Stage::Interrupted, _) => Exit::Failed,
-        (Stage::Done | Stage::Ending | Stage::Releasing, success) => success,
+        (Stage::Done | Stage::Ending | Stage::Reclaiming, success) => success,
     }
 }
 

@@ -135,18 +135,18 @@ pub(super) fn undecided_error(
 /// The newest snapshot. Waits for the first poll of a daemon that just started.
 fn first_snapshot(daemon: &Daemon, timeout: RequestTimeout) -> Result<AnnotatedSnapshot, Error> {
     let mut annotated = daemon.snapshot(None, timeout)?;
-    if annotated.snapshot.tick == 0 {
+    if annotated.snapshot.polls == 0 {
         annotated = match daemon.snapshot(Some(0), timeout) {
             Err(Error::TimedOut { .. }) => return Err(Error::NothingPolled),
             answer => answer?,
         };
     }
-    if annotated.snapshot.tick == 0 {
+    if annotated.snapshot.polls == 0 {
         return Err(Error::NothingPolled);
     }
     // A driver may take time for its first answer. Until then "no GPU" would be wrong.
     while filter::is_starting(&annotated.snapshot) {
-        annotated = match daemon.snapshot(Some(annotated.snapshot.tick), timeout) {
+        annotated = match daemon.snapshot(Some(annotated.snapshot.polls), timeout) {
             Err(Error::TimedOut { .. }) => break,
             newer => newer?,
         };

@@ -92,7 +92,7 @@ fn exit_code(report: &ResetReport) -> Exit {
         // The GPUs that are not settled are missing in the report.
         (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,
         (Stage::Interrupted, _) => Exit::Failed,
-        (Stage::Done | Stage::Ending | Stage::Releasing, exit) => exit,
+        (Stage::Done | Stage::Ending | Stage::Reclaiming, exit) => exit,
     }
 }
 

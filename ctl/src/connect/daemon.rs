@@ -236,10 +236,10 @@ impl Daemon {
             guard,
             verdicts: suspected,
         } = first;
-        let tick = snapshot.tick;
+        let polls = snapshot.polls;
         self.collect_pages("processes", next, &mut |start| {
-            let page = call!(self, timeout, hooks, MoreProcesses { tick, start })?;
-            if page.snapshot.tick != tick {
+            let page = call!(self, timeout, hooks, MoreProcesses { polls, start })?;
+            if page.snapshot.polls != polls {
                 return Err(Refusal::Expired.into());
             }
             snapshot.processes.extend(page.snapshot.processes);

@@ -307,7 +307,7 @@ pub(crate) fn snapshot() -> Snapshot {
     Snapshot {
         host: "gpu-box-07".into(),
         taken_at: NOW,
-        tick: 524_118,
+        polls: 524_118,
         devices,
         processes,
         backends: status().backends,

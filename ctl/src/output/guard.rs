@@ -35,7 +35,7 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
         ("guard", full_mode_text(report), Tone::Plain),
         ("rules", rules_text(report), Tone::Plain),
     ];
-    let last_sample = match report.judged_at {
+    let last_sample = match report.evaluated_at {
         None => "no sample yet".to_owned(),
         Some(at) => format!("last sample of {}", clock(at, now, style)),
     };
@@ -43,7 +43,7 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
         0 => String::new(),
         dropped => format!(", {dropped} skipped because they came too fast"),
     };
-    rows.push(("judged", format!("{last_sample}{dropped}"), Tone::Plain));
+    rows.push(("evaluated", format!("{last_sample}{dropped}"), Tone::Plain));
     if report.overflow > 0 {
         let beyond = report.overflow;
         let what = format!(
@@ -215,7 +215,7 @@ fn full_mode_text(report: &GuardReport) -> String {
 /// What the guard does in a mode.
 const fn mode_effect(mode: GuardMode) -> &'static str {
     match mode {
-        GuardMode::Disabled => "nothing is judged",
+        GuardMode::Disabled => "nothing is evaluated",
         GuardMode::DryRun => "nobody is warned or ended",
         GuardMode::Soft => "it warns, and ends a job when the grace is over",
         GuardMode::Enforce => {
@@ -246,7 +246,7 @@ fn today_text(report: &GuardReport) -> String {
         count_jobs(would.1)
     );
     match (report.mode, (warned, ended) == (0, 0), would == (0, 0)) {
-        (GuardMode::Disabled, true, true) => "nothing is judged".to_owned(),
+        (GuardMode::Disabled, true, true) => "nothing is evaluated".to_owned(),
         (GuardMode::DryRun, true, _) => format!("{simulated} today"),
         (_, _, true) => done,
         (_, _, false) => format!("{done}; in dry run it {simulated}"),

@@ -79,8 +79,8 @@ fn versions(report: &ReportDocument) -> Vec<String> {
         None => "distribution: not known".into(),
     });
     let runs = match host.systemd_runs {
-        true => "runs the box",
-        false => "does not run the box",
+        true => "runs this host",
+        false => "does not run this host",
     };
     let version = version_or(&host.systemd, "of an unknown version");
     items.push(format!("systemd {version}: {runs}"));

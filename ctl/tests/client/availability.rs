@@ -80,14 +80,14 @@ fn foreign_listener_is_not_gpukilld() {
 fn first_poll_is_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
-    daemon.script.tick.store(0, SeqCst);
+    daemon.script.polls.store(0, SeqCst);
     let output = run(&daemon.socket, "list --request-timeout 1");
     assert_eq!(output.status.code(), Some(6));
     assert!(stderr(&output).starts_with("gpukillctl: gpukilld has just started"));
     let script = std::sync::Arc::clone(&daemon.script);
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
-        script.tick.store(1, SeqCst);
+        script.polls.store(1, SeqCst);
     });
     let output = run(&daemon.socket, "list");
     thread.join().expect("it ends well");

@@ -55,7 +55,7 @@ impl Session {
         let snapshot = Snapshot {
             host: "box".into(),
             taken_at: NOW,
-            tick: script.tick.load(SeqCst),
+            polls: script.polls.load(SeqCst),
             devices,
             processes: (start..end).map(process).collect(),
             backends: script.backends.lock().expect("not poisoned").clone(),
@@ -91,7 +91,7 @@ impl Gpukill for Session {
         if take_one(&self.0.busy_calls) {
             return Err(Refusal::Busy);
         }
-        while after.is_some_and(|after| self.0.tick.load(SeqCst) <= after) {
+        while after.is_some_and(|after| self.0.polls.load(SeqCst) <= after) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(self.page(0))

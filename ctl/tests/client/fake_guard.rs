@@ -59,7 +59,7 @@ pub(crate) fn guard_report() -> GuardReport {
         revision: None,
         mistakes: Vec::new(),
         is_file_changed: Some(false),
-        judged_at: None,
+        evaluated_at: None,
         dropped: 0,
         overflow: 0,
         tripped_at: None,

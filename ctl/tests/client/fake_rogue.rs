@@ -23,7 +23,7 @@ fn verdict() -> Verdict {
         confidence: Share::from_thousandths(973),
         score: Share::from_thousandths(973),
         risk: Risk::Critical,
-        signs: vec![Indicator {
+        indicators: vec![Indicator {
             kind: "pool_on_command_line".into(),
             family: Family::A,
             weight: Share::from_thousandths(650),
@@ -58,7 +58,7 @@ pub(crate) fn scan(hours: u32) -> ScanReport {
     ScanReport {
         since: NOW.plus_seconds(-3_600 * i64::from(hours)),
         until: NOW,
-        judged: 3,
+        evaluated: 3,
         findings: (hours > 1).then_some(finding).into_iter().collect(),
         more: 0,
     }

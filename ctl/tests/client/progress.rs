@@ -66,7 +66,7 @@ fn progress_line_is_updated_and_removed() {
     // The line may have been redrawn for the new width before.
     terminal.read_until("\r2 of 3 ended, wait…\x1b[K");
     terminal.resize(80, 6);
-    push_report(&daemon, report_with_ended(3, Stage::Releasing, &[7, 8]));
+    push_report(&daemon, report_with_ended(3, Stage::Reclaiming, &[7, 8]));
     // More outcomes than one page of the report.
     terminal.read_until("\r2 of 3 ended, waiting for the memory of GPU 0\x1b[K");
     push_report(&daemon, three_ended_report());

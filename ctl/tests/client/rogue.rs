@@ -18,14 +18,14 @@ fn scan_exits_0_and_is_safe_for_terminals() {
 
  A near a proof, B strong, C corroborates others and means nothing alone
 
-1 finding: 3 processes of the last 24 h judged
+1 finding: 3 processes of the last 24 h evaluated
 ";
     for (arguments, expected) in [
         ("rogue scan", found),
         ("rogue scan --hours 24", found),
         (
             "rogue scan --hours 1",
-            "nothing found: 3 processes of the last 1 h judged\n",
+            "nothing found: 3 processes of the last 1 h evaluated\n",
         ),
     ] {
         let output = run(&daemon.socket, arguments);

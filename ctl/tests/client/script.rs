@@ -16,7 +16,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
 
 /// The next answers of the daemon. Tests change them while it runs.
 pub(crate) struct Script {
-    pub tick: AtomicU64,
+    pub polls: AtomicU64,
     pub processes: AtomicU32,
     /// Number of connections to refuse as busy.
     pub busy_connections: AtomicU32,
@@ -45,7 +45,7 @@ pub(crate) struct Script {
 impl Default for Script {
     fn default() -> Self {
         Self {
-            tick: AtomicU64::new(1),
+            polls: AtomicU64::new(1),
             processes: AtomicU32::new(3),
             busy_connections: AtomicU32::new(0),
             busy_calls: AtomicU32::new(0),

@@ -40,19 +40,19 @@ fn stream_has_one_object_per_poll_across_restarts() {
         .expect("it runs");
     let ticks = lines(child.stdout.take().expect("piped"));
     let errors = lines(child.stderr.take().expect("piped"));
-    let tick = || {
+    let polls = || {
         let line = ticks.recv_timeout(TEST_TIMEOUT).expect("a line");
         let document: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
-        document["tick"].as_u64()
+        document["polls"].as_u64()
     };
-    assert_eq!(tick(), Some(1));
-    daemon.script.tick.store(5, SeqCst);
-    assert_eq!(tick(), Some(5));
+    assert_eq!(polls(), Some(1));
+    daemon.script.polls.store(5, SeqCst);
+    assert_eq!(polls(), Some(5));
     drop(daemon);
     let message = errors.recv_timeout(TEST_TIMEOUT).expect("it says so");
     assert!(message.ends_with(": trying again for 30 s"), "{message}");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
-    assert_eq!(tick(), Some(1));
+    assert_eq!(polls(), Some(1));
     assert!(ticks.recv_timeout(Duration::from_millis(200)).is_err());
     signal(&child, Signal::INT);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
@@ -74,7 +74,7 @@ fn csv_header_is_printed_once() {
     };
     begins("ts,gpu_index,");
     begins("2026-11-21T14:02:31.250Z,0,");
-    daemon.script.tick.store(2, SeqCst);
+    daemon.script.polls.store(2, SeqCst);
     begins("2026-11-21T14:02:31.250Z,0,");
     signal(&child, Signal::TERM);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));

@@ -49,7 +49,7 @@ pub const KEYS: &[Key<Config>] = &[
         variable: "GPUKILLD_DAEMON_FOREIGN_PIDS",
         default: "false",
         help: "\
-            Allow kills although gpukilld is not in the host's PID namespace, where the pids that\n\
+            Allow kills although gpukilld is not in the host's PID namespace, where the PIDs that\n\
             drivers report may belong to other processes. Trusted only in a file that belongs to\n\
             root (with --user: to you) and that nobody else may write. Needs a restart.",
         set: |config, v| value::boolean(v).map(|allow| config.daemon.foreign_pids = allow),

@@ -118,7 +118,7 @@ pub(crate) struct NewPoll {
 impl NewPoll {
     pub(crate) fn after_now(state: &SnapshotReader) -> Self {
         Self {
-            poll_number: state.borrow().snapshot.tick.saturating_add(2),
+            poll_number: state.borrow().snapshot.polls.saturating_add(2),
             requested_after: None,
         }
     }
@@ -126,11 +126,11 @@ impl NewPoll {
     /// Whether the poll is published. If not, requests the next poll at once; the caller must call
     /// this repeatedly.
     pub(crate) fn is_published(&mut self, state: &SnapshotReader, hurry: &dyn Fn()) -> bool {
-        let tick = state.borrow().snapshot.tick;
-        if tick < self.poll_number && self.requested_after.replace(tick) != Some(tick) {
+        let polls = state.borrow().snapshot.polls;
+        if polls < self.poll_number && self.requested_after.replace(polls) != Some(polls) {
             hurry();
         }
-        tick >= self.poll_number
+        polls >= self.poll_number
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         let hurried = std::cell::Cell::new(0);
         let hurry = || hurried.set(hurried.get() + 1);
         let publish = || {
-            publisher.send_modify(|published| Arc::make_mut(&mut published.snapshot).tick += 1);
+            publisher.send_modify(|published| Arc::make_mut(&mut published.snapshot).polls += 1);
         };
         let mut poll = NewPoll::after_now(&state);
         let mut observed = Vec::new();

@@ -72,20 +72,20 @@ pub(crate) fn replay(
     }
     added.map_err(|too_much| Refusal::Invalid(too_much.to_string()))?;
     let ReplayResult {
-        evaluated: judged,
+        evaluated,
         people,
         runs,
         outcomes,
         records,
         more_records,
         open,
-        not_judged,
+        not_evaluated,
     } = replay.finish();
     let (first, last) = coverage.span.unwrap_or((since, until));
     let report = ReplayReport {
         since: first.max(since),
         until: last.min(until),
-        judged,
+        evaluated,
         samples_since: coverage.samples_since.filter(|_| coverage.is_coarse),
         people: saturating_count(people),
         runs: saturating_count(runs),
@@ -95,7 +95,7 @@ pub(crate) fn replay(
         more_records,
         open,
         gaps: coverage.gaps(),
-        not_judged,
+        not_evaluated,
     };
     match encode(&report) {
         Ok(bytes) if bytes.len() <= MAX_RESPONSE - ENVELOPE_BYTES => Ok(report),

@@ -203,13 +203,13 @@ impl GuardWorker {
     }
 
     /// Publishes the status.
-    pub(super) fn publish(&self, judged_at: Option<Timestamp>) {
+    pub(super) fn publish(&self, evaluated_at: Option<Timestamp>) {
         let memory = &self.state.state;
         let simulated = memory.simulated_ends();
         let mut open = memory.violations();
         // An end that was decided now cannot start, and is withdrawn.
         if self.has_save_failed {
-            for violation in open.iter_mut().filter(|it| it.ended_at == judged_at) {
+            for violation in open.iter_mut().filter(|it| it.ended_at == evaluated_at) {
                 violation.ended_at = None;
             }
         }
@@ -217,10 +217,10 @@ impl GuardWorker {
         let today = self.state.counts.clone();
         let beyond = self.overflow;
         let in_force = &self.in_force.borrow().rules;
-        let judged_by = judged_at.map(|_| Arc::clone(&in_force.compiled));
+        let judged_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
         self.status.send_modify(|status| {
             *status = Arc::new(GuardStatus {
-                evaluated_at: judged_at.or(status.evaluated_at),
+                evaluated_at: evaluated_at.or(status.evaluated_at),
                 open,
                 simulated,
                 overflow: beyond,

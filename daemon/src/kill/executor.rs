@@ -20,13 +20,15 @@ use gpukill_policy::kill::shared_container::ContainerUsers;
 use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::kill::{
-    KillPlan, KillReport, KillScope, KillTarget, Outcome, PlannedAction, Stage,
+    KillPlan, KillReport, KillScope, KillSignal, KillTarget, Outcome, PlannedAction, Stage,
 };
 use gpukill_proto::model::ProcessKey;
 use report::KillReporter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -301,7 +303,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Rechecks one target before the signal of this step. False where it signal withheld.
+    /// Rechecks one target before the signal of this step. Returns false if the signal was withheld.
     fn recheck(&mut self, position: usize, step: usize) -> bool {
         let target = self.targets.get(position);
         let Some(why) = target.and_then(|target| self.veto_now(target)) else {
@@ -347,9 +349,22 @@ impl<'a> Execution<'a> {
         self.targets.iter().any(Target::is_pending)
     }
 
+    /// Rechecks all targets and sends them the signal of this step, SIGKILL to the newest first: a
+    /// parent ends after its children have the signal. The end of a parent can end a shell outside
+    /// of the targets that waits for it, and so orphan their process group, whose stopped
+    /// processes the kernel then resumes.
     fn send_step(&mut self, step: usize) {
         self.recheck_all(step);
-        for target in &mut self.targets {
+        let is_kill = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
+        let mut order: Vec<usize> = (0..self.targets.len()).collect();
+        if self.targets.iter().any(is_kill) {
+            let start = |at: &usize| self.targets.get(*at).map(|it| it.key().start_ticks);
+            order.sort_indirect_by_key(|at| (Reverse(start(at)), Reverse(*at)));
+        }
+        for position in order {
+            let Some(target) = self.targets.get_mut(position) else {
+                continue;
+            };
             match target.send(step) {
                 SendResult::Delivered | SendResult::NotSent => {}
                 SendResult::Refused(why) => self.reporter.add_settled(target, Outcome::Failed(why)),

@@ -218,7 +218,7 @@ fn run(
     }
     let is_over = match report.borrow().stage {
         Stage::Done | Stage::Interrupted => true,
-        Stage::Ending | Stage::Releasing => false,
+        Stage::Ending | Stage::Reclaiming => false,
     };
     if !is_over {
         report.send_modify(|report| {
@@ -302,7 +302,7 @@ mod tests {
     fn panic_or_early_return_is_interrupted() {
         let operations = Operations::default();
         let panics = begin(&operations, 1000, |_| panic!("on purpose")).unwrap();
-        let returns = begin(&operations, 1000, |report| end(report, Stage::Releasing)).unwrap();
+        let returns = begin(&operations, 1000, |report| end(report, Stage::Reclaiming)).unwrap();
         let stopped = begin(&operations, 1000, |report| end(report, Stage::Interrupted)).unwrap();
         settle(&operations);
         assert_eq!(report(&operations, panics), (1, Stage::Interrupted));

@@ -116,7 +116,7 @@ impl PollState {
         let mut snapshot = Snapshot {
             host: String::new(),
             taken_at: now,
-            tick: 0,
+            polls: 0,
             devices: Vec::new(),
             processes: Vec::new(),
             backends: Vec::new(),

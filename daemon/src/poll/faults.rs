@@ -303,7 +303,7 @@ mod tests {
             let snapshot = Snapshot {
                 host: String::new(),
                 taken_at: Timestamp(100_000),
-                tick: 1,
+                polls: 1,
                 devices: Vec::new(),
                 processes: Vec::new(),
                 backends: Vec::new(),
@@ -332,7 +332,7 @@ mod tests {
         let snapshot = Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: Vec::new(),
             processes: Vec::new(),
             backends: Vec::new(),

@@ -126,7 +126,7 @@ mod tests {
         Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: vec![device],
             processes: pids.iter().map(row).collect(),
             backends: Vec::new(),

@@ -72,7 +72,7 @@ mod tests {
         Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: Vec::new(),
             processes: processes.collect(),
             backends: Vec::new(),

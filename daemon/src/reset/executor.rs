@@ -261,7 +261,7 @@ impl ResetExecution<'_> {
         let mut followed = follow().map_err(|refusal| refusal.to_string())?;
         let is_over = |report: &Arc<KillReport>| match report.stage {
             Stage::Done | Stage::Interrupted => true,
-            Stage::Ending | Stage::Releasing => false,
+            Stage::Ending | Stage::Reclaiming => false,
         };
         let report = self.runtime.block_on(followed.report.wait_for(is_over));
         let report = report.map_err(|_| "the kill of its holders was interrupted".to_owned())?;

@@ -55,8 +55,7 @@ pub(super) fn check(args: &ResetHelperArgs) -> Result<(), String> {
     }
 }
 
-/// Takes the GPU out of persistence mode, checks with `nobody` that the GPU is unused then, resets
-/// it, and restores the mode. Returns a note about state that was not restored.
+/// Switches persistence mode off, calls `check_unused`, resets the GPU, and restores the mode. Returns a note about state that was not restored.
 pub(super) fn reset(
     address: &PciAddress,
     args: &ResetHelperArgs,

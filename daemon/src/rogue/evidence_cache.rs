@@ -253,7 +253,7 @@ impl WatchedProcess {
         let Assessment {
             verdicts,
             score,
-            indicators: signs,
+            indicators,
             allowed,
         } = assess(&self.suspect, rules);
         let before = self.assessment.as_deref();
@@ -261,7 +261,7 @@ impl WatchedProcess {
             at: before.map_or(now, |before| before.at),
             verdicts,
             score,
-            signs,
+            indicators,
             allowed: allowed.iter().map(ToString::to_string).collect(),
             unread: self.unavailable(),
         };

@@ -302,8 +302,12 @@ fn log_finding(finding: &RogueFinding, snapshot: &Snapshot) {
     };
     let (threat, risk) = (worst.threat.name(), worst.risk.name());
     let score = worst.score.to_string();
-    let signs: Vec<&str> = worst.signs.iter().map(|sign| sign.kind.as_str()).collect();
-    let signs = signs.join(" ");
+    let indicators: Vec<&str> = worst
+        .indicators
+        .iter()
+        .map(|indicator| indicator.kind.as_str())
+        .collect();
+    let indicators = indicators.join(" ");
     let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
     let mut about = EventSubject::default();
     about.add_pid(finding.process.pid);
@@ -315,7 +319,7 @@ fn log_finding(finding: &RogueFinding, snapshot: &Snapshot) {
     let [pid, uid, gpu_uuid] = about.fields();
     let words = worst.threat.label();
     event!(
-        RogueFound, threat, risk, score, indicators = signs, owner, pid, uid, gpu_uuid;
+        RogueFound, threat, risk, score, indicators = indicators, owner, pid, uid, gpu_uuid;
         "a process may be a {words}"
     );
 }

@@ -37,7 +37,7 @@ pub(super) fn plan_page(
         at: plan.at,
         request: plan.request.clone(),
         targets,
-        unjudged: plan.unjudged,
+        undetermined: plan.undetermined,
         rest: take_while_fits(plan.rest.iter().cloned(), MAX_REST_BYTES),
     };
     KillPlanPage { id, plan, next }
@@ -170,7 +170,7 @@ mod tests {
         KillPlan {
             at: Timestamp(1),
             targets,
-            unjudged: 3,
+            undetermined: 3,
             ..KillPlan::default()
         }
     }
@@ -184,7 +184,7 @@ mod tests {
         };
         KillReport {
             version: 4,
-            stage: Stage::Releasing,
+            stage: Stage::Reclaiming,
             outcomes: pids.into_iter().map(outcome).collect(),
             memory: Vec::new(),
             respawned: Vec::new(),
@@ -225,7 +225,7 @@ mod tests {
         while let Some(at) = start {
             let page = plan_page(Some(PlanId(7)), &plan, at as usize, &caller, &roles);
             assert!(encoded_size(&page).unwrap() < 2 * MAX_PAGE_BYTES);
-            assert_eq!((page.id, page.plan.unjudged), (Some(PlanId(7)), 3));
+            assert_eq!((page.id, page.plan.undetermined), (Some(PlanId(7)), 3));
             targets.extend(page.plan.targets);
             start = page.next;
         }

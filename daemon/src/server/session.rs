@@ -125,7 +125,7 @@ impl Gpukill for Session {
         catch_panic(async {
             let mut state = self.shared.state.clone();
             if let Some(after) = after {
-                let newer = state.wait_for(|published| published.snapshot.tick > after);
+                let newer = state.wait_for(|published| published.snapshot.polls > after);
                 // On a timeout, or when the daemon stops, the current snapshot is the answer.
                 let _ = tokio::time::timeout(MAX_WAIT, newer).await;
             }
@@ -143,10 +143,10 @@ impl Gpukill for Session {
     async fn more_processes(
         self,
         _: Context,
-        tick: u64,
+        polls: u64,
         start: u32,
     ) -> Result<SnapshotPage, Refusal> {
-        catch_panic(async { self.rest_of_snapshot(tick, start) }).await
+        catch_panic(async { self.rest_of_snapshot(polls, start) }).await
     }
 
     async fn status(self, _: Context) -> Result<DaemonStatus, Refusal> {
@@ -320,14 +320,14 @@ impl Gpukill for Session {
 
 impl Session {
     /// Returns more processes of the last snapshot of this connection.
-    fn rest_of_snapshot(&self, tick: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+    fn rest_of_snapshot(&self, polls: u64, start: u32) -> Result<SnapshotPage, Refusal> {
         let kept = self
             .pending_snapshot
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let snapshot = kept
-            .filter(|snapshot| snapshot.tick == tick)
+            .filter(|snapshot| snapshot.polls == polls)
             .ok_or(Refusal::Expired)?;
         let roles = self.shared.roles();
         Ok(page(&snapshot, start as usize, &self.caller, &roles))

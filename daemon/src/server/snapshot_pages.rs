@@ -37,7 +37,7 @@ pub(super) fn page(
     let snapshot = Snapshot {
         host: snapshot.host.clone(),
         taken_at: snapshot.taken_at,
-        tick: snapshot.tick,
+        polls: snapshot.polls,
         devices: snapshot.devices.clone(),
         processes,
         backends: snapshot.backends.clone(),
@@ -93,7 +93,7 @@ mod tests {
         Snapshot {
             host: "box".into(),
             taken_at: Timestamp(0),
-            tick: 7,
+            polls: 7,
             devices: Vec::new(),
             processes,
             backends: Vec::new(),

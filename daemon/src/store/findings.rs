@@ -87,7 +87,7 @@ mod tests {
                 confidence: Share::ONE,
                 score: Share::ONE,
                 risk: Risk::Critical,
-                signs: Vec::new(),
+                indicators: Vec::new(),
             }],
         }
     }

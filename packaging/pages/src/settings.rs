@@ -5,8 +5,8 @@ use crate::reference::{Line, line};
 
 /// The head of the file.
 const HEAD: &str = "\
-# Settings of gpukilld. What begins with # and no blank shows a default: take the # away
-# to change it, then see whether all is right with: gpukilld --check-config
+# Settings of gpukilld. A line that begins with # and no blank is a setting with its default:
+# remove the # to change it, then run: gpukilld --check-config
 ";
 
 /// The text of the file.

@@ -23,7 +23,7 @@ fn poll(second: i64, devices: Vec<Device>) -> Snapshot {
     Snapshot {
         host: String::new(),
         taken_at: Timestamp(second * 1_000),
-        tick: 1,
+        polls: 1,
         devices,
         processes: Vec::new(),
         backends: Vec::new(),

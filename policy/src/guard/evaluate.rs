@@ -54,8 +54,8 @@ use std::time::Duration;
 pub struct Evaluation {
     /// The guard's decisions, by rule and subject.
     pub records: Vec<GuardRecord>,
-    /// What could not be evaluated: at most [`MAX_UNJUDGED`].
-    pub unjudged: Vec<UnevaluatedRule>,
+    /// What could not be evaluated: at most [`MAX_UNEVALUATED`].
+    pub undetermined: Vec<UnevaluatedRule>,
     /// The number of further subjects that could not be evaluated.
     pub unjudged_omitted: usize,
     /// What exceeded the bounds.
@@ -64,7 +64,7 @@ pub struct Evaluation {
 
 /// How many unevaluated subjects of one sample are reported: one for each process of a
 /// crowded host.
-pub const MAX_UNJUDGED: usize = 10_000;
+pub const MAX_UNEVALUATED: usize = 10_000;
 
 /// Evaluates a sample by these rules and the state of the samples before it.
 pub fn evaluate(
@@ -128,13 +128,13 @@ pub(crate) fn evaluate_within(
         let names: BTreeSet<_> = names.into_set();
         state.conduct.retain(|rule, _| names.contains(rule));
     }
-    let (unjudged, omitted) = list_unjudged(&context, &findings);
+    let (undetermined, omitted) = list_undetermined(&context, &findings);
     let when = (is_seen, follows);
     let records = transitions::apply(&context, state, &findings, when, bounds, &mut overflow);
     overflow.findings = findings.dropped;
     Evaluation {
         records,
-        unjudged,
+        undetermined,
         unjudged_omitted: omitted,
         overflow,
     }
@@ -257,12 +257,12 @@ fn behaviour_state<'m>(
 }
 
 /// Lists what could not be evaluated, by rule and subject.
-fn list_unjudged(
+fn list_undetermined(
     context: &EvaluationContext<'_>,
     findings: &Findings,
 ) -> (Vec<UnevaluatedRule>, usize) {
     let compiled_rules = context.compiled_rules;
-    let mut unjudged = Vec::new();
+    let mut undetermined = Vec::new();
     let mut omitted = 0;
     for ((policy, kind), of_rule) in &findings.by_rule {
         if compiled_rules.response(*policy, *kind).is_none() {
@@ -274,9 +274,9 @@ fn list_unjudged(
         });
         let mut unknown: Vec<_> = unknown.collect();
         unknown.sort_unstable();
-        let room = MAX_UNJUDGED - unjudged.len();
+        let room = MAX_UNEVALUATED - undetermined.len();
         omitted += unknown.len().saturating_sub(room);
-        unjudged.extend(
+        undetermined.extend(
             unknown
                 .into_iter()
                 .take(room)
@@ -287,5 +287,5 @@ fn list_unjudged(
                 }),
         );
     }
-    (unjudged, omitted)
+    (undetermined, omitted)
 }

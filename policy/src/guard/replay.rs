@@ -58,8 +58,8 @@ pub struct Replay {
     outcomes: BTreeMap<RuleName, RuleOutcome>,
     records: Vec<GuardRecord>,
     more_records: u64,
-    not_judged: BTreeMap<(RuleName, String), UnjudgedSubjects>,
-    /// The number of subjects in `not_judged`.
+    not_evaluated: BTreeMap<(RuleName, String), UnjudgedSubjects>,
+    /// The number of subjects in `not_evaluated`.
     subjects: usize,
     silences: SilentDevices,
     losses: DeviceLosses,
@@ -108,7 +108,7 @@ pub struct ReplayResult {
     /// Rules that were violated at the end.
     pub open: Vec<OpenViolation>,
     /// What could not be evaluated: devices, then rules, the longest first.
-    pub not_judged: Vec<UnevaluatedTime>,
+    pub not_evaluated: Vec<UnevaluatedTime>,
 }
 
 impl Replay {
@@ -139,7 +139,7 @@ impl Replay {
             outcomes: BTreeMap::new(),
             records: Vec::new(),
             more_records: 0,
-            not_judged: BTreeMap::new(),
+            not_evaluated: BTreeMap::new(),
             subjects: 0,
             silences: SilentDevices::default(),
             losses: DeviceLosses::default(),
@@ -186,7 +186,7 @@ impl Replay {
         }
         let Evaluation {
             records,
-            unjudged,
+            undetermined,
             unjudged_omitted: _,
             overflow,
         } = evaluate_within(&tried, &self.compiled_rules, &mut self.memory, sample);
@@ -210,12 +210,12 @@ impl Replay {
         for record in &records {
             self.count_record(record);
         }
-        for unjudged in unjudged {
-            let key = (unjudged.rule, unjudged.why);
-            let unknown = self.not_judged.entry(key).or_default();
-            self.subjects += usize::from(unknown.subjects.add(&unjudged.subject));
+        for undetermined in undetermined {
+            let key = (undetermined.rule, undetermined.why);
+            let unknown = self.not_evaluated.entry(key).or_default();
+            self.subjects += usize::from(unknown.subjects.add(&undetermined.subject));
             unknown.for_ms = unknown.for_ms.saturating_add(sample.observed_ms);
-            unknown.first.get_or_insert(unjudged.subject);
+            unknown.first.get_or_insert(undetermined.subject);
         }
         if self.subjects > MAX_COUNTED {
             return Err(ReplayError::NotJudged);
@@ -324,8 +324,8 @@ impl Replay {
     pub fn finish(self) -> ReplayResult {
         let mut outcomes: Vec<RuleOutcome> = self.outcomes.into_values().collect();
         outcomes.sort_indirect_by_key(|it| Reverse((it.freed_ms, it.ended, it.warned)));
-        let mut not_judged: Vec<UnevaluatedTime> = self
-            .not_judged
+        let mut not_evaluated: Vec<UnevaluatedTime> = self
+            .not_evaluated
             .into_iter()
             .filter_map(|((rule, why), unknown)| {
                 Some(UnevaluatedTime {
@@ -337,11 +337,11 @@ impl Replay {
                 })
             })
             .collect();
-        not_judged.sort_indirect_by_key(|it| Reverse(it.for_ms));
-        let mut of_devices = self.silences.into_not_judged(&self.losses);
-        of_devices.append(&mut not_judged);
-        let mut not_judged = of_devices;
-        not_judged.truncate(MAX_NOT_JUDGED);
+        not_evaluated.sort_indirect_by_key(|it| Reverse(it.for_ms));
+        let mut of_devices = self.silences.into_not_evaluated(&self.losses);
+        of_devices.append(&mut not_evaluated);
+        let mut not_evaluated = of_devices;
+        not_evaluated.truncate(MAX_NOT_JUDGED);
         ReplayResult {
             evaluated: self.evaluated,
             people: self.people.len(),
@@ -353,7 +353,7 @@ impl Replay {
                 let open = self.memory.violations().into_iter();
                 open.filter(|it| it.not_broken_since.is_none()).collect()
             },
-            not_judged,
+            not_evaluated,
         }
     }
 }

@@ -220,25 +220,25 @@ impl GuardState {
                 violation.record_unknown();
             }
         }
-        if let Some(unjudged) = self.until.map(|until| unobserved_wall_ms(until, sample))
-            && unjudged.unsigned_abs() > MAX_GAP_MS
+        if let Some(undetermined) = self.until.map(|until| unobserved_wall_ms(until, sample))
+            && undetermined.unsigned_abs() > MAX_GAP_MS
         {
             for violation in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
-                violation.shift_time(unjudged);
+                violation.shift_time(undetermined);
             }
             for ended in self.ended.values_mut() {
-                ended.shift_time(unjudged);
+                ended.shift_time(undetermined);
             }
             for since in self.cooling.values_mut() {
-                *since = Timestamp(since.0.saturating_add(unjudged));
+                *since = Timestamp(since.0.saturating_add(undetermined));
             }
-            if unjudged < 0 {
+            if undetermined < 0 {
                 let jobs = self.jobs.values_mut();
                 let claims = jobs.flat_map(|job| job.claims.values_mut());
-                claims.for_each(|claim| claim.shift_time(unjudged));
+                claims.for_each(|claim| claim.shift_time(undetermined));
             }
-            self.breaker.shift_time(unjudged);
-            self.snoozes.shift_time(unjudged);
+            self.breaker.shift_time(undetermined);
+            self.snoozes.shift_time(undetermined);
         }
         self.sight.update(sample, follows);
         self.until = Some(sample.until);

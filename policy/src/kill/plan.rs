@@ -63,7 +63,7 @@ pub fn plan(
         request: request.clone(),
         rest: planner.remaining_jobs(&targets),
         targets,
-        unjudged: selection.undetermined,
+        undetermined: selection.undetermined,
     })
 }
 

@@ -92,13 +92,14 @@ fn should_end(verdict: &Verdict) -> bool {
 }
 
 fn has_near_proof(verdict: &Verdict) -> bool {
-    let mut signs = verdict.signs.iter();
-    signs.any(|sign| sign.family == Family::A)
+    let mut indicators = verdict.indicators.iter();
+    indicators.any(|indicator| indicator.family == Family::A)
 }
 
 fn is_held_for_nothing(verdict: &Verdict) -> bool {
-    let mut signs = verdict.signs.iter();
-    verdict.threat == Threat::ResourceAbuser && signs.any(|sign| sign.kind == "held_for_nothing")
+    let mut indicators = verdict.indicators.iter();
+    verdict.threat == Threat::ResourceAbuser
+        && indicators.any(|indicator| indicator.kind == "held_for_nothing")
 }
 
 fn ask_owner(finding: &RogueFinding) -> Option<Advice> {
@@ -126,7 +127,7 @@ fn suggest_limit(finding: &RogueFinding) -> Advice {
 /// would hide everything that the interpreter runs.
 fn suggest_allow(finding: &RogueFinding) -> Advice {
     let path = executable_path(finding);
-    let is_by_place = all_indicators(finding).any(|sign| sign.kind == "executable_place");
+    let is_by_place = all_indicators(finding).any(|indicator| indicator.kind == "executable_place");
     let is_by_place = is_by_place && path.is_some();
     let by = match is_by_place || any_verdict(finding, has_near_proof) {
         true => AllowKind::Executable,
@@ -176,7 +177,10 @@ fn or_placeholder(word: Option<&str>, missing: &str) -> String {
 }
 
 fn all_indicators(finding: &RogueFinding) -> impl Iterator<Item = &Indicator> {
-    finding.verdicts.iter().flat_map(|verdict| &verdict.signs)
+    finding
+        .verdicts
+        .iter()
+        .flat_map(|verdict| &verdict.indicators)
 }
 
 /// The path of the executable. Anyone can choose the name of a program without a file.

@@ -295,7 +295,7 @@ mod tests {
             confidence: Share::ONE,
             score: Share::ONE,
             risk,
-            signs: Vec::new(),
+            indicators: Vec::new(),
         }]
     }
 

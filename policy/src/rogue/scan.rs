@@ -189,7 +189,7 @@ impl HistoryScan {
                 Some(now) => self.keep_finding(merge_with_current(now.as_ref(), known, until)),
             }
         }
-        let judged = self.evaluated.saturating_add(saturating_u32(living.len()));
+        let evaluated = self.evaluated.saturating_add(saturating_u32(living.len()));
         for now in living.values().flatten() {
             if !self.found.contains_key(&now.process) {
                 self.keep_finding(now.clone());
@@ -203,7 +203,7 @@ impl HistoryScan {
         ScanReport {
             since: self.since,
             until,
-            judged,
+            evaluated,
             findings,
             more: self.dropped.saturating_add(dropped),
         }
@@ -344,7 +344,7 @@ mod tests {
         scan.add(&guard_sample(1, &[(2, "python train.py")], &[(1, MINER)]));
         scan.add(&guard_sample(2, &[(2, "python train.py"), (3, MINER)], &[]));
         let report = finish_scan(scan, &BTreeMap::new());
-        assert_eq!((report.judged, report.more), (3, 0));
+        assert_eq!((report.evaluated, report.more), (3, 0));
         let pids: Vec<u32> = report.findings.iter().map(|it| it.process.pid).collect();
         assert_eq!(pids, [1, 3]);
         let first = &report.findings[0];
@@ -391,7 +391,7 @@ mod tests {
                 confidence: Share::from_thousandths(score),
                 score: Share::from_thousandths(score),
                 risk: Risk::Critical,
-                signs: vec![Indicator {
+                indicators: vec![Indicator {
                     kind: "miner_name".into(),
                     family: Family::A,
                     weight: Share::from_thousandths(score),
@@ -461,8 +461,12 @@ mod tests {
         scan.add(&guard_sample(1, &[], &[]));
         scan.add(&guard_sample(2, &[], &[(1, "xmrig")]));
         let report = finish_scan(scan, &BTreeMap::new());
-        let signs = &report.findings[0].verdicts[0].signs;
-        assert!(signs.iter().any(|sign| sign.kind == "pool_on_command_line"));
+        let indicators = &report.findings[0].verdicts[0].indicators;
+        assert!(
+            indicators
+                .iter()
+                .any(|indicator| indicator.kind == "pool_on_command_line")
+        );
         assert_eq!(report.findings[0].last_seen, sample_time(3));
     }
 
@@ -480,7 +484,7 @@ mod tests {
             (key(3), None),
         ];
         let report = finish_scan(scan, &living.into());
-        assert_eq!(report.judged, 3);
+        assert_eq!(report.evaluated, 3);
         let found = report.findings.iter();
         let found: Vec<(u32, bool, Share)> = found
             .map(|it| (it.process.pid, it.is_present, it.verdicts[0].score))

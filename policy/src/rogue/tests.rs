@@ -78,7 +78,7 @@ fn miner_named_python_is_detected() {
     );
     assert!(worst.is_actionable());
     let actual: Vec<(&str, Family)> = worst
-        .signs
+        .indicators
         .iter()
         .map(|it| (it.kind.as_str(), it.family))
         .collect();
@@ -210,8 +210,8 @@ fn allow_entries_hide_but_names_keep_near_proof() {
             ..RogueRules::default()
         };
         let verdicts = evaluate(miner, &rules);
-        let signs = verdicts.first().map(|it| it.signs.iter());
-        signs.map(|it| it.map(|sign| sign.family).collect::<Vec<_>>())
+        let indicators = verdicts.first().map(|it| it.indicators.iter());
+        indicators.map(|it| it.map(|indicator| indicator.family).collect::<Vec<_>>())
     };
     let left = |by: AllowMatch, user: Option<&str>| by_rules(&miner, by, user);
     let name = || AllowMatch::Process("hashcat".into());
@@ -335,10 +335,10 @@ proptest! {
         let rules = RogueRules::default();
         let verdicts = evaluate(&suspect, &rules);
         for verdict in &verdicts {
-            prop_assert!(!verdict.signs.is_empty());
+            prop_assert!(!verdict.indicators.is_empty());
             prop_assert!(verdict.score <= verdict.confidence);
-            prop_assert!(verdict.confidence >= verdict.signs[0].weight);
-            let mut kinds: Vec<&str> = verdict.signs.iter().map(|it| it.kind.as_str()).collect();
+            prop_assert!(verdict.confidence >= verdict.indicators[0].weight);
+            let mut kinds: Vec<&str> = verdict.indicators.iter().map(|it| it.kind.as_str()).collect();
             kinds.sort_unstable();
             let count = kinds.len();
             kinds.dedup();

@@ -44,12 +44,15 @@ pub fn assess(suspect: &Suspect, rules: &RogueRules) -> Assessment {
     let verdicts = weighed.into_iter().filter_map(|it| it.into_verdict(rules));
     let mut verdicts: Vec<Verdict> = verdicts.collect();
     verdicts.sort_indirect_by_key(|it| (Reverse(it.score), it.threat));
-    let mut signs: Vec<Indicator> = detected.into_iter().map(|(_, sign)| sign).collect();
-    sort_indicators(&mut signs);
+    let mut indicators: Vec<Indicator> = detected
+        .into_iter()
+        .map(|(_, indicator)| indicator)
+        .collect();
+    sort_indicators(&mut indicators);
     Assessment {
         verdicts,
         score,
-        indicators: signs,
+        indicators,
         allowed: allowed.into_iter().cloned().collect(),
     }
 }
@@ -61,13 +64,16 @@ pub fn reassess(found: &[Verdict], suspect: &Suspect, rules: &RogueRules) -> Vec
     let allowed: Vec<&AllowEntry> = matching_entries(suspect, rules).collect();
     let counts = family_filter(&allowed);
     let again = found.iter().filter_map(|verdict| {
-        let signs = verdict.signs.iter().filter(|sign| counts(sign.family));
-        let detected: Vec<(&IndicatorKind, Indicator)> = signs
-            .filter_map(|sign| {
+        let indicators = verdict
+            .indicators
+            .iter()
+            .filter(|indicator| counts(indicator.family));
+        let detected: Vec<(&IndicatorKind, Indicator)> = indicators
+            .filter_map(|indicator| {
                 let kind = indicator_kinds()
                     .iter()
-                    .find(|kind| kind.name == sign.kind)?;
-                Some((kind, sign.clone()))
+                    .find(|kind| kind.name == indicator.kind)?;
+                Some((kind, indicator.clone()))
             })
             .collect();
         weigh_threat(verdict.threat, &detected, rules)?.into_verdict(rules)
@@ -120,8 +126,8 @@ fn matches_entry(allowed: &AllowEntry, suspect: &Suspect) -> bool {
     of_user && is_it
 }
 
-fn sort_indicators(signs: &mut [Indicator]) {
-    signs.sort_indirect_by_key(|sign| (Reverse(sign.weight), sign.family));
+fn sort_indicators(indicators: &mut [Indicator]) {
+    indicators.sort_indirect_by_key(|indicator| (Reverse(indicator.weight), indicator.family));
 }
 
 /// The weighted result for a threat.
@@ -142,7 +148,7 @@ impl WeightedThreat {
             confidence: self.confidence,
             score: self.score,
             risk,
-            signs: self.indicators,
+            indicators: self.indicators,
         })
     }
 }
@@ -157,20 +163,20 @@ fn weigh_threat(
         |(kind, _): &&(&IndicatorKind, Indicator)| kind.corroborates.contains(&threat);
     detected.iter().find(speaks)?;
     let of_it = detected.iter().filter(|it| speaks(it) || corroborates(it));
-    let mut signs: Vec<Indicator> = of_it.map(|(_, sign)| sign.clone()).collect();
-    sort_indicators(&mut signs);
-    let confidence = combined_confidence(&signs);
+    let mut indicators: Vec<Indicator> = of_it.map(|(_, indicator)| indicator.clone()).collect();
+    sort_indicators(&mut indicators);
+    let confidence = combined_confidence(&indicators);
     Some(WeightedThreat {
         threat,
         confidence,
         score: multiply(confidence, rules.weight(threat)),
-        indicators: signs,
+        indicators,
     })
 }
 
 /// The probability that not all indicators are wrong, assuming independence.
-fn combined_confidence(signs: &[Indicator]) -> Share {
-    let doubts = signs.iter().map(|it| 1.0 - to_fraction(it.weight));
+fn combined_confidence(indicators: &[Indicator]) -> Share {
+    let doubts = indicators.iter().map(|it| 1.0 - to_fraction(it.weight));
     from_fraction(1.0 - doubts.product::<f64>())
 }
 

@@ -38,7 +38,7 @@ fn snapshot(at: i64, device: Device, processes: Vec<GpuProcess>) -> Snapshot {
     Snapshot {
         host: String::new(),
         taken_at: Timestamp(at),
-        tick: 1,
+        polls: 1,
         devices: vec![device],
         processes,
         backends: Vec::new(),

@@ -29,7 +29,7 @@ pub struct GuardReport {
     /// Whether the file has changed since it was last read; `None` if unknown.
     pub is_file_changed: Option<bool>,
     /// The time of the last evaluated sample.
-    pub judged_at: Option<Timestamp>,
+    pub evaluated_at: Option<Timestamp>,
     /// The number of samples since the start that arrived too fast to be evaluated.
     pub dropped: u64,
     /// The part of the last sample beyond the limits: violations that were not opened, and data

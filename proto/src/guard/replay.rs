@@ -24,7 +24,7 @@ pub struct ReplayReport {
     /// The end of the evaluated period.
     pub until: Timestamp,
     /// The number of evaluated samples; beyond the retention of samples, minutes or hours.
-    pub judged: u64,
+    pub evaluated: u64,
     /// The start of the samples: before it only minutes or hours exist; `None` if there are
     /// samples for the whole period.
     pub samples_since: Option<Timestamp>,
@@ -45,7 +45,7 @@ pub struct ReplayReport {
     /// Periods without samples.
     pub gaps: Vec<Gap>,
     /// What could not be evaluated, the longest time first.
-    pub not_judged: Vec<UnevaluatedTime>,
+    pub not_evaluated: Vec<UnevaluatedTime>,
 }
 
 /// The outcome of one rule.

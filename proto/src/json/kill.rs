@@ -30,7 +30,7 @@ document! {
             .map(KillTargetDocument::new)
             .collect::<Vec<_>>(),
         /// Processes that may be selected too: too little is known of them.
-        undetermined: u32 = plan.unjudged,
+        undetermined: u32 = plan.undetermined,
         /// Jobs that the plan ends only in part.
         rest: Vec<RemainingJobDocument> = plan.rest.iter().map(RemainingJobDocument::from).collect::<Vec<_>>(),
     }
@@ -161,7 +161,7 @@ impl From<&KillReport> for KillReportDocument {
 pub(super) const fn stage_name(stage: Stage) -> &'static str {
     match stage {
         Stage::Ending => "ending",
-        Stage::Releasing => "reclaiming",
+        Stage::Reclaiming => "reclaiming",
         Stage::Done => "done",
         Stage::Interrupted => "interrupted",
     }
@@ -370,7 +370,7 @@ pub(super) mod tests {
                 KillSignal::Interrupt,
                 KillSignal::Kill,
             ]))],
-            unjudged: 2,
+            undetermined: 2,
             rest: vec![RemainingJob {
                 pid: 48_213,
                 job: Job::Tree(key()),

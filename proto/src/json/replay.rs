@@ -38,7 +38,7 @@ impl From<&ReplayReport> for ReplayDocument {
             schema: SCHEMA,
             since: report.since.to_rfc3339(),
             until: report.until.to_rfc3339(),
-            evaluated: report.judged,
+            evaluated: report.evaluated,
             samples_since: report.samples_since.map(Timestamp::to_rfc3339),
             people: report.people,
             runs: report.runs,
@@ -59,7 +59,7 @@ impl From<&ReplayReport> for ReplayDocument {
                 .collect(),
             gaps: report.gaps.iter().map(GapDocument::from).collect(),
             not_evaluated: report
-                .not_judged
+                .not_evaluated
                 .iter()
                 .map(UnevaluatedTimeDocument::from)
                 .collect(),

@@ -365,7 +365,7 @@ impl From<&GuardReport> for GuardPart {
             has_file: guard.revision.is_some(),
             mistakes: guard.mistakes.len() as u64,
             file_changed: guard.is_file_changed,
-            evaluated_at: guard.judged_at.map(Printed),
+            evaluated_at: guard.evaluated_at.map(Printed),
             dropped: guard.dropped,
             beyond: guard.overflow,
             tripped_at: guard.tripped_at.map(Printed),

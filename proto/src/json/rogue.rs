@@ -37,7 +37,7 @@ impl ScanDocument {
             schema: SCHEMA,
             since: report.since.to_rfc3339(),
             until: report.until.to_rfc3339(),
-            evaluated: report.judged,
+            evaluated: report.evaluated,
             findings: findings
                 .map(|finding| RogueFindingDocument::new(finding, recommended(finding)))
                 .collect(),
@@ -146,14 +146,14 @@ impl From<&Verdict> for VerdictDocument {
             confidence,
             score,
             risk,
-            signs,
+            indicators,
         } = verdict;
         Self {
             threat: threat.name(),
             confidence: share_number(*confidence),
             score: share_number(*score),
             risk: risk.name(),
-            indicators: signs.iter().map(IndicatorDocument::from).collect(),
+            indicators: indicators.iter().map(IndicatorDocument::from).collect(),
         }
     }
 }
@@ -172,13 +172,13 @@ pub struct IndicatorDocument {
 }
 
 impl From<&Indicator> for IndicatorDocument {
-    fn from(sign: &Indicator) -> Self {
+    fn from(indicator: &Indicator) -> Self {
         let Indicator {
             kind,
             family,
             weight,
             read,
-        } = sign;
+        } = indicator;
         Self {
             kind: sanitized(kind),
             family: family.name(),
@@ -211,7 +211,7 @@ impl RogueAssessmentDocument {
             at,
             verdicts,
             score,
-            signs,
+            indicators,
             allowed,
             unread: unseen,
         } = looked;
@@ -219,7 +219,7 @@ impl RogueAssessmentDocument {
             at: at.to_rfc3339(),
             score: share_number(*score),
             verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
-            indicators: signs.iter().map(IndicatorDocument::from).collect(),
+            indicators: indicators.iter().map(IndicatorDocument::from).collect(),
             allowed: allowed.iter().map(|it| sanitized(it)).collect(),
             unread: unseen.iter().map(|it| sanitized(it)).collect(),
         }

@@ -190,7 +190,7 @@ fn snapshot(device: Device, process: GpuProcess) -> Snapshot {
     Snapshot {
         host: "box".into(),
         taken_at: NOW,
-        tick: 7,
+        polls: 7,
         devices: vec![device],
         processes: vec![process],
         backends: vec![BackendReport {

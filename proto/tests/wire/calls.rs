@@ -58,7 +58,7 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
         GpukillRequest::Snapshot { after: None },
         GpukillRequest::Snapshot { after: Some(300) },
         GpukillRequest::MoreProcesses {
-            tick: 300,
+            polls: 300,
             start: 70_000,
         },
         GpukillRequest::Status {},

@@ -307,7 +307,7 @@ pub(super) fn report() -> GuardReport {
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["line 3: x".into()],
         is_file_changed: Some(true),
-        judged_at: Some(AT),
+        evaluated_at: Some(AT),
         dropped: 300,
         overflow: 70_000,
         tripped_at: Some(AT),

@@ -78,7 +78,7 @@ pub(super) fn kill_plan_page() -> KillPlanPage {
                 action: PlannedAction::End(vec![KillSignal::Terminate, KillSignal::Kill]),
                 overridden: None,
             }],
-            unjudged: 2,
+            undetermined: 2,
             rest: vec![RemainingJob {
                 pid: 48_213,
                 job: job(),
@@ -99,7 +99,7 @@ pub(super) fn kill_report_page() -> KillReportPage {
 fn kill_report() -> KillReport {
     KillReport {
         version: 300,
-        stage: Stage::Releasing,
+        stage: Stage::Reclaiming,
         outcomes: vec![ProcessOutcome {
             key: KEY,
             name: "python".into(),
@@ -139,7 +139,7 @@ pub(super) const SIGNALS: [KillSignal; 3] = [
 
 pub(super) const STAGES: [Stage; 4] = [
     Stage::Ending,
-    Stage::Releasing,
+    Stage::Reclaiming,
     Stage::Done,
     Stage::Interrupted,
 ];
@@ -157,7 +157,7 @@ fn all_are_sampled(scope: KillScope, signal: KillSignal, stage: Stage, unblock: 
         KillSignal::Interrupt | KillSignal::Terminate | KillSignal::Kill => {}
     }
     match stage {
-        Stage::Ending | Stage::Releasing | Stage::Done | Stage::Interrupted => {}
+        Stage::Ending | Stage::Reclaiming | Stage::Done | Stage::Interrupted => {}
     }
     match unblock {
         Unblocker::Daemon | Unblocker::Force | Unblocker::Person => {}

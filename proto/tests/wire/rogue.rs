@@ -37,7 +37,7 @@ fn verdict() -> Verdict {
         confidence: Share::from_thousandths(970),
         score: Share::from_thousandths(970),
         risk: Risk::Critical,
-        signs: vec![indicator()],
+        indicators: vec![indicator()],
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn assessment() -> RogueAssessment {
         at: AT,
         verdicts: vec![verdict()],
         score: Share::from_thousandths(970),
-        signs: vec![indicator()],
+        indicators: vec![indicator()],
         allowed: vec!["user eve".into()],
         unread: vec!["x".into()],
     }
@@ -63,7 +63,7 @@ pub(super) fn scan_report() -> ScanReport {
     ScanReport {
         since: Timestamp(AT.0 - 1),
         until: AT,
-        judged: 300,
+        evaluated: 300,
         findings: vec![RogueFinding {
             process: PROCESS,
             owner: Some(Person {

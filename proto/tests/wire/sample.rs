@@ -13,7 +13,7 @@ pub(super) fn snapshot() -> Snapshot {
     Snapshot {
         host: "box".into(),
         taken_at: Timestamp(1_763_700_000_000),
-        tick: 300,
+        polls: 300,
         devices: vec![Device {
             id: DeviceId("GPU-0".into()),
             index: 0,

@@ -23,15 +23,15 @@ fn explain_names_the_memory_limit() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let started_at = Instant::now();
     let explained = || rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
-    let signs = |explained: &Value| -> String {
-        let signs = explained["rogue"]["indicators"].as_array().cloned();
-        signs.map(Value::Array).unwrap_or_default().to_string()
+    let indicators = |explained: &Value| -> String {
+        let indicators = explained["rogue"]["indicators"].as_array().cloned();
+        indicators.map(Value::Array).unwrap_or_default().to_string()
     };
-    let mut seen = signs(&explained());
+    let mut seen = indicators(&explained());
     while !seen.contains("detection.max_memory_usage_gb") {
         assert!(started_at.elapsed() < MEMORY_TIMEOUT, "{seen}");
         std::thread::sleep(Duration::from_secs(1));
-        seen = signs(&explained());
+        seen = indicators(&explained());
     }
     assert!(seen.contains("more than the 0.5 GiB"), "{seen}");
     assert!(

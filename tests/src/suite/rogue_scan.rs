@@ -87,8 +87,8 @@ impl RogueBox {
     fn indicators(&self, name: &str) -> Vec<String> {
         let pid = self.pid(name).to_string();
         let explained = self.test_box.json(&["explain", &pid, "-o", "json"]);
-        let signs = explained["rogue"]["indicators"].as_array().unwrap().iter();
-        signs
+        let indicators = explained["rogue"]["indicators"].as_array().unwrap().iter();
+        indicators
             .map(|it| it["kind"].as_str().unwrap().to_owned())
             .collect()
     }

@@ -63,13 +63,13 @@ pub struct SetPolicy {
     /// Maximum number of processes of each member at the same time
     #[arg(long, value_name = "N")]
     pub process_limit_each: Option<String>,
-    /// Maximum time that a process may be idle
+    /// Maximum time that a job may be idle, in minutes
     #[arg(long, value_name = "MIN")]
     pub idle_limit: Option<String>,
-    /// Only a process that holds at least this much counts as idle
+    /// Only a job that holds at least this much counts as idle
     #[arg(long, value_name = "GB")]
     pub idle_min_memory: Option<String>,
-    /// true: a process with connected clients counts as idle too
+    /// true: a job with connected clients counts as idle too
     #[arg(long, value_name = "BOOL")]
     pub idle_with_connections: Option<String>,
     /// Only a process that uses less of a CPU core than this counts as idle: 1, 2, 5, 10, 20,
@@ -82,7 +82,7 @@ pub struct SetPolicy {
     /// A mean utilisation below this wastes the GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub waste_below: Option<String>,
-    /// Only a process that holds at least this much counts as wasteful
+    /// Only a job that holds at least this much counts as wasteful
     #[arg(long, value_name = "GB")]
     pub waste_min_memory: Option<String>,
     /// Length of the measured time [default: 1]
@@ -128,7 +128,7 @@ pub struct SetPolicy {
     /// Users to whose jobs the rule does not apply
     #[arg(long, value_name = "USERS")]
     pub except_users: Option<String>,
-    /// Unix groups of the box whose users belong to it
+    /// Unix groups of this host: their users belong to this group
     #[arg(long, value_name = "GROUPS")]
     pub unix_groups: Option<String>,
     /// Slurm accounts whose jobs belong to it

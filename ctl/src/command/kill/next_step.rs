@@ -74,7 +74,7 @@ fn usage_error(what: String, hint: &str) -> Error {
 
 /// Why a plan has no targets.
 fn no_targets_error(plan: &KillPlan) -> Error {
-    match plan.unjudged {
+    match plan.undetermined {
         0 => Error::NoMatch("no process is selected".into()),
         1 => Error::Vendor("it is not known whether 1 process is selected".into()),
         many => Error::Vendor(format!(

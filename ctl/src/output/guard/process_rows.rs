@@ -55,8 +55,8 @@ pub(in crate::output) fn rows(
 }
 
 /// The person that the rules attribute the process to, if this is not the owner.
-fn attribution(judged_as: &Attribution) -> Option<String> {
-    match judged_as {
+fn attribution(attribution: &Attribution) -> Option<String> {
+    match attribution {
         Attribution::Owner => None,
         Attribution::Login(person) => Some(format!(
             "{}: rules apply to the login user who started it, not to its owner",

@@ -57,9 +57,9 @@ pub(crate) fn test_lines(
         lines.extend([Line::default(), Line::plain(WOULD_HAVE_ENDED_SINCE)]);
         lines.extend(ended_lines(report, milder, style));
     }
-    let tried = match report.judged {
-        0 => "no sample was judged".to_owned(),
-        _ => format!("judged from {} on", date_and_time(report.since, style)),
+    let tried = match report.evaluated {
+        0 => "no sample was evaluated".to_owned(),
+        _ => format!("evaluated from {} on", date_and_time(report.since, style)),
     };
     let mut texts = milder_policy_texts(milder);
     texts.push(tried);
@@ -242,18 +242,18 @@ fn note_lines(report: &ReplayReport, mut texts: Vec<String>, style: &OutputStyle
     if let Some(since) = report.samples_since {
         let since = date_and_time(since, style);
         texts.push(format!(
-            "before {since} only minute and hour rollups are kept, and those were judged"
+            "before {since} only minute and hour rollups are kept, and those were evaluated"
         ));
     }
     for gap in report.gaps.iter().take(5) {
         let from = formatted(gap.from, "%a %H:%M", style.zone);
         let until = formatted(gap.until, "%a %H:%M", style.zone);
-        texts.push(format!("not judged: {from} to {until} (no samples)"));
+        texts.push(format!("not evaluated: {from} to {until} (no samples)"));
     }
-    for unknown in report.not_judged.iter().take(10) {
+    for unknown in report.not_evaluated.iter().take(10) {
         let length = format_duration(Duration::from_millis(unknown.for_ms));
         let Some(rule) = &unknown.rule else {
-            texts.push(format!("not judged: {} for {length}", unknown.why));
+            texts.push(format!("not evaluated: {} for {length}", unknown.why));
             continue;
         };
         let first = match &unknown.subject {
@@ -270,7 +270,7 @@ fn note_lines(report: &ReplayReport, mut texts: Vec<String>, style: &OutputStyle
             several => format!("{first} and {} more", several - 1),
         };
         texts.push(format!(
-            "not judged: {rule}: {} for {length}, of {subjects}",
+            "not evaluated: {rule}: {} for {length}, of {subjects}",
             unknown.why
         ));
     }

@@ -161,7 +161,7 @@ const WARNED_NOTE: &str = "warned: shown in their list and status, and on their 
     they have any; the journal reports how many (GPUKILL_TERMINALS)";
 
 /// Shown when the guard is disabled, because nothing is known about violations then.
-const DISABLED_TEXT: &str = "the guard is disabled: nothing is judged";
+const DISABLED_TEXT: &str = "the guard is disabled: nothing is evaluated";
 
 /// The admin's messages, each once.
 fn message_lines<'v>(

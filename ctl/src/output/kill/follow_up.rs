@@ -29,7 +29,7 @@ pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> 
         respawned = others;
         lines.extend(respawn_lines(first, &same, *me, style));
     }
-    lines.extend(unjudged_lines(plan.unjudged, style));
+    lines.extend(unjudged_lines(plan.undetermined, style));
     if report.stage == Stage::Interrupted {
         let words = "gpukilld stopped before it was done: the outcome of processes that are not \
                      named here is not known";

@@ -49,7 +49,7 @@ fn has_ended(outcome: &ProcessOutcome) -> bool {
 fn waited_for_text(plan: &KillPlan, page: &KillReportPage, symbols: Symbols) -> Option<String> {
     match page.report.stage {
         Stage::Ending => first_unsettled(plan, page, symbols),
-        Stage::Releasing => Some(missing_memory_text(&page.report)),
+        Stage::Reclaiming => Some(missing_memory_text(&page.report)),
         Stage::Done | Stage::Interrupted => None,
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn missing_memory_is_waited_for_last() {
         let (plan, mut report) = fixtures::report();
-        report.stage = Stage::Releasing;
+        report.stage = Stage::Reclaiming;
         let whole = report.memory.clone();
         report.memory.clear();
         let memory = "3 of 7 ended, waiting for the memory";

@@ -29,7 +29,7 @@ pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
             guard.simulated_ended_today
         ),
         format!(
-            "last sample judged: {}; {} came too fast, no room for {}",
+            "last sample evaluated: {}; {} came too fast, no room for {}",
             word_or(guard.evaluated_at, "none"),
             guard.dropped,
             guard.beyond

@@ -23,7 +23,7 @@ pub(in crate::output) fn rows(
         }
     };
     let dot = style.symbols.separator();
-    let families = (!known.signs.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
+    let families = (!known.indicators.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
     let scores: Vec<String> = match known.verdicts.as_slice() {
         [] => vec![no_verdict_text(known, about, dot)],
         verdicts => {
@@ -31,9 +31,10 @@ pub(in crate::output) fn rows(
             let verdicts = verdicts
                 .iter()
                 .map(|it| format!("{about}{}", verdict_text(it)));
-            let signs = known.signs.iter();
-            let signs = signs.map(|sign| format!("{} {}", indicator_weight(sign), sign.read));
-            verdicts.chain(signs).chain(unruled).collect()
+            let indicators = known.indicators.iter();
+            let indicators = indicators
+                .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.read));
+            verdicts.chain(indicators).chain(unruled).collect()
         }
     };
     let scores = scores.into_iter().chain(families).collect();
@@ -49,10 +50,11 @@ pub(in crate::output) fn rows(
 
 /// `0.05 no risk · C held long at nothing`
 fn no_verdict_text(looked: &RogueAssessment, about: &str, dot: &str) -> String {
-    let signs = looked.signs.iter();
-    let signs = signs.map(|sign| format!("{dot}{} {}", sign.family.name(), sign.read));
-    let signs: String = signs.collect();
-    format!("{about}{} no risk{signs}", looked.score)
+    let indicators = looked.indicators.iter();
+    let indicators =
+        indicators.map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.read));
+    let indicators: String = indicators.collect();
+    format!("{about}{} no risk{indicators}", looked.score)
 }
 
 /// `0.97 critical crypto miner`
@@ -62,6 +64,6 @@ fn verdict_text(verdict: &Verdict) -> String {
 }
 
 /// `A 0.80`
-pub(super) fn indicator_weight(sign: &Indicator) -> String {
-    format!("{} {}", sign.family.name(), sign.weight)
+pub(super) fn indicator_weight(indicator: &Indicator) -> String {
+    format!("{} {}", indicator.family.name(), indicator.weight)
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let processes = judged_text(report);
     if report.findings.is_empty() {
-        return sentence(&format!("nothing found: {processes} judged"), style);
+        return sentence(&format!("nothing found: {processes} evaluated"), style);
     }
     let mut table = Table::new(vec![
         Column::left("RISK", WhenNarrow::Stays),
@@ -48,7 +48,7 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyl
         more => format!(", and {more} more, none of them worse"),
     };
     lines.extend(sentence(
-        &format!("{found}{more}: {processes} judged"),
+        &format!("{found}{more}: {processes} evaluated"),
         style,
     ));
     lines
@@ -57,7 +57,7 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyl
 /// The meaning of the indicator families, if there is an indicator.
 fn legend(findings: &[RogueFinding], style: &OutputStyle) -> Vec<Line> {
     let mut verdicts = findings.iter().flat_map(|finding| &finding.verdicts);
-    if verdicts.all(|verdict| verdict.signs.is_empty()) {
+    if verdicts.all(|verdict| verdict.indicators.is_empty()) {
         return Vec::new();
     }
     let legend = Line::with_tone(format!(" {FAMILIES_LEGEND}"), Tone::Faint);
@@ -73,7 +73,7 @@ fn judged_text(report: &ScanReport) -> String {
         hours if length == Duration::from_secs(hours * 3_600) => format!("{hours} h"),
         _ => format_duration(length),
     };
-    let processes = process_count(report.judged as usize);
+    let processes = process_count(report.evaluated as usize);
     format!("{processes} of the last {length}")
 }
 
@@ -110,9 +110,9 @@ fn row(finding: &RogueFinding, style: &OutputStyle) -> Vec<Cell> {
 /// The lines below the row of a finding.
 fn details(finding: &RogueFinding, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
-    for sign in indicators(finding) {
-        let read = escaped(&sign.read, style.symbols);
-        lines.extend(labelled_lines(&indicator_weight(sign), &read, style));
+    for indicator in indicators(finding) {
+        let read = escaped(&indicator.read, style.symbols);
+        lines.extend(labelled_lines(&indicator_weight(indicator), &read, style));
     }
     if let Some(why) = no_action_reason(&finding.verdicts) {
         lines.extend(labelled_lines("rules", &format!("none {why}"), style));
@@ -142,14 +142,18 @@ fn details(finding: &RogueFinding, now: Timestamp, style: &OutputStyle) -> Vec<L
 
 /// The indicators of all verdicts, each once, the weightiest first.
 fn indicators(finding: &RogueFinding) -> Vec<&Indicator> {
-    let mut signs: Vec<&Indicator> = Vec::new();
-    for sign in finding.verdicts.iter().flat_map(|verdict| &verdict.signs) {
-        if !signs.contains(&sign) {
-            signs.push(sign);
+    let mut indicators: Vec<&Indicator> = Vec::new();
+    for indicator in finding
+        .verdicts
+        .iter()
+        .flat_map(|verdict| &verdict.indicators)
+    {
+        if !indicators.contains(&indicator) {
+            indicators.push(indicator);
         }
     }
-    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
-    signs
+    indicators.sort_by_key(|indicator| (Reverse(indicator.weight), indicator.family));
+    indicators
 }
 
 /// `12:02`; `Fri 23:10, ended 13:20`

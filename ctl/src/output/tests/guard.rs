@@ -180,7 +180,7 @@ fn guard_status_shows_mode_and_file_mistakes() {
         mode: GuardMode::Disabled,
         revision: None,
         mistakes: Vec::new(),
-        judged_at: None,
+        evaluated_at: None,
         dropped: 0,
         overflow: 0,
         ..guard_report()
@@ -212,7 +212,7 @@ fn guard_replay_shows_ends_and_gaps() {
         records: Vec::new(),
         more_records: 0,
         gaps: Vec::new(),
-        not_judged: Vec::new(),
+        not_evaluated: Vec::new(),
         samples_since: None,
         ..report
     };

@@ -243,16 +243,20 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
         if let Some(owner) = &mut finding.owner {
             owner.name = HOSTILE.into();
         }
-        for sign in finding.verdicts.iter_mut().flat_map(|it| &mut it.signs) {
-            sign.read = format!("executable in shared memory: /dev/shm/{HOSTILE}");
+        for indicator in finding
+            .verdicts
+            .iter_mut()
+            .flat_map(|it| &mut it.indicators)
+        {
+            indicator.read = format!("executable in shared memory: /dev/shm/{HOSTILE}");
         }
     }
     let [mut notebook, mut worker] = explanations();
     let hostile_of = |mut looked: gpukill_proto::rogue::RogueAssessment| {
         looked.unread = vec![HOSTILE.into()];
-        let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.signs);
-        for sign in verdicts.chain(&mut looked.signs) {
-            sign.read = HOSTILE.into();
+        let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.indicators);
+        for indicator in verdicts.chain(&mut looked.indicators) {
+            indicator.read = HOSTILE.into();
         }
         Reading::Value(looked)
     };

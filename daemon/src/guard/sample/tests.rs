@@ -93,7 +93,7 @@ fn sample(at: i64, processes: Vec<GpuProcess>, gone: Vec<GpuProcess>, memory: u6
     let snapshot = |processes: Vec<GpuProcess>| Snapshot {
         host: String::new(),
         taken_at: Timestamp(at),
-        tick: 1,
+        polls: 1,
         devices: vec![device(memory)],
         processes,
         backends: Vec::new(),

@@ -38,7 +38,7 @@ impl Execution<'_> {
         if ended.is_disjoint(&self.gpu_users) {
             return;
         }
-        self.reporter.set_stage(Stage::Releasing);
+        self.reporter.set_stage(Stage::Reclaiming);
         let since = self.last_ended_at().unwrap_or_else(Instant::now);
         loop {
             let now = self.wait_for_newer_snapshot();

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 const MAX_STOP_ROUNDS: usize = 32;
 
 /// The longest time that processes stay stopped if they resume with their signal. Programs that
-/// wait for them would take them for dead.
+/// wait for them would think that they have died.
 const MAX_STOP_TIME: Duration = Duration::from_secs(3);
 
-/// The same for processes that are killed and never resume. A fork bomb that has all processors
-/// leaves the daemon one part in hundreds of them at first, and more with each process that is
+/// The same for processes that are killed and never resume. A fork bomb uses all
+/// processors: the daemon gets less than 1 % of them at first, and more with each process that is
 /// stopped.
 const MAX_STOP_TIME_BEFORE_KILL: Duration = Duration::from_secs(20);
 

@@ -103,7 +103,7 @@ impl HolderFixture {
         let snapshot = Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: vec![device],
             processes: self.rows.clone(),
             backends: Vec::new(),

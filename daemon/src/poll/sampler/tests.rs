@@ -68,7 +68,7 @@ impl SamplerFixture {
         let snapshot = Arc::new(Snapshot {
             host: String::new(),
             taken_at,
-            tick: self.at,
+            polls: self.at,
             devices: vec![Device {
                 process_count: self.count.clone(),
                 lost: self.lost.clone(),

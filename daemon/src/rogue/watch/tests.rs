@@ -156,7 +156,7 @@ fn snapshot(second: u64, processes: &[GpuProcess]) -> Snapshot {
     Snapshot {
         host: String::new(),
         taken_at: Timestamp::default().plus_seconds(i64::try_from(second).unwrap()),
-        tick: second,
+        polls: second,
         devices: vec![device],
         processes: processes.to_vec(),
         backends: Vec::new(),
@@ -362,8 +362,10 @@ fn own_namespace_counts_from_first_reading() {
         };
         stage.script.lock().unwrap().traces.insert(1, traces);
         let status = stage.poll(second, &[process(1, "python3")]);
-        let signs = &status.assessments[&key_of(1)].signs;
-        signs.iter().any(|sign| sign.kind == "sent_much")
+        let indicators = &status.assessments[&key_of(1)].indicators;
+        indicators
+            .iter()
+            .any(|indicator| indicator.kind == "sent_much")
     };
     let much = 200 << 30;
     assert!(!sends(0, 5, much));

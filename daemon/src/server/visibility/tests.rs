@@ -138,7 +138,7 @@ fn snapshot(processes: Vec<GpuProcess>) -> Snapshot {
     Snapshot {
         host: "box".into(),
         taken_at: Timestamp(0),
-        tick: 1,
+        polls: 1,
         devices: Vec::new(),
         processes,
         backends: Vec::new(),

@@ -26,7 +26,7 @@ fn polled(at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
     let snapshot = Snapshot {
         host: String::new(),
         taken_at: Timestamp(at * 1000),
-        tick: 1,
+        polls: 1,
         devices: vec![device()],
         processes: processes.to_vec(),
         backends: Vec::new(),

@@ -27,12 +27,12 @@ const STARTUP_MS: u64 = 60_000;
 
 impl SilentDevices {
     /// Adds the next sample, which is evaluated or comes before those that are.
-    pub(super) fn add(&mut self, sample: &GuardSample, is_judged: bool) {
+    pub(super) fn add(&mut self, sample: &GuardSample, is_evaluated: bool) {
         for (id, device) in &sample.devices {
             self.0.entry(id.clone()).or_default().index = device.index;
         }
         // The first sample after a gap describes a moment only.
-        if !is_judged || sample.observed_ms == 0 {
+        if !is_evaluated || sample.observed_ms == 0 {
             return;
         }
         for (id, silence) in &mut self.0 {
@@ -48,7 +48,7 @@ impl SilentDevices {
     }
 
     /// The silent devices, the longest first, with their current losses.
-    pub(super) fn into_not_judged(self, losses: &DeviceLosses) -> Vec<UnevaluatedTime> {
+    pub(super) fn into_not_evaluated(self, losses: &DeviceLosses) -> Vec<UnevaluatedTime> {
         let silences = self.0.into_iter();
         let silences = silences.filter(|(_, it)| it.is_silent || it.for_ms > STARTUP_MS);
         let times = silences.map(|(id, silence)| UnevaluatedTime {

@@ -146,7 +146,7 @@ fn only_the_first_rules_get_windows() {
     let evaluation = evaluate_within(&bounds, &compiled_rules, &mut memory, &sample);
     assert_eq!(evaluation.overflow.lookback_windows, 3);
     let rules: Vec<String> = evaluation
-        .unjudged
+        .undetermined
         .iter()
         .map(|it| format!("{}: {}", it.rule, it.why))
         .collect();

@@ -61,7 +61,7 @@ fn snapshot(state: BackendState) -> Snapshot {
         backends: vec![nvidia_backend(state)],
         host: "box".into(),
         taken_at: Timestamp(0),
-        tick: 1,
+        polls: 1,
         devices: Vec::new(),
         processes: Vec::new(),
         faults: Vec::new(),
@@ -228,7 +228,7 @@ fn test_agrees_about_lost_devices() {
             .collect();
         assert_eq!(open, live, "{gone:?}");
         assert_eq!(open.len(), expected, "{gone:?}: {open:?}");
-        let of_devices = replayed.not_judged.iter().filter(|it| it.rule.is_none());
+        let of_devices = replayed.not_evaluated.iter().filter(|it| it.rule.is_none());
         let of_devices: Vec<_> = of_devices.map(|it| (it.why.as_str(), it.for_ms)).collect();
         assert_eq!(of_devices, [(why, 40_000)], "{gone:?}");
     }

@@ -29,10 +29,10 @@ fn evaluate_labelled(rules: &RuleSet, label: &str) -> (Vec<String>, Vec<String>)
     let second = guard.evaluate_next(&mut world);
     let broken = first.records.iter().chain(&second.records);
     let broken = broken.filter(|it| it.step == GuardStep::Violated);
-    let unjudged = second.unjudged.iter();
+    let undetermined = second.undetermined.iter();
     (
         broken.map(|it| it.rule.to_string()).collect(),
-        unjudged.map(|it| it.rule.to_string()).collect(),
+        undetermined.map(|it| it.rule.to_string()).collect(),
     )
 }
 

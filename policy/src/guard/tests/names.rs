@@ -38,12 +38,12 @@ fn evaluate_unnamed(rules: &RuleSet, nameless: &[u32]) -> (Vec<String>, Vec<Stri
     let first = guard.evaluate_next(&mut world);
     let second = guard.evaluate_next(&mut world);
     let actual = first.records.iter().chain(&second.records);
-    let unjudged = second.unjudged.iter();
+    let undetermined = second.undetermined.iter();
     (
         actual
             .map(|it| format!("{}: {}", it.rule, it.step.name()))
             .collect(),
-        unjudged
+        undetermined
             .map(|it| format!("{}: {}", it.rule, it.why))
             .collect(),
     )
@@ -102,7 +102,7 @@ fn named_rules_need_known_names() {
         rules.iter().map(|rule| format!("{rule}: {why}")).collect()
     };
     let ended = |rule: &str| names(&[&format!("{rule}: violated"), &format!("{rule}: ended")]);
-    for (rules, not_judged, without_name) in [
+    for (rules, not_evaluated, without_name) in [
         (
             rules_allowing("alice"),
             unnamed(&["gpu 0: user"]),
@@ -126,7 +126,7 @@ fn named_rules_need_known_names() {
     ] {
         assert_eq!(
             evaluate_unnamed(&rules, &[]),
-            (Vec::new(), not_judged),
+            (Vec::new(), not_evaluated),
             "{rules:?}"
         );
         // That a uid has no name is as certain as a name.

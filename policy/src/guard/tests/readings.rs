@@ -45,7 +45,11 @@ fn utilization_rules(percent: u32) -> RuleSet {
 
 /// The seconds in which something is unknown, and the last mean in percent.
 fn unknown_seconds_and_mean(replayed: &ReplayResult) -> (u64, Option<u64>) {
-    let unknown = replayed.not_judged.iter().map(|it| it.for_ms / 1_000).sum();
+    let unknown = replayed
+        .not_evaluated
+        .iter()
+        .map(|it| it.for_ms / 1_000)
+        .sum();
     let measured = replayed.open.first().and_then(|it| it.evidence.measured);
     (unknown, measured.map(|Measurement { value, .. }| value))
 }

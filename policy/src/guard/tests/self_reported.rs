@@ -52,8 +52,8 @@ fn name_protects_only_system_executables() {
         ("Xorg", "/usr/bin/python3.12", false),
         ("python", "/home/bob/Xorg", false),
     ] {
-        let is_judged = is_evaluated(rules(), with_program(name, executable));
-        assert_eq!(is_judged, !is_protected, "{name} {executable}");
+        let is_evaluated = is_evaluated(rules(), with_program(name, executable));
+        assert_eq!(is_evaluated, !is_protected, "{name} {executable}");
     }
 }
 
@@ -61,11 +61,11 @@ fn name_protects_only_system_executables() {
 fn untrusted_name_protects_nothing() {
     let rules = || rules_protecting(&["Xorg"]);
     for (trusted, expected) in [(Some(true), false), (None, false), (Some(false), true)] {
-        let is_judged = is_evaluated(rules(), |it| {
+        let is_evaluated = is_evaluated(rules(), |it| {
             with_program("Xorg", "/usr/lib/xorg/Xorg")(it);
             it.has_trusted_name = trusted;
         });
-        assert_eq!(is_judged, expected, "{trusted:?}");
+        assert_eq!(is_evaluated, expected, "{trusted:?}");
     }
 }
 
@@ -129,10 +129,10 @@ fn evaluate_slurm_job(rules: &RuleSet, account: Option<&str>) -> (Vec<String>, V
     let looked = guard.evaluate_next(&mut world);
     let broken = looked.records.into_iter();
     let broken = broken.filter(|it| it.step == GuardStep::Violated);
-    let unjudged = looked.unjudged.into_iter();
+    let undetermined = looked.undetermined.into_iter();
     (
         broken.map(|it| it.rule.to_string()).collect(),
-        unjudged
+        undetermined
             .map(|it| format!("{}: {}", it.rule, it.why))
             .collect(),
     )
@@ -153,7 +153,7 @@ fn account_tightens_but_never_loosens() {
     const MEMBERSHIP_UNKNOWN: &str =
         "group vision: memory: whether it belongs to group vision is not known";
     // The job holds 20 GiB.
-    for (default, of_account, says, broken, unjudged) in [
+    for (default, of_account, says, broken, undetermined) in [
         (None, 10, Some("vision"), Some(GROUP), None),
         (None, 30, Some("vision"), None, None),
         (Some(30), 10, Some("vision"), Some(GROUP), None),
@@ -176,7 +176,10 @@ fn account_tightens_but_never_loosens() {
         let actual = evaluate_slurm_job(&rules(default, of_account), says);
         let expected = (
             broken.into_iter().map(str::to_owned).collect::<Vec<_>>(),
-            unjudged.into_iter().map(str::to_owned).collect::<Vec<_>>(),
+            undetermined
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
         );
         assert_eq!(actual, expected, "{default:?} {of_account} {says:?}");
     }
@@ -337,10 +340,12 @@ fn duration_and_idle_limits_are_doubted_too() {
         guard.evaluate_samples(&mut world, samples);
         let looked = guard.evaluate_next(&mut world);
         let open = guard.state.violations().into_iter();
-        let unjudged = looked.unjudged.into_iter();
+        let undetermined = looked.undetermined.into_iter();
         (
             open.map(|it| it.rule.to_string()).collect::<Vec<_>>(),
-            unjudged.map(|it| it.rule.to_string()).collect::<Vec<_>>(),
+            undetermined
+                .map(|it| it.rule.to_string())
+                .collect::<Vec<_>>(),
         )
     };
     let of_default = names(&["default: duration", "default: idle"]);
@@ -394,8 +399,8 @@ fn name_is_unknown_without_executable() {
         (rules_protecting(&["Xorg"]), None, false),
         (rules_protecting(&[]), cut, true),
     ] {
-        let is_judged = is_evaluated(rules.clone(), unseen(name));
-        assert_eq!(is_judged, expected, "{name:?} {rules:?}");
+        let is_evaluated = is_evaluated(rules.clone(), unseen(name));
+        assert_eq!(is_evaluated, expected, "{name:?} {rules:?}");
     }
     let known = with_program("python", "/usr/bin/python");
     assert!(is_evaluated(of_gpu(&[long], &[]), known));

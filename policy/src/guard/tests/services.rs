@@ -180,13 +180,13 @@ fn unknown_service_state_ends_nothing() {
     for rule in [idle_rule, waste_rule] {
         let mut world = world(|it| it.facts.network = None);
         let mut guard = TestGuard::new(soft_rules(rule()));
-        let mut unjudged = Vec::new();
+        let mut undetermined = Vec::new();
         for _ in 0..60 {
             let evaluation = guard.evaluate_next(&mut world);
             assert_eq!(evaluation.records, []);
-            unjudged = evaluation.unjudged;
+            undetermined = evaluation.undetermined;
         }
-        let why: Vec<&str> = unjudged.iter().map(|it| it.why.as_str()).collect();
+        let why: Vec<&str> = undetermined.iter().map(|it| it.why.as_str()).collect();
         assert_eq!(why, ["whether it is a service is not known"]);
         let ends = BehaviourRule {
             ends_services: true,

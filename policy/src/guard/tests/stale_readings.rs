@@ -263,7 +263,7 @@ fn gpu_use_needs_fresh_readings() {
         let snapshot = Snapshot {
             host: "box".into(),
             taken_at: Timestamp(0),
-            tick: 1,
+            polls: 1,
             devices: device.into_iter().cloned().collect(),
             processes: rows.to_vec(),
             backends: Vec::new(),

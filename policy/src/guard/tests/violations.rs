@@ -17,14 +17,14 @@ pub(super) fn evaluate_rules(
     samples: usize,
 ) -> (Vec<String>, Vec<String>) {
     let mut guard = TestGuard::new(rules);
-    let mut unjudged = Vec::new();
+    let mut undetermined = Vec::new();
     for _ in 0..samples {
-        unjudged = guard.evaluate_next(world).unjudged;
+        undetermined = guard.evaluate_next(world).undetermined;
     }
     let violated = guard.state.violations();
     (
         violated.iter().map(|it| it.rule.to_string()).collect(),
-        unjudged.iter().map(|it| it.rule.to_string()).collect(),
+        undetermined.iter().map(|it| it.rule.to_string()).collect(),
     )
 }
 
@@ -36,8 +36,8 @@ pub(super) fn check(
     cases: &[(&str, TestHost, ExpectedResult)],
 ) {
     for (case, world, expected) in cases {
-        let (violated, unjudged) = evaluate_rules(rules.clone(), &mut world.clone(), samples);
-        let says = match (violated.as_slice(), unjudged.as_slice()) {
+        let (violated, undetermined) = evaluate_rules(rules.clone(), &mut world.clone(), samples);
+        let says = match (violated.as_slice(), undetermined.as_slice()) {
             ([one], _) if one == rule => Yes,
             ([], []) => No,
             ([], [one, ..]) if one == rule => Unknown,

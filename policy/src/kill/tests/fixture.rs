@@ -168,7 +168,7 @@ impl KillTestHost {
             snapshot: Snapshot {
                 host: "box".into(),
                 taken_at: Timestamp(0),
-                tick: 7,
+                polls: 7,
                 devices,
                 processes: Vec::new(),
                 backends: Vec::new(),

@@ -44,7 +44,7 @@ fn planned(test_host: &KillTestHost, scope: KillScope, named: &[u32], reached: &
             ..KillRequest::default()
         },
         targets: named.chain(reached).collect(),
-        unjudged: 0,
+        undetermined: 0,
         rest: Vec::new(),
     }
 }

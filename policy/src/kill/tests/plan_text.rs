@@ -57,8 +57,8 @@ fn plan_text(plan: &KillPlan) -> String {
     for target in &plan.targets {
         writeln!(text, "  {}", target_text(target)).unwrap();
     }
-    if plan.unjudged > 0 {
-        writeln!(text, "  unjudged: {}", plan.unjudged).unwrap();
+    if plan.undetermined > 0 {
+        writeln!(text, "  undetermined: {}", plan.undetermined).unwrap();
     }
     for rest in &plan.rest {
         let RemainingJob { pid, job, others } = rest;

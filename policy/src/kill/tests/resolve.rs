@@ -143,10 +143,10 @@ fn conditions_select_and_count_unknown() {
         ("pids of a user", KillSelector { user: text("alice"), ..pids(&[300, 310]) }, (&[300], 0)),
     ];
     let test_host = host();
-    for (what, selector, (keys, unjudged)) in cases {
+    for (what, selector, (keys, undetermined)) in cases {
         assert_eq!(
             resolve_pids(&test_host, selector),
-            Ok((keys.to_vec(), unjudged)),
+            Ok((keys.to_vec(), undetermined)),
             "{what}"
         );
     }

@@ -92,7 +92,7 @@ fn chosen_uid_does_not_veto() {
             running_as(60_020, ALICE, None),
             [true, true, false],
         ),
-        // A process that belongs to another person now is not the judged one.
+        // A process that belongs to another person now is not the evaluated one.
         (
             running_as(ALICE, ALICE, None),
             running_as(BOB, BOB, None),
@@ -151,7 +151,7 @@ fn chosen_uid_does_not_veto() {
         );
         assert_eq!(found, expected, "{before:?}\n{now:?}");
     }
-    // The guard judged a container, for any user in it.
+    // The guard evaluated a container, for any user in it.
     let [before, now] = [5, 0].map(|uid| in_lab(running_as(uid, uid, None)));
     assert_eq!(
         veto_of_uid_change(&before, &now, None, &caller(0, &[])),

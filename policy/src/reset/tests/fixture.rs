@@ -65,7 +65,7 @@ impl GpuTestHost {
             snapshot: Snapshot {
                 host: "box".into(),
                 taken_at: Timestamp(0),
-                tick: 1,
+                polls: 1,
                 devices,
                 processes: Vec::new(),
                 backends: Vec::new(),

@@ -9,7 +9,7 @@ use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::Share;
 use gpukill_proto::units::Timestamp;
 
-fn sign(kind: &str, family: Family, read: &str) -> Indicator {
+fn indicator(kind: &str, family: Family, read: &str) -> Indicator {
     Indicator {
         kind: kind.into(),
         family,
@@ -19,16 +19,16 @@ fn sign(kind: &str, family: Family, read: &str) -> Indicator {
 }
 
 fn pool() -> Indicator {
-    sign("pool_on_command_line", Family::A, "names a pool")
+    indicator("pool_on_command_line", Family::A, "names a pool")
 }
 
-fn verdict(threat: Threat, risk: Risk, signs: Vec<Indicator>) -> Verdict {
+fn verdict(threat: Threat, risk: Risk, indicators: Vec<Indicator>) -> Verdict {
     Verdict {
         threat,
         confidence: Share::ONE,
         score: Share::ONE,
         risk,
-        signs,
+        indicators,
     }
 }
 
@@ -71,9 +71,9 @@ fn only_near_proof_suggests_an_end() {
     use Family::{B, C};
     use Risk::{Critical, High, Low, Medium};
     use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
-    let port = || sign("pool_port", B, "connected to 198.51.100.7:4444");
-    let idle = || sign("held_for_nothing", B, "held for 3 days at nothing");
-    let long = || sign("runaway", C, "at full load for 3 days");
+    let port = || indicator("pool_port", B, "connected to 198.51.100.7:4444");
+    let idle = || indicator("held_for_nothing", B, "held for 3 days at nothing");
+    let long = || indicator("runaway", C, "at full load for 3 days");
     let end = vec![KILL, ALLOW_ANY_PATH];
     let commands = vec![EXPLAIN, ASK, ALLOW_NAME];
     let cases = [
@@ -98,8 +98,8 @@ fn only_near_proof_suggests_an_end() {
             vec![EXPLAIN, ASK, LIMIT, ALLOW_NAME],
         ),
     ];
-    for (threat, risk, signs, expected) in cases {
-        let finding = finding(vec![verdict(threat, risk, signs)]);
+    for (threat, risk, indicators, expected) in cases {
+        let finding = finding(vec![verdict(threat, risk, indicators)]);
         assert_eq!(texts(&finding), expected, "{threat:?} {risk:?}");
     }
 }
@@ -126,7 +126,7 @@ fn ended_process_has_no_commands() {
     assert_eq!(texts(&gone), [ASK, ALLOW_ANY_PATH]);
     let whats: Vec<&str> = advice(&gone).iter().map(|it| it.kind.name()).collect();
     assert_eq!(whats, ["ask", "allow"]);
-    let idle = sign("held_for_nothing", Family::B, "x");
+    let idle = indicator("held_for_nothing", Family::B, "x");
     let idle = verdict(Threat::ResourceAbuser, Risk::Low, vec![idle]);
     let nobodys = RogueFinding {
         owner: None,
@@ -163,10 +163,10 @@ fn allowed_path_is_the_evaluated_one() {
 
 #[test]
 fn interpreter_has_no_allow_command() {
-    let of = |executable: &str, signs: Vec<Indicator>| {
+    let of = |executable: &str, indicators: Vec<Indicator>| {
         let finding = RogueFinding {
             executable: Some(executable.into()),
-            ..finding(vec![verdict(Threat::CryptoMiner, Risk::Medium, signs)])
+            ..finding(vec![verdict(Threat::CryptoMiner, Risk::Medium, indicators)])
         };
         let allow = advice(&finding).pop().expect("it is always there");
         (allow.text, allow.command.is_some())
@@ -207,8 +207,12 @@ fn interpreter_has_no_allow_command() {
 #[test]
 fn unsafe_names_make_no_command() {
     let of = |executable: &str, change: fn(&mut RogueFinding)| {
-        let signs = vec![sign("executable_place", Family::B, "x")];
-        let mut finding = finding(vec![verdict(Threat::SuspiciousProcess, Risk::Low, signs)]);
+        let indicators = vec![indicator("executable_place", Family::B, "x")];
+        let mut finding = finding(vec![verdict(
+            Threat::SuspiciousProcess,
+            Risk::Low,
+            indicators,
+        )]);
         finding.executable = Some(executable.into());
         change(&mut finding);
         let allow = advice(&finding).pop().expect("it is always there");

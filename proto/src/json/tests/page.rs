@@ -194,7 +194,10 @@ fn page_describes_exactly_the_fields() {
         ("rogue scan", scan.clone()),
         ("findings[] of a scan", suspect.clone()),
         ("verdicts[]", suspect["verdicts"][0].clone()),
-        ("signs[]", suspect["verdicts"][0]["indicators"][0].clone()),
+        (
+            "indicators[]",
+            suspect["verdicts"][0]["indicators"][0].clone(),
+        ),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented_fields(), BTreeMap::from(documents));
@@ -316,7 +319,7 @@ pub(in crate::json) fn status() -> DaemonStatus {
             revision: None,
             mistakes: Vec::new(),
             is_file_changed: Some(false),
-            judged_at: None,
+            evaluated_at: None,
             dropped: 0,
             overflow: 0,
             tripped_at: None,

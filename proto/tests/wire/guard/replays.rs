@@ -24,7 +24,7 @@ pub(crate) fn replay_report() -> ReplayReport {
     ReplayReport {
         since: Timestamp(1),
         until: AT,
-        judged: 300,
+        evaluated: 300,
         samples_since: Some(AT),
         people: 1,
         runs: 70_000,
@@ -46,7 +46,7 @@ pub(crate) fn replay_report() -> ReplayReport {
             from: Timestamp(1),
             until: AT,
         }],
-        not_judged: vec![UnevaluatedTime {
+        not_evaluated: vec![UnevaluatedTime {
             rule: Some(rule),
             why: "its memory is not known".into(),
             subject: ViolationSubject::Group("ml".into()),

@@ -5,9 +5,9 @@ use gpukill_tests::harness::{RunningProgram, Terminal, TestBox, eventually, skip
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-fn tick(line: &str) -> u64 {
+fn polls(line: &str) -> u64 {
     let document: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
-    document["tick"].as_u64().unwrap()
+    document["polls"].as_u64().unwrap()
 }
 
 #[test]
@@ -17,13 +17,13 @@ fn stream_is_ndjson_and_ends_on_signal() {
         let stream = RunningProgram::start(
             &mut test_box.client_command(&["list", "--watch", "1", "-o", "ndjson"]),
         );
-        let ticks = [(); 3].map(|()| tick(&stream.next_line()));
+        let ticks = [(); 3].map(|()| polls(&stream.next_line()));
         assert!(ticks.is_sorted_by(|a, b| a < b), "{ticks:?}");
         stream.signal(signal);
         let (code, rest, complaints) = stream.wait();
         assert_eq!((code, complaints), (0, Vec::new()), "{signal:?}");
         // Every line that was started is complete.
-        assert!(rest.iter().all(|line| tick(line) > ticks[2]), "{rest:?}");
+        assert!(rest.iter().all(|line| polls(line) > ticks[2]), "{rest:?}");
     }
     daemon.stop();
 }

@@ -159,7 +159,7 @@ fn simulated_end_is_recorded_once() {
     let step_count = || violation_steps(&test_box).len();
     eventually("it would be ended", || (step_count() >= 3).then_some(()));
     // Waits until this many more samples are evaluated.
-    let judged = |more: usize| {
+    let evaluated = |more: usize| {
         let at = || {
             let status = test_box.json(&["guard", "status", "-o", "json"]);
             status["evaluated_at"].as_str().map(str::to_owned)
@@ -191,16 +191,16 @@ fn simulated_end_is_recorded_once() {
         });
     };
     fails();
-    judged(4);
+    evaluated(4);
     set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
-    judged(3);
+    evaluated(3);
     fails();
-    judged(2);
+    evaluated(2);
     daemon.kill();
     let daemon = test_box.start();
-    judged(4);
+    evaluated(4);
     set_gpu_processes(&test_box, &[(process.pid(), 3 * GIB)]);
-    judged(4);
+    evaluated(4);
     let expected = ["violated", "warned", "ended"];
     let expected = expected.map(|step| json!(["default: memory", step, "dry-run"]));
     assert_eq!(violation_steps(&test_box), expected);

@@ -131,8 +131,8 @@ fn rule_test_shows_its_lookback() {
     let report = test_box.json(&["guard", "test", "-o", "json"]);
     let since = report["since"].as_str().unwrap().to_owned();
     let screen = CommandOutput::run(test_box.client_command(&["guard", "test"]).env("TZ", "UTC"));
-    let line = screen.stdout.lines().find(|it| it.starts_with("judged"));
-    let expected = format!("judged from {} {} on", &since[..10], &since[11..19]);
+    let line = screen.stdout.lines().find(|it| it.starts_with("evaluated"));
+    let expected = format!("evaluated from {} {} on", &since[..10], &since[11..19]);
     assert_eq!(line, Some(expected.as_str()));
     daemon.stop();
 }

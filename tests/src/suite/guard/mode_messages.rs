@@ -44,7 +44,7 @@ fn mode_change_is_reported() {
     let done = all_output(&test_box, &import);
     assert!(!done.contains("the guard is"), "{done}");
     // All commands use the same sentence for a disabled guard.
-    let off = "the guard is disabled: nothing is judged\n";
+    let off = "the guard is disabled: nothing is evaluated\n";
     let done = all_output(&test_box, &["guard", "disable"]);
     assert!(done.contains(off), "{done}");
     let shown = all_output(&test_box, &["guard", "violations"]);

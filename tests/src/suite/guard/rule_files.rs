@@ -197,7 +197,7 @@ fn mode_commands_set_the_mode() {
         warns first\n{nobody}"
     );
     let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
-    let disabled = "the guard is disabled: nothing is judged\n";
+    let disabled = "the guard is disabled: nothing is evaluated\n";
     for (command, mode_and_rehearsed, expected) in [
         ("soft", ["soft", "soft"], soft.as_str()),
         ("enforce", ["enforce", "enforce"], &enforce),

@@ -1,5 +1,5 @@
 //! Claims that are not made: that a GPU has no holder while some processes could not be
-//! scanned, and that a GPU is stuck older ones was busy without a holder for a while.
+//! scanned, and that a GPU is stuck before it was busy without a holder for a while.
 
 use super::{GIB, HoldersBox, gpu_state};
 use gpukill_tests::harness::{
@@ -92,7 +92,7 @@ fn briefly_busy_gpu_is_not_stuck() {
     let since = || it.first_gpu_document()["busy_without_holder_since"].clone();
     eventually_equals(&true, || since().is_string());
     let (since_before, after) = (since(), it.first_gpu_document());
-    // The period starts with the first such poll, and nothing is reported older ones is long
+    // The period starts with the first such poll, and nothing is reported before it is long
     // enough.
     assert_eq!(after["busy_without_holder_since"], since_before);
     assert_eq!(after["findings"], json!([]));

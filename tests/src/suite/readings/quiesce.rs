@@ -1,4 +1,4 @@
-//! Releasing the driver, so that it can be unloaded, updated or reset.
+//! Reclaiming the driver, so that it can be unloaded, updated or reset.
 
 use gpukill_tests::harness::{
     CommandOutput, Daemon, NOBODY_UID, TestBox, can_run_as_other_users, eventually,

@@ -39,8 +39,8 @@ fn finding_is_one_journal_entry() {
     ] {
         assert_eq!(entry[field], expected, "{field}: {entry}");
     }
-    let signs = entry["GPUKILL_INDICATORS"].as_str().unwrap();
-    assert!(signs.starts_with("miner_name"), "{signs}");
+    let indicators = entry["GPUKILL_INDICATORS"].as_str().unwrap();
+    assert!(indicators.starts_with("miner_name"), "{indicators}");
     daemon.stop();
     assert_eq!(found().len(), 1);
 }

@@ -135,7 +135,7 @@ fn every_screen_uses_the_stored_times() {
         reported_times(test_box),
         json!([first.to_rfc3339(), active.to_rfc3339()])
     );
-    let value = eventually("the guard has judged it", || {
+    let value = eventually("the guard has evaluated it", || {
         let ran = test_box.ctl(&["guard", "violations", "-o", "json"]);
         let document: Value = serde_json::from_str(&ran.stdout).ok()?;
         document["records"][0]["evidence"]["value"].as_i64()

@@ -90,16 +90,16 @@ fn unknown_clients_are_listed_last_and_stale() {
         let list = it.test_box.list();
         let first: Vec<Value> = super::select_fields(&list["procs"], &["pid", "first_seen"]);
         (
-            list["tick"].as_u64(),
+            list["polls"].as_u64(),
             first,
             list["gpus"][0]["top_proc"]["pid"].clone(),
         )
     };
     let (start_tick, first, _) = seen();
     eventually("some polls", || {
-        let (tick, now, top) = seen();
+        let (polls, now, top) = seen();
         assert_eq!((&now, top), (&first, json!(4711)));
-        (tick? > start_tick? + 15).then_some(())
+        (polls? > start_tick? + 15).then_some(())
     });
     daemon.stop();
 }

@@ -37,7 +37,7 @@ const BOXES: &[(&str, &[(&str, &str)])] = &[
 ];
 
 /// Fields that depend on this run, and not on the box.
-const FIELDS_OF_THE_RUN: [&str; 3] = ["host", "ts", "tick"];
+const FIELDS_OF_THE_RUN: [&str; 3] = ["host", "ts", "polls"];
 
 #[test]
 fn captured_boxes_are_read_exactly() {
@@ -74,7 +74,7 @@ fn list_captured_box(captures: &Path, directories: &[(&str, &str)]) -> Value {
     let mut list = eventually("some polls and a full scan", || {
         let list = it.test_box.list();
         let is_whole = list["gpus"][0]["pids"] == 0;
-        (is_whole && list["tick"].as_u64() >= Some(15)).then_some(list)
+        (is_whole && list["polls"].as_u64() >= Some(15)).then_some(list)
     });
     daemon.stop();
     let document = list.as_object_mut().unwrap();

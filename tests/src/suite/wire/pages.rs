@@ -54,29 +54,29 @@ fn next_page_needs_the_same_snapshot() {
     let daemon = test_box.start();
     let mut raw = RawConnection::connect_admitted(&test_box.socket());
     let mut more =
-        |tick, start| snapshot_page(raw.call(&GpukillRequest::MoreProcesses { tick, start }));
+        |polls, start| snapshot_page(raw.call(&GpukillRequest::MoreProcesses { polls, start }));
     assert_eq!(more(0, 0), Err(Refusal::Expired));
     assert_eq!(more(u64::MAX, u32::MAX), Err(Refusal::Expired));
 
     let first = snapshot_page(raw.call(&GpukillRequest::Snapshot { after: None })).unwrap();
-    let tick = first.snapshot.tick;
+    let polls = first.snapshot.polls;
     let next = first.next.expect("more than one page");
     let mut more =
-        |tick, start| snapshot_page(raw.call(&GpukillRequest::MoreProcesses { tick, start }));
-    assert_eq!(more(tick + 1, next), Err(Refusal::Expired));
-    assert_eq!(more(tick - 1, next), Err(Refusal::Expired));
-    let second = more(tick, next).unwrap();
-    assert_eq!(second.snapshot.tick, tick);
+        |polls, start| snapshot_page(raw.call(&GpukillRequest::MoreProcesses { polls, start }));
+    assert_eq!(more(polls + 1, next), Err(Refusal::Expired));
+    assert_eq!(more(polls - 1, next), Err(Refusal::Expired));
+    let second = more(polls, next).unwrap();
+    assert_eq!(second.snapshot.polls, polls);
     assert_eq!(second.snapshot.taken_at, first.snapshot.taken_at);
     // Any start is accepted, repeatedly.
-    assert_eq!(more(tick, next).unwrap(), second);
+    assert_eq!(more(polls, next).unwrap(), second);
     for behind in [PROCESSES, u32::MAX] {
-        let page = more(tick, behind).unwrap();
+        let page = more(polls, behind).unwrap();
         assert_eq!((page.snapshot.processes.len(), page.next), (0, None));
     }
     // Another connection has not requested the snapshot.
     let mut other = RawConnection::connect_admitted(&test_box.socket());
-    let answer = snapshot_page(other.call(&GpukillRequest::MoreProcesses { tick, start: next }));
+    let answer = snapshot_page(other.call(&GpukillRequest::MoreProcesses { polls, start: next }));
     assert_eq!(answer, Err(Refusal::Expired));
     daemon.stop();
 }

@@ -179,14 +179,14 @@ fn empty_plan_is_no_match_or_unknown() {
     let mut plan = planned(0, false);
     for dry_run in [false, true] {
         plan.request.dry_run = dry_run;
-        plan.unjudged = 0;
+        plan.undetermined = 0;
         assert_eq!(done(&plan, consent), "8: no process is selected");
-        plan.unjudged = 1;
+        plan.undetermined = 1;
         assert_eq!(
             done(&plan, consent),
             "2: it is not known whether 1 process is selected"
         );
-        plan.unjudged = 3;
+        plan.undetermined = 3;
         assert_eq!(
             done(&plan, consent),
             "2: it is not known whether 3 processes are selected"

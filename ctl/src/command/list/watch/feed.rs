@@ -55,7 +55,7 @@ enum ConnectionState {
 /// from 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct SnapshotId {
-    tick: u64,
+    polls: u64,
     taken_at: Timestamp,
 }
 
@@ -127,12 +127,12 @@ impl SnapshotFeed {
     fn update_from(&mut self, annotated: AnnotatedSnapshot) -> Update {
         let snapshot = &annotated.snapshot;
         let id = SnapshotId {
-            tick: snapshot.tick,
+            polls: snapshot.polls,
             taken_at: snapshot.taken_at,
         };
-        self.after = Some(snapshot.tick);
+        self.after = Some(snapshot.polls);
         // Poll number 0 is before the first poll.
-        let is_new = self.last_seen.replace(id) != Some(id) && snapshot.tick > 0;
+        let is_new = self.last_seen.replace(id) != Some(id) && snapshot.polls > 0;
         if !is_new {
             return Update::Unchanged;
         }

@@ -134,7 +134,7 @@ fn edit_of_mode_states_mode_and_unknowns() {
     let stopped = "\nthe guard is in mode enforce, and ends nobody: it has stopped; gpukillctl \
         guard enforce resumes it\n";
     let would = "\nthe guard would be in mode enforce: ";
-    let off = "\nthe guard is disabled: nothing is judged\n";
+    let off = "\nthe guard is disabled: nothing is evaluated\n";
     let affected = "\nthese break a rule that this changes\n";
     for (was, mode, open, doing, expected) in [
         (
@@ -253,7 +253,7 @@ fn today_separates_real_and_simulated() {
         );
     }
     let (today, _) = screen(GuardMode::Disabled, (0, 0), (0, 0), true);
-    assert_eq!(today, "nothing is judged");
+    assert_eq!(today, "nothing is evaluated");
     let (today, _) = screen(GuardMode::Soft, (1, 2), (4, 9), true);
     assert_eq!(
         today,

@@ -85,7 +85,7 @@ fn violations_show_guard_status_and_how_to_resume() {
         (
             of(&[dry]),
             with(GuardMode::Disabled, None),
-            "1 violation now · the guard is disabled: nothing is judged".to_owned(),
+            "1 violation now · the guard is disabled: nothing is evaluated".to_owned(),
         ),
     ] {
         assert_eq!(
@@ -175,7 +175,7 @@ fn change_of_mode_names_mode_and_affected_jobs() {
             GuardMode::Disabled,
             PreviousState::OtherMode,
             saying,
-            format!("{nothing}the guard would be disabled: nothing is judged\n"),
+            format!("{nothing}the guard would be disabled: nothing is evaluated\n"),
         ),
         (
             GuardMode::Soft,

@@ -32,17 +32,17 @@ fn high_risk_states_why_no_rule_may_act() {
             'B' | 'b' => Family::B,
             _ => Family::C,
         };
-        let sign = |it| Indicator {
+        let indicator = |it| Indicator {
             family: family(it),
             // An indicator that the process does not choose.
             kind: "pool_connection".into(),
             weight: Share::from_thousandths(if it == 'b' { 200 } else { 400 }),
-            ..scan().findings[0].verdicts[0].signs[0].clone()
+            ..scan().findings[0].verdicts[0].indicators[0].clone()
         };
         Verdict {
             threat,
             risk,
-            signs: families.chars().map(sign).collect(),
+            indicators: families.chars().map(indicator).collect(),
             ..scan().findings[0].verdicts[0].clone()
         }
     };
@@ -78,7 +78,7 @@ fn high_risk_states_why_no_rule_may_act() {
             verdicts,
             ..hidden()
         };
-        let last = assessment.signs.last().map(|it| it.read.clone());
+        let last = assessment.indicators.last().map(|it| it.read.clone());
         explained.rogue = Reading::Value(assessment);
         let style = style(None);
         let scanned = text(&scan_lines(&report, NOW, &style), &style);
@@ -115,12 +115,12 @@ fn families_are_explained_below_indicators() {
 }
 
 #[test]
-fn empty_scan_states_how_many_were_judged() {
+fn empty_scan_states_how_many_were_evaluated() {
     let style = style(Some(80));
-    let shown = |judged, seconds: i64| {
+    let shown = |evaluated, seconds: i64| {
         let report = ScanReport {
             since: NOW.plus_seconds(-seconds),
-            judged,
+            evaluated,
             findings: Vec::new(),
             more: 0,
             ..scan()
@@ -133,8 +133,8 @@ fn empty_scan_states_how_many_were_judged() {
         (0, 1_800, "0 processes of the last 30m"),
         (2, 5_400, "2 processes of the last 1h 30m"),
     ];
-    for (judged, seconds, expected) in cases {
-        let expected = format!("nothing found: {expected} judged\n");
-        assert_eq!(shown(judged, seconds), expected);
+    for (evaluated, seconds, expected) in cases {
+        let expected = format!("nothing found: {expected} evaluated\n");
+        assert_eq!(shown(evaluated, seconds), expected);
     }
 }

@@ -207,7 +207,7 @@ impl StreamFixture {
         let snapshot = Arc::new(Snapshot {
             host: String::new(),
             taken_at,
-            tick: self.at,
+            polls: self.at,
             devices: devices.collect(),
             processes: processes.collect(),
             backends: Vec::new(),

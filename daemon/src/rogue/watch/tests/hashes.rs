@@ -8,9 +8,9 @@ const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f200
 fn hash_result(status: &RogueStatus) -> (bool, Option<String>) {
     let assessment = &status.assessments[&key_of(1)];
     let is_known = assessment
-        .signs
+        .indicators
         .iter()
-        .any(|sign| sign.kind == "miner_hash");
+        .any(|indicator| indicator.kind == "miner_hash");
     let mut unseen = assessment
         .unread
         .iter()

@@ -84,7 +84,7 @@ fn written(steps: &[Step]) -> (tempfile::TempDir, OpenDatabase, i64) {
             let snapshot = Snapshot {
                 host: String::new(),
                 taken_at: Timestamp(at + 20_000),
-                tick: 1,
+                polls: 1,
                 devices: devices.clone(),
                 processes: processes.clone(),
                 backends: Vec::new(),

@@ -21,7 +21,7 @@ pub(super) fn sample(at: Timestamp) -> Sample {
     let snapshot = Snapshot {
         host: String::new(),
         taken_at: at,
-        tick: 1,
+        polls: 1,
         devices: vec![Device::unknown(id, 0, Vendor::Nvidia, &why)],
         processes: vec![process],
         backends: Vec::new(),

@@ -53,14 +53,14 @@ fn names_do_not_protect_in_containers() {
     };
     assert!(!xorg(|_| ()));
     for (uid, image) in [(1001, Some("mine:1")), (0, Some("mine:1")), (1001, None)] {
-        let is_judged = is_evaluated(rules_protecting(&["Xorg"]), |it| {
+        let is_evaluated = is_evaluated(rules_protecting(&["Xorg"]), |it| {
             with_program("Xorg", "/usr/bin/Xorg")(it);
             it.user = Some((None, uid));
             it.is_contained = Some(true);
             it.image = image.map(|image| Some(image.to_owned()));
             it.pod = None;
         });
-        assert!(is_judged, "{uid} {image:?}");
+        assert!(is_evaluated, "{uid} {image:?}");
     }
     // A process with an unknown executable is in the container all the same.
     assert!(xorg(
@@ -75,15 +75,15 @@ fn image_protects_containers_of_root() {
     let mut rules = rules_protecting(&[]);
     rules.protect.images = globs(&["triton:*"]);
     for contained in OWN_CONTAINERS {
-        let is_judged = |unit: &str| {
+        let is_evaluated = |unit: &str| {
             is_evaluated(rules.clone(), |it| {
                 contained(it);
                 it.unit = Some(Some(unit.to_owned()));
                 it.in_host_user_namespace = Some(false);
             })
         };
-        assert!(!is_judged("docker-0123.scope"));
-        assert!(is_judged("user@1001.service"));
+        assert!(!is_evaluated("docker-0123.scope"));
+        assert!(is_evaluated("user@1001.service"));
     }
 }
 
@@ -116,11 +116,11 @@ proptest! {
     ) {
         let path = format!("{directory}/{file}{suffix}");
         let rules = rules_protecting(&["Xorg", "gnome-*", "gdm", "?*"]);
-        let is_judged = is_evaluated(rules, |it| {
+        let is_evaluated = is_evaluated(rules, |it| {
             with_program(&name, &path)(it);
             it.in_host_user_namespace = is_of_the_box;
             it.image = image;
         });
-        prop_assert!(is_judged, "{} {}", name, path);
+        prop_assert!(is_evaluated, "{} {}", name, path);
     }
 }

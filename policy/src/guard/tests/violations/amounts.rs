@@ -223,8 +223,8 @@ fn ambiguous_devices_are_not_evaluated() {
         gpus: gpus("5-2"),
         ..TimePolicy::default()
     }];
-    let (violated, mut unjudged) = evaluate_rules(rules, &mut host_with_bob(|_| ()), 30);
-    unjudged.dedup();
+    let (violated, mut undetermined) = evaluate_rules(rules, &mut host_with_bob(|_| ()), 30);
+    undetermined.dedup();
     let expected = [
         "gpu 0: process memory",
         "gpu 0: gpu utilization",
@@ -233,5 +233,5 @@ fn ambiguous_devices_are_not_evaluated() {
         "time day: memory",
         "time day: idle",
     ];
-    assert_eq!((violated, unjudged), (vec![], names(&expected)));
+    assert_eq!((violated, undetermined), (vec![], names(&expected)));
 }

@@ -340,9 +340,9 @@ fn growth_rule() {
         "once"
     );
     let mut unknown = host_with_bob(|it| _ = it.memory(0, TestReading::Failed));
-    let (violated, unjudged) = evaluate_rules(rules(), &mut unknown, 12);
+    let (violated, undetermined) = evaluate_rules(rules(), &mut unknown, 12);
     assert_eq!(
-        (violated.len(), unjudged),
+        (violated.len(), undetermined),
         (0, vec!["rule it: growth".to_owned()])
     );
 }

@@ -146,7 +146,7 @@ pub(super) fn replay() -> Json {
     let report = ReplayReport {
         since: Timestamp(0),
         until: Timestamp(3_600_000),
-        judged: 360,
+        evaluated: 360,
         samples_since: None,
         people: 1,
         runs: 1,
@@ -168,7 +168,7 @@ pub(super) fn replay() -> Json {
             from: Timestamp(0),
             until: Timestamp(60_000),
         }],
-        not_judged: vec![UnevaluatedTime {
+        not_evaluated: vec![UnevaluatedTime {
             rule: Some(rule()),
             why: "its memory is not known".into(),
             subject: ViolationSubject::Group("ml".into()),

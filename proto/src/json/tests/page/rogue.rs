@@ -28,7 +28,7 @@ fn verdict() -> Verdict {
         confidence: Share::from_thousandths(973),
         score: Share::from_thousandths(970),
         risk: Risk::Critical,
-        signs: vec![indicator()],
+        indicators: vec![indicator()],
     }
 }
 
@@ -47,7 +47,7 @@ pub(in crate::json::tests) fn assessment() -> RogueAssessment {
         at: Timestamp(0),
         verdicts: vec![verdict()],
         score: Share::from_thousandths(970),
-        signs: vec![indicator()],
+        indicators: vec![indicator()],
         allowed: vec![ESCAPE_SEQUENCE.into()],
         unread: vec![ESCAPE_SEQUENCE.into()],
     }
@@ -78,7 +78,7 @@ pub(super) fn scan() -> Json {
     let report = ScanReport {
         since: Timestamp(0),
         until: Timestamp(86_400_000),
-        judged: 300,
+        evaluated: 300,
         findings: vec![finding()],
         more: 1,
     };

@@ -53,7 +53,7 @@ fn lost_gpu_ends_no_job() {
     let gone = "GPU 1 is gone (its driver does not list it)";
     eventually_equals(&json!([1, 1, [gone]]), || open_violations(&test_box));
     let screen = test_box.table(&["guard", "test"]);
-    let is_reported = |line: &str| line.starts_with(&format!("not judged: {gone} for "));
+    let is_reported = |line: &str| line.starts_with(&format!("not evaluated: {gone} for "));
     assert!(screen.lines().any(is_reported), "{screen}");
 
     // The other GPU disappears while no daemon runs.

@@ -66,14 +66,14 @@ impl Scenario {
 
     /// Waits until this many more samples are evaluated.
     pub(super) fn wait_for_samples(&self, more: usize) {
-        let judged_at = || {
+        let evaluated_at = || {
             let status = self.test_box.json(&["guard", "status", "-o", "json"]);
             status["evaluated_at"].clone()
         };
-        let mut last = judged_at();
+        let mut last = evaluated_at();
         for _ in 0..more {
             last = eventually("another sample is evaluated", || {
-                let now = judged_at();
+                let now = evaluated_at();
                 (now != last).then_some(now)
             });
         }
@@ -82,8 +82,8 @@ impl Scenario {
     /// The rules that could not be evaluated in full, and why.
     pub(super) fn unevaluated_rules(&self) -> Vec<String> {
         let report = self.replay();
-        let unjudged = report["not_evaluated"].as_array().unwrap().iter();
-        let entries = unjudged.map(|it| {
+        let undetermined = report["not_evaluated"].as_array().unwrap().iter();
+        let entries = undetermined.map(|it| {
             let entries = [&it["rule"], &it["why"]].map(|it| it.as_str().unwrap());
             self.with_names(&entries.join(": "))
         });
@@ -94,8 +94,8 @@ impl Scenario {
     pub(super) fn assert_unevaluated(&self, expected: &[&str]) {
         eventually_equals(&Vec::<&str>::new(), || {
             let found = self.unevaluated_rules();
-            let is_judged = |it: &&&str| !found.iter().any(|found| found == *it);
-            expected.iter().filter(is_judged).copied().collect()
+            let is_evaluated = |it: &&&str| !found.iter().any(|found| found == *it);
+            expected.iter().filter(is_evaluated).copied().collect()
         });
     }
 }

@@ -151,8 +151,8 @@ fn memory_limits_of_groups_processes_and_gpus() {
         "gpu 2: process memory: how much memory it holds is not known",
         "gpu spare: reserved memory: how much memory it has is not known",
     ]);
-    let unjudged = scenario.unevaluated_rules();
-    let of_hosts = unjudged.iter().find(|it| it.starts_with("gpu hosts"));
+    let undetermined = scenario.unevaluated_rules();
+    let of_hosts = undetermined.iter().find(|it| it.starts_with("gpu hosts"));
     assert_eq!(of_hosts, None);
     daemon.stop();
 }

@@ -7,7 +7,7 @@ use gpukill_proto::units::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A sample: its length and the gap older ones in seconds, the utilization of the two devices, and
+/// A sample: its length and the gap before it in seconds, the utilization of the two devices, and
 /// its processes: pid, owner, GPU and utilization.
 #[derive(Debug, Clone)]
 struct Step {

@@ -106,7 +106,7 @@ impl SampleStore {
         let snapshot = Snapshot {
             host: String::new(),
             taken_at: Timestamp(from + length),
-            tick: 1,
+            polls: 1,
             devices,
             processes,
             backends: Vec::new(),
