@@ -36,14 +36,14 @@ pub(crate) fn status_lines(report: &GuardReport, now: Timestamp, style: &OutputS
         ("rules", rules_text(report), Tone::Plain),
     ];
     let last_sample = match report.evaluated_at {
-        None => "no sample yet".to_owned(),
-        Some(at) => format!("last sample of {}", clock(at, now, style)),
+        None => "none evaluated yet".to_owned(),
+        Some(at) => format!("last evaluated at {}", clock(at, now, style)),
     };
     let dropped = match report.dropped {
         0 => String::new(),
         dropped => format!(", {dropped} skipped because they came too fast"),
     };
-    rows.push(("evaluated", format!("{last_sample}{dropped}"), Tone::Plain));
+    rows.push(("sample", format!("{last_sample}{dropped}"), Tone::Plain));
     if report.overflow > 0 {
         let beyond = report.overflow;
         let what = format!(
