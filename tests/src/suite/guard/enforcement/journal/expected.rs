@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 /// The kinds and numbers of entries that each command of the document finds.
 pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
     &[
-        ("action-started", 2),
         ("action-ended", 2),
         ("action-refused", 1),
-        ("alert-started", 1),
+        ("action-started", 2),
         ("alert-over", 1),
+        ("alert-started", 1),
         ("breaker-reset", 1),
         ("breaker-tripped", 1),
-        ("fault-started", 1),
         ("fault-over", 1),
+        ("fault-started", 1),
         ("job-ended", 2),
         ("job-gone", 1),
         ("owner-notified", 4),
         ("rogue-rules-in-force", 1),
-        ("rule-violated", 3),
         ("rule-changed", 1),
         ("rule-satisfied", 2),
+        ("rule-violated", 3),
         ("rules-in-force", 2),
         ("snoozed", 1),
         ("started", 1),
@@ -32,18 +32,18 @@ pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
     &[("rule-violated", 3), ("warned", 4)],
     &[
         ("job-ended", 1),
-        ("rule-violated", 2),
         ("rule-changed", 1),
         ("rule-satisfied", 1),
+        ("rule-violated", 2),
         ("snoozed", 1),
         ("warned", 3),
     ],
     &[
         ("job-ended", 1),
         ("owner-notified", 2),
-        ("rule-violated", 2),
         ("rule-changed", 1),
         ("rule-satisfied", 1),
+        ("rule-violated", 2),
         ("snoozed", 1),
         ("warned", 3),
     ],
@@ -55,9 +55,9 @@ pub(super) const KINDS_BY_COMMAND: [&[(&str, usize)]; 7] = [
         ("warned", 4),
     ],
     &[
-        ("action-started", 1),
         ("action-ended", 1),
         ("action-refused", 1),
+        ("action-started", 1),
     ],
 ];
 
