@@ -214,7 +214,7 @@ impl Cause {
             Self::Mps => "mps",
             Self::Display => "display",
             Self::TearingDown => "tearing_down",
-            Self::BusyWithoutHolder => "busy_alone",
+            Self::BusyWithoutHolder => "busy_without_holder",
             Self::Unlisted => "unlisted",
             Self::Unknown => "unknown",
         }

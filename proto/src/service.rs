@@ -62,12 +62,12 @@ pub const MAX_VERDICTS: usize = 500;
 /// The calls that `gpukilld` answers.
 #[tarpc::service]
 pub trait Gpukill {
-    /// The newest snapshot. With `after`, waits for a snapshot newer than that polls, at most
+    /// The newest snapshot. With `after`, waits for a snapshot with more polls, at most
     /// [`MAX_WAIT`].
     async fn snapshot(after: Option<u64>) -> Result<SnapshotPage, Refusal>;
 
     /// More processes of the snapshot that this connection requested last. [`Refusal::Expired`]
-    /// if that was another polls.
+    /// if that has another number of polls.
     async fn more_processes(polls: u64, start: u32) -> Result<SnapshotPage, Refusal>;
 
     /// The status of the daemon, and the rights of the caller.

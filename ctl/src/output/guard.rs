@@ -136,7 +136,7 @@ fn stopped_text(
     since: &str,
     placement: NoticePlacement,
 ) -> String {
-    let style = match placement {
+    let how_to_resume = match placement {
         NoticePlacement::Status => "check gpukillctl guard violations, then resume",
         NoticePlacement::Violations => "an admin resumes it",
     };
@@ -151,7 +151,7 @@ fn stopped_text(
         ),
         GuardMode::Soft | GuardMode::Enforce => format!(
             "it ends no job since {since}, to stay within \
-             enforcement.max_ended_per_10_minutes: {style} with gpukillctl guard {}",
+             enforcement.max_ended_per_10_minutes: {how_to_resume} with gpukillctl guard {}",
             mode.name()
         ),
     }

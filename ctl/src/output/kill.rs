@@ -83,7 +83,7 @@ pub(crate) fn plan_lines(plan: &KillPlan, detail: PlanDetail, style: &OutputStyl
     for rest in &plan.rest {
         lines.extend(follow_up::rest_lines(rest, true, style));
     }
-    lines.extend(follow_up::unjudged_lines(plan.undetermined, style));
+    lines.extend(follow_up::undetermined_lines(plan.undetermined, style));
     lines
 }
 

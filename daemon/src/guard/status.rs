@@ -41,9 +41,9 @@ impl GuardStatus {
     /// The status by rules that came into force after the last sample was evaluated: earlier rules
     /// no longer warn or end anything. `None` if nothing changes.
     pub(super) fn under_rules(&self, rules: &CompiledRules) -> Option<Self> {
-        let judged_by = self.evaluated_by.as_ref();
-        let judged_by = judged_by.filter(|before| !before.is_same(rules))?;
-        let now = |open: &OpenViolation| violation_under(open, judged_by, rules);
+        let evaluated_by = self.evaluated_by.as_ref();
+        let evaluated_by = evaluated_by.filter(|before| !before.is_same(rules))?;
+        let now = |open: &OpenViolation| violation_under(open, evaluated_by, rules);
         let is_same = |end: &&SimulatedEnd| now(&end.violation).as_ref() == Some(&end.violation);
         Some(Self {
             open: self.open.iter().filter_map(now).collect(),

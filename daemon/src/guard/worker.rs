@@ -217,7 +217,7 @@ impl GuardWorker {
         let today = self.state.counts.clone();
         let beyond = self.overflow;
         let in_force = &self.in_force.borrow().rules;
-        let judged_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
+        let evaluated_by = evaluated_at.map(|_| Arc::clone(&in_force.compiled));
         self.status.send_modify(|status| {
             *status = Arc::new(GuardStatus {
                 evaluated_at: evaluated_at.or(status.evaluated_at),
@@ -227,7 +227,7 @@ impl GuardWorker {
                 counts: today,
                 tripped_at: memory.tripped_at(),
                 is_trip_simulated: memory.is_trip_simulated(),
-                evaluated_by: judged_by.or_else(|| status.evaluated_by.clone()),
+                evaluated_by: evaluated_by.or_else(|| status.evaluated_by.clone()),
                 doubt: memory.doubt(),
                 snoozes,
                 is_unsaved: self.has_save_failed,

@@ -7,7 +7,7 @@ use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
 use gpukill_policy::guard::enforcement::{
-    EnforcementTarget, PlanVeto, job_plan_veto, judged_person, kill_request, process_plan_veto,
+    EnforcementTarget, PlanVeto, job_plan_veto, evaluated_person, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
 use gpukill_policy::guard::{CompiledRules, PersonKey, PidStart, SignalStatus};
@@ -108,7 +108,7 @@ impl KillService {
         let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let settled = who.clone();
-        let person = judged_person(request.rules.rules(), &request.job);
+        let person = evaluated_person(request.rules.rules(), &request.job);
         let started = self.operations.start(slot, owner, &plan, move |report| {
             let authorization = KillAuthorization {
                 caller: &caller,

@@ -34,7 +34,7 @@ impl HolderContext<'_> {
     pub(super) fn device_holders(
         &self,
         ended: &BTreeMap<DeviceId, Vec<EndedHolder>>,
-        busy_alone: &BTreeMap<DeviceId, Timestamp>,
+        busy_without_holder: &BTreeMap<DeviceId, Timestamp>,
     ) -> Vec<DeviceHolders> {
         let readings = self.latest.iter();
         let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
@@ -60,7 +60,7 @@ impl HolderContext<'_> {
                 memory_used: device.memory_used.clone(),
                 memory_unattributed: device.memory_unattributed.clone(),
                 utilization: device.vitals.utilization.clone(),
-                busy_without_holder_since: busy_alone.get(&device.id).copied(),
+                busy_without_holder_since: busy_without_holder.get(&device.id).copied(),
                 holders: self.collect_holders(device, nodes.get(&device.id).copied(), &names, &own),
                 ended: self.ended_holders(ended.get(&device.id).map_or(&[], Vec::as_slice)),
                 incomplete_reason: self.incomplete_reason(&device.id),

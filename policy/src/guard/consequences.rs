@@ -94,17 +94,17 @@ pub fn predict_consequence(
     }
 }
 
-/// The violation under the new rules, before a sample is evaluated by them. `judged_by` are
+/// The violation under the new rules, before a sample is evaluated by them. `evaluated_by` are
 /// the rules of the last sample. `None` if the new rules do not forbid it.
 #[must_use]
 pub fn violation_under(
     of: &OpenViolation,
-    judged_by: &CompiledRules,
+    evaluated_by: &CompiledRules,
     rules: &CompiledRules,
 ) -> Option<OpenViolation> {
     let (policy, response) = rule_response(of, rules)?;
-    let before = judged_by.find(&of.rule.source);
-    if before.is_some_and(|before| judged_by.policy_digest(before) == rules.policy_digest(policy)) {
+    let before = evaluated_by.find(&of.rule.source);
+    if before.is_some_and(|before| evaluated_by.policy_digest(before) == rules.policy_digest(policy)) {
         return Some(of.clone());
     }
     let own = own_response(of, rules, (policy, &response));

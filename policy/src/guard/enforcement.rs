@@ -257,7 +257,7 @@ fn belongs_to_owner(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bo
 /// Only processes of this person are ended for this job; `None` if the users of its
 /// processes do not decide.
 #[must_use]
-pub fn judged_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {
+pub fn evaluated_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {
     match rules.person {
         PersonAttribution::Owner => job.owner.uid,
         PersonAttribution::Login => None,

@@ -58,7 +58,7 @@ pub struct Replay {
     outcomes: BTreeMap<RuleName, RuleOutcome>,
     records: Vec<GuardRecord>,
     more_records: u64,
-    not_evaluated: BTreeMap<(RuleName, String), UnjudgedSubjects>,
+    not_evaluated: BTreeMap<(RuleName, String), UnevaluatedSubjects>,
     /// The number of subjects in `not_evaluated`.
     subjects: usize,
     silences: SilentDevices,
@@ -66,7 +66,7 @@ pub struct Replay {
 }
 
 #[derive(Debug, Default)]
-struct UnjudgedSubjects {
+struct UnevaluatedSubjects {
     first: Option<ViolationSubject>,
     subjects: DistinctCounter,
     for_ms: u64,

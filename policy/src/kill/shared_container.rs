@@ -49,7 +49,7 @@ impl ContainerUsers {
 /// its targets are in a container with several users.
 ///
 /// # Errors
-/// The reason why no part of the plan can be carried out: ending a evaluated process would
+/// The reason why no part of the plan can be carried out: ending an evaluated process would
 /// end processes of others.
 pub fn narrow_plan(
     plan: KillPlan,

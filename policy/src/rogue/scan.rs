@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn allowed_process_has_no_finding() {
-        let judged_by = |allowed: &[AllowEntry]| {
+        let evaluated_by = |allowed: &[AllowEntry]| {
             let rules = RogueRules {
                 allowed: allowed.to_vec(),
                 ..RogueRules::default()
@@ -444,12 +444,12 @@ mod tests {
             by,
             user: user.map(str::to_owned),
         };
-        assert_eq!(judged_by(&[]), [1, 2]);
-        assert_eq!(judged_by(&[by(AllowMatch::User, Some("eve"))]), [2]);
-        assert_eq!(judged_by(&[by(AllowMatch::User, Some("1004"))]), [1]);
+        assert_eq!(evaluated_by(&[]), [1, 2]);
+        assert_eq!(evaluated_by(&[by(AllowMatch::User, Some("eve"))]), [2]);
+        assert_eq!(evaluated_by(&[by(AllowMatch::User, Some("1004"))]), [1]);
         // Near-proof still counts.
         assert_eq!(
-            judged_by(&[by(AllowMatch::Process("train".into()), None)]),
+            evaluated_by(&[by(AllowMatch::Process("train".into()), None)]),
             [1, 2]
         );
     }

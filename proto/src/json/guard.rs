@@ -54,7 +54,7 @@ impl From<&GuardReport> for GuardDocument {
     fn from(report: &GuardReport) -> Self {
         let GuardReport {
             mode,
-            armed_mode: rehearses,
+            armed_mode,
             rules,
             file,
             revision,
@@ -76,7 +76,7 @@ impl From<&GuardReport> for GuardDocument {
         } = report;
         Self {
             mode: mode.name(),
-            armed_mode: rehearses.name(),
+            armed_mode: armed_mode.name(),
             rules: rules.total(),
             rule_counts: RuleCountsDocument::from(*rules),
             file: file.clone(),

@@ -213,7 +213,7 @@ impl RogueAssessmentDocument {
             score,
             indicators,
             allowed,
-            unread: unseen,
+            unread,
         } = looked;
         Self {
             at: at.to_rfc3339(),
@@ -221,7 +221,7 @@ impl RogueAssessmentDocument {
             verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
             indicators: indicators.iter().map(IndicatorDocument::from).collect(),
             allowed: allowed.iter().map(|it| sanitized(it)).collect(),
-            unread: unseen.iter().map(|it| sanitized(it)).collect(),
+            unread: unread.iter().map(|it| sanitized(it)).collect(),
         }
     }
 }

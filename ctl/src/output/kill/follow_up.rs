@@ -29,7 +29,7 @@ pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> 
         respawned = others;
         lines.extend(respawn_lines(first, &same, *me, style));
     }
-    lines.extend(unjudged_lines(plan.undetermined, style));
+    lines.extend(undetermined_lines(plan.undetermined, style));
     if report.stage == Stage::Interrupted {
         let words = "gpukilld stopped before it was done: the outcome of processes that are not \
                      named here is not known";
@@ -61,7 +61,7 @@ pub(super) fn rest_lines(rest: &RemainingJob, is_there: bool, style: &OutputStyl
 }
 
 /// The number of processes of which too little is known.
-pub(super) fn unjudged_lines(number: u32, style: &OutputStyle) -> Vec<Line> {
+pub(super) fn undetermined_lines(number: u32, style: &OutputStyle) -> Vec<Line> {
     let words = match number {
         0 => return Vec::new(),
         1 => "1 other process may match, and is left alone: too little is known of it".to_owned(),

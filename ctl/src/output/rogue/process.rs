@@ -38,8 +38,8 @@ pub(in crate::output) fn rows(
         }
     };
     let scores = scores.into_iter().chain(families).collect();
-    let (allowed, unseen) = (known.allowed.clone(), known.unread.clone());
-    [("score", scores), ("allowed", allowed), ("unseen", unseen)]
+    let (allowed, unread) = (known.allowed.clone(), known.unread.clone());
+    [("score", scores), ("allowed", allowed), ("unread", unread)]
         .into_iter()
         .flat_map(|(name, lines)| {
             let names = std::iter::once(name).chain(std::iter::repeat(""));

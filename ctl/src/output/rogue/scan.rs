@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The lines of `gpukillctl rogue scan`.
 pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
-    let processes = judged_text(report);
+    let processes = evaluated_text(report);
     if report.findings.is_empty() {
         return sentence(&format!("nothing found: {processes} evaluated"), style);
     }
@@ -65,7 +65,7 @@ fn legend(findings: &[RogueFinding], style: &OutputStyle) -> Vec<Line> {
 }
 
 /// `300 processes of the last 24 h`
-fn judged_text(report: &ScanReport) -> String {
+fn evaluated_text(report: &ScanReport) -> String {
     let length = report.until.since(report.since);
     // In hours, as requested.
     let length = match length.as_secs() / 3_600 {

@@ -144,7 +144,7 @@ impl EvaluationContext<'_> {
     }
 
     /// A job as it is reported.
-    pub(crate) fn judged_job(&self, job: &EvaluatedJob) -> OwnedJob {
+    pub(crate) fn evaluated_job(&self, job: &EvaluatedJob) -> OwnedJob {
         OwnedJob {
             owner: self.people[job.person].clone(),
             id: job.key.id.clone(),

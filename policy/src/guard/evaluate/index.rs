@@ -46,7 +46,7 @@ impl EvaluationContext<'_> {
             SubjectIndex::Group(at) => ViolationSubject::Group(group(at)),
             SubjectIndex::GroupOn(at, on) => ViolationSubject::GroupOn(group(at), device(on)),
             SubjectIndex::Device(at) => ViolationSubject::Device(device(at)),
-            SubjectIndex::Job(at) => ViolationSubject::Job(self.judged_job(&self.jobs[at])),
+            SubjectIndex::Job(at) => ViolationSubject::Job(self.evaluated_job(&self.jobs[at])),
             SubjectIndex::Run(at) => ViolationSubject::Run(self.runs[at].key.as_ref().clone()),
         }
     }

@@ -13,7 +13,7 @@ pub(super) fn describe_victim(
 ) -> Victim {
     let job = &context.jobs[chosen.job];
     Victim {
-        job: context.judged_job(job),
+        job: context.evaluated_job(job),
         priority: chosen.priority,
         runs: observed_runs(context, runs)
             .iter()
