@@ -7,7 +7,7 @@ use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
 use gpukill_policy::guard::enforcement::{
-    EnforcementTarget, PlanVeto, job_plan_veto, evaluated_person, kill_request, process_plan_veto,
+    EnforcementTarget, PlanVeto, evaluated_person, job_plan_veto, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
 use gpukill_policy::guard::{CompiledRules, PersonKey, PidStart, SignalStatus};

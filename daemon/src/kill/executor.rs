@@ -349,15 +349,16 @@ impl<'a> Execution<'a> {
         self.targets.iter().any(Target::is_pending)
     }
 
-    /// Rechecks all targets and sends them the signal of this step, SIGKILL to the newest first: a
-    /// parent ends after its children have the signal. The end of a parent can end a shell outside
-    /// of the targets that waits for it, and so orphan their process group, whose stopped
-    /// processes the kernel then resumes.
+    /// Rechecks all targets and sends them the signal of this step. In a wide scope SIGKILL goes to
+    /// the newest first: a parent ends after its children have the signal. The end of a parent can
+    /// end a shell outside of the targets that waits for it, and so orphan their process group,
+    /// whose stopped processes the kernel then resumes.
     fn send_step(&mut self, step: usize) {
         self.recheck_all(step);
         let is_kill = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
         let mut order: Vec<usize> = (0..self.targets.len()).collect();
-        if self.targets.iter().any(is_kill) {
+        // In other scopes nothing is stopped, and a supervisor must not survive its workers.
+        if self.is_wide() && self.targets.iter().any(is_kill) {
             let start = |at: &usize| self.targets.get(*at).map(|it| it.key().start_ticks);
             order.sort_indirect_by_key(|at| (Reverse(start(at)), Reverse(*at)));
         }

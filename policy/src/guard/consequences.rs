@@ -104,7 +104,9 @@ pub fn violation_under(
 ) -> Option<OpenViolation> {
     let (policy, response) = rule_response(of, rules)?;
     let before = evaluated_by.find(&of.rule.source);
-    if before.is_some_and(|before| evaluated_by.policy_digest(before) == rules.policy_digest(policy)) {
+    if before
+        .is_some_and(|before| evaluated_by.policy_digest(before) == rules.policy_digest(policy))
+    {
         return Some(of.clone());
     }
     let own = own_response(of, rules, (policy, &response));
