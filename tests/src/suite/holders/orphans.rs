@@ -212,8 +212,10 @@ fn orphan_is_linked_to_listed_parent() {
         ["tearing_down", [of], "wait", []],
     ]);
     eventually_equals(&expected, || it.findings());
-    let held = it.first_gpu_document();
-    assert_eq!(held["holders"][0]["orphan_of"], of);
+    let held = eventually("the worker is linked to its parent", || {
+        let held = it.first_gpu_document();
+        (held["holders"][0]["orphan_of"] == of).then_some(held)
+    });
     assert_eq!(
         held["holders"][0]["orphaned_at"],
         held["ended"][0]["ended_at"]
