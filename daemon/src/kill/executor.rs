@@ -351,8 +351,8 @@ impl<'a> Execution<'a> {
 
     /// Rechecks all targets and sends them the signal of this step. In a wide scope SIGKILL goes to
     /// the newest first: a parent ends after its children have the signal. The end of a parent can
-    /// end a shell outside of the targets that waits for it, and so orphan their process group,
-    /// whose stopped processes the kernel then resumes.
+    /// end a shell outside of the targets that waits for it, and so orphan their process group: the
+    /// kernel then resumes the stopped processes of that group.
     fn send_step(&mut self, step: usize) {
         self.recheck_all(step);
         let is_kill = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
