@@ -84,9 +84,16 @@ impl Daemon {
         hooks: &mut dyn WaitHooks,
     ) -> Result<Self, Error> {
         messages.debug(|| format!("connecting to {}", socket.display()));
+        let busy = || Error::Connect(socket.to_owned(), ConnectError::Busy);
+        let mut was_busy = false;
         let mut backoff = Backoff::new();
         loop {
-            match try_connect(socket, timeout, hooks)? {
+            let attempt = match try_connect(socket, timeout, hooks) {
+                // The time ended during a repeated attempt: the daemon answered before.
+                Err(Error::TimedOut { .. }) if was_busy => return Err(busy()),
+                attempt => attempt?,
+            };
+            match attempt {
                 Ok(connection) => {
                     return Ok(Self {
                         connection: RefCell::new(connection),
@@ -95,11 +102,10 @@ impl Daemon {
                 }
                 Err(ConnectError::Busy) => match backoff.pause(timeout, hooks)? {
                     PauseResult::Elapsed(length) => {
+                        was_busy = true;
                         messages.debug(|| format!("busy: tried again after {length:.0?}"));
                     }
-                    PauseResult::OutOfTime => {
-                        return Err(Error::Connect(socket.to_owned(), ConnectError::Busy));
-                    }
+                    PauseResult::OutOfTime => return Err(busy()),
                 },
                 Err(error) => return Err(Error::Connect(socket.to_owned(), error)),
             }
@@ -327,6 +333,31 @@ fn connection_error(error: &io::Error, timeout: RequestTimeout) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::NoHooks;
+    use gpukill_proto::transport::preface::{Preface, PrefaceStatus};
+    use std::io::Write as _;
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    #[test]
+    fn busy_daemon_is_reported_when_the_last_attempt_times_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("gpukilld.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            let busy = Preface::new(PrefaceStatus::Busy, 0);
+            first.write_all(&busy.encode()).unwrap();
+            // The later connections stay in the backlog without an answer.
+            let (_second, _) = listener.accept().unwrap();
+            std::thread::park();
+        });
+        let timeout = RequestTimeout::starting_now(Duration::from_secs(1));
+        let connected = Daemon::connect(&socket, timeout, Messages::default(), &mut NoHooks);
+        let expected = Error::Connect(socket, ConnectError::Busy).to_string();
+        let error = connected.err().map(|error| error.to_string());
+        assert_eq!(error, Some(expected));
+    }
 
     #[test]
     fn hang_up_of_an_older_daemon_is_explained() {
