@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// A test box. Its directory is removed when dropped.
 pub struct TestBox {
@@ -291,12 +292,21 @@ impl TestBox {
 }
 
 impl CommandOutput {
-    /// Runs a command to its end.
+    /// Runs a command to its end, for at most a minute.
     ///
     /// # Panics
     /// When it cannot be started, does not end, is killed, or prints no UTF-8.
     #[must_use]
     pub fn run(command: &mut Command) -> Self {
+        Self::run_for(command, TIMEOUT)
+    }
+
+    /// Runs a command to its end, for at most this time.
+    ///
+    /// # Panics
+    /// As [`Self::run`].
+    #[must_use]
+    pub fn run_for(command: &mut Command, timeout: Duration) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("the command starts");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -304,7 +314,7 @@ impl CommandOutput {
         let output = std::thread::scope(|scope| {
             scope.spawn(move || {
                 // A command that does not end fails its test instead of blocking it.
-                if wait.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                if wait.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
                     let _ = kill_process(pid.expect("a pid"), Signal::KILL);
                 }
             });
