@@ -48,7 +48,7 @@ pub(crate) fn return_free_memory() {
 
 /// Other C libraries return memory by themselves.
 #[cfg(not(target_env = "gnu"))]
-pub(crate) const fn give_back() {}
+pub(crate) const fn return_free_memory() {}
 
 /// The maximum number of heap arenas. glibc gives each thread one, up to eight for each core, and
 /// keeps free memory in each; few threads of this program allocate at the same time.
@@ -65,7 +65,7 @@ pub(crate) fn limit_arenas() {
 
 /// Other C libraries have one arena.
 #[cfg(not(target_env = "gnu"))]
-pub(crate) const fn share() {}
+pub(crate) const fn limit_arenas() {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! A running gpukilld.
 
-use super::eventually;
+use super::{eventually, eventually_equals};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -100,15 +100,16 @@ impl Daemon {
         self.memory_field("RssAnon:")
     }
 
-    /// Checks that the anonymous memory has not grown by `max_growth` bytes for good. The daemon
-    /// releases a part of it only when it has noticed that a client has disconnected.
+    /// Checks that the anonymous memory has not grown by more than `max_growth` bytes for good.
+    /// The daemon releases a part of it only when it has noticed that a client has disconnected.
     ///
     /// # Panics
-    /// When the memory is not released within a minute.
+    /// When the memory is not released within a minute; shows by how many bytes the growth is
+    /// too great.
     pub fn assert_memory_released(&self, before: u64, max_growth: u64) {
-        eventually("the daemon releases the memory", || {
-            let grown = self.anonymous_bytes().saturating_sub(before);
-            (grown < max_growth).then_some(())
+        eventually_equals(&0, || {
+            let growth = self.anonymous_bytes().saturating_sub(before);
+            growth.saturating_sub(max_growth)
         });
     }
 

@@ -257,7 +257,10 @@ fn client_that_never_reads_is_dropped() {
     test_box.set_driver_state(&json!({"gpus": [{"processes": processes}]}));
     test_box.configure("");
     let mut command = test_box.daemon_command();
-    let mut daemon = test_box.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
+    // Samples of 2,000 processes that wait for a busy disk need memory too.
+    command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s");
+    command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1m");
+    let mut daemon = test_box.start_with(&mut command);
     let raw = RawConnection::connect_admitted(&test_box.socket());
     raw.stream().set_nonblocking(true).unwrap();
     let mut id = 0;
