@@ -25,10 +25,11 @@ pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
 pub(crate) use enforcement::SnoozeQuery;
 use enforcement::{GuardEnforcer, SnoozeCommand, SnoozePermits};
+use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
+use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
-use gpukill_policy::guard::{SnoozeError, simulated_jobs};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,

@@ -6,11 +6,13 @@ use super::executor::{KillAuthorization, execute};
 use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
-use gpukill_policy::guard::enforcement::{
+use gpukill_policy::guard::enforcement::ended_jobs::PidStart;
+use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
+use gpukill_policy::guard::enforcement::plan_check::{
     EnforcementTarget, PlanVeto, evaluated_person, job_plan_veto, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
-use gpukill_policy::guard::{CompiledRules, PersonKey, PidStart, SignalStatus};
+use gpukill_policy::guard::{CompiledRules, PersonKey};
 use gpukill_policy::kill::shared_container::{ContainerUsers, narrow_plan};
 use gpukill_policy::kill::{KillContext, plan};
 use gpukill_proto::collect::IntoSet as _;

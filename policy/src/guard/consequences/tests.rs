@@ -1,7 +1,7 @@
 //! Violations under other rules.
 
 use super::super::SnoozeRequest;
-use super::super::parse::parse;
+use super::super::rules::parse::parse;
 use super::super::testing::{TestGuard, TestHost};
 use super::*;
 use gpukill_proto::guard::GuardStep;

@@ -1,7 +1,7 @@
 //! The circuit breaker: a guard that ends one job after another stops.
 
+use super::super::enforcement::order::{EnforcementOrder, SignalStatus};
 use super::super::evaluate;
-use super::super::order::{EnforcementOrder, SignalStatus};
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 

@@ -1,7 +1,7 @@
 //! A dry run, a test of rules and a replay find the same in the same samples.
 
+use super::super::enforcement::order::SnoozeRequest;
 use super::super::evaluate;
-use super::super::order::SnoozeRequest;
 use super::super::replay::Replay;
 use super::super::sample::GuardSample;
 use super::*;

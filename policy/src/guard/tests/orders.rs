@@ -1,7 +1,7 @@
 //! The life of an order: no job is ended twice, wherever the daemon is interrupted.
 
+use super::super::enforcement::order::{EnforcementOrder, SignalStatus};
 use super::super::evaluate;
-use super::super::order::{EnforcementOrder, SignalStatus};
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 

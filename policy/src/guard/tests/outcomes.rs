@@ -1,7 +1,7 @@
 //! The outcome of ending a job, as the guard records it.
 
-use super::super::enforcement::{signals_sent, summarize_report};
-use super::super::order::SignalStatus;
+use super::super::enforcement::order::SignalStatus;
+use super::super::enforcement::plan_check::{signals_sent, summarize_report};
 use super::kill_plan_check::{evaluated_job, key, reaper, tree};
 use super::*;
 use gpukill_proto::kill::{

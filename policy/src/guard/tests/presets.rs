@@ -6,7 +6,7 @@
 //! (samples every 57 s for 22.8 h, 67 % of them exactly 0 %, 40 % of the services silent
 //! for two hours or more at least once).
 
-use super::super::parse::parse;
+use super::super::rules::parse::parse;
 use super::*;
 use gpukill_proto::guard::{GuardStep, Person, RuleKind};
 use gpukill_proto::model::NetworkRole;

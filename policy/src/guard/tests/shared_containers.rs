@@ -1,6 +1,6 @@
 //! A container that root made and several users share.
 
-use super::super::order::SignalStatus;
+use super::super::enforcement::order::SignalStatus;
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 

@@ -2,7 +2,7 @@
 
 mod display;
 
-use super::super::order::SnoozeRequest;
+use super::super::enforcement::order::SnoozeRequest;
 use super::super::warning_state::SnoozeError;
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation};

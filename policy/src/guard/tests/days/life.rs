@@ -2,8 +2,8 @@
 
 use super::super::record_text::record_line;
 use super::*;
+use crate::guard::enforcement::order::{EnforcementOrder, SignalStatus, SnoozeRequest};
 use crate::guard::evaluate::evaluate;
-use crate::guard::order::{EnforcementOrder, SignalStatus, SnoozeRequest};
 use crate::guard::sample::GuardSample;
 use crate::guard::testing::{SAMPLE_MS, TestProcess, TestReading};
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};

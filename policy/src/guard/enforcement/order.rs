@@ -3,12 +3,12 @@
 
 use super::breaker::CircuitBreaker;
 use super::ended_jobs::{EndProgress, EndedJob, PidStart};
-use super::evaluate::CompiledRules;
-use super::limits::milliseconds;
-use super::person_key::PersonKey;
-use super::snoozes::SnoozeGrant;
-use super::state::{GuardState, JobKey, is_current};
-use super::warning_state::SnoozeError;
+use crate::guard::evaluate::CompiledRules;
+use crate::guard::limits::milliseconds;
+use crate::guard::person_key::PersonKey;
+use crate::guard::snoozes::SnoozeGrant;
+use crate::guard::state::{GuardState, JobKey, is_current};
+use crate::guard::warning_state::SnoozeError;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, RulesDoubt, RunKey,
