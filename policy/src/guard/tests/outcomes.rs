@@ -145,7 +145,7 @@ fn snooze_of_another_rule_is_no_outcome() {
     let mut guard = TestGuard::new(live);
     guard.evaluate_samples(&mut world, 8);
     let owner = guard.state.violations()[0].readers[0].uid;
-    let snoozer = crate::guard::SnoozeRequest {
+    let snoozer = crate::guard::enforcement::order::SnoozeRequest {
         requester: owner,
         owner,
         process: (100, 1_000),
@@ -153,7 +153,7 @@ fn snooze_of_another_rule_is_no_outcome() {
     };
     let granted = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer, world.now);
+        .snooze(&guard.compiled_rules, &snoozer, world.now);
     assert_eq!(granted.map(|it| it.len()), Ok(1));
     let mut replay = crate::guard::replay::Replay::new(dry_run_rules(), world.now);
     for grant in guard.state.snoozes() {

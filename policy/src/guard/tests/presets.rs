@@ -194,7 +194,7 @@ fn run_day(rules: RuleSet) -> DayResult {
         let sample = world.next_sample(SAMPLE_MS);
         let evaluation =
             super::super::evaluate::evaluate(&guard.compiled_rules, &mut guard.state, &sample);
-        for ending in guard.state.enforcement_orders(&evaluation.records) {
+        for ending in guard.state.enforcements(&evaluation.records) {
             guard.state.mark_started(&ending);
         }
         for record in evaluation.records {
