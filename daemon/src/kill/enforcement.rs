@@ -45,7 +45,7 @@ pub(crate) trait EnforcementObserver: Clone + Send + 'static {
 }
 
 impl KillService {
-    /// Ends the job on threads of their own. `rules` are those in force.
+    /// Ends the job on a thread of its own. `rules` are those in force.
     pub(crate) fn enforce(
         &self,
         enforcement: &Arc<Enforcement>,
