@@ -6,9 +6,8 @@
 //! `daemon/src/fuzz_api.rs`.
 
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::guard::rules::{Members, RuleSet};
+use gpukill_policy::guard::rules::{Members, RuleSet, diff, edit, import, lint, parse};
 use gpukill_policy::guard::schedule::Hours;
-use gpukill_policy::guard::{diff, edit, import, lint, parse};
 use gpukill_policy::rogue;
 use gpukill_policy::select::{self, DeviceName};
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};

@@ -2,7 +2,7 @@
 
 mod strict;
 
-use gpukill_policy::guard::import::ImportedRules;
+use gpukill_policy::guard::rules::import::ImportedRules;
 use gpukill_policy::{guard, rogue};
 use gpukill_proto::guard::edit::RuleMistake;
 use gpukill_proto::settings;
@@ -22,9 +22,9 @@ pub struct RulesCodec<M> {
 
 /// The guard's rules.
 pub const GUARD_CODEC: &RulesCodec<RuleMistake> = &RulesCodec {
-    read: |text| guard::parse::parse(text).map(drop),
-    from_json: guard::import::from_json,
-    to_json: guard::import::to_json,
+    read: |text| guard::rules::parse::parse(text).map(drop),
+    from_json: guard::rules::import::from_json,
+    to_json: guard::rules::import::to_json,
 };
 
 /// The rogue rules.
@@ -38,7 +38,8 @@ pub const ROGUE_CODEC: &RulesCodec<settings::SettingMistake> = &RulesCodec {
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
 const _: () = assert!(
-    MAX_FILE_BYTES == guard::parse::MAX_FILE_BYTES && MAX_FILE_BYTES == rogue::read::MAX_FILE_BYTES
+    MAX_FILE_BYTES == guard::rules::parse::MAX_FILE_BYTES
+        && MAX_FILE_BYTES == rogue::read::MAX_FILE_BYTES
 );
 
 /// The format of a file of rules.
@@ -243,7 +244,7 @@ pub fn export<M>(
 mod tests {
     use super::*;
     use crate::convert::InProcessYaml;
-    use gpukill_policy::guard::import::to_json;
+    use gpukill_policy::guard::rules::import::to_json;
 
     const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: \
     {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";

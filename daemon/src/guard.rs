@@ -23,12 +23,13 @@ use chrono::Local;
 #[cfg(test)]
 pub(crate) use daily_counts::DailyCounts;
 pub(crate) use daily_counts::{ActionCounts, CountsByUser};
-pub(crate) use enforcement::SnoozeQuery;
 use enforcement::{GuardEnforcer, SnoozeCommand, SnoozePermits};
+use gpukill_policy::guard::SnoozeError;
 use gpukill_policy::guard::device_losses::{DeviceLosses, PresentFacts};
+use gpukill_policy::guard::enforcement::ended_jobs::simulated_jobs;
+use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::guard::rules::EnforcementMode;
 use gpukill_policy::guard::schedule::LocalTime;
-use gpukill_policy::guard::{SnoozeError, simulated_jobs};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
@@ -117,7 +118,7 @@ impl Guard {
         let rules = Arc::new(GuardRuleStore::start(settings.rules, before, store.clone()));
         let in_force = rules.subscribe();
         let (status_sender, status) = watch::channel(Arc::default());
-        let (orders, received) = sync_channel(QUEUE_CAPACITY);
+        let (commands, received) = sync_channel(QUEUE_CAPACITY);
         let (ending, ended) = sync_channel(1);
         let worker = GuardWorker {
             directory,
@@ -140,7 +141,7 @@ impl Guard {
                 worker.run(&received);
             })?;
         let guard = Self {
-            commands: orders,
+            commands,
             store: rules,
             in_force,
             status,
@@ -179,22 +180,28 @@ impl Guard {
             .send(GuardCommand::SetEnforcer(Box::new(armed)));
     }
 
-    /// Postpones the end of jobs of a process of `owner`, or only reports what that would change.
+    /// Postpones the end of jobs of a process, or only reports what that would change.
     ///
     /// # Errors
     /// Why nothing is postponed: [`Refusal::Denied`] if all snoozes of the rule are used;
     /// [`Refusal::Busy`] if the guard does not answer.
-    pub(crate) async fn snooze(&self, asked: SnoozeQuery) -> Result<Vec<GuardRecord>, Refusal> {
-        let (pid, _) = asked.process;
+    pub(crate) async fn snooze(
+        &self,
+        request: SnoozeRequest,
+        is_dry_run: bool,
+    ) -> Result<Vec<GuardRecord>, Refusal> {
+        let (pid, _) = request.process;
         let (answer, answered) = oneshot::channel();
         // The requests of one user never fill the queue that samples wait in.
-        let _permit = self.snooze_permits.acquire(asked.by).ok_or(Refusal::Busy)?;
-        let order = SnoozeCommand {
-            query: asked,
+        let permit = self.snooze_permits.acquire(request.requester);
+        let _permit = permit.ok_or(Refusal::Busy)?;
+        let command = SnoozeCommand {
+            request,
+            is_dry_run,
             answer,
         };
         self.commands
-            .try_send(GuardCommand::Snooze(order))
+            .try_send(GuardCommand::Snooze(command))
             .map_err(|_| Refusal::Busy)?;
         let answered = tokio::time::timeout(SNOOZE_TIMEOUT, answered).await;
         let Ok(Ok(granted)) = answered else {

@@ -21,7 +21,7 @@ use crate::state::PublishedPoll;
 use crate::store::Store;
 pub(crate) use concurrency::raise_fd_limit;
 use concurrency::{ConcurrencySlot, ConcurrencySlots};
-pub(crate) use enforcement::{EnforcementObserver, EnforcementRequest};
+pub(crate) use enforcement::EnforcementObserver;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_policy::kill::protection::protection_of;
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};

@@ -13,7 +13,7 @@ use crate::log_events::event;
 use crate::store::{Action, ActionKind, RecordedEvent, Store};
 use file::Durability;
 use gpukill_policy::digest::digest_text;
-use gpukill_policy::guard::diff::unified_diff;
+use gpukill_policy::guard::rules::diff::unified_diff;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::MAX_PART_BYTES;

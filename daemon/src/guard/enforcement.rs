@@ -1,14 +1,14 @@
-//! Enforcement and snoozes: the guard orders the end of jobs, receives the outcome, and postpones
+//! Enforcement and snoozes: the guard starts the end of jobs, receives the outcome, and postpones
 //! deadlines on request.
 //!
 //! The choice of a job is saved before anything is done, and the start of its signals before the
 //! first signal: a daemon that is killed at any moment ends no job twice.
 
 use super::worker::{GuardCommand, GuardWorker, log_step};
-use crate::kill::{EnforcementObserver, EnforcementRequest, KillService};
+use crate::kill::{EnforcementObserver, KillService};
 use crate::log_events::event;
-use gpukill_policy::guard::{EnforcementOrder, SignalStatus, SnoozeError, SnoozeRequest};
-use gpukill_proto::collect::IntoSet as _;
+use gpukill_policy::guard::SnoozeError;
+use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus, SnoozeRequest};
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -23,23 +23,11 @@ pub(super) struct GuardEnforcer {
     pub(super) commands: SyncSender<GuardCommand>,
 }
 
-/// A snooze request, as the server knows it.
-pub(crate) struct SnoozeQuery {
-    /// The caller.
-    pub(crate) by: u32,
-    /// The owner of the process.
-    pub(crate) owner: u32,
-    /// Its pid, and its start in ticks.
-    pub(crate) process: (u32, u64),
-    /// Its job, if known.
-    pub(crate) job: Option<String>,
-    /// Nothing is changed.
-    pub(crate) is_dry_run: bool,
-}
-
 /// A snooze request for the thread of the guard.
 pub(super) struct SnoozeCommand {
-    pub(super) query: SnoozeQuery,
+    pub(super) request: SnoozeRequest,
+    /// Nothing is changed.
+    pub(super) is_dry_run: bool,
     pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, SnoozeError>>,
 }
 
@@ -81,75 +69,58 @@ impl Drop for SnoozePermit {
 /// disk may be slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects an enforcement to the thread of the guard.
-struct GuardObserver {
-    order: Box<EnforcementOrder>,
-    commands: SyncSender<GuardCommand>,
-}
-
-impl EnforcementObserver for GuardObserver {
-    fn confirm_start(&mut self) -> bool {
+impl EnforcementObserver for SyncSender<GuardCommand> {
+    fn confirm_start(&self, enforcement: &Arc<Enforcement>) -> bool {
         let (answer, answered) = sync_channel(1);
-        let order = GuardCommand::ConfirmStart(self.order.clone(), answer);
-        self.commands.send(order).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
+        let command = GuardCommand::ConfirmStart(Arc::clone(enforcement), answer);
+        self.send(command).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
-    fn finish(self, acted: EnforcementOutcome, signals: SignalStatus) {
+    fn finish(
+        &self,
+        enforcement: &Arc<Enforcement>,
+        outcome: EnforcementOutcome,
+        signals: SignalStatus,
+    ) {
         // A guard that has ended saves nothing more; the store has the action itself.
-        let _ = self
-            .commands
-            .send(GuardCommand::Outcome(self.order, acted, signals));
+        let command = GuardCommand::Outcome(Arc::clone(enforcement), outcome, signals);
+        let _ = self.send(command);
     }
 }
 
 impl GuardWorker {
-    /// Orders the end of a chosen job.
-    pub(super) fn enforce(&mut self, order: EnforcementOrder) {
-        let Some(victim) = order.record.step.victim() else {
-            return;
-        };
+    /// Starts to end a chosen job.
+    pub(super) fn enforce(&self, enforcement: Enforcement) {
         let Some(armed) = &self.enforcer else {
             return;
         };
-        let request = EnforcementRequest {
-            rule: order.record.rule.to_string(),
-            job: victim.job.clone(),
-            processes: order.processes.clone(),
-            devices: victim
-                .runs
-                .iter()
-                .map(|it| it.run.device.clone())
-                .into_set(),
-            rules: Arc::clone(&self.in_force.borrow().rules.compiled),
-        };
-        let waiting = GuardObserver {
-            order: Box::new(order),
-            commands: armed.commands.clone(),
-        };
-        armed.enforcer.enforce(request, waiting);
+        let rules = Arc::clone(&self.in_force.borrow().rules.compiled);
+        armed
+            .enforcer
+            .enforce(&Arc::new(enforcement), rules, &armed.commands);
     }
 
     /// Whether the first signal may be sent to this job now: its rule still applies, and the start
     /// of the signals is saved.
-    pub(super) fn confirm_start(&mut self, order: &EnforcementOrder) -> bool {
+    pub(super) fn confirm_start(&mut self, enforcement: &Enforcement) -> bool {
         // A job that was chosen before the circuit breaker tripped is one of those that may be
         // ended.
         let rules = Arc::clone(&self.in_force.borrow_and_update().rules.compiled);
-        if !self.state.state.may_execute(&rules, order) {
+        if !self.state.state.may_execute(&rules, enforcement) {
             return false;
         }
-        self.state.state.mark_started(order);
+        self.state.state.mark_started(enforcement);
         self.save(None)
     }
 
     /// Records the outcome.
     pub(super) fn record_outcome(
         &mut self,
-        order: &EnforcementOrder,
+        enforcement: &Enforcement,
         acted: (EnforcementOutcome, SignalStatus),
     ) {
         let now = now();
-        let record = self.state.state.record_outcome(order, acted, now);
+        let record = self.state.state.record_outcome(enforcement, acted, now);
         log_step(&record);
         let today = &mut self.state.counts;
         today.add(now, std::slice::from_ref(&record), |_| false);
@@ -159,21 +130,11 @@ impl GuardWorker {
     }
 
     /// Postpones the end of jobs, or only reports what that would change.
-    pub(super) fn snooze(&mut self, order: SnoozeCommand) {
-        let SnoozeCommand {
-            query: asked,
-            answer,
-        } = order;
+    pub(super) fn snooze(&mut self, command: SnoozeCommand) {
         let rules = self.effective_rules();
-        let snoozer = SnoozeRequest {
-            requester: asked.by,
-            owner: asked.owner,
-            process: asked.process,
-            job: asked.job.as_deref(),
-        };
         let mut memory = self.state.state.clone();
-        let granted = memory.snooze(&rules, snoozer, now());
-        if let (Ok(records), false) = (&granted, asked.is_dry_run) {
+        let granted = memory.snooze(&rules, &command.request, now());
+        if let (Ok(records), false) = (&granted, command.is_dry_run) {
             self.state.state = memory;
             records.iter().for_each(log_step);
             self.record(records.clone());
@@ -181,7 +142,7 @@ impl GuardWorker {
             self.publish(None);
         }
         // The caller may have gone.
-        let _ = answer.send(granted);
+        let _ = command.answer.send(granted);
     }
 
     /// Resumes enforcement at the request of this user.

@@ -2,7 +2,8 @@
 
 use super::daily_counts::DailyCounts;
 use gpukill_policy::guard::consequences::violation_under;
-use gpukill_policy::guard::{CompiledRules, SimulatedEnd, SnoozeGrant};
+use gpukill_policy::guard::enforcement::ended_jobs::SimulatedEnd;
+use gpukill_policy::guard::{CompiledRules, SnoozeGrant};
 use gpukill_proto::guard::{OpenViolation, RulesDoubt};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl GuardStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_policy::guard::parse::parse;
+    use gpukill_policy::guard::rules::parse::parse;
     use gpukill_proto::guard::{
         Evidence, GuardAction, GuardMode, OwnedJob, Person, RuleKind, RuleName, RuleSource,
         ViolationSubject,

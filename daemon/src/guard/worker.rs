@@ -9,8 +9,9 @@ use crate::log_events::{EventSubject, event};
 use crate::store::{Sample, Store};
 use chrono::Local;
 use gpukill_policy::guard::device_losses::DeviceLosses;
+use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::sample::GuardSample;
-use gpukill_policy::guard::{CompiledRules, EnforcementOrder, SignalStatus, evaluate};
+use gpukill_policy::guard::{CompiledRules, evaluate};
 use gpukill_proto::guard::{EnforcementOutcome, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -27,9 +28,9 @@ pub(super) enum GuardCommand {
     /// From now on jobs can be ended.
     SetEnforcer(Box<GuardEnforcer>),
     /// This job is about to get its first signal: may it?
-    ConfirmStart(Box<EnforcementOrder>, SyncSender<bool>),
+    ConfirmStart(Arc<Enforcement>, SyncSender<bool>),
     /// The outcome of an enforcement.
-    Outcome(Box<EnforcementOrder>, EnforcementOutcome, SignalStatus),
+    Outcome(Arc<Enforcement>, EnforcementOutcome, SignalStatus),
     /// A snooze request.
     Snooze(SnoozeCommand),
     /// This user, an admin, resumes enforcement after it stopped.
@@ -61,10 +62,10 @@ pub(super) struct GuardWorker {
 
 impl GuardWorker {
     /// Runs until it is told to stop or no sender is left.
-    pub(super) fn run(mut self, orders: &Receiver<GuardCommand>) {
+    pub(super) fn run(mut self, commands: &Receiver<GuardCommand>) {
         self.publish(None);
-        while let Ok(order) = orders.recv() {
-            match order {
+        while let Ok(command) = commands.recv() {
+            match command {
                 GuardCommand::Sample(sample) => self.evaluate_sample(&sample),
                 GuardCommand::RulesChanged => {
                     if self.in_force.borrow_and_update().rules().mode == GuardMode::Disabled {
@@ -74,22 +75,22 @@ impl GuardWorker {
                     self.publish(None);
                 }
                 GuardCommand::SetEnforcer(armed) => self.enforcer = Some(armed),
-                GuardCommand::ConfirmStart(order, answer) => {
+                GuardCommand::ConfirmStart(enforcement, answer) => {
                     // The caller may have gone.
-                    let _ = answer.send(self.confirm_start(&order));
+                    let _ = answer.send(self.confirm_start(&enforcement));
                 }
-                GuardCommand::Outcome(order, acted, signals) => {
-                    self.record_outcome(&order, (acted, signals))
+                GuardCommand::Outcome(enforcement, acted, signals) => {
+                    self.record_outcome(&enforcement, (acted, signals))
                 }
-                GuardCommand::Snooze(order) => self.snooze(order),
+                GuardCommand::Snooze(command) => self.snooze(command),
                 GuardCommand::Resume(uid) => self.resume(uid),
                 GuardCommand::Stop => break,
             }
         }
         // The outcomes of jobs that were ended before the stop are still recorded.
-        while let Ok(order) = orders.try_recv() {
-            if let GuardCommand::Outcome(order, acted, signals) = order {
-                self.record_outcome(&order, (acted, signals));
+        while let Ok(command) = commands.try_recv() {
+            if let GuardCommand::Outcome(enforcement, acted, signals) = command {
+                self.record_outcome(&enforcement, (acted, signals));
             }
         }
         let _ = self.save(None);
@@ -114,7 +115,7 @@ impl GuardWorker {
             log_step(record);
         }
         let has_decided = !evaluation.records.is_empty();
-        let orders_due = self.state.state.enforcement_orders(&evaluation.records);
+        let enforcements = self.state.state.enforcements(&evaluation.records);
         let records = evaluation.records.clone();
         self.record(evaluation.records);
         let is_old = self.is_save_due(&guard_sample);
@@ -125,8 +126,8 @@ impl GuardWorker {
         let is_kept = !self.has_save_failed;
         self.overflow = evaluation.overflow.total() as u64;
         self.publish(Some(guard_sample.until));
-        for order in orders_due {
-            self.enforce(order);
+        for enforcement in enforcements {
+            self.enforce(enforcement);
         }
         if let Some(dev) = &self.terminals {
             let records = match is_kept {

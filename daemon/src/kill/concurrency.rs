@@ -3,7 +3,7 @@
 
 use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::PersonKey;
-use gpukill_policy::guard::concurrency::has_slot;
+use gpukill_policy::guard::enforcement::concurrency::has_slot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -94,7 +94,10 @@ fn guard_page(date: &str) -> Page {
         checks: "gpukillctl guard check FILE",
     };
     write_beginning(&mut page, path, &commands);
-    write_keys(&mut page, &gpukill_policy::guard::parse::print_reference());
+    write_keys(
+        &mut page,
+        &gpukill_policy::guard::rules::parse::print_reference(),
+    );
     page.see_also(&[PageName::new("gpukillctl-guard", 1), daemon::name()]);
     page
 }

@@ -1,7 +1,7 @@
 //! Converts between JSON and TOML. TOML has no null, and JSON has no date.
 
-use crate::guard::parse::field::quote_key;
-use crate::guard::parse::format_toml_time;
+use crate::guard::rules::parse::field::quote_key;
+use crate::guard::rules::parse::format_toml_time;
 use serde_json::{Map, Value};
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! The sample is put in order ([`context`]) and added to the state. Each kind of rule is
 //! evaluated in a file of its own. Then each violation state takes one step
 //! ([`super::violation_state`]), and a violation that is due selects a job to end
-//! ([`super::victims`]).
+//! ([`super::enforcement::victims`]).
 
 mod access;
 mod behaviour;

@@ -32,7 +32,7 @@ pub fn lookback(rules: &RuleSet) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::parse::parse;
+    use crate::guard::rules::parse::parse;
 
     #[test]
     fn is_the_longest_window() {

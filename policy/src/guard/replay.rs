@@ -7,7 +7,7 @@ mod error;
 mod silent_devices;
 
 use super::device_losses::DeviceLosses;
-use super::ended_jobs::PidStart;
+use super::enforcement::ended_jobs::PidStart;
 use super::evaluate::{CompiledRules, Evaluation, EvaluationBounds, Overflow, evaluate_within};
 use super::rules::RuleSet;
 use super::sample::{GuardSample, ProcessFacts};

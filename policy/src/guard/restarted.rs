@@ -27,7 +27,7 @@ pub fn count_restarted(
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::parse;
+    use super::super::rules::parse::parse;
     use super::super::testing::{TestGuard, TestHost};
     use super::*;
 

@@ -1,17 +1,22 @@
-//! The admin's rules after parsing. The file format is the subject of
-//! [`parse`](super::parse).
+//! The admin's rules after parsing, and their files: how a file is parsed ([`parse`]), linted
+//! ([`lint`]), edited ([`edit`]), imported ([`import`]) and compared ([`diff`]).
 
 mod behaviour;
 pub(crate) mod canonical;
+pub mod diff;
+pub mod edit;
 mod enforcement;
+pub mod import;
+pub mod lint;
+pub mod parse;
 
-use super::parse::value_reader::KeyPositions;
 use super::schedule::Hours;
 pub use crate::select::Glob;
 pub use behaviour::ForbiddenBehaviour;
 pub use enforcement::EnforcementSettings;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
+use parse::value_reader::KeyPositions;
 use regex_lite::Regex;
 use serde::Serialize;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! rules change: a snooze holds in every mode, over restarts and reloads, until it is over.
 //! It is void only when its rule is gone.
 
-use super::ended_jobs::PidStart;
+use super::enforcement::ended_jobs::PidStart;
 use super::evaluate::CompiledRules;
 use super::person_key::PersonRef;
 use gpukill_proto::collect::IntoMap as _;

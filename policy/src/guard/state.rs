@@ -8,8 +8,8 @@ pub(crate) mod pairs;
 pub(crate) mod streak;
 pub(crate) mod window;
 
-use super::breaker::CircuitBreaker;
-use super::ended_jobs::{EndedJob, PidStart, SimulatedEnd};
+use super::enforcement::breaker::CircuitBreaker;
+use super::enforcement::ended_jobs::{EndedJob, PidStart, SimulatedEnd};
 use super::evaluate::{
     CompiledRules, DeviceNames, PolicyDevices, PolicyMatch, device_names, has_device_names,
 };

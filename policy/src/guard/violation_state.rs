@@ -8,7 +8,7 @@
 //! measured over a whole window; all others need a second sample in a row. A sample in
 //! which nothing is known neither confirms nor closes a violation.
 
-use super::ended_jobs::{JobPart, SimulatedEnd};
+use super::enforcement::ended_jobs::{JobPart, SimulatedEnd};
 use super::evaluate::RuleResponse;
 use super::rules::EnforcementMode;
 use super::sample::GuardSample;

@@ -3,7 +3,7 @@
 
 use super::read;
 use crate::document::json::{list_nulls, to_json_value, to_toml_text};
-use crate::guard::import::ImportedRules;
+use crate::guard::rules::import::ImportedRules;
 use gpukill_proto::settings::SettingMistake;
 use serde_json::{Map, Value, json};
 

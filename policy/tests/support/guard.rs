@@ -336,7 +336,7 @@ impl TestGuard {
             &mut self.state,
             &world.next_sample(SAMPLE_MS),
         );
-        for ending in self.state.enforcement_orders(&evaluation.records) {
+        for ending in self.state.enforcements(&evaluation.records) {
             self.state.mark_started(&ending);
         }
         evaluation

@@ -403,7 +403,7 @@ mod tests {
 
     /// The keys of each kind of policy, from the reference of the rules.
     fn keys() -> Vec<(PolicyKind, String)> {
-        let reference = gpukill_policy::guard::parse::print_reference();
+        let reference = gpukill_policy::guard::rules::parse::print_reference();
         let mut kind = None;
         let mut keys = Vec::new();
         for line in reference.lines() {

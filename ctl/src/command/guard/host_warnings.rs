@@ -3,10 +3,12 @@
 
 use crate::command::list::user_lookup::{unknown_groups, unknown_users};
 use crate::connect::{Daemon, RequestTimeout};
-use gpukill_policy::guard::edit::edit;
-use gpukill_policy::guard::lint::host::{HostInventory, group_names, lint_for_host, user_names};
-use gpukill_policy::guard::parse::parse;
 use gpukill_policy::guard::rules::RuleSet;
+use gpukill_policy::guard::rules::edit::edit;
+use gpukill_policy::guard::rules::lint::host::{
+    HostInventory, group_names, lint_for_host, user_names,
+};
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::select::DeviceName;
 use gpukill_proto::guard::edit::{GuardEdit, Lint};
 

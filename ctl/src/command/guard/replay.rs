@@ -15,7 +15,7 @@ use chrono::Local;
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{milder_policies_by_person, milder_policy_for_violation};
 use gpukill_policy::guard::lookback::lookback;
-use gpukill_policy::guard::parse::parse;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RuleSetSource};
 use gpukill_proto::json::ReplayDocument;
 use gpukill_proto::units::Timestamp;

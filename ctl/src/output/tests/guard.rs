@@ -11,7 +11,7 @@ use crate::output::fixtures::{
 };
 use crate::output::guard::MilderPolicies;
 use crate::output::rules::guard_summary;
-use gpukill_policy::guard::parse::parse;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
     Attribution, EditReport, GuardMode, GuardReport, MilderPolicy, Person, ProcessGuardStatus,
     ReplayReport, ViolationMark, ViolationPage, find_marks,

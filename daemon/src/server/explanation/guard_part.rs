@@ -3,13 +3,14 @@
 use super::ExplanationContext;
 use crate::server::visibility::{Visibility, is_process_of_simulated_end, is_process_of_violation};
 use crate::store::{JobAccounts, process_facts};
+use gpukill_policy::guard::CompiledRules;
+use gpukill_policy::guard::enforcement::ended_jobs::SimulatedEnd;
 use gpukill_policy::guard::facts::{ProcessFacts, person_of_process};
 use gpukill_policy::guard::limits::{
     EffectiveLimit, effective_limits, protection_reason, replaced_limits,
 };
 use gpukill_policy::guard::rules::PersonAttribution;
 use gpukill_policy::guard::schedule::LocalTime;
-use gpukill_policy::guard::{CompiledRules, SimulatedEnd};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
     AppliedLimit, Attribution, GuardMode, MAX_GUARD_ENTRIES, OpenViolation, ProcessGuardStatus,

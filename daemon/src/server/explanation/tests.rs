@@ -5,9 +5,10 @@ use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
 use gpukill_policy::access::LimitGroup;
-use gpukill_policy::guard::parse::parse;
+use gpukill_policy::guard::CompiledRules;
+use gpukill_policy::guard::enforcement::ended_jobs::SimulatedEnd;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::guard::schedule::LocalTime;
-use gpukill_policy::guard::{CompiledRules, SimulatedEnd};
 use gpukill_proto::guard::{
     AppliedLimit, Attribution, Evidence, EvidenceProcess, GuardAction, GuardMode, Measurement,
     OpenViolation, OwnedJob, Person as Owns, ProcessGuardStatus, RuleKind, RuleName, RuleSource,

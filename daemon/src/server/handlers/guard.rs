@@ -2,9 +2,9 @@
 
 use super::Session;
 use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
-use crate::guard::SnoozeQuery;
 use crate::store::{Action, ActionKind, RuleSetKind};
 use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::guard::enforcement::order::SnoozeRequest;
 use gpukill_policy::guard::facts::person_of_process;
 use gpukill_policy::select::names_user;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -100,19 +100,18 @@ impl Session {
             let why = format!("process {pid} was not warned about: its owner is not a user");
             return Err(Refusal::NoMatch(why));
         };
-        let asked = |is_dry_run| SnoozeQuery {
-            by: self.caller.uid,
+        let request = SnoozeRequest {
+            requester: self.caller.uid,
             owner,
             process: (key.pid, key.start_ticks),
             job: process.job.last_known().map(Job::id),
-            is_dry_run,
         };
         // If nothing would be ended, nothing can be postponed: the snooze stays available for
         // later.
-        let planned = self.shared.guard.snooze(asked(true)).await?;
+        let planned = self.shared.guard.snooze(request.clone(), true).await?;
         let ends_somebody = planned.iter().any(|it| it.mode > GuardMode::DryRun);
         let granted = match ends_somebody && !is_dry_run {
-            true => self.shared.guard.snooze(asked(false)).await?,
+            true => self.shared.guard.snooze(request, false).await?,
             false => planned,
         };
         let snoozed = granted.into_iter().filter_map(|record| match record.step {

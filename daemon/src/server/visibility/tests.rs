@@ -359,7 +359,7 @@ fn has_rules_counts_any_rule() {
         ("[user_policies.alice]\nmemory_limit_gb = 8\n", true),
     ];
     for (text, expected) in cases {
-        let rules = gpukill_policy::guard::parse::parse(text).unwrap();
+        let rules = gpukill_policy::guard::rules::parse::parse(text).unwrap();
         let brief = visibility.brief(
             &CompiledRules::new(rules.clone()),
             &GuardStatus::default(),

@@ -57,7 +57,7 @@ fn page_contains_the_whole_commented_file() {
         ("gpukilld.toml", gpukilld::config::print_default()),
         (
             "gpukill-guard.toml",
-            gpukill_policy::guard::parse::print_reference(),
+            gpukill_policy::guard::rules::parse::print_reference(),
         ),
         (
             "gpukill-rogue.toml",

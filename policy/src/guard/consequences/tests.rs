@@ -1,7 +1,7 @@
 //! Violations under other rules.
 
-use super::super::SnoozeRequest;
-use super::super::parse::parse;
+use super::super::enforcement::order::SnoozeRequest;
+use super::super::rules::parse::parse;
 use super::super::testing::{TestGuard, TestHost};
 use super::*;
 use gpukill_proto::guard::GuardStep;
@@ -160,7 +160,7 @@ fn snooze_delays_the_end_in_every_mode() {
     };
     let granted = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer, world.now);
+        .snooze(&guard.compiled_rules, &snoozer, world.now);
     let Ok([record]) = granted.as_deref() else {
         panic!("{granted:?}");
     };

@@ -1,7 +1,7 @@
 //! The evaluation context: the people, jobs and runs of one sample, and what each of them
 //! held. Protected processes are left out.
 
-use super::super::ended_jobs;
+use super::super::enforcement::ended_jobs;
 use super::super::limits::{PolicyProfile, ResolvedLimits, resolve_limits};
 use super::super::person_key::PersonRef;
 use super::super::sample::{DeviceSample, GuardSample, ProcessFacts, RunSample};

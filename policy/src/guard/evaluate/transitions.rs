@@ -3,17 +3,17 @@
 
 mod lifecycle;
 
-use super::super::breaker::{CircuitBreaker, EndKind};
-use super::super::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
+use super::super::enforcement::breaker::{CircuitBreaker, EndKind};
+use super::super::enforcement::ended_jobs::{ContainerUser, PidStart, SimulatedEnd};
+use super::super::enforcement::victims::{
+    ChosenVictim, EndedJobs, SelectionContext, VictimChoice, pid_start, select_victim,
+};
 use super::super::person_key::PersonKey;
 use super::super::rule_doubt::DoubtTracker;
 use super::super::snoozes::{SnoozeGrant, SnoozeList};
 use super::super::state::device_reporting::DeviceReporting;
 use super::super::state::evidence::LazyEvidence;
 use super::super::state::{GuardState, JobKey, JobState};
-use super::super::victims::{
-    ChosenVictim, EndedJobs, SelectionContext, VictimChoice, pid_start, select_victim,
-};
 use super::super::violation_state::{ConfirmedViolation, DueOwners, ViolationState};
 use super::compiled_rules::{PolicyIndex, RuleResponse};
 use super::context::EvaluationContext;

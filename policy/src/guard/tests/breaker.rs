@@ -1,7 +1,7 @@
 //! The circuit breaker: a guard that ends one job after another stops.
 
+use super::super::enforcement::order::{Enforcement, SignalStatus};
 use super::super::evaluate;
-use super::super::order::{EnforcementOrder, SignalStatus};
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 
@@ -60,7 +60,7 @@ fn decision(at: i64, what: &str) -> (i64, String) {
     (at, what.to_owned())
 }
 
-fn refused_outcome(ending: &EnforcementOrder) -> (EnforcementOutcome, SignalStatus) {
+fn refused_outcome(ending: &Enforcement) -> (EnforcementOutcome, SignalStatus) {
     let GuardStep::Ended(victim) = &ending.record.step else {
         panic!("{ending:?}");
     };
@@ -188,7 +188,7 @@ fn failed_ends_do_not_count() {
             &world.next_sample(SAMPLE_MS),
         );
         actual.extend(decisions(&evaluation.records));
-        for ending in guard.state.enforcement_orders(&evaluation.records) {
+        for ending in guard.state.enforcements(&evaluation.records) {
             let record = guard
                 .state
                 .record_outcome(&ending, refused_outcome(&ending), world.now);
@@ -238,7 +238,7 @@ fn one_person_cannot_trip_the_breaker() {
                 .collect();
             // Only a few at a time, so that jobs of others need not wait.
             assert!(victims.len() <= 4, "{most}: {victims:?}");
-            for ending in guard.state.enforcement_orders(&records) {
+            for ending in guard.state.enforcements(&records) {
                 let (mut acted, _) = refused_outcome(&ending);
                 (acted.ended, acted.left) = (1, 0);
                 guard
@@ -265,22 +265,22 @@ fn job_waits_for_a_free_slot() {
             .uses(0, 1, 50)
             .job(&format!("tree {pid}"));
     }
-    let enforcement_orders = |guard: &mut TestGuard, world: &mut TestHost| {
+    let enforcements = |guard: &mut TestGuard, world: &mut TestHost| {
         let records = guard.evaluate_next(world).records;
-        guard.state.enforcement_orders(&records)
+        guard.state.enforcements(&records)
     };
-    let mut first = enforcement_orders(&mut guard, &mut world);
+    let mut first = enforcements(&mut guard, &mut world);
     assert_eq!(first.len(), 4);
     first
         .iter()
         .for_each(|ending| guard.state.mark_started(ending));
     // Further samples record nothing about the fifth job.
     for _ in 0..3 {
-        assert!(enforcement_orders(&mut guard, &mut world).is_empty());
+        assert!(enforcements(&mut guard, &mut world).is_empty());
     }
     // carol waits for none of them.
     world.start(200, "carol").uses(0, 1, 50).job("tree 200");
-    let ending = enforcement_orders(&mut guard, &mut world);
+    let ending = enforcements(&mut guard, &mut world);
     assert_eq!(ending.len(), 1);
     let pids: Vec<u32> = ending[0].processes.iter().map(|(pid, _)| *pid).collect();
     assert_eq!(pids, [200]);
@@ -290,7 +290,7 @@ fn job_waits_for_a_free_slot() {
     let _ = guard
         .state
         .record_outcome(&over, (acted, SignalStatus::Sent), world.now);
-    assert_eq!(enforcement_orders(&mut guard, &mut world).len(), 1);
+    assert_eq!(enforcements(&mut guard, &mut world).len(), 1);
 }
 
 #[test]

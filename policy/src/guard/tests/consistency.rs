@@ -1,7 +1,7 @@
 //! A dry run, a test of rules and a replay find the same in the same samples.
 
+use super::super::enforcement::order::SnoozeRequest;
 use super::super::evaluate;
-use super::super::order::SnoozeRequest;
 use super::super::replay::Replay;
 use super::super::sample::GuardSample;
 use super::*;
@@ -76,9 +76,9 @@ fn dry_run_test_and_replay_agree() {
                     requester: 1_001,
                     owner: 1_001,
                     process: (100, 1_000),
-                    job: Some("old"),
+                    job: Some("old".to_owned()),
                 };
-                let _ = live.snooze(&compiled_rules, snoozer, sample.until);
+                let _ = live.snooze(&compiled_rules, &snoozer, sample.until);
             }
         }
         // A test of rules begins at the oldest sample, like a replay, and knows the

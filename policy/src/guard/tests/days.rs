@@ -9,7 +9,7 @@ mod life;
 
 use super::*;
 use crate::golden::compare;
-use crate::guard::parse::parse;
+use crate::guard::rules::parse::parse;
 use gpukill_proto::guard::GuardMode;
 use life::ScriptedDay;
 

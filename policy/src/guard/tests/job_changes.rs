@@ -187,26 +187,26 @@ fn snooze_of_one_job_keeps_other_orders() {
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        chosen = guard.state.enforcement_orders(&evaluation.records).pop();
+        chosen = guard.state.enforcements(&evaluation.records).pop();
         if chosen.is_some() {
             break;
         }
     }
     let chosen = chosen.expect("the first job is chosen");
-    let snoozer = |pid: u32, job: &'static str| super::super::SnoozeRequest {
+    let snoozer = |pid: u32, job: &str| super::super::enforcement::order::SnoozeRequest {
         requester: 1_001,
         owner: 1_001,
         process: (pid, u64::from(pid) * 10),
-        job: Some(job),
+        job: Some(job.to_owned()),
     };
     let of_other = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer(101, "tree 101"), world.now);
+        .snooze(&guard.compiled_rules, &snoozer(101, "tree 101"), world.now);
     assert_eq!(of_other.map(|it| it.len()), Ok(1));
     assert!(guard.state.may_execute(&guard.compiled_rules, &chosen));
     let of_itself = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer(100, "tree 100"), world.now);
+        .snooze(&guard.compiled_rules, &snoozer(100, "tree 100"), world.now);
     assert_eq!(of_itself.map(|it| it.len()), Ok(1));
     assert!(!guard.state.may_execute(&guard.compiled_rules, &chosen));
 }

@@ -1,6 +1,6 @@
 //! Whether a kill plan may be executed for the job that the guard chose.
 
-use super::super::enforcement::{
+use super::super::enforcement::plan_check::{
     EnforcementTarget, PlanVeto, SIGNAL_TIMEOUT_MS, job_plan_veto, kill_request, process_plan_veto,
 };
 use super::*;
@@ -349,7 +349,8 @@ fn login_attribution_survives_setuid() {
 #[test]
 fn protected_name_is_excluded_from_the_job() {
     let there = BTreeSet::from([(100, 1_000)]);
-    let mut rules = super::super::parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
+    let mut rules =
+        super::super::rules::parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
     let helper = KillTarget {
         name: "storaged".into(),
         uid: Reading::Value(999),

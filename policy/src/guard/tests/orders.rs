@@ -1,12 +1,12 @@
 //! The life of an order: no job is ended twice, wherever the daemon is interrupted.
 
+use super::super::enforcement::order::{Enforcement, SignalStatus};
 use super::super::evaluate;
-use super::super::order::{EnforcementOrder, SignalStatus};
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 
 /// bob holds too much, and the last sample chose his job.
-fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, EnforcementOrder) {
+fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, Enforcement) {
     let mut rules = RuleSet {
         mode,
         defaults: memory_limit(20),
@@ -21,14 +21,14 @@ fn chosen_job(mode: GuardMode) -> (TestGuard, TestHost, EnforcementOrder) {
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        if let Some(ending) = guard.state.enforcement_orders(&evaluation.records).pop() {
+        if let Some(ending) = guard.state.enforcements(&evaluation.records).pop() {
             return (guard, world, ending);
         }
         assert!(world.now < Timestamp(600_000), "nobody is chosen");
     }
 }
 
-fn outcome(ending: &EnforcementOrder, ended: u32) -> EnforcementOutcome {
+fn outcome(ending: &Enforcement, ended: u32) -> EnforcementOutcome {
     let GuardStep::Ended(victim) = &ending.record.step else {
         panic!("{ending:?}");
     };
@@ -50,7 +50,7 @@ fn times_chosen(guard: &mut TestGuard, world: &mut TestHost, samples: usize) -> 
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        let endings = guard.state.enforcement_orders(&evaluation.records);
+        let endings = guard.state.enforcements(&evaluation.records);
         chosen.extend(endings.iter().map(|it| (it.record.at.0 - start) / 1_000));
     }
     chosen
@@ -88,7 +88,7 @@ fn choices_with_outcome(
             &mut guard.state,
             &world.next_sample(SAMPLE_MS),
         );
-        for ending in guard.state.enforcement_orders(&evaluation.records) {
+        for ending in guard.state.enforcements(&evaluation.records) {
             guard.state.mark_started(&ending);
             let came = (outcome(&ending, 0), SignalStatus::Sent);
             let _ = guard.state.record_outcome(&ending, came, world.now);
@@ -213,7 +213,7 @@ fn postponed_order_repeats_at_once() {
                 &mut guard.state,
                 &world.next_sample(SAMPLE_MS),
             );
-            if let Some(ending) = guard.state.enforcement_orders(&evaluation.records).pop() {
+            if let Some(ending) = guard.state.enforcements(&evaluation.records).pop() {
                 break ending;
             }
         };

@@ -1,7 +1,7 @@
 //! The outcome of ending a job, as the guard records it.
 
-use super::super::enforcement::{signals_sent, summarize_report};
-use super::super::order::SignalStatus;
+use super::super::enforcement::order::SignalStatus;
+use super::super::enforcement::plan_check::{signals_sent, summarize_report};
 use super::kill_plan_check::{evaluated_job, key, reaper, tree};
 use super::*;
 use gpukill_proto::kill::{
@@ -145,7 +145,7 @@ fn snooze_of_another_rule_is_no_outcome() {
     let mut guard = TestGuard::new(live);
     guard.evaluate_samples(&mut world, 8);
     let owner = guard.state.violations()[0].readers[0].uid;
-    let snoozer = crate::guard::SnoozeRequest {
+    let snoozer = crate::guard::enforcement::order::SnoozeRequest {
         requester: owner,
         owner,
         process: (100, 1_000),
@@ -153,7 +153,7 @@ fn snooze_of_another_rule_is_no_outcome() {
     };
     let granted = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer, world.now);
+        .snooze(&guard.compiled_rules, &snoozer, world.now);
     assert_eq!(granted.map(|it| it.len()), Ok(1));
     let mut replay = crate::guard::replay::Replay::new(dry_run_rules(), world.now);
     for grant in guard.state.snoozes() {

@@ -6,7 +6,7 @@
 //! (samples every 57 s for 22.8 h, 67 % of them exactly 0 %, 40 % of the services silent
 //! for two hours or more at least once).
 
-use super::super::parse::parse;
+use super::super::rules::parse::parse;
 use super::*;
 use gpukill_proto::guard::{GuardStep, Person, RuleKind};
 use gpukill_proto::model::NetworkRole;
@@ -194,7 +194,7 @@ fn run_day(rules: RuleSet) -> DayResult {
         let sample = world.next_sample(SAMPLE_MS);
         let evaluation =
             super::super::evaluate::evaluate(&guard.compiled_rules, &mut guard.state, &sample);
-        for ending in guard.state.enforcement_orders(&evaluation.records) {
+        for ending in guard.state.enforcements(&evaluation.records) {
             guard.state.mark_started(&ending);
         }
         for record in evaluation.records {

@@ -1,6 +1,6 @@
 //! A container that root made and several users share.
 
-use super::super::order::SignalStatus;
+use super::super::enforcement::order::SignalStatus;
 use super::*;
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
 
@@ -52,7 +52,7 @@ fn ends_only_the_processes_of_one_user() {
         .iter()
         .find(|it| it.step.victim().is_some())
         .unwrap();
-    let [ending] = &guard.state.enforcement_orders(std::slice::from_ref(chosen))[..] else {
+    let [ending] = &guard.state.enforcements(std::slice::from_ref(chosen))[..] else {
         panic!("one job is ended");
     };
     let pids: Vec<u32> = ending.processes.iter().map(|(pid, _)| *pid).collect();
@@ -87,7 +87,7 @@ fn joint_violation_ends_users_in_turn() {
     let mut ended = Vec::new();
     for _ in 0..12 {
         let records = guard.evaluate_samples(&mut world, 1);
-        for ending in guard.state.enforcement_orders(&records) {
+        for ending in guard.state.enforcements(&records) {
             let acted = EnforcementOutcome {
                 job: ending.record.step.victim().unwrap().job.clone(),
                 ended: 1,

@@ -1,6 +1,6 @@
 //! A simulated end is a note on a violation; the violation stays visible.
 
-use super::super::SimulatedEnd;
+use super::super::enforcement::ended_jobs::SimulatedEnd;
 use super::*;
 use gpukill_proto::guard::{
     Evidence, EvidenceProcess, GuardRecord, Measurement, OpenViolation, OwnedJob, RuleKind,

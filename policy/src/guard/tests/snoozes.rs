@@ -2,7 +2,7 @@
 
 mod display;
 
-use super::super::order::SnoozeRequest;
+use super::super::enforcement::order::SnoozeRequest;
 use super::super::warning_state::SnoozeError;
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation};
@@ -45,7 +45,7 @@ fn snooze(
     };
     let granted = guard
         .state
-        .snooze(&guard.compiled_rules, snoozer, world.now)?;
+        .snooze(&guard.compiled_rules, &snoozer, world.now)?;
     let granted = granted.into_iter().map(|record| match record.step {
         GuardStep::Snoozed {
             by,
@@ -282,7 +282,7 @@ fn snooze_cancels_a_chosen_order() {
         &mut guard.state,
         &world.next_sample(SAMPLE_MS),
     );
-    let endings = guard.state.enforcement_orders(&evaluation.records);
+    let endings = guard.state.enforcements(&evaluation.records);
     assert_eq!(endings.len(), 1);
     assert!(guard.state.may_execute(&guard.compiled_rules, &endings[0]));
     assert_eq!(snooze(&mut guard, &world, (100, BOB)), Ok(vec![(920, 0)]));

@@ -1,7 +1,7 @@
 //! No rule acts on old readings: while nothing fresh is known, no warning is shown and no job
 //! is ended.
 
-use super::super::enforcement::processes_on_devices;
+use super::super::enforcement::plan_check::processes_on_devices;
 use super::record_text::record_line;
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::connect::Mode;
 use crate::output::rules::{checked_lines, edit_lines, mistake_lines, rogue_summary};
-use gpukill_policy::guard::diff::unified_diff;
+use gpukill_policy::guard::rules::diff::unified_diff;
 use gpukill_policy::rogue::edit::edit;
 use gpukill_policy::rogue::lints::lint;
 use gpukill_policy::rogue::read::read;

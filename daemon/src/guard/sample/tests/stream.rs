@@ -4,8 +4,8 @@
 use super::*;
 use crate::poll::sampler::{Sampler, SamplerInput};
 use crate::store::RogueSuspicions;
-use gpukill_policy::guard::parse::parse;
 use gpukill_policy::guard::replay::Replay;
+use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::guard::{CompiledRules, GuardState, evaluate};
 use gpukill_proto::guard::{GuardRecord, RuleKind};
 use gpukill_proto::rogue::{Risk, Threat, VerdictSummary};

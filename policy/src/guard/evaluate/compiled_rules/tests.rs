@@ -1,7 +1,7 @@
 //! Digests of rules: only keys that affect an evaluation change them.
 
 use super::*;
-use crate::guard::parse::parse;
+use crate::guard::rules::parse::parse;
 use proptest::prelude::*;
 use toml::{Table, Value};
 
@@ -10,7 +10,7 @@ type Block = (String, Vec<(String, Value)>);
 
 /// The tables of a file with every key.
 fn blocks() -> Vec<Block> {
-    let text = include_str!("../../parse/tests/every_field.toml");
+    let text = include_str!("../../rules/parse/tests/every_field.toml");
     let file: Table = toml::from_str(text).unwrap();
     let keys = |table: &Table| table.clone().into_iter().collect();
     let mut blocks = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::super::record_text::record_line;
 use super::*;
+use crate::guard::enforcement::order::{Enforcement, SignalStatus, SnoozeRequest};
 use crate::guard::evaluate::evaluate;
-use crate::guard::order::{EnforcementOrder, SignalStatus, SnoozeRequest};
 use crate::guard::sample::GuardSample;
 use crate::guard::testing::{SAMPLE_MS, TestProcess, TestReading};
 use gpukill_proto::guard::{EnforcementOutcome, GuardRecord, GuardStep};
@@ -21,7 +21,7 @@ pub(super) struct ScriptedDay {
     are_names_known: bool,
     is_running: bool,
     has_room: bool,
-    going: Vec<EnforcementOrder>,
+    going: Vec<Enforcement>,
     pub(super) ended: Vec<(String, String)>,
     pub(super) log: String,
 }
@@ -67,7 +67,7 @@ impl ScriptedDay {
             self.remove_signalled();
             let evaluation = evaluate(&self.guard.compiled_rules, &mut self.guard.state, &sample);
             self.log_records(&evaluation.records);
-            for ending in self.guard.state.enforcement_orders(&evaluation.records) {
+            for ending in self.guard.state.enforcements(&evaluation.records) {
                 self.execute_order(ending);
             }
         }
@@ -95,7 +95,7 @@ impl ScriptedDay {
     }
 
     /// Ends a job, if that can be recorded.
-    fn execute_order(&mut self, ending: EnforcementOrder) {
+    fn execute_order(&mut self, ending: Enforcement) {
         if self.has_room {
             self.guard.state.mark_started(&ending);
             self.going.push(ending);
@@ -324,13 +324,13 @@ impl ScriptedDay {
             requester: uid,
             owner: uid,
             process: (pid, u64::from(pid) * 10),
-            job: Some(job),
+            job: Some(job.to_owned()),
         };
         let now: Timestamp = self.world.now;
         match self
             .guard
             .state
-            .snooze(&self.guard.compiled_rules, snoozer, now)
+            .snooze(&self.guard.compiled_rules, &snoozer, now)
         {
             Ok(records) => self.log_records(&records),
             Err(why) => self.log.push_str(&format!("{why}\n")),

@@ -13,8 +13,8 @@ pub mod host;
 mod users_and_groups;
 
 use super::parse::field::quote_key;
-use super::rules::{Limits, Measures, RuleSet};
-use super::schedule::Hours;
+use super::{Limits, Measures, RuleSet};
+use crate::guard::schedule::Hours;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{Lint, PolicyKind};

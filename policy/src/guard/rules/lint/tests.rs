@@ -1,8 +1,8 @@
 //! Each lint reports an unintended rule, and no lint reports an intended one.
 
 use super::*;
-use crate::guard::parse::{parse, print_reference};
 use crate::guard::rules::ForbiddenBehaviour;
+use crate::guard::rules::parse::{parse, print_reference};
 use gpukill_proto::guard::GuardAction;
 
 fn lint_text(text: &str) -> Vec<String> {
@@ -293,14 +293,17 @@ fn reports_unintended_rules() {
 #[test]
 fn presets_have_no_lints_and_end_nothing() {
     for (name, text) in [
-        ("lab", include_str!("../../../../packaging/guard/lab.toml")),
+        (
+            "lab",
+            include_str!("../../../../../packaging/guard/lab.toml"),
+        ),
         (
             "team",
-            include_str!("../../../../packaging/guard/team.toml"),
+            include_str!("../../../../../packaging/guard/team.toml"),
         ),
         (
             "strict",
-            include_str!("../../../../packaging/guard/strict.toml"),
+            include_str!("../../../../../packaging/guard/strict.toml"),
         ),
     ] {
         assert_eq!(lint_text(text), Vec::<String>::new(), "{name}");
@@ -377,9 +380,9 @@ fn reports_login_units_in_protect() {
 #[test]
 fn presets_only_warn_about_orphans() {
     for text in [
-        include_str!("../../../../packaging/guard/lab.toml"),
-        include_str!("../../../../packaging/guard/team.toml"),
-        include_str!("../../../../packaging/guard/strict.toml"),
+        include_str!("../../../../../packaging/guard/lab.toml"),
+        include_str!("../../../../../packaging/guard/team.toml"),
+        include_str!("../../../../../packaging/guard/strict.toml"),
     ] {
         let rules = parse(text).unwrap();
         let orphans = rules.behaviours.iter();

@@ -23,7 +23,7 @@ pub use hours::format_toml_time;
 
 pub use reference::print_reference;
 
-use super::rules::RuleSet;
+use super::RuleSet;
 use field::TableEntry;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{PolicyKind, RuleMistake};

@@ -5,10 +5,10 @@
 //! Each person counts at most [`MAX_COUNTED`] times, so that no single person stops the
 //! guard: more frequent ends show that a person violates rules on purpose.
 
-use super::limits::milliseconds;
-use super::person_key::PersonKey;
-use super::rules::EnforcementSettings;
-use super::state::pairs;
+use crate::guard::limits::milliseconds;
+use crate::guard::person_key::PersonKey;
+use crate::guard::rules::EnforcementSettings;
+use crate::guard::state::pairs;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -198,7 +198,7 @@ fn check_absent_gpus(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::parse::parse;
+    use crate::guard::rules::parse::parse;
 
     const RULES: &str = "[protect]\nusers = ['gdm', 'bob']\n[user_policies.alcie]\nmemory_limit_gb = 8\nallowed_gpus = ['0-9', 2]\n[user_policies.1001]\nblocked_gpus = ['*H100*']\n[group_policies.g]\nmembers = ['bob', 'carol']\ntotal_memory_limit_gb = 8\nblocked_gpus = ['8-9']\n[gpu_policies.7]\nmax_memory_gb = 8\n[gpu_policies.big]\ngpus = ['GPU-8f3c', 1, 5]\nmax_memory_gb = 8\nallowed_users = ['dan', 'eve']\nblocked_users = ['dan']\n[[rules]]\nname = 'r'\nusers = ['eve']\nexcept_users = ['dan']\nidle_limit_minutes = 5\n[[time_policies]]\nname = 't'\nstart_time = '08:00'\nend_time = '09:00'\nallowed_users = ['dan']\nblocked_users = ['eve', 'dan']\n";
 

@@ -3,10 +3,10 @@
 //! after growing waits, and protect no other process of their job. A dry run notes the jobs
 //! that it counts as ended.
 
-use super::person_key::PersonKey;
-use super::state::device_reporting::DeviceReporting;
-use super::state::{JobKey, pairs};
 use crate::digest::Digest;
+use crate::guard::person_key::PersonKey;
+use crate::guard::state::device_reporting::DeviceReporting;
+use crate::guard::state::{JobKey, pairs};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{OpenViolation, RuleName, Victim, ViolationSubject};
 use gpukill_proto::model::DeviceId;
@@ -174,7 +174,7 @@ impl EndedJob {
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest time for signals: on some devices SIGINT, SIGTERM and SIGKILL one after the
-/// other, [`SIGNAL_TIMEOUT_MS`](super::enforcement::SIGNAL_TIMEOUT_MS) after each of the
+/// other, [`SIGNAL_TIMEOUT_MS`](super::plan_check::SIGNAL_TIMEOUT_MS) after each of the
 /// first two; then rounds for processes forked meanwhile, and the wait for the memory.
 const SIGNALLING_TIMEOUT: Duration = Duration::from_secs(120);
 

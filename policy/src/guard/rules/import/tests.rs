@@ -1,8 +1,8 @@
 //! Import and export of rules as JSON.
 
 use super::*;
-use crate::guard::lint::lint;
 use crate::guard::rules::RuleSet;
+use crate::guard::rules::lint::lint;
 use serde_json::json;
 use std::collections::BTreeMap;
 

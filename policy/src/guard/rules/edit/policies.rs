@@ -2,7 +2,7 @@
 
 use super::{is_valid_at, not_found};
 use crate::document::{detached_comment, parse_typed, prepend_comment, remove_key, set_value};
-use crate::guard::parse::field::quote_key;
+use crate::guard::rules::parse::field::quote_key;
 use gpukill_proto::guard::edit::{EditError, PolicyKind};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 

@@ -1,34 +1,58 @@
-//! Input of the guard between two samples: the outcome of an order to end a job, a request
-//! for a snooze, and the admin's confirmation after the guard had stopped.
+//! Input of the guard between two samples: the outcome of an enforcement, a request for a
+//! snooze, and the admin's confirmation after the guard had stopped.
 
 use super::breaker::CircuitBreaker;
 use super::ended_jobs::{EndProgress, EndedJob, PidStart};
-use super::evaluate::CompiledRules;
-use super::limits::milliseconds;
-use super::person_key::PersonKey;
-use super::snoozes::SnoozeGrant;
-use super::state::{GuardState, JobKey, is_current};
-use super::warning_state::SnoozeError;
+use crate::guard::evaluate::CompiledRules;
+use crate::guard::limits::milliseconds;
+use crate::guard::person_key::PersonKey;
+use crate::guard::snoozes::SnoozeGrant;
+use crate::guard::state::{GuardState, JobKey, is_current};
+use crate::guard::warning_state::SnoozeError;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
-    EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, RulesDoubt, RunKey,
-    ViolationSubject,
+    EnforcementOutcome, GuardMode, GuardRecord, GuardStep, OpenViolation, OwnedJob, RulesDoubt,
+    RunKey, ViolationSubject,
 };
+use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
-/// An order to end a job.
+/// A chosen job, from the decision until its outcome is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnforcementOrder {
+pub struct Enforcement {
     /// The decision, with the [`Victim`](gpukill_proto::guard::Victim).
     pub record: GuardRecord,
+    /// The job.
+    pub job: OwnedJob,
     /// The job's processes on devices, by pid and start in ticks. A pid that now belongs to
     /// another process is left alone.
     pub processes: BTreeSet<PidStart>,
-    /// When the job was chosen. It distinguishes this order from a later one for the same
+    /// The devices that the job was evaluated on.
+    pub devices: BTreeSet<DeviceId>,
+    /// When the job was chosen. It distinguishes this enforcement from a later one of the same
     /// job.
     at: Timestamp,
-    job: JobKey,
+}
+
+impl Enforcement {
+    /// The outcome if no process is ended, with the reason.
+    #[must_use]
+    pub fn unenforced(&self, why: String) -> EnforcementOutcome {
+        EnforcementOutcome {
+            job: self.job.clone(),
+            ended: 0,
+            left: u32::try_from(self.processes.len()).unwrap_or(u32::MAX),
+            why: Some(why),
+        }
+    }
+}
+
+fn job_key(job: &OwnedJob) -> JobKey {
+    JobKey {
+        uid: job.owner.uid,
+        id: job.id.clone(),
+    }
 }
 
 /// Whether signals were sent to a chosen job.
@@ -44,8 +68,8 @@ pub enum SignalStatus {
 }
 
 /// A request for more time before a job is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SnoozeRequest<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnoozeRequest {
     /// The uid of the requester.
     pub requester: u32,
     /// The uid of the process owner.
@@ -53,46 +77,44 @@ pub struct SnoozeRequest<'a> {
     /// The process.
     pub process: PidStart,
     /// The job of the process, if it is known.
-    pub job: Option<&'a str>,
+    pub job: Option<String>,
 }
 
 impl GuardState {
-    /// The orders to end jobs in these records. Records of a dry run, and of jobs that are
-    /// left to a scheduler, contain no order.
+    /// The jobs that these records end. Records of a dry run end no job, and a job that is
+    /// left to a scheduler is not ended.
     #[must_use]
-    pub fn enforcement_orders(&self, records: &[GuardRecord]) -> Vec<EnforcementOrder> {
-        let endings = records.iter().filter_map(|record| {
+    pub fn enforcements(&self, records: &[GuardRecord]) -> Vec<Enforcement> {
+        let chosen = records.iter().filter_map(|record| {
             let victim = record.step.victim()?;
             if record.mode <= GuardMode::DryRun || victim.leave_to.is_some() {
                 return None;
             }
-            let job = JobKey {
-                uid: victim.job.owner.uid,
-                id: victim.job.id.clone(),
-            };
-            let ended = self.ended.get(&job)?;
-            Some(EnforcementOrder {
+            let ended = self.ended.get(&job_key(&victim.job))?;
+            let devices = victim.runs.iter().map(|it| it.run.device.clone());
+            Some(Enforcement {
                 record: record.clone(),
+                job: victim.job.clone(),
                 processes: ended.remaining().copied().into_set(),
+                devices: devices.into_set(),
                 at: ended.at,
-                job,
             })
         });
-        endings.collect()
+        chosen.collect()
     }
 
     /// Whether signals may be sent now: the rules are the same as when the job was chosen,
     /// the mode is not dry run, and the owner has not snoozed since.
     #[must_use]
-    pub fn may_execute(&self, compiled_rules: &CompiledRules, ending: &EnforcementOrder) -> bool {
-        let rule = &ending.record.rule;
+    pub fn may_execute(&self, compiled_rules: &CompiledRules, enforcement: &Enforcement) -> bool {
+        let rule = &enforcement.record.rule;
         let policy = compiled_rules.find(&rule.source);
         let response = policy.and_then(|policy| compiled_rules.response(policy, rule.kind));
         let acts = response.is_some_and(|response| response.mode > GuardMode::DryRun);
-        let ended = self.ended.get(&ending.job);
+        let ended = self.ended.get(&job_key(&enforcement.job));
         let is_it = |ended: &&EndedJob| {
             ended.progress == EndProgress::Chosen
-                && ended.at == ending.at
+                && ended.at == enforcement.at
                 && ended.rule_set == compiled_rules.digest()
         };
         let ended = ended.filter(is_it);
@@ -100,10 +122,10 @@ impl GuardState {
         acts && by.is_some_and(|(rule, digest)| is_current(compiled_rules, rule, *digest))
     }
 
-    /// Marks the order as started. From now on, a process that may have been signalled is
+    /// Marks the enforcement as started. From now on, a process that may have been signalled is
     /// chosen again only after a wait.
-    pub fn mark_started(&mut self, ending: &EnforcementOrder) {
-        if let Some(ended) = self.ended.get_mut(&ending.job) {
+    pub fn mark_started(&mut self, enforcement: &Enforcement) {
+        if let Some(ended) = self.ended.get_mut(&job_key(&enforcement.job)) {
             ended.progress = EndProgress::Began;
         }
     }
@@ -112,7 +134,7 @@ impl GuardState {
     /// a postponed job at once.
     pub fn record_outcome(
         &mut self,
-        ending: &EnforcementOrder,
+        enforcement: &Enforcement,
         (acted, signals): (EnforcementOutcome, SignalStatus),
         at: Timestamp,
     ) -> GuardRecord {
@@ -121,18 +143,16 @@ impl GuardState {
             SignalStatus::Unsent => EndProgress::Failed,
             SignalStatus::Postponed => EndProgress::Postponed,
         };
-        if signals != SignalStatus::Sent
-            && let Some(victim) = ending.record.step.victim()
-        {
-            let person = PersonKey::from(&victim.job.owner);
-            self.breaker.remove(&person, ending.record.at);
+        let record = &enforcement.record;
+        if signals != SignalStatus::Sent {
+            let person = PersonKey::from(&enforcement.job.owner);
+            self.breaker.remove(&person, record.at);
         }
-        let of_job = self.ended.get_mut(&ending.job);
-        if let Some(ended) = of_job.filter(|it| it.at == ending.at) {
+        let of_job = self.ended.get_mut(&job_key(&enforcement.job));
+        if let Some(ended) = of_job.filter(|it| it.at == enforcement.at) {
             ended.progress = progress;
         }
         if acted.ended == 0 {
-            let record = &ending.record;
             let violations = self.clocks.get_mut(&record.rule);
             if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
                 violation.clear_ended();
@@ -141,7 +161,7 @@ impl GuardState {
         GuardRecord {
             at,
             step: GuardStep::Acted(acted),
-            ..ending.record.clone()
+            ..record.clone()
         }
     }
 
@@ -153,7 +173,7 @@ impl GuardState {
     pub fn snooze(
         &mut self,
         compiled_rules: &CompiledRules,
-        snoozer: SnoozeRequest<'_>,
+        snoozer: &SnoozeRequest,
         at: Timestamp,
     ) -> Result<Vec<GuardRecord>, SnoozeError> {
         let is_ended = |it: &EndedJob| it.was_signalled(&snoozer.process);
@@ -305,7 +325,7 @@ fn is_order_for(subject: &ViolationSubject, job: &JobKey, ended: &EndedJob) -> b
     }
 }
 
-impl SnoozeRequest<'_> {
+impl SnoozeRequest {
     /// Whether the evidence names the process, or the violation covers everything that its
     /// owner does.
     fn matches_violation(&self, open: &OpenViolation) -> bool {
@@ -322,7 +342,7 @@ impl SnoozeRequest<'_> {
                 person.uid == Some(self.owner)
             }
             ViolationSubject::Job(job) => {
-                job.owner.uid == Some(self.owner) && self.job == Some(job.id.as_str())
+                job.owner.uid == Some(self.owner) && self.job.as_ref() == Some(&job.id)
             }
             ViolationSubject::Run(run) => is_it(run),
             ViolationSubject::Group(_)

@@ -1,10 +1,10 @@
 //! Selects among the jobs that may be ended for a violation.
 
 use super::super::ended_jobs::ContainerUser;
-use super::super::evaluate::{EvaluatedJob, EvaluationContext, Excess};
-use super::super::limits::milliseconds;
-use super::super::state::JobState;
-use super::super::state::streak::{Streak, StreakStatus};
+use crate::guard::evaluate::{EvaluatedJob, EvaluationContext, Excess};
+use crate::guard::limits::milliseconds;
+use crate::guard::state::JobState;
+use crate::guard::state::streak::{Streak, StreakStatus};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -140,7 +140,7 @@ pub(super) fn job_priority(context: &EvaluationContext<'_>, job: &EvaluatedJob) 
     });
     priorities
         .max()
-        .unwrap_or(super::super::rules::DEFAULT_PRIORITY)
+        .unwrap_or(crate::guard::rules::DEFAULT_PRIORITY)
 }
 
 /// Whether a job is known to have done nothing for the whole utilisation window.

@@ -1,7 +1,7 @@
 //! Why a job is not ended, or not yet.
 
-use super::super::evaluate::{EvaluatedJob, EvaluationContext};
-use super::super::violation_state::DueOwners;
+use crate::guard::evaluate::{EvaluatedJob, EvaluationContext};
+use crate::guard::violation_state::DueOwners;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind};
 use std::collections::BTreeSet;
 

@@ -17,11 +17,11 @@ mod report;
 
 use super::concurrency::has_slot;
 use super::ended_jobs::{ContainerUser, EndProgress, EndedJob, JobPart, PidStart, SimulatedEnd};
-use super::evaluate::{EvaluatedJob, EvaluationContext, Excess, ViolationDetails};
-use super::person_key::PersonKey;
-use super::snoozes::SnoozeGrant;
-use super::state::{GuardState, JobKey, JobState};
-use super::violation_state::DueOwners;
+use crate::guard::evaluate::{EvaluatedJob, EvaluationContext, Excess, ViolationDetails};
+use crate::guard::person_key::PersonKey;
+use crate::guard::snoozes::SnoozeGrant;
+use crate::guard::state::{GuardState, JobKey, JobState};
+use crate::guard::violation_state::DueOwners;
 use candidates::{
     ExemptUsage, VictimCandidate, best_candidate, claim_order, freed_amount, is_freed_amount_known,
     is_idle, is_newest, job_priority, start_order,
