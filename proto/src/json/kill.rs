@@ -1,14 +1,13 @@
 //! The JSON of `gpukillctl kill`, which recorded actions contain too.
 
 use super::SCHEMA;
-use super::fields::{bytes, document, map_ref};
+use super::fields::{bytes, document, documents, map_ref};
 use crate::kill::{
     FuseMount, FuseServer, KillPlan, KillReport, KillSignal, KillTarget, MemoryReclaim, Outcome,
-    PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, Stage, TargetMemory,
+    PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, TargetMemory,
 };
 use crate::model::Job;
 use crate::reading::Reading;
-use serde::Serialize;
 
 document! {
     /// What `gpukillctl kill --dry-run -o json` prints.
@@ -24,21 +23,11 @@ document! {
         any_process: bool = plan.request.any_process,
         override_protected: bool = plan.request.override_protected,
         signal_timeout_ms: u64 = plan.request.signal_timeout_ms,
-        targets: Vec<KillTargetDocument> = plan
-            .targets
-            .iter()
-            .map(KillTargetDocument::new)
-            .collect::<Vec<_>>(),
+        targets: Vec<KillTargetDocument> = documents(&plan.targets),
         /// Processes that may be selected too: too little is known of them.
         undetermined: u32 = plan.undetermined,
         /// Jobs that the plan ends only in part.
-        rest: Vec<RemainingJobDocument> = plan.rest.iter().map(RemainingJobDocument::from).collect::<Vec<_>>(),
-    }
-}
-
-impl From<&KillPlan> for KillPlanDocument {
-    fn from(plan: &KillPlan) -> Self {
-        Self::new(plan)
+        rest: Vec<RemainingJobDocument> = documents(&plan.rest),
     }
 }
 
@@ -51,13 +40,13 @@ document! {
         command: Option<String> = target.command.clone(),
         uid: Option<u32> = target.uid.clone(),
         owner: Option<String> = target.owner.clone(),
-        holds: Vec<TargetMemoryDocument> = target.holds.iter().map(TargetMemoryDocument::new).collect::<Vec<_>>(),
+        holds: Vec<TargetMemoryDocument> = documents(&target.holds),
         /// False for a process that only the scope reaches.
         named: bool = target.named,
         job: Option<String> = map_ref(&target.job, ToString::to_string),
         job_id: Option<String> = map_ref(&target.job, Job::id),
         /// `end`, `protected`, `denied`, `unclear` or `zombie`.
-        planned_action: &'static str = action_name(&target.action),
+        planned_action: &'static str = target.action.name(),
         signals: Vec<String> = match &target.action {
             PlannedAction::End(signals) => signals.iter().map(ToString::to_string).collect::<Vec<_>>(),
             PlannedAction::Protected(_) | PlannedAction::Denied(_) | PlannedAction::Unclear(_) | PlannedAction::Zombie(_) => Vec::new(),
@@ -83,16 +72,6 @@ document! {
     }
 }
 
-const fn action_name(fate: &PlannedAction) -> &'static str {
-    match fate {
-        PlannedAction::End(_) => "end",
-        PlannedAction::Protected(_) => "protected",
-        PlannedAction::Denied(_) => "denied",
-        PlannedAction::Unclear(_) => "unclear",
-        PlannedAction::Zombie(_) => "zombie",
-    }
-}
-
 document! {
     /// The memory that a process holds on one GPU.
     TargetMemoryDocument(hold: &TargetMemory) {
@@ -102,24 +81,13 @@ document! {
     }
 }
 
-/// A job that a plan ends only in part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RemainingJobDocument {
-    pub pid: u32,
-    pub job: String,
-    pub job_id: String,
-    pub others: u32,
-}
-
-impl From<&RemainingJob> for RemainingJobDocument {
-    fn from(rest: &RemainingJob) -> Self {
-        Self {
-            pid: rest.pid,
-            job: rest.job.to_string(),
-            job_id: rest.job.id(),
-            others: rest.others,
-        }
+document! {
+    /// A job that a plan ends only in part.
+    plain RemainingJobDocument(rest: &RemainingJob) {
+        pid: u32 = rest.pid,
+        job: String = rest.job.to_string(),
+        job_id: String = rest.job.id(),
+        others: u32 = rest.others,
     }
 }
 
@@ -128,42 +96,13 @@ document! {
     KillReportDocument(report: &KillReport) {
         schema: u32 = SCHEMA,
         /// `ending`, `reclaiming`, `done` or `interrupted`.
-        stage: &'static str = stage_name(report.stage),
-        outcomes: Vec<ProcessOutcomeDocument> = report
-            .outcomes
-            .iter()
-            .map(ProcessOutcomeDocument::new)
-            .collect::<Vec<_>>(),
-        memory: Vec<MemoryReclaimDocument> = report
-            .memory
-            .iter()
-            .map(MemoryReclaimDocument::new)
-            .collect::<Vec<_>>(),
-        respawned: Vec<RespawnDocument> = report
-            .respawned
-            .iter()
-            .map(RespawnDocument::new)
-            .collect::<Vec<_>>(),
+        stage: &'static str = report.stage.name(),
+        outcomes: Vec<ProcessOutcomeDocument> = documents(&report.outcomes),
+        memory: Vec<MemoryReclaimDocument> = documents(&report.memory),
+        respawned: Vec<RespawnDocument> = documents(&report.respawned),
         recorded: bool = report.unrecorded.is_none(),
         /// Why the action is not in the store.
         unrecorded: Option<String> = report.unrecorded.clone(),
-    }
-}
-
-impl From<&KillReport> for KillReportDocument {
-    fn from(report: &KillReport) -> Self {
-        Self::new(report)
-    }
-}
-
-/// The name in JSON.
-#[must_use]
-pub(super) const fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Ending => "ending",
-        Stage::Reclaiming => "reclaiming",
-        Stage::Done => "done",
-        Stage::Interrupted => "interrupted",
     }
 }
 
@@ -176,7 +115,7 @@ document! {
         command: Option<String> = outcome.command.clone(),
         /// `ended`, `survived`, `gone`, `changed`, `protected`, `denied`, `unclear`,
         /// `uninterruptible`, `zombie` or `failed`.
-        outcome: &'static str = outcome_name(&outcome.outcome),
+        outcome: &'static str = outcome.outcome.name(),
         /// The last signal sent.
         signal: Option<String> = last_signal(&outcome.outcome).map(|(signal, _)| signal.to_string()),
         after_ms: Option<u64> = last_signal(&outcome.outcome).map(|(_, after)| after),
@@ -186,11 +125,8 @@ document! {
         /// The mount point of the FUSE filesystem that an uninterruptible process waits on.
         fuse_mount: Option<String> = fuse_mount(&outcome.outcome).map(|mount| mount.path.clone()),
         /// The processes that serve that filesystem.
-        fuse_servers: Vec<FuseServerDocument> = fuse_mount(&outcome.outcome)
-            .iter()
-            .flat_map(|mount| &mount.servers)
-            .map(FuseServerDocument::new)
-            .collect::<Vec<_>>(),
+        fuse_servers: Vec<FuseServerDocument> =
+            fuse_mount(&outcome.outcome).map_or_else(Vec::new, |mount| documents(&mount.servers)),
     }
 }
 
@@ -230,21 +166,6 @@ const fn last_signal(ending: &Outcome) -> Option<(KillSignal, u64)> {
         | Outcome::Uninterruptible(_)
         | Outcome::Zombie(_)
         | Outcome::Failed(_) => None,
-    }
-}
-
-const fn outcome_name(ending: &Outcome) -> &'static str {
-    match ending {
-        Outcome::Ended(..) => "ended",
-        Outcome::Survived(..) => "survived",
-        Outcome::Gone => "gone",
-        Outcome::Changed(_) => "changed",
-        Outcome::Protected(_) => "protected",
-        Outcome::Denied(_) => "denied",
-        Outcome::Unclear(_) => "unclear",
-        Outcome::Uninterruptible(_) => "uninterruptible",
-        Outcome::Zombie(_) => "zombie",
-        Outcome::Failed(_) => "failed",
     }
 }
 
@@ -315,7 +236,7 @@ document! {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kill::{KillRequest, KillSelector, ProtectionReason, UninterruptibleWait};
+    use crate::kill::{KillRequest, KillSelector, ProtectionReason, Stage, UninterruptibleWait};
     use crate::model::{DeviceId, ProcessKey, Unit, Vendor};
     use crate::units::Bytes;
     use serde_json::json;
