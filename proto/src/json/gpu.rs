@@ -1,8 +1,6 @@
 //! The JSON of a device and of its parts.
 
-use super::fields::{
-    bytes, celsius, document, documents, map_ref, megahertz, mib, percent, watts,
-};
+use super::fields::{bytes, celsius, document, documents, map_ref, megahertz, mib, percent, watts};
 use super::process::top_process;
 use super::{ProcessAnnotations, ProcessDocument};
 use crate::model::{
