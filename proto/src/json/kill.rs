@@ -108,7 +108,7 @@ document! {
 
 document! {
     /// The outcome of one process.
-    ProcessOutcomeDocument(outcome: &ProcessOutcome) {
+    ProcessOutcomeDocument(outcome: &ProcessOutcome, details: OutcomeDetails<'_>) {
         pid: u32 = outcome.key.pid,
         start_ticks: u64 = outcome.key.start_ticks,
         name: String = outcome.name.clone(),
@@ -117,16 +117,59 @@ document! {
         /// `uninterruptible`, `zombie` or `failed`.
         outcome: &'static str = outcome.outcome.name(),
         /// The last signal sent.
-        signal: Option<String> = last_signal(&outcome.outcome).map(|(signal, _)| signal.to_string()),
-        after_ms: Option<u64> = last_signal(&outcome.outcome).map(|(_, after)| after),
-        why: Option<String> = outcome_reason(&outcome.outcome),
+        signal: Option<String> = details.signal.map(|(signal, _)| signal.to_string()),
+        after_ms: Option<u64> = details.signal.map(|(_, after)| after),
+        why: Option<String> = details.why,
         /// The parent that has to reap a zombie.
-        parent_pid: Option<u32> = reaper_pid(&outcome.outcome),
+        parent_pid: Option<u32> = details.parent_pid,
         /// The mount point of the FUSE filesystem that an uninterruptible process waits on.
-        fuse_mount: Option<String> = fuse_mount(&outcome.outcome).map(|mount| mount.path.clone()),
+        fuse_mount: Option<String> = details.fuse.map(|mount| mount.path.clone()),
         /// The processes that serve that filesystem.
         fuse_servers: Vec<FuseServerDocument> =
-            fuse_mount(&outcome.outcome).map_or_else(Vec::new, |mount| documents(&mount.servers)),
+            details.fuse.map_or_else(Vec::new, |mount| documents(&mount.servers)),
+    }
+}
+
+impl From<&ProcessOutcome> for ProcessOutcomeDocument {
+    fn from(outcome: &ProcessOutcome) -> Self {
+        Self::new(outcome, OutcomeDetails::from(&outcome.outcome))
+    }
+}
+
+/// What only some outcomes have.
+#[derive(Default)]
+pub(super) struct OutcomeDetails<'a> {
+    /// The last signal, and the milliseconds from the first signal until the process ended or
+    /// the kill gave up.
+    signal: Option<(KillSignal, u64)>,
+    why: Option<String>,
+    parent_pid: Option<u32>,
+    fuse: Option<&'a FuseMount>,
+}
+
+impl<'a> From<&'a Outcome> for OutcomeDetails<'a> {
+    fn from(outcome: &'a Outcome) -> Self {
+        let mut details = Self::default();
+        match outcome {
+            Outcome::Ended(signal, after) | Outcome::Survived(signal, after) => {
+                details.signal = Some((*signal, *after));
+            }
+            Outcome::Gone => {}
+            Outcome::Changed(why)
+            | Outcome::Protected(why)
+            | Outcome::Denied(why)
+            | Outcome::Unclear(why)
+            | Outcome::Failed(why) => details.why = Some(why.clone()),
+            Outcome::Uninterruptible(wait) => {
+                details.why.clone_from(&wait.waits_on);
+                details.fuse = wait.fuse.as_ref();
+            }
+            Outcome::Zombie(parent) => {
+                details.why = Some(zombie_reason(parent));
+                details.parent_pid = Some(parent.pid);
+            }
+        }
+        details
     }
 }
 
@@ -135,65 +178,6 @@ document! {
     FuseServerDocument(server: &FuseServer) {
         pid: u32 = server.pid,
         owner: Option<String> = server.owner.clone(),
-    }
-}
-
-const fn fuse_mount(ending: &Outcome) -> Option<&FuseMount> {
-    match ending {
-        Outcome::Uninterruptible(stuck) => stuck.fuse.as_ref(),
-        Outcome::Ended(..)
-        | Outcome::Survived(..)
-        | Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Zombie(_)
-        | Outcome::Failed(_) => None,
-    }
-}
-
-/// The last signal, and the milliseconds from the first signal until the process ended or the
-/// kill gave up.
-const fn last_signal(ending: &Outcome) -> Option<(KillSignal, u64)> {
-    match ending {
-        Outcome::Ended(signal, after) | Outcome::Survived(signal, after) => Some((*signal, *after)),
-        Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Uninterruptible(_)
-        | Outcome::Zombie(_)
-        | Outcome::Failed(_) => None,
-    }
-}
-
-fn outcome_reason(ending: &Outcome) -> Option<String> {
-    match ending {
-        Outcome::Ended(..) | Outcome::Survived(..) | Outcome::Gone => None,
-        Outcome::Changed(why)
-        | Outcome::Protected(why)
-        | Outcome::Denied(why)
-        | Outcome::Unclear(why)
-        | Outcome::Failed(why) => Some(why.clone()),
-        Outcome::Uninterruptible(stuck) => stuck.waits_on.clone(),
-        Outcome::Zombie(parent) => Some(zombie_reason(parent)),
-    }
-}
-
-const fn reaper_pid(ending: &Outcome) -> Option<u32> {
-    match ending {
-        Outcome::Zombie(parent) => Some(parent.pid),
-        Outcome::Ended(..)
-        | Outcome::Survived(..)
-        | Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Uninterruptible(_)
-        | Outcome::Failed(_) => None,
     }
 }
 
@@ -463,7 +447,7 @@ pub(super) mod tests {
             ),
         ];
         for (ending, expected) in endings {
-            let it = ProcessOutcomeDocument::new(&ProcessOutcome {
+            let it = ProcessOutcomeDocument::from(&ProcessOutcome {
                 key: key(),
                 name: "python".into(),
                 command: Reading::Value("python train.py".into()),
