@@ -9,7 +9,6 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::SettingMistake;
 use gpukill_proto::transport::ConnectError;
 use gpukill_proto::{DEFAULT_SOCKET, PROTOCOL_VERSION, ProtocolVersion};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,11 +81,13 @@ impl DaemonKind {
 }
 
 /// Why a run ended early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// An argument that is wrong only by its meaning.
+    #[error("{0}")]
     Usage(String),
     /// All mistakes in the settings.
+    #[error("{}", list_mistakes(.file.as_deref(), .mistakes))]
     Settings {
         /// The file that was read, if any.
         file: Option<PathBuf>,
@@ -94,37 +95,54 @@ pub(crate) enum Error {
         mistakes: Vec<SettingMistake>,
     },
     /// The settings file cannot be read.
+    #[error("cannot read the settings {}: {}", .0.display(), read_error_reason(.1))]
     SettingsFile(PathBuf, io::Error),
     /// The box has no socket, and another user could answer at the user's own: its directory,
     /// and why.
+    #[error("no gpukilld at {DEFAULT_SOCKET}, and {0} is not trusted: {1}")]
     UnsafeSocket(PathBuf, &'static str),
     /// There is no socket at the usual paths: the box's and the user's own.
+    #[error("no gpukilld at {} or {}", .0[0].display(), .0[1].display())]
     NoDaemon([PathBuf; 2]),
     /// The connection to the daemon failed.
+    #[error("{}", connect_failure(.0, .1))]
     Connect(PathBuf, ConnectError),
     /// The daemon did not answer in time.
+    #[error("gpukilld did not answer within {seconds} s")]
     TimedOut {
         /// The request timeout, in seconds.
         seconds: u64,
     },
     /// The daemon has not finished its first poll.
+    #[error("gpukilld has just started and has no reading yet")]
     NothingPolled,
     /// The connection broke before the answer.
+    #[error("gpukilld ended the connection: {0}")]
     ConnectionLost(String),
     /// The connection broke, and the daemon speaks this older protocol: it may not know the
     /// call.
+    #[error(
+        "{}, and it hung up: it may not know the request",
+        versions::protocol_mismatch(*.0, PROTOCOL_VERSION)
+    )]
     OlderDaemon(ProtocolVersion),
     /// The daemon refused the request.
-    Refused(Refusal),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// A selector matches no device, or several.
-    NoSuchDevice(DeviceSelectorError),
+    #[error(transparent)]
+    NoSuchDevice(#[from] DeviceSelectorError),
     /// The daemon does not know the process.
+    #[error("{0}")]
     NoSuchProcess(String),
     /// A filter matches nothing.
+    #[error("{0}")]
     NoMatch(String),
     /// A vendor's library or driver failed, so there is no answer.
+    #[error("{0}")]
     Vendor(String),
     /// The request is not done, or not known to be done.
+    #[error("{what}")]
     NotDone {
         /// What happened instead.
         what: String,
@@ -134,10 +152,13 @@ pub(crate) enum Error {
         exit: Exit,
     },
     /// The kernel refuses something that every run needs.
+    #[error("cannot run: {0}")]
     System(io::Error),
     /// The output could not be written.
+    #[error("cannot write the output: {0}")]
     Output(io::Error),
     /// The reader of the output is gone.
+    #[error("the reader of the output is gone")]
     ReaderGone,
 }
 
@@ -252,66 +273,20 @@ fn connect_hint(socket: &Path, error: &ConnectError, runs: DaemonKind) -> Option
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(what)
-            | Self::NoSuchProcess(what)
-            | Self::NoMatch(what)
-            | Self::NotDone { what, .. }
-            | Self::Vendor(what) => f.write_str(what),
-            Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
-            Self::SettingsFile(path, error) => {
-                let (path, why) = (path.display(), read_error_reason(error));
-                write!(f, "cannot read the settings {path}: {why}")
-            }
-            Self::UnsafeSocket(path, why) => {
-                let path = path.display();
-                write!(
-                    f,
-                    "no gpukilld at {DEFAULT_SOCKET}, and {path} is not trusted: {why}"
-                )
-            }
-            Self::NoDaemon([of_the_box, own]) => {
-                let (of_the_box, own) = (of_the_box.display(), own.display());
-                write!(f, "no gpukilld at {of_the_box} or {own}")
-            }
-            Self::Connect(socket, error) => {
-                let socket = socket.display();
-                match error {
-                    ConnectError::NoDaemon => write!(f, "no gpukilld at {socket}"),
-                    ConnectError::NotPermitted => write!(f, "cannot open {socket}: not permitted"),
-                    ConnectError::Busy => write!(f, "gpukilld at {socket} is busy"),
-                    ConnectError::Version(daemon) => {
-                        f.write_str(&versions::protocol_mismatch(*daemon, PROTOCOL_VERSION))
-                    }
-                    ConnectError::Refused(_) => write!(f, "{error}"),
-                    ConnectError::NotGpukilld => {
-                        write!(f, "the program at {socket} is not gpukilld")
-                    }
-                    // The only invalid property of a path is its length.
-                    ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                        write!(
-                            f,
-                            "cannot connect to {socket}: a socket's path has at most 107 bytes"
-                        )
-                    }
-                    ConnectError::Io(error) => write!(f, "cannot connect to {socket}: {error}"),
-                }
-            }
-            Self::TimedOut { seconds } => write!(f, "gpukilld did not answer within {seconds} s"),
-            Self::NothingPolled => f.write_str("gpukilld has just started and has no reading yet"),
-            Self::ConnectionLost(how) => write!(f, "gpukilld ended the connection: {how}"),
-            Self::OlderDaemon(daemon) => {
-                let older = versions::protocol_mismatch(*daemon, PROTOCOL_VERSION);
-                write!(f, "{older}, and it hung up: it may not know the request")
-            }
-            Self::Refused(refusal) => write!(f, "{refusal}"),
-            Self::NoSuchDevice(error) => write!(f, "{error}"),
-            Self::System(error) => write!(f, "cannot run: {error}"),
-            Self::Output(error) => write!(f, "cannot write the output: {error}"),
-            Self::ReaderGone => f.write_str("the reader of the output is gone"),
+fn connect_failure(socket: &Path, error: &ConnectError) -> String {
+    let socket = socket.display();
+    match error {
+        ConnectError::NoDaemon => format!("no gpukilld at {socket}"),
+        ConnectError::NotPermitted => format!("cannot open {socket}: not permitted"),
+        ConnectError::Busy => format!("gpukilld at {socket} is busy"),
+        ConnectError::Version(daemon) => versions::protocol_mismatch(*daemon, PROTOCOL_VERSION),
+        ConnectError::Refused(_) => error.to_string(),
+        ConnectError::NotGpukilld => format!("the program at {socket} is not gpukilld"),
+        // The only invalid property of a path is its length.
+        ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            format!("cannot connect to {socket}: a socket's path has at most 107 bytes")
         }
+        ConnectError::Io(error) => format!("cannot connect to {socket}: {error}"),
     }
 }
 
@@ -329,32 +304,16 @@ pub(crate) fn read_error_reason(error: &io::Error) -> String {
     why.to_owned()
 }
 
-fn write_mistakes(
-    f: &mut fmt::Formatter<'_>,
-    file: Option<&Path>,
-    mistakes: &[SettingMistake],
-) -> fmt::Result {
+fn list_mistakes(file: Option<&Path>, mistakes: &[SettingMistake]) -> String {
     let ending = if mistakes.len() == 1 { "" } else { "s" };
-    write!(f, "{} mistake{ending} in the settings", mistakes.len())?;
+    let mut text = format!("{} mistake{ending} in the settings", mistakes.len());
     for mistake in mistakes {
-        match (file, mistake.line) {
-            (Some(file), Some(_)) => write!(f, "\n  {}, {mistake}", file.display())?,
-            _ => write!(f, "\n  {mistake}")?,
-        }
+        text += &match (file, mistake.line) {
+            (Some(file), Some(_)) => format!("\n  {}, {mistake}", file.display()),
+            _ => format!("\n  {mistake}"),
+        };
     }
-    Ok(())
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<DeviceSelectorError> for Error {
-    fn from(error: DeviceSelectorError) -> Self {
-        Self::NoSuchDevice(error)
-    }
+    text
 }
 
 impl From<io::Error> for Error {

@@ -9,7 +9,6 @@ use gpukill_proto::model::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use gpukill_proto::reading::Reading;
 use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// Conditions that must all hold. An empty filter accepts everything.
 #[derive(Debug, Clone, Default)]
@@ -342,9 +341,10 @@ pub fn compile_pattern(typed: &str) -> Result<Regex, String> {
 }
 
 /// A device selector that names no device, or not exactly one where it must.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceSelectorError {
     /// No device has this name.
+    #[error("no GPU matches {typed:?}: this host has {}", known_gpus(.known))]
     Unknown {
         /// The typed text.
         typed: String,
@@ -352,11 +352,13 @@ pub enum DeviceSelectorError {
         known: Vec<u32>,
     },
     /// The text is a prefix of several UUIDs.
+    #[error("{typed:?} is a prefix of several GPU UUIDs")]
     Ambiguous {
         /// The typed text.
         typed: String,
     },
     /// A range with a first index above its last.
+    #[error("the range \"{first}-{last}\" is reversed: write {last}-{first}")]
     ReversedRange {
         /// The first index, as typed.
         first: u32,
@@ -365,32 +367,13 @@ pub enum DeviceSelectorError {
     },
 }
 
-impl fmt::Display for DeviceSelectorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { typed, known } if known.is_empty() => {
-                write!(f, "no GPU matches {typed:?}: this host has none")
-            }
-            Self::Unknown { typed, known } => {
-                let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "no GPU matches {typed:?}: this host has GPU {}",
-                    known.join(", ")
-                )
-            }
-            Self::Ambiguous { typed } => write!(f, "{typed:?} is a prefix of several GPU UUIDs"),
-            Self::ReversedRange { first, last } => {
-                write!(
-                    f,
-                    "the range \"{first}-{last}\" is reversed: write {last}-{first}"
-                )
-            }
-        }
+fn known_gpus(known: &[u32]) -> String {
+    if known.is_empty() {
+        return "none".to_owned();
     }
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    format!("GPU {}", known.join(", "))
 }
-
-impl std::error::Error for DeviceSelectorError {}
 
 #[cfg(test)]
 mod tests {

@@ -177,6 +177,19 @@ pub enum Remedy {
     Wait,
 }
 
+impl Remedy {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::End(_) => "end",
+            Self::Reap(_) => "reap",
+            Self::Reset => "reset",
+            Self::Wait => "wait",
+        }
+    }
+}
+
 /// The known causes of unattributed memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cause {

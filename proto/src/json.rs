@@ -42,7 +42,7 @@ pub use kill::{
 pub use process::{AncestorDocument, ProcessDocument, top_process};
 pub use process_status::{
     AppliedLimitDocument, GuardSummaryDocument, ProcessGuardStatusDocument, ReplacedLimitDocument,
-    RuleCountsDocument, ViolationMarkDocument,
+    ViolationMarkDocument,
 };
 pub use prune::{PruneDocument, StoreContentsDocument};
 pub use replay::{ReplayDocument, RuleOutcomeDocument, UnevaluatedTimeDocument};
@@ -63,6 +63,7 @@ pub use summary::{
 use crate::guard::{GuardSummary, ViolationMark};
 use crate::model::{Fault, ProcessKey, Snapshot};
 use crate::rogue::VerdictSummary;
+use fields::{document, documents};
 use serde::Serialize;
 
 /// The version of the JSON shape. It grows when a field changes its meaning.
@@ -100,13 +101,13 @@ struct ProcessAnnotations<'a> {
     suspected: &'a [(ProcessKey, VerdictSummary)],
 }
 
-/// A current fault.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct FaultDocument {
-    pub part: String,
-    pub what: String,
-    pub since: String,
+document! {
+    /// A current fault.
+    plain FaultDocument(fault: &Fault) {
+        part: String = fault.part.clone(),
+        what: String = fault.what.clone(),
+        since: String = fault.since.to_rfc3339(),
+    }
 }
 
 impl ListDocument {
@@ -130,23 +131,9 @@ impl ListDocument {
             polls: snapshot.polls,
             gpus: snapshot.devices.iter().map(gpu).collect(),
             procs: snapshot.processes.iter().map(proc).collect(),
-            backends: snapshot
-                .backends
-                .iter()
-                .map(BackendDocument::from)
-                .collect(),
-            faults: snapshot.faults.iter().map(FaultDocument::from).collect(),
+            backends: documents(&snapshot.backends),
+            faults: documents(&snapshot.faults),
             guard: GuardSummaryDocument::from(guard),
-        }
-    }
-}
-
-impl From<&Fault> for FaultDocument {
-    fn from(fault: &Fault) -> Self {
-        Self {
-            part: fault.part.clone(),
-            what: fault.what.clone(),
-            since: fault.since.to_rfc3339(),
         }
     }
 }

@@ -243,6 +243,20 @@ pub enum PlannedAction {
     Zombie(Reaper),
 }
 
+impl PlannedAction {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::End(_) => "end",
+            Self::Protected(_) => "protected",
+            Self::Denied(_) => "denied",
+            Self::Unclear(_) => "unclear",
+            Self::Zombie(_) => "zombie",
+        }
+    }
+}
+
 /// The parent of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaper {
@@ -307,6 +321,19 @@ pub enum Stage {
     Interrupted,
 }
 
+impl Stage {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ending => "ending",
+            Self::Reclaiming => "reclaiming",
+            Self::Done => "done",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// The outcome of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessOutcome {
@@ -344,6 +371,25 @@ pub enum Outcome {
     Zombie(Reaper),
     /// The kernel refused, or a signal after the first was withheld; says why.
     Failed(String),
+}
+
+impl Outcome {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ended(..) => "ended",
+            Self::Survived(..) => "survived",
+            Self::Gone => "gone",
+            Self::Changed(_) => "changed",
+            Self::Protected(_) => "protected",
+            Self::Denied(_) => "denied",
+            Self::Unclear(_) => "unclear",
+            Self::Uninterruptible(_) => "uninterruptible",
+            Self::Zombie(_) => "zombie",
+            Self::Failed(_) => "failed",
+        }
+    }
 }
 
 /// The reclaimed memory of one GPU.

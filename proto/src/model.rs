@@ -75,3 +75,17 @@ pub enum BackendState {
     /// shown as they were.
     Quiesced(Timestamp),
 }
+
+impl BackendState {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Starting => "starting",
+            Self::Absent(_) => "absent",
+            Self::Failed(..) => "failed",
+            Self::Quiesced(_) => "quiesced",
+        }
+    }
+}

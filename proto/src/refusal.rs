@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// A refusal or a failure. Every answer of the service carries one of these, because errors of
 /// the transport lose their kind on the way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// The caller lacks a right.
+    #[error("cannot {asked}")]
     Denied {
         /// What the caller requested, to follow "cannot".
         asked: String,
@@ -14,33 +15,26 @@ pub enum Refusal {
         ask: String,
     },
     /// The request is invalid; says where.
+    #[error("{0}")]
     Invalid(String),
     /// The request matches nothing.
+    #[error("{0}")]
     NoMatch(String),
     /// Too many requests at present: try again.
+    #[error("gpukilld is busy")]
     Busy,
     /// A part of the daemon that the request needs is unavailable; says which.
+    #[error("{0}")]
     Unavailable(String),
     /// The request took longer than the daemon allows; names the request.
+    #[error("{0} took too long")]
     TooSlow(String),
     /// The rest of an answer was requested after the daemon had discarded it.
+    #[error("the rest of the answer has expired")]
     Expired,
     /// A bug in the daemon; its log has the details.
+    #[error("gpukilld had an internal error")]
     Internal,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Denied { asked, .. } => write!(f, "cannot {asked}"),
-            Self::Invalid(what) | Self::NoMatch(what) => f.write_str(what),
-            Self::Busy => f.write_str("gpukilld is busy"),
-            Self::Unavailable(what) => f.write_str(what),
-            Self::TooSlow(what) => write!(f, "{what} took too long"),
-            Self::Expired => f.write_str("the rest of the answer has expired"),
-            Self::Internal => f.write_str("gpukilld had an internal error"),
-        }
-    }
 }
 
 impl Refusal {
@@ -57,5 +51,3 @@ impl Refusal {
         }
     }
 }
-
-impl std::error::Error for Refusal {}

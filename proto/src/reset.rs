@@ -88,6 +88,18 @@ pub enum Unblocker {
     Person,
 }
 
+impl Unblocker {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::Force => "force",
+            Self::Person => "person",
+        }
+    }
+}
+
 /// The action that a plan has for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlannedReset {
@@ -97,6 +109,18 @@ pub enum PlannedReset {
     Blocked,
     /// None: the device cannot be reset here; says why.
     Unsupported(String),
+}
+
+impl PlannedReset {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::Blocked => "blocked",
+            Self::Unsupported(_) => "unsupported",
+        }
+    }
 }
 
 /// The progress of a reset.
@@ -140,4 +164,18 @@ pub enum ResetResult {
     Failed(String),
     /// The device no longer answers; says what was tried, and what is left to do.
     Unreachable(String),
+}
+
+impl ResetResult {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Reset(_) => "reset",
+            Self::Blocked(_) => "blocked",
+            Self::Unsupported(_) => "unsupported",
+            Self::Failed(_) => "failed",
+            Self::Unreachable(_) => "unreachable",
+        }
+    }
 }

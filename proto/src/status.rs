@@ -110,6 +110,19 @@ pub enum Right {
     EditRules,
 }
 
+impl Right {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::EndOwn => "end_own",
+            Self::EndAny => "end_any",
+            Self::EditRules => "edit_rules",
+        }
+    }
+}
+
 /// The state of polling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollingReport {

@@ -13,7 +13,6 @@ use gpukill_proto::guard::{self, GuardAction, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// The warnings of one violation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,30 +253,23 @@ impl GuardState {
 }
 
 /// Why a snooze is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum SnoozeError {
     /// The user has asked as often as the rule allows.
+    #[error("it was snoozed as often as the rule allows")]
     NoneLeft,
     /// The rule only warns, or ends jobs without a warning.
+    #[error("no job is ended for its violation: there is nothing to snooze")]
     NothingEnds,
     /// The owner of the process was not warned.
+    #[error("its owner was not warned")]
     NotWarned,
     /// The process violates no rule.
+    #[error("it violates no rule")]
     NotBroken,
     /// The job has been signalled.
+    #[error("its job is being ended already")]
     TooLate,
-}
-
-impl fmt::Display for SnoozeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoneLeft => "it was snoozed as often as the rule allows",
-            Self::NothingEnds => "no job is ended for its violation: there is nothing to snooze",
-            Self::NotWarned => "its owner was not warned",
-            Self::NotBroken => "it violates no rule",
-            Self::TooLate => "its job is being ended already",
-        })
-    }
 }
 
 fn add_ms(since: Timestamp, ms: u64) -> Timestamp {

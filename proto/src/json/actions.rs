@@ -32,12 +32,6 @@ document! {
     }
 }
 
-impl From<&ActionRecord> for ActionDocument {
-    fn from(record: &ActionRecord) -> Self {
-        Self::new(record)
-    }
-}
-
 /// The longest text that is embedded as JSON, in bytes. The daemon stores at most 256 KiB of a
 /// plan and of an outcome.
 const MAX_EMBEDDED_BYTES: usize = 1 << 20;

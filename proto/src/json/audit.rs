@@ -1,7 +1,6 @@
 //! The JSON of a history record.
 
 use super::fields::{bytes, document, map_ref, mib, percent};
-use super::process::owner_kind_name;
 use crate::audit::{AuditRecord, AuditSubject};
 use crate::model::{InstanceId, Owner};
 use crate::reading::Reading;
@@ -22,7 +21,7 @@ document! {
         /// The person to ask.
         owner: Option<String> = subject.owner.as_ref().map(|owner| owner.name.clone()),
         owner_uid: Option<u32> = subject.owner.as_ref().and_then(|owner| owner.uid),
-        owner_kind: Option<&'static str> = subject.owner.as_ref().map(|owner| owner_kind_name(owner.kind)),
+        owner_kind: Option<&'static str> = subject.owner.as_ref().map(|owner| owner.kind.name()),
         namespace_owner_uid: Option<u32> = subject.namespace_owner,
         process_name: Option<String> = subject.name,
         command: Option<String> = subject.command,

@@ -1,6 +1,6 @@
 //! The JSON of `gpukillctl explain`.
 
-use super::fields::{bytes, document, map_ref};
+use super::fields::{bytes, document, documents, map_ref};
 use super::{
     HolderDocument, HolderFindingDocument, ProcessAnnotations, ProcessDocument,
     ProcessGuardStatusDocument, RogueAssessmentDocument, SCHEMA,
@@ -9,7 +9,6 @@ use crate::guard::ViolationMark;
 use crate::holders::{DeviceLabel, Explanation, Holder, HolderFinding, Role};
 use crate::model::{GpuProcess, ProcessKey};
 use crate::rogue::VerdictSummary;
-use serde::Serialize;
 
 document! {
     /// What `gpukillctl explain -o json` prints.
@@ -38,11 +37,7 @@ document! {
             .map(|(label, holder, role)| DeviceHoldDocument::new(label, holder, *role))
             .collect::<Vec<_>>(),
         /// The findings that name the process.
-        findings: Vec<DeviceFindingDocument> = explained
-            .findings
-            .iter()
-            .map(DeviceFindingDocument::from)
-            .collect::<Vec<_>>(),
+        findings: Vec<DeviceFindingDocument> = documents(&explained.findings),
         /// The memory that its end frees at least.
         frees_bytes: Option<u64> = bytes(&explained.frees),
         /// Processes that must end too before shared memory is free.
@@ -56,12 +51,6 @@ document! {
         guard: Option<ProcessGuardStatusDocument> = map_ref(&explained.guard, ProcessGuardStatusDocument::new),
         /// Its assessment.
         rogue: Option<RogueAssessmentDocument> = map_ref(&explained.rogue, RogueAssessmentDocument::new),
-    }
-}
-
-impl From<&Explanation> for ExplainDocument {
-    fn from(explained: &Explanation) -> Self {
-        Self::new(explained)
     }
 }
 
@@ -92,41 +81,22 @@ fn verdict_summaries(
     key.zip(worst).into_iter().collect()
 }
 
-/// A device that a process has open, with its role.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct DeviceHoldDocument {
-    pub gpu_index: u32,
-    pub gpu_id: String,
-    /// As in `holders`.
-    pub holder: HolderDocument,
-}
-
-impl DeviceHoldDocument {
-    fn new(label: &DeviceLabel, holder: &Holder, role: Role) -> Self {
-        Self {
-            gpu_index: label.index,
-            gpu_id: label.id.0.clone(),
-            holder: HolderDocument::new(holder, role),
-        }
+document! {
+    /// A device that a process has open, with its role.
+    plain DeviceHoldDocument(label: &DeviceLabel, process: &Holder, role: Role) {
+        gpu_index: u32 = label.index,
+        gpu_id: String = label.id.0.clone(),
+        /// As in `holders`.
+        holder: HolderDocument = HolderDocument::new(process, role),
     }
 }
 
-/// A finding with its device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct DeviceFindingDocument {
-    pub gpu_index: u32,
-    /// As in `holders`.
-    #[serde(flatten)]
-    pub finding: HolderFindingDocument,
-}
-
-impl From<&(u32, HolderFinding)> for DeviceFindingDocument {
-    fn from((gpu_index, finding): &(u32, HolderFinding)) -> Self {
-        Self {
-            gpu_index: *gpu_index,
-            finding: HolderFindingDocument::from(finding),
-        }
+document! {
+    /// A finding with its device.
+    plain DeviceFindingDocument(found: &(u32, HolderFinding)) {
+        gpu_index: u32 = found.0,
+        /// As in `holders`.
+        #[serde(flatten)]
+        finding: HolderFindingDocument = HolderFindingDocument::from(&found.1),
     }
 }

@@ -6,8 +6,41 @@ use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent};
 use std::collections::BTreeMap;
 
 /// Defines a document: its fields in order, its constructor, and the field `reasons` at its
-/// end.
+/// end, which a `plain` document does not have. A document of one source is made with `From`
+/// too.
 macro_rules! document {
+    (
+        $(#[$about:meta])*
+        plain $name:ident($($source:ident: $of:ty),+) {
+            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[allow(
+            missing_docs,
+            reason = "the names are the documented JSON fields; units are in them"
+        )]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)+
+        }
+
+        impl $name {
+            pub(super) fn new($($source: $of),+) -> Self {
+                Self { $($field: $value,)+ }
+            }
+        }
+
+        $crate::json::fields::document! { @from $name, $($source: $of),+ }
+    };
+    (@from $name:ident, $source:ident: $of:ty) => {
+        impl From<$of> for $name {
+            fn from($source: $of) -> Self {
+                Self::new($source)
+            }
+        }
+    };
+    (@from $name:ident, $($source:ident: $of:ty),+) => {};
     (
         $(#[$about:meta])*
         $name:ident($($source:ident: $of:ty),+) {
@@ -42,6 +75,8 @@ macro_rules! document {
                 }
             }
         }
+
+        $crate::json::fields::document! { @from $name, $($source: $of),+ }
     };
 }
 
@@ -99,6 +134,11 @@ pub(super) fn and_then_ref<T, U>(
         Reading::Stale(value, seconds) => inner(value).aged(*seconds),
         Reading::Unsupported | Reading::Failed(_) | Reading::Withheld => outer.as_unknown(),
     }
+}
+
+/// The documents of a list.
+pub(super) fn documents<'a, S, D: From<&'a S>>(sources: &'a [S]) -> Vec<D> {
+    sources.iter().map(D::from).collect()
 }
 
 // Numbers; the unit is in the name of the field.

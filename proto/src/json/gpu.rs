@@ -1,6 +1,6 @@
 //! The JSON of a device and of its parts.
 
-use super::fields::{bytes, celsius, document, map_ref, megahertz, mib, percent, watts};
+use super::fields::{bytes, celsius, document, documents, map_ref, megahertz, mib, percent, watts};
 use super::process::top_process;
 use super::{ProcessAnnotations, ProcessDocument};
 use crate::model::{
@@ -86,8 +86,7 @@ document! {
         memory_partition: Option<String> = device.vitals.memory_partition.clone(),
         mig_mode: Option<bool> = device.vitals.mig.clone(),
         /// The instances of a divided device.
-        instances: Vec<InstanceDocument> =
-            device.instances.iter().map(InstanceDocument::new).collect::<Vec<_>>(),
+        instances: Vec<InstanceDocument> = documents(&device.instances),
         /// The number of processes that use it.
         pids: Option<u32> = device.process_count.clone(),
         /// The process that holds the most memory.

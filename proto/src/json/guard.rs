@@ -1,153 +1,79 @@
 //! The JSON of the guard: its status and its decisions.
 
-use super::{EvidenceDocument, EvidenceProcessDocument, RuleCountsDocument, SCHEMA};
+use super::fields::{document, documents};
+use super::{EvidenceDocument, EvidenceProcessDocument, SCHEMA};
 use crate::guard::{
     EnforcementOutcome, Evidence, GuardRecord, GuardReport, GuardStep, MilderPolicy, OpenViolation,
-    Person, RulesDoubt, Victim, ViolationPage, ViolationSubject,
+    Person, RuleCounts, RulesDoubt, Victim, ViolationPage, ViolationSubject,
 };
 use crate::units::Timestamp;
 use serde::Serialize;
 
-/// The status of the guard.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct GuardDocument {
-    /// `disabled`, `dry-run`, `soft`, `enforce`.
-    pub mode: &'static str,
-    /// The mode that a dry run simulates: `soft` or `enforce`.
-    pub armed_mode: &'static str,
-    pub rules: u32,
-    pub rule_counts: RuleCountsDocument,
-    pub file: String,
-    /// `null` if there is no file.
-    pub revision: Option<String>,
-    /// Why the current file is not in force.
-    pub mistakes: Vec<String>,
-    /// Whether the file has changed since it was read; `null` if unknown.
-    pub file_changed: Option<bool>,
-    pub evaluated_at: Option<String>,
-    pub dropped: u64,
-    /// The part of the last sample beyond the limits.
-    pub beyond: u64,
-    /// Since when no job is ended, because too many were; `null` otherwise.
-    pub tripped_at: Option<String>,
-    /// Set if behaviour rules concern many people; else `null`.
-    pub doubt: Option<RulesDoubtDocument>,
-    pub open: u32,
-    /// Jobs that a dry run would have ended and that still exist.
-    pub would_have_ended: u32,
-    pub warned_today: u32,
-    pub ended_today: u32,
-    /// The counts for dry runs.
-    pub simulated_warned_today: u32,
-    pub simulated_ended_today: u32,
-    /// Whether `tripped_at` comes from a dry run.
-    pub trip_simulated: bool,
-    /// Services that are idle or waste a GPU; at most 8.
-    pub idle_services: Vec<OpenViolationDocument>,
-}
-
-impl From<&GuardReport> for GuardDocument {
-    fn from(report: &GuardReport) -> Self {
-        let GuardReport {
-            mode,
-            armed_mode,
-            rules,
-            file,
-            revision,
-            mistakes,
-            is_file_changed,
-            evaluated_at,
-            dropped,
-            overflow: beyond,
-            open,
-            would_have_ended,
-            warned_today,
-            ended_today,
-            simulated_warned_today,
-            simulated_ended_today,
-            is_trip_simulated,
-            tripped_at,
-            idle_services,
-            doubt,
-        } = report;
-        Self {
-            mode: mode.name(),
-            armed_mode: armed_mode.name(),
-            rules: rules.total(),
-            rule_counts: RuleCountsDocument::from(*rules),
-            file: file.clone(),
-            revision: revision.as_ref().map(|it| it.0.clone()),
-            mistakes: mistakes.clone(),
-            file_changed: *is_file_changed,
-            evaluated_at: evaluated_at.map(Timestamp::to_rfc3339),
-            dropped: *dropped,
-            beyond: *beyond,
-            tripped_at: tripped_at.map(Timestamp::to_rfc3339),
-            doubt: doubt.map(RulesDoubtDocument::from),
-            open: *open,
-            would_have_ended: *would_have_ended,
-            warned_today: *warned_today,
-            ended_today: *ended_today,
-            simulated_warned_today: *simulated_warned_today,
-            simulated_ended_today: *simulated_ended_today,
-            trip_simulated: *is_trip_simulated,
-            idle_services: idle_services.iter().map(Into::into).collect(),
-        }
+document! {
+    /// The status of the guard.
+    plain GuardDocument(report: &GuardReport) {
+        /// `disabled`, `dry-run`, `soft`, `enforce`.
+        mode: &'static str = report.mode.name(),
+        /// The mode that a dry run simulates: `soft` or `enforce`.
+        armed_mode: &'static str = report.armed_mode.name(),
+        rules: u32 = report.rules.total(),
+        rule_counts: RuleCounts = report.rules,
+        file: String = report.file.clone(),
+        /// `null` if there is no file.
+        revision: Option<String> = report.revision.as_ref().map(|it| it.0.clone()),
+        /// Why the current file is not in force.
+        mistakes: Vec<String> = report.mistakes.clone(),
+        /// Whether the file has changed since it was read; `null` if unknown.
+        file_changed: Option<bool> = report.is_file_changed,
+        evaluated_at: Option<String> = report.evaluated_at.map(Timestamp::to_rfc3339),
+        dropped: u64 = report.dropped,
+        /// The part of the last sample beyond the limits.
+        beyond: u64 = report.overflow,
+        /// Since when no job is ended, because too many were; `null` otherwise.
+        tripped_at: Option<String> = report.tripped_at.map(Timestamp::to_rfc3339),
+        /// Set if behaviour rules concern many people; else `null`.
+        doubt: Option<RulesDoubtDocument> = report.doubt.map(RulesDoubtDocument::from),
+        open: u32 = report.open,
+        /// Jobs that a dry run would have ended and that still exist.
+        would_have_ended: u32 = report.would_have_ended,
+        warned_today: u32 = report.warned_today,
+        ended_today: u32 = report.ended_today,
+        /// The counts for dry runs.
+        simulated_warned_today: u32 = report.simulated_warned_today,
+        simulated_ended_today: u32 = report.simulated_ended_today,
+        /// Whether `tripped_at` comes from a dry run.
+        trip_simulated: bool = report.is_trip_simulated,
+        /// Services that are idle or waste a GPU; at most 8.
+        idle_services: Vec<OpenViolationDocument> = documents(&report.idle_services),
     }
 }
 
-/// Doubt about behaviour rules: they concern many people.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RulesDoubtDocument {
-    pub since: String,
-    pub people: u32,
-    pub of: u32,
-    /// Whether these rules only warn until an admin sets the mode again.
-    pub only_warn: bool,
-}
-
-impl From<RulesDoubt> for RulesDoubtDocument {
-    fn from(doubt: RulesDoubt) -> Self {
-        Self {
-            since: doubt.since.to_rfc3339(),
-            people: doubt.people,
-            of: doubt.of,
-            only_warn: doubt.only_warn,
-        }
+document! {
+    /// Doubt about behaviour rules: they concern many people.
+    plain RulesDoubtDocument(doubt: RulesDoubt) {
+        since: String = doubt.since.to_rfc3339(),
+        people: u32 = doubt.people,
+        of: u32 = doubt.of,
+        /// Whether these rules only warn until an admin sets the mode again.
+        only_warn: bool = doubt.only_warn,
     }
 }
 
-/// What `gpukillctl guard violations -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct ViolationsDocument {
-    pub schema: u32,
-    /// The open violations.
-    pub open: Vec<OpenViolationDocument>,
-    /// The violations for which a dry run would have ended jobs that still exist, as of that
-    /// time.
-    pub would_have_ended: Vec<OpenViolationDocument>,
-    /// The decisions, newest first.
-    pub records: Vec<GuardRecordDocument>,
-}
-
-impl From<&ViolationPage> for ViolationsDocument {
-    fn from(page: &ViolationPage) -> Self {
-        let records = page.records.iter();
-        let documents = |open: &[OpenViolation]| open.iter().map(Into::into).collect();
-        Self {
-            schema: SCHEMA,
-            open: documents(&page.open),
-            would_have_ended: documents(&page.would_have_ended),
-            records: records
-                .map(|(id, record)| GuardRecordDocument::new(Some(*id), record))
-                .collect(),
-        }
+document! {
+    /// What `gpukillctl guard violations -o json` prints.
+    plain ViolationsDocument(page: &ViolationPage) {
+        schema: u32 = SCHEMA,
+        /// The open violations.
+        open: Vec<OpenViolationDocument> = documents(&page.open),
+        /// The violations for which a dry run would have ended jobs that still exist, as of that
+        /// time.
+        would_have_ended: Vec<OpenViolationDocument> = documents(&page.would_have_ended),
+        /// The decisions, newest first.
+        records: Vec<GuardRecordDocument> = page
+            .records
+            .iter()
+            .map(|(id, record)| GuardRecordDocument::new(Some(*id), record))
+            .collect(),
     }
 }
 
@@ -241,123 +167,61 @@ impl GuardRecordDocument {
     }
 }
 
-/// The outcome of ending a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct EnforcementOutcomeDocument {
-    pub job: String,
-    /// The number of its processes that ended.
-    pub ended: u32,
-    /// The number of its selected processes that survived.
-    pub left: u32,
-}
-
-impl From<&EnforcementOutcome> for EnforcementOutcomeDocument {
-    fn from(acted: &EnforcementOutcome) -> Self {
-        Self {
-            job: acted.job.shown.clone(),
-            ended: acted.ended,
-            left: acted.left,
-        }
+document! {
+    /// The outcome of ending a job.
+    plain EnforcementOutcomeDocument(acted: &EnforcementOutcome) {
+        job: String = acted.job.shown.clone(),
+        /// The number of its processes that ended.
+        ended: u32 = acted.ended,
+        /// The number of its selected processes that survived.
+        left: u32 = acted.left,
     }
 }
 
-/// An open violation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct OpenViolationDocument {
-    pub rule: String,
-    pub source: String,
-    pub kind: &'static str,
-    pub subject: String,
-    pub owner: Option<String>,
-    pub owner_uid: Option<u32>,
-    pub mode: &'static str,
-    /// `warn` or `terminate`.
-    pub action: &'static str,
-    pub violated_at: String,
-    pub warned_at: Option<String>,
-    pub warnings: u32,
-    pub deadline: Option<String>,
-    /// The largest number of remaining snoozes of a warned owner; `null` without one.
-    pub snoozes_left: Option<u32>,
-    pub ended_at: Option<String>,
-    pub evidence: EvidenceDocument,
-    pub message: Option<String>,
-    /// `warn` or `dry-run`, if the violator's own policy is milder.
-    pub own_policy: Option<&'static str>,
-    /// Until when no job is ended for it.
-    pub snoozed_until: Option<String>,
-    /// Since when the rule has not been violated; `null` while it is.
-    pub not_broken_since: Option<String>,
-}
-
-impl From<&OpenViolation> for OpenViolationDocument {
-    fn from(open: &OpenViolation) -> Self {
-        let owner = subject_owner(&open.subject, &open.evidence);
-        Self {
-            rule: open.rule.to_string(),
-            source: open.rule.source.to_string(),
-            kind: open.rule.kind.name(),
-            subject: open.subject.to_string(),
-            owner: owner.map(|person| person.name.clone()),
-            owner_uid: owner.and_then(|person| person.uid),
-            mode: open.mode.name(),
-            action: open.action.name(),
-            violated_at: open.violated_at.to_rfc3339(),
-            warned_at: open.warned_at.map(Timestamp::to_rfc3339),
-            warnings: open.warnings,
-            deadline: open.deadline.map(Timestamp::to_rfc3339),
-            snoozes_left: open.readers.iter().map(|it| it.snoozes_left).max(),
-            ended_at: open.ended_at.map(Timestamp::to_rfc3339),
-            evidence: EvidenceDocument::from(&open.evidence),
-            message: open.message.clone(),
-            own_policy: open.own_policy.map(MilderPolicy::name),
-            snoozed_until: open.snoozed_until.map(Timestamp::to_rfc3339),
-            not_broken_since: open.not_broken_since.map(Timestamp::to_rfc3339),
-        }
+document! {
+    /// An open violation.
+    plain OpenViolationDocument(open: &OpenViolation) {
+        rule: String = open.rule.to_string(),
+        source: String = open.rule.source.to_string(),
+        kind: &'static str = open.rule.kind.name(),
+        subject: String = open.subject.to_string(),
+        owner: Option<String> = subject_owner(&open.subject, &open.evidence).map(|it| it.name.clone()),
+        owner_uid: Option<u32> = subject_owner(&open.subject, &open.evidence).and_then(|it| it.uid),
+        mode: &'static str = open.mode.name(),
+        /// `warn` or `terminate`.
+        action: &'static str = open.action.name(),
+        violated_at: String = open.violated_at.to_rfc3339(),
+        warned_at: Option<String> = open.warned_at.map(Timestamp::to_rfc3339),
+        warnings: u32 = open.warnings,
+        deadline: Option<String> = open.deadline.map(Timestamp::to_rfc3339),
+        /// The largest number of remaining snoozes of a warned owner; `null` without one.
+        snoozes_left: Option<u32> = open.readers.iter().map(|it| it.snoozes_left).max(),
+        ended_at: Option<String> = open.ended_at.map(Timestamp::to_rfc3339),
+        evidence: EvidenceDocument = EvidenceDocument::from(&open.evidence),
+        message: Option<String> = open.message.clone(),
+        /// `warn` or `dry-run`, if the violator's own policy is milder.
+        own_policy: Option<&'static str> = open.own_policy.map(MilderPolicy::name),
+        /// Until when no job is ended for it.
+        snoozed_until: Option<String> = open.snoozed_until.map(Timestamp::to_rfc3339),
+        /// Since when the rule has not been violated; `null` while it is.
+        not_broken_since: Option<String> = open.not_broken_since.map(Timestamp::to_rfc3339),
     }
 }
 
-/// A job that is ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct VictimDocument {
-    pub job: String,
-    pub owner: String,
-    pub owner_uid: Option<u32>,
-    pub priority: u8,
-    /// Whether it worked; `null` if unknown.
-    pub busy: Option<bool>,
-    /// The command that ends a job of a scheduler: the guard does not end it.
-    pub leave_to: Option<String>,
-    /// The number of its processes; `procs` may be shorter.
-    pub count: u32,
-    pub procs: Vec<EvidenceProcessDocument>,
-}
-
-impl From<&Victim> for VictimDocument {
-    fn from(victim: &Victim) -> Self {
-        Self {
-            job: victim.job.shown.clone(),
-            owner: victim.job.owner.name.clone(),
-            owner_uid: victim.job.owner.uid,
-            priority: victim.priority,
-            busy: victim.is_busy,
-            leave_to: victim.leave_to.clone(),
-            count: victim.count,
-            procs: victim
-                .runs
-                .iter()
-                .map(EvidenceProcessDocument::from)
-                .collect(),
-        }
+document! {
+    /// A job that is ended.
+    plain VictimDocument(victim: &Victim) {
+        job: String = victim.job.shown.clone(),
+        owner: String = victim.job.owner.name.clone(),
+        owner_uid: Option<u32> = victim.job.owner.uid,
+        priority: u8 = victim.priority,
+        /// Whether it worked; `null` if unknown.
+        busy: Option<bool> = victim.is_busy,
+        /// The command that ends a job of a scheduler: the guard does not end it.
+        leave_to: Option<String> = victim.leave_to.clone(),
+        /// The number of its processes; `procs` may be shorter.
+        count: u32 = victim.count,
+        procs: Vec<EvidenceProcessDocument> = documents(&victim.runs),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The JSON of `gpukillctl holders`.
 
 use super::SCHEMA;
-use super::fields::{and_then_ref, bytes, document, map_ref, mib, percent};
-use super::process::{owner_kind_name, use_names};
+use super::fields::{and_then_ref, bytes, document, documents, map_ref, mib, percent};
+use super::process::use_names;
 use crate::holders::{
-    DeviceHolders, EndedHolder, Holder, HolderFinding, HoldersReport, ProcessState, Remedy, Role,
+    EndedHolder, Holder, HolderFinding, HoldersReport, ProcessState, Remedy, Role,
 };
 use crate::model::Container;
 use crate::reading::Reading;
@@ -29,46 +29,37 @@ impl HoldersDocument {
         Self {
             schema: SCHEMA,
             ts: at.to_rfc3339(),
-            held_gpus: devices.iter().map(DeviceHoldersDocument::from).collect(),
+            held_gpus: documents(devices),
         }
     }
 }
 
 document! {
     /// One device and the processes that have it open.
-    DeviceHoldersDocument(device: &DeviceHolders, report: &HoldersReport) {
-        gpu_index: u32 = device.index,
-        gpu_id: String = device.id.0.clone(),
-        name: Option<String> = device.name.clone(),
-        mem_total_bytes: Option<u64> = bytes(&device.memory_total),
-        mem_used_mb: Option<u64> = mib(&device.memory_used),
-        mem_used_bytes: Option<u64> = bytes(&device.memory_used),
+    DeviceHoldersDocument(report: &HoldersReport) {
+        gpu_index: u32 = report.device.index,
+        gpu_id: String = report.device.id.0.clone(),
+        name: Option<String> = report.device.name.clone(),
+        mem_total_bytes: Option<u64> = bytes(&report.device.memory_total),
+        mem_used_mb: Option<u64> = mib(&report.device.memory_used),
+        mem_used_bytes: Option<u64> = bytes(&report.device.memory_used),
         /// Used memory that no process explains.
-        mem_unattributed_bytes: Option<u64> = bytes(&device.memory_unattributed),
-        util_pct: Option<u32> = percent(&device.utilization),
+        mem_unattributed_bytes: Option<u64> = bytes(&report.device.memory_unattributed),
+        util_pct: Option<u32> = percent(&report.device.utilization),
         /// Since when the device has been busy without a holder.
-        busy_without_holder_since: Option<String> = device.busy_without_holder_since.map(Timestamp::to_rfc3339),
+        busy_without_holder_since: Option<String> = report.device.busy_without_holder_since.map(Timestamp::to_rfc3339),
         /// Why there may be other holders.
-        incomplete_reason: Option<String> = device.incomplete_reason.clone(),
-        holders: Vec<HolderDocument> = holder_documents(report),
-        ended: Vec<EndedHolderDocument> =
-            device.ended.iter().map(EndedHolderDocument::from).collect::<Vec<_>>(),
-        findings: Vec<HolderFindingDocument> =
-            report.findings.iter().map(HolderFindingDocument::from).collect::<Vec<_>>(),
+        incomplete_reason: Option<String> = report.device.incomplete_reason.clone(),
+        holders: Vec<HolderDocument> = report
+            .device
+            .holders
+            .iter()
+            .zip(&report.roles)
+            .map(|(holder, role)| HolderDocument::new(holder, *role))
+            .collect::<Vec<_>>(),
+        ended: Vec<EndedHolderDocument> = documents(&report.device.ended),
+        findings: Vec<HolderFindingDocument> = documents(&report.findings),
     }
-}
-
-impl From<&HoldersReport> for DeviceHoldersDocument {
-    fn from(report: &HoldersReport) -> Self {
-        Self::new(&report.device, report)
-    }
-}
-
-fn holder_documents(report: &HoldersReport) -> Vec<HolderDocument> {
-    let holders = report.device.holders.iter().zip(&report.roles);
-    holders
-        .map(|(holder, role)| HolderDocument::new(holder, *role))
-        .collect()
 }
 
 document! {
@@ -80,7 +71,7 @@ document! {
         user: Option<String> = holder.user.clone(),
         owner: Option<String> = map_ref(&holder.owner, |owner| owner.name.clone()),
         owner_uid: Option<u32> = map_ref(&holder.owner, |owner| owner.uid),
-        owner_kind: Option<&'static str> = map_ref(&holder.owner, |owner| owner_kind_name(owner.kind)),
+        owner_kind: Option<&'static str> = map_ref(&holder.owner, |owner| owner.kind.name()),
         namespace_owner_uid: Option<u32> = holder.namespace_owner.clone(),
         proc_name: Option<String> = holder.name.clone(),
         command: Option<String> = holder.command.clone(),
@@ -151,41 +142,20 @@ document! {
     }
 }
 
-impl From<&EndedHolder> for EndedHolderDocument {
-    fn from(ended: &EndedHolder) -> Self {
-        Self::new(ended)
-    }
-}
-
-/// Why memory is unattributed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct HolderFindingDocument {
-    pub cause: &'static str,
-    pub pids: Vec<u32>,
-    /// The observations that show the cause.
-    pub evidence: Vec<String>,
-    /// `end`, `reap`, `reset`, `wait`; `null` if none is known.
-    pub remedy: Option<&'static str>,
-    /// The processes to end, or the parent that has to reap.
-    pub remedy_pids: Vec<u32>,
-}
-
-impl From<&HolderFinding> for HolderFindingDocument {
-    fn from(finding: &HolderFinding) -> Self {
-        let (remedy, remedy_pids) = match &finding.remedy {
-            Some(Remedy::End(pids)) => (Some("end"), pids.clone()),
-            Some(Remedy::Reap(parent)) => (Some("reap"), vec![*parent]),
-            Some(Remedy::Reset) => (Some("reset"), Vec::new()),
-            Some(Remedy::Wait) => (Some("wait"), Vec::new()),
-            None => (None, Vec::new()),
-        };
-        Self {
-            cause: finding.cause.name(),
-            pids: finding.pids.clone(),
-            evidence: finding.evidence.clone(),
-            remedy,
-            remedy_pids,
-        }
+document! {
+    /// Why memory is unattributed.
+    plain HolderFindingDocument(finding: &HolderFinding) {
+        cause: &'static str = finding.cause.name(),
+        pids: Vec<u32> = finding.pids.clone(),
+        /// The observations that show the cause.
+        evidence: Vec<String> = finding.evidence.clone(),
+        /// `end`, `reap`, `reset`, `wait`; `null` if none is known.
+        remedy: Option<&'static str> = finding.remedy.as_ref().map(Remedy::name),
+        /// The processes to end, or the parent that has to reap.
+        remedy_pids: Vec<u32> = match &finding.remedy {
+            Some(Remedy::End(pids)) => pids.clone(),
+            Some(Remedy::Reap(parent)) => vec![*parent],
+            Some(Remedy::Reset | Remedy::Wait) | None => Vec::new(),
+        },
     }
 }

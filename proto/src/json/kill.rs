@@ -1,14 +1,13 @@
 //! The JSON of `gpukillctl kill`, which recorded actions contain too.
 
 use super::SCHEMA;
-use super::fields::{bytes, document, map_ref};
+use super::fields::{bytes, document, documents, map_ref};
 use crate::kill::{
     FuseMount, FuseServer, KillPlan, KillReport, KillSignal, KillTarget, MemoryReclaim, Outcome,
-    PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, Stage, TargetMemory,
+    PlannedAction, ProcessOutcome, Reaper, RemainingJob, Respawn, TargetMemory,
 };
 use crate::model::Job;
 use crate::reading::Reading;
-use serde::Serialize;
 
 document! {
     /// What `gpukillctl kill --dry-run -o json` prints.
@@ -24,21 +23,11 @@ document! {
         any_process: bool = plan.request.any_process,
         override_protected: bool = plan.request.override_protected,
         signal_timeout_ms: u64 = plan.request.signal_timeout_ms,
-        targets: Vec<KillTargetDocument> = plan
-            .targets
-            .iter()
-            .map(KillTargetDocument::new)
-            .collect::<Vec<_>>(),
+        targets: Vec<KillTargetDocument> = documents(&plan.targets),
         /// Processes that may be selected too: too little is known of them.
         undetermined: u32 = plan.undetermined,
         /// Jobs that the plan ends only in part.
-        rest: Vec<RemainingJobDocument> = plan.rest.iter().map(RemainingJobDocument::from).collect::<Vec<_>>(),
-    }
-}
-
-impl From<&KillPlan> for KillPlanDocument {
-    fn from(plan: &KillPlan) -> Self {
-        Self::new(plan)
+        rest: Vec<RemainingJobDocument> = documents(&plan.rest),
     }
 }
 
@@ -51,13 +40,13 @@ document! {
         command: Option<String> = target.command.clone(),
         uid: Option<u32> = target.uid.clone(),
         owner: Option<String> = target.owner.clone(),
-        holds: Vec<TargetMemoryDocument> = target.holds.iter().map(TargetMemoryDocument::new).collect::<Vec<_>>(),
+        holds: Vec<TargetMemoryDocument> = documents(&target.holds),
         /// False for a process that only the scope reaches.
         named: bool = target.named,
         job: Option<String> = map_ref(&target.job, ToString::to_string),
         job_id: Option<String> = map_ref(&target.job, Job::id),
         /// `end`, `protected`, `denied`, `unclear` or `zombie`.
-        planned_action: &'static str = action_name(&target.action),
+        planned_action: &'static str = target.action.name(),
         signals: Vec<String> = match &target.action {
             PlannedAction::End(signals) => signals.iter().map(ToString::to_string).collect::<Vec<_>>(),
             PlannedAction::Protected(_) | PlannedAction::Denied(_) | PlannedAction::Unclear(_) | PlannedAction::Zombie(_) => Vec::new(),
@@ -83,16 +72,6 @@ document! {
     }
 }
 
-const fn action_name(fate: &PlannedAction) -> &'static str {
-    match fate {
-        PlannedAction::End(_) => "end",
-        PlannedAction::Protected(_) => "protected",
-        PlannedAction::Denied(_) => "denied",
-        PlannedAction::Unclear(_) => "unclear",
-        PlannedAction::Zombie(_) => "zombie",
-    }
-}
-
 document! {
     /// The memory that a process holds on one GPU.
     TargetMemoryDocument(hold: &TargetMemory) {
@@ -102,24 +81,13 @@ document! {
     }
 }
 
-/// A job that a plan ends only in part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RemainingJobDocument {
-    pub pid: u32,
-    pub job: String,
-    pub job_id: String,
-    pub others: u32,
-}
-
-impl From<&RemainingJob> for RemainingJobDocument {
-    fn from(rest: &RemainingJob) -> Self {
-        Self {
-            pid: rest.pid,
-            job: rest.job.to_string(),
-            job_id: rest.job.id(),
-            others: rest.others,
-        }
+document! {
+    /// A job that a plan ends only in part.
+    plain RemainingJobDocument(rest: &RemainingJob) {
+        pid: u32 = rest.pid,
+        job: String = rest.job.to_string(),
+        job_id: String = rest.job.id(),
+        others: u32 = rest.others,
     }
 }
 
@@ -128,69 +96,80 @@ document! {
     KillReportDocument(report: &KillReport) {
         schema: u32 = SCHEMA,
         /// `ending`, `reclaiming`, `done` or `interrupted`.
-        stage: &'static str = stage_name(report.stage),
-        outcomes: Vec<ProcessOutcomeDocument> = report
-            .outcomes
-            .iter()
-            .map(ProcessOutcomeDocument::new)
-            .collect::<Vec<_>>(),
-        memory: Vec<MemoryReclaimDocument> = report
-            .memory
-            .iter()
-            .map(MemoryReclaimDocument::new)
-            .collect::<Vec<_>>(),
-        respawned: Vec<RespawnDocument> = report
-            .respawned
-            .iter()
-            .map(RespawnDocument::new)
-            .collect::<Vec<_>>(),
+        stage: &'static str = report.stage.name(),
+        outcomes: Vec<ProcessOutcomeDocument> = documents(&report.outcomes),
+        memory: Vec<MemoryReclaimDocument> = documents(&report.memory),
+        respawned: Vec<RespawnDocument> = documents(&report.respawned),
         recorded: bool = report.unrecorded.is_none(),
         /// Why the action is not in the store.
         unrecorded: Option<String> = report.unrecorded.clone(),
     }
 }
 
-impl From<&KillReport> for KillReportDocument {
-    fn from(report: &KillReport) -> Self {
-        Self::new(report)
-    }
-}
-
-/// The name in JSON.
-#[must_use]
-pub(super) const fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Ending => "ending",
-        Stage::Reclaiming => "reclaiming",
-        Stage::Done => "done",
-        Stage::Interrupted => "interrupted",
-    }
-}
-
 document! {
     /// The outcome of one process.
-    ProcessOutcomeDocument(outcome: &ProcessOutcome) {
+    ProcessOutcomeDocument(outcome: &ProcessOutcome, details: OutcomeDetails<'_>) {
         pid: u32 = outcome.key.pid,
         start_ticks: u64 = outcome.key.start_ticks,
         name: String = outcome.name.clone(),
         command: Option<String> = outcome.command.clone(),
         /// `ended`, `survived`, `gone`, `changed`, `protected`, `denied`, `unclear`,
         /// `uninterruptible`, `zombie` or `failed`.
-        outcome: &'static str = outcome_name(&outcome.outcome),
+        outcome: &'static str = outcome.outcome.name(),
         /// The last signal sent.
-        signal: Option<String> = last_signal(&outcome.outcome).map(|(signal, _)| signal.to_string()),
-        after_ms: Option<u64> = last_signal(&outcome.outcome).map(|(_, after)| after),
-        why: Option<String> = outcome_reason(&outcome.outcome),
+        signal: Option<String> = details.signal.map(|(signal, _)| signal.to_string()),
+        after_ms: Option<u64> = details.signal.map(|(_, after)| after),
+        why: Option<String> = details.why,
         /// The parent that has to reap a zombie.
-        parent_pid: Option<u32> = reaper_pid(&outcome.outcome),
+        parent_pid: Option<u32> = details.parent_pid,
         /// The mount point of the FUSE filesystem that an uninterruptible process waits on.
-        fuse_mount: Option<String> = fuse_mount(&outcome.outcome).map(|mount| mount.path.clone()),
+        fuse_mount: Option<String> = details.fuse.map(|mount| mount.path.clone()),
         /// The processes that serve that filesystem.
-        fuse_servers: Vec<FuseServerDocument> = fuse_mount(&outcome.outcome)
-            .iter()
-            .flat_map(|mount| &mount.servers)
-            .map(FuseServerDocument::new)
-            .collect::<Vec<_>>(),
+        fuse_servers: Vec<FuseServerDocument> =
+            details.fuse.map_or_else(Vec::new, |mount| documents(&mount.servers)),
+    }
+}
+
+impl From<&ProcessOutcome> for ProcessOutcomeDocument {
+    fn from(outcome: &ProcessOutcome) -> Self {
+        Self::new(outcome, OutcomeDetails::from(&outcome.outcome))
+    }
+}
+
+/// What only some outcomes have.
+#[derive(Default)]
+pub(super) struct OutcomeDetails<'a> {
+    /// The last signal, and the milliseconds from the first signal until the process ended or
+    /// the kill gave up.
+    signal: Option<(KillSignal, u64)>,
+    why: Option<String>,
+    parent_pid: Option<u32>,
+    fuse: Option<&'a FuseMount>,
+}
+
+impl<'a> From<&'a Outcome> for OutcomeDetails<'a> {
+    fn from(outcome: &'a Outcome) -> Self {
+        let mut details = Self::default();
+        match outcome {
+            Outcome::Ended(signal, after) | Outcome::Survived(signal, after) => {
+                details.signal = Some((*signal, *after));
+            }
+            Outcome::Gone => {}
+            Outcome::Changed(why)
+            | Outcome::Protected(why)
+            | Outcome::Denied(why)
+            | Outcome::Unclear(why)
+            | Outcome::Failed(why) => details.why = Some(why.clone()),
+            Outcome::Uninterruptible(wait) => {
+                details.why.clone_from(&wait.waits_on);
+                details.fuse = wait.fuse.as_ref();
+            }
+            Outcome::Zombie(parent) => {
+                details.why = Some(zombie_reason(parent));
+                details.parent_pid = Some(parent.pid);
+            }
+        }
+        details
     }
 }
 
@@ -199,80 +178,6 @@ document! {
     FuseServerDocument(server: &FuseServer) {
         pid: u32 = server.pid,
         owner: Option<String> = server.owner.clone(),
-    }
-}
-
-const fn fuse_mount(ending: &Outcome) -> Option<&FuseMount> {
-    match ending {
-        Outcome::Uninterruptible(stuck) => stuck.fuse.as_ref(),
-        Outcome::Ended(..)
-        | Outcome::Survived(..)
-        | Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Zombie(_)
-        | Outcome::Failed(_) => None,
-    }
-}
-
-/// The last signal, and the milliseconds from the first signal until the process ended or the
-/// kill gave up.
-const fn last_signal(ending: &Outcome) -> Option<(KillSignal, u64)> {
-    match ending {
-        Outcome::Ended(signal, after) | Outcome::Survived(signal, after) => Some((*signal, *after)),
-        Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Uninterruptible(_)
-        | Outcome::Zombie(_)
-        | Outcome::Failed(_) => None,
-    }
-}
-
-const fn outcome_name(ending: &Outcome) -> &'static str {
-    match ending {
-        Outcome::Ended(..) => "ended",
-        Outcome::Survived(..) => "survived",
-        Outcome::Gone => "gone",
-        Outcome::Changed(_) => "changed",
-        Outcome::Protected(_) => "protected",
-        Outcome::Denied(_) => "denied",
-        Outcome::Unclear(_) => "unclear",
-        Outcome::Uninterruptible(_) => "uninterruptible",
-        Outcome::Zombie(_) => "zombie",
-        Outcome::Failed(_) => "failed",
-    }
-}
-
-fn outcome_reason(ending: &Outcome) -> Option<String> {
-    match ending {
-        Outcome::Ended(..) | Outcome::Survived(..) | Outcome::Gone => None,
-        Outcome::Changed(why)
-        | Outcome::Protected(why)
-        | Outcome::Denied(why)
-        | Outcome::Unclear(why)
-        | Outcome::Failed(why) => Some(why.clone()),
-        Outcome::Uninterruptible(stuck) => stuck.waits_on.clone(),
-        Outcome::Zombie(parent) => Some(zombie_reason(parent)),
-    }
-}
-
-const fn reaper_pid(ending: &Outcome) -> Option<u32> {
-    match ending {
-        Outcome::Zombie(parent) => Some(parent.pid),
-        Outcome::Ended(..)
-        | Outcome::Survived(..)
-        | Outcome::Gone
-        | Outcome::Changed(_)
-        | Outcome::Protected(_)
-        | Outcome::Denied(_)
-        | Outcome::Unclear(_)
-        | Outcome::Uninterruptible(_)
-        | Outcome::Failed(_) => None,
     }
 }
 
@@ -315,7 +220,7 @@ document! {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kill::{KillRequest, KillSelector, ProtectionReason, UninterruptibleWait};
+    use crate::kill::{KillRequest, KillSelector, ProtectionReason, Stage, UninterruptibleWait};
     use crate::model::{DeviceId, ProcessKey, Unit, Vendor};
     use crate::units::Bytes;
     use serde_json::json;
@@ -542,7 +447,7 @@ pub(super) mod tests {
             ),
         ];
         for (ending, expected) in endings {
-            let it = ProcessOutcomeDocument::new(&ProcessOutcome {
+            let it = ProcessOutcomeDocument::from(&ProcessOutcome {
                 key: key(),
                 name: "python".into(),
                 command: Reading::Value("python train.py".into()),

@@ -1,17 +1,15 @@
 //! The JSON of a process on a device.
 
-use super::fields::{and_then_ref, bytes, document, map_ref, mib, percent};
+use super::fields::{and_then_ref, bytes, document, documents, map_ref, mib, percent};
 use super::{ProcessAnnotations, VerdictSummaryDocument, ViolationMarkDocument};
 use crate::guard::find_marks;
 use crate::model::{
-    Ancestor, Container, GpuProcess, GpuUse, Job, NetworkRole, OwnerKind, Pod, SchedulerJob,
-    Snapshot, Unit,
+    Ancestor, Container, GpuProcess, GpuUse, Job, NetworkRole, Pod, SchedulerJob, Snapshot, Unit,
 };
 use crate::reading::Reading;
 use crate::rogue::VerdictSummary;
 use crate::text;
 use crate::units::Timestamp;
-use serde::Serialize;
 use std::cmp::Reverse;
 
 document! {
@@ -76,7 +74,7 @@ document! {
         owner: Option<String> = map_ref(&process.owner, |owner| owner.name.clone()),
         owner_uid: Option<u32> = map_ref(&process.owner, |owner| owner.uid),
         /// `user`, `namespace`, `label`, `container`.
-        owner_kind: Option<&'static str> = map_ref(&process.owner, |owner| owner_kind_name(owner.kind)),
+        owner_kind: Option<&'static str> = map_ref(&process.owner, |owner| owner.kind.name()),
         login_uid: Option<u32> = process.login_uid.clone(),
         login_user: Option<String> = process.login_user.clone(),
         namespace_owner_uid: Option<u32> = process.namespace_owner.clone(),
@@ -110,10 +108,9 @@ document! {
         /// The unique name: no two jobs of one moment have the same.
         job_id: Option<String> = map_ref(&process.job, Job::id),
         /// `scheduler`, `container`, `unit`, `tree`.
-        job_kind: Option<&'static str> = map_ref(&process.job, job_kind_name),
+        job_kind: Option<&'static str> = map_ref(&process.job, Job::kind),
         /// The nearest first, without pid 1.
-        parents: Vec<AncestorDocument> =
-            process.parents.iter().map(AncestorDocument::from).collect::<Vec<_>>(),
+        parents: Vec<AncestorDocument> = documents(&process.parents),
         /// The rules that it violates, alone or with others; the rule that ends a job first
         /// comes first.
         rules: Vec<ViolationMarkDocument> = find_marks(process, marks.rules)
@@ -127,22 +124,12 @@ document! {
     }
 }
 
-/// An ancestor of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct AncestorDocument {
-    pub pid: u32,
-    pub start_ticks: u64,
-    pub name: String,
-}
-
-impl From<&Ancestor> for AncestorDocument {
-    fn from(parent: &Ancestor) -> Self {
-        Self {
-            pid: parent.key.pid,
-            start_ticks: parent.key.start_ticks,
-            name: parent.name.clone(),
-        }
+document! {
+    /// An ancestor of a process.
+    plain AncestorDocument(parent: &Ancestor) {
+        pid: u32 = parent.key.pid,
+        start_ticks: u64 = parent.key.start_ticks,
+        name: String = parent.name.clone(),
     }
 }
 
@@ -197,25 +184,6 @@ pub(super) fn use_names(used_for: GpuUse) -> Vec<&'static str> {
     ];
     let does = uses.into_iter().filter(|(_, does)| *does);
     does.map(|(name, _)| name).collect()
-}
-
-pub(super) const fn owner_kind_name(kind: OwnerKind) -> &'static str {
-    match kind {
-        OwnerKind::User => "user",
-        OwnerKind::Namespace => "namespace",
-        OwnerKind::Label => "label",
-        OwnerKind::Container => "container",
-        OwnerKind::Subordinate => "subordinate",
-    }
-}
-
-const fn job_kind_name(job: &Job) -> &'static str {
-    match job {
-        Job::Scheduler(_) => "scheduler",
-        Job::Container { .. } => "container",
-        Job::Unit { .. } => "unit",
-        Job::Tree(_) => "tree",
-    }
 }
 
 fn optional_timestamp(reading: &Reading<Option<Timestamp>>) -> Reading<Option<String>> {

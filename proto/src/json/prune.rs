@@ -1,12 +1,13 @@
 //! The JSON of a pruning: the deleted rows and the remaining ones.
 
 use super::SCHEMA;
+use super::fields::document;
 use crate::audit::{PruneReport, StoreContents};
 use crate::units::Timestamp;
 use serde::Serialize;
 
 /// What `gpukillctl audit prune -o json` prints.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
 pub struct PruneDocument {
     pub schema: u32,
@@ -18,21 +19,21 @@ pub struct PruneDocument {
     pub left: StoreContentsDocument,
 }
 
-/// The number of rows in a store, or in a part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct StoreContentsDocument {
-    pub samples: u64,
-    pub minutes: u64,
-    pub hours: u64,
-    /// Processes, each counted once for each GPU.
-    pub runs: u64,
-    /// Recorded actions.
-    pub actions: u64,
-    /// The oldest of the samples, minutes and hours.
-    pub since: Option<String>,
-    /// The newest of them.
-    pub until: Option<String>,
+document! {
+    /// The number of rows in a store, or in a part of it.
+    plain StoreContentsDocument(contents: &StoreContents) {
+        samples: u64 = contents.samples,
+        minutes: u64 = contents.minutes,
+        hours: u64 = contents.hours,
+        /// Processes, each counted once for each GPU.
+        runs: u64 = contents.runs,
+        /// Recorded actions.
+        actions: u64 = contents.actions,
+        /// The oldest of the samples, minutes and hours.
+        since: Option<String> = contents.since.map(Timestamp::to_rfc3339),
+        /// The newest of them.
+        until: Option<String> = contents.until.map(Timestamp::to_rfc3339),
+    }
 }
 
 impl PruneDocument {
@@ -45,20 +46,6 @@ impl PruneDocument {
             done,
             deleted: (&report.deleted).into(),
             left: (&report.left).into(),
-        }
-    }
-}
-
-impl From<&StoreContents> for StoreContentsDocument {
-    fn from(contents: &StoreContents) -> Self {
-        Self {
-            samples: contents.samples,
-            minutes: contents.minutes,
-            hours: contents.hours,
-            runs: contents.runs,
-            actions: contents.actions,
-            since: contents.since.map(Timestamp::to_rfc3339),
-            until: contents.until.map(Timestamp::to_rfc3339),
         }
     }
 }

@@ -8,12 +8,12 @@ pub use redacted::{
     Component, FileMode, ModelNumber, Printed, Redacted, SettingKey, Version, distribution,
 };
 
-use super::status::right_name;
-use super::{RuleCountsDocument, SCHEMA};
+use super::SCHEMA;
+use super::fields::documents;
 use crate::ProtocolVersion;
 use crate::audit::ActionRecord;
-use crate::guard::GuardReport;
-use crate::model::{BackendReport, BackendState, Device, Fault, FaultCode, GpuEvent, LossKind};
+use crate::guard::{GuardReport, RuleCounts};
+use crate::model::{BackendReport, BackendState, Device, Fault, FaultCode, LossKind};
 use crate::rogue::{Risk, RogueReport};
 use crate::status::{ChangedSetting, DaemonStatus, Right, StoreReport};
 use crate::units::Timestamp;
@@ -21,7 +21,7 @@ use redacted::{error_number, failed_reading, redacted, version};
 use serde::Deserialize;
 use std::io;
 
-impl Redacted for RuleCountsDocument {}
+impl Redacted for RuleCounts {}
 impl Redacted for SettingValueDocument {}
 
 /// The kinds of data that a report leaves out.
@@ -60,13 +60,6 @@ redacted! {
         rights: Vec<&'static str>,
         /// Whether the user gets more rights by logging in again.
         log_in_again: bool,
-    }
-
-    /// A setting with another value than the default.
-    SettingPart {
-        key: SettingKey,
-        /// Durations are in milliseconds; `null` stands for a text or a list.
-        value: Option<SettingValueDocument>,
     }
 
     /// The host.
@@ -117,119 +110,6 @@ redacted! {
         /// The exit code.
         exit: u8,
     }
-
-    /// The status of the daemon.
-    DaemonPart {
-        version: Version,
-        protocol: Printed<ProtocolVersion>,
-        started_at: Printed<Timestamp>,
-        uptime_seconds: u64,
-        personal: bool,
-        /// Whether the daemon ends no process.
-        will_not_act: bool,
-        settings: Vec<SettingPart>,
-        backends: Vec<BackendPart>,
-        faults: Vec<FaultPart>,
-        poll_interval_ms: u64,
-        last_poll_at: Option<Printed<Timestamp>>,
-        polls: u64,
-        polls_late: u64,
-        store: StorePart,
-        guard: GuardPart,
-        rogue: RoguePart,
-    }
-
-    /// A backend.
-    BackendPart {
-        name: Printed<Component>,
-        state: &'static str,
-        /// Why the backend does not work.
-        code: Option<FaultCode>,
-        error_number: Option<u16>,
-        since: Printed<Timestamp>,
-        gpus: Option<u64>,
-        driver: Option<Version>,
-        cuda: Option<Version>,
-        poll_cost_us: Option<u64>,
-    }
-
-    /// A fault that is present.
-    FaultPart {
-        part: Printed<Component>,
-        code: FaultCode,
-        /// The failed reading.
-        reading: Option<&'static str>,
-        /// The error number of NVML or of the system.
-        error_number: Option<u16>,
-        since: Printed<Timestamp>,
-        /// The age of the fault.
-        seconds: u64,
-    }
-
-    /// A recorded fault, present or past.
-    RecentPart {
-        at: Printed<Timestamp>,
-        part: Printed<Component>,
-        code: Option<FaultCode>,
-        reading: Option<&'static str>,
-        error_number: Option<u16>,
-        /// Whether the record is about the end of the fault.
-        over: bool,
-        times: u64,
-    }
-
-    /// The store.
-    StorePart {
-        samples_bytes: u64,
-        audit_bytes: u64,
-        written_at: Option<Printed<Timestamp>>,
-        written: u64,
-        dropped: u64,
-    }
-
-    /// The status of the guard.
-    GuardPart {
-        mode: &'static str,
-        armed_mode: &'static str,
-        rule_counts: RuleCountsDocument,
-        /// Whether a rule file exists.
-        has_file: bool,
-        mistakes: u64,
-        file_changed: Option<bool>,
-        evaluated_at: Option<Printed<Timestamp>>,
-        dropped: u64,
-        beyond: u64,
-        tripped_at: Option<Printed<Timestamp>>,
-        open: u64,
-        would_have_ended: u64,
-        warned_today: u64,
-        ended_today: u64,
-        simulated_warned_today: u64,
-        simulated_ended_today: u64,
-    }
-
-    /// The status of the rogue detection.
-    RoguePart {
-        has_file: bool,
-        mistakes: u64,
-        watched: u64,
-        beyond: u64,
-        findings: u64,
-        worst: Option<&'static str>,
-    }
-
-    /// A GPU.
-    DevicePart {
-        gpu_index: u64,
-        vendor: &'static str,
-        /// The numbers in the name of the model.
-        model: Option<ModelNumber>,
-        lost: bool,
-        mem_total_bytes: Option<u64>,
-        instances: u64,
-        pids: Option<u64>,
-        last_xid: Option<u64>,
-    }
 }
 
 impl ReportDocument {
@@ -240,81 +120,87 @@ impl ReportDocument {
 /// The names of rights in JSON, as in `status`.
 #[must_use]
 pub fn rights(rights: &[Right]) -> Vec<&'static str> {
-    rights.iter().copied().map(right_name).collect()
+    rights.iter().map(|right| right.name()).collect()
 }
 
-impl From<&ChangedSetting> for SettingPart {
-    fn from(changed: &ChangedSetting) -> Self {
-        Self {
-            key: SettingKey::parse(&changed.key),
-            value: SettingValueDocument::from_setting(changed.value),
-        }
+redacted! {
+    /// A setting with another value than the default.
+    SettingPart(changed: &ChangedSetting) {
+        key: SettingKey = SettingKey::parse(&changed.key),
+        /// Durations are in milliseconds; `null` stands for a text or a list.
+        value: Option<SettingValueDocument> = SettingValueDocument::from_setting(changed.value),
     }
 }
 
-impl From<&DaemonStatus> for DaemonPart {
-    fn from(status: &DaemonStatus) -> Self {
-        let polling = &status.polling;
-        Self {
-            version: Version::parse(&status.version),
-            protocol: Printed(status.protocol),
-            started_at: Printed(status.started_at),
-            uptime_seconds: status.now.since(status.started_at).as_secs(),
-            personal: status.personal,
-            will_not_act: status.will_not_act.is_some(),
-            settings: status.settings.iter().map(SettingPart::from).collect(),
-            backends: status.backends.iter().map(BackendPart::from).collect(),
-            faults: status
-                .faults
-                .iter()
-                .map(|fault| FaultPart::new(fault, status.now))
-                .collect(),
-            poll_interval_ms: polling.interval_ms,
-            last_poll_at: polling.last_at.map(Printed),
-            polls: polling.polls,
-            polls_late: polling.late,
-            store: StorePart::from(&status.store),
-            guard: GuardPart::from(&status.guard),
-            rogue: RoguePart::from(&status.rogue),
-        }
+redacted! {
+    /// The status of the daemon.
+    DaemonPart(status: &DaemonStatus) {
+        version: Version = Version::parse(&status.version),
+        protocol: Printed<ProtocolVersion> = Printed(status.protocol),
+        started_at: Printed<Timestamp> = Printed(status.started_at),
+        uptime_seconds: u64 = status.now.since(status.started_at).as_secs(),
+        personal: bool = status.personal,
+        /// Whether the daemon ends no process.
+        will_not_act: bool = status.will_not_act.is_some(),
+        settings: Vec<SettingPart> = documents(&status.settings),
+        backends: Vec<BackendPart> = documents(&status.backends),
+        faults: Vec<FaultPart> = status
+            .faults
+            .iter()
+            .map(|fault| FaultPart::new(fault, status.now))
+            .collect(),
+        poll_interval_ms: u64 = status.polling.interval_ms,
+        last_poll_at: Option<Printed<Timestamp>> = status.polling.last_at.map(Printed),
+        polls: u64 = status.polling.polls,
+        polls_late: u64 = status.polling.late,
+        store: StorePart = StorePart::from(&status.store),
+        guard: GuardPart = GuardPart::from(&status.guard),
+        rogue: RoguePart = RoguePart::from(&status.rogue),
     }
 }
 
-impl From<&BackendReport> for BackendPart {
-    fn from(backend: &BackendReport) -> Self {
-        let (state, failure) = match &backend.state {
-            BackendState::Ready => ("ready", None),
-            BackendState::Starting => ("starting", None),
-            BackendState::Absent(_) => ("absent", None),
-            BackendState::Failed(code, why) => ("failed", Some((*code, error_number(why)))),
-            BackendState::Quiesced(_) => ("quiesced", None),
-        };
+redacted! {
+    /// A backend.
+    BackendPart(backend: &BackendReport) {
+        name: Printed<Component> = Printed(Component::parse(&backend.name)),
+        state: &'static str = backend.state.name(),
+        /// Why the backend does not work.
+        code: Option<FaultCode> = backend_failure(&backend.state).map(|(code, _)| code),
+        error_number: Option<u16> =
+            backend_failure(&backend.state).and_then(|(_, why)| error_number(why)),
+        since: Printed<Timestamp> = Printed(backend.since),
         // The count is unknown, not 0, until the backend has answered.
-        let has_answered = backend.state != BackendState::Starting;
-        Self {
-            name: Printed(Component::parse(&backend.name)),
-            state,
-            code: failure.map(|(code, _)| code),
-            error_number: failure.and_then(|(_, number)| number),
-            since: Printed(backend.since),
-            gpus: has_answered.then_some(backend.devices.into()),
-            driver: version(&backend.driver),
-            cuda: version(&backend.cuda),
-            poll_cost_us: has_answered.then_some(backend.poll_cost_us),
-        }
+        gpus: Option<u64> =
+            (backend.state != BackendState::Starting).then_some(backend.devices.into()),
+        driver: Option<Version> = version(&backend.driver),
+        cuda: Option<Version> = version(&backend.cuda),
+        poll_cost_us: Option<u64> =
+            (backend.state != BackendState::Starting).then_some(backend.poll_cost_us),
     }
 }
 
-impl FaultPart {
-    fn new(fault: &Fault, now: Timestamp) -> Self {
-        Self {
-            part: Printed(Component::parse(&fault.part)),
-            code: fault.code,
-            reading: failed_reading(fault.code, &fault.what),
-            error_number: error_number(&fault.what),
-            since: Printed(fault.since),
-            seconds: now.since(fault.since).as_secs(),
-        }
+fn backend_failure(state: &BackendState) -> Option<(FaultCode, &str)> {
+    match state {
+        BackendState::Failed(code, why) => Some((*code, why.as_str())),
+        BackendState::Ready
+        | BackendState::Starting
+        | BackendState::Absent(_)
+        | BackendState::Quiesced(_) => None,
+    }
+}
+
+redacted! {
+    /// A fault that is present.
+    FaultPart(fault: &Fault, now: Timestamp) {
+        part: Printed<Component> = Printed(Component::parse(&fault.part)),
+        code: FaultCode = fault.code,
+        /// The failed reading.
+        reading: Option<&'static str> = failed_reading(fault.code, &fault.what),
+        /// The error number of NVML or of the system.
+        error_number: Option<u16> = error_number(&fault.what),
+        since: Printed<Timestamp> = Printed(fault.since),
+        /// The age of the fault.
+        seconds: u64 = now.since(fault.since).as_secs(),
     }
 }
 
@@ -324,93 +210,92 @@ struct FaultRecord {
     code: FaultCode,
 }
 
-impl From<&ActionRecord> for RecentPart {
-    /// Converts a record of kind `fault` or `fault_over`.
-    fn from(record: &ActionRecord) -> Self {
-        let what = record.what.as_deref().unwrap_or_default();
-        let (part, what) = what.split_once(": ").unwrap_or(("", what));
-        let content = record.plan.known();
-        let content = content.and_then(|json| serde_json::from_str::<FaultRecord>(json).ok());
-        let code = content.map(|fault| fault.code);
-        Self {
-            at: Printed(record.at),
-            part: Printed(Component::parse(part)),
-            code,
-            reading: code.and_then(|code| failed_reading(code, what)),
-            error_number: error_number(what),
-            over: record.kind == "fault_over",
-            times: record.times,
-        }
+redacted! {
+    /// A recorded fault, present or past.
+    RecentPart(record: &ActionRecord) {
+        at: Printed<Timestamp> = Printed(record.at),
+        part: Printed<Component> = Printed(Component::parse(part_and_text(record).0)),
+        code: Option<FaultCode> = recorded_code(record),
+        reading: Option<&'static str> =
+            recorded_code(record).and_then(|code| failed_reading(code, part_and_text(record).1)),
+        error_number: Option<u16> = error_number(part_and_text(record).1),
+        /// Whether the record is about the end of the fault.
+        over: bool = record.kind == "fault_over",
+        times: u64 = record.times,
     }
 }
 
-impl From<&StoreReport> for StorePart {
-    fn from(store: &StoreReport) -> Self {
-        Self {
-            samples_bytes: store.samples.0,
-            audit_bytes: store.audit.0,
-            written_at: store.written_at.map(Printed),
-            written: store.written,
-            dropped: store.dropped,
-        }
+/// The part and the text of a recorded fault.
+fn part_and_text(record: &ActionRecord) -> (&str, &str) {
+    let what = record.what.as_deref().unwrap_or_default();
+    what.split_once(": ").unwrap_or(("", what))
+}
+
+fn recorded_code(record: &ActionRecord) -> Option<FaultCode> {
+    let content = record.plan.known()?;
+    let content = serde_json::from_str::<FaultRecord>(content).ok()?;
+    Some(content.code)
+}
+
+redacted! {
+    /// The store.
+    StorePart(store: &StoreReport) {
+        samples_bytes: u64 = store.samples.0,
+        audit_bytes: u64 = store.audit.0,
+        written_at: Option<Printed<Timestamp>> = store.written_at.map(Printed),
+        written: u64 = store.written,
+        dropped: u64 = store.dropped,
     }
 }
 
-impl From<&GuardReport> for GuardPart {
-    fn from(guard: &GuardReport) -> Self {
-        Self {
-            mode: guard.mode.name(),
-            armed_mode: guard.armed_mode.name(),
-            rule_counts: guard.rules.into(),
-            has_file: guard.revision.is_some(),
-            mistakes: guard.mistakes.len() as u64,
-            file_changed: guard.is_file_changed,
-            evaluated_at: guard.evaluated_at.map(Printed),
-            dropped: guard.dropped,
-            beyond: guard.overflow,
-            tripped_at: guard.tripped_at.map(Printed),
-            open: guard.open.into(),
-            would_have_ended: guard.would_have_ended.into(),
-            warned_today: guard.warned_today.into(),
-            ended_today: guard.ended_today.into(),
-            simulated_warned_today: guard.simulated_warned_today.into(),
-            simulated_ended_today: guard.simulated_ended_today.into(),
-        }
+redacted! {
+    /// The status of the guard.
+    GuardPart(guard: &GuardReport) {
+        mode: &'static str = guard.mode.name(),
+        armed_mode: &'static str = guard.armed_mode.name(),
+        rule_counts: RuleCounts = guard.rules,
+        /// Whether a rule file exists.
+        has_file: bool = guard.revision.is_some(),
+        mistakes: u64 = guard.mistakes.len() as u64,
+        file_changed: Option<bool> = guard.is_file_changed,
+        evaluated_at: Option<Printed<Timestamp>> = guard.evaluated_at.map(Printed),
+        dropped: u64 = guard.dropped,
+        beyond: u64 = guard.overflow,
+        tripped_at: Option<Printed<Timestamp>> = guard.tripped_at.map(Printed),
+        open: u64 = guard.open.into(),
+        would_have_ended: u64 = guard.would_have_ended.into(),
+        warned_today: u64 = guard.warned_today.into(),
+        ended_today: u64 = guard.ended_today.into(),
+        simulated_warned_today: u64 = guard.simulated_warned_today.into(),
+        simulated_ended_today: u64 = guard.simulated_ended_today.into(),
     }
 }
 
-impl From<&RogueReport> for RoguePart {
-    fn from(rogue: &RogueReport) -> Self {
-        Self {
-            has_file: rogue.revision.is_some(),
-            mistakes: rogue.mistakes.len() as u64,
-            watched: rogue.watched.into(),
-            beyond: rogue.unwatched.into(),
-            findings: rogue.findings.into(),
-            worst: rogue.worst.map(Risk::name),
-        }
+redacted! {
+    /// The status of the rogue detection.
+    RoguePart(rogue: &RogueReport) {
+        has_file: bool = rogue.revision.is_some(),
+        mistakes: u64 = rogue.mistakes.len() as u64,
+        watched: u64 = rogue.watched.into(),
+        beyond: u64 = rogue.unwatched.into(),
+        findings: u64 = rogue.findings.into(),
+        worst: Option<&'static str> = rogue.worst.map(Risk::name),
     }
 }
 
-impl From<&Device> for DevicePart {
-    fn from(device: &Device) -> Self {
-        let xid = |event: &GpuEvent| event.kind.xid();
-        Self {
-            gpu_index: device.index.into(),
-            vendor: device.vendor.name(),
-            model: device
-                .name
-                .last_known()
-                .and_then(|name| ModelNumber::parse(name)),
-            lost: device
-                .lost
-                .as_ref()
-                .is_some_and(|it| it.kind == LossKind::Lost),
-            mem_total_bytes: device.memory_total.last_known().map(|bytes| bytes.0),
-            instances: device.instances.len() as u64,
-            pids: device.process_count.last_known().copied().map(u64::from),
-            last_xid: device.last_xid.as_ref().and_then(xid),
-        }
+redacted! {
+    /// A GPU.
+    DevicePart(device: &Device) {
+        gpu_index: u64 = device.index.into(),
+        vendor: &'static str = device.vendor.name(),
+        /// The numbers in the name of the model.
+        model: Option<ModelNumber> =
+            device.name.last_known().and_then(|name| ModelNumber::parse(name)),
+        lost: bool = device.lost.as_ref().is_some_and(|it| it.kind == LossKind::Lost),
+        mem_total_bytes: Option<u64> = device.memory_total.last_known().map(|bytes| bytes.0),
+        instances: u64 = device.instances.len() as u64,
+        pids: Option<u64> = device.process_count.last_known().copied().map(u64::from),
+        last_xid: Option<u64> = device.last_xid.as_ref().and_then(|event| event.kind.xid()),
     }
 }
 

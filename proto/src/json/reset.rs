@@ -1,13 +1,11 @@
 //! The JSON of `gpukillctl reset`, which recorded actions contain too.
 
 use super::SCHEMA;
-use super::fields::document;
-use super::kill::{KillReportDocument, stage_name};
+use super::fields::{document, documents};
+use super::kill::KillReportDocument;
 use crate::reset::{
     Blocker, PlannedReset, ResetOutcome, ResetPlan, ResetReport, ResetResult, ResetTarget,
-    Unblocker,
 };
-use serde::Serialize;
 
 document! {
     /// What `gpukillctl reset --dry-run -o json` prints.
@@ -17,17 +15,7 @@ document! {
         /// The options of the command.
         selector: String = plan.request.to_string(),
         force: bool = plan.request.force,
-        gpus: Vec<ResetTargetDocument> = plan
-            .devices
-            .iter()
-            .map(ResetTargetDocument::new)
-            .collect::<Vec<_>>(),
-    }
-}
-
-impl From<&ResetPlan> for ResetPlanDocument {
-    fn from(plan: &ResetPlan) -> Self {
-        Self::new(plan)
+        gpus: Vec<ResetTargetDocument> = documents(&plan.devices),
     }
 }
 
@@ -40,51 +28,28 @@ document! {
         vendor: &'static str = target.vendor.name(),
         pci: Option<String> = target.pci.clone(),
         /// `reset`, `blocked` or `unsupported`.
-        planned_action: &'static str = match &target.action {
-            PlannedReset::Reset => "reset",
-            PlannedReset::Blocked => "blocked",
-            PlannedReset::Unsupported(_) => "unsupported",
-        },
+        planned_action: &'static str = target.action.name(),
         /// Why a reset is unsupported.
         why: Option<String> = match &target.action {
             PlannedReset::Unsupported(why) => Some(why.clone()),
             PlannedReset::Reset | PlannedReset::Blocked => None,
         },
-        blockers: Vec<BlockerDocument> = blocker_documents(&target.blockers),
+        blockers: Vec<BlockerDocument> = documents(&target.blockers),
         /// Indices of GPUs that are reset together with it.
         peers: Vec<u32> = target.peers.clone(),
         notes: Vec<String> = target.notes.clone(),
     }
 }
 
-/// Something that prevents a reset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct BlockerDocument {
-    pub pid: Option<u32>,
-    pub start_ticks: Option<u64>,
-    pub what: String,
-    /// The remover of the blocker: `daemon`, `force` or `person`.
-    pub remedy: &'static str,
-}
-
-impl From<&Blocker> for BlockerDocument {
-    fn from(blocker: &Blocker) -> Self {
-        Self {
-            pid: blocker.process.map(|key| key.pid),
-            start_ticks: blocker.process.map(|key| key.start_ticks),
-            what: blocker.what.clone(),
-            remedy: match blocker.remedy {
-                Unblocker::Daemon => "daemon",
-                Unblocker::Force => "force",
-                Unblocker::Person => "person",
-            },
-        }
+document! {
+    /// Something that prevents a reset.
+    plain BlockerDocument(blocker: &Blocker) {
+        pid: Option<u32> = blocker.process.map(|key| key.pid),
+        start_ticks: Option<u64> = blocker.process.map(|key| key.start_ticks),
+        what: String = blocker.what.clone(),
+        /// The remover of the blocker: `daemon`, `force` or `person`.
+        remedy: &'static str = blocker.remedy.name(),
     }
-}
-
-fn blocker_documents(blockers: &[Blocker]) -> Vec<BlockerDocument> {
-    blockers.iter().map(BlockerDocument::from).collect()
 }
 
 document! {
@@ -92,21 +57,11 @@ document! {
     ResetReportDocument(report: &ResetReport) {
         schema: u32 = SCHEMA,
         /// `ending` while the reset continues, `done` or `interrupted`.
-        stage: &'static str = stage_name(report.stage),
-        outcomes: Vec<ResetOutcomeDocument> = report
-            .outcomes
-            .iter()
-            .map(ResetOutcomeDocument::new)
-            .collect::<Vec<_>>(),
+        stage: &'static str = report.stage.name(),
+        outcomes: Vec<ResetOutcomeDocument> = documents(&report.outcomes),
         recorded: bool = report.unrecorded.is_none(),
         /// Why the action is not in the store.
         unrecorded: Option<String> = report.unrecorded.clone(),
-    }
-}
-
-impl From<&ResetReport> for ResetReportDocument {
-    fn from(report: &ResetReport) -> Self {
-        Self::new(report)
     }
 }
 
@@ -116,13 +71,7 @@ document! {
         gpu_index: u32 = outcome.index,
         gpu_id: String = outcome.device.0.clone(),
         /// `reset`, `blocked`, `unsupported`, `failed` or `unreachable`.
-        outcome: &'static str = match &outcome.result {
-            ResetResult::Reset(_) => "reset",
-            ResetResult::Blocked(_) => "blocked",
-            ResetResult::Unsupported(_) => "unsupported",
-            ResetResult::Failed(_) => "failed",
-            ResetResult::Unreachable(_) => "unreachable",
-        },
+        outcome: &'static str = outcome.result.name(),
         after_ms: Option<u64> = match &outcome.result {
             ResetResult::Reset(after) => Some(*after),
             ResetResult::Blocked(_)
@@ -137,7 +86,7 @@ document! {
             ResetResult::Reset(_) | ResetResult::Blocked(_) => None,
         },
         blockers: Vec<BlockerDocument> = match &outcome.result {
-            ResetResult::Blocked(blockers) => blocker_documents(blockers),
+            ResetResult::Blocked(blockers) => documents(blockers),
             ResetResult::Reset(_)
             | ResetResult::Unsupported(_)
             | ResetResult::Failed(_)
@@ -156,7 +105,7 @@ pub(super) mod tests {
     use crate::kill::Stage;
     use crate::model::{DeviceId, ProcessKey, Vendor};
     use crate::reading::Reading;
-    use crate::reset::ResetRequest;
+    use crate::reset::{ResetRequest, Unblocker};
     use crate::units::Timestamp;
     use serde_json::json;
 

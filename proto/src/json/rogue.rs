@@ -2,6 +2,7 @@
 //! Fractions are numbers from 0 to 1 with three decimals at most.
 
 use super::SCHEMA;
+use super::fields::{document, documents};
 use crate::rogue::{
     Indicator, Risk, RogueAssessment, RogueFinding, RogueReport, ScanReport, Share, Verdict,
     VerdictSummary,
@@ -46,58 +47,29 @@ impl ScanDocument {
     }
 }
 
-/// A process that has or had a verdict.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RogueFindingDocument {
-    pub pid: u32,
-    pub start_ticks: u64,
-    pub owner: Option<String>,
-    pub owner_uid: Option<u32>,
-    /// The uid that it runs as.
-    pub uid: Option<u32>,
-    pub proc_name: Option<String>,
-    pub executable: Option<String>,
-    pub gpu_indices: Vec<u32>,
-    /// When the first verdict was found.
-    pub since: String,
-    pub last_seen: String,
-    /// Whether it still uses a GPU.
-    pub present: bool,
-    /// The worst first.
-    pub verdicts: Vec<VerdictDocument>,
-    pub recommendations: Vec<RecommendationDocument>,
-}
-
-impl RogueFindingDocument {
-    fn new(finding: &RogueFinding, recommendations: Vec<RecommendationDocument>) -> Self {
-        let RogueFinding {
-            process,
-            owner,
-            uid,
-            name,
-            executable,
-            gpus,
-            since,
-            last_seen,
-            is_present,
-            verdicts,
-        } = finding;
-        Self {
-            pid: process.pid,
-            start_ticks: process.start_ticks,
-            owner: owner.as_ref().map(|owner| sanitized(&owner.name)),
-            owner_uid: owner.as_ref().and_then(|owner| owner.uid),
-            uid: *uid,
-            proc_name: name.as_deref().map(sanitized),
-            executable: executable.as_deref().map(sanitized),
-            gpu_indices: gpus.clone(),
-            since: since.to_rfc3339(),
-            last_seen: last_seen.to_rfc3339(),
-            present: *is_present,
-            verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
-            recommendations,
-        }
+document! {
+    /// A process that has or had a verdict.
+    plain RogueFindingDocument(
+        finding: &RogueFinding,
+        recommended: Vec<RecommendationDocument>
+    ) {
+        pid: u32 = finding.process.pid,
+        start_ticks: u64 = finding.process.start_ticks,
+        owner: Option<String> = finding.owner.as_ref().map(|owner| sanitized(&owner.name)),
+        owner_uid: Option<u32> = finding.owner.as_ref().and_then(|owner| owner.uid),
+        /// The uid that it runs as.
+        uid: Option<u32> = finding.uid,
+        proc_name: Option<String> = finding.name.as_deref().map(sanitized),
+        executable: Option<String> = finding.executable.as_deref().map(sanitized),
+        gpu_indices: Vec<u32> = finding.gpus.clone(),
+        /// When the first verdict was found.
+        since: String = finding.since.to_rfc3339(),
+        last_seen: String = finding.last_seen.to_rfc3339(),
+        /// Whether it still uses a GPU.
+        present: bool = finding.is_present,
+        /// The worst first.
+        verdicts: Vec<VerdictDocument> = documents(&finding.verdicts),
+        recommendations: Vec<RecommendationDocument> = recommended,
     }
 }
 
@@ -124,161 +96,72 @@ impl RecommendationDocument {
     }
 }
 
-/// A suspicion with its evidence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct VerdictDocument {
-    /// `crypto_miner`, `suspicious_process`, `resource_abuser`, `data_exfiltrator`.
-    pub threat: &'static str,
-    pub confidence: f64,
-    /// The confidence times the weight of the class.
-    pub score: f64,
-    /// `low`, `medium`, `high`, `critical`.
-    pub risk: &'static str,
-    /// Sorted by weight, the greatest first.
-    pub indicators: Vec<IndicatorDocument>,
-}
-
-impl From<&Verdict> for VerdictDocument {
-    fn from(verdict: &Verdict) -> Self {
-        let Verdict {
-            threat,
-            confidence,
-            score,
-            risk,
-            indicators,
-        } = verdict;
-        Self {
-            threat: threat.name(),
-            confidence: share_number(*confidence),
-            score: share_number(*score),
-            risk: risk.name(),
-            indicators: indicators.iter().map(IndicatorDocument::from).collect(),
-        }
+document! {
+    /// A suspicion with its evidence.
+    plain VerdictDocument(verdict: &Verdict) {
+        /// `crypto_miner`, `suspicious_process`, `resource_abuser`, `data_exfiltrator`.
+        threat: &'static str = verdict.threat.name(),
+        confidence: f64 = share_number(verdict.confidence),
+        /// The confidence times the weight of the class.
+        score: f64 = share_number(verdict.score),
+        /// `low`, `medium`, `high`, `critical`.
+        risk: &'static str = verdict.risk.name(),
+        /// Sorted by weight, the greatest first.
+        indicators: Vec<IndicatorDocument> = documents(&verdict.indicators),
     }
 }
 
-/// One piece of evidence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct IndicatorDocument {
-    /// `pool_on_command_line`
-    pub kind: String,
-    /// `A`: near-proof; `B`: strong; `C`: corroborating.
-    pub family: &'static str,
-    pub weight: f64,
-    /// The text that was read, in words; it quotes the process.
-    pub read: String,
-}
-
-impl From<&Indicator> for IndicatorDocument {
-    fn from(indicator: &Indicator) -> Self {
-        let Indicator {
-            kind,
-            family,
-            weight,
-            read,
-        } = indicator;
-        Self {
-            kind: sanitized(kind),
-            family: family.name(),
-            weight: share_number(*weight),
-            read: sanitized(read),
-        }
+document! {
+    /// One piece of evidence.
+    plain IndicatorDocument(indicator: &Indicator) {
+        /// `pool_on_command_line`
+        kind: String = sanitized(&indicator.kind),
+        /// `A`: near-proof; `B`: strong; `C`: corroborating.
+        family: &'static str = indicator.family.name(),
+        weight: f64 = share_number(indicator.weight),
+        /// The text that was read, in words; it quotes the process.
+        read: String = sanitized(&indicator.read),
     }
 }
 
-/// The latest assessment of a process, in `explain`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RogueAssessmentDocument {
-    /// Since when the assessment has been the same.
-    pub at: String,
-    /// The highest score of any threat, even without a verdict.
-    pub score: f64,
-    pub verdicts: Vec<VerdictDocument>,
-    /// All indicators, even without a verdict.
-    pub indicators: Vec<IndicatorDocument>,
-    /// The entries of the allow lists that match: the indicators that they cover are left out.
-    pub allowed: Vec<String>,
-    /// The evidence that could not be read, and why.
-    pub unread: Vec<String>,
-}
-
-impl RogueAssessmentDocument {
-    pub(super) fn new(looked: &RogueAssessment) -> Self {
-        let RogueAssessment {
-            at,
-            verdicts,
-            score,
-            indicators,
-            allowed,
-            unread,
-        } = looked;
-        Self {
-            at: at.to_rfc3339(),
-            score: share_number(*score),
-            verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
-            indicators: indicators.iter().map(IndicatorDocument::from).collect(),
-            allowed: allowed.iter().map(|it| sanitized(it)).collect(),
-            unread: unread.iter().map(|it| sanitized(it)).collect(),
-        }
+document! {
+    /// The latest assessment of a process, in `explain`.
+    plain RogueAssessmentDocument(assessment: &RogueAssessment) {
+        /// Since when the assessment has been the same.
+        at: String = assessment.at.to_rfc3339(),
+        /// The highest score of any threat, even without a verdict.
+        score: f64 = share_number(assessment.score),
+        verdicts: Vec<VerdictDocument> = documents(&assessment.verdicts),
+        /// All indicators, even without a verdict.
+        indicators: Vec<IndicatorDocument> = documents(&assessment.indicators),
+        /// The entries of the allow lists that match: the indicators that they cover are left out.
+        allowed: Vec<String> = assessment.allowed.iter().map(|it| sanitized(it)).collect(),
+        /// The evidence that could not be read, and why.
+        unread: Vec<String> = assessment.unread.iter().map(|it| sanitized(it)).collect(),
     }
 }
 
-/// The worst verdict of a process, in `list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct VerdictSummaryDocument {
-    pub risk: &'static str,
-    pub threat: &'static str,
-}
-
-impl From<VerdictSummary> for VerdictSummaryDocument {
-    fn from(suspected: VerdictSummary) -> Self {
-        Self {
-            risk: suspected.risk.name(),
-            threat: suspected.threat.name(),
-        }
+document! {
+    /// The worst verdict of a process, in `list`.
+    plain VerdictSummaryDocument(summary: VerdictSummary) {
+        risk: &'static str = summary.risk.name(),
+        threat: &'static str = summary.threat.name(),
     }
 }
 
-/// The status of rogue detection, in `status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RogueDocument {
-    pub file: String,
-    /// `null` if there is no file and the built-in rules apply.
-    pub revision: Option<String>,
-    pub mistakes: Vec<String>,
-    pub watched: u32,
-    /// The number of processes that are not watched.
-    pub beyond: u32,
-    pub findings: u32,
-    /// The risk of the worst finding.
-    pub worst: Option<&'static str>,
-}
-
-impl From<&RogueReport> for RogueDocument {
-    fn from(report: &RogueReport) -> Self {
-        let RogueReport {
-            file,
-            revision,
-            mistakes,
-            watched,
-            unwatched: beyond,
-            findings,
-            worst,
-        } = report;
-        Self {
-            file: sanitized(file),
-            revision: revision.as_ref().map(|revision| revision.0.clone()),
-            mistakes: mistakes.iter().map(|it| sanitized(it)).collect(),
-            watched: *watched,
-            beyond: *beyond,
-            findings: *findings,
-            worst: worst.map(Risk::name),
-        }
+document! {
+    /// The status of rogue detection, in `status`.
+    plain RogueDocument(report: &RogueReport) {
+        file: String = sanitized(&report.file),
+        /// `null` if there is no file and the built-in rules apply.
+        revision: Option<String> = report.revision.as_ref().map(|revision| revision.0.clone()),
+        mistakes: Vec<String> = report.mistakes.iter().map(|it| sanitized(it)).collect(),
+        watched: u32 = report.watched,
+        /// The number of processes that are not watched.
+        beyond: u32 = report.unwatched,
+        findings: u32 = report.findings,
+        /// The risk of the worst finding.
+        worst: Option<&'static str> = report.worst.map(Risk::name),
     }
 }
 

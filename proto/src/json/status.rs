@@ -1,102 +1,65 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only added.
 
-use super::fields::{Field as _, Reasons};
+use super::fields::{document, documents};
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA};
 use crate::model::{BackendReport, BackendState};
 use crate::reading::Reading;
-use crate::status::{AlertValue, ChangedSetting, DaemonStatus, Right, SettingValue};
+use crate::status::{AlertValue, ChangedSetting, DaemonStatus, SettingValue};
 use crate::units::Timestamp;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
-/// What `gpukillctl status -o json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct StatusDocument {
-    /// The version of the JSON shape, as in `list`.
-    pub schema: u32,
-    pub version: String,
-    /// `1.0`
-    pub protocol: String,
-    pub host: String,
-    pub started_at: String,
-    /// The daemon's clock when it answered; ages are counted from it.
-    pub ts: String,
-    pub uptime_seconds: u64,
-    /// Whether the daemon runs for one person (`gpukilld --user`).
-    pub personal: bool,
-    /// Why the daemon ends no process for any caller.
-    pub will_not_act: Option<String>,
-    pub uid: u32,
-    pub user: Option<String>,
-    /// `look`, `end_own`, `end_any`, `edit_rules`.
-    pub rights: Vec<&'static str>,
-    /// A group that gives rights after the next login.
-    pub log_in_again_for: Option<String>,
-    pub backends: Vec<BackendDocument>,
-    pub faults: Vec<FaultDocument>,
-    pub alerts: Vec<AlertDocument>,
-    pub poll_interval_ms: u64,
-    pub set_poll_interval_ms: u64,
-    pub last_poll_at: Option<String>,
-    pub polls: u64,
-    pub polls_late: u64,
-    pub store_directory: String,
-    pub store_samples_bytes: u64,
-    pub store_audit_bytes: u64,
-    pub store_written_at: Option<String>,
-    pub store_written: u64,
-    pub store_dropped: u64,
-    pub guard: GuardDocument,
-    pub rogue: RogueDocument,
-    pub settings: Vec<SettingDocument>,
-    /// Why fields are `null`, as in `list`.
-    pub reasons: BTreeMap<&'static str, String>,
-}
-
-/// The current value of an alert, which is one of the faults.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct AlertDocument {
-    pub part: String,
-    pub what: String,
-    pub limit: i64,
-    /// `null` if unknown.
-    pub value: Option<i64>,
-    /// `°C` or `%`.
-    pub unit: String,
-}
-
-impl From<&AlertValue> for AlertDocument {
-    fn from(alert: &AlertValue) -> Self {
-        let AlertValue {
-            part,
-            what,
-            limit,
-            value,
-            unit,
-        } = alert.clone();
-        Self {
-            part,
-            what,
-            limit,
-            value,
-            unit,
-        }
+document! {
+    /// What `gpukillctl status -o json` prints.
+    StatusDocument(status: &DaemonStatus) {
+        /// The version of the JSON shape, as in `list`.
+        schema: u32 = SCHEMA,
+        version: String = status.version.clone(),
+        /// `1.0`
+        protocol: String = status.protocol.to_string(),
+        host: String = status.host.clone(),
+        started_at: String = status.started_at.to_rfc3339(),
+        /// The daemon's clock when it answered; ages are counted from it.
+        ts: String = status.now.to_rfc3339(),
+        uptime_seconds: u64 = status.now.since(status.started_at).as_secs(),
+        /// Whether the daemon runs for one person (`gpukilld --user`).
+        personal: bool = status.personal,
+        /// Why the daemon ends no process for any caller.
+        will_not_act: Option<String> = status.will_not_act.clone(),
+        uid: u32 = status.caller.uid,
+        user: Option<String> = status.caller.user.clone(),
+        /// `look`, `end_own`, `end_any`, `edit_rules`.
+        rights: Vec<&'static str> =
+            status.caller.rights.iter().map(|right| right.name()).collect::<Vec<_>>(),
+        /// A group that gives rights after the next login.
+        log_in_again_for: Option<String> = status.caller.log_in_again_for.clone(),
+        backends: Vec<BackendDocument> = documents(&status.backends),
+        faults: Vec<FaultDocument> = documents(&status.faults),
+        alerts: Vec<AlertValue> = status.alerts.clone(),
+        poll_interval_ms: u64 = status.polling.interval_ms,
+        set_poll_interval_ms: u64 = status.polling.set_interval_ms,
+        last_poll_at: Option<String> = status.polling.last_at.map(Timestamp::to_rfc3339),
+        polls: u64 = status.polling.polls,
+        polls_late: u64 = status.polling.late,
+        store_directory: String = status.store.directory.clone(),
+        store_samples_bytes: u64 = status.store.samples.0,
+        store_audit_bytes: u64 = status.store.audit.0,
+        store_written_at: Option<String> = status.store.written_at.map(Timestamp::to_rfc3339),
+        store_written: u64 = status.store.written,
+        store_dropped: u64 = status.store.dropped,
+        guard: GuardDocument = GuardDocument::from(&status.guard),
+        rogue: RogueDocument = RogueDocument::from(&status.rogue),
+        settings: Vec<SettingDocument> = documents(&status.settings),
     }
 }
 
-/// A setting that differs from its default.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct SettingDocument {
-    /// `audit.keep_samples`
-    pub key: String,
-    /// `null` for a text or a list, which is withheld.
-    pub value: Option<SettingValueDocument>,
+document! {
+    /// A setting that differs from its default.
+    plain SettingDocument(changed: &ChangedSetting) {
+        /// `audit.keep_samples`
+        key: String = changed.key.clone(),
+        /// `null` for a text or a list, which is withheld.
+        value: Option<SettingValueDocument> = SettingValueDocument::from_setting(changed.value),
+    }
 }
 
 /// A value that names no person.
@@ -111,15 +74,6 @@ pub enum SettingValueDocument {
     Name(&'static str),
 }
 
-impl From<&ChangedSetting> for SettingDocument {
-    fn from(changed: &ChangedSetting) -> Self {
-        Self {
-            key: changed.key.clone(),
-            value: SettingValueDocument::from_setting(changed.value),
-        }
-    }
-}
-
 impl SettingValueDocument {
     /// The value; `None` if it is withheld.
     pub(super) fn from_setting(value: SettingValue) -> Option<Self> {
@@ -132,122 +86,33 @@ impl SettingValueDocument {
     }
 }
 
-/// One backend.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct BackendDocument {
-    pub name: String,
-    /// `ready`, `starting`, `absent`, `failed`, `quiesced`.
-    pub state: &'static str,
-    /// Why it is absent, failed or quiesced.
-    pub why: Option<String>,
-    pub since: String,
-    pub gpus: Option<u64>,
-    pub driver: Option<String>,
-    pub cuda: Option<String>,
-    pub poll_cost_us: Option<u64>,
-    pub reasons: BTreeMap<&'static str, String>,
-}
-
-impl From<&DaemonStatus> for StatusDocument {
-    fn from(status: &DaemonStatus) -> Self {
-        let DaemonStatus {
-            version,
-            protocol,
-            host,
-            started_at,
-            now,
-            caller,
-            personal,
-            will_not_act,
-            backends,
-            faults,
-            alerts,
-            polling,
-            store,
-            guard,
-            rogue,
-            settings,
-        } = status;
-        let mut reasons = Reasons::default();
-        Self {
-            schema: SCHEMA,
-            version: version.clone(),
-            protocol: protocol.to_string(),
-            host: host.clone(),
-            started_at: started_at.to_rfc3339(),
-            ts: now.to_rfc3339(),
-            uptime_seconds: now.since(*started_at).as_secs(),
-            personal: *personal,
-            will_not_act: will_not_act.clone(),
-            uid: caller.uid,
-            user: caller.user.clone().take("user", &mut reasons),
-            rights: caller.rights.iter().copied().map(right_name).collect(),
-            log_in_again_for: caller.log_in_again_for.clone(),
-            backends: backends.iter().map(BackendDocument::from).collect(),
-            faults: faults.iter().map(FaultDocument::from).collect(),
-            alerts: alerts.iter().map(AlertDocument::from).collect(),
-            poll_interval_ms: polling.interval_ms,
-            set_poll_interval_ms: polling.set_interval_ms,
-            last_poll_at: polling.last_at.map(Timestamp::to_rfc3339),
-            polls: polling.polls,
-            polls_late: polling.late,
-            store_directory: store.directory.clone(),
-            store_samples_bytes: store.samples.0,
-            store_audit_bytes: store.audit.0,
-            store_written_at: store.written_at.map(Timestamp::to_rfc3339),
-            store_written: store.written,
-            store_dropped: store.dropped,
-            guard: GuardDocument::from(guard),
-            rogue: RogueDocument::from(rogue),
-            settings: settings.iter().map(SettingDocument::from).collect(),
-            reasons: reasons.0,
-        }
+document! {
+    /// One backend.
+    BackendDocument(backend: &BackendReport) {
+        name: String = backend.name.clone(),
+        /// `ready`, `starting`, `absent`, `failed`, `quiesced`.
+        state: &'static str = backend.state.name(),
+        /// Why it is absent, failed or quiesced.
+        why: Option<String> = match &backend.state {
+            BackendState::Ready | BackendState::Starting => None,
+            BackendState::Absent(why) | BackendState::Failed(_, why) => Some(why.clone()),
+            BackendState::Quiesced(until) => Some(format!("until {}", until.to_rfc3339())),
+        },
+        since: String = backend.since.to_rfc3339(),
+        gpus: Option<u64> = read_count(&backend.state, backend.devices.into()),
+        driver: Option<String> = backend.driver.clone(),
+        cuda: Option<String> = backend.cuda.clone(),
+        poll_cost_us: Option<u64> = read_count(&backend.state, backend.poll_cost_us),
     }
 }
 
-impl From<&BackendReport> for BackendDocument {
-    fn from(backend: &BackendReport) -> Self {
-        let (state, why) = match &backend.state {
-            BackendState::Ready => ("ready", None),
-            BackendState::Starting => ("starting", None),
-            BackendState::Absent(why) => ("absent", Some(why.clone())),
-            BackendState::Failed(_, why) => ("failed", Some(why.clone())),
-            BackendState::Quiesced(until) => {
-                ("quiesced", Some(format!("until {}", until.to_rfc3339())))
-            }
-        };
-        let mut reasons = Reasons::default();
-        // A count that was not read is not 0.
-        let read = |number: u64| match &backend.state {
-            BackendState::Ready
-            | BackendState::Failed(..)
-            | BackendState::Absent(_)
-            | BackendState::Quiesced(_) => Reading::Value(number),
-            BackendState::Starting => Reading::Failed("it has not answered yet".into()),
-        };
-        Self {
-            name: backend.name.clone(),
-            state,
-            why,
-            since: backend.since.to_rfc3339(),
-            gpus: read(u64::from(backend.devices)).take("gpus", &mut reasons),
-            driver: backend.driver.clone().take("driver", &mut reasons),
-            cuda: backend.cuda.clone().take("cuda", &mut reasons),
-            poll_cost_us: read(backend.poll_cost_us).take("poll_cost_us", &mut reasons),
-            reasons: reasons.0,
-        }
-    }
-}
-
-pub(super) const fn right_name(right: Right) -> &'static str {
-    match right {
-        Right::Look => "look",
-        Right::EndOwn => "end_own",
-        Right::EndAny => "end_any",
-        Right::EditRules => "edit_rules",
+/// A count that was not read is not 0.
+fn read_count(state: &BackendState, count: u64) -> Reading<u64> {
+    match state {
+        BackendState::Ready
+        | BackendState::Failed(..)
+        | BackendState::Absent(_)
+        | BackendState::Quiesced(_) => Reading::Value(count),
+        BackendState::Starting => Reading::Failed("it has not answered yet".into()),
     }
 }

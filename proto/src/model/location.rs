@@ -212,6 +212,17 @@ impl Job {
             Self::Tree(root) => format!("tree {} {}", root.pid, root.start_ticks),
         }
     }
+
+    /// The name of its kind in JSON.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Scheduler(_) => "scheduler",
+            Self::Container { .. } => "container",
+            Self::Unit { .. } => "unit",
+            Self::Tree(_) => "tree",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -205,6 +205,20 @@ pub enum OwnerKind {
     Subordinate,
 }
 
+impl OwnerKind {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Namespace => "namespace",
+            Self::Label => "label",
+            Self::Container => "container",
+            Self::Subordinate => "subordinate",
+        }
+    }
+}
+
 /// An ancestor of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ancestor {

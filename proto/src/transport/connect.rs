@@ -17,47 +17,30 @@ use std::time::Duration;
 use tarpc::Response;
 
 /// Why a connection failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nothing listens on the socket.
+    #[error("nothing listens")]
     NoDaemon,
     /// This user may not open the socket.
+    #[error("not permitted")]
     NotPermitted,
     /// The daemon has too many connections.
+    #[error("gpukilld is busy")]
     Busy,
     /// The daemon speaks another major version of the wire.
+    #[error("gpukilld speaks protocol {0}, this client {PROTOCOL_VERSION}")]
     Version(ProtocolVersion),
     /// The daemon refuses this client with a status that only newer versions know.
+    #[error("gpukilld refuses this client for a reason that only newer clients know ({0})")]
     Refused(u16),
     /// The peer is not gpukilld.
+    #[error("the program at the socket is not gpukilld")]
     NotGpukilld,
     /// Any other error.
+    #[error("{0}")]
     Io(io::Error),
 }
-
-impl std::fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoDaemon => f.write_str("nothing listens"),
-            Self::NotPermitted => f.write_str("not permitted"),
-            Self::Busy => f.write_str("gpukilld is busy"),
-            Self::Version(daemon) => {
-                write!(
-                    f,
-                    "gpukilld speaks protocol {daemon}, this client {PROTOCOL_VERSION}"
-                )
-            }
-            Self::Refused(code) => write!(
-                f,
-                "gpukilld refuses this client for a reason that only newer clients know ({code})"
-            ),
-            Self::NotGpukilld => f.write_str("the program at the socket is not gpukilld"),
-            Self::Io(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {

@@ -27,8 +27,32 @@ impl Redacted for Printed<Component> {}
 impl<T: Redacted> Redacted for Option<T> {}
 impl<T: Redacted> Redacted for Vec<T> {}
 
-/// Defines parts of a report, each field of which is [`Redacted`].
+/// Defines parts of a report, each field of which is [`Redacted`]; or one part with the sources
+/// of its fields, as `document!` does.
 macro_rules! redacted {
+    (
+        $(#[$about:meta])*
+        $name:ident($($source:ident: $of:ty),+) {
+            $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr,)+
+        }
+    ) => {
+        $crate::json::fields::document! {
+            $(#[$about])*
+            plain $name($($source: $of),+) {
+                $($(#[$doc])* $field: $type = $value,)+
+            }
+        }
+
+        $crate::json::report::redacted::redacted! { @check $name { $($type,)+ } }
+    };
+    (@check $name:ident { $($type:ty,)+ }) => {
+        impl Redacted for $name {}
+
+        const _: () = {
+            const fn require_redacted<T: Redacted>() {}
+            $(require_redacted::<$type>();)+
+        };
+    };
     ($($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)+ })+) => {$(
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -40,12 +64,7 @@ macro_rules! redacted {
             $($(#[$doc])* pub $field: $type,)+
         }
 
-        impl Redacted for $name {}
-
-        const _: () = {
-            const fn require_redacted<T: Redacted>() {}
-            $(require_redacted::<$type>();)+
-        };
+        $crate::json::report::redacted::redacted! { @check $name { $($type,)+ } }
     )+};
 }
 
