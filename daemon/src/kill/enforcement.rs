@@ -7,7 +7,7 @@ use super::{KillEnvironment, KillOwner, KillService, scan_now};
 use crate::authority::Authority;
 use crate::state::PublishedPoll;
 use gpukill_policy::guard::enforcement::{
-    EnforcementTarget, PlanVeto, evaluated_person, job_plan_veto, kill_request, process_plan_veto,
+    EnforcementTarget, PlanVeto, job_plan_veto, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
 use gpukill_policy::guard::{CompiledRules, PersonKey, PidStart, SignalStatus};
@@ -108,14 +108,13 @@ impl KillService {
         let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let settled = who.clone();
-        let person = evaluated_person(request.rules.rules(), &request.job);
         let started = self.operations.start(slot, owner, &plan, move |report| {
             let authorization = KillAuthorization {
                 caller: &caller,
                 request_text: format!("guard: {}", request.rule),
                 must_be_recorded: true,
                 late_member_users: users,
-                required_uid: person,
+                required_uid: request.job.owner.uid,
             };
             execute(
                 &carried_out,

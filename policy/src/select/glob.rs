@@ -45,7 +45,7 @@ impl Glob {
 
 /// Whether this unit of the system's systemd contains processes that a person starts: a
 /// login session, or the systemd of a user.
-pub(crate) fn holds_user_processes(unit: &str) -> bool {
+fn holds_user_processes(unit: &str) -> bool {
     unit.starts_with("session-") || is_user_manager(unit)
 }
 

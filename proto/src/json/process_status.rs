@@ -100,11 +100,6 @@ pub struct ProcessGuardStatusDocument {
     pub protected: Option<String>,
     /// The limits that now apply to its owner.
     pub limits: Vec<AppliedLimitDocument>,
-    /// The person that the rules apply to: its `owner`, the person who logged in to start it
-    /// (`login`), or that person although `unknown`.
-    pub attribution: &'static str,
-    /// The person who logged in, if the rules apply to that person.
-    pub login: Option<String>,
 }
 
 impl ProcessGuardStatusDocument {
@@ -123,8 +118,6 @@ impl ProcessGuardStatusDocument {
                 .iter()
                 .map(AppliedLimitDocument::from)
                 .collect(),
-            attribution: ruled.attribution.name(),
-            login: ruled.attribution.login().map(|person| person.name.clone()),
         }
     }
 }
