@@ -40,7 +40,8 @@ struct RuleDigests {
 
 impl RuleDigests {
     fn new(rules: &RuleSet) -> Self {
-        let (shared, protect) = (rules.shared_toml(), rules.protect_toml());
+        let shared = rules.shared_toml();
+        let protect = policy_toml("protect", &rules.protect);
         let policies = policies(rules).into_iter();
         let texts: Vec<(PolicyIndex, String)> = policies
             .map(|policy| (policy, toml_of_policy(rules, policy)))

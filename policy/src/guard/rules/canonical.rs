@@ -66,10 +66,6 @@ impl RuleSet {
         })
     }
 
-    pub(crate) fn protect_toml(&self) -> String {
-        policy_toml("protect", &self.protect)
-    }
-
     pub(crate) fn measured_toml(&self, behaviour: &BehaviourRule) -> String {
         let (kind, window, threshold) = behaviour.behaviour.measurement_key();
         canonical_toml(&MeasuredKeys {
