@@ -3,7 +3,7 @@
 mod glob;
 
 pub use glob::Glob;
-pub(crate) use glob::{compile_glob, holds_user_processes, is_user_manager};
+pub(crate) use glob::{compile_glob, is_user_manager};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use gpukill_proto::reading::Reading;

@@ -8,7 +8,7 @@ mod replay;
 mod rule;
 
 pub use open_violation::{MilderPolicy, OpenViolation, RulesDoubt, WarnedOwner};
-pub use process_status::{AppliedLimit, Attribution, MAX_GUARD_ENTRIES, ProcessGuardStatus};
+pub use process_status::{AppliedLimit, MAX_GUARD_ENTRIES, ProcessGuardStatus};
 pub use queries::{
     EditReport, GuardReport, GuardSummary, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, OwnWarning,
     RuleSetSource, RulesRevision, RulesText, ViolationMark, ViolationPage, ViolationQuery,

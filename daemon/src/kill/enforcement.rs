@@ -9,7 +9,7 @@ use crate::state::PublishedPoll;
 use gpukill_policy::guard::enforcement::ended_jobs::PidStart;
 use gpukill_policy::guard::enforcement::order::{Enforcement, SignalStatus};
 use gpukill_policy::guard::enforcement::plan_check::{
-    EnforcementTarget, PlanVeto, evaluated_person, job_plan_veto, kill_request, process_plan_veto,
+    EnforcementTarget, PlanVeto, job_plan_veto, kill_request, process_plan_veto,
     processes_on_devices, signals_sent, summarize_report,
 };
 use gpukill_policy::guard::rules::RuleSet;
@@ -113,14 +113,13 @@ impl KillService {
         let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let (started, result) = (Arc::clone(enforcement), observer.clone());
-        let person = evaluated_person(rules.rules(), &enforcement.job);
         let operation = self.operations.start(slot, owner, &plan, move |report| {
             let authorization = KillAuthorization {
                 caller: &caller,
                 request_text: format!("guard: {}", started.record.rule),
                 must_be_recorded: true,
                 late_member_users: users,
-                required_uid: person,
+                required_uid: started.job.owner.uid,
             };
             execute(
                 &carried_out,

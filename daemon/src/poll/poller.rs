@@ -92,7 +92,7 @@ impl Poller {
                     }
                 }
                 Ok(PollerEvent::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    if let Some(sample) = self.sampler.take_rest() {
+                    if let Some(sample) = self.sampler.complete_sample() {
                         self.guard.add_sample(&sample);
                         self.rogue.add_sample(&sample);
                         self.store.record_sample(sample);

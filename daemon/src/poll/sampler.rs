@@ -125,11 +125,6 @@ impl Sampler {
         complete
     }
 
-    /// The unfinished sample when the daemon stops.
-    pub(crate) fn take_rest(&mut self) -> Option<Sample> {
-        self.complete_sample()
-    }
-
     /// Processes of the previous poll on a device with a failed process list since. While they run
     /// they are neither present nor gone. Processes of a device that its driver no longer lists are
     /// gone.
@@ -215,7 +210,8 @@ impl Sampler {
         }
     }
 
-    fn complete_sample(&mut self) -> Option<Sample> {
+    /// Ends the current sample; `None` without a poll since the last one.
+    pub(crate) fn complete_sample(&mut self) -> Option<Sample> {
         let last = self.last.as_ref()?;
         let PendingSample {
             usage,

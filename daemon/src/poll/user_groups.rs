@@ -1,4 +1,4 @@
-//! The known groups of users that own processes here or logged in to start them.
+//! The known groups of users that own processes here.
 
 use crate::host::users::Users;
 use crate::store::GroupNames;
@@ -13,13 +13,11 @@ use std::sync::Arc;
 pub(super) struct UserGroups(Arc<GroupNames>);
 
 impl UserGroups {
-    /// The groups of a snapshot's owners and login users. Requests unknown ones and never waits.
+    /// The groups of a snapshot's owners. Requests unknown ones and never waits.
     pub(super) fn update(&mut self, snapshot: &Snapshot, users: &Users) -> Arc<GroupNames> {
-        let uids = snapshot.processes.iter().flat_map(|process| {
-            let owner = process.owner.last_known().and_then(|owner| owner.uid);
-            owner.into_iter().chain(process.known_login_uid())
-        });
-        let uids: BTreeSet<u32> = uids.into_set();
+        let owners = snapshot.processes.iter();
+        let owners = owners.filter_map(|process| process.owner.last_known()?.uid);
+        let uids: BTreeSet<u32> = owners.into_set();
         let known = uids.into_iter();
         let known = known.filter_map(|uid| Some((uid, users.groups_of(uid)?)));
         let known: Vec<_> = known.collect();

@@ -62,7 +62,9 @@ impl HoldersAnswer {
                 position += 1;
                 0
             } else {
-                page.devices.push(continued_report(report));
+                // The holders of the previous page's device continue.
+                let continued = empty_report(&report.device, Vec::new());
+                page.devices.push(continued);
                 let taken = start - position - 1;
                 position = start;
                 taken
@@ -135,11 +137,6 @@ fn report_without_holders(report: &HoldersReport) -> HoldersReport {
         findings: report.findings.clone(),
         ..empty_report(&report.device, ended.cloned().collect())
     }
-}
-
-/// The same device on the next page, where its holders continue.
-fn continued_report(report: &HoldersReport) -> HoldersReport {
-    empty_report(&report.device, Vec::new())
 }
 
 fn empty_report(device: &DeviceHolders, ended: Vec<EndedHolder>) -> HoldersReport {

@@ -9,7 +9,6 @@ use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
 use gpukill_policy::guard::enforcement::ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
 use gpukill_policy::guard::facts::ProcessFacts;
-use gpukill_policy::guard::rules::PersonAttribution;
 use gpukill_policy::usage::DeviceRun;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -210,13 +209,13 @@ impl Visibility<'_> {
             .iter()
             .filter(|open| is_broken(open) && self.sees_violation(open));
         let marked = visible.flat_map(|open| match milder_policy_for_violation(open, compiled) {
-            None => self.marks(open, rules.person, snapshot),
+            None => self.marks(open, snapshot),
             own_policy @ Some(_) => {
                 let open = OpenViolation {
                     own_policy,
                     ..open.clone()
                 };
-                self.marks(&open, rules.person, snapshot)
+                self.marks(&open, snapshot)
             }
         });
         // Neither kind of mark takes the room of the other.
@@ -315,12 +314,7 @@ impl Visibility<'_> {
 
     /// The processes that a violation marks, as far as the caller may see them: those in its
     /// evidence, and if these are only some of a job, the whole job.
-    fn marks(
-        &self,
-        open: &OpenViolation,
-        by: PersonAttribution,
-        snapshot: &Snapshot,
-    ) -> Vec<ViolationMark> {
+    fn marks(&self, open: &OpenViolation, snapshot: &Snapshot) -> Vec<ViolationMark> {
         let processes = open.evidence.runs.iter();
         let all = processes.zip(ViolationMark::from_violation(open));
         let visible = all.filter(|(process, _)| self.sees_owner(process));
@@ -331,7 +325,7 @@ impl Visibility<'_> {
         if !lists_all_processes(open) && matches!(open.subject, ViolationSubject::Job(_)) {
             let known: BTreeSet<RunKey> = marks.iter().map(|mark| mark.run.clone()).into_set();
             let of_job = snapshot.processes.iter();
-            let of_job = of_job.filter(|process| is_process_of_job(open, by, process));
+            let of_job = of_job.filter(|process| is_process_of_job(open, process));
             let of_job = of_job.filter_map(|process| run_key(&DeviceRun::from_process(process)));
             let new = of_job.filter(|run| !known.contains(run));
             marks.extend(new.map(|run| ViolationMark {
@@ -343,12 +337,8 @@ impl Visibility<'_> {
     }
 }
 
-/// Whether a violation of rules that go by this person is about a process.
-pub(super) fn is_process_of_violation(
-    open: &OpenViolation,
-    by: PersonAttribution,
-    process: &GpuProcess,
-) -> bool {
+/// Whether a violation is about a process.
+pub(super) fn is_process_of_violation(open: &OpenViolation, process: &GpuProcess) -> bool {
     let Some(key) = process.key() else {
         return false;
     };
@@ -356,7 +346,7 @@ pub(super) fn is_process_of_violation(
         (listed.run.pid, listed.run.start_ticks) == (key.pid, key.start_ticks)
     };
     open.evidence.runs.iter().any(is_it)
-        || (!lists_all_processes(open) && is_process_of_job(open, by, process))
+        || (!lists_all_processes(open) && is_process_of_job(open, process))
 }
 
 /// Whether a process belongs to a job that a dry run counts as ended.
@@ -375,17 +365,13 @@ fn lists_all_processes(open: &OpenViolation) -> bool {
     open.evidence.runs.len() >= open.evidence.count as usize
 }
 
-fn is_process_of_job(open: &OpenViolation, by: PersonAttribution, process: &GpuProcess) -> bool {
+fn is_process_of_job(open: &OpenViolation, process: &GpuProcess) -> bool {
     let (ViolationSubject::Job(job), Some(its)) = (&open.subject, process.job.last_known()) else {
         return false;
     };
-    if its.id() != job.id {
-        return false;
-    }
-    // The person does not depend on groups.
-    let person = ProcessFacts::from_process(process, &BTreeMap::new()).person(by);
     // Compared by uid: a name may be learned later, and a container may be renamed.
-    person.is_some_and(|person| person.uid == job.owner.uid)
+    let owner = process.owner.last_known();
+    its.id() == job.id && owner.is_some_and(|owner| owner.uid == job.owner.uid)
 }
 
 fn saturating_count(number: usize) -> u32 {

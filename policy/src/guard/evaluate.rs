@@ -87,7 +87,6 @@ pub(crate) fn evaluate_within(
         *state = std::mem::take(state).into_paused();
         return Evaluation::default();
     }
-    let sample = &*sample.attributed_to(compiled_rules.rules().person);
     let follows = state.prepare_for(compiled_rules, sample);
     let mut context = context::build_context(compiled_rules, state, sample);
     let mut findings = Findings::with_room(bounds.findings);

@@ -1,8 +1,7 @@
 //! Facts that rules may know about a process or a device. The store keeps them as they are
 //! here, so that a replay evaluates the same.
 
-use super::rules::PersonAttribution;
-use crate::select::{holds_user_processes, is_user_manager};
+use crate::select::is_user_manager;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::Person;
 use gpukill_proto::model::{Device, GpuProcess, NetworkRole, ProcessLocation, Scheduler};
@@ -10,7 +9,6 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::VerdictSummary;
 use gpukill_proto::units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Known facts about a process. `None` means unknown; `Some(None)` means that there is
@@ -21,8 +19,6 @@ pub struct ProcessFacts {
     pub owner: Option<Person>,
     /// The user that it runs as: name, if there is one, and uid.
     pub user: Option<(Option<String>, u32)>,
-    /// Uid of the user who logged in.
-    pub login_uid: Option<Option<u32>>,
     /// Whether it is in the host's own user namespace.
     pub in_host_user_namespace: Option<bool>,
     /// Whether its name can be trusted: [`GpuProcess::name_is_trusted`].
@@ -54,14 +50,10 @@ pub struct ProcessFacts {
     pub job: Option<(String, String)>,
     /// Whether its parent has ended.
     pub is_orphaned: Option<bool>,
-    /// Uids without a name, among its owner, the user that it runs as and the login user.
-    /// If a user is shown by a uid that is not listed here, the name service has not
-    /// answered, and any name is possible.
+    /// Uids without a name, among its owner and the user that it runs as. If a user is shown
+    /// by a uid that is not listed here, the name service has not answered, and any name is
+    /// possible.
     pub nameless_uids: Vec<u32>,
-    /// Name of the login user.
-    pub login_name: Option<String>,
-    /// Names of the login user's groups.
-    pub login_groups: Option<Vec<String>>,
     /// Whether it is in a container, of any image.
     pub is_contained: Option<bool>,
     /// The verdict of the rogue scan. Unknown before the first scan; `Some(None)` if there
@@ -93,9 +85,6 @@ impl ProcessFacts {
             }),
             user: uid.map(|uid| (process.user.last_known().cloned(), uid)),
             nameless_uids: nameless_uids(process, groups),
-            login_uid: process.login_uid.last_known().copied(),
-            login_name: process.login_user.last_known().cloned().flatten(),
-            login_groups: process.known_login_uid().and_then(of_user),
             in_host_user_namespace: process.namespace_owner.last_known().map(Option::is_none),
             has_trusted_name: process.name_is_trusted.last_known().copied(),
             // An owner who is no user of the host is in none of its groups.
@@ -164,20 +153,9 @@ fn nameless_uids(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> V
             };
         is_known || groups.get(uid).is_some_and(Vec::is_empty)
     };
-    let all = owner
-        .into_iter()
-        .chain(user)
-        .chain(process.known_login_uid());
+    let all = owner.into_iter().chain(user);
     let all: BTreeSet<u32> = all.filter(is_nameless).into_set();
     all.into_iter().collect()
-}
-
-/// The person of a process under rules that refer to this kind of person; `None` if
-/// unknown.
-#[must_use]
-pub fn person_of_process(process: &GpuProcess, person: PersonAttribution) -> Option<Person> {
-    let about = ProcessFacts::from_process(process, &BTreeMap::new());
-    about.attributed_to(person).owner.clone()
 }
 
 impl ProcessFacts {
@@ -193,60 +171,6 @@ impl ProcessFacts {
             Some(name) => Some(Some(name)),
             None => self.nameless_uids.contains(&uid).then_some(None),
         }
-    }
-
-    /// The person of the process under rules that refer to this kind of person; `None` if
-    /// unknown.
-    #[must_use]
-    pub fn person(&self, by: PersonAttribution) -> Option<Person> {
-        self.attributed_to(by).owner.clone()
-    }
-
-    /// The facts, attributed to the person that the rules refer to.
-    pub(crate) fn attributed_to(&self, person: PersonAttribution) -> Cow<'_, Self> {
-        match person {
-            PersonAttribution::Owner => Cow::Borrowed(self),
-            PersonAttribution::Login => self
-                .attributed_to_login()
-                .map_or_else(|| Cow::Borrowed(self), Cow::Owned),
-        }
-    }
-
-    /// The facts, attributed to the user who logged in to start the process; `None` if that
-    /// changes nothing. A process that belongs to a container alone stays the container's,
-    /// and a process without a login belongs to the user that it runs as. If the login is
-    /// unknown, the owner is unknown.
-    fn attributed_to_login(&self) -> Option<Self> {
-        let owner = self.owner.as_ref()?.uid?;
-        let is_in_a_login = self.is_in_login_session();
-        let (owner, groups) = match self.login_uid {
-            Some(None) => return None,
-            Some(Some(login)) if login == owner => return None,
-            Some(Some(_)) if is_in_a_login == Some(false) => return None,
-            Some(Some(_)) if is_in_a_login.is_none() => (None, None),
-            Some(Some(login)) => {
-                let name = self.login_name.clone();
-                let person = Person {
-                    name: name.unwrap_or_else(|| login.to_string()),
-                    uid: Some(login),
-                };
-                (Some(person), self.login_groups.clone())
-            }
-            None => (None, None),
-        };
-        Some(Self {
-            owner,
-            groups,
-            ..self.clone()
-        })
-    }
-
-    /// Whether it may run in a login session. In a system service or a scheduler's job the
-    /// kernel lets each process set its login uid once: there the uid is the user's own
-    /// claim, and could be anyone's.
-    fn is_in_login_session(&self) -> Option<bool> {
-        let (unit, scheduler) = (self.unit.as_ref()?, self.scheduler.as_ref()?);
-        Some(scheduler.is_none() && unit.as_deref().is_none_or(holds_user_processes))
     }
 
     /// Whether its container is its user's own: below their own systemd, users choose the

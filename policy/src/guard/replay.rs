@@ -119,7 +119,6 @@ impl Replay {
         let nothing = RuleSet {
             enforcement: rules.enforcement.clone(),
             protect: rules.protect.clone(),
-            person: rules.person,
             ..RuleSet::default()
         };
         let rules = RuleSet {
@@ -247,7 +246,6 @@ impl Replay {
                 continue;
             }
             self.runs.add(run);
-            let about = about.attributed_to(self.compiled_rules.rules().person);
             if let Some(owner) = &about.owner {
                 self.people.add(owner);
             }

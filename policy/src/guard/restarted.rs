@@ -49,7 +49,6 @@ mod tests {
             ),
             (format!("{before}message = 'ask us'\n"), 1),
             (format!("{ALICE}{}", BOB.replace("10", "15")), 1),
-            (format!("[global]\nperson = 'login'\n{before}"), 2),
             (
                 format!("[enforcement]\nsettled_after_minutes = 1\n{before}"),
                 2,

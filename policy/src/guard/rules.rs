@@ -28,8 +28,6 @@ pub struct RuleSet {
     pub mode: GuardMode,
     /// The mode that a dry run simulates: soft or enforce.
     pub armed_mode: EnforcementMode,
-    /// How a process is attributed to a person.
-    pub person: PersonAttribution,
     /// The contradiction between the enforcement switches, if they contradict each other.
     pub switch_conflict: Option<SwitchConflict>,
     /// Limits of people without a limit in another policy.
@@ -101,16 +99,6 @@ impl RuleSet {
         ];
         defaults.into_iter().filter(|is_set| *is_set).count()
     }
-}
-
-/// How a process is attributed to a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub enum PersonAttribution {
-    /// The owner: the user that the process runs as, or the owner of its container.
-    #[default]
-    Owner,
-    /// The user who logged in to start the process, whatever user it runs as now.
-    Login,
 }
 
 /// The mode that a dry run simulates.

@@ -5,13 +5,11 @@
 //! hold the same, and nothing else may matter to a rule.
 
 pub use super::facts::ProcessFacts;
-use super::rules::PersonAttribution;
 use super::schedule::LocalTime;
 use crate::usage::{DeviceUsage, RunUsage};
 use gpukill_proto::guard::RunKey;
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,24 +30,6 @@ pub struct GuardSample {
     pub devices: BTreeMap<DeviceId, DeviceSample>,
     /// Every process on every device that it used.
     pub runs: BTreeMap<Arc<RunKey>, RunSample>,
-}
-
-impl GuardSample {
-    /// Attributes every process to the person that the rules refer to.
-    pub(crate) fn attributed_to(&self, person: PersonAttribution) -> Cow<'_, Self> {
-        let mut sample = Cow::Borrowed(self);
-        for (run, run_sample) in &self.runs {
-            if let Cow::Owned(about) = run_sample.facts.attributed_to(person) {
-                let about = Arc::new(about);
-                let run_sample = RunSample {
-                    facts: about,
-                    ..run_sample.clone()
-                };
-                sample.to_mut().runs.insert(Arc::clone(run), run_sample);
-            }
-        }
-        sample
-    }
 }
 
 /// A device in one interval of time.

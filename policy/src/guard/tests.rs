@@ -16,7 +16,6 @@ mod kill_plan_check;
 mod labels;
 mod late_arrivals;
 mod limits;
-mod logins;
 mod names;
 mod orders;
 mod outcomes;

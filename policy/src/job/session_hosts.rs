@@ -247,7 +247,7 @@ pub(crate) fn may_be_session_host(name: &str) -> bool {
 pub(crate) fn is_session_server(process: &ProcessLineage) -> bool {
     has_verified_name(process, SERVERS)
         || is_editor_process(process)
-        || runs_session_script(process)
+        || runs_any_script(process, SCRIPTS)
 }
 
 /// Whether the process starts notebook kernels: a Jupyter server, or the server of an
@@ -319,10 +319,6 @@ fn is_editor_path(path: &str) -> bool {
     EDITOR_DIRECTORIES
         .iter()
         .any(|directory| path.contains(directory))
-}
-
-fn runs_session_script(process: &ProcessLineage) -> bool {
-    runs_any_script(process, SCRIPTS)
 }
 
 /// Whether the process is an interpreter that runs one of these scripts, or a program

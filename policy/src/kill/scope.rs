@@ -10,20 +10,6 @@ use gpukill_proto::model::{Container, ContainerId, Job, ProcessKey};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns every process that this scope reaches from `process`, including itself. The
-/// result never contains a session host; in scopes tree and job it contains processes
-/// of one person only.
-///
-/// # Errors
-/// The reason why the scope is unknown: the job is unknown, or there is no container.
-pub fn resolve_scope(
-    process: &ProcessInfo,
-    scope: KillScope,
-    table: &ProcessTable,
-) -> Result<BTreeSet<ProcessKey>, String> {
-    ScopeIndex::new(table).processes_in_scope(process, scope)
-}
-
 /// Whether the process is a session host or runs jobs and containers of others. No
 /// scope reaches it.
 pub(super) fn hosts_sessions(process: &ProcessInfo) -> bool {
@@ -123,7 +109,12 @@ impl<'a> ScopeIndex<'a> {
         scopes
     }
 
-    /// As [`resolve_scope`].
+    /// Returns every process that this scope reaches from `process`, including itself. The
+    /// result never contains a session host; in scopes tree and job it contains processes
+    /// of one person only.
+    ///
+    /// # Errors
+    /// The reason why the scope is unknown: the job is unknown, or there is no container.
     pub(super) fn processes_in_scope(
         &self,
         process: &ProcessInfo,

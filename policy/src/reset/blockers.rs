@@ -5,7 +5,7 @@ use crate::holders::full_program_name;
 use crate::kill;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::{DeviceHolders, Holder};
-use gpukill_proto::kill::{KillTarget, MAX_PIDS, PlannedAction};
+use gpukill_proto::kill::{MAX_PIDS, PlannedAction};
 use gpukill_proto::model::{BackendState, Device, ProcessKey, Vendor};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -42,11 +42,7 @@ pub(super) fn blockers(
         }
     }
     all.sort_indirect_by_key(|blocker| blocker.process);
-    all.dedup_by_key(|blocker| {
-        blocker
-            .process
-            .map_or_else(|| blocker.what.clone(), dedup_key)
-    });
+    all.dedup_by_key(|blocker| blocker.process.ok_or_else(|| blocker.what.clone()));
     // Blockers that only a person removes come first, so that they are not cut off.
     all.sort_indirect_by_key(|blocker| match blocker.remedy {
         Unblocker::Person => 0,
@@ -62,10 +58,6 @@ pub(super) fn blockers(
     }
     all.extend(device_blockers(device, context));
     all
-}
-
-fn dedup_key(key: ProcessKey) -> String {
-    format!("{} {}", key.pid, key.start_ticks)
 }
 
 /// Blockers that are not processes.
@@ -257,16 +249,12 @@ fn plan_actions(
         match kill::plan(&kill_request(pids.to_vec(), request), kill, now) {
             Ok(plan) => fates
                 .by_key
-                .extend(plan.targets.into_iter().map(key_and_action)),
+                .extend(plan.targets.into_iter().map(|it| (it.key, it.action))),
             Err(Refusal::Denied { ask, .. }) => fates.why = format!("ask {ask}"),
             Err(refusal) => fates.why = refusal.to_string(),
         }
     }
     fates
-}
-
-fn key_and_action(target: KillTarget) -> (ProcessKey, PlannedAction) {
-    (target.key, target.action)
 }
 
 fn process_blocker(process: ProcessKey, what: String, remedy: Unblocker) -> Blocker {

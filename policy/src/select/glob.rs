@@ -39,14 +39,9 @@ impl Glob {
     /// `*.service` would protect every process that a person starts.
     pub(crate) fn names_unit(&self, unit: &str) -> bool {
         let is_exact = !self.typed.contains(['*', '?']);
-        self.regex.is_match(unit) && (is_exact || !holds_user_processes(unit))
+        let holds_user_processes = unit.starts_with("session-") || is_user_manager(unit);
+        self.regex.is_match(unit) && (is_exact || !holds_user_processes)
     }
-}
-
-/// Whether this unit of the system's systemd contains processes that a person starts: a
-/// login session, or the systemd of a user.
-pub(crate) fn holds_user_processes(unit: &str) -> bool {
-    unit.starts_with("session-") || is_user_manager(unit)
 }
 
 /// Whether this is the systemd of a user, such as `user@1000.service`, below which all

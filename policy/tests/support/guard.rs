@@ -103,7 +103,6 @@ pub(crate) fn process_facts(owner: &str) -> ProcessFacts {
     ProcessFacts {
         user: owner.uid.map(|uid| (Some(owner.name.clone()), uid)),
         owner: Some(owner),
-        login_uid: Some(None),
         in_host_user_namespace: Some(true),
         has_trusted_name: Some(true),
         groups: Some(Vec::new()),
@@ -118,8 +117,6 @@ pub(crate) fn process_facts(owner: &str) -> ProcessFacts {
         job: None,
         is_orphaned: Some(false),
         nameless_uids: Vec::new(),
-        login_name: None,
-        login_groups: None,
         is_contained: Some(false),
         suspected: Some(None),
         network: Some(NetworkRole::Private),

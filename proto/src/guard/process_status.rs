@@ -1,6 +1,6 @@
 //! The guard's status for one process, and the limits that apply to it.
 
-use super::{GuardMode, OpenViolation, Person, RuleName};
+use super::{GuardMode, OpenViolation, RuleName};
 use serde::{Deserialize, Serialize};
 
 /// The most violations, and the most limits, in the status of one process.
@@ -23,41 +23,6 @@ pub struct ProcessGuardStatus {
     pub protected: Option<String>,
     /// The limits that now apply to its owner, at most [`MAX_GUARD_ENTRIES`].
     pub limits: Vec<AppliedLimit>,
-    /// The person that the rules apply to.
-    pub attribution: Attribution,
-}
-
-/// The person that rules apply to for a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Attribution {
-    /// The owner of the process.
-    #[default]
-    Owner,
-    /// Another person, who logged in to start it.
-    Login(Person),
-    /// The person who logged in to start it, who is unknown.
-    Unknown,
-}
-
-impl Attribution {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Login(_) => "login",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// The person who logged in, if not the owner.
-    #[must_use]
-    pub const fn login(&self) -> Option<&Person> {
-        match self {
-            Self::Login(person) => Some(person),
-            Self::Owner | Self::Unknown => None,
-        }
-    }
 }
 
 /// A limit that applies to a person.

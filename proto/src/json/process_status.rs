@@ -52,11 +52,6 @@ document! {
         protected: Option<String> = status.protected.clone(),
         /// The limits that now apply to its owner.
         limits: Vec<AppliedLimitDocument> = documents(&status.limits),
-        /// The person that the rules apply to: its `owner`, the person who logged in to start it
-        /// (`login`), or that person although `unknown`.
-        attribution: &'static str = status.attribution.name(),
-        /// The person who logged in, if the rules apply to that person.
-        login: Option<String> = status.attribution.login().map(|person| person.name.clone()),
     }
 }
 

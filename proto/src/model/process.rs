@@ -100,12 +100,6 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
-    /// The user who logged in, if known now or when last read.
-    #[must_use]
-    pub fn known_login_uid(&self) -> Option<u32> {
-        self.login_uid.last_known().copied().flatten()
-    }
-
     /// A process of which only these facts are known; everything else is unknown for this
     /// reason.
     #[must_use]

@@ -6,12 +6,11 @@ pub(super) use replays::{replay_report, requests};
 
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
-    AppliedLimit, Attribution, EditReport, EnforcementOutcome, Evidence, EvidenceProcess,
-    GuardAction, GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement,
-    MilderPolicy, OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
-    RuleCounts, RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey,
-    SnoozedRule, Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject,
-    WarnedOwner,
+    AppliedLimit, EditReport, EnforcementOutcome, Evidence, EvidenceProcess, GuardAction,
+    GuardMode, GuardRecord, GuardReport, GuardStep, GuardSummary, Measurement, MilderPolicy,
+    OpenViolation, OwnWarning, OwnedJob, Person, ProcessContext, ProcessGuardStatus, RuleCounts,
+    RuleKind, RuleName, RuleSource, RulesDoubt, RulesRevision, RulesText, RunKey, SnoozedRule,
+    Victim, ViolationMark, ViolationPage, ViolationQuery, ViolationSubject, WarnedOwner,
 };
 use gpukill_proto::model::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::rogue::Threat;
@@ -266,7 +265,6 @@ pub(super) fn process_guard_status() -> ProcessGuardStatus {
             limit: Some(1 << 36),
             replaces: vec![(rule(RuleSource::Default), 300)],
         }],
-        attribution: Attribution::Login(job().owner),
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) fn run(
         let update = feed.next_update(&mut hooks)?;
         hooks.frames.show_update(update)?;
         if hooks.frames.is_screen() {
-            hooks.handle_suspend().map_err(Error::System)?;
+            // Only a full screen has to be left before Ctrl-Z stops the process. Otherwise the
+            // kernel's default is right, and a handler would turn it off.
+            hooks.signals.add(SIGTSTP).map_err(Error::System)?;
         }
     }
 }
@@ -46,12 +48,6 @@ impl<'a> WatchHooks<'a> {
     fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
         let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
         Ok(Self { frames, signals })
-    }
-
-    /// Handles Ctrl-Z too. Only a full screen has to be left before a stop. Otherwise the
-    /// kernel's default is right, and a handler would turn it off.
-    fn handle_suspend(&mut self) -> io::Result<()> {
-        self.signals.add(SIGTSTP)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The guard's view of one process: the person it is attributed to, a line for each rule that
-//! it breaks, and a line for each limit of its owner.
+//! The guard's view of one process: a line for each rule that it breaks, and a line for each
+//! limit of its owner.
 
 use super::violation_text::{
     amount_text, context_text, ending_text, measured_text, own_policy_text, warn_only_text,
@@ -8,8 +8,8 @@ use crate::output::markers::WOULD_HAVE_ENDED;
 use crate::output::style::OutputStyle;
 use crate::output::value::{clock, future_time, reading};
 use gpukill_proto::guard::{
-    AppliedLimit, Attribution, GuardMode, MilderPolicy, OpenViolation, ProcessGuardStatus,
-    RuleKind, RuleName, RuleSource,
+    AppliedLimit, GuardMode, MilderPolicy, OpenViolation, ProcessGuardStatus, RuleKind, RuleName,
+    RuleSource,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -44,28 +44,13 @@ pub(in crate::output) fn rows(
     let protected = protected.map(|why| format!("none: no rule applies, because {why}"));
     let limits = known.limits.iter().map(limit_text);
     let limits: Vec<String> = protected.into_iter().chain(limits).collect();
-    let person = attribution(&known.attribution).into_iter().collect();
-    [("person", person), ("rule", violations), ("limits", limits)]
+    [("rule", violations), ("limits", limits)]
         .into_iter()
         .flat_map(|(name, lines)| {
             let names = std::iter::once(name).chain(std::iter::repeat(""));
             names.map(str::to_owned).zip(lines)
         })
         .collect()
-}
-
-/// The person that the rules attribute the process to, if this is not the owner.
-fn attribution(attribution: &Attribution) -> Option<String> {
-    match attribution {
-        Attribution::Owner => None,
-        Attribution::Login(person) => Some(format!(
-            "{}: rules apply to the login user who started it, not to its owner",
-            person.name
-        )),
-        Attribution::Unknown => Some(
-            "not known: rules apply to the login user who started it, who is not known".to_owned(),
-        ),
-    }
 }
 
 /// The state of a violation.

@@ -54,7 +54,8 @@ pub(crate) fn test_lines(
     // These jobs count as ended and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {
-        lines.extend([Line::default(), Line::plain(WOULD_HAVE_ENDED_SINCE)]);
+        let since = "since then these would have been ended";
+        lines.extend([Line::default(), Line::plain(since)]);
         lines.extend(ended_lines(report, milder, style));
     }
     let tried = match report.evaluated {
@@ -77,8 +78,6 @@ fn milder_policy_texts(milder: &MilderPolicies) -> Vec<String> {
     });
     lines.collect()
 }
-
-const WOULD_HAVE_ENDED_SINCE: &str = "since then these would have been ended";
 
 fn heading(report: &ReplayReport, rules: &str, style: &OutputStyle) -> Line {
     let length = format_duration(report.until.since(report.since));
@@ -216,7 +215,7 @@ fn row(
         }
     };
     vec![
-        Cell::plain(weekday_date_time(record.at, style)),
+        Cell::plain(formatted(record.at, "%a %d %b %H:%M", style.zone)),
         text(&subject_name(&record.subject, &record.evidence)),
         Cell::plain(device_indices(&victim.runs)),
         text(&processes(&victim.runs, victim.count)),
@@ -227,10 +226,6 @@ fn row(
         )),
         Cell::with_tone(escaped(&at_the_end, style.symbols), tone),
     ]
-}
-
-fn weekday_date_time(at: Timestamp, style: &OutputStyle) -> String {
-    formatted(at, "%a %d %b %H:%M", style.zone)
 }
 
 /// Notes about the replay.

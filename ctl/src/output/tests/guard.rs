@@ -13,8 +13,8 @@ use crate::output::guard::MilderPolicies;
 use crate::output::rules::guard_summary;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_proto::guard::{
-    Attribution, EditReport, GuardMode, GuardReport, MilderPolicy, Person, ProcessGuardStatus,
-    ReplayReport, ViolationMark, ViolationPage, find_marks,
+    EditReport, GuardMode, GuardReport, MilderPolicy, ProcessGuardStatus, ReplayReport,
+    ViolationMark, ViolationPage, find_marks,
 };
 use gpukill_proto::json::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::model::NetworkRole;
@@ -128,10 +128,6 @@ fn explain_names_broken_rules_and_limits() {
     let page = violations();
     gone.guard = Reading::Value(ProcessGuardStatus {
         would_have_ended: page.would_have_ended,
-        attribution: Attribution::Login(Person {
-            name: "dana".into(),
-            uid: Some(1002),
-        }),
         ..ProcessGuardStatus::default()
     });
     check_all("explain-gone", |style| explain::lines(&gone, style));

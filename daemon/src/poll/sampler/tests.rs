@@ -198,23 +198,29 @@ fn two_polls_at_one_moment_are_no_gap() {
     context.poll(0, &[7]);
     context.poll(2, &[7]);
     assert_eq!(context.poll(0, &[7]), []);
-    let rest = context.sampler.take_rest().map(|sample| summarize(&sample));
+    let rest = context
+        .sampler
+        .complete_sample()
+        .map(|sample| summarize(&sample));
     assert_eq!(rest, Some((1_000, 1_002, 2, vec![(7, 2)], vec![])));
 }
 
 #[test]
 fn rest_is_returned_once() {
     let mut context = SamplerFixture::new();
-    assert!(context.sampler.take_rest().is_none());
+    assert!(context.sampler.complete_sample().is_none());
     context.poll(0, &[7]);
-    assert!(context.sampler.take_rest().is_none());
+    assert!(context.sampler.complete_sample().is_none());
     context.poll(2, &[7]);
     context.poll(2, &[]);
-    let rest = context.sampler.take_rest().map(|sample| summarize(&sample));
+    let rest = context
+        .sampler
+        .complete_sample()
+        .map(|sample| summarize(&sample));
     let departed = vec![(7, Departure::Left, 1_002)];
     let expected = (1_000, 1_004, 4, vec![(7, 2)], departed);
     assert_eq!(rest, Some(expected));
-    assert!(context.sampler.take_rest().is_none());
+    assert!(context.sampler.complete_sample().is_none());
     context.procfs.close().unwrap();
 }
 

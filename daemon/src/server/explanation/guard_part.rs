@@ -5,15 +5,14 @@ use crate::server::visibility::{Visibility, is_process_of_simulated_end, is_proc
 use crate::store::{JobAccounts, process_facts};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::enforcement::ended_jobs::SimulatedEnd;
-use gpukill_policy::guard::facts::{ProcessFacts, person_of_process};
+use gpukill_policy::guard::facts::ProcessFacts;
 use gpukill_policy::guard::limits::{
     EffectiveLimit, effective_limits, protection_reason, replaced_limits,
 };
-use gpukill_policy::guard::rules::PersonAttribution;
 use gpukill_policy::guard::schedule::LocalTime;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
-    AppliedLimit, Attribution, GuardMode, MAX_GUARD_ENTRIES, OpenViolation, ProcessGuardStatus,
+    AppliedLimit, GuardMode, MAX_GUARD_ENTRIES, OpenViolation, ProcessGuardStatus,
 };
 use gpukill_proto::model::{GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
@@ -64,7 +63,7 @@ pub(super) fn guard_part(
         simulated,
         ..
     } = context.guard;
-    let (mode, by) = (compiled.rules().mode, compiled.rules().person);
+    let mode = compiled.rules().mode;
     if mode == GuardMode::Disabled {
         return Reading::Value(ProcessGuardStatus {
             mode,
@@ -81,10 +80,10 @@ pub(super) fn guard_part(
     let is_simulated = |open: &OpenViolation| its.iter().any(|it| it.rule == open.rule);
     let violations = open
         .iter()
-        .filter(|open| is_process_of_violation(open, by, process));
+        .filter(|open| is_process_of_violation(open, process));
     let violations = violations.filter(|open| !is_simulated(open));
     let violations = violations.take(MAX_GUARD_ENTRIES);
-    let owner = person_of_process(process, by).and_then(|person| person.uid);
+    let owner = owner_uid(process);
     let about = current_facts(&context.guard, process);
     let protected = protection_reason(compiled, &about);
     let redact = |open| visibility.redact_for_process(open, (pid, owner), compiled);
@@ -98,28 +97,18 @@ pub(super) fn guard_part(
             None => limits(&context.guard, &about),
         },
         protected,
-        attribution: evaluated_as(by, process),
     })
-}
-
-/// The person that the rules take a process to belong to.
-fn evaluated_as(by: PersonAttribution, process: &GpuProcess) -> Attribution {
-    // The person does not depend on groups.
-    let about = ProcessFacts::from_process(process, &BTreeMap::new());
-    match (about.person(by), &about.owner) {
-        (Some(person), Some(owner)) if person.uid != owner.uid => Attribution::Login(person),
-        (None, Some(_)) => Attribution::Unknown,
-        (Some(_) | None, _) => Attribution::Owner,
-    }
 }
 
 /// The facts of a process that rules may use.
 fn current_facts(guard: &GuardContext<'_>, process: &GpuProcess) -> ProcessFacts {
-    let owner = process.owner.last_known().and_then(|owner| owner.uid);
-    let people = owner.into_iter().chain(process.known_login_uid());
-    let groups = people.filter_map(|uid| Some((uid, (guard.groups)(uid)?)));
-    let groups: BTreeMap<u32, Vec<String>> = groups.into_map();
+    let groups = owner_uid(process).and_then(|uid| Some((uid, (guard.groups)(uid)?)));
+    let groups: BTreeMap<u32, Vec<String>> = groups.into_iter().into_map();
     process_facts(process, &groups, guard.accounts)
+}
+
+fn owner_uid(process: &GpuProcess) -> Option<u32> {
+    process.owner.last_known().and_then(|owner| owner.uid)
 }
 
 /// The limits of the owner now, and the policies that they replace.

@@ -10,9 +10,9 @@ use gpukill_policy::guard::enforcement::ended_jobs::SimulatedEnd;
 use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::guard::schedule::LocalTime;
 use gpukill_proto::guard::{
-    AppliedLimit, Attribution, Evidence, EvidenceProcess, GuardAction, GuardMode, Measurement,
-    OpenViolation, OwnedJob, Person as Owns, ProcessGuardStatus, RuleKind, RuleName, RuleSource,
-    RunKey, ViolationSubject,
+    AppliedLimit, Evidence, EvidenceProcess, GuardAction, GuardMode, Measurement, OpenViolation,
+    OwnedJob, Person as Owns, ProcessGuardStatus, RuleKind, RuleName, RuleSource, RunKey,
+    ViolationSubject,
 };
 use gpukill_proto::holders::Cause;
 use gpukill_proto::model::{
@@ -197,7 +197,6 @@ fn reports_broken_rules_and_limits() {
             would_have_ended: vec![simulated_violation()],
             protected: None,
             limits: limits(),
-            attribution: Attribution::Owner,
         })
     };
     let both = group_violation(&[(71, 1000), (80, 1005)]);
@@ -268,44 +267,6 @@ fn account_group_applies_to_evaluated_members() {
         let explained = explain_as(&guarded, &published, 71, 0, &[], None).unwrap();
         let limits = explained.guard.known().map(|ruled| ruled.limits.clone());
         assert_eq!(limits, Some(expected), "{account}");
-    }
-}
-
-#[test]
-fn reports_evaluated_person_if_not_owner() {
-    let guarded = |person: &str| {
-        let rules = format!("[global]\nperson = \"{person}\"\n");
-        (
-            CompiledRules::new(parse(&rules).unwrap()),
-            Vec::new(),
-            Vec::new(),
-        )
-    };
-    let login = Owns {
-        name: "bob".into(),
-        uid: Some(1001),
-    };
-    let logged_in = || Reading::Value(Some(1001));
-    for (person, uid, expected) in [
-        ("owner", logged_in(), Attribution::Owner),
-        ("login", logged_in(), Attribution::Login(login)),
-        ("login", Reading::Value(Some(1000)), Attribution::Owner),
-        ("login", Reading::Value(None), Attribution::Owner),
-        ("login", Reading::Failed("x".into()), Attribution::Unknown),
-    ] {
-        let mut published = published();
-        for process in &mut Arc::make_mut(&mut published.snapshot).processes {
-            process.login_uid = uid.clone();
-            process.login_user = Reading::Value(Some("bob".into()));
-            process.location.unit = Reading::Value(None);
-            process.location.scheduler = Reading::Value(None);
-        }
-        let explained = explain_as(&guarded(person), &published, 71, 0, &[], None).unwrap();
-        let attribution = explained
-            .guard
-            .known()
-            .map(|ruled| ruled.attribution.clone());
-        assert_eq!(attribution, Some(expected), "{person} {uid:?}");
     }
 }
 

@@ -5,7 +5,6 @@ use crate::evaluator::{EvaluatorError, EvaluatorRequest, run_in_child};
 use crate::store::{Action, ActionKind, RuleSetKind};
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_policy::guard::enforcement::order::SnoozeRequest;
-use gpukill_policy::guard::facts::person_of_process;
 use gpukill_policy::select::names_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
@@ -74,13 +73,12 @@ impl Session {
         is_dry_run: bool,
     ) -> Result<Vec<SnoozedRule>, Refusal> {
         let snapshot = Arc::clone(&self.shared.state.borrow().snapshot);
-        let person = self.shared.guard.in_force().rules().person;
         let process = snapshot.processes.iter().find(|it| it.pid == pid);
         let known = process.and_then(|it| Some((it, it.key()?)));
         let (process, key) = known
             .ok_or_else(|| Refusal::NoMatch(format!("process {pid} is not known to use a GPU")))?;
-        let owner = person_of_process(process, person);
-        let uid = owner.as_ref().and_then(|owner| owner.uid);
+        let owner = process.owner.last_known();
+        let uid = owner.and_then(|owner| owner.uid);
         let roles = self.shared.roles();
         let snooze = Operation::Snooze { owner: uid };
         if let Ruling::Deny(_) = check(&self.caller, snooze, &roles) {

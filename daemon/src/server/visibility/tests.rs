@@ -1,6 +1,5 @@
 //! Which callers see which violations.
 
-mod logins;
 mod own;
 mod simulated;
 use super::*;
@@ -313,7 +312,7 @@ fn whole_job_is_marked() {
     let parts: Vec<bool> = snapshot
         .processes
         .iter()
-        .map(|it| is_process_of_violation(&many, PersonAttribution::Owner, it))
+        .map(|it| is_process_of_violation(&many, it))
         .collect();
     assert_eq!(parts, [true, true, true, false, false]);
     many.evidence.count = 1;

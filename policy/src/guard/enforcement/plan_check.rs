@@ -4,7 +4,7 @@
 
 use super::ended_jobs::PidStart;
 use super::order::SignalStatus;
-use crate::guard::rules::{PersonAttribution, RuleSet};
+use crate::guard::rules::RuleSet;
 use crate::kill::ProcessTable;
 use crate::kill::recheck::belongs_to_person;
 use crate::usage::is_fresh;
@@ -225,15 +225,11 @@ fn veto_evaluated_process(
     }
 }
 
-/// The veto against a process that now belongs to another person than the evaluated one, if
-/// rules refer to the owner: it may have changed its user since.
+/// The veto against a process that now belongs to another person than the evaluated one: it
+/// may have changed its user since.
 fn veto_other_person(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> Option<PlanVeto> {
-    let is_another = match evaluated.rules.person {
-        PersonAttribution::Owner => belongs_to_another(target, evaluated),
-        // The login user was evaluated, and no process can change that.
-        PersonAttribution::Login => false,
-    };
-    is_another.then(|| PlanVeto::whole_plan(target.key.pid, "now belongs to another person"))
+    belongs_to_another(target, evaluated)
+        .then(|| PlanVeto::whole_plan(target.key.pid, "now belongs to another person"))
 }
 
 /// Whether its users, its user namespace and its owner's name all differ from those of the
@@ -252,16 +248,6 @@ fn belongs_to_another(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> 
 
 fn belongs_to_owner(target: &KillTarget, evaluated: EnforcementTarget<'_>) -> bool {
     evaluated.job.owner.uid.is_some() && !belongs_to_another(target, evaluated)
-}
-
-/// Only processes of this person are ended for this job; `None` if the users of its
-/// processes do not decide.
-#[must_use]
-pub fn evaluated_person(rules: &RuleSet, job: &OwnedJob) -> Option<u32> {
-    match rules.person {
-        PersonAttribution::Owner => job.owner.uid,
-        PersonAttribution::Login => None,
-    }
 }
 
 /// The veto against ending another process of the same job.

@@ -8,31 +8,59 @@ use super::super::rules::{
     DEFAULT_PRIORITY, EnforcementMode, EnforcementSettings, Measures, RuleSet,
 };
 use crate::digest::{Digest, digest_parts, digest_text};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, RuleSource};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Rules prepared for evaluation.
 #[derive(Debug, Clone)]
 pub struct CompiledRules {
     rules: RuleSet,
-    /// Digest of everything that affects an evaluation.
-    digest: Digest,
-    /// Digest of the behaviour rules.
-    behaviour_digest: Digest,
-    /// Digests in the order of [`policies`].
-    digests: Vec<(PolicyIndex, PolicyDigests)>,
     by_source: BTreeMap<RuleSource, PolicyIndex>,
+    /// Computed at first use: a client seldom needs them.
+    digests: OnceLock<RuleDigests>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct PolicyDigests {
-    /// Digest of all keys, and of the settings that decide the response to a violation.
-    whole: Digest,
-    /// Digest of the keys that decide what the policy measures.
-    measured: Digest,
+/// Digests that show what of the rules has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RuleDigests {
+    /// Everything that affects an evaluation.
+    all: Digest,
+    /// The behaviour rules and idle limits.
+    behaviours: Digest,
+    /// The keys of each policy, and the settings that decide the response to a violation.
+    policies: BTreeMap<PolicyIndex, Digest>,
+    /// The keys of each behaviour rule that decide what it measures.
+    measured: Vec<Digest>,
+}
+
+impl RuleDigests {
+    fn new(rules: &RuleSet) -> Self {
+        let shared = rules.shared_toml();
+        let protect = policy_toml("protect", &rules.protect);
+        let policies = policies(rules).into_iter();
+        let texts: Vec<(PolicyIndex, String)> = policies
+            .map(|policy| (policy, toml_of_policy(rules, policy)))
+            .collect();
+        let all = [shared.as_str(), protect.as_str()].into_iter();
+        let all = all.chain(texts.iter().map(|(_, text)| text.as_str()));
+        let of_policy = |(policy, text): &(PolicyIndex, String)| {
+            (*policy, digest_parts([shared.as_str(), text.as_str()]))
+        };
+        let measured = rules.behaviours.iter();
+        Self {
+            all: digest_parts(all),
+            behaviours: digest_text(&rules.behaviour_toml()),
+            policies: texts.iter().map(of_policy).into_map(),
+            measured: measured
+                .map(|rule| digest_text(&rules.measured_toml(rule)))
+                .collect(),
+        }
+    }
 }
 
 /// A policy, by its position in [`RuleSet`].
@@ -65,38 +93,13 @@ impl CompiledRules {
     /// Prepares these rules.
     #[must_use]
     pub fn new(rules: RuleSet) -> Self {
-        let shared = rules.shared_toml();
-        let policies = policies(&rules);
-        let texts: Vec<String> = policies
-            .iter()
-            .map(|policy| toml_of_policy(&rules, *policy))
-            .collect();
-        let protect = rules.protect_toml();
-        let all = [&shared, &protect].into_iter().chain(&texts);
-        let digest = digest_parts(all.map(String::as_str));
-        let digests = policies.iter().zip(&texts).map(|(policy, text)| {
-            let measured = match policy {
-                PolicyIndex::Behaviour(at) => {
-                    digest_text(&rules.measured_toml(&rules.behaviours[*at]))
-                }
-                PolicyIndex::Default
-                | PolicyIndex::User(_)
-                | PolicyIndex::Group(_)
-                | PolicyIndex::Gpu(_)
-                | PolicyIndex::Time(_) => Digest::default(),
-            };
-            let whole = digest_parts([shared.as_str(), text]);
-            (*policy, PolicyDigests { whole, measured })
-        });
         let mut compiled = Self {
-            digest,
-            behaviour_digest: digest_text(&rules.behaviour_toml()),
-            digests: digests.collect(),
-            by_source: BTreeMap::new(),
             rules,
+            by_source: BTreeMap::new(),
+            digests: OnceLock::new(),
         };
         // The first of two policies with the same name wins: it is inserted last.
-        for policy in policies.into_iter().rev() {
+        for policy in policies(&compiled.rules).into_iter().rev() {
             compiled.by_source.insert(compiled.source(policy), policy);
         }
         compiled
@@ -111,37 +114,38 @@ impl CompiledRules {
     /// Whether both have the same evaluation.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.digest == other.digest
+        self.digest() == other.digest()
+    }
+
+    fn digests(&self) -> &RuleDigests {
+        self.digests.get_or_init(|| RuleDigests::new(&self.rules))
     }
 
     /// Equal for rules with the same evaluation.
-    pub(crate) const fn digest(&self) -> Digest {
-        self.digest
+    pub(crate) fn digest(&self) -> Digest {
+        self.digests().all
     }
 
     /// Equal for policies with the same keys and the same response to a violation.
     pub(crate) fn policy_digest(&self, policy: PolicyIndex) -> Digest {
-        self.digests_of(policy).whole
+        let found = self.digests().policies.get(&policy);
+        found.copied().unwrap_or_default()
     }
 
     /// Digest of what a behaviour policy measures, and on which processes. A change of
     /// the response alone does not change it, so that measurements of past hours are kept.
     pub(crate) fn measured_digest(&self, policy: PolicyIndex) -> Digest {
-        self.digests_of(policy).measured
-    }
-
-    fn digests_of(&self, policy: PolicyIndex) -> PolicyDigests {
-        let found = self.digests.binary_search_by_key(&policy, |(at, _)| *at);
-        found.map_or_else(
-            |_| PolicyDigests::default(),
-            |position| self.digests[position].1,
-        )
+        let PolicyIndex::Behaviour(at) = policy else {
+            return Digest::default();
+        };
+        let found = self.digests().measured.get(at);
+        found.copied().unwrap_or_default()
     }
 
     /// Digest of all behaviour rules and idle limits, whatever the mode and whatever
     /// else applies to the same people.
-    pub(crate) const fn behaviour_digest(&self) -> Digest {
-        self.behaviour_digest
+    pub(crate) fn behaviour_digest(&self) -> Digest {
+        self.digests().behaviours
     }
 
     /// The kind of a behaviour policy; `None` for any other policy.

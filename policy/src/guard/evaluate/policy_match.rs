@@ -2,7 +2,7 @@
 //! computed once, until other facts become known.
 
 use super::super::limits::PolicyProfile;
-use super::super::rules::{Glob, GpuPolicy, Members, Pattern, ProtectRules, RuleSet, TimePolicy};
+use super::super::rules::{Glob, GpuPolicy, Members, Pattern, ProtectRules, RuleSet};
 use super::super::sample::ProcessFacts;
 use super::super::state::JobKey;
 use super::compiled_rules::PolicyIndex;
@@ -53,7 +53,7 @@ impl PolicyMatch {
             selected.forbid(
                 PolicyIndex::Gpu(at),
                 RuleKind::User,
-                is_user_denied(policy, about),
+                is_denied(&policy.allowed_users, &policy.blocked_users, about),
                 owner_reason,
             );
             let is_forbidden = is_process_denied(policy, about);
@@ -65,7 +65,7 @@ impl PolicyMatch {
             );
         }
         for (at, policy) in rules.times.iter().enumerate() {
-            let is_forbidden = is_denied_by_hours(policy, about);
+            let is_forbidden = is_denied(&policy.allowed_users, &policy.blocked_users, about);
             selected.forbid(
                 PolicyIndex::Time(at),
                 RuleKind::Hours,
@@ -352,10 +352,6 @@ fn is_denied(allowed: &[String], blocked: &[String], about: &ProcessFacts) -> Op
     any([is_blocked, is_missing])
 }
 
-fn is_user_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
-    is_denied(&policy.allowed_users, &policy.blocked_users, about)
-}
-
 fn is_process_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
     let is_blocked = matches_process_name(&policy.blocked_processes, about);
     let is_missing = if policy.allowed_processes.is_empty() {
@@ -364,10 +360,6 @@ fn is_process_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
         matches_process_name(&policy.allowed_processes, about).map(|is_allowed| !is_allowed)
     };
     any([is_blocked, is_missing])
-}
-
-fn is_denied_by_hours(policy: &TimePolicy, about: &ProcessFacts) -> Option<bool> {
-    is_denied(&policy.allowed_users, &policy.blocked_users, about)
 }
 
 /// Whether all selectors of a behaviour rule match, and what is unknown otherwise.

@@ -10,8 +10,7 @@ use gpukill_proto::guard::RuleKind;
 /// apply.
 #[must_use]
 pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -> Option<String> {
-    let rules = compiled_rules.rules();
-    describe_protection(&rules.protect, &about.attributed_to(rules.person))
+    describe_protection(&compiled_rules.rules().protect, about)
 }
 
 /// The limits that apply to the owner of a process at a moment: those of the person, of the
@@ -24,7 +23,7 @@ pub fn effective_limits(
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
-    let selected = PolicyMatch::new(rules, &about.attributed_to(rules.person), None);
+    let selected = PolicyMatch::new(rules, about, None);
     let profile = &selected.profile;
     let resolved = resolve_limits(rules, profile, civil);
     let mut limits: Vec<EffectiveLimit> = resolved

@@ -2,10 +2,7 @@
 //! that differ only in comments, order of keys or spelling of values have the same canonical
 //! TOML. It is the input of digests and is never shown.
 
-use super::{
-    BehaviourRule, EnforcementMode, EnforcementSettings, Limits, Members, PersonAttribution,
-    RuleSet,
-};
+use super::{BehaviourRule, EnforcementMode, EnforcementSettings, Limits, Members, RuleSet};
 use super::{Glob, GpuSelector, Pattern};
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::guard::{GuardMode, RuleKind};
@@ -28,14 +25,12 @@ pub(crate) fn policy_toml(table: &str, policy: &impl Serialize) -> String {
 struct SharedSettings<'a> {
     mode: GuardMode,
     armed_mode: EnforcementMode,
-    person: PersonAttribution,
     enforcement: &'a EnforcementSettings,
 }
 
 /// The keys of a behaviour rule that decide what is measured, and on which processes.
 #[derive(Serialize)]
 struct MeasuredKeys<'a> {
-    person: PersonAttribution,
     members: &'a Members,
     except_users: &'a [String],
     gpus: &'a [GpuSelector],
@@ -67,19 +62,13 @@ impl RuleSet {
         canonical_toml(&SharedSettings {
             mode: self.mode,
             armed_mode: self.armed_mode,
-            person: self.person,
             enforcement: &self.enforcement,
         })
-    }
-
-    pub(crate) fn protect_toml(&self) -> String {
-        policy_toml("protect", &self.protect)
     }
 
     pub(crate) fn measured_toml(&self, behaviour: &BehaviourRule) -> String {
         let (kind, window, threshold) = behaviour.behaviour.measurement_key();
         canonical_toml(&MeasuredKeys {
-            person: self.person,
             members: &behaviour.members,
             except_users: &behaviour.except_users,
             gpus: &behaviour.gpus,

@@ -1,5 +1,5 @@
-//! Lints for valid but probably unintended rules: rules that can never match, that
-//! contradict each other, or that have no effect.
+//! Lints for valid but probably unintended rules: rules that can never match, that contradict
+//! each other, or that end jobs that the admin would not expect.
 //!
 //! Each part of the file has its own lints: the [`global`] sections, [`users_and_groups`],
 //! [`gpus_and_times`] and [`behaviours`]; [`duplicates`] compares rules with each other.
@@ -164,12 +164,6 @@ impl Linter<'_> {
             let what = "it starts and ends at the same time: it lasts a whole day";
             self.warn(&format!("{path}.end_time"), what);
         }
-    }
-
-    /// Whether the window covers the whole week.
-    fn covers_whole_week(hours: &Hours) -> bool {
-        let is_whole_day = hours.from == hours.to || (hours.from, hours.to) == (0, 24 * 60);
-        is_whole_day && (hours.days.is_empty() || hours.days.len() == 7)
     }
 
     /// Lints entries that are both allowed and blocked.

@@ -5,7 +5,6 @@ use super::super::enforcement::plan_check::{
 };
 use super::*;
 use crate::access::Uids;
-use crate::guard::rules::PersonAttribution;
 use crate::job::ProcessLineage;
 use crate::kill::{ProcessInfo, ProcessTable, ProgramOrigin};
 use gpukill_proto::guard::OwnedJob;
@@ -318,32 +317,6 @@ fn moved_process_is_ended_alone() {
         assert_eq!(actual, alone, "{plan:?}");
         assert_eq!(is_of_the_rest, whole == moved(), "{plan:?}");
     }
-}
-
-#[test]
-fn login_attribution_survives_setuid() {
-    let there = BTreeSet::from([(100, 1_000)]);
-    let as_root = KillTarget {
-        uid: Reading::Value(0),
-        owner: Reading::Value("root".into()),
-        ..target(100, Reading::Value(tree(99)), end_action())
-    };
-    let plan = plan(vec![as_root]);
-    let of_job = evaluated_job(&tree(99));
-    let veto_for = |person| {
-        let rules = RuleSet {
-            person,
-            ..RuleSet::default()
-        };
-        job_plan_veto(
-            &plan,
-            enforcement_target(&of_job, &there, &rules, &EMPTY_TABLE),
-        )
-        .map(|it| it.to_string())
-    };
-    assert_eq!(veto_for(PersonAttribution::Login), None);
-    let another = "process 100 now belongs to another person";
-    assert_eq!(veto_for(PersonAttribution::Owner).as_deref(), Some(another));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::late_members::find_forked;
 use super::super::protection::protection_of;
 use super::super::reclaimed::reclaimed_memory;
-use super::super::scope::{hosts_sessions, resolve_scope};
+use super::super::scope::{ScopeIndex, hosts_sessions};
 use super::super::*;
 use super::fixture::*;
 use crate::access::{Operation, Ruling, check};
@@ -247,10 +247,11 @@ proptest! {
         let test_host = host_of(&choices);
         let pid = 100 + u32::try_from(at % choices.len()).unwrap();
         let process = &test_host.process_table[&pid];
-        let Ok(keys) = resolve_scope(process, scope, &test_host.process_table) else {
+        let scopes = ScopeIndex::new(&test_host.process_table);
+        let Ok(keys) = scopes.processes_in_scope(process, scope) else {
             return Ok(());
         };
-        let alone = resolve_scope(process, KillScope::Process, &test_host.process_table).unwrap();
+        let alone = scopes.processes_in_scope(process, KillScope::Process).unwrap();
         // Every scope includes the process itself.
         prop_assert!(alone.is_subset(&keys));
         let of_container = matches!(process.job.known(), Some(Job::Container { .. }));

@@ -1,7 +1,7 @@
 //! Tests of the processes that a scope reaches, and of processes forked later.
 
 use super::super::late_members::find_forked;
-use super::super::scope::resolve_scope;
+use super::super::scope::ScopeIndex;
 use super::super::*;
 use super::fixture::*;
 use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
@@ -9,11 +9,8 @@ use gpukill_proto::model::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn pids_in_scope(test_host: &KillTestHost, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
-    let keys = resolve_scope(
-        &test_host.process_table[&pid],
-        scope,
-        &test_host.process_table,
-    )?;
+    let scopes = ScopeIndex::new(&test_host.process_table);
+    let keys = scopes.processes_in_scope(&test_host.process_table[&pid], scope)?;
     Ok(keys.iter().map(|key| key.pid).collect())
 }
 

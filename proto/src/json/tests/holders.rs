@@ -258,10 +258,6 @@ fn explanation_repeats_list_and_holders() {
     let violations = super::page::violations();
     assert_eq!(guard["open"], violations["open"]);
     assert_eq!(
-        (&guard["attribution"], &guard["login"]),
-        (&"login".into(), &"alice".into())
-    );
-    assert_eq!(
         (&guard["mode"], &guard["limits"]),
         (
             &"dry-run".into(),

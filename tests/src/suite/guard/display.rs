@@ -113,8 +113,7 @@ fn disabled_guard_is_not_shown() {
     assert_eq!(
         explained["guard"],
         json!({
-            "mode": "disabled", "open": [], "would_have_ended": [], "limits": [],
-            "attribution": "owner", "login": null, "protected": null
+            "mode": "disabled", "open": [], "would_have_ended": [], "limits": [], "protected": null
         })
     );
     daemon.stop();

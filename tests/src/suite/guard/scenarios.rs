@@ -9,7 +9,6 @@ mod enforcement_steps;
 mod expected_violation;
 mod growth;
 mod idle;
-mod logins;
 mod memory;
 mod protect;
 mod scenario;

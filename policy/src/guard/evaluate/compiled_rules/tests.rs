@@ -48,10 +48,8 @@ fn compile(text: &str) -> CompiledRules {
     CompiledRules::new(parse(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:?}")))
 }
 
-fn digests(rules: &CompiledRules) -> (Digest, Digest, Vec<(Digest, Digest)>) {
-    let policies = rules.digests.iter();
-    let policies = policies.map(|(_, it)| (it.whole, it.measured));
-    (rules.digest, rules.behaviour_digest, policies.collect())
+fn digests(text: &str) -> RuleDigests {
+    compile(text).digests().clone()
 }
 
 /// Other valid or invalid values for a key.
@@ -97,12 +95,9 @@ fn changed_key_changes_the_digest() {
                 let after = CompiledRules::new(rules);
                 let what = format!("{header} {key} {variant:?}");
                 assert_eq!(after.is_same(&before), is_same, "{what}");
-                let one = |digests: &[(PolicyIndex, PolicyDigests)]| -> Vec<Digest> {
-                    digests.iter().map(|(_, it)| it.whole).collect()
-                };
                 let is_of_policy = !header.starts_with("[protect]");
                 if is_of_policy {
-                    let are_same = one(&after.digests) == one(&before.digests);
+                    let are_same = after.digests().policies == before.digests().policies;
                     assert_eq!(are_same, is_same, "{what}");
                 }
                 changed += usize::from(!is_same);
@@ -121,7 +116,7 @@ fn spelling_of_values_does_not_matter() {
              [[time_policies]]\nname = \"night\"\nmax_concurrent_processes = 1\n\
              days_of_week = {days}\n"
         );
-        digests(&compile(&text))
+        digests(&text)
     };
     let expected = spelled("16", "1.5", "[\"Monday\", \"Tuesday\"]");
     assert_eq!(spelled("16.0", "\"90m\"", "[\"tue\", \"mon\"]"), expected);
@@ -167,7 +162,7 @@ proptest! {
         }
         let text = to_toml(&shuffled);
         let text = text.replace('\n', &format!(" # {comment}\n\n"));
-        let expected = digests(&compile(&to_toml(&blocks())));
-        prop_assert_eq!(digests(&compile(&text)), expected);
+        let expected = digests(&to_toml(&blocks()));
+        prop_assert_eq!(digests(&text), expected);
     }
 }

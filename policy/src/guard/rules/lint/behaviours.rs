@@ -14,10 +14,6 @@ pub(super) fn check(linter: &mut Linter<'_>) {
         let at = policy_path(PolicyKind::Rule, &rule.name);
         linter.check_mode(&at, &rule.measures);
         check_behaviour(linter, &at, rule);
-        if rule.ends_services && rule.measures.action == Some(GuardAction::Warn) {
-            let what = "the rule only warns, so it never ends a service";
-            linter.warn(&format!("{at}.services"), what);
-        }
         check_members(linter, &at, rule);
     }
 }

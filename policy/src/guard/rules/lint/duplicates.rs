@@ -1,14 +1,15 @@
 //! Lints for entries that never count because another one covers them: policies of the same
 //! person, limits for the same time, rules on the same behaviour.
 
-use super::users_and_groups::common_limit_keys;
 use super::{Linter, policy_path};
 use crate::guard::rules::{
     BehaviourRule, ForbiddenBehaviour, Limits, Measures, TimeOverride, UserPolicy,
 };
 use crate::guard::schedule::{Hours, LocalTime, Weekday};
 use gpukill_proto::guard::edit::PolicyKind;
+use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Each entry of a kind is compared with each other one, up to this many. Nobody writes
 /// more by hand.
@@ -58,11 +59,13 @@ fn check_overrides(linter: &mut Linter<'_>, user: &UserPolicy) {
             if position == other_position {
                 continue;
             }
-            for name in common_limit_keys(&over.limits, &other.limits) {
-                let (own, others) = (
-                    limit_value(&over.limits, name),
-                    limit_value(&other.limits, name),
-                );
+            let both = limit_values(&over.limits)
+                .into_iter()
+                .zip(limit_values(&other.limits));
+            for ((name, own), (_, others)) in both {
+                let (Some(own), Some(others)) = (own, others) else {
+                    continue;
+                };
                 // Of two equal limits for the same times, the later one is redundant.
                 let is_double = own == others && week == other_week;
                 let never_counts = week.is_within(other_week)
@@ -90,18 +93,21 @@ fn check_overrides(linter: &mut Linter<'_>, user: &UserPolicy) {
     }
 }
 
-/// The value of a limit, by its key.
-fn limit_value(limits: &Limits, name: &str) -> Option<u128> {
-    let time = |time: Option<std::time::Duration>| time.map(|it| it.as_millis());
-    match name {
-        "memory_limit_gb" => limits.memory.map(|it| u128::from(it.0)),
-        "utilization_limit_pct" => limits.utilization.map(|it| u128::from(it.0)),
-        "duration_limit_hours" => time(limits.duration),
-        "max_concurrent_processes" => limits.processes.map(u128::from),
-        "idle_limit_minutes" => time(limits.idle),
-        "idle_min_memory_gb" => limits.idle_min_memory.map(|it| u128::from(it.0)),
-        _ => None,
-    }
+/// The limits with their keys.
+fn limit_values(limits: &Limits) -> [(&'static str, Option<u128>); 6] {
+    let bytes = |bytes: Option<Bytes>| bytes.map(|it| u128::from(it.0));
+    let time = |time: Option<Duration>| time.map(|it| it.as_millis());
+    [
+        ("memory_limit_gb", bytes(limits.memory)),
+        (
+            "utilization_limit_pct",
+            limits.utilization.map(|it| u128::from(it.0)),
+        ),
+        ("duration_limit_hours", time(limits.duration)),
+        ("max_concurrent_processes", limits.processes.map(u128::from)),
+        ("idle_limit_minutes", time(limits.idle)),
+        ("idle_min_memory_gb", bytes(limits.idle_min_memory)),
+    ]
 }
 
 /// The minutes of a week, one bit each.

@@ -1,7 +1,7 @@
 //! Lints for the mode, the warnings, the default limits and `[protect]`.
 
 use super::{Linter, policy_path};
-use crate::guard::rules::{EnforcementMode, RuleSet, SwitchConflict};
+use crate::guard::rules::{EnforcementMode, SwitchConflict};
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Percent;
 use std::time::Duration;
@@ -11,18 +11,8 @@ pub(super) fn check(linter: &mut Linter<'_>) {
     check_switches(linter);
     let is_soft = rules.armed_mode == EnforcementMode::Soft;
     if is_soft && rules.enforcement.grace == Duration::ZERO {
-        let what = match has_grace_in_every_mode(rules) {
-            false => "no grace period: a job is ended as soon as its owner is warned",
-            true => {
-                "no grace period: a job is ended as soon as its owner is warned; for idleness and \
-                waste, five minutes later"
-            }
-        };
-        linter.warn("enforcement.grace_period_seconds", what);
-    }
-    let no_grace = rules.enforcement.grace == Duration::ZERO;
-    if !is_soft && no_grace && has_idle_limit(rules) {
-        let what = "idleness has a grace period in every mode: without one, five minutes";
+        let what = "no grace period: except for idleness and waste, a job is ended as soon as its \
+            owner is warned";
         linter.warn("enforcement.grace_period_seconds", what);
     }
     if is_soft && rules.enforcement.max_warnings == 0 {
@@ -34,10 +24,6 @@ pub(super) fn check(linter: &mut Linter<'_>) {
         linter.warn("enforcement.idle_below_pct", what);
     }
     linter.check_limits("global", "default_", &rules.defaults);
-    if rules.defaults.idle_min_memory.is_some() && !has_idle_limit(rules) {
-        let what = "it has no effect without an idle limit";
-        linter.warn("global.default_idle_min_memory_gb", what);
-    }
     check_names(linter);
     for user in &rules.users {
         if linter.is_protected(&user.name) {
@@ -132,20 +118,3 @@ const INTERPRETERS: [&str; 9] = [
 const VERSION_CHARS: [char; 13] = [
     '*', '?', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
 ];
-
-/// Whether any rule is about idleness or waste, which have a grace period in every mode.
-fn has_grace_in_every_mode(rules: &RuleSet) -> bool {
-    let mut behaviours = rules.behaviours.iter();
-    has_idle_limit(rules) || behaviours.any(|it| it.behaviour.kind().only_warns_services())
-}
-
-pub(super) fn has_idle_limit(rules: &RuleSet) -> bool {
-    let overrides = rules.users.iter().flat_map(|user| &user.overrides);
-    [&rules.defaults]
-        .into_iter()
-        .chain(rules.users.iter().map(|it| &it.limits))
-        .chain(overrides.map(|it| &it.limits))
-        .chain(rules.groups.iter().map(|it| &it.limits))
-        .chain(rules.times.iter().map(|it| &it.limits))
-        .any(|limits| limits.idle.is_some())
-}

@@ -1,7 +1,8 @@
 //! Lints for GPU and time policies.
 
 use super::{Linter, policy_path};
-use crate::guard::rules::{Glob, GpuPolicy, Limits, TimePolicy};
+use crate::guard::rules::{Glob, GpuPolicy, TimePolicy};
+use crate::guard::schedule::Hours;
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Bytes;
 
@@ -35,37 +36,24 @@ fn check_gpu(linter: &mut Linter<'_>, gpu: &GpuPolicy) {
     if gpu.max_memory == Some(Bytes(0)) {
         linter.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
     }
-    if let (Some(reserved), Some(most)) = (gpu.reserved_memory, gpu.max_memory)
-        && reserved >= most
-    {
-        let (reserved, most) = (reserved.as_gib(), most.as_gib());
-        let what = format!("{reserved} must stay free, and no process may hold more than {most}");
-        linter.warn(&format!("{at}.reserved_memory_gb"), what);
-    }
     if let Some(hours) = &gpu.maintenance {
         let at = format!("{at}.maintenance_window");
-        if Linter::covers_whole_week(hours) {
+        if covers_whole_week(hours) {
             linter.warn(&at, "the maintenance never ends: nobody may ever use it");
         } else {
             linter.check_hours(&at, hours);
         }
-    }
-    let says_nothing = gpu.max_memory.is_none()
-        && gpu.max_utilization.is_none()
-        && gpu.reserved_memory.is_none()
-        && gpu.allowed_users.is_empty()
-        && gpu.blocked_users.is_empty()
-        && gpu.allowed_processes.is_empty()
-        && gpu.blocked_processes.is_empty()
-        && gpu.maintenance.is_none();
-    if says_nothing {
-        linter.warn(&at, "it sets no limit");
     }
     let is_by_name = !linter.has_key(&format!("{at}.gpus"));
     if is_by_name && gpu.gpus.iter().any(|gpu| is_whole_name(&gpu.0)) {
         let what = "it selects only GPUs of exactly this name; write gpus = […] to select others";
         linter.warn(&at, what);
     }
+}
+
+fn covers_whole_week(hours: &Hours) -> bool {
+    let is_whole_day = hours.from == hours.to || (hours.from, hours.to) == (0, 24 * 60);
+    is_whole_day && (hours.days.is_empty() || hours.days.len() == 7)
 }
 
 /// Whether the selector can only be the whole name of a GPU model, which is hardly ever
@@ -86,10 +74,4 @@ fn check_time(linter: &mut Linter<'_>, time: &TimePolicy) {
     let allowed = ("allowed_users", time.allowed_users.as_slice());
     linter.check_allowed_and_blocked(&at, allowed, ("blocked_users", &time.blocked_users));
     linter.check_protected_users(&format!("{at}.blocked_users"), &time.blocked_users);
-    let says_nothing = time.limits == Limits::default()
-        && time.allowed_users.is_empty()
-        && time.blocked_users.is_empty();
-    if says_nothing {
-        linter.warn(&at, "it sets no limit");
-    }
 }

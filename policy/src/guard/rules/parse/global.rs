@@ -5,8 +5,7 @@ use super::field::{Field, KeyGroup, ReferenceValue, TableKeys, store};
 use super::shared::{LIMITS, PROCESSES};
 use super::value::TimeUnit;
 use crate::guard::rules::{
-    EnforcementMode, EnforcementSettings, Limits, PersonAttribution, ProtectRules, RuleSet,
-    SwitchConflict,
+    EnforcementMode, EnforcementSettings, Limits, ProtectRules, RuleSet, SwitchConflict,
 };
 use gpukill_proto::guard::GuardMode;
 use std::time::Duration;
@@ -18,7 +17,6 @@ pub(super) struct GlobalDraft {
     is_armed: bool,
     soft: Option<bool>,
     hard: Option<bool>,
-    person: PersonAttribution,
     defaults: Limits,
     enforcement: EnforcementSettings,
 }
@@ -47,7 +45,6 @@ impl GlobalDraft {
         } else {
             is_neither.then_some(SwitchConflict::Neither)
         };
-        rules.person = self.person;
         rules.defaults = self.defaults;
         rules.enforcement = self.enforcement;
     }
@@ -74,22 +71,6 @@ const SWITCHES: &[Field<GlobalDraft>] = &[
         help: "Whether the guard only records what it would do.",
         set: |it, at| store(&mut it.is_armed, at.boolean().map(|is| !is)),
     },
-    Field {
-        name: "person",
-        reference_value: ReferenceValue::Default("\"owner\""),
-        help: "How a process is attributed to a person: \"owner\", the user that it runs as or\n\
-               the owner of its container; or \"login\", the user who logged in to start it, also\n\
-               through sudo and su (needs pam_loginuid wherever people log in: without it they\n\
-               can claim to be anybody). A process in a shared server, such as tmux, Jupyter or\n\
-               a cron started by hand, is then attributed to the user who logged in to start\n\
-               that server.",
-        set: |it, at| store(&mut it.person, at.keyword(PERSONS)),
-    },
-];
-
-const PERSONS: &[(&str, PersonAttribution)] = &[
-    ("owner", PersonAttribution::Owner),
-    ("login", PersonAttribution::Login),
 ];
 
 pub(super) const ENFORCEMENT: TableKeys<GlobalDraft> = &[

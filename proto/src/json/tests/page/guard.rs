@@ -2,10 +2,10 @@
 
 use crate::audit::Gap;
 use crate::guard::{
-    AppliedLimit, Attribution, Evidence, EvidenceProcess, GuardAction, GuardMode, GuardRecord,
-    GuardStep, GuardSummary, Measurement, OpenViolation, OwnedJob, Person, ProcessContext,
-    ProcessGuardStatus, ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource, RunKey,
-    UnevaluatedTime, Victim, ViolationMark, ViolationPage, ViolationSubject,
+    AppliedLimit, Evidence, EvidenceProcess, GuardAction, GuardMode, GuardRecord, GuardStep,
+    GuardSummary, Measurement, OpenViolation, OwnedJob, Person, ProcessContext, ProcessGuardStatus,
+    ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource, RunKey, UnevaluatedTime, Victim,
+    ViolationMark, ViolationPage, ViolationSubject,
 };
 use crate::json::{ReplayDocument, ViolationsDocument};
 use crate::model::DeviceId;
@@ -128,7 +128,6 @@ pub(in super::super) fn process_guard_status() -> ProcessGuardStatus {
             limit: Some(40 << 30),
             replaces: vec![(default, 8 << 30)],
         }],
-        attribution: Attribution::Login(person()),
     }
 }
 

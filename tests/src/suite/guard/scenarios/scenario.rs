@@ -118,10 +118,6 @@ impl Scenario {
         if simulated.is_orphan {
             files.push(("stat", Some(&stat)));
         }
-        let login = simulated.login.map(|uid| uid.to_string());
-        if let Some(login) = &login {
-            files.push(("loginuid", Some(login)));
-        }
         files.extend(simulated.unreadable_files.iter().map(|file| (*file, None)));
         self.procfs.link_with_changed_files(process.pid(), &files);
         let name = simulated.name.unwrap_or(simulated.person).to_owned();

@@ -51,8 +51,6 @@ pub(super) struct SimulatedProcess<'a> {
     pub(super) cgroup: &'a str,
     /// Files in `/proc` that the daemon cannot read.
     pub(super) unreadable_files: &'a [&'a str],
-    /// The login user; `u32::MAX` stands for none.
-    pub(super) login: Option<u32>,
     /// Whether its parent has ended.
     pub(super) is_orphan: bool,
 }
@@ -67,7 +65,6 @@ impl Default for SimulatedProcess<'_> {
             argument: "0",
             cgroup: "0::/\n",
             unreadable_files: &[],
-            login: None,
             is_orphan: false,
         }
     }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::guard::rules::{
     BehaviourRule, EnforcementMode, EnforcementSettings, ForbiddenBehaviour, Glob, GpuPolicy,
-    GroupPolicy, Limits, Measures, Members, Pattern, PersonAttribution, ProtectRules, TimeOverride,
-    TimePolicy, UserPolicy,
+    GroupPolicy, Limits, Measures, Members, Pattern, ProtectRules, TimeOverride, TimePolicy,
+    UserPolicy,
 };
 use crate::guard::schedule::{Hours, Weekday};
 use crate::select;
@@ -92,7 +92,6 @@ fn parses_every_field() {
     let expected = RuleSet {
         mode: GuardMode::Enforce,
         armed_mode: EnforcementMode::Enforce,
-        person: PersonAttribution::Login,
         switch_conflict: None,
         defaults: limits(16),
         enforcement: EnforcementSettings {

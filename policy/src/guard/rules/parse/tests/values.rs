@@ -164,17 +164,6 @@ fn reference_explains_protection_in_doubt() {
     assert_eq!(help_of("[protect]", "processes"), expected);
 }
 
-#[test]
-fn reference_explains_shared_servers() {
-    let expected = "How a process is attributed to a person: \"owner\", the user that it runs as \
-                    or the owner of its container; or \"login\", the user who logged in to start \
-                    it, also through sudo and su (needs pam_loginuid wherever people log in: \
-                    without it they can claim to be anybody). A process in a shared server, such \
-                    as tmux, Jupyter or a cron started by hand, is then attributed to the user who \
-                    logged in to start that server.";
-    assert_eq!(help_of("[global]", "person"), expected);
-}
-
 /// The reference with its examples uncommented.
 fn reference_with_examples() -> String {
     let is_example = |line: &str| {
