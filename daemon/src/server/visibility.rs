@@ -8,7 +8,6 @@ use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::CompiledRules;
 use gpukill_policy::guard::consequences::{is_idle_service, milder_policy_for_violation};
 use gpukill_policy::guard::enforcement::ended_jobs::{PidStart, SimulatedEnd, simulated_jobs};
-use gpukill_policy::guard::facts::ProcessFacts;
 use gpukill_policy::usage::DeviceRun;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;

@@ -323,7 +323,7 @@ fn moved_process_is_ended_alone() {
 fn protected_name_is_excluded_from_the_job() {
     let there = BTreeSet::from([(100, 1_000)]);
     let mut rules =
-        super::super::rules::parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
+        rules::parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
     let helper = KillTarget {
         name: "storaged".into(),
         uid: Reading::Value(999),
