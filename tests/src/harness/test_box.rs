@@ -1,7 +1,7 @@
 //! A temporary directory with all that one box needs: stand-in NVML, settings, socket, store.
 
 use super::daemon::Daemon;
-use super::{FakeSysfs, TIMEOUT, binaries, eventually};
+use super::{FakeSysfs, binaries, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -291,22 +291,17 @@ impl TestBox {
     }
 }
 
+/// How long a command may run. It is longer than any takes, on a machine that is as busy as a
+/// fork bomb makes it.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
+
 impl CommandOutput {
-    /// Runs a command to its end, for at most a minute.
+    /// Runs a command to its end.
     ///
     /// # Panics
     /// When it cannot be started, does not end, is killed, or prints no UTF-8.
     #[must_use]
     pub fn run(command: &mut Command) -> Self {
-        Self::run_for(command, TIMEOUT)
-    }
-
-    /// Runs a command to its end, for at most this time.
-    ///
-    /// # Panics
-    /// As [`Self::run`].
-    #[must_use]
-    pub fn run_for(command: &mut Command, timeout: Duration) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("the command starts");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -314,7 +309,7 @@ impl CommandOutput {
         let output = std::thread::scope(|scope| {
             scope.spawn(move || {
                 // A command that does not end fails its test instead of blocking it.
-                if wait.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+                if wait.recv_timeout(COMMAND_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                     let _ = kill_process(pid.expect("a pid"), Signal::KILL);
                 }
             });

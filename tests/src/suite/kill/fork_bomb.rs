@@ -3,15 +3,15 @@
 
 use super::{KillBox, parse_output, planned_pids, recorded_actions};
 use gpukill_tests::harness::{
-    CommandOutput, FakeProcfs, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users,
-    eventually, process_has_ended, skip, test_uid,
+    FakeProcfs, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users, eventually,
+    process_has_ended, skip, test_uid,
 };
 use rustix::process::{Pid, getsid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The process limit of the bomb's user.
 const PROCESS_LIMIT: usize = 300;
@@ -19,10 +19,6 @@ const PROCESS_LIMIT: usize = 300;
 /// Seconds until a process that cannot fork tries again; `GPUKILL_BOMB_PAUSE` overrides it.
 /// With a shorter pause a bomb occupies all processors.
 const FORK_RETRY_SECONDS: &str = "0.02";
-
-/// How long the kill of a bomb may take. It reads all processes many times, while the bomb and
-/// the other scenarios occupy the processors.
-const KILL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The first process of the bomb's PID namespace. It reaps orphans, as on any machine, so that
 /// each end makes room for another process.
@@ -187,8 +183,7 @@ fn kill_bomb(name: &str, script: &str, scope: &str) -> Option<(i32, Value, BTree
         return None;
     }
     let started_at = Instant::now();
-    let command = [&["kill"], &arguments[..], MORE].concat();
-    let ran = CommandOutput::run_for(&mut it.test_box.client_command(&command), KILL_TIMEOUT);
+    let ran = it.kill_output(&[&arguments[..], MORE].concat());
     let took = started_at.elapsed();
     let left = bomb.running_pids().into_iter();
     let left = left
