@@ -322,8 +322,7 @@ fn moved_process_is_ended_alone() {
 #[test]
 fn protected_name_is_excluded_from_the_job() {
     let there = BTreeSet::from([(100, 1_000)]);
-    let mut rules =
-        rules::parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
+    let mut rules = parse::parse("[protect]\nprocesses = ['stor*']\n").unwrap();
     let helper = KillTarget {
         name: "storaged".into(),
         uid: Reading::Value(999),
