@@ -272,7 +272,7 @@ mod tests {
                 expected_owner("container train", None, Contained),
             ),
             (
-                "a container whose users are mapped by root",
+                "a container with users that root mapped",
                 OwnerCase {
                     namespace_owner: made_by(0),
                     container: in_docker(),
@@ -426,7 +426,7 @@ mod tests {
                 expected_owner("bob", Some(60_019), User),
             ),
             (
-                "a user of whom it is not known whether they have one",
+                "a user with an unknown one",
                 named(not_yet()),
                 Reading::Failed("not resolved yet".into()),
             ),

@@ -57,7 +57,7 @@ pub struct RecordFilter {
     /// Only processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Only processes whose name matches
+    /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub process: Option<String>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *

@@ -114,7 +114,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "detection",
         "max_sent_gb",
         "100",
-        "A process whose own network namespace sends more, in GiB, may exfiltrate data.",
+        "A process may exfiltrate data if its own network namespace sends more, in GiB.",
         |rules, value| {
             rules.detection.max_sent = gib_to_bytes(decimal(value, 0.0, 1e9)?);
             Ok(())
@@ -192,7 +192,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "patterns",
         "user_whitelist",
         "[]",
-        "Users whose processes are not reported.",
+        "Processes of these users are not reported.",
         |rules, value| {
             add_allow_entries(rules, value, |user| AllowEntry {
                 by: AllowMatch::User,
