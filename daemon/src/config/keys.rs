@@ -409,7 +409,7 @@ fn parse_backends(v: &Value) -> Result<Vec<String>, String> {
     for item in list {
         let name = value::text(item)?;
         if !BACKENDS.contains(&name.as_str()) {
-            return Err(format!("{item} is none of {}", BACKENDS.join(", ")));
+            return Err(value::choice_error(item, &BACKENDS));
         }
         if !names.contains(&name) {
             names.push(name);

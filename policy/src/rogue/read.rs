@@ -271,7 +271,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "Version of the file format, and time of the last change by gpukillctl.",
         |_, value| match text(value)?.as_str() {
             "1" | "1.0" | "1.0.0" => Ok(()),
-            other => Err(format!("{other:?} is not a known version: use \"1\"")),
+            other => Err(format!("{other:?} is not valid: write \"1\"")),
         },
     ),
     key(
@@ -444,7 +444,7 @@ mod tests {
             "line 10: scoring.threat_weights is a section: write [scoring.threat_weights]",
             "line 12: scoring.risk_thresholds.low: -0.1 is not a number from 0 to 1",
             "line 13: unknown key alerts",
-            "line 16: metadata.version: \"2\" is not a known version: use \"1\"",
+            "line 16: metadata.version: \"2\" is not valid: write \"1\"",
         ];
         assert_eq!(actual, expected);
     }

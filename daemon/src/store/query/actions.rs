@@ -8,6 +8,7 @@ use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::settings::value::choice_error;
 use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Row, Rows, params};
@@ -107,10 +108,7 @@ fn validate(query: &ActionQuery) -> Result<(), QueryError> {
         Some(kind) => {
             let kind: String = kind.chars().take(40).collect();
             let known: Vec<&str> = known().collect();
-            let known = known.join(", ");
-            invalid(format!(
-                "{kind:?} is not a kind of entry; the kinds are {known}"
-            ))
+            invalid(choice_error(&format_args!("{kind:?}"), &known))
         }
         None => Ok(()),
     }

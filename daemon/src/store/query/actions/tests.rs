@@ -158,9 +158,9 @@ fn extreme_positions_and_bad_queries() {
         ..whole()
     };
     let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, \
-                 settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed, \
+                 settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed or \
                  forgotten";
-    let no_kind = format!("\"klil\" is not a kind of entry; the kinds are {kinds}");
+    let no_kind = format!("\"klil\" is not valid: write {kinds}");
     let one_odd = ActionQuery {
         kind: Some("kill,klil".into()),
         ..whole()
