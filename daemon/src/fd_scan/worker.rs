@@ -199,7 +199,7 @@ impl ScanWorker {
 
     fn start_thread(self: &Arc<Self>, number: u64) -> std::io::Result<()> {
         let search = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("holders".into());
+        let thread = std::thread::Builder::new().name("fd-scan".into());
         thread.spawn(move || while search.run_round(number).is_ok() {})?;
         Ok(())
     }

@@ -396,7 +396,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     const MANNER: FetchPolicy = FetchPolicy {
-        thread: "asked",
+        thread: "cache",
         threads: 1,
         queue: 8,
         max_entries: 4,

@@ -177,7 +177,7 @@ impl SocketWatcher {
         let shared = Arc::new(WatcherShared::default());
         let answers = Arc::clone(&shared);
         std::thread::Builder::new()
-            .name("connections".into())
+            .name("sockets".into())
             .spawn(move || answers.run(SocketScanner::below(root, kept)))?;
         Ok(Self(shared))
     }

@@ -133,12 +133,12 @@ impl WatchedProcess {
             self.is_pending = true;
         }
         if self.is_pending
-            && let Some(traces) = source.process_evidence(self.key)
+            && let Some(evidence) = source.process_evidence(self.key)
         {
             self.is_pending = false;
             self.read_at = at + self.pause;
             self.pause = self.pause.saturating_mul(2).min(MAX_INTERVAL);
-            self.add_evidence(&traces);
+            self.add_evidence(&evidence);
             // The evidence is stored here.
             source.forget(self.key);
             // The process may execute another file of the same name.
@@ -165,34 +165,34 @@ impl WatchedProcess {
         }
     }
 
-    fn add_evidence(&mut self, traces: &ProcessEvidence) {
-        let sent = self.bytes_sent(&traces.sent);
+    fn add_evidence(&mut self, evidence: &ProcessEvidence) {
+        let sent = self.bytes_sent(&evidence.sent);
         let read = Suspect {
-            executable: traces
+            executable: evidence
                 .executable
                 .clone()
                 .or_else(|| self.executable.clone()),
-            arguments: self.arguments(traces),
-            libraries: traces.libraries.as_ref().map(indicative_libraries),
+            arguments: self.arguments(evidence),
+            libraries: evidence.libraries.as_ref().map(indicative_libraries),
             sent,
             ..self.suspect.clone()
         };
-        self.has_changed |= read != self.suspect || self.unavailable != traces.unavailable;
+        self.has_changed |= read != self.suspect || self.unavailable != evidence.unavailable;
         self.suspect = read;
-        self.unavailable.clone_from(&traces.unavailable);
+        self.unavailable.clone_from(&evidence.unavailable);
     }
 
     /// The arguments. If the process wiped them, the earlier ones are kept, unless it has executed
     /// another program since.
-    fn arguments(&self, traces: &ProcessEvidence) -> Option<Vec<String>> {
-        let is_wiped = traces
+    fn arguments(&self, evidence: &ProcessEvidence) -> Option<Vec<String>> {
+        let is_wiped = evidence
             .arguments
             .as_ref()
             .is_some_and(|it| it.iter().all(String::is_empty));
-        let is_same = self.suspect.executable == traces.executable;
+        let is_same = self.suspect.executable == evidence.executable;
         match is_wiped && is_same && self.suspect.arguments.is_some() {
             true => self.suspect.arguments.clone(),
-            false => traces.arguments.clone(),
+            false => evidence.arguments.clone(),
         }
     }
 
