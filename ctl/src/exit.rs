@@ -64,7 +64,7 @@ impl From<KillCompletion> for Exit {
 /// The kind of daemon, as far as its socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonKind {
-    /// The system: the socket is the box's.
+    /// The system: the socket is the host's.
     Service,
     /// A person.
     Manual,
@@ -95,10 +95,10 @@ pub(crate) enum Error {
     },
     /// The settings file cannot be read.
     SettingsFile(PathBuf, io::Error),
-    /// The box has no socket, and another user could answer at the user's own: its directory,
+    /// The host has no socket, and another user could answer at the user's own: its directory,
     /// and why.
     UnsafeSocket(PathBuf, &'static str),
-    /// There is no socket at the usual paths: the box's and the user's own.
+    /// There is no socket at the usual paths: the host's and the user's own.
     NoDaemon([PathBuf; 2]),
     /// The connection to the daemon failed.
     Connect(PathBuf, ConnectError),
@@ -226,7 +226,7 @@ fn refusal_exit_code(refusal: &Refusal) -> Exit {
     }
 }
 
-/// When the box's daemon does not run and the user's own is not trusted.
+/// When the host's daemon does not run and the user's own is not trusted.
 const SERVICE_HINT: &str = "see why: systemctl status gpukilld";
 
 /// When no daemon runs.
@@ -272,9 +272,9 @@ impl fmt::Display for Error {
                     "no gpukilld at {DEFAULT_SOCKET}, and {path} is not trusted: {why}"
                 )
             }
-            Self::NoDaemon([of_the_box, own]) => {
-                let (of_the_box, own) = (of_the_box.display(), own.display());
-                write!(f, "no gpukilld at {of_the_box} or {own}")
+            Self::NoDaemon([host_socket, own]) => {
+                let (host_socket, own) = (host_socket.display(), own.display());
+                write!(f, "no gpukilld at {host_socket} or {own}")
             }
             Self::Connect(socket, error) => {
                 let socket = socket.display();

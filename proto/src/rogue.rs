@@ -314,7 +314,7 @@ pub struct RogueAssessment {
     /// The entries of the allow lists that match the process, as typed after `rogue allow`.
     pub allowed: Vec<String>,
     /// The evidence that could not be read, and why: `what its network namespace sends: it has
-    /// the box's own`.
+    /// the host's own`.
     pub unread: Vec<String>,
 }
 

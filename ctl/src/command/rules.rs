@@ -22,9 +22,9 @@ use std::path::Path;
 /// As for a new file of any program; the umask narrows it.
 const FILE_MODE: u32 = 0o666;
 
-/// Checks of rules against the box of the daemon.
+/// Checks of rules against the host of the daemon.
 pub(super) trait HostChecks {
-    /// Warnings about rules that mean nothing on this box, such as an unknown user.
+    /// Warnings about rules that mean nothing on this host, such as an unknown user.
     fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint>;
 
     /// The violations if these rules replaced those in force. `None` when they cannot be
@@ -258,19 +258,19 @@ pub(super) fn export<M: Display>(
 }
 
 /// Replaces all rules by these, after showing what changes, which jobs are affected, and which
-/// rules mean nothing on this box.
+/// rules mean nothing on this host.
 pub(super) fn import(
     of: RulesKind,
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
-    on_this_box: &impl HostChecks,
+    host_checks: &impl HostChecks,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let style = OutputStyle::for_stdout(settings);
-    let tell_of_this_box = |daemon: &Daemon| {
-        for warning in on_this_box.warnings(text, daemon, timeout()) {
+    let warn_about_host = |daemon: &Daemon| {
+        for warning in host_checks.warnings(text, daemon, timeout()) {
             messages.warn(&without_line(warning).to_string());
         }
     };
@@ -281,7 +281,7 @@ pub(super) fn import(
     // Determined before the change, because the previous state is not available afterwards.
     let effect = match is_nothing {
         true => None,
-        false => on_this_box.affected(text, &daemon, timeout()),
+        false => host_checks.affected(text, &daemon, timeout()),
     };
     let shown = |report: &EditReport, mode| {
         print_lines(
@@ -293,7 +293,7 @@ pub(super) fn import(
     if shows {
         shown(&planned, Mode::DryRun)?;
         print_notices(&planned.warnings, messages);
-        tell_of_this_box(&daemon);
+        warn_about_host(&daemon);
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
@@ -322,7 +322,7 @@ pub(super) fn import(
     } else {
         shown(&report, Mode::Apply)?;
         print_notices(&report.warnings, messages);
-        tell_of_this_box(&daemon);
+        warn_about_host(&daemon);
     }
     Ok(Exit::Done)
 }

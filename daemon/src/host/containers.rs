@@ -147,7 +147,7 @@ impl ContainerCache {
     /// The current faults of the reads.
     pub(super) fn faults(&self) -> Vec<String> {
         let why = "their disk may hang";
-        let of_the_box = self.system.stuck().into_iter().map(|contained| {
+        let of_host = self.system.stuck().into_iter().map(|contained| {
             let runtime = &contained.id.runtime;
             format!("cannot read the files of {runtime} containers: {why}")
         });
@@ -158,7 +158,7 @@ impl ContainerCache {
             };
             format!("cannot read the files of {owner} containers: {why}")
         });
-        of_the_box.chain(of_users).collect()
+        of_host.chain(of_users).collect()
     }
 }
 

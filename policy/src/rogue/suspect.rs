@@ -161,9 +161,9 @@ impl Suspect {
         };
         let parents = process.parents.iter().map(|parent| &parent.name);
         let ancestors = self.ancestors.iter().flatten();
-        let is_of_the_box = process.namespace_owner.last_known().map(Option::is_none);
+        let is_of_host = process.namespace_owner.last_known().map(Option::is_none);
         user && image
-            && self.is_in_host_namespace == is_of_the_box
+            && self.is_in_host_namespace == is_of_host
             && self.name.as_ref() == process.name.last_known()
             && self.ancestors.is_some() == process.key().is_some()
             && ancestors.eq(parents)

@@ -233,14 +233,14 @@ fn allow_entries_hide_but_names_keep_near_proof() {
     // In a container, or in another user namespace, any file may have this path.
     let path = || AllowMatch::Executable("/dev/shm/hashcat".into());
     assert_eq!(left(path(), None).unwrap(), all);
-    let on_the_box = |is_of_the_box| Suspect {
+    let on_host = |is_of_host| Suspect {
         image: Some(None),
-        is_in_host_namespace: is_of_the_box,
+        is_in_host_namespace: is_of_host,
         ..miner.clone()
     };
-    assert_eq!(by_rules(&on_the_box(Some(true)), path(), None), None);
-    assert!(by_rules(&on_the_box(Some(false)), path(), None).is_some());
-    assert!(by_rules(&on_the_box(None), path(), None).is_some());
+    assert_eq!(by_rules(&on_host(Some(true)), path(), None), None);
+    assert!(by_rules(&on_host(Some(false)), path(), None).is_some());
+    assert!(by_rules(&on_host(None), path(), None).is_some());
     assert_eq!(
         left(AllowMatch::Executable("/dev/shm/".into()), None).unwrap(),
         all

@@ -352,7 +352,7 @@ fn known_jobs_are_rescanned_new_ones_at_once() {
     };
     assert_eq!(due(&known), [1, 2, 3]);
     let Some(then) = Instant::now().checked_sub(REFRESH_INTERVAL) else {
-        eprintln!("skipped: the box has just booted");
+        eprintln!("skipped: the host has just booted");
         return;
     };
     let found = SocketFindings {

@@ -111,14 +111,14 @@ proptest! {
         directory in "(/home/bob|/tmp|/root|/mnt/usr|/data/bin|/home/usr/bin|)",
         file in "(Xorg|gnome-shell|gdm|python|[^/]{1,20})",
         suffix in "( \\(deleted\\))?",
-        is_of_the_box in prop::option::of(any::<bool>()),
+        is_of_host in prop::option::of(any::<bool>()),
         image in prop::option::of(prop::option::of("[a-z]{1,3}")),
     ) {
         let path = format!("{directory}/{file}{suffix}");
         let rules = rules_protecting(&["Xorg", "gnome-*", "gdm", "?*"]);
         let is_evaluated = is_evaluated(rules, |it| {
             with_program(&name, &path)(it);
-            it.in_host_user_namespace = is_of_the_box;
+            it.in_host_user_namespace = is_of_host;
             it.image = image;
         });
         prop_assert!(is_evaluated, "{} {}", name, path);
