@@ -42,13 +42,13 @@ impl RuleFactsCache {
             return Ok(());
         }
         let packed = encode(about);
-        let last = "SELECT about FROM about WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
+        let last = "SELECT facts FROM rule_facts WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
         let last: Option<Vec<u8>> = transaction
             .prepare_cached(last)?
             .query_row([process], |row| row.get(0))
             .optional()?;
         if last.as_ref() != Some(&packed) {
-            let insert = "INSERT INTO about (process, sample, about)
+            let insert = "INSERT INTO rule_facts (process, sample, facts)
                 VALUES (?1, ?2, ?3)";
             transaction
                 .prepare_cached(insert)?

@@ -323,7 +323,7 @@ impl ProcessRow {
                 // The columns of a user are kept while the user is the same.
                 "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command,
                  container, owner, owner_uid, owner_kind, namespace_owner, started_at, login_uid,
-                 groups, container_name, image, unit, job, place)
+                 groups, container_name, image, unit, job, location)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
                  ?17, ?18, ?19, ?20, ?21)
                  ON CONFLICT (boot, pid, start_ticks) DO UPDATE SET
@@ -338,7 +338,8 @@ impl ProcessRow {
                  namespace_owner = coalesce(?13, namespace_owner),
                  started_at = coalesce(?14, started_at), login_uid = coalesce(?15, login_uid),
                  container_name = coalesce(?17, container_name), image = coalesce(?18, image),
-                 unit = coalesce(?19, unit), job = coalesce(?20, job), place = coalesce(?21, place)
+                 unit = coalesce(?19, unit), job = coalesce(?20, job),
+                 location = coalesce(?21, location)
                  RETURNING id",
             )?
             .query_row(

@@ -91,7 +91,7 @@ impl KillBox {
 fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
     let database = crate::store::open_database(test_box, "audit.db");
     let mut statement = database
-        .prepare("SELECT kind, uid, word, why, asked, plan, outcome FROM action ORDER BY id")
+        .prepare("SELECT kind, uid, result, reason, request, plan, outcome FROM action ORDER BY id")
         .unwrap();
     let rows = statement.query_map([], |row| {
         let text = |at| row.get::<_, Option<String>>(at);

@@ -146,7 +146,7 @@ const SELECT_EVENTS: &str =
 
 // The devices of an action are in its plan.
 const SELECT_ACTIONS: &str =
-    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, word, why, asked,
+    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, result, reason, request,
     CASE WHEN kind = 'reset' AND json_valid(plan) AND json_array_length(plan, '$.gpus') = 1
          THEN json_extract(plan, '$.gpus[0].gpu_id') END AS device,
     plan, outcome
@@ -320,7 +320,7 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
         device: None,
         what: None,
         times: unsigned(row.get("times")?),
-        result: row.get("word")?,
+        result: row.get("result")?,
         finished_at: finished_at.map(Timestamp),
         why: None,
         plan: Reading::Withheld,
@@ -329,12 +329,12 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
     if !may_read(uid) {
         return Ok(record);
     }
-    let asked: String = row.get("asked")?;
+    let request: String = row.get("request")?;
     let device: Option<String> = row.get("device")?;
     Ok(ActionRecord {
         device: device.map(DeviceId),
-        what: Some(asked).filter(|asked| !asked.is_empty()),
-        why: row.get("why")?,
+        what: Some(request).filter(|request| !request.is_empty()),
+        why: row.get("reason")?,
         plan: document_reading(row.get("plan")?),
         outcome: document_reading(row.get("outcome")?),
         ..record

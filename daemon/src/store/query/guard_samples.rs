@@ -238,7 +238,7 @@ impl<'a> SampleReader<'a> {
     }
 
     fn read_facts(&self, process: i64) -> Result<Vec<(i64, Arc<ProcessFacts>)>, QueryError> {
-        let select = "SELECT sample, about FROM about WHERE process = ?1 ORDER BY sample";
+        let select = "SELECT sample, facts FROM rule_facts WHERE process = ?1 ORDER BY sample";
         let mut statement = self.connection.prepare_cached(select)?;
         let rows = statement.query_map([process], |row| {
             let blob: Vec<u8> = row.get(1)?;
