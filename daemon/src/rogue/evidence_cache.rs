@@ -263,7 +263,7 @@ impl WatchedProcess {
             score,
             indicators,
             allowed: allowed.iter().map(ToString::to_string).collect(),
-            unread: self.unavailable(),
+            missing_evidence: self.unavailable(),
         };
         if before == Some(&assessment) {
             return None;

@@ -167,8 +167,8 @@ pub struct IndicatorDocument {
     /// `A`: near-proof; `B`: strong; `C`: corroborating.
     pub family: &'static str,
     pub weight: f64,
-    /// The text that was read, in words; it quotes the process.
-    pub read: String,
+    /// The evidence, in words; it quotes the process.
+    pub evidence: String,
 }
 
 impl From<&Indicator> for IndicatorDocument {
@@ -177,13 +177,13 @@ impl From<&Indicator> for IndicatorDocument {
             kind,
             family,
             weight,
-            read,
+            evidence,
         } = indicator;
         Self {
             kind: sanitized(kind),
             family: family.name(),
             weight: share_number(*weight),
-            read: sanitized(read),
+            evidence: sanitized(evidence),
         }
     }
 }
@@ -202,7 +202,7 @@ pub struct RogueAssessmentDocument {
     /// The entries of the allow lists that match: the indicators that they cover are left out.
     pub allowed: Vec<String>,
     /// The evidence that could not be read, and why.
-    pub unread: Vec<String>,
+    pub missing_evidence: Vec<String>,
 }
 
 impl RogueAssessmentDocument {
@@ -213,7 +213,7 @@ impl RogueAssessmentDocument {
             score,
             indicators,
             allowed,
-            unread,
+            missing_evidence,
         } = looked;
         Self {
             at: at.to_rfc3339(),
@@ -221,7 +221,7 @@ impl RogueAssessmentDocument {
             verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
             indicators: indicators.iter().map(IndicatorDocument::from).collect(),
             allowed: allowed.iter().map(|it| sanitized(it)).collect(),
-            unread: unread.iter().map(|it| sanitized(it)).collect(),
+            missing_evidence: missing_evidence.iter().map(|it| sanitized(it)).collect(),
         }
     }
 }

@@ -9,12 +9,12 @@ use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::Share;
 use gpukill_proto::units::Timestamp;
 
-fn indicator(kind: &str, family: Family, read: &str) -> Indicator {
+fn indicator(kind: &str, family: Family, evidence: &str) -> Indicator {
     Indicator {
         kind: kind.into(),
         family,
         weight: Share::from_thousandths(600),
-        read: read.into(),
+        evidence: evidence.into(),
     }
 }
 
@@ -207,7 +207,7 @@ fn interpreter_has_no_allow_command() {
 #[test]
 fn unsafe_names_make_no_command() {
     let of = |executable: &str, change: fn(&mut RogueFinding)| {
-        let indicators = vec![indicator("executable_place", Family::B, "x")];
+        let indicators = vec![indicator("executable_location", Family::B, "x")];
         let mut finding = finding(vec![verdict(
             Threat::SuspiciousProcess,
             Risk::Low,

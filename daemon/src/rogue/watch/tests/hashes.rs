@@ -12,7 +12,7 @@ fn hash_result(status: &RogueStatus) -> (bool, Option<String>) {
         .iter()
         .any(|indicator| indicator.kind == "miner_hash");
     let mut unseen = assessment
-        .unread
+        .missing_evidence
         .iter()
         .filter(|it| it.contains("the hash"));
     (is_known, unseen.next().cloned())
