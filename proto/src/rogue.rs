@@ -14,7 +14,7 @@ use std::fmt;
 
 /// The strength of one kind of indicator on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
+pub enum IndicatorFamily {
     /// Near-proof: honest work never shows it.
     A,
     /// Strong: honest work shows it now and then.
@@ -23,7 +23,7 @@ pub enum Family {
     C,
 }
 
-impl Family {
+impl IndicatorFamily {
     /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -167,7 +167,7 @@ pub struct Indicator {
     /// The kind: `pool_on_command_line`.
     pub kind: String,
     /// The strength of this kind.
-    pub family: Family,
+    pub family: IndicatorFamily,
     /// The weight.
     pub weight: Share,
     /// The evidence, in words. Untrusted: it quotes the process.
@@ -205,7 +205,7 @@ impl Verdict {
         let (near, others): (Vec<&Indicator>, Vec<&Indicator>) = self
             .indicators
             .iter()
-            .partition(|indicator| indicator.family == Family::A);
+            .partition(|indicator| indicator.family == IndicatorFamily::A);
         let weighty: Vec<&&Indicator> = others
             .iter()
             .filter(|it| it.weight >= MIN_ACTIONABLE_WEIGHT)
@@ -393,8 +393,8 @@ mod tests {
 
     #[test]
     fn acting_needs_two_families_and_weight() {
-        let may = |families: &[Family]| {
-            let indicator = |family: &Family| Indicator {
+        let may = |families: &[IndicatorFamily]| {
+            let indicator = |family: &IndicatorFamily| Indicator {
                 kind: "kind".into(),
                 family: *family,
                 weight: Share::ONE,
@@ -409,26 +409,33 @@ mod tests {
             };
             verdict.is_actionable()
         };
-        assert!(may(&[Family::A, Family::B]) && may(&[Family::C, Family::A]));
+        assert!(
+            may(&[IndicatorFamily::A, IndicatorFamily::B])
+                && may(&[IndicatorFamily::C, IndicatorFamily::A])
+        );
         let light = Verdict {
             threat: Threat::CryptoMiner,
             confidence: Share::ONE,
             score: Share::ONE,
             risk: Risk::Critical,
-            indicators: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
-                .map(|(family, weight)| Indicator {
-                    kind: "kind".into(),
-                    family,
-                    weight: Share::from_thousandths(weight),
-                    evidence: String::new(),
-                })
-                .into(),
+            indicators: [
+                (IndicatorFamily::A, 650),
+                (IndicatorFamily::B, 299),
+                (IndicatorFamily::C, 150),
+            ]
+            .map(|(family, weight)| Indicator {
+                kind: "kind".into(),
+                family,
+                weight: Share::from_thousandths(weight),
+                evidence: String::new(),
+            })
+            .into(),
         };
         assert!(!light.is_actionable());
         // The name and arguments of a process are one source, however many indicators read
         // them.
-        let named = |kinds: &[(&str, Family)]| {
-            let indicator = |(kind, family): &(&str, Family)| Indicator {
+        let named = |kinds: &[(&str, IndicatorFamily)]| {
+            let indicator = |(kind, family): &(&str, IndicatorFamily)| Indicator {
                 kind: (*kind).into(),
                 family: *family,
                 weight: Share::ONE,
@@ -441,17 +448,25 @@ mod tests {
             }
             .is_actionable()
         };
-        let name = ("miner_name", Family::A);
-        let kworker = ("kernel_thread_name", Family::B);
+        let name = ("miner_name", IndicatorFamily::A);
+        let kworker = ("kernel_thread_name", IndicatorFamily::B);
         assert!(!named(&[name, kworker]));
-        assert!(!named(&[name, ("miner_options", Family::A), kworker]));
-        assert!(named(&[name, kworker, ("executable_location", Family::B)]));
-        assert!(named(&[("miner_hash", Family::A), kworker]));
+        assert!(!named(&[
+            name,
+            ("miner_options", IndicatorFamily::A),
+            kworker
+        ]));
+        assert!(named(&[
+            name,
+            kworker,
+            ("executable_location", IndicatorFamily::B)
+        ]));
+        assert!(named(&[("miner_hash", IndicatorFamily::A), kworker]));
         for families in [
             &[][..],
-            &[Family::A],
-            &[Family::A, Family::A],
-            &[Family::B, Family::C],
+            &[IndicatorFamily::A],
+            &[IndicatorFamily::A, IndicatorFamily::A],
+            &[IndicatorFamily::B, IndicatorFamily::C],
         ] {
             assert!(!may(families), "{families:?}");
         }

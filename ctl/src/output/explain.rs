@@ -264,7 +264,7 @@ fn open_text(
         | Role::Zombie
         | Role::Uninterruptible
         | Role::Unlisted
-        | Role::Sharer
+        | Role::SharedClient
         | Role::Passed => {
             format!(
                 "GPU {index}: {files}{dot}{}",

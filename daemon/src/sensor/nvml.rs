@@ -271,7 +271,7 @@ impl NvmlReader {
             processes,
             incomplete_reason: None,
             stale_since: None,
-            sharers: Vec::new(),
+            shared_clients: Vec::new(),
             passed_clients: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),

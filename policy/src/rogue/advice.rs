@@ -3,7 +3,9 @@
 
 use super::lints::is_interpreter;
 use super::suspect::file_name;
-use gpukill_proto::rogue::{AllowKind, Family, Indicator, Risk, RogueFinding, Threat, Verdict};
+use gpukill_proto::rogue::{
+    AllowKind, Indicator, IndicatorFamily, Risk, RogueFinding, Threat, Verdict,
+};
 use gpukill_proto::text::quote_for_shell;
 
 /// One suggestion.
@@ -93,7 +95,7 @@ fn should_end(verdict: &Verdict) -> bool {
 
 fn has_near_proof(verdict: &Verdict) -> bool {
     let mut indicators = verdict.indicators.iter();
-    indicators.any(|indicator| indicator.family == Family::A)
+    indicators.any(|indicator| indicator.family == IndicatorFamily::A)
 }
 
 fn is_held_for_nothing(verdict: &Verdict) -> bool {

@@ -17,7 +17,7 @@ mod origin;
 use super::rules::RogueRules;
 use super::suspect::Suspect;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::rogue::{Family, Threat};
+use gpukill_proto::rogue::{IndicatorFamily, Threat};
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub struct IndicatorKind {
     /// The name in JSON.
     pub name: &'static str,
     /// How much it proves.
-    pub family: Family,
+    pub family: IndicatorFamily,
     /// The threats that it indicates by itself.
     pub threats: &'static [Threat],
     /// The threats that it supports where another indicator indicates them.
@@ -73,7 +73,7 @@ pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
     telling
 }
 
-use Family::{A, B, C};
+use IndicatorFamily::{A, B, C};
 use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
 
 /// All kinds of indicators.

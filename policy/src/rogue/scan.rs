@@ -254,7 +254,7 @@ mod tests {
     use crate::rogue::rules::{AllowEntry, AllowMatch};
     use crate::usage::{DeviceUsage, Gauge, RunUsage};
     use gpukill_proto::guard::{Person, RunKey};
-    use gpukill_proto::rogue::{Family, Indicator, Risk, Share, Threat, Verdict};
+    use gpukill_proto::rogue::{Indicator, IndicatorFamily, Risk, Share, Threat, Verdict};
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -393,7 +393,7 @@ mod tests {
                 risk: Risk::Critical,
                 indicators: vec![Indicator {
                     kind: "miner_name".into(),
-                    family: Family::A,
+                    family: IndicatorFamily::A,
                     weight: Share::from_thousandths(score),
                     evidence: String::new(),
                 }],

@@ -212,7 +212,7 @@ impl CardReader {
             vitals,
             instances: readings.instances,
             incomplete_reason: used.incomplete_reason,
-            sharers: used.sharers,
+            shared_clients: used.shared_clients,
             passed_clients: used.passed_clients,
             nodes,
             ..unknown
@@ -581,7 +581,7 @@ mod tests {
                 encoder: Reading::Unsupported,
                 decoder: Reading::Unsupported,
                 has_own_memory: true,
-                sharers: Vec::new(),
+                shared_clients: Vec::new(),
                 passed_clients: Vec::new(),
                 fault: None,
                 incomplete_reason: None,

@@ -155,7 +155,7 @@ fn ended_leader_is_known_from_history() {
 }
 
 #[test]
-fn sharer_is_never_ended() {
+fn shared_client_is_never_ended() {
     let shares = |holder: Holder| Holder {
         shares_with: Some(70_000),
         ..holder
@@ -170,7 +170,7 @@ fn sharer_is_never_ended() {
         named(7, "Xorg"),
     ] {
         let shared = device(vec![shares(holder), listed(70_000, Value(gib(1)))]);
-        assert_eq!(role(&shared.holders[0], &shared), Role::Sharer);
+        assert_eq!(role(&shared.holders[0], &shared), Role::SharedClient);
         let found = find_causes(&shared, NOW);
         assert_eq!((found.len(), found[0].cause), (1, Cause::Unknown));
     }

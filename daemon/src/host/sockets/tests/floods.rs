@@ -121,8 +121,8 @@ fn budget_is_renewed_with_each_scan() {
 fn many_processes_displace_no_other_person() {
     let mut wanted = alone(&(1..=50).collect::<Vec<_>>());
     let mut other = alone(&[60, 61]);
-    for affiliation in other.values_mut() {
-        affiliation.person = Some(1001);
+    for attribution in other.values_mut() {
+        attribution.person = Some(1001);
     }
     wanted.extend(other);
     let known = WatcherState {

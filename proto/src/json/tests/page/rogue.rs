@@ -4,8 +4,8 @@ use crate::guard::Person;
 use crate::json::{RecommendationDocument, ScanDocument};
 use crate::model::ProcessKey;
 use crate::rogue::{
-    Family, Indicator, Risk, RogueAssessment, RogueFinding, ScanReport, Share, Threat, Verdict,
-    VerdictSummary,
+    Indicator, IndicatorFamily, Risk, RogueAssessment, RogueFinding, ScanReport, Share, Threat,
+    Verdict, VerdictSummary,
 };
 use crate::units::Timestamp;
 use serde_json::{Value as Json, json};
@@ -16,7 +16,7 @@ const ESCAPE_SEQUENCE: &str = "x\x1b[2J";
 fn indicator() -> Indicator {
     Indicator {
         kind: "pool_on_command_line".into(),
-        family: Family::A,
+        family: IndicatorFamily::A,
         weight: Share::from_thousandths(650),
         evidence: ESCAPE_SEQUENCE.into(),
     }
