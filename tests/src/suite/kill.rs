@@ -82,7 +82,7 @@ impl KillBox {
     fn newest_action(&self) -> Value {
         eventually("the action is settled", || {
             let action = recorded_actions(&self.test_box).pop()?;
-            (!action["word"].is_null()).then_some(action)
+            (!action["result"].is_null()).then_some(action)
         })
     }
 }
@@ -102,9 +102,9 @@ fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
         Ok(json!({
             "kind": text(0)?,
             "uid": row.get::<_, Option<u32>>(1)?,
-            "word": text(2)?,
-            "why": text(3)?,
-            "asked": text(4)?,
+            "result": text(2)?,
+            "reason": text(3)?,
+            "request": text(4)?,
             "plan": document(text(5)?),
             "outcome": document(text(6)?),
         }))
