@@ -94,11 +94,11 @@ impl EnforcementObserver for GuardObserver {
         self.commands.send(order).is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
     }
 
-    fn finish(self, acted: EnforcementOutcome, signals: SignalStatus) {
+    fn finish(self, outcome: EnforcementOutcome, signals: SignalStatus) {
         // A guard that has ended saves nothing more; the store has the action itself.
         let _ = self
             .commands
-            .send(GuardCommand::Outcome(self.order, acted, signals));
+            .send(GuardCommand::Outcome(self.order, outcome, signals));
     }
 }
 
@@ -146,10 +146,10 @@ impl GuardWorker {
     pub(super) fn record_outcome(
         &mut self,
         order: &EnforcementOrder,
-        acted: (EnforcementOutcome, SignalStatus),
+        outcome: (EnforcementOutcome, SignalStatus),
     ) {
         let now = now();
-        let record = self.state.state.record_outcome(order, acted, now);
+        let record = self.state.state.record_outcome(order, outcome, now);
         log_step(&record);
         let today = &mut self.state.counts;
         today.add(now, std::slice::from_ref(&record), |_| false);

@@ -69,11 +69,11 @@ pub(super) fn without_ends(mut records: Vec<GuardRecord>) -> Vec<GuardRecord> {
         GuardStep::Ended(victim) => victim.leave_to.is_some(),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => true,
@@ -122,11 +122,11 @@ fn urgency(record: &GuardRecord) -> (bool, Option<Timestamp>) {
         GuardStep::Ended(_) => (false, None),
         GuardStep::Warned { deadline, .. } => (deadline.is_none(), *deadline),
         GuardStep::Violated
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (true, None),
@@ -212,11 +212,11 @@ const fn action(step: &GuardStep) -> Option<&'static str> {
         }
         GuardStep::Ended(_) => Some(GuardAction::Warn.name()),
         GuardStep::Violated
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => None,

@@ -78,8 +78,8 @@ impl GuardWorker {
                     // The caller may have gone.
                     let _ = answer.send(self.confirm_start(&order));
                 }
-                GuardCommand::Outcome(order, acted, signals) => {
-                    self.record_outcome(&order, (acted, signals))
+                GuardCommand::Outcome(order, outcome, signals) => {
+                    self.record_outcome(&order, (outcome, signals))
                 }
                 GuardCommand::Snooze(order) => self.snooze(order),
                 GuardCommand::Resume(uid) => self.resume(uid),
@@ -88,8 +88,8 @@ impl GuardWorker {
         }
         // The outcomes of jobs that were ended before the stop are still recorded.
         while let Ok(order) = orders.try_recv() {
-            if let GuardCommand::Outcome(order, acted, signals) = order {
-                self.record_outcome(&order, (acted, signals));
+            if let GuardCommand::Outcome(order, outcome, signals) = order {
+                self.record_outcome(&order, (outcome, signals));
             }
         }
         let _ = self.save(None);
@@ -281,7 +281,7 @@ pub(super) fn log_step(record: &GuardRecord) {
                 ),
             }
         }
-        GuardStep::Spared(why) => {
+        GuardStep::Exempt(why) => {
             event!(
                 NoJobEnded, rule, subject, mode, value, limit, pid, uid, gpu_uuid, why
             );
@@ -303,10 +303,10 @@ pub(super) fn log_step(record: &GuardRecord) {
             let (people, of) = (doubt.people, doubt.of);
             event!(RulesDoubted, rule, subject, mode, people, of);
         }
-        GuardStep::Acted(acted) => {
-            let (job, owner) = (acted.job.shown.as_str(), acted.job.owner.name.as_str());
-            let (ended, left, why) = (acted.ended, acted.left, acted.why.as_deref());
-            match acted.left {
+        GuardStep::Outcome(outcome) => {
+            let (job, owner) = (outcome.job.shown.as_str(), outcome.job.owner.name.as_str());
+            let (ended, left, why) = (outcome.ended, outcome.left, outcome.why.as_deref());
+            match outcome.left {
                 0 => event!(
                     JobGone, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
                     ended, left, why
@@ -369,10 +369,10 @@ pub(super) fn log_step(record: &GuardRecord) {
 fn event_subject(record: &GuardRecord) -> EventSubject {
     let (runs, person) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, Some(&victim.job.owner)),
-        GuardStep::Acted(acted) => (&record.evidence.runs, Some(&acted.job.owner)),
+        GuardStep::Outcome(outcome) => (&record.evidence.runs, Some(&outcome.job.owner)),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }

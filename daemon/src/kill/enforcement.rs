@@ -46,7 +46,7 @@ pub(crate) trait EnforcementObserver: Send + 'static {
     fn confirm_start(&mut self) -> bool;
 
     /// The result, and whether signals were sent. Called once.
-    fn finish(self, acted: EnforcementOutcome, signals: SignalStatus);
+    fn finish(self, outcome: EnforcementOutcome, signals: SignalStatus);
 }
 
 impl KillService {
@@ -125,13 +125,13 @@ impl KillService {
                 report,
             );
             let report = report.borrow().clone();
-            let mut acted = summarize_report(request.job, &report);
+            let mut outcome = summarize_report(request.job, &report);
             let rest = rest.map(|why| format!("the rest of its job is not ended: {why}"));
-            acted.why = match (acted.why, rest) {
+            outcome.why = match (outcome.why, rest) {
                 (Some(why), Some(rest)) => Some(format!("{why}; {rest}")),
                 (why, rest) => why.or(rest),
             };
-            who.finish(acted, signals_sent(&report));
+            who.finish(outcome, signals_sent(&report));
         });
         if let Err(error) = started {
             settled.finish_unenforced(format!("cannot start a thread for it: {error}"));
@@ -174,14 +174,14 @@ impl<W: EnforcementObserver> FinishOnce<W> {
         who.as_mut().is_some_and(EnforcementObserver::confirm_start)
     }
 
-    fn finish(&self, acted: EnforcementOutcome, signals: SignalStatus) {
+    fn finish(&self, outcome: EnforcementOutcome, signals: SignalStatus) {
         let who = self
             .observer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(who) = who {
-            who.finish(acted, signals);
+            who.finish(outcome, signals);
         }
     }
 
@@ -198,21 +198,21 @@ impl<W: EnforcementObserver> FinishOnce<W> {
     }
 
     fn finish_without_signal(&self, why: String, signals: SignalStatus) {
-        let acted = EnforcementOutcome {
+        let outcome = EnforcementOutcome {
             why: Some(why),
             ..self.nothing_done.clone()
         };
-        self.finish(acted, signals);
+        self.finish(outcome, signals);
     }
 
     /// None of its processes exists any more.
     fn finish_already_ended(&self) {
-        let acted = EnforcementOutcome {
+        let outcome = EnforcementOutcome {
             left: 0,
             why: Some("it ended by itself".to_owned()),
             ..self.nothing_done.clone()
         };
-        self.finish(acted, SignalStatus::Unsent);
+        self.finish(outcome, SignalStatus::Unsent);
     }
 }
 
@@ -221,7 +221,7 @@ struct EnforcementPlan {
     plan: KillPlan,
     /// Late processes are ended, too, of these users only.
     late_member_users: Option<ContainerUsers>,
-    /// Why the rest of the job is spared.
+    /// Why the rest of the job is not ended.
     rest: Option<String>,
 }
 

@@ -64,7 +64,7 @@ END;
 CREATE TABLE verdict (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL, -- end of the sample that led to the decision
-    step TEXT NOT NULL, -- violated, warned, ended, spared, over
+    step TEXT NOT NULL, -- violated, warned, ended, exempt, over
     rule TEXT NOT NULL,
     owner TEXT, -- name of the person it is about, if any
     uid INTEGER,

@@ -113,7 +113,7 @@ impl GuardState {
     pub fn record_outcome(
         &mut self,
         ending: &EnforcementOrder,
-        (acted, signals): (EnforcementOutcome, SignalStatus),
+        (outcome, signals): (EnforcementOutcome, SignalStatus),
         at: Timestamp,
     ) -> GuardRecord {
         let progress = match signals {
@@ -131,7 +131,7 @@ impl GuardState {
         if let Some(ended) = of_job.filter(|it| it.at == ending.at) {
             ended.progress = progress;
         }
-        if acted.ended == 0 {
+        if outcome.ended == 0 {
             let record = &ending.record;
             let violations = self.clocks.get_mut(&record.rule);
             if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
@@ -140,7 +140,7 @@ impl GuardState {
         }
         GuardRecord {
             at,
-            step: GuardStep::Acted(acted),
+            step: GuardStep::Outcome(outcome),
             ..ending.record.clone()
         }
     }

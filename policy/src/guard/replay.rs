@@ -283,7 +283,7 @@ impl Replay {
             GuardStep::Violated => outcome.violated += 1,
             GuardStep::Warned { .. } if is_first => {
                 outcome.warned += 1;
-                outcome.services += u64::from(record.evidence.is_spared_service);
+                outcome.services += u64::from(record.evidence.is_service_only_warned);
             }
             GuardStep::Ended(Victim {
                 leave_to: Some(_), ..
@@ -308,13 +308,13 @@ impl Replay {
                 outcome.ended_busy += u64::from(victim.is_busy != Some(false));
             }
             GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::Tripped { .. } => {}
         }
     }

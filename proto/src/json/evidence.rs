@@ -37,7 +37,7 @@ impl From<&Evidence> for EvidenceDocument {
             since: evidence.since.to_rfc3339(),
             count: evidence.count,
             unknown: evidence.unknown,
-            service_only_warned: evidence.is_spared_service,
+            service_only_warned: evidence.is_service_only_warned,
             procs: evidence
                 .runs
                 .iter()

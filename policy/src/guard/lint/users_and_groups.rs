@@ -144,12 +144,12 @@ fn check_group(linter: &mut Linter<'_>, group: &GroupPolicy) {
         users: group.members.users.clone(),
         ..Members::default()
     };
-    let is_spared = group
+    let is_exempt = group
         .members
         .users
         .iter()
         .all(|user| linter.is_protected(user));
-    if is_spared && !by_name_alone.is_empty() && group.members == by_name_alone {
+    if is_exempt && !by_name_alone.is_empty() && group.members == by_name_alone {
         linter.warn(
             &format!("{at}.members"),
             "all members are in [protect], so this never matches",

@@ -18,7 +18,7 @@ pub(crate) struct LazyEvidence {
     pub(crate) count: u32,
     pub(crate) unknown: u32,
     pub(crate) threat: Option<Threat>,
-    pub(crate) is_spared_service: bool,
+    pub(crate) is_service_only_warned: bool,
 }
 
 /// One run in the evidence.
@@ -45,7 +45,7 @@ impl LazyEvidence {
             count: self.count,
             unknown: self.unknown,
             threat: self.threat,
-            is_spared_service: self.is_spared_service,
+            is_service_only_warned: self.is_service_only_warned,
         }
     }
 }
@@ -87,7 +87,7 @@ impl From<Evidence> for LazyEvidence {
             count: evidence.count,
             unknown: evidence.unknown,
             threat: evidence.threat,
-            is_spared_service: evidence.is_spared_service,
+            is_service_only_warned: evidence.is_service_only_warned,
         }
     }
 }

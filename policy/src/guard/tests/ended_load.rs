@@ -248,13 +248,13 @@ fn restarted_job_is_chosen_again() {
         GuardStep::Ended(victim) => Some(victim.runs.iter().map(|it| it.run.pid)),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::Tripped { .. } => None,
     });
     assert_eq!(ended.map(Iterator::collect), Some(vec![300]));

@@ -88,7 +88,7 @@ fn joint_violation_ends_users_in_turn() {
     for _ in 0..12 {
         let records = guard.evaluate_samples(&mut world, 1);
         for ending in guard.state.enforcement_orders(&records) {
-            let acted = EnforcementOutcome {
+            let outcome = EnforcementOutcome {
                 job: ending.record.step.victim().unwrap().job.clone(),
                 ended: 1,
                 left: 0,
@@ -96,7 +96,7 @@ fn joint_violation_ends_users_in_turn() {
             };
             guard
                 .state
-                .record_outcome(&ending, (acted, SignalStatus::Sent), world.now);
+                .record_outcome(&ending, (outcome, SignalStatus::Sent), world.now);
         }
         for pids in ended_pids(&records) {
             world.processes.retain(|pid, _| !pids.contains(pid));

@@ -15,8 +15,8 @@ const OWN_CONTAINERS: [fn(&mut ProcessFacts); 2] = [
 fn own_container_does_not_protect() {
     let mut protected = rules_protecting(&[]);
     protected.protect.images = globs(&["triton:*"]);
-    let mut spared = rules_protecting(&[]);
-    spared.groups = vec![GroupPolicy {
+    let mut exempt = rules_protecting(&[]);
+    exempt.groups = vec![GroupPolicy {
         name: "prod".into(),
         members: Members {
             kubernetes_namespaces: names(&["prod"]),
@@ -27,7 +27,7 @@ fn own_container_does_not_protect() {
         priority: Some(10),
         ..GroupPolicy::default()
     }];
-    for rules in [protected, spared] {
+    for rules in [protected, exempt] {
         for contained in OWN_CONTAINERS {
             let mut world = TestHost::new(1);
             contained(&mut world.start(100, "bob").uses(0, 20, 50).job("job").facts);
