@@ -441,7 +441,7 @@ fn end_unobserved_runs(
 ) -> rusqlite::Result<()> {
     let present: Vec<i64> = present.collect();
     transaction.execute(
-        "UPDATE run SET ending = 'unseen', last_sample = ?2,
+        "UPDATE run SET ending = 'unobserved', last_sample = ?2,
          ended_at = max(last_at, coalesce((SELECT max(at) FROM sample WHERE id = ?2 - 1), 0))
          WHERE ended_at IS NULL AND id NOT IN (SELECT value FROM json_each(?1))",
         params![super::sql_values::ids_json(&present), sample],

@@ -114,7 +114,7 @@ CREATE TABLE run (
     memory_max INTEGER, -- bytes
     memory_mib_s INTEGER NOT NULL DEFAULT 0, -- MiB × seconds
     ended_at INTEGER, -- NULL while it continues, as far as known
-    ending TEXT, -- ended, left (alive, without the device), killed, unseen
+    ending TEXT, -- ended, released (alive, without the device), killed, unobserved
     action INTEGER, -- the kill, in audit.db
     active_at INTEGER, -- the end of the last sample in which it used the device
     UNIQUE (process, device, instance)

@@ -158,7 +158,7 @@ fn extreme_positions_and_bad_queries() {
         kind: Some("klil".into()),
         ..whole()
     };
-    let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, \
+    let kinds = "kill, reset, prune, backup, restore, rules_edit, quarantined, started, stopped, booted, \
                  settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed or \
                  forgotten";
     let no_kind = format!("\"klil\" is not valid: write {kinds}");
