@@ -279,22 +279,22 @@ impl WatchedProcess {
 
     /// What could not be read, with reasons.
     fn unavailable(&self) -> Vec<String> {
-        let mut unseen = self.unavailable.clone();
+        let mut missing = self.unavailable.clone();
         let suspect = &self.suspect;
-        if suspect.arguments.is_none() && unseen.is_empty() {
-            unseen.push("its arguments: not read yet".to_owned());
+        if suspect.arguments.is_none() && missing.is_empty() {
+            missing.push("its arguments: not read yet".to_owned());
         }
-        unseen.extend(self.hash.unavailable_reason());
+        missing.extend(self.hash.unavailable_reason());
         if suspect.peers.is_none() {
-            unseen.push("its connections: unknown".to_owned());
+            missing.push("its connections: unknown".to_owned());
         }
         if suspect.sent == SentTraffic::Shared {
-            unseen.push("the traffic of its network namespace: it shares the host's".to_owned());
+            missing.push("the traffic of its network namespace: it shares the host's".to_owned());
         }
         let load_time = suspect.load.map(|load| load.seen).unwrap_or_default();
         if load_time < MIN_LOAD_TIME {
-            unseen.push("its GPU usage: known only after half an hour".to_owned());
+            missing.push("its GPU usage: known only after half an hour".to_owned());
         }
-        unseen
+        missing
     }
 }

@@ -297,8 +297,8 @@ fn miner_is_found_by_executable_hash() {
     // Evidence that no rule requests is not reported as unknown.
     let pid = rogue_box.pid("miner").to_string();
     let explained = rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
-    let unseen = explained["rogue"]["missing_evidence"].to_string();
-    assert!(!unseen.contains("hash"), "{unseen}");
+    let missing = explained["rogue"]["missing_evidence"].to_string();
+    assert!(!missing.contains("hash"), "{missing}");
 }
 
 fn sha256sum(file: &Path) -> String {

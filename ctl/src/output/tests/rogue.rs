@@ -149,7 +149,7 @@ fn mark_belongs_to_the_process_not_the_pid() {
 }
 
 #[test]
-fn explain_shows_verdict_and_unseen_evidence() {
+fn explain_shows_verdict_and_missing_evidence() {
     let [mut notebook, mut worker] = explanations();
     notebook.rogue = Reading::Value(hidden());
     worker.rogue = Reading::Value(looked());

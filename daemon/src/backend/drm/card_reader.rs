@@ -368,7 +368,7 @@ mod tests {
     }
 
     /// The descriptor scan with these render nodes open.
-    fn found(minors: &[u32], unseen: Option<&str>) -> FileHolders {
+    fn found(minors: &[u32], incomplete: Option<&str>) -> FileHolders {
         let open = |minor: &u32| OpenDescriptor {
             number: DeviceNumber {
                 major: 226,
@@ -381,7 +381,7 @@ mod tests {
         let opens: Vec<OpenDescriptor> = minors.iter().map(open).collect();
         FileHolders {
             processes: [(key, opens)].into(),
-            incomplete_reason: unseen.map(str::to_owned),
+            incomplete_reason: incomplete.map(str::to_owned),
             ..FileHolders::default()
         }
     }

@@ -126,7 +126,7 @@ impl ClientReader {
         self.origins.update(card, &held.collect());
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.driver_reports |= !clients.is_empty();
-        let unseen = found.incomplete_reason.clone().or(unread);
+        let incomplete = found.incomplete_reason.clone().or(unread);
         // The activity of a process's unread descriptors is unknown, and so is the total; that the
         // process uses the card is known.
         let is_part = partly.has_any().then_some(TOO_MANY_DESCRIPTORS);
@@ -136,7 +136,7 @@ impl ClientReader {
         let silent = self.unreported_processes();
         let share = |work| {
             if silent.is_empty() {
-                card_share(card, &histories, work, unseen.as_deref().or(is_part))
+                card_share(card, &histories, work, incomplete.as_deref().or(is_part))
             } else {
                 Reading::Unsupported
             }
@@ -150,7 +150,7 @@ impl ClientReader {
             shared_clients: self.shared_clients(),
             passed_clients: self.passed_clients(),
             fault: partly.fault(&card.name),
-            incomplete_reason: unseen,
+            incomplete_reason: incomplete,
         }
     }
 
@@ -331,7 +331,7 @@ fn card_share(
     card: &DrmCard,
     clients: &[&CounterHistory],
     work: EngineWork,
-    unseen: Option<&str>,
+    incomplete: Option<&str>,
 ) -> Reading<Percent> {
     let driver = engines::driver_by_name(&card.driver);
     let share = if clients.is_empty() && driver.reports_work(work) {
@@ -339,7 +339,7 @@ fn card_share(
     } else {
         shares::busiest_engine_share_of_card(driver, clients, work)
     };
-    match (share, unseen) {
+    match (share, incomplete) {
         (Reading::Value(_), Some(why)) => Reading::Failed(why.to_owned()),
         (share, _) => share,
     }

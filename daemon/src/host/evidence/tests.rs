@@ -178,7 +178,7 @@ fn arguments_are_kept_while_they_fit() {
 #[test]
 fn truncated_command_line_is_reported() {
     let tree = FakeEvidenceTree::new();
-    for (pid, length, unseen) in [
+    for (pid, length, missing) in [
         (9, 32 << 10, &[][..]),
         (
             10,
@@ -189,7 +189,7 @@ fn truncated_command_line_is_reported() {
         tree.process(&pid.to_string(), 1, &"x".repeat(length));
         let evidence = tree.read(pid).unwrap();
         assert_eq!(evidence.arguments, Some(vec!["x".repeat(32 << 10)]));
-        assert_eq!(evidence.unavailable, unseen);
+        assert_eq!(evidence.unavailable, missing);
     }
 }
 
@@ -208,7 +208,7 @@ fn ended_first_thread_leaves_arguments_unknown() {
         let rest = format!("0 0 0 0 {flags} 0 0 0 0 0 0 0 0 0 0 {threads} 0 100 0 0 0 0 0 0");
         write(directory.join("stat"), format!("9 (x) {state} 1 {rest}")).unwrap();
         let evidence = tree.read(pid).unwrap();
-        let (arguments, unseen) = if are_known {
+        let (arguments, missing) = if are_known {
             (Some(vec![]), vec![])
         } else {
             let why = "its arguments: its first thread has ended".to_owned();
@@ -216,7 +216,7 @@ fn ended_first_thread_leaves_arguments_unknown() {
         };
         assert_eq!(
             (evidence.arguments, evidence.unavailable),
-            (arguments, unseen),
+            (arguments, missing),
             "{pid}"
         );
     }

@@ -113,10 +113,10 @@ fn command_names_at_most_1000() {
 
 #[test]
 fn incomplete_scan_suggests_no_end() {
-    let mut unseen = device(vec![worker(7)]);
-    assert_eq!(suggested_pids(&unseen), [7]);
-    unseen.incomplete_reason = Some("x".into());
-    let found = find_causes(&unseen, NOW);
+    let mut incomplete = device(vec![worker(7)]);
+    assert_eq!(suggested_pids(&incomplete), [7]);
+    incomplete.incomplete_reason = Some("x".into());
+    let found = find_causes(&incomplete, NOW);
     assert_eq!((found[0].cause, &found[0].remedy), (Cause::Orphans, &None));
 }
 
