@@ -56,11 +56,11 @@ impl Sample {
             .into_map();
         last.into_iter()
             .map(|(key, process)| {
-                let about = ProcessFacts {
+                let facts = ProcessFacts {
                     suspected: self.suspected.get(&key).copied(),
                     ..process_facts(process, &self.groups, &self.accounts)
                 };
-                (key, Arc::new(about))
+                (key, Arc::new(facts))
             })
             .into_map()
     }

@@ -148,7 +148,7 @@ impl SampleWriter {
             stored.devices.insert(row, usage.clone());
             device_rows.insert(device, row);
         }
-        let (people, abouts) = (sample.processes(), sample.process_facts());
+        let (people, facts) = (sample.processes(), sample.process_facts());
         let departed: BTreeSet<DeviceRun> = sample.departed_runs().collect();
         let mut left = BTreeSet::new();
         for (run, usage) in runs {
@@ -156,8 +156,8 @@ impl SampleWriter {
                 continue;
             };
             let row = self.process_row(transaction, boot, process, &sample.groups)?;
-            if let Some(about) = process.key().and_then(|key| abouts.get(&key)) {
-                self.facts.write(transaction, row, id, about)?;
+            if let Some(facts) = process.key().and_then(|key| facts.get(&key)) {
+                self.facts.write(transaction, row, id, facts)?;
             }
             let Some(device) = device_rows.get(&run.device) else {
                 continue;

@@ -176,8 +176,8 @@ fn nameless_uids(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> V
 /// unknown.
 #[must_use]
 pub fn person_of_process(process: &GpuProcess, person: PersonAttribution) -> Option<Person> {
-    let about = ProcessFacts::from_process(process, &BTreeMap::new());
-    about.attributed_to(person).owner.clone()
+    let facts = ProcessFacts::from_process(process, &BTreeMap::new());
+    facts.attributed_to(person).owner.clone()
 }
 
 impl ProcessFacts {

@@ -238,7 +238,7 @@ impl Replay {
             let is_same = |old: &&(Arc<RunKey>, Arc<ProcessFacts>)| {
                 Arc::ptr_eq(&old.0, &now.0) && Arc::ptr_eq(&old.1, &now.1)
             };
-            let (run, about) = now;
+            let (run, facts) = now;
             while before
                 .next_if(|old| !is_same(old) && old.0 < *run)
                 .is_some()
@@ -247,8 +247,8 @@ impl Replay {
                 continue;
             }
             self.runs.add(run);
-            let about = about.attributed_to(self.compiled_rules.rules().person);
-            if let Some(owner) = &about.owner {
+            let facts = facts.attributed_to(self.compiled_rules.rules().person);
+            if let Some(owner) = &facts.owner {
                 self.people.add(owner);
             }
         }

@@ -39,10 +39,10 @@ impl GuardSample {
     pub(crate) fn attributed_to(&self, person: PersonAttribution) -> Cow<'_, Self> {
         let mut sample = Cow::Borrowed(self);
         for (run, run_sample) in &self.runs {
-            if let Cow::Owned(about) = run_sample.facts.attributed_to(person) {
-                let about = Arc::new(about);
+            if let Cow::Owned(facts) = run_sample.facts.attributed_to(person) {
+                let facts = Arc::new(facts);
                 let run_sample = RunSample {
-                    facts: about,
+                    facts,
                     ..run_sample.clone()
                 };
                 sample.to_mut().runs.insert(Arc::clone(run), run_sample);

@@ -291,23 +291,23 @@ impl GuardState {
         &mut self,
         compiled_rules: &CompiledRules,
         run: &RunKey,
-        about: &Arc<ProcessFacts>,
+        facts: &Arc<ProcessFacts>,
     ) -> Arc<PolicyMatch> {
         let process = (run.pid, run.start_ticks);
         let generation = self.cache.generation;
         if let Some(known) = self.cache.processes.get_mut(&process)
-            && (Arc::ptr_eq(&known.facts, about) || known.facts == *about)
+            && (Arc::ptr_eq(&known.facts, facts) || known.facts == *facts)
         {
             known.generation = generation;
             return Arc::clone(&known.policy_match);
         }
-        let mut selected = PolicyMatch::new(compiled_rules.rules(), about, Some(process));
+        let mut selected = PolicyMatch::new(compiled_rules.rules(), facts, Some(process));
         selected.job_key = selected
             .job_key
-            .map(|now| self.first_job(process, about, now));
+            .map(|now| self.first_job(process, facts, now));
         let selected = Arc::new(selected);
         let known = CachedMatch {
-            facts: Arc::clone(about),
+            facts: Arc::clone(facts),
             policy_match: Arc::clone(&selected),
             generation,
         };
@@ -321,11 +321,11 @@ impl GuardState {
     fn first_job(
         &mut self,
         process: PidStart,
-        about: &ProcessFacts,
+        facts: &ProcessFacts,
         now: Arc<JobKey>,
     ) -> Arc<JobKey> {
         let known = self.cache.processes.get(&process);
-        let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(about));
+        let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(facts));
         let moved = self.moved.get(&process);
         let was = known.filter(|known| known.facts.job.is_some());
         let was = was.and_then(|known| known.policy_match.job_key.as_deref());

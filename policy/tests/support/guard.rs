@@ -208,7 +208,7 @@ impl TestHost {
         };
         let devices = &self.devices;
         let runs = self.processes.iter().flat_map(|(pid, process)| {
-            let about = Arc::new(process.facts.clone());
+            let facts = Arc::new(process.facts.clone());
             let uses = process.uses.iter();
             let uses = uses.filter(move |(index, _)| devices[**index].is_present);
             uses.map(move |(index, usage)| {
@@ -219,7 +219,7 @@ impl TestHost {
                     instance: None,
                 };
                 let run_sample = RunSample {
-                    facts: Arc::clone(&about),
+                    facts: Arc::clone(&facts),
                     first_seen: process.since,
                     usage: match devices[*index].reports_processes {
                         true => RunUsage {

@@ -84,8 +84,8 @@ pub(super) fn guard_part(
     let violations = violations.filter(|open| !is_simulated(open));
     let violations = violations.take(MAX_GUARD_ENTRIES);
     let owner = person_of_process(process, by).and_then(|person| person.uid);
-    let about = current_facts(&context.guard, process);
-    let protected = protection_reason(compiled, &about);
+    let facts = current_facts(&context.guard, process);
+    let protected = protection_reason(compiled, &facts);
     let redact = |open| visibility.redact_for_process(open, (pid, owner), compiled);
     Reading::Value(ProcessGuardStatus {
         mode,
@@ -94,7 +94,7 @@ pub(super) fn guard_part(
         would_have_ended: its.iter().copied().map(redact).collect(),
         limits: match protected {
             Some(_) => Vec::new(),
-            None => limits(&context.guard, &about),
+            None => limits(&context.guard, &facts),
         },
         protected,
         attribution: evaluated_as(by, process),
@@ -104,8 +104,8 @@ pub(super) fn guard_part(
 /// The person that the rules take a process to belong to.
 fn evaluated_as(by: PersonAttribution, process: &GpuProcess) -> Attribution {
     // The person does not depend on groups.
-    let about = ProcessFacts::from_process(process, &BTreeMap::new());
-    match (about.person(by), &about.owner) {
+    let facts = ProcessFacts::from_process(process, &BTreeMap::new());
+    match (facts.person(by), &facts.owner) {
         (Some(person), Some(owner)) if person.uid != owner.uid => Attribution::Login(person),
         (None, Some(_)) => Attribution::Unknown,
         (Some(_) | None, _) => Attribution::Owner,
@@ -122,9 +122,9 @@ fn current_facts(guard: &GuardContext<'_>, process: &GpuProcess) -> ProcessFacts
 }
 
 /// The limits of the owner now, and the policies that they replace.
-fn limits(guard: &GuardContext<'_>, about: &ProcessFacts) -> Vec<AppliedLimit> {
-    let mut others = replaced_limits(guard.rules, about, guard.local_time);
-    let limits = effective_limits(guard.rules, about, guard.local_time).into_iter();
+fn limits(guard: &GuardContext<'_>, facts: &ProcessFacts) -> Vec<AppliedLimit> {
+    let mut others = replaced_limits(guard.rules, facts, guard.local_time);
+    let limits = effective_limits(guard.rules, facts, guard.local_time).into_iter();
     let limits = limits
         .take(MAX_GUARD_ENTRIES)
         .map(|EffectiveLimit { rule, limit }| {

@@ -9,9 +9,9 @@ use gpukill_proto::guard::RuleKind;
 /// Why no rule applies to a process that `[protect]` names or may name; `None` if rules
 /// apply.
 #[must_use]
-pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -> Option<String> {
+pub fn protection_reason(compiled_rules: &CompiledRules, facts: &ProcessFacts) -> Option<String> {
     let rules = compiled_rules.rules();
-    describe_protection(&rules.protect, &about.attributed_to(rules.person))
+    describe_protection(&rules.protect, &facts.attributed_to(rules.person))
 }
 
 /// The limits that apply to the owner of a process at a moment: those of the person, of the
@@ -20,11 +20,11 @@ pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -
 #[must_use]
 pub fn effective_limits(
     compiled_rules: &CompiledRules,
-    about: &ProcessFacts,
+    facts: &ProcessFacts,
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
-    let selected = PolicyMatch::new(rules, &about.attributed_to(rules.person), None);
+    let selected = PolicyMatch::new(rules, &facts.attributed_to(rules.person), None);
     let profile = &selected.profile;
     let resolved = resolve_limits(rules, profile, civil);
     let mut limits: Vec<EffectiveLimit> = resolved

@@ -53,19 +53,19 @@ impl LazyEvidence {
 impl ObservedRun {
     /// The run as it is reported.
     pub(crate) fn to_reported(&self) -> EvidenceProcess {
-        let about = &self.facts;
+        let facts = &self.facts;
         EvidenceProcess {
             run: RunKey::clone(&self.run),
             gpu_index: self.gpu_index,
-            owner: about.owner.clone(),
-            name: about.name.clone(),
+            owner: facts.owner.clone(),
+            name: facts.name.clone(),
             memory: self.memory,
             utilization: self.utilization,
-            job: about.job.as_ref().map(|(_, shown)| shown.clone()),
+            job: facts.job.as_ref().map(|(_, shown)| shown.clone()),
             context: ProcessContext {
-                unit: about.unit.clone().flatten(),
-                image: about.image.clone().flatten(),
-                network_role: about.network.clone(),
+                unit: facts.unit.clone().flatten(),
+                image: facts.image.clone().flatten(),
+                network_role: facts.network.clone(),
                 clients: self.clients,
             },
         }
@@ -95,7 +95,7 @@ impl From<Evidence> for LazyEvidence {
 impl From<EvidenceProcess> for ObservedRun {
     /// Restores the reported part of the process facts.
     fn from(process: EvidenceProcess) -> Self {
-        let about = ProcessFacts {
+        let facts = ProcessFacts {
             owner: process.owner,
             name: process.name,
             job: process.job.map(|shown| (shown.clone(), shown)),
@@ -106,7 +106,7 @@ impl From<EvidenceProcess> for ObservedRun {
         };
         Self {
             run: Arc::new(process.run),
-            facts: Arc::new(about),
+            facts: Arc::new(facts),
             gpu_index: process.gpu_index,
             memory: process.memory,
             utilization: process.utilization,

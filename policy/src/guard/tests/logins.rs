@@ -41,16 +41,16 @@ fn owner_is_the_login_user() {
         (None, None, &[], None, None),
     ];
     for (login_uid, name, nameless, owner, groups) in cases {
-        let about = ProcessFacts {
+        let facts = ProcessFacts {
             login_uid,
             login_name: name.map(str::to_owned),
             login_groups: ml(),
             nameless_uids: nameless.to_vec(),
             ..process_facts("alice")
         };
-        let by = about.attributed_to(PersonAttribution::Login);
+        let by = facts.attributed_to(PersonAttribution::Login);
         assert_eq!((&by.owner, &by.groups), (&owner, &groups), "{login_uid:?}");
-        assert_eq!(*about.attributed_to(PersonAttribution::Owner), about);
+        assert_eq!(*facts.attributed_to(PersonAttribution::Owner), facts);
     }
     // A container without a login keeps its owner.
     let contained = ProcessFacts {
@@ -81,10 +81,10 @@ fn login_uid_is_trusted_in_sessions_only() {
         (unit("slurmstepd.scope"), Some("carol")),
         (None, None),
     ] {
-        let about = ProcessFacts { unit, ..carol() };
-        let by = about.attributed_to(PersonAttribution::Login);
+        let facts = ProcessFacts { unit, ..carol() };
+        let by = facts.attributed_to(PersonAttribution::Login);
         let name = by.owner.as_ref().map(|it| it.name.as_str());
-        assert_eq!(name, expected, "{:?}", about.unit);
+        assert_eq!(name, expected, "{:?}", facts.unit);
     }
     for (scheduler, expected) in [
         (
@@ -93,13 +93,13 @@ fn login_uid_is_trusted_in_sessions_only() {
         ),
         (None, None),
     ] {
-        let about = ProcessFacts {
+        let facts = ProcessFacts {
             scheduler,
             ..carol()
         };
-        let by = about.attributed_to(PersonAttribution::Login);
+        let by = facts.attributed_to(PersonAttribution::Login);
         let name = by.owner.as_ref().map(|it| it.name.as_str());
-        assert_eq!(name, expected, "{:?}", about.scheduler);
+        assert_eq!(name, expected, "{:?}", facts.scheduler);
     }
 }
 

@@ -45,8 +45,8 @@ pub(super) fn exemption(
         return job.exemption;
     }
     let is_unclear = job.runs.iter().any(|run| {
-        let about = &context.runs[*run].sample.facts;
-        about.scheduler.is_none() || about.host_pod().is_none()
+        let facts = &context.runs[*run].sample.facts;
+        facts.scheduler.is_none() || facts.host_pod().is_none()
     });
     is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
 }

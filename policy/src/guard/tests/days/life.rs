@@ -298,12 +298,12 @@ impl ScriptedDay {
     fn restore_names(&mut self) {
         self.are_names_known = true;
         for process in self.world.processes.values_mut() {
-            let about = &mut process.facts;
-            if let Some(uid) = about.owner.as_ref().and_then(|owner| owner.uid) {
+            let facts = &mut process.facts;
+            if let Some(uid) = facts.owner.as_ref().and_then(|owner| owner.uid) {
                 let name = self.people[usize::try_from(uid - 1_000).unwrap()].clone();
-                about.user = Some((Some(name.clone()), uid));
-                about.groups = Some(Vec::new());
-                about.owner.as_mut().unwrap().name = name;
+                facts.user = Some((Some(name.clone()), uid));
+                facts.groups = Some(Vec::new());
+                facts.owner.as_mut().unwrap().name = name;
             }
         }
     }
