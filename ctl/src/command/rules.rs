@@ -206,7 +206,7 @@ fn print_notices(notices: &[String], messages: Messages) {
 
 /// The text of a rules file, in any format.
 fn read_text(file: &Path) -> Result<String, Error> {
-    let about =
+    let read_error =
         |error: &dyn Display| Error::Usage(format!("cannot read {}: {error}", file.display()));
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
@@ -215,11 +215,11 @@ fn read_text(file: &Path) -> Result<String, Error> {
     } else {
         std::fs::File::open(file).and_then(|open| open.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|error| about(&read_error_reason(&error)))?;
+    read.map_err(|error| read_error(&read_error_reason(&error)))?;
     if bytes.len() as u64 == most {
-        return Err(about(&"it is longer than 1 MiB"));
+        return Err(read_error(&"it is longer than 1 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| about(&"it is not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| read_error(&"it is not UTF-8 text"))
 }
 
 /// Writes the rules, as written, in one of the formats.

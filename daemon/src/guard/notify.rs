@@ -178,13 +178,13 @@ fn send_all<'a>(
 /// Logs one entry for each notice.
 fn log_notice(notice: &SentNotice<'_>) {
     let terminals = notice.terminals;
-    let mut about = EventSubject::default();
-    about.add_uid(Some(notice.uid));
+    let mut affected = EventSubject::default();
+    affected.add_uid(Some(notice.uid));
     match notice.what {
         NoticeContent::Step(record) => {
             let (rule, subject) = (record.rule.to_string(), record.subject.to_string());
             let (mode, action) = (record.mode.name(), action(&record.step));
-            let [_, uid, _] = about.fields();
+            let [_, uid, _] = affected.fields();
             match terminals {
                 0 => event!(
                     OwnerNotified, rule, subject, mode, uid, action, terminals;
@@ -194,7 +194,7 @@ fn log_notice(notice: &SentNotice<'_>) {
             }
         }
         NoticeContent::More(count) => {
-            let [_, uid, _] = about.fields();
+            let [_, uid, _] = affected.fields();
             event!(
                 OwnerNotified, uid, terminals, count;
                 "the user who breaks many rules is notified of the number of further ones"

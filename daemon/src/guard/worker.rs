@@ -380,12 +380,12 @@ fn event_subject(record: &GuardRecord) -> EventSubject {
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };
-    let mut about = EventSubject::default();
-    about.add_uid(person.and_then(|person| person.uid));
+    let mut affected = EventSubject::default();
+    affected.add_uid(person.and_then(|person| person.uid));
     for process in runs {
-        about.add_pid(process.run.pid);
-        about.add_uid(process.owner.as_ref().and_then(|owner| owner.uid));
-        about.add_device(&process.run.device.0);
+        affected.add_pid(process.run.pid);
+        affected.add_uid(process.owner.as_ref().and_then(|owner| owner.uid));
+        affected.add_device(&process.run.device.0);
     }
-    about
+    affected
 }

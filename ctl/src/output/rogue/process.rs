@@ -12,7 +12,7 @@ pub(in crate::output) fn rows(
     looked: &Reading<RogueAssessment>,
     style: &OutputStyle,
 ) -> Vec<(String, String)> {
-    let (known, about) = match looked {
+    let (known, prefix) = match looked {
         Reading::Value(known) => (known, ""),
         Reading::Stale(known, _) => (known, "~"),
         // The process is not watched.
@@ -25,12 +25,12 @@ pub(in crate::output) fn rows(
     let dot = style.symbols.separator();
     let families = (!known.indicators.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
     let scores: Vec<String> = match known.verdicts.as_slice() {
-        [] => vec![no_verdict_text(known, about, dot)],
+        [] => vec![no_verdict_text(known, prefix, dot)],
         verdicts => {
             let unruled = no_action_reason(verdicts).map(|why| format!("no rule {why}"));
             let verdicts = verdicts
                 .iter()
-                .map(|it| format!("{about}{}", verdict_text(it)));
+                .map(|it| format!("{prefix}{}", verdict_text(it)));
             let indicators = known.indicators.iter();
             let indicators = indicators
                 .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.evidence));
@@ -53,12 +53,12 @@ pub(in crate::output) fn rows(
 }
 
 /// `0.05 no risk · C held long at nothing`
-fn no_verdict_text(looked: &RogueAssessment, about: &str, dot: &str) -> String {
+fn no_verdict_text(looked: &RogueAssessment, prefix: &str, dot: &str) -> String {
     let indicators = looked.indicators.iter();
     let indicators = indicators
         .map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.evidence));
     let indicators: String = indicators.collect();
-    format!("{about}{} no risk{indicators}", looked.score)
+    format!("{prefix}{} no risk{indicators}", looked.score)
 }
 
 /// `0.97 critical crypto miner`
