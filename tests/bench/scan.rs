@@ -192,8 +192,8 @@ impl Drop for EndedOnDrop {
 /// The cost and duration of a full scan.
 fn full_scan(search: &FdScanBench) -> (Duration, Duration) {
     let (cpu, started_at) = (thread_time("fd-scan"), Instant::now());
-    let wish = search.request_scan();
-    while !search.has_scanned(wish) {
+    let request = search.request_scan();
+    while !search.has_scanned(request) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (

@@ -58,18 +58,18 @@ impl ContainerCache {
     }
 
     fn with_times(root: PathBuf, label: &str, keep: Duration, again: Duration) -> Self {
-        let manner = FetchPolicy {
+        let policy = FetchPolicy {
             refresh_after: keep,
             ..FETCH_POLICY
         };
         let of_users = FetchPolicy {
             thread: "user-containers",
-            ..manner
+            ..policy
         };
         let label = label.to_owned();
         let users_root = root.clone();
         Self {
-            system: BackgroundCache::new(manner, move |contained: &CgroupContainer, ()| {
+            system: BackgroundCache::new(policy, move |contained: &CgroupContainer, ()| {
                 let found = look_up_in_system(contained, &root, TrustedOwner::Any, &label);
                 Ok(CachedContainer::from_lookup(found, again))
             }),

@@ -8,7 +8,7 @@ fn hanging(of_host: bool, of_users: bool) -> ContainerCache {
     fn cache<Q: Send + 'static>(
         hangs: bool,
     ) -> BackgroundCache<CgroupContainer, Q, CachedContainer> {
-        let manner = FetchPolicy {
+        let policy = FetchPolicy {
             stuck_after: Duration::from_millis(1),
             ..FETCH_POLICY
         };
@@ -24,7 +24,7 @@ fn hanging(of_host: bool, of_users: bool) -> ContainerCache {
                 RETRY_AFTER,
             ))
         };
-        BackgroundCache::new(manner, ask)
+        BackgroundCache::new(policy, ask)
     }
     ContainerCache {
         system: cache(of_host),

@@ -74,8 +74,8 @@ impl PolicyMatch {
             );
         }
         for (at, behaviour) in rules.behaviours.iter().enumerate() {
-            let (means, why) = matches_behaviour(behaviour, facts);
-            match means {
+            let (applies, why) = matches_behaviour(behaviour, facts);
+            match applies {
                 Some(true) => selected.behaviours.push(at),
                 Some(false) => {}
                 None => selected.doubtful_behaviours.push((at, why)),
