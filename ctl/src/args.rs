@@ -234,7 +234,7 @@ pub struct List {
     /// Only processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Only processes whose name matches
+    /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub filter: Option<String>,
     /// Maximum number of processes for each GPU in a table; marked processes are always shown;

@@ -88,7 +88,7 @@ fn connect_with_hooks(
     Daemon::connect(&socket, timeout, messages, hooks)
 }
 
-/// Timeout of a call that makes the daemon scan all processes. On a box with ten thousand
+/// Timeout of a call that makes the daemon scan all processes. On a host with ten thousand
 /// processes, some of which answer slowly, the scan takes seconds.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -63,7 +63,7 @@ impl From<KillCompletion> for Exit {
 /// The kind of daemon, as far as its socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonKind {
-    /// The system: the socket is the box's.
+    /// The system: the socket is the host's.
     Service,
     /// A person.
     Manual,
@@ -97,7 +97,7 @@ pub(crate) enum Error {
     /// The settings file cannot be read.
     #[error("cannot read the settings {}: {}", .0.display(), read_error_reason(.1))]
     SettingsFile(PathBuf, io::Error),
-    /// The box has no socket, and another user could answer at the user's own: its directory,
+    /// The host has no socket, and another user could answer at the user's own: its directory,
     /// and why.
     #[error("no gpukilld at {DEFAULT_SOCKET}, and {0} is not trusted: {1}")]
     UnsafeSocket(PathBuf, &'static str),
@@ -247,7 +247,7 @@ fn refusal_exit_code(refusal: &Refusal) -> Exit {
     }
 }
 
-/// When the box's daemon does not run and the user's own is not trusted.
+/// When the host's daemon does not run and the user's own is not trusted.
 const SERVICE_HINT: &str = "see why: systemctl status gpukilld";
 
 /// When no daemon runs.

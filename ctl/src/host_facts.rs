@@ -88,10 +88,10 @@ fn systemd_version(directory: &Path) -> Option<Version> {
 
 /// Facts about the socket: `named` by the user, else `chosen`.
 pub(crate) fn socket(named: Option<&Path>, chosen: Option<&Path>) -> SocketPart {
-    let of_the_box = Path::new(DEFAULT_SOCKET);
-    let path = chosen.unwrap_or(of_the_box);
+    let host_socket = Path::new(DEFAULT_SOCKET);
+    let path = chosen.unwrap_or(host_socket);
     let place = match named {
-        _ if path == of_the_box => "box",
+        _ if path == host_socket => "host",
         Some(_) => "named",
         None => "own",
     };
@@ -105,7 +105,7 @@ pub(crate) fn socket(named: Option<&Path>, chosen: Option<&Path>) -> SocketPart 
     let found = found.ok();
     SocketPart {
         place,
-        path: (place == "box").then_some(DEFAULT_SOCKET),
+        path: (place == "host").then_some(DEFAULT_SOCKET),
         is,
         error,
         mode: found.as_ref().map(|found| Printed(FileMode(found.mode()))),
@@ -224,10 +224,10 @@ mod tests {
             ),
             ("socket", Some(Printed(FileMode(0o660))))
         );
-        let of_the_box = socket(None, Some(Path::new(DEFAULT_SOCKET)));
+        let host_socket = socket(None, Some(Path::new(DEFAULT_SOCKET)));
         assert_eq!(
-            (of_the_box.place, of_the_box.path),
-            ("box", Some(DEFAULT_SOCKET))
+            (host_socket.place, host_socket.path),
+            ("host", Some(DEFAULT_SOCKET))
         );
     }
 }

@@ -328,7 +328,7 @@ mod tests {
             (
                 "{\"global\": {\"enabled\": 1}}",
                 RulesFileFormat::Json,
-                "global.enabled: 1 is neither true nor false",
+                "global.enabled: 1 is not valid: write true or false",
             ),
             (
                 "\n\n\nuser_policies:\n  alice:\n    memory_limit: 8\n",

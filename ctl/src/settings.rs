@@ -138,7 +138,8 @@ fn parse_choice<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
             .iter()
             .filter_map(|variant| Some(variant.to_possible_value()?.get_name().to_owned()))
             .collect();
-        format!("{value} is none of {}", names.join(", "))
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        value::choice_error(value, &names)
     })
 }
 

@@ -130,7 +130,7 @@ pub(crate) struct DeviceReadings {
     /// Why the process list may be incomplete; `None` when it is complete.
     pub(crate) incomplete_reason: Option<String>,
     /// Processes that have a client open, with its memory counted for another process (DRM).
-    pub(crate) sharers: Vec<Sharer>,
+    pub(crate) shared_clients: Vec<SharedClient>,
     /// The processes that hold clients of unknown owner (DRM).
     pub(crate) passed_clients: Vec<PassedClient>,
     /// How much of each process's memory other processes may hold too (DRM). Processes that share
@@ -151,7 +151,7 @@ pub(crate) const DRIVER_NOT_ANSWERING: &str = "its driver does not answer";
 
 /// A process that shares a client with another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sharer {
+pub(crate) struct SharedClient {
     pub(crate) key: ProcessKey,
     /// The pid of the process for which the client is counted.
     pub(crate) owner_pid: u32,
@@ -193,7 +193,7 @@ impl DeviceReadings {
             processes: why.as_unknown(),
             instances_fault: None,
             incomplete_reason: None,
-            sharers: Vec::new(),
+            shared_clients: Vec::new(),
             passed_clients: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),

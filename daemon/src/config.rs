@@ -477,12 +477,12 @@ mod tests {
              or \"7d\"\n\
              3: daemon.socket: \"relative\" is not an absolute path\n\
              4: unknown key acess\n\
-             6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple\n\
+             6: backends.enabled: \"nvidea\" is not valid: write nvidia, amd, intel, drm or apple\n\
              7: backends.nvidia_library: \"../evil.so\" is neither a bare file name nor an absolute \
              path\n\
              9: audit.keep_samples: 7 is not a duration from \"1h\" to \"10y\", like \"2s\" or \
              \"7d\"\n\
-             GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"maybe\" is neither true nor false\n\
+             GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"maybe\" is not valid: write true or false\n\
              GPUKILLD_NONSENSE overrides no setting"
         );
     }

@@ -344,17 +344,17 @@ mod tests {
 
     #[test]
     fn subject_is_deduplicated_and_bounded() {
-        let mut about = EventSubject::default();
-        assert_eq!(about.fields(), [None, None, None]);
-        about.add_uid(None);
-        about.add_device("GPU-a");
-        about.add_device("GPU-a");
+        let mut affected = EventSubject::default();
+        assert_eq!(affected.fields(), [None, None, None]);
+        affected.add_uid(None);
+        affected.add_device("GPU-a");
+        affected.add_device("GPU-a");
         for pid in 1..=20 {
-            about.add_pid(pid);
-            about.add_uid(Some(1000));
+            affected.add_pid(pid);
+            affected.add_uid(Some(1000));
         }
         let pids: Vec<String> = (1..=16).map(|pid| pid.to_string()).collect();
         let expected = [pids.join(" "), "1000".into(), "GPU-a".into()];
-        assert_eq!(about.fields(), expected.map(Some));
+        assert_eq!(affected.fields(), expected.map(Some));
     }
 }

@@ -238,7 +238,7 @@ impl SnapshotBuilder {
         let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
         let known = keys.filter_map(|key| {
             let identity = processes.get(&key.pid).filter(|it| it.key == key)?;
-            Some((key, identity.affiliation(&self.users)))
+            Some((key, identity.attribution(&self.users)))
         });
         self.connections.watch(known.into_map());
         self.connections.settle(Instant::now() + SETTLE_TIMEOUT);

@@ -317,9 +317,9 @@ impl Store {
     pub(crate) fn record_intent_about(
         &self,
         act: Action,
-        about: EventSubject,
+        subject: EventSubject,
     ) -> Result<OpenAction, String> {
-        self.record_intent_at(SystemTime::now().into(), act, about)
+        self.record_intent_at(SystemTime::now().into(), act, subject)
     }
 
     /// Like [`Store::record_intent_about`], for an action that was requested at `at`.
@@ -327,11 +327,11 @@ impl Store {
         &self,
         at: Timestamp,
         act: Action,
-        about: EventSubject,
+        subject: EventSubject,
     ) -> Result<OpenAction, String> {
         let recorded = self.send_intent(act.clone(), at, INTENT_TIMEOUT);
         let (kind, action, caller_uid) = (act.kind, act.kind.name(), act.uid);
-        let (asked, plan, [pid, uid, gpu_uuid]) = (act.request, act.plan, about.fields());
+        let (request, plan, [pid, uid, gpu_uuid]) = (act.request, act.plan, subject.fields());
         match &recorded {
             Ok(ActionId(act)) => {
                 event!(
@@ -339,7 +339,7 @@ impl Store {
                     action_id = act,
                     action,
                     caller_uid,
-                    request = asked,
+                    request,
                     plan,
                     pid,
                     uid,
@@ -351,7 +351,7 @@ impl Store {
                     ActionUnrecorded,
                     action,
                     caller_uid,
-                    request = asked,
+                    request,
                     plan,
                     why,
                     pid,
@@ -360,7 +360,7 @@ impl Store {
                 );
             }
         }
-        recorded.map(|id| OpenAction::new(id, kind, about, self.clone()))
+        recorded.map(|id| OpenAction::new(id, kind, subject, self.clone()))
     }
 
     fn send_intent(
@@ -389,10 +389,10 @@ impl Store {
     }
 
     /// See [`OpenAction::settle`]. The first end of an action counts.
-    fn settle(&self, act: ActionId, word: &'static str, outcome: String) {
+    fn settle(&self, act: ActionId, result: &'static str, outcome: String) {
         let end = ActionEnd {
             at: SystemTime::now().into(),
-            word,
+            result,
             ended: killed_runs::ended_processes(&outcome),
             outcome: Some(truncate::json(outcome, truncate::MAX_JSON_BYTES)),
             why: None,

@@ -233,7 +233,7 @@ mod tests {
                 expected_owner("4242", Some(4242), User),
             ),
             (
-                "root of the box",
+                "root of the host",
                 OwnerCase::of(0),
                 expected_owner("root", Some(0), User),
             ),
@@ -272,7 +272,7 @@ mod tests {
                 expected_owner("container train", None, Contained),
             ),
             (
-                "a container whose users are mapped by root",
+                "a container with users that root mapped",
                 OwnerCase {
                     namespace_owner: made_by(0),
                     container: in_docker(),
@@ -291,7 +291,7 @@ mod tests {
             // The image decides the uid, by `USER 1000`, `runAsUser`, or as Jupyter's
             // images do: this is not the host's alice.
             (
-                "a container of the box that runs as some number",
+                "a container of the host that runs as some number",
                 OwnerCase {
                     container: in_docker(),
                     ..OwnerCase::of(1000)
@@ -426,7 +426,7 @@ mod tests {
                 expected_owner("bob", Some(60_019), User),
             ),
             (
-                "a user of whom it is not known whether they have one",
+                "a user with an unknown one",
                 named(not_yet()),
                 Reading::Failed("not resolved yet".into()),
             ),
@@ -447,7 +447,7 @@ mod tests {
                 expected_owner("60019", Some(60_019), User),
             ),
             (
-                "a container of the box",
+                "a container of the host",
                 OwnerCase {
                     container: Reading::Value(Some(container(Some("train")))),
                     ..of_alice(60_019)

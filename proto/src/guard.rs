@@ -179,7 +179,7 @@ pub struct Evidence {
     /// The class of threat, if the rule is about threats.
     pub threat: Option<Threat>,
     /// The job is a service and is only warned about, because the rule does not end services.
-    pub is_spared_service: bool,
+    pub is_service_only_warned: bool,
 }
 
 /// The most processes that one record lists.
@@ -198,7 +198,7 @@ pub struct EvidenceProcess {
     pub name: Option<String>,
     /// Bytes of device memory, if known.
     pub memory: Option<u64>,
-    /// Mean utilisation in percent, if known.
+    /// Mean utilization in percent, if known.
     pub utilization: Option<u32>,
     /// The name of its job in `list`.
     pub job: Option<String>,
@@ -252,7 +252,7 @@ pub enum GuardStep {
     /// This job is ended for it.
     Ended(Victim),
     /// No job could be ended for it: says why.
-    Spared(String),
+    Exempt(String),
     /// The violation is over.
     Over,
     /// A warned owner asked for more time.
@@ -274,7 +274,7 @@ pub enum GuardStep {
         until: Timestamp,
     },
     /// The outcome of ending a job.
-    Acted(EnforcementOutcome),
+    Outcome(EnforcementOutcome),
     /// Ending so many jobs in so short a time indicates a mistake: no job is ended until an
     /// admin resumes the guard.
     Tripped {
@@ -309,13 +309,13 @@ impl GuardStep {
             Self::Ended(victim) => Some(victim),
             Self::Violated
             | Self::Warned { .. }
-            | Self::Spared(_)
+            | Self::Exempt(_)
             | Self::Over
             | Self::Outdated
             | Self::Snoozed { .. }
             | Self::SnoozeVoided { .. }
             | Self::Doubted(_)
-            | Self::Acted(_)
+            | Self::Outcome(_)
             | Self::Tripped { .. } => None,
         }
     }
@@ -327,12 +327,12 @@ impl GuardStep {
             Self::Violated => "violated",
             Self::Warned { .. } => "warned",
             Self::Ended(_) => "ended",
-            Self::Spared(_) => "spared",
+            Self::Exempt(_) => "exempt",
             Self::Over => "over",
             Self::Snoozed { .. } => "snoozed",
             Self::SnoozeVoided { .. } => "snooze-voided",
             Self::Doubted(_) => "doubted",
-            Self::Acted(_) => "acted",
+            Self::Outcome(_) => "outcome",
             Self::Tripped { .. } => "tripped",
             Self::Outdated => "outdated",
         }

@@ -281,7 +281,7 @@ pub enum Role {
     Unlisted,
     /// Its open files are counted for another process, which has the same client of the device:
     /// [`Holder::shares_with`].
-    Sharer,
+    SharedClient,
     /// It is not listed, and holds a descriptor that was passed between processes of several
     /// persons: [`Holder::passed_from`].
     Passed,
@@ -303,7 +303,7 @@ impl Role {
             Self::Zombie => "zombie",
             Self::Uninterruptible => "uninterruptible",
             Self::Unlisted => "unlisted",
-            Self::Sharer => "sharer",
+            Self::SharedClient => "shared_client",
             Self::Passed => "passed",
         }
     }
@@ -324,7 +324,7 @@ impl Role {
             | Self::Zombie
             | Self::Uninterruptible
             | Self::Unlisted
-            | Self::Sharer
+            | Self::SharedClient
             | Self::Passed => (None, None),
         }
     }

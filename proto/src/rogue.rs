@@ -14,7 +14,7 @@ use std::fmt;
 
 /// The strength of one kind of indicator on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
+pub enum IndicatorFamily {
     /// Near-proof: honest work never shows it.
     A,
     /// Strong: honest work shows it now and then.
@@ -23,7 +23,7 @@ pub enum Family {
     C,
 }
 
-impl Family {
+impl IndicatorFamily {
     /// The name on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -167,11 +167,11 @@ pub struct Indicator {
     /// The kind: `pool_on_command_line`.
     pub kind: String,
     /// The strength of this kind.
-    pub family: Family,
+    pub family: IndicatorFamily,
     /// The weight.
     pub weight: Share,
-    /// The text that was read, in words. Untrusted: it quotes the process.
-    pub read: String,
+    /// The evidence, in words. Untrusted: it quotes the process.
+    pub evidence: String,
 }
 
 /// A suspicion about a process, with its evidence.
@@ -205,7 +205,7 @@ impl Verdict {
         let (near, others): (Vec<&Indicator>, Vec<&Indicator>) = self
             .indicators
             .iter()
-            .partition(|indicator| indicator.family == Family::A);
+            .partition(|indicator| indicator.family == IndicatorFamily::A);
         let weighty: Vec<&&Indicator> = others
             .iter()
             .filter(|it| it.weight >= MIN_ACTIONABLE_WEIGHT)
@@ -314,8 +314,8 @@ pub struct RogueAssessment {
     /// The entries of the allow lists that match the process, as typed after `rogue allow`.
     pub allowed: Vec<String>,
     /// The evidence that could not be read, and why: `what its network namespace sends: it has
-    /// the box's own`.
-    pub unread: Vec<String>,
+    /// the host's own`.
+    pub missing_evidence: Vec<String>,
 }
 
 /// A process that has or had a verdict.
@@ -393,12 +393,12 @@ mod tests {
 
     #[test]
     fn acting_needs_two_families_and_weight() {
-        let may = |families: &[Family]| {
-            let indicator = |family: &Family| Indicator {
+        let may = |families: &[IndicatorFamily]| {
+            let indicator = |family: &IndicatorFamily| Indicator {
                 kind: "kind".into(),
                 family: *family,
                 weight: Share::ONE,
-                read: String::new(),
+                evidence: String::new(),
             };
             let verdict = Verdict {
                 threat: Threat::CryptoMiner,
@@ -409,30 +409,37 @@ mod tests {
             };
             verdict.is_actionable()
         };
-        assert!(may(&[Family::A, Family::B]) && may(&[Family::C, Family::A]));
+        assert!(
+            may(&[IndicatorFamily::A, IndicatorFamily::B])
+                && may(&[IndicatorFamily::C, IndicatorFamily::A])
+        );
         let light = Verdict {
             threat: Threat::CryptoMiner,
             confidence: Share::ONE,
             score: Share::ONE,
             risk: Risk::Critical,
-            indicators: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
-                .map(|(family, weight)| Indicator {
-                    kind: "kind".into(),
-                    family,
-                    weight: Share::from_thousandths(weight),
-                    read: String::new(),
-                })
-                .into(),
+            indicators: [
+                (IndicatorFamily::A, 650),
+                (IndicatorFamily::B, 299),
+                (IndicatorFamily::C, 150),
+            ]
+            .map(|(family, weight)| Indicator {
+                kind: "kind".into(),
+                family,
+                weight: Share::from_thousandths(weight),
+                evidence: String::new(),
+            })
+            .into(),
         };
         assert!(!light.is_actionable());
         // The name and arguments of a process are one source, however many indicators read
         // them.
-        let named = |kinds: &[(&str, Family)]| {
-            let indicator = |(kind, family): &(&str, Family)| Indicator {
+        let named = |kinds: &[(&str, IndicatorFamily)]| {
+            let indicator = |(kind, family): &(&str, IndicatorFamily)| Indicator {
                 kind: (*kind).into(),
                 family: *family,
                 weight: Share::ONE,
-                read: String::new(),
+                evidence: String::new(),
             };
             let indicators = kinds.iter().map(indicator).collect();
             Verdict {
@@ -441,17 +448,25 @@ mod tests {
             }
             .is_actionable()
         };
-        let name = ("miner_name", Family::A);
-        let kworker = ("kernel_thread_name", Family::B);
+        let name = ("miner_name", IndicatorFamily::A);
+        let kworker = ("kernel_thread_name", IndicatorFamily::B);
         assert!(!named(&[name, kworker]));
-        assert!(!named(&[name, ("miner_options", Family::A), kworker]));
-        assert!(named(&[name, kworker, ("executable_place", Family::B)]));
-        assert!(named(&[("miner_hash", Family::A), kworker]));
+        assert!(!named(&[
+            name,
+            ("miner_options", IndicatorFamily::A),
+            kworker
+        ]));
+        assert!(named(&[
+            name,
+            kworker,
+            ("executable_location", IndicatorFamily::B)
+        ]));
+        assert!(named(&[("miner_hash", IndicatorFamily::A), kworker]));
         for families in [
             &[][..],
-            &[Family::A],
-            &[Family::A, Family::A],
-            &[Family::B, Family::C],
+            &[IndicatorFamily::A],
+            &[IndicatorFamily::A, IndicatorFamily::A],
+            &[IndicatorFamily::B, IndicatorFamily::C],
         ] {
             assert!(!may(families), "{families:?}");
         }

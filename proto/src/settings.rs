@@ -279,6 +279,7 @@ pub fn print_defaults<C>(keys: &[Key<C>]) -> String {
 
 /// Checked values of kinds that several settings use.
 pub mod value {
+    use std::fmt::Display;
     use std::time::Duration;
     use toml::Value;
 
@@ -301,7 +302,19 @@ pub mod value {
     pub fn boolean(value: &Value) -> Result<bool, String> {
         value
             .as_bool()
-            .ok_or_else(|| format!("{value} is neither true nor false"))
+            .ok_or_else(|| choice_error(value, &["true", "false"]))
+    }
+
+    /// The error for a value that is none of these choices.
+    #[must_use]
+    pub fn choice_error(value: &dyn Display, choices: &[&str]) -> String {
+        let choices = match choices {
+            [others @ .., last] if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => choices.concat(),
+        };
+        format!("{value} is not valid: write {choices}")
     }
 
     /// A whole number within bounds.

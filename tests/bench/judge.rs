@@ -62,21 +62,25 @@ struct SimulatedProcesses {
 }
 
 fn measure(name: &str, crowd: &SimulatedProcesses, rules: RuleSet, buckets: u32) {
-    let book = CompiledRules::new(rules);
+    let compiled_rules = CompiledRules::new(rules);
     let mut memory = GuardState::default();
-    let abouts: Vec<Arc<ProcessFacts>> = (0..crowd.processes)
+    let facts: Vec<Arc<ProcessFacts>> = (0..crowd.processes)
         .map(|pid| Arc::new(process_facts(pid, crowd)))
         .collect();
     let mut first = Duration::ZERO;
     let (mut total, mut most) = (Duration::ZERO, Duration::ZERO);
     let mut records = 0;
     for nth in 0..buckets {
-        let bucket = sample(crowd, &abouts, nth);
+        let guard_sample = sample(crowd, &facts, nth);
         let started_at = Instant::now();
-        let judgement = evaluate(&book, &mut memory, &bucket);
+        let evaluation = evaluate(&compiled_rules, &mut memory, &guard_sample);
         let took = started_at.elapsed();
-        assert_eq!(judgement.overflow.total(), 0, "there is room for all of it");
-        records += judgement.records.len();
+        assert_eq!(
+            evaluation.overflow.total(),
+            0,
+            "there is room for all of it"
+        );
+        records += evaluation.records.len();
         if nth == 0 {
             first = took;
         } else {
@@ -133,7 +137,7 @@ fn gauge(value: u64) -> Gauge {
     }
 }
 
-fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
+fn sample(crowd: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
     let from = Timestamp(i64::from(nth) * 10_000);
     let device = |index: u32| {
         let evaluated = DeviceSample {
@@ -151,7 +155,7 @@ fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) ->
         };
         (DeviceId(format!("GPU-{index:08x}")), evaluated)
     };
-    let runs = (0_u32..).zip(abouts).map(|(pid, about)| {
+    let runs = (0_u32..).zip(facts).map(|(pid, facts)| {
         let device = pid % crowd.devices;
         let run = RunKey {
             pid,
@@ -160,7 +164,7 @@ fn sample(crowd: &SimulatedProcesses, abouts: &[Arc<ProcessFacts>], nth: u32) ->
             instance: None,
         };
         let evaluated = RunSample {
-            facts: Arc::clone(about),
+            facts: Arc::clone(facts),
             first_seen: Timestamp(0),
             usage: RunUsage {
                 held_ms: SAMPLE_MS,

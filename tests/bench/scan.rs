@@ -119,9 +119,9 @@ fn measure(length: Duration) {
 
 /// Percent of a core that the scan takes without requests.
 fn rolling_scan_percent(length: Duration) -> f64 {
-    let (cpu, started_at) = (thread_time("holders"), Instant::now());
+    let (cpu, started_at) = (thread_time("fd-scan"), Instant::now());
     std::thread::sleep(length);
-    let cpu = thread_time("holders") - cpu;
+    let cpu = thread_time("fd-scan") - cpu;
     cpu.as_secs_f64() * 100.0 / started_at.elapsed().as_secs_f64()
 }
 
@@ -191,13 +191,13 @@ impl Drop for EndedOnDrop {
 
 /// The cost and duration of a full scan.
 fn full_scan(search: &FdScanBench) -> (Duration, Duration) {
-    let (cpu, started_at) = (thread_time("holders"), Instant::now());
-    let wish = search.request_scan();
-    while !search.has_scanned(wish) {
+    let (cpu, started_at) = (thread_time("fd-scan"), Instant::now());
+    let request = search.request_scan();
+    while !search.has_scanned(request) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (
-        thread_time("holders").saturating_sub(cpu),
+        thread_time("fd-scan").saturating_sub(cpu),
         started_at.elapsed(),
     )
 }

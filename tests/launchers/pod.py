@@ -41,7 +41,7 @@ def report(what, is_so, more=""):
 
 
 class Pod(TestBox):
-    """A box whose gpukilld is in a container."""
+    """A host with gpukilld in a container."""
 
     def start(self):
         self.socket = Path("/run/gpukill/gpukilld.sock")

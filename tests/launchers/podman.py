@@ -47,5 +47,5 @@ test_box.workers(0)
 words = words.partition("; ")[2]
 start("deaf")
 pids = test_box.workers(2)
-test_box.kill("a container whose shell reacts only to SIGKILL", pids[0], inside("deaf"), "--force", user="root")
+test_box.kill("a container with a shell that reacts only to SIGKILL", pids[0], inside("deaf"), "--force", user="root")
 test_box.workers(0)

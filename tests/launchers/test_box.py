@@ -81,7 +81,7 @@ def show(processes):
 
 
 class TestBox:
-    """A box with one GPU. Processes that run `worker.py` use it, and processes whose pid is
+    """A box with one GPU. Processes that run `worker.py` use it, and processes with a pid that is
     the name of a file in `GPU`."""
 
     def __init__(self):

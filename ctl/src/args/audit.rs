@@ -57,7 +57,7 @@ pub struct RecordFilter {
     /// Only processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
-    /// Only processes whose name matches
+    /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub process: Option<String>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
@@ -95,7 +95,7 @@ pub struct Actions {
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
     /// Only these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules,
-    /// rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed,
+    /// rogue_rules, settings, quarantined, fault, fault_over, xid, device, quiesced, resumed,
     /// forgotten, started, stopped, booted
     #[arg(long, value_name = "KIND", value_parser = text_parser())]
     pub kind: Option<String>,

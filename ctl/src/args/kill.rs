@@ -16,10 +16,10 @@ pub struct Kill {
     /// These processes, by their PIDs
     #[arg(value_name = "PID", value_parser = parse_killable_pid, allow_negative_numbers = true)]
     pub pids: Vec<u32>,
-    /// Processes whose name matches
+    /// Processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub filter: Option<String>,
-    /// Processes whose command line matches
+    /// Processes with a matching command line
     #[arg(long, value_name = "REGEX", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub command: Option<String>,
     /// Processes on these GPUs: an index, a range, a UUID or its beginning, a PCI address, a

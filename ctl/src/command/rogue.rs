@@ -19,7 +19,7 @@ use gpukill_proto::guard::edit::Lint;
 use gpukill_proto::rogue::RogueEdit;
 use std::time::Duration;
 
-/// A month of a large box takes seconds, and longer when other clients read the history too.
+/// A month of a large host takes seconds, and longer when other clients read the history too.
 const HISTORY_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a subcommand of `rogue`.
@@ -94,7 +94,7 @@ fn run_edit(
     Ok(Exit::Done)
 }
 
-/// Warnings about users that an edit exempts and that do not exist on this box.
+/// Warnings about users that an edit exempts and that do not exist on this host.
 fn edit_warnings(asked: &RogueEdit) -> Vec<Lint> {
     let now = now();
     match gpukill_policy::rogue::edit::edit("", asked, now) {

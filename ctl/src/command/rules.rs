@@ -22,9 +22,9 @@ use std::path::Path;
 /// As for a new file of any program; the umask narrows it.
 const FILE_MODE: u32 = 0o666;
 
-/// Checks of rules against the box of the daemon.
+/// Checks of rules against the host of the daemon.
 pub(super) trait HostChecks {
-    /// Warnings about rules that mean nothing on this box, such as an unknown user.
+    /// Warnings about rules that mean nothing on this host, such as an unknown user.
     fn warnings(&self, text: &str, daemon: &Daemon, timeout: RequestTimeout) -> Vec<Lint>;
 
     /// The violations if these rules replaced those in force. `None` when they cannot be
@@ -206,7 +206,7 @@ fn print_notices(notices: &[String], messages: Messages) {
 
 /// The text of a rules file, in any format.
 fn read_text(file: &Path) -> Result<String, Error> {
-    let about =
+    let read_error =
         |error: &dyn Display| Error::Usage(format!("cannot read {}: {error}", file.display()));
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
@@ -215,11 +215,11 @@ fn read_text(file: &Path) -> Result<String, Error> {
     } else {
         std::fs::File::open(file).and_then(|open| open.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|error| about(&read_error_reason(&error)))?;
+    read.map_err(|error| read_error(&read_error_reason(&error)))?;
     if bytes.len() as u64 == most {
-        return Err(about(&"it is longer than 1 MiB"));
+        return Err(read_error(&"it is longer than 1 MiB"));
     }
-    String::from_utf8(bytes).map_err(|_| about(&"it is not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| read_error(&"it is not UTF-8 text"))
 }
 
 /// Writes the rules, as written, in one of the formats.
@@ -258,19 +258,19 @@ pub(super) fn export<M: Display>(
 }
 
 /// Replaces all rules by these, after showing what changes, which jobs are affected, and which
-/// rules mean nothing on this box.
+/// rules mean nothing on this host.
 pub(super) fn import(
     of: RulesKind,
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
-    on_this_box: &impl HostChecks,
+    host_checks: &impl HostChecks,
 ) -> Result<Exit, Error> {
     let timeout = || RequestTimeout::starting_now(settings.timeout);
     let style = OutputStyle::for_stdout(settings);
-    let tell_of_this_box = |daemon: &Daemon| {
-        for warning in on_this_box.warnings(text, daemon, timeout()) {
+    let warn_about_host = |daemon: &Daemon| {
+        for warning in host_checks.warnings(text, daemon, timeout()) {
             messages.warn(&without_line(warning).to_string());
         }
     };
@@ -281,7 +281,7 @@ pub(super) fn import(
     // Determined before the change, because the previous state is not available afterwards.
     let effect = match is_nothing {
         true => None,
-        false => on_this_box.affected(text, &daemon, timeout()),
+        false => host_checks.affected(text, &daemon, timeout()),
     };
     let shown = |report: &EditReport, mode| {
         print_lines(
@@ -293,7 +293,7 @@ pub(super) fn import(
     if shows {
         shown(&planned, Mode::DryRun)?;
         print_notices(&planned.warnings, messages);
-        tell_of_this_box(&daemon);
+        warn_about_host(&daemon);
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
@@ -322,7 +322,7 @@ pub(super) fn import(
     } else {
         shown(&report, Mode::Apply)?;
         print_notices(&report.warnings, messages);
-        tell_of_this_box(&daemon);
+        warn_about_host(&daemon);
     }
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! Chooses the socket: the named socket, else the box's, else the user's own.
+//! Chooses the socket: the named socket, else the host's, else the user's own.
 
 use crate::exit::Error;
 use gpukill_proto::DEFAULT_SOCKET;
@@ -14,9 +14,9 @@ pub(crate) fn choose_socket(named: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
-    let of_the_box = PathBuf::from(DEFAULT_SOCKET);
-    if is_socket(&of_the_box) {
-        return Ok(of_the_box);
+    let host_socket = PathBuf::from(DEFAULT_SOCKET);
+    if is_socket(&host_socket) {
+        return Ok(host_socket);
     }
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR");
@@ -24,7 +24,7 @@ pub(crate) fn choose_socket(named: Option<&Path>) -> Result<PathBuf, Error> {
     match find_own_socket(runtime.clone(), tmp, uid)? {
         Some(own) => Ok(own),
         None => Err(Error::NoDaemon([
-            of_the_box,
+            host_socket,
             own_socket_path(runtime, tmp, uid).0,
         ])),
     }

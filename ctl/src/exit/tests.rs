@@ -146,8 +146,8 @@ fn hint_depends_on_how_the_daemon_runs() {
     let status = "see its messages: systemctl status gpukilld";
     let restart = "after an upgrade the old one runs on: systemctl restart gpukilld; else upgrade \
     the package gpukill";
-    let of_the_box = hints("/run/gpukill/gpukilld.sock");
-    assert_eq!(of_the_box, [status, status, restart]);
+    let host_socket = hints("/run/gpukill/gpukilld.sock");
+    assert_eq!(host_socket, [status, status, restart]);
     let there = "see its messages where it runs";
     let upgrade = "upgrade gpukilld where it runs, and restart it";
     let own = hints("/run/user/7/gpukill/gpukilld.sock");

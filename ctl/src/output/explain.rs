@@ -229,7 +229,7 @@ fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String 
         Reading::Stale(Some(moment), _) => format!("last used ~{}", clock(*moment, at, style)),
         unknown => format!("last used {}", reading(unknown, |_| "?".to_owned()).text),
     };
-    format!("{memory} for {length}, utilisation {busy}, {active}")
+    format!("{memory} for {length}, utilization {busy}, {active}")
 }
 
 /// The files that the process has open, and its role when no driver lists it.
@@ -264,7 +264,7 @@ fn open_text(
         | Role::Zombie
         | Role::Uninterruptible
         | Role::Unlisted
-        | Role::Sharer
+        | Role::SharedClient
         | Role::Passed => {
             format!(
                 "GPU {index}: {files}{dot}{}",

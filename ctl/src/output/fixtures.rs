@@ -1,4 +1,4 @@
-//! A snapshot, a status and records like those of a real box, for tests.
+//! A snapshot, a status and records like those of a real host, for tests.
 
 mod audit;
 mod guard;

@@ -184,7 +184,7 @@ fn listed_cell(holder: &Holder, role: Role, symbols: Symbols) -> Cell {
             Reading::Unsupported => Cell::plain("yes"),
             memory => reading(memory, |bytes| super::value::size(*bytes)),
         },
-        (false, Role::Monitor | Role::Sharer | Role::Passed) => {
+        (false, Role::Monitor | Role::SharedClient | Role::Passed) => {
             Cell::with_tone(symbols.placeholder(), Tone::Faint)
         }
         (false, _) if is_list_unknown(holder) => Cell::with_tone("?", Tone::Doubtful),
@@ -200,7 +200,9 @@ fn is_list_unknown(holder: &Holder) -> bool {
 const fn role_tone(role: Role) -> Tone {
     match role {
         Role::Monitor => Tone::Faint,
-        Role::User | Role::MpsClient | Role::Mps | Role::Display | Role::Sharer => Tone::Plain,
+        Role::User | Role::MpsClient | Role::Mps | Role::Display | Role::SharedClient => {
+            Tone::Plain
+        }
         Role::Gone
         | Role::Orphan { .. }
         | Role::OtherNamespace
@@ -259,7 +261,7 @@ pub(super) fn role_text(holder: &Holder, role: Role, at: Timestamp, style: &Outp
             format!("{name}: has it open; whether it is listed is not known")
         }
         Role::Unlisted => format!("{name}: has it open, and is not listed"),
-        Role::Sharer => match holder.shares_with {
+        Role::SharedClient => match holder.shares_with {
             Some(counted_for) => format!("{name}: shares a client with {counted_for}"),
             None => format!("{name}: shares a client with another process"),
         },

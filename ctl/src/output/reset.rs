@@ -42,7 +42,7 @@ pub(crate) fn plan_lines(plan: &ResetPlan, style: &OutputStyle) -> Vec<Line> {
     lines
 }
 
-/// Reasons that several GPUs share. Something missing on the box is reported once.
+/// Reasons that several GPUs share. Something missing on the host is reported once.
 fn shared_reasons(plan: &ResetPlan) -> BTreeMap<&str, Vec<u32>> {
     let mut reasons: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for target in &plan.devices {

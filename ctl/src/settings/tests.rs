@@ -135,9 +135,9 @@ fn all_mistakes_are_reported_together() {
         [
             "line 1: unknown key colour",
             "line 2: table_width: 3 is not a whole number from 20 to 1000",
-            "line 3: output_format: \"xml\" is none of table, json, ndjson, csv",
+            "line 3: output_format: \"xml\" is not valid: write table, json, ndjson or csv",
             "GPUKILL_DEFAULT_TIMEOUT: \"soon\" is not a whole number from 1 to 3600",
-            "GPUKILL_SHOW_DETAILS: \"maybe\" is neither true nor false",
+            "GPUKILL_SHOW_DETAILS: \"maybe\" is not valid: write true or false",
         ]
     );
 }

@@ -69,10 +69,10 @@ fn plan_is_printed_once_on_a_terminal() {
         .stdout(slave)
         .spawn()
         .expect("it runs");
-    let about = "3 processes of alice on GPU 0, 3.0 GiB\r\n";
+    let summary = "3 processes of alice on GPU 0, 3.0 GiB\r\n";
     assert_eq!(
         terminal.read_until("[y/N] "),
-        format!("{about}End them? [y/N] ")
+        format!("{summary}End them? [y/N] ")
     );
     terminal.type_text("y\n");
     let rest = terminal.read_until("in 1.2 s\r\n");
@@ -113,18 +113,18 @@ fn only_yes_ends_several() {
         three_targets(),
         vec![three_ended_report()],
     );
-    let about = "3 processes of alice on GPU 0, 3.0 GiB\n";
+    let summary = "3 processes of alice on GPU 0, 3.0 GiB\n";
     let question = "End them? [y/N] ";
     for (before, typed) in ["y\n", "YES\n"].into_iter().enumerate() {
         let (shown, code, printed) = run_with_answer(&daemon, "kill 7 8 9", question, typed, "\n");
         assert_eq!(code, Some(0));
         // Standard output has another reader, so the question shows the plan.
         let echoed = typed.to_owned();
-        assert_eq!(shown, format!("{about}{question}{echoed}"));
+        assert_eq!(shown, format!("{summary}{question}{echoed}"));
         assert_eq!(
             printed,
             format!(
-                "{about}  \
+                "{summary}  \
                    ended  7  python train.py  SIGTERM, 0.8 s\n  \
                    ended  8  python train.py  SIGTERM, 0.8 s\n  \
                    ended  9  python train.py  SIGTERM, 0.8 s\n\
@@ -150,7 +150,7 @@ fn only_yes_ends_several() {
         assert_eq!((code, started_count(&daemon)), (Some(1), 2), "{typed:?}");
         assert_eq!(
             shown,
-            format!("{about}{question}{echoed}{nothing}"),
+            format!("{summary}{question}{echoed}{nothing}"),
             "{typed:?}"
         );
     }
@@ -186,7 +186,7 @@ fn question_for_another_users_or_gpuless_process() {
     let (mut of_bob, mut without) = (plan(&[(7, planned_end())]), plan(&[(7, planned_end())]));
     of_bob.targets[0].owner = Reading::Value("bob".into());
     without.targets[0].holds.clear();
-    for (planned, about) in [
+    for (planned, summary) in [
         (
             of_bob,
             "bob's process 7 on GPU 0, 1.0 GiB: python train.py\n",
@@ -201,7 +201,7 @@ fn question_for_another_users_or_gpuless_process() {
         );
         let (shown, code, _) = run_with_answer(&daemon, "kill 7", question, "n\n", "ended\r\n");
         let nothing = "gpukillctl: nothing was ended\n";
-        assert_eq!(shown, format!("{about}{question}n\n{nothing}"));
+        assert_eq!(shown, format!("{summary}{question}n\n{nothing}"));
         assert_eq!((code, started_count(&daemon)), (Some(1), 0));
         let (_, code, _) = run_with_answer(&daemon, "kill 7", question, "y\n", "\n");
         assert_eq!((code, started_count(&daemon)), (Some(0), 1));

@@ -43,7 +43,7 @@ fn record() -> GuardRecord {
             count: 1,
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }

@@ -6,7 +6,8 @@ use crate::fake_snapshot::process;
 use gpukill_proto::guard::Person;
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{
-    Family, Indicator, Risk, RogueFinding, ScanReport, Share, Threat, Verdict, VerdictSummary,
+    Indicator, IndicatorFamily, Risk, RogueFinding, ScanReport, Share, Threat, Verdict,
+    VerdictSummary,
 };
 
 fn key(number: u32) -> ProcessKey {
@@ -25,9 +26,9 @@ fn verdict() -> Verdict {
         risk: Risk::Critical,
         indicators: vec![Indicator {
             kind: "pool_on_command_line".into(),
-            family: Family::A,
+            family: IndicatorFamily::A,
             weight: Share::from_thousandths(650),
-            read: "command line names a pool: \x1b[2Jpool:4444".into(),
+            evidence: "command line names a pool: \x1b[2Jpool:4444".into(),
         }],
     }
 }

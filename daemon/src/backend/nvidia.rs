@@ -191,7 +191,7 @@ impl NvidiaBackend {
             // The sensor must not set these: its values could come from the library.
             device.nodes = self.nodes.get(&device.id).cloned().unwrap_or_default();
             device.incomplete_reason = None;
-            device.sharers = Vec::new();
+            device.shared_clients = Vec::new();
             device.passed_clients = Vec::new();
         }
         readings

@@ -255,7 +255,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "users",
         variable: "GPUKILLD_PROTECT_USERS",
         default: "[]",
-        help: "Users, by name or uid, whose processes are never ended.",
+        help: "Users, by name or uid. Their processes are never ended.",
         set: |config, v| parse_names(v).map(|names| config.protect.users = names),
     },
     Key {
@@ -265,7 +265,7 @@ pub const KEYS: &[Key<Config>] = &[
         default: "[]",
         help: "\
             systemd services and scopes of the system, such as \"inference.service\" or\n\
-            \"vllm@*.service\", with * and ?, whose processes are never ended. Units of a user's\n\
+            \"vllm@*.service\", with * and ?. Their processes are never ended. Units of a user's\n\
             systemd instance do not count, and a pattern matches no login session and no\n\
             user@UID.service: use users to protect the processes of a person.",
         set: |config, v| parse_units(v).map(|names| config.protect.units = names),
@@ -275,7 +275,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "containers",
         variable: "GPUKILLD_PROTECT_CONTAINERS",
         default: "[]",
-        help: "Containers, by name or id, whose processes are never ended.",
+        help: "Containers, by name or id. Their processes are never ended.",
         set: |config, v| parse_names(v).map(|names| config.protect.containers = names),
     },
     Key {
@@ -409,7 +409,7 @@ fn parse_backends(v: &Value) -> Result<Vec<String>, String> {
     for item in list {
         let name = value::text(item)?;
         if !BACKENDS.contains(&name.as_str()) {
-            return Err(format!("{item} is none of {}", BACKENDS.join(", ")));
+            return Err(value::choice_error(item, &BACKENDS));
         }
         if !names.contains(&name) {
             names.push(name);

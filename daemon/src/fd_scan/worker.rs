@@ -199,7 +199,7 @@ impl ScanWorker {
 
     fn start_thread(self: &Arc<Self>, number: u64) -> std::io::Result<()> {
         let search = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("holders".into());
+        let thread = std::thread::Builder::new().name("fd-scan".into());
         thread.spawn(move || while search.run_round(number).is_ok() {})?;
         Ok(())
     }
@@ -518,11 +518,11 @@ mod tests {
         }
     }
 
-    fn found(of: &[(u32, u64)], unseen: Option<&str>) -> FileHolders {
+    fn found(of: &[(u32, u64)], incomplete: Option<&str>) -> FileHolders {
         let key = |&(pid, start_ticks): &(u32, u64)| ProcessKey { pid, start_ticks };
         FileHolders {
             processes: of.iter().map(|it| (key(it), vec![open(3, GPU)])).collect(),
-            incomplete_reason: unseen.map(str::to_owned),
+            incomplete_reason: incomplete.map(str::to_owned),
             ..FileHolders::default()
         }
     }
@@ -539,8 +539,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn finds(holders: &FdScanHandle, of: &[(u32, u64)], unseen: Option<&str>) {
-        let expected = found(of, unseen);
+    fn finds(holders: &FdScanHandle, of: &[(u32, u64)], incomplete: Option<&str>) {
+        let expected = found(of, incomplete);
         let deadline = Instant::now() + SOON;
         while *holders.file_holders() != expected && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

@@ -65,15 +65,15 @@ impl DailyCounts {
                 GuardStep::Warned { .. } if is_first(record) => (1, 0),
                 // A real end counts when its outcome is known.
                 GuardStep::Ended(victim) if was_rehearsed && victim.leave_to.is_none() => (0, 1),
-                GuardStep::Acted(acted) if acted.ended > 0 => (0, 1),
+                GuardStep::Outcome(outcome) if outcome.ended > 0 => (0, 1),
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Ended(_)
-                | GuardStep::Spared(_)
+                | GuardStep::Exempt(_)
                 | GuardStep::Over
                 | GuardStep::Outdated
                 | GuardStep::Snoozed { .. }
-                | GuardStep::Acted(_)
+                | GuardStep::Outcome(_)
                 | GuardStep::SnoozeVoided { .. }
                 | GuardStep::Doubted(_)
                 | GuardStep::Tripped { .. } => continue,
@@ -100,8 +100,8 @@ fn affected_users(record: &GuardRecord) -> BTreeSet<u32> {
     if let GuardStep::Ended(victim) = &record.step {
         return one(&victim.job.owner);
     }
-    if let GuardStep::Acted(acted) = &record.step {
-        return one(&acted.job.owner);
+    if let GuardStep::Outcome(outcome) = &record.step {
+        return one(&outcome.job.owner);
     }
     match &record.subject {
         ViolationSubject::Person(person) | ViolationSubject::PersonOn(person, _) => one(person),
@@ -154,7 +154,7 @@ mod tests {
                 count: 0,
                 unknown: 0,
                 threat: None,
-                is_spared_service: false,
+                is_service_only_warned: false,
             },
             message: None,
         }

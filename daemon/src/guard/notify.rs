@@ -69,11 +69,11 @@ pub(super) fn without_ends(mut records: Vec<GuardRecord>) -> Vec<GuardRecord> {
         GuardStep::Ended(victim) => victim.leave_to.is_some(),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => true,
@@ -122,11 +122,11 @@ fn urgency(record: &GuardRecord) -> (bool, Option<Timestamp>) {
         GuardStep::Ended(_) => (false, None),
         GuardStep::Warned { deadline, .. } => (deadline.is_none(), *deadline),
         GuardStep::Violated
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (true, None),
@@ -178,13 +178,13 @@ fn send_all<'a>(
 /// Logs one entry for each notice.
 fn log_notice(notice: &SentNotice<'_>) {
     let terminals = notice.terminals;
-    let mut about = EventSubject::default();
-    about.add_uid(Some(notice.uid));
+    let mut affected = EventSubject::default();
+    affected.add_uid(Some(notice.uid));
     match notice.what {
         NoticeContent::Step(record) => {
             let (rule, subject) = (record.rule.to_string(), record.subject.to_string());
             let (mode, action) = (record.mode.name(), action(&record.step));
-            let [_, uid, _] = about.fields();
+            let [_, uid, _] = affected.fields();
             match terminals {
                 0 => event!(
                     OwnerNotified, rule, subject, mode, uid, action, terminals;
@@ -194,7 +194,7 @@ fn log_notice(notice: &SentNotice<'_>) {
             }
         }
         NoticeContent::More(count) => {
-            let [_, uid, _] = about.fields();
+            let [_, uid, _] = affected.fields();
             event!(
                 OwnerNotified, uid, terminals, count;
                 "the user who breaks many rules is notified of the number of further ones"
@@ -212,11 +212,11 @@ const fn action(step: &GuardStep) -> Option<&'static str> {
         }
         GuardStep::Ended(_) => Some(GuardAction::Warn.name()),
         GuardStep::Violated
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => None,

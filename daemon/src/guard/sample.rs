@@ -75,7 +75,7 @@ pub(crate) fn to_guard_sample(
     zone: &impl TimeZone,
 ) -> GuardSample {
     let usage = &sample.usage;
-    let (known, abouts) = (sample.processes(), sample.process_facts());
+    let (known, facts) = (sample.processes(), sample.process_facts());
     let left: BTreeSet<DeviceRun> = sample.departed_runs().into_set();
     let runs: BTreeMap<Arc<RunKey>, RunSample> = usage
         .runs
@@ -90,7 +90,7 @@ pub(crate) fn to_guard_sample(
             *since = (*since).min(first.unwrap_or(*since));
             let started_at = process.started_at.last_known().copied();
             let run_sample = RunSample {
-                facts: Arc::clone(abouts.get(&process.key()?)?),
+                facts: Arc::clone(facts.get(&process.key()?)?),
                 first_seen: held_since(*since, started_at, usage.until),
                 usage: used.clone(),
                 is_present: !left.contains(run),

@@ -99,7 +99,7 @@ mod tests {
                 count: 0,
                 unknown: 0,
                 threat: None,
-                is_spared_service: false,
+                is_service_only_warned: false,
             },
             message: None,
             own_policy: None,

@@ -282,7 +282,7 @@ pub(super) fn log_step(record: &GuardRecord) {
                 ),
             }
         }
-        GuardStep::Spared(why) => {
+        GuardStep::Exempt(why) => {
             event!(
                 NoJobEnded, rule, subject, mode, value, limit, pid, uid, gpu_uuid, why
             );
@@ -304,10 +304,10 @@ pub(super) fn log_step(record: &GuardRecord) {
             let (people, of) = (doubt.people, doubt.of);
             event!(RulesDoubted, rule, subject, mode, people, of);
         }
-        GuardStep::Acted(acted) => {
-            let (job, owner) = (acted.job.shown.as_str(), acted.job.owner.name.as_str());
-            let (ended, left, why) = (acted.ended, acted.left, acted.why.as_deref());
-            match acted.left {
+        GuardStep::Outcome(outcome) => {
+            let (job, owner) = (outcome.job.shown.as_str(), outcome.job.owner.name.as_str());
+            let (ended, left, why) = (outcome.ended, outcome.left, outcome.why.as_deref());
+            match outcome.left {
                 0 => event!(
                     JobGone, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
                     ended, left, why
@@ -370,10 +370,10 @@ pub(super) fn log_step(record: &GuardRecord) {
 fn event_subject(record: &GuardRecord) -> EventSubject {
     let (runs, person) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, Some(&victim.job.owner)),
-        GuardStep::Acted(acted) => (&record.evidence.runs, Some(&acted.job.owner)),
+        GuardStep::Outcome(outcome) => (&record.evidence.runs, Some(&outcome.job.owner)),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
@@ -381,12 +381,12 @@ fn event_subject(record: &GuardRecord) -> EventSubject {
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };
-    let mut about = EventSubject::default();
-    about.add_uid(person.and_then(|person| person.uid));
+    let mut affected = EventSubject::default();
+    affected.add_uid(person.and_then(|person| person.uid));
     for process in runs {
-        about.add_pid(process.run.pid);
-        about.add_uid(process.owner.as_ref().and_then(|owner| owner.uid));
-        about.add_device(&process.run.device.0);
+        affected.add_pid(process.run.pid);
+        affected.add_uid(process.owner.as_ref().and_then(|owner| owner.uid));
+        affected.add_device(&process.run.device.0);
     }
-    about
+    affected
 }

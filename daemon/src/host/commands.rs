@@ -57,12 +57,12 @@ impl CommandLineCache {
         })
     }
 
-    fn with_policy(manner: FetchPolicy) -> Self {
+    fn with_policy(policy: FetchPolicy) -> Self {
         let read = |_: &ProcessKey, file: PathBuf| {
             let bytes = read_at_most(&file, CMDLINE_MAX);
             Ok(bytes.map_or_else(read_failure, |bytes| parse_text(&bytes)))
         };
-        Self(BackgroundCache::new(manner, read))
+        Self(BackgroundCache::new(policy, read))
     }
 
     /// The command line of a process, from this file. Requests it where it is unknown or old, and

@@ -58,18 +58,18 @@ impl ContainerCache {
     }
 
     fn with_times(root: PathBuf, label: &str, keep: Duration, again: Duration) -> Self {
-        let manner = FetchPolicy {
+        let policy = FetchPolicy {
             refresh_after: keep,
             ..FETCH_POLICY
         };
         let of_users = FetchPolicy {
             thread: "user-containers",
-            ..manner
+            ..policy
         };
         let label = label.to_owned();
         let users_root = root.clone();
         Self {
-            system: BackgroundCache::new(manner, move |contained: &CgroupContainer, ()| {
+            system: BackgroundCache::new(policy, move |contained: &CgroupContainer, ()| {
                 let found = look_up_in_system(contained, &root, TrustedOwner::Any, &label);
                 Ok(CachedContainer::from_lookup(found, again))
             }),
@@ -147,7 +147,7 @@ impl ContainerCache {
     /// The current faults of the reads.
     pub(super) fn faults(&self) -> Vec<String> {
         let why = "their disk may hang";
-        let of_the_box = self.system.stuck().into_iter().map(|contained| {
+        let of_host = self.system.stuck().into_iter().map(|contained| {
             let runtime = &contained.id.runtime;
             format!("cannot read the files of {runtime} containers: {why}")
         });
@@ -158,7 +158,7 @@ impl ContainerCache {
             };
             format!("cannot read the files of {owner} containers: {why}")
         });
-        of_the_box.chain(of_users).collect()
+        of_host.chain(of_users).collect()
     }
 }
 

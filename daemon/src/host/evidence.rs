@@ -57,7 +57,7 @@ pub(crate) enum NetworkSent {
 pub(crate) struct EvidenceReader(BackgroundCache<ProcessKey, (), Arc<ProcessEvidence>>);
 
 const FETCH_POLICY: FetchPolicy = FetchPolicy {
-    thread: "traces",
+    thread: "evidence",
     // A process that is stuck here blocks its command line, too; as many as this are no accident.
     threads: 4,
     // At least as many as are watched: they may all be new at once.
@@ -83,7 +83,7 @@ impl EvidenceReader {
     /// `None` for a process that ended or executed another program during the read.
     pub(crate) fn get(&self, process: ProcessKey) -> Option<Arc<ProcessEvidence>> {
         match self.0.get(&process, || ()) {
-            CachedValue::Ready(traces) => Some(traces),
+            CachedValue::Ready(evidence) => Some(evidence),
             CachedValue::Failed | CachedValue::Pending => None,
         }
     }

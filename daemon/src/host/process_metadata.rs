@@ -1,6 +1,6 @@
 //! The metadata of one process, and how it fills a snapshot row.
 
-use super::sockets::Affiliation;
+use super::sockets::ProcessAttribution;
 use super::users::Users;
 use gpukill_policy::access::Uids;
 use gpukill_policy::job::ProcessLineage;
@@ -94,10 +94,10 @@ impl ProcessMetadata {
     }
 
     /// Its job, user, person and notebook servers.
-    pub(crate) fn affiliation(&self, users: &Users) -> Affiliation {
+    pub(crate) fn attribution(&self, users: &Users) -> ProcessAttribution {
         let person = &*self.details;
         let uid = person.uids.clone().map(|uids| uids.real);
-        Affiliation {
+        ProcessAttribution {
             job: person.job.known().cloned(),
             uid: uid.known().copied(),
             person: users.person(&uid, &person.namespace_owner, person.slice),

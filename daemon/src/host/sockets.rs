@@ -59,7 +59,7 @@ pub(crate) struct SavedServedSockets {
 
 /// Further facts about a process that holds a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Affiliation {
+pub(crate) struct ProcessAttribution {
     /// `None` where its job is unknown.
     pub(crate) job: Option<Job>,
     /// Its real uid; `None` where it is unknown.
@@ -119,14 +119,14 @@ struct WatcherShared {
 
 #[derive(Default)]
 struct WatcherState {
-    watched: BTreeMap<ProcessKey, Affiliation>,
+    watched: BTreeMap<ProcessKey, ProcessAttribution>,
     findings: BTreeMap<ProcessKey, (SocketFindings, Instant)>,
     /// When the current scan started.
     scanning_since: Option<Instant>,
     is_stopped: bool,
 }
 
-impl Affiliation {
+impl ProcessAttribution {
     fn budget_owner(&self) -> BudgetOwner {
         BudgetOwner::new(self.job.as_ref(), self.person)
     }
@@ -177,13 +177,13 @@ impl SocketWatcher {
         let shared = Arc::new(WatcherShared::default());
         let answers = Arc::clone(&shared);
         std::thread::Builder::new()
-            .name("connections".into())
+            .name("sockets".into())
             .spawn(move || answers.run(SocketScanner::below(root, kept)))?;
         Ok(Self(shared))
     }
 
     /// Scans these processes from now on, new ones at once.
-    pub(crate) fn watch(&self, processes: BTreeMap<ProcessKey, Affiliation>) {
+    pub(crate) fn watch(&self, processes: BTreeMap<ProcessKey, ProcessAttribution>) {
         let processes = limit_processes(processes, MAX_PROCESSES);
         let mut known = self.0.lock();
         if known.watched == processes {
@@ -277,18 +277,18 @@ impl WatcherState {
     /// The jobs of the watched processes.
     fn jobs(&self) -> Vec<WatchedJob> {
         let mut jobs: BTreeMap<Job, WatchedJob> = BTreeMap::new();
-        for (key, affiliation) in &self.watched {
+        for (key, attribution) in &self.watched {
             // A process with an unknown job is scanned with its descendants.
-            let job = affiliation.job.clone().unwrap_or(Job::Tree(*key));
+            let job = attribution.job.clone().unwrap_or(Job::Tree(*key));
             let watched = jobs.entry(job).or_insert_with_key(|job| WatchedJob {
                 job: job.clone(),
-                uid: affiliation.uid,
-                owner: affiliation.budget_owner(),
+                uid: attribution.uid,
+                owner: attribution.budget_owner(),
                 processes: BTreeSet::new(),
                 notebook_servers: BTreeSet::new(),
             });
             watched.processes.insert(*key);
-            let servers = affiliation.notebook_servers.iter().copied();
+            let servers = attribution.notebook_servers.iter().copied();
             watched.notebook_servers.extend(servers);
         }
         jobs.into_values().collect()
@@ -360,9 +360,9 @@ impl WatcherShared {
 
 /// Selects up to `most` of these processes, alternating between owners.
 fn limit_processes(
-    processes: BTreeMap<ProcessKey, Affiliation>,
+    processes: BTreeMap<ProcessKey, ProcessAttribution>,
     most: usize,
-) -> BTreeMap<ProcessKey, Affiliation> {
+) -> BTreeMap<ProcessKey, ProcessAttribution> {
     if processes.len() <= most {
         return processes;
     }

@@ -122,16 +122,16 @@ fn record_intent(
 }
 
 fn record_outcome(plan: &KillPlan, report: &KillReport, act: Option<OpenAction>) {
-    let word = outcome_word(plan, report);
+    let result = kill_result(plan, report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
     match act {
-        Some(act) => act.settle(word, outcome),
+        Some(act) => act.settle(result, outcome),
         // Only the log has the intent in this case.
-        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), word, &outcome),
+        None => log_unrecorded_end(ActionKind::Kill, &affected_facts(plan), result, &outcome),
     }
 }
 
-fn outcome_word(plan: &KillPlan, report: &KillReport) -> &'static str {
+fn kill_result(plan: &KillPlan, report: &KillReport) -> &'static str {
     match (report.stage, completion(plan, report)) {
         (Stage::Interrupted, _) => "interrupted",
         (_, KillCompletion::All) => "done",

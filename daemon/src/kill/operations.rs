@@ -342,7 +342,7 @@ mod tests {
         // Waits for the writer thread.
         store.close();
         let database = rusqlite::Connection::open(directory.path().join("audit.db")).unwrap();
-        let select = "SELECT word, outcome, why FROM action";
+        let select = "SELECT result, outcome, reason FROM action";
         type ActionRow = (String, Option<String>, String);
         let row: ActionRow = database
             .query_row(select, [], |row| {

@@ -169,14 +169,14 @@ fn record_refused(
 
 /// The processes that a plan ends, their users and the devices they hold.
 pub(super) fn affected_facts(plan: &KillPlan) -> EventSubject {
-    let mut about = EventSubject::default();
+    let mut affected = EventSubject::default();
     let is_ended = |target: &&KillTarget| matches!(target.action, PlannedAction::End(_));
     for target in plan.targets.iter().filter(is_ended) {
-        about.add_pid(target.key.pid);
-        about.add_uid(target.uid.known().copied());
+        affected.add_pid(target.key.pid);
+        affected.add_uid(target.uid.known().copied());
         for hold in &target.holds {
-            about.add_device(&hold.device.0);
+            affected.add_device(&hold.device.0);
         }
     }
-    about
+    affected
 }

@@ -74,7 +74,7 @@ fn device_memory(read: &DeviceReadings, host: Option<Bytes>) -> MemoryReadings {
         used: match (&read.processes, &read.incomplete_reason) {
             // The sum over an incomplete list would be too small, and without a list it would be a
             // false zero.
-            (Reading::Value(_), Some(unseen)) => Reading::Failed(unseen.clone()),
+            (Reading::Value(_), Some(incomplete)) => Reading::Failed(incomplete.clone()),
             (Reading::Value(listed), None) => combined_memory(read.held_memory(listed)),
             (unknown, _) => unknown.as_unknown(),
         },
@@ -90,8 +90,8 @@ fn device_unattributed(read: &DeviceReadings, memory: &MemoryReadings) -> Readin
     if memory.unified || reserved_is_used {
         return memory.used.as_unknown();
     }
-    if let Some(unseen) = &read.incomplete_reason {
-        return Reading::Failed(unseen.clone());
+    if let Some(incomplete) = &read.incomplete_reason {
+        return Reading::Failed(incomplete.clone());
     }
     match &read.processes {
         // The list as it was read, with processes that have ended since: the device's used memory
@@ -112,8 +112,8 @@ fn count_processes<'a>(
     read: &DeviceReadings,
     rows: impl IntoIterator<Item = &'a GpuProcess>,
 ) -> Reading<u32> {
-    if let Some(unseen) = &read.incomplete_reason {
-        return Reading::Failed(unseen.clone());
+    if let Some(incomplete) = &read.incomplete_reason {
+        return Reading::Failed(incomplete.clone());
     }
     let pids: BTreeSet<u32> = rows.into_iter().map(|row| row.pid).into_set();
     let count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
@@ -131,7 +131,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     /// A device with 60 of 80 GiB used and no listed process.
-    fn read(unseen: Option<&str>) -> DeviceReadings {
+    fn read(incomplete: Option<&str>) -> DeviceReadings {
         let id = DeviceId("0000:03:00.0".into());
         DeviceReadings {
             memory: MemoryReadings {
@@ -141,7 +141,7 @@ mod tests {
                 unified: false,
             },
             processes: Reading::Value(Vec::new()),
-            incomplete_reason: unseen.map(str::to_owned),
+            incomplete_reason: incomplete.map(str::to_owned),
             ..DeviceReadings::unknown(id, 0, Vendor::Amd, &Reading::Unsupported)
         }
     }
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn shared_memory_falls_back_to_processes() {
-        let memory_of = |used, processes, unseen: Option<&str>| {
+        let memory_of = |used, processes, incomplete: Option<&str>| {
             let read = DeviceReadings {
                 memory: MemoryReadings {
                     used,
                     ..MemoryReadings::shared_with_host()
                 },
                 processes,
-                ..read(unseen)
+                ..read(incomplete)
             };
             let memory = device_memory(&read, Some(Bytes(16 * GIB)));
             (memory.used, memory.total)
@@ -191,7 +191,7 @@ mod tests {
             failing,
             (Reading::Failed("999".into()), Reading::Unsupported)
         );
-        let silent = |processes, unseen| memory_of(Reading::Unsupported, processes, unseen);
+        let silent = |processes, incomplete| memory_of(Reading::Unsupported, processes, incomplete);
         let sum = |used| (used, hosts());
         assert_eq!(silent(no_processes(), None), sum(Reading::Value(Bytes(0))));
         assert_eq!(silent(failed(), None), sum(Reading::Failed("999".into())));

@@ -127,11 +127,11 @@ impl HolderContext<'_> {
             add_listing(&mut holder, &rows);
             holders.insert(pid, holder);
         }
-        for sharer in read.map_or(&[][..], |read| &read.sharers) {
-            if let Some(holder) = holders.get_mut(&sharer.key.pid)
-                && holder.start_ticks.known() == Some(&sharer.key.start_ticks)
+        for shared_client in read.map_or(&[][..], |read| &read.shared_clients) {
+            if let Some(holder) = holders.get_mut(&shared_client.key.pid)
+                && holder.start_ticks.known() == Some(&shared_client.key.start_ticks)
             {
-                holder.shares_with = Some(sharer.owner_pid);
+                holder.shares_with = Some(shared_client.owner_pid);
             }
         }
         for passed in read.map_or(&[][..], |read| &read.passed_clients) {

@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn late_driver_gets_its_restart_index() {
-        let box_ = sysfs(&[
+        let tree = sysfs(&[
             ("0000:01:00.0", NVIDIAS),
             ("0000:02:00.0", NVIDIAS),
             ("0000:0c:00.0", AMDS),
@@ -251,13 +251,13 @@ mod tests {
             ("nvidia", device("0000:01:00.0", 0)),
             ("nvidia", device("0000:02:00.0", 1)),
         ];
-        let mut before = indices(&box_);
+        let mut before = indices(&tree);
         assert_eq!(numbers(&mut before, &early, true), [2]);
         assert_eq!(numbers(&mut before, &all, true), [2, 0, 1]);
-        let mut restarted = indices(&box_);
+        let mut restarted = indices(&tree);
         assert_eq!(numbers(&mut restarted, &all, true), [2, 0, 1]);
         // Before all have answered, and when cards appear one after the other.
-        let mut slow = indices(&box_);
+        let mut slow = indices(&tree);
         assert_eq!(numbers(&mut slow, &all[2..], false), [1]);
         assert_eq!(numbers(&mut slow, &early, true), [2]);
         assert_eq!(numbers(&mut slow, &all[1..2], true), [0]);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn waits_a_few_polls_for_an_address() {
-        let box_ = sysfs(&[("0000:01:00.0", NVIDIAS), ("0000:0c:00.0", AMDS)]);
+        let tree = sysfs(&[("0000:01:00.0", NVIDIAS), ("0000:0c:00.0", AMDS)]);
         let amds = device("0000:0c:00.0", 0);
         let nowhere = DeviceReadings {
             pci: Reading::Failed("NVML_ERROR_UNKNOWN".into()),
@@ -279,10 +279,10 @@ mod tests {
         };
         let silent = [("nvidia", nowhere), ("amd", amds.clone())];
         let reported = [("nvidia", device("0000:01:00.0", 0)), ("amd", amds)];
-        let mut patient = indices(&box_);
+        let mut patient = indices(&tree);
         assert_eq!(numbers(&mut patient, &silent, true), [2, 1]);
         assert_eq!(numbers(&mut patient, &reported, true), [0, 1]);
-        let mut tired = indices(&box_);
+        let mut tired = indices(&tree);
         for _ in 0..=MAX_WAIT_POLLS {
             assert_eq!(numbers(&mut tired, &silent, true), [2, 1]);
         }
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn all_nvidia_uses_nvidia_smi_numbers() {
         // A driver parameter excludes one of them.
-        let box_ = sysfs(&[
+        let tree = sysfs(&[
             ("0000:01:00.0", NVIDIAS),
             ("0000:02:00.0", NVIDIAS),
             ("0000:03:00.0", NVIDIAS),
@@ -301,7 +301,7 @@ mod tests {
             ("nvidia", device("0000:01:00.0", 0)),
             ("nvidia", device("0000:03:00.0", 1)),
         ];
-        assert_eq!(numbers(&mut indices(&box_), &reported, true), [0, 1]);
+        assert_eq!(numbers(&mut indices(&tree), &reported, true), [0, 1]);
     }
 
     #[test]

@@ -222,10 +222,10 @@ fn device_faults(device: &Device, works: bool) -> Vec<FoundFault> {
     ];
     let own = own.into_iter().filter_map(|(what, why)| Some((what, why?)));
     // An incomplete list of processes is reported elsewhere.
-    let unseen = device.process_count.failure();
+    let incomplete = device.process_count.failure();
     let all: Vec<(&str, &str)> = own
         .chain(device.vitals.failures())
-        .filter(|(_, why)| Some(*why) != unseen)
+        .filter(|(_, why)| Some(*why) != incomplete)
         .collect();
     // A failing GPU has one fault for each reason, not one for each reading.
     let failed = all.iter().enumerate().filter_map(|(at, (what, why))| {

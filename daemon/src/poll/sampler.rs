@@ -149,7 +149,7 @@ impl Sampler {
             failed.contains(&process.device)
                 && (whole.contains(&process.device) || self.unlisted.contains(&run))
                 && !present.contains(&run)
-                && self.departure(process) == Departure::Left
+                && self.departure(process) == Departure::Released
         });
         unlisted.cloned().collect()
     }
@@ -267,7 +267,7 @@ impl Sampler {
         let now = now.filter(|stat| stat.threads > 1 || !matches!(stat.state, 'Z' | 'X'));
         let start_ticks = now.map(|stat| stat.start_ticks);
         match process.key() {
-            Some(key) if start_ticks == Some(key.start_ticks) => Departure::Left,
+            Some(key) if start_ticks == Some(key.start_ticks) => Departure::Released,
             Some(_) | None => Departure::Ended,
         }
     }

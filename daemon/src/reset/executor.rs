@@ -65,9 +65,9 @@ pub(super) fn execute(
         });
     };
     let store = &resetter.environment.store;
-    let mut about = EventSubject::default();
+    let mut subject = EventSubject::default();
     for target in &plan.devices {
-        about.add_device(&target.device.0);
+        subject.add_device(&target.device.0);
     }
     let act = Recorded {
         kind: ActionKind::Reset,
@@ -75,7 +75,7 @@ pub(super) fn execute(
         request: plan.request.to_string(),
         plan: serde_json::to_string(&ResetPlanDocument::from(plan)).unwrap_or_default(),
     };
-    let recorded = store.record_intent_about(act, about.clone());
+    let recorded = store.record_intent_about(act, subject.clone());
     if let Err(why) = &recorded {
         tell(&|report| report.unrecorded = Some(why.clone()));
     }
@@ -118,11 +118,11 @@ pub(super) fn execute(
         };
     });
     let last = Arc::clone(&report.borrow());
-    let (word, outcome) = (result_word(&last), report_document(&last));
+    let (result, outcome) = (reset_result(&last), report_document(&last));
     match recorded {
-        Ok(act) => act.settle(word, outcome),
+        Ok(act) => act.settle(result, outcome),
         // Only the log has it.
-        Err(_) => log_unrecorded_end(ActionKind::Reset, &about, word, &outcome),
+        Err(_) => log_unrecorded_end(ActionKind::Reset, &subject, result, &outcome),
     }
 }
 
@@ -139,7 +139,7 @@ fn report_document(report: &ResetReport) -> String {
 }
 
 /// The result in one word.
-fn result_word(report: &ResetReport) -> &'static str {
+fn reset_result(report: &ResetReport) -> &'static str {
     match (report.stage, completion(report)) {
         (Stage::Interrupted, _) => "interrupted",
         (_, ResetCompletion::All) => "done",

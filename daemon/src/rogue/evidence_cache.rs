@@ -133,12 +133,12 @@ impl WatchedProcess {
             self.is_pending = true;
         }
         if self.is_pending
-            && let Some(traces) = source.process_evidence(self.key)
+            && let Some(evidence) = source.process_evidence(self.key)
         {
             self.is_pending = false;
             self.read_at = at + self.pause;
             self.pause = self.pause.saturating_mul(2).min(MAX_INTERVAL);
-            self.add_evidence(&traces);
+            self.add_evidence(&evidence);
             // The evidence is stored here.
             source.forget(self.key);
             // The process may execute another file of the same name.
@@ -165,34 +165,34 @@ impl WatchedProcess {
         }
     }
 
-    fn add_evidence(&mut self, traces: &ProcessEvidence) {
-        let sent = self.bytes_sent(&traces.sent);
+    fn add_evidence(&mut self, evidence: &ProcessEvidence) {
+        let sent = self.bytes_sent(&evidence.sent);
         let read = Suspect {
-            executable: traces
+            executable: evidence
                 .executable
                 .clone()
                 .or_else(|| self.executable.clone()),
-            arguments: self.arguments(traces),
-            libraries: traces.libraries.as_ref().map(indicative_libraries),
+            arguments: self.arguments(evidence),
+            libraries: evidence.libraries.as_ref().map(indicative_libraries),
             sent,
             ..self.suspect.clone()
         };
-        self.has_changed |= read != self.suspect || self.unavailable != traces.unavailable;
+        self.has_changed |= read != self.suspect || self.unavailable != evidence.unavailable;
         self.suspect = read;
-        self.unavailable.clone_from(&traces.unavailable);
+        self.unavailable.clone_from(&evidence.unavailable);
     }
 
     /// The arguments. If the process wiped them, the earlier ones are kept, unless it has executed
     /// another program since.
-    fn arguments(&self, traces: &ProcessEvidence) -> Option<Vec<String>> {
-        let is_wiped = traces
+    fn arguments(&self, evidence: &ProcessEvidence) -> Option<Vec<String>> {
+        let is_wiped = evidence
             .arguments
             .as_ref()
             .is_some_and(|it| it.iter().all(String::is_empty));
-        let is_same = self.suspect.executable == traces.executable;
+        let is_same = self.suspect.executable == evidence.executable;
         match is_wiped && is_same && self.suspect.arguments.is_some() {
             true => self.suspect.arguments.clone(),
-            false => traces.arguments.clone(),
+            false => evidence.arguments.clone(),
         }
     }
 
@@ -263,7 +263,7 @@ impl WatchedProcess {
             score,
             indicators,
             allowed: allowed.iter().map(ToString::to_string).collect(),
-            unread: self.unavailable(),
+            missing_evidence: self.unavailable(),
         };
         if before == Some(&assessment) {
             return None;
@@ -279,22 +279,22 @@ impl WatchedProcess {
 
     /// What could not be read, with reasons.
     fn unavailable(&self) -> Vec<String> {
-        let mut unseen = self.unavailable.clone();
+        let mut missing = self.unavailable.clone();
         let suspect = &self.suspect;
-        if suspect.arguments.is_none() && unseen.is_empty() {
-            unseen.push("its arguments: not read yet".to_owned());
+        if suspect.arguments.is_none() && missing.is_empty() {
+            missing.push("its arguments: not read yet".to_owned());
         }
-        unseen.extend(self.hash.unavailable_reason());
+        missing.extend(self.hash.unavailable_reason());
         if suspect.peers.is_none() {
-            unseen.push("its connections: unknown".to_owned());
+            missing.push("its connections: unknown".to_owned());
         }
         if suspect.sent == SentTraffic::Shared {
-            unseen.push("the traffic of its network namespace: it shares the host's".to_owned());
+            missing.push("the traffic of its network namespace: it shares the host's".to_owned());
         }
         let load_time = suspect.load.map(|load| load.seen).unwrap_or_default();
         if load_time < MIN_LOAD_TIME {
-            unseen.push("its GPU usage: known only after half an hour".to_owned());
+            missing.push("its GPU usage: known only after half an hour".to_owned());
         }
-        unseen
+        missing
     }
 }

@@ -309,14 +309,14 @@ fn log_finding(finding: &RogueFinding, snapshot: &Snapshot) {
         .collect();
     let indicators = indicators.join(" ");
     let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
-    let mut about = EventSubject::default();
-    about.add_pid(finding.process.pid);
-    about.add_uid(finding.uid);
+    let mut affected = EventSubject::default();
+    affected.add_pid(finding.process.pid);
+    affected.add_uid(finding.uid);
     let devices = snapshot.devices.iter();
     for device in devices.filter(|device| finding.gpus.contains(&device.index)) {
-        about.add_device(&device.id.0);
+        affected.add_device(&device.id.0);
     }
-    let [pid, uid, gpu_uuid] = about.fields();
+    let [pid, uid, gpu_uuid] = affected.fields();
     let words = worst.threat.label();
     event!(
         RogueFound, threat, risk, score, indicators = indicators, owner, pid, uid, gpu_uuid;

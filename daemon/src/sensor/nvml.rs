@@ -230,10 +230,10 @@ impl NvmlReader {
         let device = nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
         let id = DeviceId(sanitize(uuid.as_bytes(), TEXT_MAX));
-        let about = self.slow_values.read(nvml, &device, &id, index, now);
+        let values = self.slow_values.read(nvml, &device, &id, index, now);
         self.events.ensure_registered(nvml, &device, &id, now);
-        let unified = device::shares_host_memory(&about.name);
-        let divided = if instances::is_divided(&about.vitals.mig) {
+        let unified = device::shares_host_memory(&values.name);
+        let divided = if instances::is_divided(&values.vitals.mig) {
             instances::read_divided(nvml, &device, unified)
         } else {
             instances::read_undivided(nvml, &device)
@@ -262,16 +262,16 @@ impl NvmlReader {
             index,
             vendor: Vendor::Nvidia,
             memory,
-            name: about.name,
-            pci: about.pci,
-            vitals: about.vitals,
+            name: values.name,
+            pci: values.pci,
+            vitals: values.vitals,
             instances: divided.instances,
             instances_fault: divided.fault,
             lost: None,
             processes,
             incomplete_reason: None,
             stale_since: None,
-            sharers: Vec::new(),
+            shared_clients: Vec::new(),
             passed_clients: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),

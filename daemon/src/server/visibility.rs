@@ -142,7 +142,7 @@ impl Visibility<'_> {
         let is_seen = match &record.step {
             GuardStep::Ended(victim) => self.sees_person(&victim.job.owner),
             // The reason why nothing is ended may name jobs of others.
-            GuardStep::Spared(_) => match &record.subject {
+            GuardStep::Exempt(_) => match &record.subject {
                 ViolationSubject::Group(_)
                 | ViolationSubject::GroupOn(..)
                 | ViolationSubject::Device(_) => false,
@@ -151,7 +151,7 @@ impl Visibility<'_> {
                 | ViolationSubject::Job(_)
                 | ViolationSubject::Run(_) => true,
             },
-            GuardStep::Acted(acted) => self.sees_person(&acted.job.owner),
+            GuardStep::Outcome(outcome) => self.sees_person(&outcome.job.owner),
             GuardStep::Snoozed { owner, .. } | GuardStep::SnoozeVoided { owner, .. } => {
                 return self.may_read(Some(*owner), None).then_some(record);
             }

@@ -65,14 +65,14 @@ const PEOPLE: [(u32, u32, [u64; 3]); 7] = [
 
 /// Seconds that each process held its GPU, and how its run ended.
 const PROCESSES: [(u32, u64, &str); 9] = [
-    (101, 2_970, "unseen"),
+    (101, 2_970, "unobserved"),
     (102, 1_570, "ended"),
     (103, 600, "ended"),
     (104, 600 + 270, "ended"),
     (105, 3, "ended"),
     (106, 150, "ended"),
-    (107, 1_100, "unseen"),
-    (108, 50, "unseen"),
+    (107, 1_100, "unobserved"),
+    (108, 50, "unobserved"),
     (109, 170, "ended"),
 ];
 

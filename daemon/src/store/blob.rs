@@ -38,7 +38,7 @@ struct BlobHead {
 struct EncodedDevice {
     step: u64,
     index: u32,
-    unseen_ms: u64,
+    unobserved_ms: u64,
     held_ms: u64,
     free_ms: u64,
     unknown_ms: u64,
@@ -153,7 +153,7 @@ impl RunEncoder {
             EncodedDevice {
                 step: id_step(*id, &mut before),
                 index: device.index,
-                unseen_ms: usage.seen_ms.saturating_sub(ms),
+                unobserved_ms: usage.seen_ms.saturating_sub(ms),
                 held_ms: device.held_ms,
                 free_ms: device.free_ms,
                 unknown_ms: device.unknown_ms,

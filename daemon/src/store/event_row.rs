@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// Every kind of event.
 pub(super) const EVENT_KINDS: [&str; 14] = [
-    "broken",
+    "quarantined",
     "started",
     "stopped",
     "booted",
@@ -198,7 +198,7 @@ impl EventRow {
             },
             RecordedEvent::Quarantined(name, why) => Self {
                 detail: Some(format!("{name}: {why}")),
-                ..row("broken")
+                ..row("quarantined")
             },
             RecordedEvent::Device(event, times) => {
                 let xid = event.kind.xid();

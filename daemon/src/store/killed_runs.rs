@@ -154,7 +154,7 @@ impl KilledRuns {
                                  WHERE boot = ?2 AND pid = ?3 AND start_ticks = ?4)
                 AND ended_at IS NOT NULL AND ending IS NOT 'killed'
                 AND (ending = 'ended' OR ended_at >= ?5
-                     OR (ending = 'unseen' AND ended_at >= ?6))";
+                     OR (ending = 'unobserved' AND ended_at >= ?6))";
             let earlier = it.earlier.as_ref();
             whole.prepare_cached(update)?.execute(params![
                 it.action,

@@ -64,7 +64,7 @@ pub(super) struct ActionId(pub(super) i64);
 pub(crate) struct OpenAction {
     id: Option<ActionId>,
     kind: ActionKind,
-    about: EventSubject,
+    subject: EventSubject,
     store: Store,
 }
 
@@ -72,33 +72,33 @@ impl OpenAction {
     pub(super) const fn new(
         id: ActionId,
         kind: ActionKind,
-        about: EventSubject,
+        subject: EventSubject,
         store: Store,
     ) -> Self {
         Self {
             id: Some(id),
             kind,
-            about,
+            subject,
             store,
         }
     }
 
-    /// Records and logs the outcome: a word (`done`, `partly`, `failed`) and JSON. Never waits;
+    /// Records and logs the outcome: a result (`done`, `partly`, `failed`) and JSON. Never waits;
     /// while the store does not work, the outcome is kept in memory.
-    pub(crate) fn settle(mut self, word: &'static str, outcome: String) {
+    pub(crate) fn settle(mut self, result: &'static str, outcome: String) {
         if let Some(id @ ActionId(act)) = self.id.take() {
-            let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.about.fields());
+            let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.subject.fields());
             event!(
                 ActionEnded,
                 action_id = act,
                 action,
-                result = word,
+                result,
                 outcome,
                 pid,
                 uid,
                 gpu_uuid
             );
-            self.store.settle(id, word, outcome);
+            self.store.settle(id, result, outcome);
         }
     }
 }
@@ -106,15 +106,15 @@ impl OpenAction {
 /// Logs the outcome of an action that is not recorded: only the log has it.
 pub(crate) fn log_unrecorded_end(
     kind: ActionKind,
-    about: &EventSubject,
-    word: &str,
+    subject: &EventSubject,
+    result: &str,
     outcome: &str,
 ) {
-    let (action, [pid, uid, gpu_uuid]) = (kind.name(), about.fields());
+    let (action, [pid, uid, gpu_uuid]) = (kind.name(), subject.fields());
     event!(
         UnrecordedActionEnded,
         action,
-        result = word,
+        result,
         outcome,
         pid,
         uid,
@@ -127,7 +127,7 @@ impl Drop for OpenAction {
         let Some(id @ ActionId(act)) = self.id.take() else {
             return;
         };
-        let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.about.fields());
+        let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.subject.fields());
         event!(ActionAborted, action_id = act, action, pid, uid, gpu_uuid);
         self.store
             .queue_end(id, ActionEnd::aborted(SystemTime::now().into()));

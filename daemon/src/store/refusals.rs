@@ -44,7 +44,7 @@ pub(super) struct RefusalRow {
     pub(super) why: String,
 }
 
-/// The person who asked, and the user id.
+/// The caller, and the user id.
 type Requester = (LimitGroup, u32);
 
 /// The refusals of the last hour.
@@ -66,13 +66,13 @@ struct RefusalCount {
 }
 
 impl RefusalCount {
-    fn starting(since: Instant, at: Timestamp, asked: String) -> Self {
+    fn starting(since: Instant, at: Timestamp, request: String) -> Self {
         Self {
             since,
             at,
             last: at,
             times: 0,
-            request: asked,
+            request,
         }
     }
 
@@ -143,7 +143,7 @@ impl Refusals {
         now: Instant,
     ) -> bool {
         let why = truncate::text(why, MAX_TEXT_BYTES);
-        let asked = truncate::text(act.request, MAX_TEXT_BYTES);
+        let request = truncate::text(act.request, MAX_TEXT_BYTES);
         let who = (by, act.uid);
         let key = (who, act.kind, why);
         if let Some(count) = self.repeats.get_mut(&key) {
@@ -162,12 +162,12 @@ impl Refusals {
             times: 1,
             kind: act.kind,
             uid: Some(act.uid),
-            request: asked.clone(),
+            request: request.clone(),
             plan: Some(truncate::json(act.plan, MAX_PLAN_BYTES)),
             why: key.2.clone(),
         };
         self.repeats
-            .insert(key, RefusalCount::starting(now, at, asked));
+            .insert(key, RefusalCount::starting(now, at, request));
         self.ready.push(first);
         true
     }

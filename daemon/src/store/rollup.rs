@@ -227,7 +227,7 @@ fn add_to_run(connection: &Connection, sum: &RunSum<'_>, sample: i64) -> rusqlit
         .prepare_cached(
             "UPDATE run SET held_ms = held_ms + ?2, busy_ms = busy_ms + ?3, idle_ms = idle_ms + ?4,
              unknown_ms = unknown_ms + ?5, memory_mib_s = memory_mib_s + ?6,
-             memory_most = CASE WHEN ?7 IS NULL OR memory_most > ?7 THEN memory_most ELSE ?7 END,
+             memory_max = CASE WHEN ?7 IS NULL OR memory_max > ?7 THEN memory_max ELSE ?7 END,
              last_at = CASE WHEN ended_at IS NULL THEN ?8 ELSE last_at END,
              last_sample = CASE WHEN ended_at IS NULL THEN ?9 ELSE last_sample END,
              active_at = coalesce(?10, active_at)

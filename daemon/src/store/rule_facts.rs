@@ -11,18 +11,18 @@ use std::sync::Arc;
 /// The format version of the blob.
 const VERSION: u8 = 1;
 
-fn encode(about: &ProcessFacts) -> Vec<u8> {
+fn encode(facts: &ProcessFacts) -> Vec<u8> {
     // Serialization cannot fail: all lengths are known.
-    postcard::to_extend(about, vec![VERSION]).unwrap_or_else(|_| vec![VERSION])
+    postcard::to_extend(facts, vec![VERSION]).unwrap_or_else(|_| vec![VERSION])
 }
 
 /// Decodes a stored blob. A blob in another format yields unknown facts.
 pub(super) fn decode(blob: &[u8]) -> ProcessFacts {
-    let about = match blob {
+    let facts = match blob {
         [VERSION, packed @ ..] => postcard::from_bytes(packed).ok(),
         _ => None,
     };
-    about.unwrap_or_default()
+    facts.unwrap_or_default()
 }
 
 /// The facts written last, by the row id of the process.
@@ -36,25 +36,25 @@ impl RuleFactsCache {
         transaction: &Transaction<'_>,
         process: i64,
         sample: i64,
-        about: &Arc<ProcessFacts>,
+        facts: &Arc<ProcessFacts>,
     ) -> rusqlite::Result<()> {
-        if self.0.get(&process) == Some(about) {
+        if self.0.get(&process) == Some(facts) {
             return Ok(());
         }
-        let packed = encode(about);
-        let last = "SELECT about FROM about WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
+        let packed = encode(facts);
+        let last = "SELECT facts FROM rule_facts WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
         let last: Option<Vec<u8>> = transaction
             .prepare_cached(last)?
             .query_row([process], |row| row.get(0))
             .optional()?;
         if last.as_ref() != Some(&packed) {
-            let insert = "INSERT INTO about (process, sample, about)
+            let insert = "INSERT INTO rule_facts (process, sample, facts)
                 VALUES (?1, ?2, ?3)";
             transaction
                 .prepare_cached(insert)?
                 .execute(params![process, sample, packed])?;
         }
-        self.0.insert(process, Arc::clone(about));
+        self.0.insert(process, Arc::clone(facts));
         Ok(())
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let about = ProcessFacts {
+        let facts = ProcessFacts {
             owner: Some(Person {
                 name: "ann".into(),
                 uid: Some(1000),
@@ -82,8 +82,8 @@ mod tests {
             network: Some(NetworkRole::Service(vec![80, 8000])),
             ..ProcessFacts::default()
         };
-        let packed = encode(&about);
-        assert_eq!((packed[0], decode(&packed)), (VERSION, about));
+        let packed = encode(&facts);
+        assert_eq!((packed[0], decode(&packed)), (VERSION, facts));
     }
 
     #[test]

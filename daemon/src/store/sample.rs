@@ -56,11 +56,11 @@ impl Sample {
             .into_map();
         last.into_iter()
             .map(|(key, process)| {
-                let about = ProcessFacts {
+                let facts = ProcessFacts {
                     suspected: self.suspected.get(&key).copied(),
                     ..process_facts(process, &self.groups, &self.accounts)
                 };
-                (key, Arc::new(about))
+                (key, Arc::new(facts))
             })
             .into_map()
     }
@@ -100,8 +100,8 @@ pub(crate) struct DepartedProcess {
 pub(crate) enum Departure {
     /// The process ended.
     Ended,
-    /// The process is alive.
-    Left,
+    /// The process is alive and has released the device.
+    Released,
 }
 
 impl Departure {
@@ -109,7 +109,7 @@ impl Departure {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ended => "ended",
-            Self::Left => "left",
+            Self::Released => "released",
         }
     }
 }

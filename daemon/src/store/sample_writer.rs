@@ -148,7 +148,7 @@ impl SampleWriter {
             stored.devices.insert(row, usage.clone());
             device_rows.insert(device, row);
         }
-        let (people, abouts) = (sample.processes(), sample.process_facts());
+        let (people, facts) = (sample.processes(), sample.process_facts());
         let departed: BTreeSet<DeviceRun> = sample.departed_runs().collect();
         let mut left = BTreeSet::new();
         for (run, usage) in runs {
@@ -156,8 +156,8 @@ impl SampleWriter {
                 continue;
             };
             let row = self.process_row(transaction, boot, process, &sample.groups)?;
-            if let Some(about) = process.key().and_then(|key| abouts.get(&key)) {
-                self.facts.write(transaction, row, id, about)?;
+            if let Some(facts) = process.key().and_then(|key| facts.get(&key)) {
+                self.facts.write(transaction, row, id, facts)?;
             }
             let Some(device) = device_rows.get(&run.device) else {
                 continue;
@@ -323,7 +323,7 @@ impl ProcessRow {
                 // The columns of a user are kept while the user is the same.
                 "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command,
                  container, owner, owner_uid, owner_kind, namespace_owner, started_at, login_uid,
-                 groups, container_name, image, unit, job, place)
+                 groups, container_name, image, unit, job, location)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
                  ?17, ?18, ?19, ?20, ?21)
                  ON CONFLICT (boot, pid, start_ticks) DO UPDATE SET
@@ -338,7 +338,8 @@ impl ProcessRow {
                  namespace_owner = coalesce(?13, namespace_owner),
                  started_at = coalesce(?14, started_at), login_uid = coalesce(?15, login_uid),
                  container_name = coalesce(?17, container_name), image = coalesce(?18, image),
-                 unit = coalesce(?19, unit), job = coalesce(?20, job), place = coalesce(?21, place)
+                 unit = coalesce(?19, unit), job = coalesce(?20, job),
+                 location = coalesce(?21, location)
                  RETURNING id",
             )?
             .query_row(
@@ -440,7 +441,7 @@ fn end_unobserved_runs(
 ) -> rusqlite::Result<()> {
     let present: Vec<i64> = present.collect();
     transaction.execute(
-        "UPDATE run SET ending = 'unseen', last_sample = ?2,
+        "UPDATE run SET ending = 'unobserved', last_sample = ?2,
          ended_at = max(last_at, coalesce((SELECT max(at) FROM sample WHERE id = ?2 - 1), 0))
          WHERE ended_at IS NULL AND id NOT IN (SELECT value FROM json_each(?1))",
         params![super::sql_values::ids_json(&present), sample],

@@ -68,7 +68,7 @@ CREATE TABLE process (
     image TEXT,
     unit TEXT,
     job TEXT, -- as list shows it
-    place TEXT, -- its location, JSON
+    location TEXT, -- JSON
     UNIQUE (boot, pid, start_ticks)
 ) STRICT;
 -- Queries for some processes do not read all of them.
@@ -86,15 +86,15 @@ CREATE INDEX process_container ON process (substr(container, instr(container, '/
 
 -- The facts that rules see of a process from a sample on, written each time that they change.
 -- A replay of rules on the history needs them.
-CREATE TABLE about (
+CREATE TABLE rule_facts (
     process INTEGER NOT NULL,
     sample INTEGER NOT NULL, -- the first
-    about BLOB NOT NULL, -- see rule_facts.rs
+    facts BLOB NOT NULL, -- see rule_facts.rs
     PRIMARY KEY (process, sample)
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER process_takes_its_about AFTER DELETE ON process
+CREATE TRIGGER process_deletes_rule_facts AFTER DELETE ON process
 BEGIN
-    DELETE FROM about WHERE process = OLD.id;
+    DELETE FROM rule_facts WHERE process = OLD.id;
 END;
 
 -- One row for each process and device. Times are sums up to the last minute.
@@ -111,10 +111,10 @@ CREATE TABLE run (
     busy_ms INTEGER NOT NULL DEFAULT 0, -- shares of its owner's time
     idle_ms INTEGER NOT NULL DEFAULT 0,
     unknown_ms INTEGER NOT NULL DEFAULT 0,
-    memory_most INTEGER, -- bytes
+    memory_max INTEGER, -- bytes
     memory_mib_s INTEGER NOT NULL DEFAULT 0, -- MiB × seconds
     ended_at INTEGER, -- NULL while it continues, as far as known
-    ending TEXT, -- ended, left (alive, without the device), killed, unseen
+    ending TEXT, -- ended, released (alive, without the device), killed, unobserved
     action INTEGER, -- the kill, in audit.db
     active_at INTEGER, -- the end of the last sample in which it used the device
     UNIQUE (process, device, instance)

@@ -38,14 +38,14 @@ fn affected_person(record: &GuardRecord) -> Option<&Person> {
         (ViolationSubject::Job(job), _) => Some(&job.owner),
         (ViolationSubject::Run(_), _) => first_owner(),
         (_, GuardStep::Ended(victim)) => Some(&victim.job.owner),
-        (_, GuardStep::Acted(acted)) => Some(&acted.job.owner),
+        (_, GuardStep::Outcome(outcome)) => Some(&outcome.job.owner),
         (
             ViolationSubject::Group(_)
             | ViolationSubject::GroupOn(..)
             | ViolationSubject::Device(_),
             GuardStep::Violated
             | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }

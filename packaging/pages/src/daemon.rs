@@ -11,7 +11,7 @@ use gpukilld::config::{ENVIRONMENT_PREFIX, KEYS};
 /// The path of the settings.
 pub(crate) const SETTINGS: &str = "/etc/gpukill/gpukilld.toml";
 
-/// The keys whose defaults are files that the daemon reads or creates.
+/// The keys with default files that the daemon reads or creates.
 pub(crate) const PATH_KEYS: [&str; 4] = [
     "daemon.socket",
     "daemon.state_dir",

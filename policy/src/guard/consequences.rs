@@ -110,11 +110,11 @@ pub fn violation_under(
         return Some(of.clone());
     }
     let own = own_response(of, rules, (policy, &response));
-    let is_spared_service =
+    let is_service_only_warned =
         own.action == GuardAction::Terminate && is_exempt_service(of, rules, policy);
     Some(OpenViolation {
         mode: own.mode,
-        action: match is_spared_service {
+        action: match is_service_only_warned {
             true => GuardAction::Warn,
             false => own.action,
         },
@@ -125,7 +125,7 @@ pub fn violation_under(
         ended_at: None,
         message: response.message.clone(),
         evidence: Evidence {
-            is_spared_service,
+            is_service_only_warned,
             ..of.evidence.clone()
         },
         ..of.clone()
@@ -170,7 +170,7 @@ pub fn is_idle_service(of: &OpenViolation) -> bool {
         let role = process.context.network_role.as_ref();
         role.is_some_and(NetworkRole::is_service)
     };
-    let is_one = of.evidence.is_spared_service || of.evidence.runs.iter().any(is_service);
+    let is_one = of.evidence.is_service_only_warned || of.evidence.runs.iter().any(is_service);
     of.rule.kind.only_warns_services() && is_one
 }
 
@@ -235,9 +235,9 @@ pub fn milder_policies_by_person(
         of_subject.into_iter().chain(of_step)
     });
     let people: BTreeSet<&Person> = people.into_set();
-    let spared = people.into_iter();
-    let spared = spared.filter_map(|it| Some((it.name.clone(), milder_policy_of(it, rules)?)));
-    spared.into_map()
+    let milder = people.into_iter();
+    let milder = milder.filter_map(|it| Some((it.name.clone(), milder_policy_of(it, rules)?)));
+    milder.into_map()
 }
 
 /// The person who broke a rule, if it is a single person.

@@ -81,11 +81,11 @@ impl Notice<'_> {
             GuardStep::Ended(victim) => self.end_lines(&own, victim),
             GuardStep::SnoozeVoided { .. }
             | GuardStep::Violated
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => return None,
         };
@@ -197,11 +197,11 @@ fn reported_processes(record: &GuardRecord) -> (&[EvidenceProcess], u32) {
         GuardStep::Warned { .. } => (&record.evidence.runs, record.evidence.count),
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
         GuardStep::Violated
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&[], 0),

@@ -237,7 +237,7 @@ impl Replay {
             let is_same = |old: &&(Arc<RunKey>, Arc<ProcessFacts>)| {
                 Arc::ptr_eq(&old.0, &now.0) && Arc::ptr_eq(&old.1, &now.1)
             };
-            let (run, about) = now;
+            let (run, facts) = now;
             while before
                 .next_if(|old| !is_same(old) && old.0 < *run)
                 .is_some()
@@ -281,7 +281,7 @@ impl Replay {
             GuardStep::Violated => outcome.violated += 1,
             GuardStep::Warned { .. } if is_first => {
                 outcome.warned += 1;
-                outcome.services += u64::from(record.evidence.is_spared_service);
+                outcome.services += u64::from(record.evidence.is_service_only_warned);
             }
             GuardStep::Ended(Victim {
                 leave_to: Some(_), ..
@@ -306,13 +306,13 @@ impl Replay {
                 outcome.ended_busy += u64::from(victim.is_busy != Some(false));
             }
             GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::Tripped { .. } => {}
         }
     }

@@ -116,7 +116,7 @@ impl SnoozeGrant {
                 until: self.until,
             },
             evidence: Evidence {
-                is_spared_service: false,
+                is_service_only_warned: false,
                 measured: None,
                 since: at,
                 runs: Vec::new(),

@@ -37,15 +37,15 @@ pub struct GuardState {
     /// End of the newest evaluated sample.
     pub(crate) until: Option<Timestamp>,
     /// The settings that the rest depends on: the idle threshold in percent, and the
-    /// utilisation window in milliseconds.
+    /// utilization window in milliseconds.
     pub(crate) by: (u32, u64),
     /// Activity of each job.
     #[serde(with = "pairs::shared")]
     pub(crate) jobs: BTreeMap<Arc<JobKey>, JobState>,
-    /// Utilisation of each process.
+    /// Utilization of each process.
     #[serde(with = "pairs::shared")]
     pub(crate) loads: BTreeMap<Arc<RunKey>, Window<UtilizationSum>>,
-    /// Utilisation of each device.
+    /// Utilization of each device.
     #[serde(with = "pairs")]
     pub(crate) devices: BTreeMap<DeviceId, Window<UtilizationSum>>,
     /// State of each behaviour rule.
@@ -257,7 +257,7 @@ impl GuardState {
         last.map_or(u64::MAX, |last| milliseconds(sample.until.since(last)))
     }
 
-    /// Drops the utilisation windows of devices on which a job was ended: its work says
+    /// Drops the utilization windows of devices on which a job was ended: its work says
     /// nothing about the others.
     pub(crate) fn clear_utilization(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
         self.loads.retain(|run, _| !is_one(&run.device));
@@ -291,23 +291,23 @@ impl GuardState {
         &mut self,
         compiled_rules: &CompiledRules,
         run: &RunKey,
-        about: &Arc<ProcessFacts>,
+        facts: &Arc<ProcessFacts>,
     ) -> Arc<PolicyMatch> {
         let process = (run.pid, run.start_ticks);
         let generation = self.cache.generation;
         if let Some(known) = self.cache.processes.get_mut(&process)
-            && (Arc::ptr_eq(&known.facts, about) || known.facts == *about)
+            && (Arc::ptr_eq(&known.facts, facts) || known.facts == *facts)
         {
             known.generation = generation;
             return Arc::clone(&known.policy_match);
         }
-        let mut selected = PolicyMatch::new(compiled_rules.rules(), about, Some(process));
+        let mut selected = PolicyMatch::new(compiled_rules.rules(), facts, Some(process));
         selected.job_key = selected
             .job_key
-            .map(|now| self.first_job(process, about, now));
+            .map(|now| self.first_job(process, facts, now));
         let selected = Arc::new(selected);
         let known = CachedMatch {
-            facts: Arc::clone(about),
+            facts: Arc::clone(facts),
             policy_match: Arc::clone(&selected),
             generation,
         };
@@ -321,11 +321,11 @@ impl GuardState {
     fn first_job(
         &mut self,
         process: PidStart,
-        about: &ProcessFacts,
+        facts: &ProcessFacts,
         now: Arc<JobKey>,
     ) -> Arc<JobKey> {
         let known = self.cache.processes.get(&process);
-        let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(about));
+        let is_elsewhere = known.is_some_and(|known| !known.facts.has_same_placement(facts));
         let moved = self.moved.get(&process);
         let was = known.filter(|known| known.facts.job.is_some());
         let was = was.and_then(|known| known.policy_match.job_key.as_deref());

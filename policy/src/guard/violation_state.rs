@@ -50,7 +50,7 @@ pub(crate) struct ConfirmedViolation {
     #[serde(with = "pairs")]
     pub(crate) simulated: BTreeMap<JobPart, SimulatedEnd>,
     /// Whether it was recorded that no job can be ended.
-    was_spared: bool,
+    was_exempt: bool,
     /// A chosen job that the guard leaves to others, once this was recorded.
     pub(crate) left_to: Option<JobKey>,
     pub(crate) evidence: LazyEvidence,
@@ -64,7 +64,7 @@ pub(crate) struct Transition {
     pub(crate) due: DueOwners,
 }
 
-/// Whose jobs may be ended now.
+/// The owners of jobs that may be ended now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DueOwners {
     Nobody,
@@ -119,7 +119,7 @@ impl ViolationState {
                 warned: WarningState::default(),
                 ended_at: None,
                 simulated: BTreeMap::new(),
-                was_spared: false,
+                was_exempt: false,
                 left_to: None,
                 evidence: evidence.clone(),
                 message: response.message.clone(),
@@ -285,8 +285,8 @@ impl ConfirmedViolation {
     }
 
     fn record_exempt(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
-        let was_said = std::mem::replace(&mut self.was_spared, true);
-        (!was_said).then(|| GuardStep::Spared(why()))
+        let was_said = std::mem::replace(&mut self.was_exempt, true);
+        (!was_said).then(|| GuardStep::Exempt(why()))
     }
 }
 

@@ -12,7 +12,7 @@ pub fn role(holder: &Holder, device: &DeviceHolders) -> Role {
     }
     // Its memory is counted for another process.
     if holder.shares_with.is_some_and(|pid| pid != holder.pid) {
-        return Role::Sharer;
+        return Role::SharedClient;
     }
     if holder.passed_from.is_some() && !holder.listed {
         return Role::Passed;

@@ -287,8 +287,8 @@ fn memory_of_missing_pids_is_unattributed() {
 
 #[test]
 fn incomplete_scan_is_stated() {
-    let mut unseen = device(vec![]);
-    unseen.incomplete_reason = Some("3 processes may not be looked at".into());
+    let mut incomplete = device(vec![]);
+    incomplete.incomplete_reason = Some("3 processes may not be looked at".into());
     let others = "not every process could be scanned, so others may have the device open: \
                   3 processes may not be looked at";
     let expected = finding(
@@ -297,7 +297,7 @@ fn incomplete_scan_is_stated() {
         &["35.6 GiB are used, and no process explains them", others],
         None,
     );
-    assert_eq!(find_causes(&unseen, NOW), [expected]);
+    assert_eq!(find_causes(&incomplete, NOW), [expected]);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use super::lints::is_interpreter;
 use super::suspect::file_name;
-use gpukill_proto::rogue::{AllowKind, Family, Indicator, Risk, RogueFinding, Threat, Verdict};
+use gpukill_proto::rogue::{
+    AllowKind, Indicator, IndicatorFamily, Risk, RogueFinding, Threat, Verdict,
+};
 use gpukill_proto::text::quote_for_shell;
 
 /// One suggestion.
@@ -93,7 +95,7 @@ fn should_end(verdict: &Verdict) -> bool {
 
 fn has_near_proof(verdict: &Verdict) -> bool {
     let mut indicators = verdict.indicators.iter();
-    indicators.any(|indicator| indicator.family == Family::A)
+    indicators.any(|indicator| indicator.family == IndicatorFamily::A)
 }
 
 fn is_held_for_nothing(verdict: &Verdict) -> bool {
@@ -127,9 +129,10 @@ fn suggest_limit(finding: &RogueFinding) -> Advice {
 /// would hide everything that the interpreter runs.
 fn suggest_allow(finding: &RogueFinding) -> Advice {
     let path = executable_path(finding);
-    let is_by_place = all_indicators(finding).any(|indicator| indicator.kind == "executable_place");
-    let is_by_place = is_by_place && path.is_some();
-    let by = match is_by_place || any_verdict(finding, has_near_proof) {
+    let is_by_location =
+        all_indicators(finding).any(|indicator| indicator.kind == "executable_location");
+    let is_by_location = is_by_location && path.is_some();
+    let by = match is_by_location || any_verdict(finding, has_near_proof) {
         true => AllowKind::Executable,
         false => AllowKind::Process,
     };

@@ -17,7 +17,7 @@ mod origin;
 use super::rules::RogueRules;
 use super::suspect::Suspect;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::rogue::{Family, Threat};
+use gpukill_proto::rogue::{IndicatorFamily, Threat};
 use gpukill_proto::text::sanitize;
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub struct IndicatorKind {
     /// The name in JSON.
     pub name: &'static str,
     /// How much it proves.
-    pub family: Family,
+    pub family: IndicatorFamily,
     /// The threats that it indicates by itself.
     pub threats: &'static [Threat],
     /// The threats that it supports where another indicator indicates them.
@@ -51,12 +51,9 @@ pub(super) struct IndicatorMatch {
 const MAX_QUOTE_BYTES: usize = 160;
 
 impl IndicatorMatch {
-    fn new(weight: u16, read: impl Into<String>) -> Self {
-        let read = sanitize(read.into().as_bytes(), MAX_QUOTE_BYTES);
-        Self {
-            weight,
-            evidence: read,
-        }
+    fn new(weight: u16, evidence: impl Into<String>) -> Self {
+        let evidence = sanitize(evidence.into().as_bytes(), MAX_QUOTE_BYTES);
+        Self { weight, evidence }
     }
 }
 
@@ -76,7 +73,7 @@ pub fn indicative_libraries(libraries: &BTreeSet<String>) -> BTreeSet<String> {
     telling
 }
 
-use Family::{A, B, C};
+use IndicatorFamily::{A, B, C};
 use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
 
 /// All kinds of indicators.
@@ -143,12 +140,12 @@ static KINDS: [IndicatorKind; 22] = [
         detect: network::pool_port,
     },
     IndicatorKind {
-        name: "executable_place",
+        name: "executable_location",
         family: B,
         threats: &[SuspiciousProcess],
         corroborates: &[CryptoMiner],
         why: "programs that should leave no trace are often placed there",
-        detect: origin::executable_place,
+        detect: origin::executable_location,
     },
     IndicatorKind {
         name: "kernel_thread_name",

@@ -114,7 +114,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "detection",
         "max_sent_gb",
         "100",
-        "A process whose own network namespace sends more, in GiB, may exfiltrate data.",
+        "A process may exfiltrate data if its own network namespace sends more, in GiB.",
         |rules, value| {
             rules.detection.max_sent = gib_to_bytes(decimal(value, 0.0, 1e9)?);
             Ok(())
@@ -192,7 +192,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "patterns",
         "user_whitelist",
         "[]",
-        "Users whose processes are not reported.",
+        "Processes of these users are not reported.",
         |rules, value| {
             add_allow_entries(rules, value, |user| AllowEntry {
                 by: AllowMatch::User,
@@ -271,7 +271,7 @@ pub const KEYS: &[Key<RogueRules>] = &[
         "Version of the file format, and time of the last change by gpukillctl.",
         |_, value| match text(value)?.as_str() {
             "1" | "1.0" | "1.0.0" => Ok(()),
-            other => Err(format!("{other:?} is not a known version: use \"1\"")),
+            other => Err(format!("{other:?} is not valid: write \"1\"")),
         },
     ),
     key(
@@ -444,7 +444,7 @@ mod tests {
             "line 10: scoring.threat_weights is a section: write [scoring.threat_weights]",
             "line 12: scoring.risk_thresholds.low: -0.1 is not a number from 0 to 1",
             "line 13: unknown key alerts",
-            "line 16: metadata.version: \"2\" is not a known version: use \"1\"",
+            "line 16: metadata.version: \"2\" is not valid: write \"1\"",
         ];
         assert_eq!(actual, expected);
     }

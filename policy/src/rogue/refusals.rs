@@ -118,7 +118,7 @@ mod tests {
                 }],
                 count: 1,
                 unknown: 0,
-                is_spared_service: false,
+                is_service_only_warned: false,
             },
             message: None,
         }

@@ -42,7 +42,7 @@ pub struct HistoryScan {
 /// A process, as far as the scan has read.
 #[derive(Debug)]
 struct ScannedProcess {
-    about: Arc<ProcessFacts>,
+    facts: Arc<ProcessFacts>,
     gpus: BTreeSet<u32>,
     first: Timestamp,
     last: Timestamp,
@@ -78,12 +78,12 @@ impl HistoryScan {
                 .present
                 .entry(process)
                 .or_insert_with(|| ScannedProcess {
-                    about: Arc::clone(&run_sample.facts),
+                    facts: Arc::clone(&run_sample.facts),
                     gpus: BTreeSet::new(),
                     first: sample.from,
                     last: sample.until,
                 });
-            here.about = Arc::clone(&run_sample.facts);
+            here.facts = Arc::clone(&run_sample.facts);
             here.gpus.extend(index(&run.device));
             here.last = sample.until;
         }
@@ -102,15 +102,15 @@ impl HistoryScan {
         self.evaluated = self.evaluated.saturating_add(1);
         let suspect = Suspect {
             load: self.loads.load_of(process),
-            ..Suspect::from_store(&here.about)
+            ..Suspect::from_store(&here.facts)
         };
-        let about = &here.about;
+        let facts = &here.facts;
         let known = RogueFinding {
             process,
-            owner: about.owner.clone(),
-            uid: about.user.as_ref().map(|(_, uid)| *uid),
-            name: about.name.clone(),
-            executable: about.executable.clone(),
+            owner: facts.owner.clone(),
+            uid: facts.user.as_ref().map(|(_, uid)| *uid),
+            name: facts.name.clone(),
+            executable: facts.executable.clone(),
             gpus: here.gpus.iter().copied().collect(),
             since: here.first,
             last_seen: here.last,
@@ -254,7 +254,7 @@ mod tests {
     use crate::rogue::rules::{AllowEntry, AllowMatch};
     use crate::usage::{DeviceUsage, Gauge, RunUsage};
     use gpukill_proto::guard::{Person, RunKey};
-    use gpukill_proto::rogue::{Family, Indicator, Risk, Share, Threat, Verdict};
+    use gpukill_proto::rogue::{Indicator, IndicatorFamily, Risk, Share, Threat, Verdict};
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -283,7 +283,7 @@ mod tests {
                 device: device.clone(),
                 instance: None,
             };
-            let about = ProcessFacts {
+            let facts = ProcessFacts {
                 owner: Some(Person {
                     name: "eve".into(),
                     uid: Some(1004),
@@ -294,7 +294,7 @@ mod tests {
                 ..ProcessFacts::default()
             };
             let run_sample = RunSample {
-                facts: Arc::new(about),
+                facts: Arc::new(facts),
                 first_seen: sample_time(0),
                 usage: RunUsage {
                     utilization: full.clone(),
@@ -393,9 +393,9 @@ mod tests {
                 risk: Risk::Critical,
                 indicators: vec![Indicator {
                     kind: "miner_name".into(),
-                    family: Family::A,
+                    family: IndicatorFamily::A,
                     weight: Share::from_thousandths(score),
-                    read: String::new(),
+                    evidence: String::new(),
                 }],
             }],
         }

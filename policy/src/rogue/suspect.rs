@@ -161,9 +161,9 @@ impl Suspect {
         };
         let parents = process.parents.iter().map(|parent| &parent.name);
         let ancestors = self.ancestors.iter().flatten();
-        let is_of_the_box = process.namespace_owner.last_known().map(Option::is_none);
+        let is_of_host = process.namespace_owner.last_known().map(Option::is_none);
         user && image
-            && self.is_in_host_namespace == is_of_the_box
+            && self.is_in_host_namespace == is_of_host
             && self.name.as_ref() == process.name.last_known()
             && self.ancestors.is_some() == process.key().is_some()
             && ancestors.eq(parents)
@@ -171,16 +171,16 @@ impl Suspect {
 
     /// The facts from the store.
     #[must_use]
-    pub fn from_store(about: &ProcessFacts) -> Self {
-        let user = about.user.as_ref();
+    pub fn from_store(facts: &ProcessFacts) -> Self {
+        let user = facts.user.as_ref();
         let words = |command: &String| command.split_whitespace().map(str::to_owned).collect();
         Self {
             user: user.map(|(name, uid)| name.clone().unwrap_or_else(|| uid.to_string())),
-            name: about.name.clone(),
-            executable: about.executable.clone(),
-            is_in_host_namespace: about.in_host_user_namespace,
-            arguments: about.command.as_ref().map(words),
-            image: about.image.clone(),
+            name: facts.name.clone(),
+            executable: facts.executable.clone(),
+            is_in_host_namespace: facts.in_host_user_namespace,
+            arguments: facts.command.as_ref().map(words),
+            image: facts.image.clone(),
             ..Self::default()
         }
     }

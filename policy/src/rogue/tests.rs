@@ -3,7 +3,7 @@
 use super::evaluate;
 use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use super::suspect::{DeviceLoad, HeldMemory, Suspect, UtilizationShares};
-use gpukill_proto::rogue::{Family, Risk, Share, Threat, Verdict};
+use gpukill_proto::rogue::{IndicatorFamily, Risk, Share, Threat, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -77,17 +77,17 @@ fn miner_named_python_is_detected() {
         (Threat::CryptoMiner, Risk::Critical)
     );
     assert!(worst.is_actionable());
-    let actual: Vec<(&str, Family)> = worst
+    let actual: Vec<(&str, IndicatorFamily)> = worst
         .indicators
         .iter()
         .map(|it| (it.kind.as_str(), it.family))
         .collect();
     let expected = [
-        ("pool_on_command_line", Family::A),
-        ("pool_port", Family::B),
-        ("executable_place", Family::B),
-        ("mining_load", Family::C),
-        ("lasting_connection", Family::C),
+        ("pool_on_command_line", IndicatorFamily::A),
+        ("pool_port", IndicatorFamily::B),
+        ("executable_location", IndicatorFamily::B),
+        ("mining_load", IndicatorFamily::C),
+        ("lasting_connection", IndicatorFamily::C),
     ];
     assert_eq!(actual, expected);
     // 1 - 0.35 x 0.45 x 0.5 x 0.65 x 0.75
@@ -220,8 +220,8 @@ fn allow_entries_hide_but_names_keep_near_proof() {
     // An entry without a user allows nothing.
     assert_eq!(left(AllowMatch::User, None).unwrap(), all);
     assert_eq!(left(AllowMatch::User, Some("eve")), None);
-    assert_eq!(left(name(), None), Some(vec![Family::A]));
-    assert_eq!(left(name(), Some("eve")), Some(vec![Family::A]));
+    assert_eq!(left(name(), None), Some(vec![IndicatorFamily::A]));
+    assert_eq!(left(name(), Some("eve")), Some(vec![IndicatorFamily::A]));
     assert_eq!(left(name(), Some("bob")).unwrap(), all);
     for part in ["hash", "hashca", "hashcat2", "HASHCAT"] {
         assert_eq!(
@@ -233,14 +233,14 @@ fn allow_entries_hide_but_names_keep_near_proof() {
     // In a container, or in another user namespace, any file may have this path.
     let path = || AllowMatch::Executable("/dev/shm/hashcat".into());
     assert_eq!(left(path(), None).unwrap(), all);
-    let on_the_box = |is_of_the_box| Suspect {
+    let on_host = |is_of_host| Suspect {
         image: Some(None),
-        is_in_host_namespace: is_of_the_box,
+        is_in_host_namespace: is_of_host,
         ..miner.clone()
     };
-    assert_eq!(by_rules(&on_the_box(Some(true)), path(), None), None);
-    assert!(by_rules(&on_the_box(Some(false)), path(), None).is_some());
-    assert!(by_rules(&on_the_box(None), path(), None).is_some());
+    assert_eq!(by_rules(&on_host(Some(true)), path(), None), None);
+    assert!(by_rules(&on_host(Some(false)), path(), None).is_some());
+    assert!(by_rules(&on_host(None), path(), None).is_some());
     assert_eq!(
         left(AllowMatch::Executable("/dev/shm/".into()), None).unwrap(),
         all

@@ -4,7 +4,7 @@ use super::indicators::{IndicatorKind, indicator_kinds};
 use super::rules::{AllowEntry, AllowMatch, RogueRules};
 use super::suspect::Suspect;
 use gpukill_proto::collect::SortIndirect as _;
-use gpukill_proto::rogue::{Family, Indicator, Share, Threat, Verdict};
+use gpukill_proto::rogue::{Indicator, IndicatorFamily, Share, Threat, Verdict};
 use std::cmp::Reverse;
 
 /// Returns the verdicts on a process, the worst first. Verdicts below the minimum
@@ -91,17 +91,17 @@ fn detect_indicator(
         kind: kind.name.to_owned(),
         family: kind.family,
         weight: Share::from_thousandths(found.weight),
-        read: found.evidence,
+        evidence: found.evidence,
     })
 }
 
 /// The families that count: none where the process is allowed, except family A where it
 /// is allowed only by a name that it chose itself.
-fn family_filter(allowed: &[&AllowEntry]) -> impl Fn(Family) -> bool + use<> {
+fn family_filter(allowed: &[&AllowEntry]) -> impl Fn(IndicatorFamily) -> bool + use<> {
     let is_allowed = !allowed.is_empty();
     let by_name = |it: &&AllowEntry| matches!(it.by, AllowMatch::Process(_));
     let only_by_name = allowed.iter().all(by_name);
-    move |family| !is_allowed || (only_by_name && family == Family::A)
+    move |family| !is_allowed || (only_by_name && family == IndicatorFamily::A)
 }
 
 /// The allow entries that match the process.

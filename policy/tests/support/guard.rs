@@ -205,7 +205,7 @@ impl TestHost {
         };
         let devices = &self.devices;
         let runs = self.processes.iter().flat_map(|(pid, process)| {
-            let about = Arc::new(process.facts.clone());
+            let facts = Arc::new(process.facts.clone());
             let uses = process.uses.iter();
             let uses = uses.filter(move |(index, _)| devices[**index].is_present);
             uses.map(move |(index, usage)| {
@@ -216,7 +216,7 @@ impl TestHost {
                     instance: None,
                 };
                 let run_sample = RunSample {
-                    facts: Arc::clone(&about),
+                    facts: Arc::clone(&facts),
                     first_seen: process.since,
                     usage: match devices[*index].reports_processes {
                         true => RunUsage {
@@ -254,7 +254,7 @@ impl TestHost {
 }
 
 impl TestProcess {
-    /// Holds this much memory of a device at this utilisation.
+    /// Holds this much memory of a device at this utilization.
     pub(crate) fn uses(&mut self, device: usize, gib: u64, percent: u64) -> &mut Self {
         let usage = TestDeviceUse {
             memory: TestReading::Known(gib * GIB),

@@ -372,7 +372,7 @@ mod tests {
                 count,
                 unknown: 0,
                 threat: None,
-                is_spared_service: false,
+                is_service_only_warned: false,
             },
             message: None,
         }

@@ -98,7 +98,7 @@ pub struct GuardRecordDocument {
     pub owner_uid: Option<u32>,
     /// In `dry-run` no step is carried out.
     pub mode: &'static str,
-    /// `violated`, `warned`, `snoozed`, `ended`, `acted`, `spared`, `tripped`, `over`.
+    /// `violated`, `warned`, `snoozed`, `ended`, `outcome`, `exempt`, `tripped`, `over`.
     pub step: &'static str,
     /// The number of the warning: 1 for the first.
     pub warning: Option<u32>,
@@ -110,7 +110,7 @@ pub struct GuardRecordDocument {
     pub why: Option<String>,
     /// For `snoozed`: the number of remaining snoozes.
     pub snoozes_left: Option<u32>,
-    /// For `acted`: the outcome.
+    /// For `outcome`: the outcome.
     pub outcome: Option<EnforcementOutcomeDocument>,
     pub evidence: EvidenceDocument,
     pub message: Option<String>,
@@ -152,10 +152,10 @@ impl GuardRecordDocument {
                 document.deadline = Some(until.to_rfc3339());
             }
             GuardStep::Ended(victim) => document.victim = Some(VictimDocument::from(victim)),
-            GuardStep::Spared(why) => document.why = Some(why.clone()),
-            GuardStep::Acted(acted) => {
-                document.why.clone_from(&acted.why);
-                document.outcome = Some(EnforcementOutcomeDocument::from(acted));
+            GuardStep::Exempt(why) => document.why = Some(why.clone()),
+            GuardStep::Outcome(outcome) => {
+                document.why.clone_from(&outcome.why);
+                document.outcome = Some(EnforcementOutcomeDocument::from(outcome));
             }
             GuardStep::Violated
             | GuardStep::Over

@@ -76,9 +76,9 @@ redacted! {
 
     /// The socket of the daemon.
     SocketPart {
-        /// `box`, `own`, `named`.
+        /// `host`, `own`, `named`.
         place: &'static str,
-        /// `null` unless `place` is `box`.
+        /// `null` unless `place` is `host`.
         path: Option<&'static str>,
         /// `socket`, `other`, `missing`, `unreadable`.
         is: &'static str,

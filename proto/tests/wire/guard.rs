@@ -122,7 +122,7 @@ fn evidence() -> Evidence {
         count: 70_000,
         unknown: 1,
         threat: Some(Threat::SuspiciousProcess),
-        is_spared_service: true,
+        is_service_only_warned: true,
     }
 }
 
@@ -141,7 +141,7 @@ fn steps() -> [GuardStep; 10] {
             is_busy: Some(false),
             leave_to: Some("scancel 12".into()),
         }),
-        GuardStep::Spared("all are protected".into()),
+        GuardStep::Exempt("all are protected".into()),
         GuardStep::Over,
         GuardStep::Snoozed {
             by: 1001,
@@ -154,7 +154,7 @@ fn steps() -> [GuardStep; 10] {
             until: AT,
         },
         GuardStep::Doubted(doubt()),
-        GuardStep::Acted(EnforcementOutcome {
+        GuardStep::Outcome(EnforcementOutcome {
             job: job(),
             ended: 3,
             left: 1,

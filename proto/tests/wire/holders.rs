@@ -167,7 +167,7 @@ pub(super) fn roles() -> Vec<Role> {
         Role::Zombie,
         Role::Uninterruptible,
         Role::Unlisted,
-        Role::Sharer,
+        Role::SharedClient,
         Role::Passed,
     ];
     for role in &all {
@@ -183,7 +183,7 @@ pub(super) fn roles() -> Vec<Role> {
             | Role::Zombie
             | Role::Uninterruptible
             | Role::Unlisted
-            | Role::Sharer
+            | Role::SharedClient
             | Role::Passed => {}
         }
     }

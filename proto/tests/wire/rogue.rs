@@ -3,18 +3,18 @@
 use gpukill_proto::guard::{Person, RulesRevision};
 use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::{
-    AllowKind, Family, Indicator, Risk, RogueAssessment, RogueEdit, RogueFinding, RogueReport,
-    ScanReport, Share, Threat, Verdict, VerdictSummary,
+    AllowKind, Indicator, IndicatorFamily, Risk, RogueAssessment, RogueEdit, RogueFinding,
+    RogueReport, ScanReport, Share, Threat, Verdict, VerdictSummary,
 };
 use gpukill_proto::units::Timestamp;
 
 const AT: Timestamp = Timestamp(1_763_700_000_000);
 
-pub(super) const THREATS: [(Threat, Risk, Family); 4] = [
-    (Threat::CryptoMiner, Risk::Low, Family::A),
-    (Threat::SuspiciousProcess, Risk::Medium, Family::B),
-    (Threat::ResourceAbuser, Risk::High, Family::C),
-    (Threat::DataExfiltrator, Risk::Critical, Family::C),
+pub(super) const THREATS: [(Threat, Risk, IndicatorFamily); 4] = [
+    (Threat::CryptoMiner, Risk::Low, IndicatorFamily::A),
+    (Threat::SuspiciousProcess, Risk::Medium, IndicatorFamily::B),
+    (Threat::ResourceAbuser, Risk::High, IndicatorFamily::C),
+    (Threat::DataExfiltrator, Risk::Critical, IndicatorFamily::C),
 ];
 
 const PROCESS: ProcessKey = ProcessKey {
@@ -25,9 +25,9 @@ const PROCESS: ProcessKey = ProcessKey {
 fn indicator() -> Indicator {
     Indicator {
         kind: "pool_on_command_line".into(),
-        family: Family::A,
+        family: IndicatorFamily::A,
         weight: Share::from_thousandths(800),
-        read: "stratum+tcp://x:4444".into(),
+        evidence: "stratum+tcp://x:4444".into(),
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn assessment() -> RogueAssessment {
         score: Share::from_thousandths(970),
         indicators: vec![indicator()],
         allowed: vec!["user eve".into()],
-        unread: vec!["x".into()],
+        missing_evidence: vec!["x".into()],
     }
 }
 

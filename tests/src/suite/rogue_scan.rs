@@ -172,7 +172,7 @@ fn disguised_miners_are_found_honest_work_is_not() {
     .into();
     eventually_equals(&expected, || rogue_box.listed_risks());
     assert_eq!(rogue_box.indicators("in base64"), ["pool_on_command_line"]);
-    assert_eq!(rogue_box.indicators("of no file"), ["executable_place"]);
+    assert_eq!(rogue_box.indicators("of no file"), ["executable_location"]);
     // The log has each of them once, and a scan finds all of them.
     let scanned = rogue_box.scan();
     let found = scanned["findings"].as_array().unwrap();
@@ -297,8 +297,8 @@ fn miner_is_found_by_executable_hash() {
     // Evidence that no rule requests is not reported as unknown.
     let pid = rogue_box.pid("miner").to_string();
     let explained = rogue_box.test_box.json(&["explain", &pid, "-o", "json"]);
-    let unseen = explained["rogue"]["unread"].to_string();
-    assert!(!unseen.contains("hash"), "{unseen}");
+    let missing = explained["rogue"]["missing_evidence"].to_string();
+    assert!(!missing.contains("hash"), "{missing}");
 }
 
 fn sha256sum(file: &Path) -> String {

@@ -27,7 +27,7 @@ pub enum PolicyCommand {
 
 const ACTION_HELP: &str = "The action for a violation:
 warn       only warn the user
-terminate  end the job; for utilisation only if it is set here";
+terminate  end the job; for utilization only if it is set here";
 
 const MODE_HELP: &str = "The mode for this policy, never stricter than that of the guard:
 dry-run  only record what would be done
@@ -48,10 +48,10 @@ pub struct SetPolicy {
     /// Memory of each member on all GPUs together, in GiB
     #[arg(long, value_name = "GB")]
     pub memory_limit_each: Option<String>,
-    /// Utilisation of a GPU, in percent
+    /// Utilization of a GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit: Option<String>,
-    /// Utilisation of a GPU by each member, in percent
+    /// Utilization of a GPU by each member, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit_each: Option<String>,
     /// Maximum time that a process may hold a GPU
@@ -79,7 +79,7 @@ pub struct SetPolicy {
     /// warn or end: the action for idle or wasteful services
     #[arg(long, value_name = "ACTION")]
     pub services: Option<String>,
-    /// A mean utilisation below this wastes the GPU, in percent
+    /// A mean utilization below this wastes the GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub waste_below: Option<String>,
     /// Only a job that holds at least this much counts as wasteful
@@ -88,13 +88,13 @@ pub struct SetPolicy {
     /// Length of the measured time [default: 1]
     #[arg(long, value_name = "HOURS")]
     pub waste_hours: Option<String>,
-    /// A process whose utilisation stays above this has run away, in percent
+    /// A process with a utilization that stays above this has run away, in percent
     #[arg(long, value_name = "PCT")]
     pub runaway_above: Option<String>,
     /// Length of the measured time [default: 5]
     #[arg(long, value_name = "MIN")]
     pub runaway_minutes: Option<String>,
-    /// true: only a process whose parent has ended
+    /// true: only a process with an ended parent
     #[arg(long, value_name = "BOOL")]
     pub runaway_orphaned: Option<String>,
     /// Memory that grows by this much is a leak
@@ -121,23 +121,23 @@ pub struct SetPolicy {
     /// The members of the group: alice,bob
     #[arg(long, value_name = "USERS")]
     pub members: Option<String>,
-    /// Users to whose jobs the rule applies: alice,bob; without users, groups, accounts,
+    /// The rule applies to the jobs of these users: alice,bob; without users, groups, accounts,
     /// namespaces and images it applies to all
     #[arg(long, value_name = "USERS")]
     pub users: Option<String>,
-    /// Users to whose jobs the rule does not apply
+    /// The rule does not apply to the jobs of these users
     #[arg(long, value_name = "USERS")]
     pub except_users: Option<String>,
     /// Unix groups of this host: their users belong to this group
     #[arg(long, value_name = "GROUPS")]
     pub unix_groups: Option<String>,
-    /// Slurm accounts whose jobs belong to it
+    /// Slurm accounts with jobs that belong to it
     #[arg(long, value_name = "ACCOUNTS")]
     pub slurm_accounts: Option<String>,
-    /// Kubernetes namespaces whose pods belong to it
+    /// Kubernetes namespaces with pods that belong to it
     #[arg(long, value_name = "NAMESPACES")]
     pub kubernetes_namespaces: Option<String>,
-    /// Images whose containers belong to it: */pytorch:*
+    /// Images of containers that belong to it: */pytorch:*
     #[arg(long, value_name = "IMAGES")]
     pub images: Option<String>,
     /// The GPUs to which it applies: 0,2-3
@@ -146,7 +146,7 @@ pub struct SetPolicy {
     /// Only processes with these whole names, with * and ?
     #[arg(long, value_name = "NAMES")]
     pub processes: Option<String>,
-    /// Only processes whose command line matches
+    /// Only processes with a matching command line
     #[arg(long, value_name = "REGEX")]
     pub command: Option<String>,
     /// The only users who may use it

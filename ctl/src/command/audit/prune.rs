@@ -16,7 +16,7 @@ use gpukill_proto::json::PruneDocument;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The daemon deletes in small steps, so that nothing else waits. A month of a large box takes
+/// The daemon deletes in small steps, so that nothing else waits. A month of a large host takes
 /// some seconds. The daemon accepts no later deadline than this.
 const PRUNE_TIMEOUT: Duration = Duration::from_secs(110);
 

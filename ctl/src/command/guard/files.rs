@@ -41,7 +41,7 @@ pub(super) fn check(
     )
 }
 
-/// Warnings about rules that mean nothing on this box. Unknown GPUs are reported only when a
+/// Warnings about rules that mean nothing on this host. Unknown GPUs are reported only when a
 /// daemon answers; without a daemon the file is checked nevertheless.
 fn rule_warnings(rules: &RuleSet, settings: &Settings, messages: Messages) -> Vec<Lint> {
     /// A running daemon answers at once, and a missing daemon is not worth waiting for.
@@ -81,14 +81,14 @@ pub(super) fn import(
     messages: Messages,
 ) -> Result<Exit, Error> {
     let text = read(&wanted.file, wanted.format, messages)?;
-    let on_this_box = GuardHostChecks { settings, messages };
+    let host_checks = GuardHostChecks { settings, messages };
     rules::import(
         RulesKind::Guard,
         &text,
         wanted,
         settings,
         messages,
-        &on_this_box,
+        &host_checks,
     )
 }
 

@@ -1,4 +1,4 @@
-//! Warnings about rules that name users, groups or GPUs unknown on this box, where the daemon
+//! Warnings about rules that name users, groups or GPUs unknown on this host, where the daemon
 //! runs too.
 
 use crate::command::list::user_lookup::{unknown_groups, unknown_users};
@@ -12,7 +12,7 @@ use gpukill_policy::guard::rules::parse::parse;
 use gpukill_policy::select::DeviceName;
 use gpukill_proto::guard::edit::{GuardEdit, Lint};
 
-/// Warnings about users and groups that this box does not know. Needs no daemon.
+/// Warnings about users and groups that this host does not know. Needs no daemon.
 pub(super) fn user_warnings(rules: &RuleSet) -> Vec<Lint> {
     warnings_for(rules, &[])
 }

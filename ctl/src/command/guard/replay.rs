@@ -22,7 +22,7 @@ use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
-/// Timeout of a replay. A month of a large box takes some seconds, on a busy box minutes. The
+/// Timeout of a replay. A month of a large host takes some seconds, on a busy host minutes. The
 /// daemon accepts no later deadline than this.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(615);
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 /// error is not worth a longer wait.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// False only when the name service of this box reports that the user does not exist. A number
+/// False only when the name service of this host reports that the user does not exist. A number
 /// may be a uid without a name.
 pub(in crate::command) fn user_may_exist(typed: &str) -> bool {
     typed.parse::<u32>().is_ok() || unknown_users([typed]).is_empty()
 }
 
-/// The names that the name service of this box reports as unknown users, as far as it answers
+/// The names that the name service of this host reports as unknown users, as far as it answers
 /// in time.
 pub(in crate::command) fn unknown_users<'a>(
     names: impl IntoIterator<Item = &'a str>,

@@ -90,7 +90,7 @@ fn violation_text(
         RuleKind::Idle | RuleKind::Waste | RuleKind::Duration
     );
     parts.extend(context_text(evidence).filter(|_| is_of_use));
-    if open.evidence.is_spared_service {
+    if open.evidence.is_service_only_warned {
         parts.push(format!("service: {}", warn_only_text(open.rule.kind)));
     }
     if let Some(at) = open.not_broken_since {

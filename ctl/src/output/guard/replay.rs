@@ -172,9 +172,9 @@ fn ended_lines(report: &ReplayReport, milder: &MilderPolicies, style: &OutputSty
                 table.push(Row::Cells(row(record, (victim, own), before, style)));
             }
             GuardStep::Violated
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => {}

@@ -223,14 +223,14 @@ pub(super) const SELECTION_NOTE: &str = "1 of several: a job of the lowest prior
     enough, an idle one first, then the youngest";
 
 /// `2 processes ended`, `1 of 2 ended: 4711 is stuck in the kernel`
-fn outcome_text(acted: &EnforcementOutcome) -> String {
-    let all = acted.ended.saturating_add(acted.left);
+fn outcome_text(outcome: &EnforcementOutcome) -> String {
+    let all = outcome.ended.saturating_add(outcome.left);
     let processes = if all == 1 { "process" } else { "processes" };
-    let count = match acted.left {
+    let count = match outcome.left {
         0 => format!("{all} {processes} ended"),
-        _ => format!("{} of {all} ended", acted.ended),
+        _ => format!("{} of {all} ended", outcome.ended),
     };
-    match &acted.why {
+    match &outcome.why {
         Some(why) => format!("{count}: {why}"),
         None => count,
     }
@@ -250,7 +250,7 @@ pub(super) fn step_text(record: &GuardRecord) -> String {
             Some(command) => format!("left: {command}"),
             None => ended.to_owned(),
         },
-        GuardStep::Spared(why) => format!("nobody ended: {why}"),
+        GuardStep::Exempt(why) => format!("nobody ended: {why}"),
         GuardStep::Snoozed { left, .. } => format!("more time, {left} left"),
         GuardStep::SnoozeVoided { .. } => "snooze void: its rule is gone".to_owned(),
         GuardStep::Doubted(doubt) => {
@@ -259,7 +259,7 @@ pub(super) fn step_text(record: &GuardRecord) -> String {
                 doubt.people, doubt.of
             )
         }
-        GuardStep::Acted(acted) => outcome_text(acted),
+        GuardStep::Outcome(outcome) => outcome_text(outcome),
         GuardStep::Tripped { ended } if record.mode <= GuardMode::DryRun => {
             format!("would have stopped: {ended} jobs would have ended in 10 min")
         }
@@ -285,7 +285,7 @@ mod tests {
                 count: 1,
                 unknown: 0,
                 threat,
-                is_spared_service: false,
+                is_service_only_warned: false,
             };
             measured_text(RuleKind::Rogue, &evidence)
         };

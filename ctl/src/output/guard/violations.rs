@@ -275,7 +275,7 @@ pub(super) fn end_text(open: &OpenViolation, now: Timestamp, style: &OutputStyle
     if let Some(own) = open.own_policy {
         return own_policy_text(own).to_owned();
     }
-    if open.evidence.is_spared_service {
+    if open.evidence.is_service_only_warned {
         return warn_only_text(open.rule.kind).to_owned();
     }
     if let (None, Some(until)) = (open.deadline, open.snoozed_until.filter(|it| *it > now)) {
@@ -329,11 +329,11 @@ fn record_row(
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
         GuardStep::Violated
         | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
+        | GuardStep::Exempt(_)
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
+        | GuardStep::Outcome(_)
         | GuardStep::SnoozeVoided { .. }
         | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),

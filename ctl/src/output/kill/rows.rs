@@ -119,7 +119,7 @@ fn stuck_text(stuck: &UninterruptibleWait, symbols: Symbols) -> String {
     let path = escaped(path, symbols);
     let waits = format!("stuck in the kernel{at}: it waits for the FUSE filesystem at {path}");
     if servers.is_empty() {
-        return format!("{waits}, whose server is not known; it ends when that server does");
+        return format!("{waits}; its server is not known; the process ends when that server does");
     }
     let named = servers
         .iter()

@@ -12,7 +12,7 @@ pub(in crate::output) fn rows(
     looked: &Reading<RogueAssessment>,
     style: &OutputStyle,
 ) -> Vec<(String, String)> {
-    let (known, about) = match looked {
+    let (known, prefix) = match looked {
         Reading::Value(known) => (known, ""),
         Reading::Stale(known, _) => (known, "~"),
         // The process is not watched.
@@ -25,36 +25,40 @@ pub(in crate::output) fn rows(
     let dot = style.symbols.separator();
     let families = (!known.indicators.is_empty()).then(|| FAMILIES_LEGEND.to_owned());
     let scores: Vec<String> = match known.verdicts.as_slice() {
-        [] => vec![no_verdict_text(known, about, dot)],
+        [] => vec![no_verdict_text(known, prefix, dot)],
         verdicts => {
             let unruled = no_action_reason(verdicts).map(|why| format!("no rule {why}"));
             let verdicts = verdicts
                 .iter()
-                .map(|it| format!("{about}{}", verdict_text(it)));
+                .map(|it| format!("{prefix}{}", verdict_text(it)));
             let indicators = known.indicators.iter();
             let indicators = indicators
-                .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.read));
+                .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.evidence));
             verdicts.chain(indicators).chain(unruled).collect()
         }
     };
     let scores = scores.into_iter().chain(families).collect();
-    let (allowed, unread) = (known.allowed.clone(), known.unread.clone());
-    [("score", scores), ("allowed", allowed), ("unread", unread)]
-        .into_iter()
-        .flat_map(|(name, lines)| {
-            let names = std::iter::once(name).chain(std::iter::repeat(""));
-            names.map(str::to_owned).zip(lines)
-        })
-        .collect()
+    let (allowed, missing) = (known.allowed.clone(), known.missing_evidence.clone());
+    [
+        ("score", scores),
+        ("allowed", allowed),
+        ("missing", missing),
+    ]
+    .into_iter()
+    .flat_map(|(name, lines)| {
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        names.map(str::to_owned).zip(lines)
+    })
+    .collect()
 }
 
 /// `0.05 no risk · C held long at nothing`
-fn no_verdict_text(looked: &RogueAssessment, about: &str, dot: &str) -> String {
+fn no_verdict_text(looked: &RogueAssessment, prefix: &str, dot: &str) -> String {
     let indicators = looked.indicators.iter();
-    let indicators =
-        indicators.map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.read));
+    let indicators = indicators
+        .map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.evidence));
     let indicators: String = indicators.collect();
-    format!("{about}{} no risk{indicators}", looked.score)
+    format!("{prefix}{} no risk{indicators}", looked.score)
 }
 
 /// `0.97 critical crypto miner`

@@ -111,8 +111,12 @@ fn row(finding: &RogueFinding, style: &OutputStyle) -> Vec<Cell> {
 fn details(finding: &RogueFinding, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let mut lines = Vec::new();
     for indicator in indicators(finding) {
-        let read = escaped(&indicator.read, style.symbols);
-        lines.extend(labelled_lines(&indicator_weight(indicator), &read, style));
+        let evidence = escaped(&indicator.evidence, style.symbols);
+        lines.extend(labelled_lines(
+            &indicator_weight(indicator),
+            &evidence,
+            style,
+        ));
     }
     if let Some(why) = no_action_reason(&finding.verdicts) {
         lines.extend(labelled_lines("rules", &format!("none {why}"), style));

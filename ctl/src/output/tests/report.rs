@@ -27,7 +27,7 @@ fn changed(status: DaemonStatus) -> DaemonStatus {
     }
 }
 
-/// A report from a box where everything is known.
+/// A report from a host where everything is known.
 fn whole() -> ReportDocument {
     let status = changed(status());
     let recent = actions().into_iter().map(|mut record| {
@@ -61,7 +61,7 @@ fn whole() -> ReportDocument {
             systemd_runs: true,
         },
         socket: SocketPart {
-            place: "box",
+            place: "host",
             path: Some("/run/gpukill/gpukilld.sock"),
             is: "socket",
             error: None,
@@ -81,7 +81,7 @@ fn whole() -> ReportDocument {
     }
 }
 
-/// A report from a box without an answer of the daemon.
+/// A report from a host without an answer of the daemon.
 fn without_a_daemon() -> ReportDocument {
     ReportDocument {
         client: ClientPart {

@@ -149,7 +149,7 @@ fn mark_belongs_to_the_process_not_the_pid() {
 }
 
 #[test]
-fn explain_shows_verdict_and_unseen_evidence() {
+fn explain_shows_verdict_and_missing_evidence() {
     let [mut notebook, mut worker] = explanations();
     notebook.rogue = Reading::Value(hidden());
     worker.rogue = Reading::Value(looked());
@@ -248,15 +248,15 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
             .iter_mut()
             .flat_map(|it| &mut it.indicators)
         {
-            indicator.read = format!("executable in shared memory: /dev/shm/{HOSTILE}");
+            indicator.evidence = format!("executable in shared memory: /dev/shm/{HOSTILE}");
         }
     }
     let [mut notebook, mut worker] = explanations();
     let hostile_of = |mut looked: gpukill_proto::rogue::RogueAssessment| {
-        looked.unread = vec![HOSTILE.into()];
+        looked.missing_evidence = vec![HOSTILE.into()];
         let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.indicators);
         for indicator in verdicts.chain(&mut looked.indicators) {
-            indicator.read = HOSTILE.into();
+            indicator.evidence = HOSTILE.into();
         }
         Reading::Value(looked)
     };

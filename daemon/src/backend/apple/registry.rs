@@ -56,9 +56,9 @@ pub(super) fn parse_entries(text: &str) -> impl Iterator<Item = RegistryEntry<'_
 impl<'a> RegistryEntry<'a> {
     /// Parses `Name@10  <class Name, id 0x1, registered, …>`.
     fn from_header(header: &'a str) -> Self {
-        let (name, about) = header.split_once('<').unwrap_or((header, ""));
+        let (name, attributes) = header.split_once('<').unwrap_or((header, ""));
         let name = name.trim_end();
-        let id = about
+        let id = attributes
             .split([',', '>'])
             .find_map(|part| part.trim().strip_prefix("id "));
         Self {

@@ -212,7 +212,7 @@ impl CardReader {
             vitals,
             instances: readings.instances,
             incomplete_reason: used.incomplete_reason,
-            sharers: used.sharers,
+            shared_clients: used.shared_clients,
             passed_clients: used.passed_clients,
             nodes,
             ..unknown
@@ -368,7 +368,7 @@ mod tests {
     }
 
     /// The descriptor scan with these render nodes open.
-    fn found(minors: &[u32], unseen: Option<&str>) -> FileHolders {
+    fn found(minors: &[u32], incomplete: Option<&str>) -> FileHolders {
         let open = |minor: &u32| OpenDescriptor {
             number: DeviceNumber {
                 major: 226,
@@ -381,7 +381,7 @@ mod tests {
         let opens: Vec<OpenDescriptor> = minors.iter().map(open).collect();
         FileHolders {
             processes: [(key, opens)].into(),
-            incomplete_reason: unseen.map(str::to_owned),
+            incomplete_reason: incomplete.map(str::to_owned),
             ..FileHolders::default()
         }
     }
@@ -581,7 +581,7 @@ mod tests {
                 encoder: Reading::Unsupported,
                 decoder: Reading::Unsupported,
                 has_own_memory: true,
-                sharers: Vec::new(),
+                shared_clients: Vec::new(),
                 passed_clients: Vec::new(),
                 fault: None,
                 incomplete_reason: None,

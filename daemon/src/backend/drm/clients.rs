@@ -12,7 +12,7 @@ mod shares;
 
 use super::card::DrmCard;
 use super::engines::{self, EngineWork};
-use crate::backend::{PassedClient, Sharer, Utilization};
+use crate::backend::{PassedClient, SharedClient, Utilization};
 use crate::fd_scan::{DeviceNumber, FileHolders};
 use bounds::{IncompleteProcesses, NOT_READ_YET};
 use counter::CounterHistory;
@@ -62,7 +62,7 @@ pub(crate) struct CardUsage {
     /// Whether the driver reports memory of the card's own. A card without it shares the host's.
     pub(crate) has_own_memory: bool,
     /// Processes that have a client of another process open too.
-    pub(crate) sharers: Vec<Sharer>,
+    pub(crate) shared_clients: Vec<SharedClient>,
     /// The processes that hold clients of unknown owner. Such clients count for no process.
     pub(crate) passed_clients: Vec<PassedClient>,
     /// A fault of reading one process that does not affect the others.
@@ -126,7 +126,7 @@ impl ClientReader {
         self.origins.update(card, &held.collect());
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.driver_reports |= !clients.is_empty();
-        let unseen = found.incomplete_reason.clone().or(unread);
+        let incomplete = found.incomplete_reason.clone().or(unread);
         // The activity of a process's unread descriptors is unknown, and so is the total; that the
         // process uses the card is known.
         let is_part = partly.has_any().then_some(TOO_MANY_DESCRIPTORS);
@@ -136,7 +136,7 @@ impl ClientReader {
         let silent = self.unreported_processes();
         let share = |work| {
             if silent.is_empty() {
-                card_share(card, &histories, work, unseen.as_deref().or(is_part))
+                card_share(card, &histories, work, incomplete.as_deref().or(is_part))
             } else {
                 Reading::Unsupported
             }
@@ -147,10 +147,10 @@ impl ClientReader {
             decoder: share(EngineWork::Decode),
             processes: [self.processes(card, &partly), silent].concat(),
             has_own_memory: self.has_own_memory,
-            sharers: self.sharers(),
+            shared_clients: self.shared_clients(),
             passed_clients: self.passed_clients(),
             fault: partly.fault(&card.name),
-            incomplete_reason: unseen,
+            incomplete_reason: incomplete,
         }
     }
 
@@ -192,21 +192,21 @@ impl ClientReader {
     }
 
     /// The processes that hold a client that another process owns.
-    fn sharers(&self) -> Vec<Sharer> {
+    fn shared_clients(&self) -> Vec<SharedClient> {
         let owned = self
             .owned_clients()
             .filter_map(|(client, owner)| match owner {
                 ClientOwner::Process(owner) => Some((client, owner)),
                 ClientOwner::Passed(_) | ClientOwner::Unknown => None,
             });
-        let sharers = owned.flat_map(|(client, owner)| {
+        let shared_clients = owned.flat_map(|(client, owner)| {
             let others = client.holders.iter().filter(move |key| **key != owner);
-            others.map(move |key| Sharer {
+            others.map(move |key| SharedClient {
                 key: *key,
                 owner_pid: owner.pid,
             })
         });
-        sharers.collect()
+        shared_clients.collect()
     }
 
     /// Each process that holds a client of unknown owner, once.
@@ -331,7 +331,7 @@ fn card_share(
     card: &DrmCard,
     clients: &[&CounterHistory],
     work: EngineWork,
-    unseen: Option<&str>,
+    incomplete: Option<&str>,
 ) -> Reading<Percent> {
     let driver = engines::driver_by_name(&card.driver);
     let share = if clients.is_empty() && driver.reports_work(work) {
@@ -339,7 +339,7 @@ fn card_share(
     } else {
         shares::busiest_engine_share_of_card(driver, clients, work)
     };
-    match (share, unseen) {
+    match (share, incomplete) {
         (Reading::Value(_), Some(why)) => Reading::Failed(why.to_owned()),
         (share, _) => share,
     }

@@ -55,7 +55,7 @@ fn record(mode: GuardMode, step: GuardStep, uids: &[u32]) -> GuardRecord {
             count: u32::try_from(uids.len()).unwrap(),
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }

@@ -173,7 +173,7 @@ fn open_violation(name: &str) -> OpenViolation {
             count: 1,
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }

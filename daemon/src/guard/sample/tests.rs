@@ -129,7 +129,7 @@ fn unlisted(mut sample: Sample) -> Sample {
 #[test]
 fn first_seen_survives_leaving_a_device() {
     let left = |mut sample: Sample| {
-        sample.departed[0].departure = Departure::Left;
+        sample.departed[0].departure = Departure::Released;
         sample
     };
     let samples = [
@@ -270,7 +270,7 @@ fn absent_at_the_end_of_both_samples() {
     ]
     .map(|mut sample| {
         for gone in &mut sample.departed {
-            gone.departure = Departure::Left;
+            gone.departure = Departure::Released;
         }
         sample
     });
@@ -320,7 +320,7 @@ fn facts_agree_across_devices() {
     });
     gone.departed.push(DepartedProcess {
         process: on_another("last"),
-        departure: Departure::Left,
+        departure: Departure::Released,
         last_seen: Timestamp(19_000),
     });
     for (sample, expected) in [(sample, "now"), (gone, "last")] {

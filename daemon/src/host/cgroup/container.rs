@@ -32,7 +32,7 @@ fn manager(part: &str, above: &[&str]) -> Option<ContainerManager> {
     }
     let mut units = above.iter().filter(|part| is_unit(part));
     let (first, second) = (units.next(), units.next());
-    let is_of_the_box = match first {
+    let is_of_host = match first {
         // A group made by `pam_cgfs`, `/user/bob/0`, belongs to that user.
         None => above.first() != Some(&"user"),
         // A unit may have a delegated cgroup that it divides freely. So do root's own systemd, and
@@ -47,7 +47,7 @@ fn manager(part: &str, above: &[&str]) -> Option<ContainerManager> {
             by_a_service || by_root
         }
     };
-    is_of_the_box.then_some(ContainerManager::System)
+    is_of_host.then_some(ContainerManager::System)
 }
 
 /// The prefixes of the runtimes' cgroups.

@@ -4,11 +4,11 @@ use super::tests::{HomesNameService, contained, failed};
 use super::*;
 
 /// A cache in which the reads of some files never return.
-fn hanging(of_the_box: bool, of_users: bool) -> ContainerCache {
+fn hanging(of_host: bool, of_users: bool) -> ContainerCache {
     fn cache<Q: Send + 'static>(
         hangs: bool,
     ) -> BackgroundCache<CgroupContainer, Q, CachedContainer> {
-        let manner = FetchPolicy {
+        let policy = FetchPolicy {
             stuck_after: Duration::from_millis(1),
             ..FETCH_POLICY
         };
@@ -24,10 +24,10 @@ fn hanging(of_the_box: bool, of_users: bool) -> ContainerCache {
                 RETRY_AFTER,
             ))
         };
-        BackgroundCache::new(manner, ask)
+        BackgroundCache::new(policy, ask)
     }
     ContainerCache {
-        system: cache(of_the_box),
+        system: cache(of_host),
         user_owned: cache(of_users),
     }
 }
@@ -45,8 +45,8 @@ fn hanging_files_are_a_fault_with_their_owner() {
         ((true, true), vec![fault("docker"), fault("user 1000's")]),
         ((false, false), vec![]),
     ];
-    for ((of_the_box, of_users), expected) in cases {
-        let containers = hanging(of_the_box, of_users);
+    for ((of_host, of_users), expected) in cases {
+        let containers = hanging(of_host, of_users);
         let of_each = [ContainerManager::System, ContainerManager::User(1000)]
             .map(|teller| contained("docker", teller));
         for contained in &of_each {
@@ -62,6 +62,6 @@ fn hanging_files_are_a_fault_with_their_owner() {
             let name = containers.get(contained, &users).0.name;
             name == failed("not read yet")
         };
-        assert_eq!(of_each.each_ref().map(unknown), [of_the_box, of_users]);
+        assert_eq!(of_each.each_ref().map(unknown), [of_host, of_users]);
     }
 }

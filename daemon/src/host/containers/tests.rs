@@ -239,14 +239,14 @@ fn users_files_never_name_an_owner() {
 fn users_container_differs_from_systems() {
     let host = FakeContainerHost::new();
     host.write(DOCKER, r#"{"Name": "/victim"}"#);
-    let of_the_box = host
+    let of_host = host
         .look_up(&contained("docker", ContainerManager::System))
         .0;
     let of_a_user = host
         .look_up(&contained("docker", ContainerManager::User(us())))
         .0;
-    assert_eq!((of_the_box.manager, of_a_user.manager), (None, Some(us())));
-    assert_eq!(of_the_box.id, of_a_user.id);
+    assert_eq!((of_host.manager, of_a_user.manager), (None, Some(us())));
+    assert_eq!(of_host.id, of_a_user.id);
     assert_eq!(of_a_user.name, failed("no file of its runtime names it"));
 }
 

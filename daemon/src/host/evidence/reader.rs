@@ -39,12 +39,12 @@ pub(super) struct EvidenceArguments {
 pub(super) fn read_evidence(process: ProcessKey, root: &Path) -> Result<ProcessEvidence, String> {
     let directory = root.join(process.pid.to_string());
     let before = read_stat(&directory, process)?;
-    let mut unseen = Vec::new();
-    let executable = note_failure("its executable", executable(&directory), &mut unseen);
-    let line = note_failure("its arguments", command_line(&directory), &mut unseen);
+    let mut missing = Vec::new();
+    let executable = note_failure("its executable", executable(&directory), &mut missing);
+    let line = note_failure("its arguments", command_line(&directory), &mut missing);
     let cut = line.as_ref().and_then(|line| line.cut);
-    unseen.extend(cut.map(|why| format!("the rest of its command line: {why}")));
-    let libraries = note_failure("its libraries", libraries(&directory), &mut unseen);
+    missing.extend(cut.map(|why| format!("the rest of its command line: {why}")));
+    let libraries = note_failure("its libraries", libraries(&directory), &mut missing);
     let sent = network::network_sent(root, &directory);
     // All this was read by PID, one file after the other.
     let after = read_stat(&directory, process)?;
@@ -57,7 +57,7 @@ pub(super) fn read_evidence(process: ProcessKey, root: &Path) -> Result<ProcessE
         arguments: line.map(|line| line.arguments),
         libraries,
         sent,
-        unavailable: unseen,
+        unavailable: missing,
     })
 }
 
@@ -69,8 +69,8 @@ fn read_stat(directory: &Path, process: ProcessKey) -> Result<Stat, String> {
     }
 }
 
-fn note_failure<T>(what: &str, read: Result<T, String>, unseen: &mut Vec<String>) -> Option<T> {
-    read.map_err(|why| unseen.push(format!("{what}: {why}")))
+fn note_failure<T>(what: &str, read: Result<T, String>, missing: &mut Vec<String>) -> Option<T> {
+    read.map_err(|why| missing.push(format!("{what}: {why}")))
         .ok()
 }
 

@@ -114,7 +114,7 @@ fn sent_bytes_are_of_the_network_read() {
     let directory = tree.process("9", 3, "x\0");
     fifo(&directory.join("net/dev"));
     std::thread::scope(|scope| {
-        let read = scope.spawn(|| tree.read(9).map(|traces| traces.sent));
+        let read = scope.spawn(|| tree.read(9).map(|evidence| evidence.sent));
         // The reader opens it after it has read the first link.
         let mut devices = std::fs::File::options()
             .write(true)
@@ -135,7 +135,7 @@ fn unreadable_parts_have_their_reason() {
     let directory = tree.process("9", 1, "a\0\0b c\0\0\0");
     write(directory.join("maps"), "hello\n").unwrap();
     std::fs::remove_file(directory.join("exe")).unwrap();
-    let traces = reader::read_evidence(key(9), tree.0.path()).unwrap();
+    let evidence = reader::read_evidence(key(9), tree.0.path()).unwrap();
     let expected = ProcessEvidence {
         executable: None,
         arguments: Some(["a", "", "b c"].map(String::from).to_vec()),
@@ -146,7 +146,7 @@ fn unreadable_parts_have_their_reason() {
             "its libraries: the list of mappings is malformed".into(),
         ],
     };
-    assert_eq!(traces, expected);
+    assert_eq!(evidence, expected);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn arguments_are_kept_while_they_fit() {
 #[test]
 fn truncated_command_line_is_reported() {
     let tree = FakeEvidenceTree::new();
-    for (pid, length, unseen) in [
+    for (pid, length, missing) in [
         (9, 32 << 10, &[][..]),
         (
             10,
@@ -187,9 +187,9 @@ fn truncated_command_line_is_reported() {
         ),
     ] {
         tree.process(&pid.to_string(), 1, &"x".repeat(length));
-        let traces = tree.read(pid).unwrap();
-        assert_eq!(traces.arguments, Some(vec!["x".repeat(32 << 10)]));
-        assert_eq!(traces.unavailable, unseen);
+        let evidence = tree.read(pid).unwrap();
+        assert_eq!(evidence.arguments, Some(vec!["x".repeat(32 << 10)]));
+        assert_eq!(evidence.unavailable, missing);
     }
 }
 
@@ -207,16 +207,16 @@ fn ended_first_thread_leaves_arguments_unknown() {
         let directory = tree.process(&pid.to_string(), 1, cmdline);
         let rest = format!("0 0 0 0 {flags} 0 0 0 0 0 0 0 0 0 0 {threads} 0 100 0 0 0 0 0 0");
         write(directory.join("stat"), format!("9 (x) {state} 1 {rest}")).unwrap();
-        let traces = tree.read(pid).unwrap();
-        let (arguments, unseen) = if are_known {
+        let evidence = tree.read(pid).unwrap();
+        let (arguments, missing) = if are_known {
             (Some(vec![]), vec![])
         } else {
             let why = "its arguments: its first thread has ended".to_owned();
             (None, vec![why])
         };
         assert_eq!(
-            (traces.arguments, traces.unavailable),
-            (arguments, unseen),
+            (evidence.arguments, evidence.unavailable),
+            (arguments, missing),
             "{pid}"
         );
     }
@@ -315,8 +315,8 @@ fn drops_unwanted_and_forgotten_evidence() {
     let first = |pid: u32| {
         reader.get(key(pid));
         reader.settle(soon());
-        let traces = reader.get(key(pid))?;
-        traces.arguments.as_ref()?.first().cloned()
+        let evidence = reader.get(key(pid))?;
+        evidence.arguments.as_ref()?.first().cloned()
     };
     assert_eq!(first(9).as_deref(), Some("before"));
     write(directory.join("cmdline"), "after\0").unwrap();

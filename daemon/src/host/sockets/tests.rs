@@ -44,17 +44,17 @@ fn key(pid: u32) -> ProcessKey {
 }
 
 /// Processes that are each a job.
-fn alone(pids: &[u32]) -> BTreeMap<ProcessKey, Affiliation> {
-    let affiliation = |pid: &u32| {
-        let affiliation = Affiliation {
+fn alone(pids: &[u32]) -> BTreeMap<ProcessKey, ProcessAttribution> {
+    let attribution = |pid: &u32| {
+        let attribution = ProcessAttribution {
             job: Some(Job::Tree(key(*pid))),
             uid: Some(1000),
             person: Some(1000),
             notebook_servers: Vec::new(),
         };
-        (key(*pid), affiliation)
+        (key(*pid), attribution)
     };
-    pids.iter().map(affiliation).collect()
+    pids.iter().map(attribution).collect()
 }
 
 struct FakeSocketTree(TempDir);
@@ -352,7 +352,7 @@ fn known_jobs_are_rescanned_new_ones_at_once() {
     };
     assert_eq!(due(&known), [1, 2, 3]);
     let Some(then) = Instant::now().checked_sub(REFRESH_INTERVAL) else {
-        eprintln!("skipped: the box has just booted");
+        eprintln!("skipped: the host has just booted");
         return;
     };
     let found = SocketFindings {

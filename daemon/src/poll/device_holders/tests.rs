@@ -1,7 +1,7 @@
 //! Tests that holders are not confused with other processes of the same PID.
 
 use super::*;
-use crate::backend::{BackendReadings, Sharer};
+use crate::backend::{BackendReadings, SharedClient};
 use crate::host::users::SystemNameService;
 use gpukill_proto::model::{BackendState, Vendor};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct HolderFixture {
     found: FileHolders,
     processes: BTreeMap<u32, ProcessMetadata>,
     rows: Vec<GpuProcess>,
-    sharers: Vec<Sharer>,
+    shared_clients: Vec<SharedClient>,
     listed: Reading<u32>,
 }
 
@@ -39,7 +39,7 @@ impl HolderFixture {
             found: FileHolders::default(),
             processes: BTreeMap::new(),
             rows: Vec::new(),
-            sharers: Vec::new(),
+            shared_clients: Vec::new(),
             listed: Reading::Value(0),
         }
     }
@@ -83,7 +83,7 @@ impl HolderFixture {
                 number: NODE,
                 shared: false,
             }],
-            sharers: self.sharers.clone(),
+            shared_clients: self.shared_clients.clone(),
             ..DeviceReadings::unknown(id(), 0, Vendor::Amd, &why)
         };
         let readings = BackendReadings {
@@ -179,12 +179,16 @@ fn marks_client_sharers_but_not_reused_pids() {
         fixture.open(key(pid, 100));
         fixture.know(key(pid, 100), "python");
     }
-    let sharer = |pid, start_ticks| Sharer {
+    let shared_client = |pid, start_ticks| SharedClient {
         key: key(pid, start_ticks),
         owner_pid: 7,
     };
     // 9 was another process when the descriptors were read, and 10 has ended.
-    fixture.sharers = vec![sharer(8, 100), sharer(9, 50), sharer(10, 100)];
+    fixture.shared_clients = vec![
+        shared_client(8, 100),
+        shared_client(9, 50),
+        shared_client(10, 100),
+    ];
     let python = || named("python");
     assert_eq!(
         fixture.shown(),

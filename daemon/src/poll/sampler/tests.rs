@@ -130,7 +130,7 @@ fn departures_have_kind_and_last_seen() {
     context.poll(2, &[]);
     context.poll(2, &[11]);
     let departed = vec![
-        (7, Departure::Left, 1_004),
+        (7, Departure::Released, 1_004),
         (8, Departure::Ended, 1_004),
         (9, Departure::Ended, 1_002),
         (10, Departure::Ended, 1_002),
@@ -315,7 +315,7 @@ fn failed_list_is_no_departure_while_it_runs() {
     context.poll(2, &[7]);
     context.poll(2, &[]);
     context.poll(2, &[]);
-    let departed = vec![(7, Departure::Left, 1_024)];
+    let departed = vec![(7, Departure::Released, 1_024)];
     let expected = (1_020, 1_030, 10, vec![(7, 4)], departed);
     assert_eq!(context.poll(2, &[]), [expected]);
 }
@@ -328,7 +328,7 @@ fn absent_from_an_incomplete_list_has_left() {
     for _ in 0..4 {
         context.poll(2, &[]);
     }
-    let departed = vec![(7, Departure::Left, 1_000)];
+    let departed = vec![(7, Departure::Released, 1_000)];
     let expected = (1_000, 1_010, 10, vec![], departed);
     assert_eq!(context.poll(2, &[]), [expected]);
 }

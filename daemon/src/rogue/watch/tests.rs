@@ -16,7 +16,7 @@ use std::sync::Mutex;
 /// The evidence of each process, and how often it was requested.
 #[derive(Default)]
 struct EvidenceScript {
-    traces: BTreeMap<u32, ProcessEvidence>,
+    evidence: BTreeMap<u32, ProcessEvidence>,
     peers: BTreeMap<u32, &'static str>,
     reads: BTreeMap<u32, u32>,
     hashes: BTreeMap<u32, HashResult>,
@@ -30,7 +30,7 @@ impl EvidenceSource for ScriptedEvidence {
     fn process_evidence(&self, process: ProcessKey) -> Option<Arc<ProcessEvidence>> {
         let mut script = self.0.lock().unwrap();
         *script.reads.entry(process.pid).or_default() += 1;
-        script.traces.get(&process.pid).cloned().map(Arc::new)
+        script.evidence.get(&process.pid).cloned().map(Arc::new)
     }
 
     fn forget(&self, _: ProcessKey) {}
@@ -105,7 +105,7 @@ impl WatchFixture {
 
     fn set_arguments(&self, pid: u32, arguments: &[&str]) {
         let mut script = self.script.lock().unwrap();
-        script.traces.insert(pid, traces(arguments));
+        script.evidence.insert(pid, evidence(arguments));
     }
 
     fn set_hash(&self, pid: u32, hash: Result<&str, &str>) {
@@ -140,7 +140,7 @@ impl WatchFixture {
     }
 }
 
-fn traces(arguments: &[&str]) -> ProcessEvidence {
+fn evidence(arguments: &[&str]) -> ProcessEvidence {
     ProcessEvidence {
         executable: Some("/usr/bin/python3.11".into()),
         arguments: Some(arguments.iter().map(|&it| it.to_owned()).collect()),
@@ -356,11 +356,11 @@ fn own_namespace_counts_from_first_reading() {
     let mut stage = WatchFixture::new();
     let mut sends = |second, namespace, bytes| {
         let sent = NetworkSent::Own { namespace, bytes };
-        let traces = ProcessEvidence {
+        let evidence = ProcessEvidence {
             sent,
-            ..traces(&["python3"])
+            ..evidence(&["python3"])
         };
-        stage.script.lock().unwrap().traces.insert(1, traces);
+        stage.script.lock().unwrap().evidence.insert(1, evidence);
         let status = stage.poll(second, &[process(1, "python3")]);
         let indicators = &status.assessments[&key_of(1)].indicators;
         indicators

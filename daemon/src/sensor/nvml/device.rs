@@ -62,13 +62,13 @@ impl SlowValues {
         now: Instant,
     ) -> DeviceValues {
         let known = self.0.get(id).filter(|entry| now < entry.due);
-        let mut about = match known {
+        let mut values = match known {
             Some(entry) => entry.values.clone(),
             None => {
-                let about = read_slow_getters(device);
+                let values = read_slow_getters(device);
                 let before = self.0.get(id).map(|entry| entry.wait);
                 // Failed values are read again soon, and later if the failure lasts.
-                let wait = match (about.has_failure(), before) {
+                let wait = match (values.has_failure(), before) {
                     (true, None) => FIRST_RETRY,
                     (true, Some(before)) if before >= SLOW_INTERVAL => FIRST_RETRY,
                     (true, Some(before)) => (before * 2).min(SLOW_INTERVAL - FIRST_RETRY),
@@ -78,16 +78,16 @@ impl SlowValues {
                     }
                 };
                 let entry = SlowEntry {
-                    values: about.clone(),
+                    values: values.clone(),
                     wait,
                     due: now + wait,
                 };
                 self.0.insert(id.clone(), entry);
-                about
+                values
             }
         };
-        read_fast_getters(nvml, device, &mut about.vitals);
-        about
+        read_fast_getters(nvml, device, &mut values.vitals);
+        values
     }
 
     /// Reads everything at the next poll, because of an event of this device.

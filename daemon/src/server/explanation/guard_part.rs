@@ -94,7 +94,7 @@ pub(super) fn guard_part(
         would_have_ended: its.iter().copied().map(redact).collect(),
         limits: match protected {
             Some(_) => Vec::new(),
-            None => limits(&context.guard, &about),
+            None => limits(&context.guard, &facts),
         },
         protected,
     })
@@ -112,9 +112,9 @@ fn owner_uid(process: &GpuProcess) -> Option<u32> {
 }
 
 /// The limits of the owner now, and the policies that they replace.
-fn limits(guard: &GuardContext<'_>, about: &ProcessFacts) -> Vec<AppliedLimit> {
-    let mut others = replaced_limits(guard.rules, about, guard.local_time);
-    let limits = effective_limits(guard.rules, about, guard.local_time).into_iter();
+fn limits(guard: &GuardContext<'_>, facts: &ProcessFacts) -> Vec<AppliedLimit> {
+    let mut others = replaced_limits(guard.rules, facts, guard.local_time);
+    let limits = effective_limits(guard.rules, facts, guard.local_time).into_iter();
     let limits = limits
         .take(MAX_GUARD_ENTRIES)
         .map(|EffectiveLimit { rule, limit }| {

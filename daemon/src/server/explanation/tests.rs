@@ -125,7 +125,7 @@ fn group_violation(processes: &[(u32, u32)]) -> OpenViolation {
             count: u32::try_from(processes.len()).unwrap(),
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }

@@ -122,10 +122,10 @@ impl Session {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Ended(_)
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => None,

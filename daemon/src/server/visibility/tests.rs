@@ -66,7 +66,7 @@ fn open_violation(subject: ViolationSubject, runs: Vec<EvidenceProcess>) -> Open
             runs,
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }
@@ -224,7 +224,7 @@ fn victims_of_others_are_hidden() {
         })
     };
     let group = || ViolationSubject::Group("ml".into());
-    let spared = || GuardStep::Spared("tree 1: it is protected".into());
+    let exempt = || GuardStep::Exempt("tree 1: it is protected".into());
     let (caller, roles) = (caller(ALICE, &[]), roles(true));
     let visibility = Visibility {
         caller: &caller,
@@ -233,10 +233,10 @@ fn victims_of_others_are_hidden() {
     let cases = [
         ("hers of a group", record(group(), victim(ALICE)), true),
         ("bob's of a group", record(group(), victim(BOB)), false),
-        ("nobody of a group", record(group(), spared()), false),
+        ("nobody of a group", record(group(), exempt()), false),
         (
             "nobody of hers",
-            record(ViolationSubject::Person(person(ALICE)), spared()),
+            record(ViolationSubject::Person(person(ALICE)), exempt()),
             true,
         ),
         ("a group", record(group(), GuardStep::Violated), true),

@@ -80,8 +80,9 @@ impl StoreCopy {
         let room = check_free_space(directory, store_bytes(directory), "a copy");
         let made = room.and_then(|()| {
             let mut make = std::fs::DirBuilder::new();
-            let about = |error| format!("cannot make the directory {}: {error}", target.display());
-            make.mode(0o700).create(&target).map_err(about)?;
+            let create_error =
+                |error| format!("cannot make the directory {}: {error}", target.display());
+            make.mode(0o700).create(&target).map_err(create_error)?;
             // In this order: actions that the samples refer to are then in the copy of the record.
             let samples = copy_file(directory, &target, &SAMPLES)?;
             let audit = copy_file(directory, &target, &AUDIT)?;
@@ -103,15 +104,15 @@ impl StoreCopy {
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
         let seconds = seconds.map_or(0, |since| since.as_secs());
         let at = gpukill_proto::units::Timestamp::from(now).to_rfc3339();
-        let about = |it: &CopiedFile| json!({ "schema": it.schema, "bytes": it.bytes });
+        let entry = |it: &CopiedFile| json!({ "schema": it.schema, "bytes": it.bytes });
         let manifest = json!({
             "form": 1,
             "gpukilld": env!("CARGO_PKG_VERSION"),
             "host": host,
             "at": at,
             "checked": "quick_check",
-            SAMPLES.file: about(&samples),
-            AUDIT.file: about(&audit),
+            SAMPLES.file: entry(&samples),
+            AUDIT.file: entry(&audit),
         });
         let manifest = format!("{manifest:#}\n").into_bytes();
         let mut pieces = Vec::new();
@@ -192,24 +193,24 @@ fn copy_file(directory: &Path, target: &Path, kind: &DatabaseKind) -> Result<Cop
         .map_err(|unusable| unusable.why)?
         .connection;
     let path = target.join(kind.file);
-    let about = |error: &dyn std::fmt::Display| format!("cannot copy {}: {error}", kind.file);
+    let copy_error = |error: &dyn std::fmt::Display| format!("cannot copy {}: {error}", kind.file);
     let name = path
         .to_str()
-        .ok_or_else(|| about(&"its path is not UTF-8"))?;
+        .ok_or_else(|| copy_error(&"its path is not UTF-8"))?;
     let copied = source.execute("VACUUM INTO ?1", [name]);
-    copied.map_err(|error| about(&error))?;
-    let copy = Connection::open(&path).map_err(|error| about(&error))?;
+    copied.map_err(|error| copy_error(&error))?;
+    let copy = Connection::open(&path).map_err(|error| copy_error(&error))?;
     let number = |pragma: &str| copy.pragma_query_value(None, pragma, |row| row.get(0));
-    let schema = number("user_version").map_err(|error| about(&error))?;
+    let schema = number("user_version").map_err(|error| copy_error(&error))?;
     let found: String = copy
         .pragma_query_value(None, "quick_check", |row| row.get(0))
-        .map_err(|error| about(&error))?;
+        .map_err(|error| copy_error(&error))?;
     if found != "ok" {
-        return Err(about(&format_args!("the copy is corrupt: {found}")));
+        return Err(copy_error(&format_args!("the copy is corrupt: {found}")));
     }
     drop(copy);
-    let file = File::open(&path).map_err(|error| about(&error))?;
-    let bytes = file.metadata().map_err(|error| about(&error))?.len();
+    let file = File::open(&path).map_err(|error| copy_error(&error))?;
+    let bytes = file.metadata().map_err(|error| copy_error(&error))?.len();
     Ok(CopiedFile {
         file,
         bytes,

@@ -89,7 +89,7 @@ fn departure_after_the_outcome_is_marked() {
     all.mark_runs(&mut connection, "boot").unwrap();
     assert_eq!(endings(&connection)[..2], [killed(), (None, None)]);
     all.count_sample(Instant::now());
-    depart(&connection, 2, "left", 1_010);
+    depart(&connection, 2, "released", 1_010);
     all.mark_runs(&mut connection, "boot").unwrap();
     assert_eq!(endings(&connection)[..2], [killed(), killed()]);
 }
@@ -97,10 +97,13 @@ fn departure_after_the_outcome_is_marked() {
 #[test]
 fn earlier_departures_stay() {
     let (_directory, mut connection) = file();
-    depart(&connection, 1, "left", 499);
-    depart(&connection, 2, "unseen", 499);
+    depart(&connection, 1, "released", 499);
+    depart(&connection, 2, "unobserved", 499);
     taken().mark_runs(&mut connection, "boot").unwrap();
-    assert_eq!(endings(&connection)[..2], [was("left"), was("unseen")]);
+    assert_eq!(
+        endings(&connection)[..2],
+        [was("released"), was("unobserved")]
+    );
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn kill_before_a_stop_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
     let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
-    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+    let insert = "INSERT INTO action (id, at, run, kind, request, finished_at, result, outcome)
         VALUES (?1, ?2, ?3, ?4, '', 0, 'done', ?5)";
     for (id, at, run, kind) in [
         (41, 1_900_000, "boot/1000000", "reset"),
@@ -134,15 +137,20 @@ fn kill_before_a_stop_is_marked() {
         endings(connection)
     };
     // On one device the run was observed by the daemon that killed, on the other by an earlier one.
-    depart(&connection, 1, "unseen", 1_990_000);
-    depart(&connection, 2, "unseen", 999_999);
-    let expected = [killed(), was("unseen"), was("unseen"), was("unseen")];
+    depart(&connection, 1, "unobserved", 1_990_000);
+    depart(&connection, 2, "unobserved", 999_999);
+    let expected = [
+        killed(),
+        was("unobserved"),
+        was("unobserved"),
+        was("unobserved"),
+    ];
     assert_eq!(marked(&mut connection), expected);
     // A device that a surviving process left before the kill was not left because of it.
     let undo = "UPDATE run SET action = NULL";
     connection.execute(undo, []).unwrap();
-    depart(&connection, 1, "left", 1_990_000);
-    assert_eq!(marked(&mut connection)[0], was("left"));
+    depart(&connection, 1, "released", 1_990_000);
+    assert_eq!(marked(&mut connection)[0], was("released"));
 }
 
 #[test]
@@ -150,18 +158,18 @@ fn kill_before_a_reboot_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
     let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
-    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+    let insert = "INSERT INTO action (id, at, run, kind, request, finished_at, result, outcome)
         VALUES (42, 2000000, 'before/1000000', 'kill', '', 0, 'done', ?1)";
     audit.execute(insert, [outcome.to_string()]).unwrap();
     let last = "INSERT INTO sample (at, usage) VALUES (1990000, x'')";
     connection.execute(last, []).unwrap();
-    depart(&connection, 1, "unseen", 1_990_000);
+    depart(&connection, 1, "unobserved", 1_990_000);
     let mut all = KilledRuns::default();
     let files = (&audit, &connection);
     all.add_earlier_kills(files, "boot/3000000", Instant::now())
         .unwrap();
     all.mark_runs(&mut connection, "boot").unwrap();
-    let expected = [was("unseen"), (None, None), was("unseen"), killed()];
+    let expected = [was("unobserved"), (None, None), was("unobserved"), killed()];
     assert_eq!(endings(&connection), expected);
 }
 

@@ -8,6 +8,7 @@ use gpukill_proto::audit::{ActionCursor, ActionPage, ActionQuery, ActionRecord};
 use gpukill_proto::model::DeviceId;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::settings::value::choice_error;
 use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Row, Rows, params};
@@ -107,10 +108,7 @@ fn validate(query: &ActionQuery) -> Result<(), QueryError> {
         Some(kind) => {
             let kind: String = kind.chars().take(40).collect();
             let known: Vec<&str> = known().collect();
-            let known = known.join(", ");
-            invalid(format!(
-                "{kind:?} is not a kind of entry; the kinds are {known}"
-            ))
+            invalid(choice_error(&format_args!("{kind:?}"), &known))
         }
         None => Ok(()),
     }
@@ -148,7 +146,7 @@ const SELECT_EVENTS: &str =
 
 // The devices of an action are in its plan.
 const SELECT_ACTIONS: &str =
-    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, word, why, asked,
+    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, result, reason, request,
     CASE WHEN kind = 'reset' AND json_valid(plan) AND json_array_length(plan, '$.gpus') = 1
          THEN json_extract(plan, '$.gpus[0].gpu_id') END AS device,
     plan, outcome
@@ -322,7 +320,7 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
         device: None,
         what: None,
         times: unsigned(row.get("times")?),
-        result: row.get("word")?,
+        result: row.get("result")?,
         finished_at: finished_at.map(Timestamp),
         why: None,
         plan: Reading::Withheld,
@@ -331,12 +329,12 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
     if !may_read(uid) {
         return Ok(record);
     }
-    let asked: String = row.get("asked")?;
+    let request: String = row.get("request")?;
     let device: Option<String> = row.get("device")?;
     Ok(ActionRecord {
         device: device.map(DeviceId),
-        what: Some(asked).filter(|asked| !asked.is_empty()),
-        why: row.get("why")?,
+        what: Some(request).filter(|request| !request.is_empty()),
+        why: row.get("reason")?,
         plan: document_reading(row.get("plan")?),
         outcome: document_reading(row.get("outcome")?),
         ..record

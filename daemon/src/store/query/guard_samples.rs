@@ -126,12 +126,12 @@ impl<'a> SampleReader<'a> {
                     run.left_in.is_none_or(|left| left > id)
                 }
             };
-            let about = self.facts_at(process, id)?;
+            let facts = self.facts_at(process, id)?;
             if !is_present {
                 left.push((row, process));
             }
             let sample = RunSample {
-                facts: about,
+                facts,
                 first_seen,
                 usage,
                 is_present,
@@ -234,11 +234,11 @@ impl<'a> SampleReader<'a> {
         let all = self.facts.get(&process).map_or(&[][..], Vec::as_slice);
         let later = all.partition_point(|(since, _)| *since <= id);
         let then = all.get(later.saturating_sub(1)).or(all.first());
-        Ok(then.map_or_else(Arc::default, |(_, about)| Arc::clone(about)))
+        Ok(then.map_or_else(Arc::default, |(_, facts)| Arc::clone(facts)))
     }
 
     fn read_facts(&self, process: i64) -> Result<Vec<(i64, Arc<ProcessFacts>)>, QueryError> {
-        let select = "SELECT sample, about FROM about WHERE process = ?1 ORDER BY sample";
+        let select = "SELECT sample, facts FROM rule_facts WHERE process = ?1 ORDER BY sample";
         let mut statement = self.connection.prepare_cached(select)?;
         let rows = statement.query_map([process], |row| {
             let blob: Vec<u8> = row.get(1)?;

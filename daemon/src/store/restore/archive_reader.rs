@@ -107,11 +107,11 @@ pub(super) fn read_archive(
     let samples = read_file_header(source, &mut at, length, SAMPLES.file)?;
     let audit = read_file_header(source, &mut at, length, AUDIT.file)?;
     check_end(source, at, length)?;
-    for (kind, extent, about) in [
+    for (kind, extent, expected) in [
         (&SAMPLES, samples, &manifest.samples),
         (&AUDIT, audit, &manifest.audit),
     ] {
-        check_length(kind, extent, about)?;
+        check_length(kind, extent, expected)?;
     }
     Ok(BackupArchive {
         manifest: manifest.to_manifest()?,
@@ -239,14 +239,14 @@ fn parse_manifest(text: &[u8]) -> Result<ManifestText, ArchiveError> {
 fn check_length(
     kind: &DatabaseKind,
     extent: FileExtent,
-    about: &ManifestFile,
+    expected: &ManifestFile,
 ) -> Result<(), ArchiveError> {
-    if extent.bytes == about.bytes {
+    if extent.bytes == expected.bytes {
         return Ok(());
     }
     Err(unfit_error(format!(
         "its {} has {} bytes where its {MANIFEST} says {}",
-        kind.file, extent.bytes, about.bytes
+        kind.file, extent.bytes, expected.bytes
     )))
 }
 

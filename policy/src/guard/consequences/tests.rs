@@ -114,12 +114,12 @@ fn services_are_only_warned_by_default() {
     const ENDS: &str = "services = 'end'\n";
     let now = Timestamp(900_000);
     let ends = Consequence::EndsNotBefore(now.plus_seconds(300));
-    let spared = Consequence::Warned(ConsequenceReason::Service);
+    let warned = Consequence::Warned(ConsequenceReason::Service);
     for (before, after, expected) in [
-        ("", "", [spared, ends]),
+        ("", "", [warned, ends]),
         ("", ENDS, [ends, ends]),
         (ENDS, ENDS, [ends, ends]),
-        (ENDS, "", [spared, ends]),
+        (ENDS, "", [warned, ends]),
     ] {
         let open = idle_jobs("", before).0.state.violations();
         let (after, _) = idle_jobs(SOFT, after);

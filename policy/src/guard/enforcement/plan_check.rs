@@ -312,7 +312,7 @@ pub fn signals_sent(report: &KillReport) -> SignalStatus {
 /// Summarises a kill for the record of the guard.
 #[must_use]
 pub fn summarize_report(job: OwnedJob, report: &KillReport) -> EnforcementOutcome {
-    let mut acted = EnforcementOutcome {
+    let mut summary = EnforcementOutcome {
         job,
         ended: 0,
         left: 0,
@@ -322,7 +322,7 @@ pub fn summarize_report(job: OwnedJob, report: &KillReport) -> EnforcementOutcom
         let pid = outcome.key.pid;
         let why = match &outcome.outcome {
             Outcome::Ended(..) => {
-                acted.ended = acted.ended.saturating_add(1);
+                summary.ended = summary.ended.saturating_add(1);
                 continue;
             }
             // A process that has ended cannot be ended.
@@ -335,15 +335,15 @@ pub fn summarize_report(job: OwnedJob, report: &KillReport) -> EnforcementOutcom
                 format!("process {pid}: {why}")
             }
         };
-        acted.left = acted.left.saturating_add(1);
-        acted.why.get_or_insert(why);
+        summary.left = summary.left.saturating_add(1);
+        summary.why.get_or_insert(why);
     }
     let missing = report.memory.iter().find(|it| it.after_ms.is_none());
-    if let (None, Some(missing)) = (&acted.why, missing) {
-        acted.why = Some(format!(
+    if let (None, Some(missing)) = (&summary.why, missing) {
+        summary.why = Some(format!(
             "not all memory of GPU {} was released",
             missing.index
         ));
     }
-    acted
+    summary
 }

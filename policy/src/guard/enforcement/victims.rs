@@ -221,7 +221,7 @@ pub(crate) fn select_victim(
         return VictimChoice::NotYet;
     }
     let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut spared = Vec::new();
+    let mut exempt = Vec::new();
     // An unknown amount may be enough.
     let frees_at_most = |runs: &[usize]| match is_freed_amount_known(context, runs, held.excess) {
         true => freed_amount(context, runs, held.excess),
@@ -233,7 +233,7 @@ pub(crate) fn select_victim(
         match context.runs[run].job {
             Some(job) => jobs.entry(job).or_default().push(run),
             None => {
-                spared.push(ExemptReason::Unowned);
+                exempt.push(ExemptReason::Unowned);
                 kept.push(ExemptUsage {
                     person: None,
                     priority: 0,
@@ -268,7 +268,7 @@ pub(crate) fn select_victim(
             was_ended.is_some_and(|it| it.was_signalled(&pid_start(context, **run)))
         });
         if !survivors.is_empty() {
-            spared.push(ExemptReason::SurvivedSignals(*position));
+            exempt.push(ExemptReason::SurvivedSignals(*position));
             add(&mut survive, frees_at_most(&survivors));
         }
         let is_due = |run: &usize| {
@@ -288,7 +288,7 @@ pub(crate) fn select_victim(
         let why = exemption(context, job).or_else(|| milder_policy_exemption(context, job, mode));
         let unread = (!is_owner_warned(context, job, due)).then_some("its owner cannot be warned");
         if let Some(why) = why.or(unread) {
-            spared.push(ExemptReason::Exempt(*position, why));
+            exempt.push(ExemptReason::Exempt(*position, why));
             kept.push(keeps(&others));
             continue;
         }
@@ -312,7 +312,7 @@ pub(crate) fn select_victim(
             match candidate(part, &runs, false) {
                 candidate if candidate.frees > 0 => fresh.push(candidate),
                 _ => {
-                    spared.push(ExemptReason::Exempt(*position, "its usage is not known"));
+                    exempt.push(ExemptReason::Exempt(*position, "its usage is not known"));
                     kept.push(keeps(&runs));
                 }
             }
@@ -327,7 +327,7 @@ pub(crate) fn select_victim(
         .try_fold(held.excess, Excess::reduced_by);
     if let Some(excess) = excess {
         let came_before = fresh.extract_if(.., |it| !is_newest(it, &kept, excess));
-        spared.extend(came_before.map(|it| ExemptReason::CameBefore(it.job)));
+        exempt.extend(came_before.map(|it| ExemptReason::CameBefore(it.job)));
     }
     let of_fresh = excess.and_then(|excess| best_candidate(&fresh, excess));
     let chosen = of_fresh.or_else(|| best_candidate(&repeated, held.excess));
@@ -368,7 +368,7 @@ pub(crate) fn select_victim(
             })
         }
         None if survive.is_none() && would_be_free.is_some() => VictimChoice::NotYet,
-        None => VictimChoice::Nobody(ExemptReasons(spared)),
+        None => VictimChoice::Nobody(ExemptReasons(exempt)),
     }
 }
 

@@ -50,8 +50,8 @@ pub(crate) struct EvaluatedRun<'a> {
     pub(crate) is_reported: bool,
     /// Bytes.
     pub(crate) memory: Amount,
-    /// Percent, over the utilisation window; unknown while no reading shows the current
-    /// utilisation.
+    /// Percent, over the utilization window; unknown while no reading shows the current
+    /// utilization.
     pub(crate) load: Amount,
     /// The same, with or without a current reading.
     pub(crate) past_load: Amount,
@@ -117,16 +117,16 @@ impl EvaluatedJob {
 impl EvaluationContext<'_> {
     /// The user that a process runs as, if it is in a container that root created.
     pub(crate) fn container_user(&self, run: usize) -> Option<Option<u32>> {
-        let about = &self.runs[run].sample.facts;
+        let facts = &self.runs[run].sample.facts;
         // The creator of a user namespace is responsible for its processes, whatever they
         // run as.
-        let is_ones_own = about.in_host_user_namespace == Some(false)
-            && about
+        let is_ones_own = facts.in_host_user_namespace == Some(false)
+            && facts
                 .owner
                 .as_ref()
                 .is_some_and(|owner| owner.uid.is_some());
-        let is_shareable = about.is_contained == Some(true) && !is_ones_own;
-        is_shareable.then(|| about.user.as_ref().map(|(_, uid)| *uid))
+        let is_shareable = facts.is_contained == Some(true) && !is_ones_own;
+        is_shareable.then(|| facts.user.as_ref().map(|(_, uid)| *uid))
     }
 
     /// Whether several users besides root have processes of a job in one container. A
@@ -172,16 +172,16 @@ struct JobOwners<'a> {
 }
 
 impl<'a> JobOwners<'a> {
-    fn add(&mut self, about: &'a ProcessFacts, is_protected: bool) {
-        let owner = about.owner.as_ref().map(PersonRef::from);
+    fn add(&mut self, facts: &'a ProcessFacts, is_protected: bool) {
+        let owner = facts.owner.as_ref().map(PersonRef::from);
         if is_protected {
             self.exempt("a process of it is protected");
         }
         let Some(owner) = owner else {
             return self.exempt("the owner of one of its processes is not known");
         };
-        let user = about.user.as_ref().map(|(_, uid)| *uid);
-        let user = user.filter(|_| about.is_contained == Some(true));
+        let user = facts.user.as_ref().map(|(_, uid)| *uid);
+        let user = user.filter(|_| facts.is_contained == Some(true));
         let first = match user {
             Some(uid) => *self.by_container_user.entry(uid).or_insert(owner),
             None => *self.other_owner.get_or_insert(owner),

@@ -202,7 +202,7 @@ impl ViolationDetails {
             count: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             unknown: self.unknown,
             threat: self.threat,
-            is_spared_service: false,
+            is_service_only_warned: false,
         }
     }
 }

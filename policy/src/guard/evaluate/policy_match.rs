@@ -35,16 +35,16 @@ pub(crate) struct PolicyMatch {
 
 impl PolicyMatch {
     /// Matches a process. `process` names the job of a process that has none.
-    pub(crate) fn new(rules: &RuleSet, about: &ProcessFacts, process: Option<(u32, u64)>) -> Self {
-        let job = job_id_and_label(about, process);
-        let job_key = about.owner.as_ref().map(|owner| JobKey {
+    pub(crate) fn new(rules: &RuleSet, facts: &ProcessFacts, process: Option<(u32, u64)>) -> Self {
+        let job = job_id_and_label(facts, process);
+        let job_key = facts.owner.as_ref().map(|owner| JobKey {
             uid: owner.uid,
             id: job.0.clone(),
         });
-        let owner_reason = unknown_owner_reason(about);
+        let owner_reason = unknown_owner_reason(facts);
         let mut selected = Self {
-            is_protected: is_protected(&rules.protect, about) != Some(false),
-            profile: build_profile(rules, about),
+            is_protected: is_protected(&rules.protect, facts) != Some(false),
+            profile: build_profile(rules, facts),
             job,
             job_key: job_key.map(Arc::new),
             ..Self::default()
@@ -56,7 +56,7 @@ impl PolicyMatch {
                 is_denied(&policy.allowed_users, &policy.blocked_users, about),
                 owner_reason,
             );
-            let is_forbidden = is_process_denied(policy, about);
+            let is_forbidden = is_process_denied(policy, facts);
             selected.forbid(
                 PolicyIndex::Gpu(at),
                 RuleKind::Process,
@@ -74,8 +74,8 @@ impl PolicyMatch {
             );
         }
         for (at, behaviour) in rules.behaviours.iter().enumerate() {
-            let (means, why) = matches_behaviour(behaviour, about);
-            match means {
+            let (applies, why) = matches_behaviour(behaviour, facts);
+            match applies {
                 Some(true) => selected.behaviours.push(at),
                 Some(false) => {}
                 None => selected.doubtful_behaviours.push((at, why)),
@@ -99,16 +99,16 @@ const COMMAND_UNKNOWN: &str = "its command line is not known";
 const MEMBERSHIP_UNKNOWN: &str = "whether the rule applies to it is not known";
 
 /// Why it is unknown whether a rule names its owner.
-const fn unknown_owner_reason(about: &ProcessFacts) -> &'static str {
-    match about.owner {
+const fn unknown_owner_reason(facts: &ProcessFacts) -> &'static str {
+    match facts.owner {
         Some(_) => OWNER_NAME_UNKNOWN,
         None => OWNER_UNKNOWN,
     }
 }
 
 /// The id of its job, and how `list` shows it.
-fn job_id_and_label(about: &ProcessFacts, process: Option<(u32, u64)>) -> (String, String) {
-    if let Some(job) = &about.job {
+fn job_id_and_label(facts: &ProcessFacts, process: Option<(u32, u64)>) -> (String, String) {
+    if let Some(job) = &facts.job {
         return job.clone();
     }
     let (pid, start_ticks) = process.unwrap_or_default();
@@ -116,33 +116,33 @@ fn job_id_and_label(about: &ProcessFacts, process: Option<(u32, u64)>) -> (Strin
     (format!("process {pid} {start_ticks}"), shown)
 }
 
-fn build_profile(rules: &RuleSet, about: &ProcessFacts) -> PolicyProfile {
+fn build_profile(rules: &RuleSet, facts: &ProcessFacts) -> PolicyProfile {
     let mut profile = PolicyProfile::default();
     for (at, policy) in rules.users.iter().enumerate() {
-        match names_owner(&[&policy.name], about) {
+        match names_owner(&[&policy.name], facts) {
             Some(true) => {
                 profile.user = Some(at);
                 break;
             }
             Some(false) => {}
-            None if about.owner.is_none() => break,
+            None if facts.owner.is_none() => break,
             None => profile.doubtful_users.push(at),
         }
     }
     let mut users = rules.users.iter();
     profile.labelled_user =
-        users.position(|policy| owner_match::names_claimed_owner(&[&policy.name], about));
+        users.position(|policy| owner_match::names_claimed_owner(&[&policy.name], facts));
     for (at, policy) in rules.groups.iter().enumerate() {
         let members = &policy.members;
-        let vouched = is_verified_member(members, about);
+        let vouched = is_verified_member(members, facts);
         let is_member = match vouched {
-            Some(false) => is_claimed_member(members, about),
+            Some(false) => is_claimed_member(members, facts),
             Some(true) | None => vouched,
         };
         if vouched == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
         }
-        if vouched != Some(true) && is_labelled_member(members, about) {
+        if vouched != Some(true) && is_labelled_member(members, facts) {
             profile.labelled.push(at);
         }
         match is_member {
@@ -181,94 +181,94 @@ fn is_listed<L, T>(list: &[L], what: Option<&T>, is: impl Fn(&L, &T) -> bool) ->
 }
 
 /// Whether it counts for these members.
-fn is_member_of(members: &Members, about: &ProcessFacts) -> Option<bool> {
+fn is_member_of(members: &Members, facts: &ProcessFacts) -> Option<bool> {
     any([
-        is_verified_member(members, about),
-        is_claimed_member(members, about),
+        is_verified_member(members, facts),
+        is_claimed_member(members, facts),
     ])
 }
 
 /// Whether it counts by a label, or by the pod or image of a container of its user's own.
-fn is_labelled_member(members: &Members, about: &ProcessFacts) -> bool {
-    let own = about.is_in_user_container();
-    let pod = about.pod.iter().flatten().next().filter(|_| own);
-    let image = about.image.iter().flatten().next().filter(|_| own);
+fn is_labelled_member(members: &Members, facts: &ProcessFacts) -> bool {
+    let own = facts.is_in_user_container();
+    let pod = facts.pod.iter().flatten().next().filter(|_| own);
+    let image = facts.image.iter().flatten().next().filter(|_| own);
     let mut namespaces = members.kubernetes_namespaces.iter();
     let mut images = members.images.iter();
-    owner_match::names_claimed_owner(&members.users, about)
+    owner_match::names_claimed_owner(&members.users, facts)
         || pod.is_some_and(|(namespace, _)| namespaces.any(|typed| typed == namespace))
         || image.is_some_and(|image| images.any(|glob| glob.regex.is_match(image)))
 }
 
 /// Whether it counts by its own claim: a label, or the account of its job.
-fn is_claimed_member(members: &Members, about: &ProcessFacts) -> Option<bool> {
+fn is_claimed_member(members: &Members, facts: &ProcessFacts) -> Option<bool> {
     let accounts = &members.slurm_accounts;
     any([
-        Some(is_labelled_member(members, about)),
-        is_listed(accounts, about.account.as_ref(), |typed, it| {
+        Some(is_labelled_member(members, facts)),
+        is_listed(accounts, facts.account.as_ref(), |typed, it| {
             it.as_ref() == Some(typed)
         }),
     ])
 }
 
 /// Whether it counts by facts that it cannot choose.
-fn is_verified_member(members: &Members, about: &ProcessFacts) -> Option<bool> {
+fn is_verified_member(members: &Members, facts: &ProcessFacts) -> Option<bool> {
     any([
-        names_owner(&members.users, about),
-        is_listed(&members.unix_groups, about.groups.as_ref(), |typed, it| {
+        names_owner(&members.users, facts),
+        is_listed(&members.unix_groups, facts.groups.as_ref(), |typed, it| {
             it.contains(typed)
         }),
         is_listed(
             &members.kubernetes_namespaces,
-            about.host_pod().as_ref(),
+            facts.host_pod().as_ref(),
             |typed, it| it.is_some_and(|(namespace, _)| namespace == typed),
         ),
-        matches_image(&members.images, about),
+        matches_image(&members.images, facts),
     ])
 }
 
-fn matches_image(images: &[Glob], about: &ProcessFacts) -> Option<bool> {
-    is_listed(images, about.host_image().as_ref(), |glob, it| {
+fn matches_image(images: &[Glob], facts: &ProcessFacts) -> Option<bool> {
+    is_listed(images, facts.host_image().as_ref(), |glob, it| {
         it.is_some_and(|image| glob.regex.is_match(image))
     })
 }
 
 /// Whether its name matches: the kernel's, which is cut to 15 bytes, or that of its
 /// executable. If one of the two is unknown, that one may match.
-fn matches_process_name(globs: &[Glob], about: &ProcessFacts) -> Option<bool> {
-    let file = about.executable.as_deref().map(|path| {
+fn matches_process_name(globs: &[Glob], facts: &ProcessFacts) -> Option<bool> {
+    let file = facts.executable.as_deref().map(|path| {
         let base = path.rsplit_once('/');
         base.map_or(path, |(_, base)| base)
     });
     let is_one = |glob: &Glob, name: &&str| glob.regex.is_match(name);
     any([
         is_listed(globs, file.as_ref(), is_one),
-        is_listed(globs, about.name.as_deref().as_ref(), is_one),
+        is_listed(globs, facts.name.as_deref().as_ref(), is_one),
     ])
 }
 
 /// Whether its name protects it. As with kills, only a trusted name counts: of root and
 /// system accounts, and of the display server at a seat. In a container the image decides
 /// where files lie, for every user, so no name protects there. Unknown facts protect.
-fn is_protected_by_name(globs: &[Glob], about: &ProcessFacts) -> Option<bool> {
-    all([about.has_trusted_name, has_matching_name(globs, about)])
+fn is_protected_by_name(globs: &[Glob], facts: &ProcessFacts) -> Option<bool> {
+    all([facts.has_trusted_name, has_matching_name(globs, facts)])
 }
 
 /// Whether its name and its executable match. A process of root outside containers needs
 /// only the name.
-fn has_matching_name(globs: &[Glob], about: &ProcessFacts) -> Option<bool> {
-    let is_contained = about.is_contained;
-    if about.in_host_user_namespace == Some(false) || is_contained == Some(true) {
+fn has_matching_name(globs: &[Glob], facts: &ProcessFacts) -> Option<bool> {
+    let is_contained = facts.is_contained;
+    if facts.in_host_user_namespace == Some(false) || is_contained == Some(true) {
         return Some(false);
     }
     let is_such = |name: &str| globs.iter().any(|it| it.regex.is_match(name));
-    let is_roots = about.user.as_ref().is_some_and(|(_, uid)| *uid == 0);
-    let Some(path) = about.executable.as_deref() else {
-        return matches_process_name(globs, about);
+    let is_roots = facts.user.as_ref().is_some_and(|(_, uid)| *uid == 0);
+    let Some(path) = facts.executable.as_deref() else {
+        return matches_process_name(globs, facts);
     };
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     if is_roots && is_contained == Some(false) {
-        return matches_process_name(globs, about);
+        return matches_process_name(globs, facts);
     }
     if !is_system_path(path) {
         return Some(false);
@@ -279,17 +279,17 @@ fn has_matching_name(globs: &[Glob], about: &ProcessFacts) -> Option<bool> {
     }
     // The kernel cuts a long name.
     let of_file = truncate_name(file);
-    match &about.name {
+    match &facts.name {
         Some(name) => Some(name == of_file && is_such(name)),
         None if is_such(of_file) => None,
         None => Some(false),
     }
 }
 
-fn matches_command(pattern: Option<&Pattern>, about: &ProcessFacts) -> Option<bool> {
+fn matches_command(pattern: Option<&Pattern>, facts: &ProcessFacts) -> Option<bool> {
     match pattern {
         None => Some(false),
-        Some(pattern) => about
+        Some(pattern) => facts
             .command
             .as_ref()
             .map(|command| pattern.regex.is_match(command)),
@@ -297,39 +297,39 @@ fn matches_command(pattern: Option<&Pattern>, about: &ProcessFacts) -> Option<bo
 }
 
 /// Whether each key of `[protect]` protects it.
-fn protections(protect: &ProtectRules, about: &ProcessFacts) -> [(&'static str, Option<bool>); 6] {
+fn protections(protect: &ProtectRules, facts: &ProcessFacts) -> [(&'static str, Option<bool>); 6] {
     // In a user namespace of their own, people choose the user that a process runs as.
-    let runs_as = match about.in_host_user_namespace {
+    let runs_as = match facts.in_host_user_namespace {
         Some(false) => Some(false),
-        Some(true) | None => names_process_user(&protect.users, about),
+        Some(true) | None => names_process_user(&protect.users, facts),
     };
-    let unit = is_listed(&protect.units, about.unit.as_ref(), |glob, it| {
+    let unit = is_listed(&protect.units, facts.unit.as_ref(), |glob, it| {
         it.as_ref().is_some_and(|unit| glob.names_unit(unit))
     });
-    let command = matches_command(protect.command.as_ref(), about);
+    let command = matches_command(protect.command.as_ref(), facts);
     [
-        ("users names its owner", names_owner(&protect.users, about)),
+        ("users names its owner", names_owner(&protect.users, facts)),
         ("users names the user it runs as", runs_as),
         (
             "processes names it",
-            is_protected_by_name(&protect.processes, about),
+            is_protected_by_name(&protect.processes, facts),
         ),
         ("command matches its command line", command),
         (
             "images names its image",
-            matches_image(&protect.images, about),
+            matches_image(&protect.images, facts),
         ),
         ("units names its unit", unit),
     ]
 }
 
-fn is_protected(protect: &ProtectRules, about: &ProcessFacts) -> Option<bool> {
-    any(protections(protect, about).map(|(_, protects)| protects))
+fn is_protected(protect: &ProtectRules, facts: &ProcessFacts) -> Option<bool> {
+    any(protections(protect, facts).map(|(_, protects)| protects))
 }
 
 /// Why no rule applies to a process; `None` if rules apply.
-pub(crate) fn describe_protection(protect: &ProtectRules, about: &ProcessFacts) -> Option<String> {
-    let parts = protections(protect, about);
+pub(crate) fn describe_protection(protect: &ProtectRules, facts: &ProcessFacts) -> Option<String> {
+    let parts = protections(protect, facts);
     let first = |wanted| parts.iter().find(|(_, protects)| *protects == wanted);
     let known = first(Some(true)).map(|(what, _)| format!("protect.{what}"));
     known.or_else(|| {
@@ -339,15 +339,15 @@ pub(crate) fn describe_protection(protect: &ProtectRules, about: &ProcessFacts) 
 }
 
 /// Whether lists of allowed and blocked users deny access. Blocked outranks allowed.
-fn is_denied(allowed: &[String], blocked: &[String], about: &ProcessFacts) -> Option<bool> {
+fn is_denied(allowed: &[String], blocked: &[String], facts: &ProcessFacts) -> Option<bool> {
     let is_blocked = any([
-        names_owner(blocked, about),
-        Some(owner_match::names_claimed_owner(blocked, about)),
+        names_owner(blocked, facts),
+        Some(owner_match::names_claimed_owner(blocked, facts)),
     ]);
     let is_missing = if allowed.is_empty() {
         Some(false)
     } else {
-        names_owner(allowed, about).map(|is_allowed| !is_allowed)
+        names_owner(allowed, facts).map(|is_allowed| !is_allowed)
     };
     any([is_blocked, is_missing])
 }
@@ -357,7 +357,7 @@ fn is_process_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
     let is_missing = if policy.allowed_processes.is_empty() {
         Some(false)
     } else {
-        matches_process_name(&policy.allowed_processes, about).map(|is_allowed| !is_allowed)
+        matches_process_name(&policy.allowed_processes, facts).map(|is_allowed| !is_allowed)
     };
     any([is_blocked, is_missing])
 }
@@ -365,24 +365,24 @@ fn is_process_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
 /// Whether all selectors of a behaviour rule match, and what is unknown otherwise.
 fn matches_behaviour(
     behaviour: &super::super::rules::BehaviourRule,
-    about: &ProcessFacts,
+    facts: &ProcessFacts,
 ) -> (Option<bool>, &'static str) {
     let is_member = match behaviour.members.is_empty() {
         true => Some(true),
-        false => is_member_of(&behaviour.members, about),
+        false => is_member_of(&behaviour.members, facts),
     };
-    let is_excepted = names_owner(&behaviour.except_users, about);
+    let is_excepted = names_owner(&behaviour.except_users, facts);
     let is_called = match behaviour.processes.is_empty() {
         true => Some(true),
-        false => matches_process_name(&behaviour.processes, about),
+        false => matches_process_name(&behaviour.processes, facts),
     };
     let runs = match &behaviour.command {
         None => Some(true),
-        Some(pattern) => matches_command(Some(pattern), about),
+        Some(pattern) => matches_command(Some(pattern), facts),
     };
     let conditions = [
         (is_member, MEMBERSHIP_UNKNOWN),
-        (is_excepted.map(|it| !it), unknown_owner_reason(about)),
+        (is_excepted.map(|it| !it), unknown_owner_reason(facts)),
         (is_called, NAME_UNKNOWN),
         (runs, COMMAND_UNKNOWN),
     ];

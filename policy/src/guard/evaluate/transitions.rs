@@ -162,7 +162,7 @@ impl<'l> RuleEvaluation<'l, '_> {
             violation.set_since(self.rule.kind, since);
         }
         self.response = self.response_for(subject, held);
-        let is_spared_service = self.response.action == GuardAction::Terminate
+        let is_service_only_warned = self.response.action == GuardAction::Terminate
             && self.rule.kind.only_warns_services()
             && !self
                 .context
@@ -170,13 +170,13 @@ impl<'l> RuleEvaluation<'l, '_> {
                 .ends_services(self.rule_response.0)
             && self.is_service(held);
         let is_doubted = !self.is_dry_run() && self.doubt_tracker.only_warns(self.rule.kind);
-        if is_spared_service || is_doubted {
+        if is_service_only_warned || is_doubted {
             self.response.to_mut().action = GuardAction::Warn;
         }
         let at = self.context.sample.until;
         let since = violation.since;
         let proof = || LazyEvidence {
-            is_spared_service,
+            is_service_only_warned,
             ..held.evidence(self.context, since)
         };
         let processes = || {

@@ -19,7 +19,7 @@ pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -
 #[must_use]
 pub fn effective_limits(
     compiled_rules: &CompiledRules,
-    about: &ProcessFacts,
+    facts: &ProcessFacts,
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();

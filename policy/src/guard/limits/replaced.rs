@@ -13,7 +13,7 @@ use gpukill_proto::guard::RuleKind;
 #[must_use]
 pub fn replaced_limits(
     compiled_rules: &CompiledRules,
-    about: &ProcessFacts,
+    facts: &ProcessFacts,
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    fn about(owner: &str, groups: Option<&[&str]>) -> ProcessFacts {
+    fn facts(owner: &str, groups: Option<&[&str]>) -> ProcessFacts {
         ProcessFacts {
             owner: Some(Person {
                 name: owner.into(),
@@ -153,7 +153,7 @@ mod tests {
         let staff: &[&str] = &["staff", "students"];
         let cases = [
             (
-                about("alice", Some(staff)),
+                facts("alice", Some(staff)),
                 12,
                 "user alice: memory 50",
                 vec![
@@ -164,27 +164,27 @@ mod tests {
                 ],
             ),
             (
-                about("alice", None),
+                facts("alice", None),
                 20,
                 "user alice: memory 20",
                 vec!["default: memory 1"],
             ),
             (
-                about("bob", Some(staff)),
+                facts("bob", Some(staff)),
                 12,
                 "group staff: memory 5",
                 vec!["group students: memory 7", "default: memory 1"],
             ),
-            (about("bob", Some(&[])), 12, "default: memory 1", vec![]),
-            (about("bob", None), 12, "group students: memory ?", vec![]),
+            (facts("bob", Some(&[])), 12, "default: memory 1", vec![]),
+            (facts("bob", None), 12, "group students: memory ?", vec![]),
         ];
-        for (about, hour, holds, replaces) in cases {
+        for (facts, hour, holds, replaces) in cases {
             assert_eq!(
-                format_limits(effective_limits(&compiled_rules, &about, at(hour)))[0],
+                format_limits(effective_limits(&compiled_rules, &facts, at(hour)))[0],
                 holds
             );
             assert_eq!(
-                format_limits(replaced_limits(&compiled_rules, &about, at(hour))),
+                format_limits(replaced_limits(&compiled_rules, &facts, at(hour))),
                 replaces,
                 "{holds}"
             );

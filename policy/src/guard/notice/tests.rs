@@ -75,7 +75,7 @@ fn warning_record(
             runs,
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: None,
     }

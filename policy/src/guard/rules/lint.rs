@@ -122,10 +122,10 @@ impl Linter<'_> {
         }
     }
 
-    /// Lints a utilisation limit of 100 %, which nothing exceeds.
+    /// Lints a utilization limit of 100 %, which nothing exceeds.
     fn check_utilization_limit(&mut self, path: &str, limit: Option<Percent>) {
         if limit == Some(Percent(100)) {
-            self.warn(path, "utilisation never exceeds 100, so this never matches");
+            self.warn(path, "utilization never exceeds 100, so this never matches");
         }
     }
 
@@ -137,11 +137,11 @@ impl Linter<'_> {
 
     /// Lints users in a blocking list that `[protect]` exempts.
     fn check_protected_users(&mut self, path: &str, users: &[String]) {
-        let spared = users.iter().filter(|user| self.is_protected(user));
-        let spared: Vec<&str> = spared.map(String::as_str).collect();
-        if !spared.is_empty() {
-            let spared = spared.join(", ");
-            let what = format!("[protect] lists {spared}: no rule applies to them");
+        let protected = users.iter().filter(|user| self.is_protected(user));
+        let protected: Vec<&str> = protected.map(String::as_str).collect();
+        if !protected.is_empty() {
+            let protected = protected.join(", ");
+            let what = format!("[protect] lists {protected}: no rule applies to them");
             self.warn(path, what);
         }
     }

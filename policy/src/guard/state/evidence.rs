@@ -18,7 +18,7 @@ pub(crate) struct LazyEvidence {
     pub(crate) count: u32,
     pub(crate) unknown: u32,
     pub(crate) threat: Option<Threat>,
-    pub(crate) is_spared_service: bool,
+    pub(crate) is_service_only_warned: bool,
 }
 
 /// One run in the evidence.
@@ -45,7 +45,7 @@ impl LazyEvidence {
             count: self.count,
             unknown: self.unknown,
             threat: self.threat,
-            is_spared_service: self.is_spared_service,
+            is_service_only_warned: self.is_service_only_warned,
         }
     }
 }
@@ -53,19 +53,19 @@ impl LazyEvidence {
 impl ObservedRun {
     /// The run as it is reported.
     pub(crate) fn to_reported(&self) -> EvidenceProcess {
-        let about = &self.facts;
+        let facts = &self.facts;
         EvidenceProcess {
             run: RunKey::clone(&self.run),
             gpu_index: self.gpu_index,
-            owner: about.owner.clone(),
-            name: about.name.clone(),
+            owner: facts.owner.clone(),
+            name: facts.name.clone(),
             memory: self.memory,
             utilization: self.utilization,
-            job: about.job.as_ref().map(|(_, shown)| shown.clone()),
+            job: facts.job.as_ref().map(|(_, shown)| shown.clone()),
             context: ProcessContext {
-                unit: about.unit.clone().flatten(),
-                image: about.image.clone().flatten(),
-                network_role: about.network.clone(),
+                unit: facts.unit.clone().flatten(),
+                image: facts.image.clone().flatten(),
+                network_role: facts.network.clone(),
                 clients: self.clients,
             },
         }
@@ -87,7 +87,7 @@ impl From<Evidence> for LazyEvidence {
             count: evidence.count,
             unknown: evidence.unknown,
             threat: evidence.threat,
-            is_spared_service: evidence.is_spared_service,
+            is_service_only_warned: evidence.is_service_only_warned,
         }
     }
 }
@@ -95,7 +95,7 @@ impl From<Evidence> for LazyEvidence {
 impl From<EvidenceProcess> for ObservedRun {
     /// Restores the reported part of the process facts.
     fn from(process: EvidenceProcess) -> Self {
-        let about = ProcessFacts {
+        let facts = ProcessFacts {
             owner: process.owner,
             name: process.name,
             job: process.job.map(|shown| (shown.clone(), shown)),
@@ -106,7 +106,7 @@ impl From<EvidenceProcess> for ObservedRun {
         };
         Self {
             run: Arc::new(process.run),
-            facts: Arc::new(about),
+            facts: Arc::new(facts),
             gpu_index: process.gpu_index,
             memory: process.memory,
             utilization: process.utilization,

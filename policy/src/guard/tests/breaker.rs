@@ -44,13 +44,13 @@ fn decisions(records: &[GuardRecord]) -> Vec<(i64, String)> {
             GuardStep::Tripped { ended } => acts.push((at, format!("stops after {ended}"))),
             GuardStep::Violated
             | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
+            | GuardStep::Exempt(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
-            | GuardStep::Acted(_) => {}
+            | GuardStep::Outcome(_) => {}
         }
     }
     acts
@@ -64,13 +64,13 @@ fn refused_outcome(ending: &Enforcement) -> (EnforcementOutcome, SignalStatus) {
     let GuardStep::Ended(victim) = &ending.record.step else {
         panic!("{ending:?}");
     };
-    let acted = EnforcementOutcome {
+    let outcome = EnforcementOutcome {
         job: victim.job.clone(),
         ended: 0,
         left: 1,
         why: Some("process 100 is protected: it is Xorg".into()),
     };
-    (acted, SignalStatus::Unsent)
+    (outcome, SignalStatus::Unsent)
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn failed_ends_do_not_count() {
             let record = guard
                 .state
                 .record_outcome(&ending, refused_outcome(&ending), world.now);
-            assert_eq!(record.step.name(), "acted");
+            assert_eq!(record.step.name(), "outcome");
         }
     }
     // Each try is recorded, at growing intervals.
@@ -243,7 +243,7 @@ fn one_person_cannot_trip_the_breaker() {
                 (acted.ended, acted.left) = (1, 0);
                 guard
                     .state
-                    .record_outcome(&ending, (acted, SignalStatus::Sent), world.now);
+                    .record_outcome(&ending, (outcome, SignalStatus::Sent), world.now);
             }
             world.processes.retain(|pid, _| !victims.contains(pid));
             ended += victims.len();
@@ -285,8 +285,8 @@ fn job_waits_for_a_free_slot() {
     let pids: Vec<u32> = ending[0].processes.iter().map(|(pid, _)| *pid).collect();
     assert_eq!(pids, [200]);
     let over = first.pop().expect("there are four");
-    let (mut acted, _) = refused_outcome(&over);
-    (acted.ended, acted.left) = (1, 0);
+    let (mut outcome, _) = refused_outcome(&over);
+    (outcome.ended, outcome.left) = (1, 0);
     let _ = guard
         .state
         .record_outcome(&over, (acted, SignalStatus::Sent), world.now);

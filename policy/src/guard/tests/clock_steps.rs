@@ -72,9 +72,9 @@ fn unconfirmed_start_does_not_count() {
 fn new_victim_needs_two_samples() {
     let (mut guard, mut world) = (guard_in_mode(GuardMode::Enforce), world());
     let actual = lines(&guard.evaluate_samples(&mut world, 8));
-    let spared = "00:01:20 bob: default: memory: nobody is ended: tree 100 was ended and is still \
+    let exempt = "00:01:20 bob: default: memory: nobody is ended: tree 100 was ended and is still \
                   running [enforce]";
-    assert_eq!(actual.last().map(String::as_str), Some(spared));
+    assert_eq!(actual.last().map(String::as_str), Some(exempt));
     world.processes.clear();
     world.start(200, "bob").uses(0, 21, 50).job("tree 200");
     assert_eq!(lines(&guard.evaluate_samples(&mut world, 1)), [""; 0]);
@@ -105,5 +105,5 @@ fn gap_extends_the_time_to_exit() {
     assert_eq!(lines(&guard.evaluate_samples(&mut world, 5)), [""; 0]);
     let steps: Vec<_> = guard.evaluate_samples(&mut world, 1);
     let steps: Vec<_> = steps.iter().map(|it| it.step.name()).collect();
-    assert_eq!(steps, ["spared"]);
+    assert_eq!(steps, ["exempt"]);
 }

@@ -105,7 +105,7 @@ fn two_gaps_extend_the_grace() {
         (120, "warned"),
         (220, "warned"),
         (320, "ended"),
-        (380, "spared"),
+        (380, "exempt"),
     ];
     assert_eq!(actual, expected);
 }

@@ -60,10 +60,10 @@ fn container_or_scheduler_makes_a_new_job() {
             }
         })
     };
-    let contained = |about: &mut ProcessFacts| about.is_contained = Some(true);
+    let contained = |facts: &mut ProcessFacts| facts.is_contained = Some(true);
     assert_eq!(into(31, contained), Some(900));
-    let scheduled = |about: &mut ProcessFacts| {
-        about.scheduler = Some(Some((gpukill_proto::model::Scheduler::Slurm, "1".into())));
+    let scheduled = |facts: &mut ProcessFacts| {
+        facts.scheduler = Some(Some((gpukill_proto::model::Scheduler::Slurm, "1".into())));
     };
     assert_eq!(into(31, scheduled), Some(900));
 }

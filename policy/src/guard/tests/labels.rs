@@ -8,13 +8,13 @@ use gpukill_proto::guard::{GuardStep, Person};
 
 /// A container that belongs to this name by its label. The name is no user of the host.
 fn labelled_container(name: &str) -> super::super::sample::ProcessFacts {
-    let mut about = process_facts("bob");
-    about.owner = Some(Person {
+    let mut facts = process_facts("bob");
+    facts.owner = Some(Person {
         name: name.into(),
         uid: None,
     });
-    about.user = Some((Some("root".into()), 0));
-    about
+    facts.user = Some((Some("root".into()), 0));
+    facts
 }
 
 /// The rules that end a container with this label, which holds 20 GiB and works, and the

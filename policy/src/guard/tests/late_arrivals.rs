@@ -167,11 +167,11 @@ fn protected_newcomer_ends_nobody_else() {
         let records = guard.evaluate_samples(&mut world, 10);
         let is_end = |record: &&GuardRecord| matches!(record.step, GuardStep::Ended(_));
         assert_eq!(records.iter().find(is_end), None, "{at}");
-        let spared = records.iter().find_map(|record| match &record.step {
-            GuardStep::Spared(why) => Some(why.as_str()),
+        let exempt = records.iter().find_map(|record| match &record.step {
+            GuardStep::Exempt(why) => Some(why.as_str()),
             _ => None,
         });
-        let why = spared.expect("it is said why");
+        let why = exempt.expect("it is said why");
         let before = "bob 1: later jobs that may not be ended hold the excess";
         assert!(why.contains(before), "{at}: {why}");
         // Without the newcomer, the excess is that of the older holder.

@@ -9,13 +9,13 @@ fn applicable_limits(
     rules: &RuleSet,
     change: impl FnOnce(&mut super::super::sample::ProcessFacts),
 ) -> Vec<String> {
-    let mut about = process_facts("bob");
-    change(&mut about);
+    let mut facts = process_facts("bob");
+    change(&mut facts);
     let civil = LocalTime {
         day: Weekday::Monday,
         minute: 12 * 60,
     };
-    let limits = effective_limits(&CompiledRules::new(rules.clone()), &about, civil);
+    let limits = effective_limits(&CompiledRules::new(rules.clone()), &facts, civil);
     let line = |EffectiveLimit { rule, limit }: EffectiveLimit| match limit {
         Some(limit) => format!("{rule} {limit}"),
         None => format!("{rule} ?"),
@@ -232,8 +232,8 @@ fn protected_process_has_no_limits() {
     rules.protect.users = names(&["bob"]);
     rules.protect.units = globs(&["ollama.service"]);
     let compiled_rules = CompiledRules::new(rules);
-    let why = |about: &super::super::sample::ProcessFacts| {
-        crate::guard::limits::protection_reason(&compiled_rules, about)
+    let why = |facts: &super::super::sample::ProcessFacts| {
+        crate::guard::limits::protection_reason(&compiled_rules, facts)
     };
     let mut alice = process_facts("alice");
     assert_eq!(why(&alice), None);

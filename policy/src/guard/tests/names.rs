@@ -13,20 +13,20 @@ fn world() -> TestHost {
 
 /// The name service does not answer, or answers that the uid has no name.
 fn hide_name(process: &mut TestProcess, nameless: &[u32]) {
-    let about = &mut process.facts;
-    if let Some(owner) = &mut about.owner
+    let facts = &mut process.facts;
+    if let Some(owner) = &mut facts.owner
         && let Some(uid) = owner.uid
     {
         owner.name = uid.to_string();
-        about.user = Some((None, uid));
+        facts.user = Some((None, uid));
     }
-    about.nameless_uids = nameless.to_vec();
+    facts.nameless_uids = nameless.to_vec();
 }
 
 fn show_name(process: &mut TestProcess, name: &str) {
     let of_name = process_facts(name);
-    let about = &mut process.facts;
-    (about.owner, about.user, about.nameless_uids) = (of_name.owner, of_name.user, Vec::new());
+    let facts = &mut process.facts;
+    (facts.owner, facts.user, facts.nameless_uids) = (of_name.owner, of_name.user, Vec::new());
 }
 
 /// What is recorded and what is not evaluated in two samples of alice's job, while her name

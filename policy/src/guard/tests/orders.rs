@@ -107,7 +107,7 @@ fn surviving_job(mode: GuardMode) -> (TestGuard, TestHost) {
     guard.state.mark_started(&ending);
     let came = (outcome(&ending, 0), SignalStatus::Sent);
     let record = guard.state.record_outcome(&ending, came, world.now);
-    assert_eq!(record.step.name(), "acted");
+    assert_eq!(record.step.name(), "outcome");
     reload_state(&mut guard);
     (guard, world)
 }
@@ -291,7 +291,7 @@ fn outcome_keeps_rule_and_subject() {
         .record_outcome(&ending, (came.clone(), SignalStatus::Sent), world.now);
     let expected = GuardRecord {
         at: world.now,
-        step: GuardStep::Acted(came),
+        step: GuardStep::Outcome(came),
         ..ending.record
     };
     assert_eq!(record, expected);

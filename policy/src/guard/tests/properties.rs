@@ -260,12 +260,12 @@ proptest! {
             };
             prop_assert!(!victim.runs.is_empty());
             for (run, run_sample) in &by_end[&record.at].runs {
-                let about = &run_sample.facts;
-                let is_of_job = about.job.as_ref().map(|(id, _)| id) == Some(&victim.job.id)
+                let facts = &run_sample.facts;
+                let is_of_job = facts.job.as_ref().map(|(id, _)| id) == Some(&victim.job.id)
                     || victim.runs.iter().any(|process| process.run.pid == run.pid);
                 if is_of_job {
-                    prop_assert_eq!(about.owner.as_ref(), Some(&victim.job.owner));
-                    prop_assert_ne!(about.name.as_deref(), Some("Xorg"));
+                    prop_assert_eq!(facts.owner.as_ref(), Some(&victim.job.owner));
+                    prop_assert_ne!(facts.name.as_deref(), Some("Xorg"));
                     prop_assert_ne!(victim.job.owner.name.as_str(), "root");
                 }
             }

@@ -46,7 +46,7 @@ pub(crate) fn record_line(record: &GuardRecord) -> String {
                 None => format!("ends {what}"),
             }
         }
-        GuardStep::Spared(why) => format!("nobody is ended: {why}"),
+        GuardStep::Exempt(why) => format!("nobody is ended: {why}"),
         GuardStep::Over => "over".to_owned(),
         GuardStep::Outdated => "outdated".to_owned(),
         GuardStep::Snoozed { until, left, .. } => {
@@ -56,7 +56,7 @@ pub(crate) fn record_line(record: &GuardRecord) -> String {
             format!("snooze until {} void", format_time(*until))
         }
         GuardStep::Doubted(it) => format!("may not fit: {} of {} people", it.people, it.of),
-        GuardStep::Acted(acted) => format!("{} ended, {} left", acted.ended, acted.left),
+        GuardStep::Outcome(outcome) => format!("{} ended, {} left", outcome.ended, outcome.left),
         GuardStep::Tripped { ended } => format!("stops: {ended} were ended"),
     };
     let mode = record.mode.name();

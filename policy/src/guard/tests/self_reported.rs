@@ -111,9 +111,9 @@ fn account_policy(limits: Limits) -> GroupPolicy {
     }
 }
 
-fn put_in_slurm(about: &mut ProcessFacts, account: Option<&str>) {
-    about.scheduler = Some(Some((Scheduler::Slurm, "7".into())));
-    about.account = account.map(|account| Some(account.to_owned()));
+fn put_in_slurm(facts: &mut ProcessFacts, account: Option<&str>) {
+    facts.scheduler = Some(Some((Scheduler::Slurm, "7".into())));
+    facts.account = account.map(|account| Some(account.to_owned()));
 }
 
 /// The result for a Slurm job that holds 20 GiB and states this account: the rules that it
@@ -306,11 +306,11 @@ fn claimed_priority_does_not_protect() {
 
 /// The limits of a Slurm job of bob's.
 fn slurm_job_limits(rules: &RuleSet, account: Option<&str>) -> Vec<(String, Option<u64>)> {
-    let mut about = process_facts("bob");
-    put_in_slurm(&mut about, account);
+    let mut facts = process_facts("bob");
+    put_in_slurm(&mut facts, account);
     let limits = effective_limits(
         &CompiledRules::new(rules.clone()),
-        &about,
+        &facts,
         LocalTime::default(),
     );
     let actual = limits.into_iter();
@@ -371,7 +371,7 @@ fn name_is_unknown_without_executable() {
     // The kernel keeps 15 bytes of nvidia-cuda-mps-server.
     let unseen = |name: Option<&str>| {
         let name = name.map(str::to_owned);
-        move |about: &mut ProcessFacts| (about.name, about.executable) = (name, None)
+        move |facts: &mut ProcessFacts| (facts.name, facts.executable) = (name, None)
     };
     let of_gpu = |allowed: &[&str], blocked: &[&str]| RuleSet {
         mode: GuardMode::Enforce,

@@ -66,8 +66,8 @@ fn steps_until_end(
     // The processes go on, because nothing ends them here.
     let ended = steps.iter().position(|step| *step == "ended");
     steps.truncate(ended.map_or(steps.len(), |at| at + 1));
-    let is_spared = records.iter().any(|it| it.evidence.is_spared_service);
-    (steps, is_spared)
+    let is_only_warned = records.iter().any(|it| it.evidence.is_service_only_warned);
+    (steps, is_only_warned)
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn personal_idle_limits_never_end_services() {
     assert!(!records.iter().any(is_ended), "{records:?}");
     let open = guard.state.violations();
     assert_eq!(open[0].action, GuardAction::Warn);
-    assert!(open[0].evidence.is_spared_service);
+    assert!(open[0].evidence.is_service_only_warned);
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn service_over_a_limit_is_ended() {
     rules.defaults = memory_limit(5);
     let mut guard = TestGuard::new(rules);
     let mut world = world(|it| _ = it.serves(8000, 0));
-    let (steps, is_spared) = steps_until_end(&mut guard, &mut world, 1);
-    assert_eq!((steps, is_spared), (vec!["violated", "ended"], false));
+    let (steps, is_only_warned) = steps_until_end(&mut guard, &mut world, 1);
+    assert_eq!((steps, is_only_warned), (vec!["violated", "ended"], false));
 }
 
 fn notebook(process: &mut TestProcess, clients: u64) {
@@ -205,9 +205,9 @@ fn one_process_makes_a_service() {
         .uses(0, 1, 0)
         .job("engine")
         .serves(8000, 0);
-    let (steps, is_spared) =
+    let (steps, is_only_warned) =
         steps_until_end(&mut TestGuard::new(soft_rules(idle_rule())), &mut world, 20);
-    assert_eq!((steps, is_spared), (vec!["violated", "warned"], true));
+    assert_eq!((steps, is_only_warned), (vec!["violated", "warned"], true));
 }
 
 #[test]

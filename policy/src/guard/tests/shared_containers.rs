@@ -96,7 +96,7 @@ fn joint_violation_ends_users_in_turn() {
             };
             guard
                 .state
-                .record_outcome(&ending, (acted, SignalStatus::Sent), world.now);
+                .record_outcome(&ending, (outcome, SignalStatus::Sent), world.now);
         }
         for pids in ended_pids(&records) {
             world.processes.retain(|pid, _| !pids.contains(pid));

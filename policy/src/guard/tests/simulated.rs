@@ -103,7 +103,7 @@ fn shows_the_evidence_at_the_end() {
                 count: 2,
                 unknown: 0,
                 threat: None,
-                is_spared_service: false,
+                is_service_only_warned: false,
             },
             message: None,
         },

@@ -238,9 +238,9 @@ fn no_snooze_when_nothing_is_ended() {
         add_group_of_both(it);
         it.groups[0].measures.action = Some(GuardAction::Warn);
     };
-    let mut spared = world();
-    spared.process(100).facts.owner = Some(person("container vllm"));
-    for (mut guard, mut world) in [(soft_guard(warns), world()), (soft_guard(|_| ()), spared)] {
+    let mut exempt = world();
+    exempt.process(100).facts.owner = Some(person("container vllm"));
+    for (mut guard, mut world) in [(soft_guard(warns), world()), (soft_guard(|_| ()), exempt)] {
         guard.evaluate_samples(&mut world, 3);
         assert!(!guard.state.violations().is_empty());
         let refused = snooze(&mut guard, &world, (100, BOB));

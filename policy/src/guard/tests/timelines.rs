@@ -13,11 +13,11 @@ struct Timeline {
 }
 
 impl Timeline {
-    fn new(about: &str, devices: usize, rules: RuleSet) -> Self {
+    fn new(title: &str, devices: usize, rules: RuleSet) -> Self {
         Self {
             world: TestHost::new(devices),
             guard: TestGuard::new(rules),
-            log: format!("{about}\n\n"),
+            log: format!("{title}\n\n"),
         }
     }
 
@@ -62,8 +62,8 @@ fn forgotten_notebook_beside_training() {
         defaults: idle_after(30),
         ..dry_run_rules()
     };
-    let about = "A job that holds 1 GiB and is idle for 30 minutes is reported. A dry run.";
-    let mut hour = Timeline::new(about, 2, rules);
+    let title = "A job that holds 1 GiB and is idle for 30 minutes is reported. A dry run.";
+    let mut hour = Timeline::new(title, 2, rules);
     hour.event(0, 0, "alice trains on GPU 0, bob plots on GPU 1", |it| {
         it.start(100, "alice").uses(0, 60, 95).job("tree 100");
         it.start(200, "bob")
@@ -111,8 +111,8 @@ fn three_jobs_of_different_priority() {
         ],
         ..dry_run_rules()
     };
-    let about = "60 GiB for each person, enforced. Trials go first, production last.";
-    let mut hour = Timeline::new(about, 1, rules);
+    let title = "60 GiB for each person, enforced. Trials go first, production last.";
+    let mut hour = Timeline::new(title, 1, rules);
     hour.event(0, 0, "carol's production takes 30 GiB", |it| {
         let process = it.start(100, "carol").uses(0, 30, 90).job("container prod");
         process.facts.image = Some(Some("prod/serve".into()));
@@ -148,9 +148,9 @@ fn reserved_memory_of_a_device() {
         }],
         ..dry_run_rules()
     };
-    let about =
+    let title =
         "8 GiB of GPU 0 stay free. A job that takes them is warned, and ended after 5 minutes.";
-    let mut hour = Timeline::new(about, 1, rules);
+    let mut hour = Timeline::new(title, 1, rules);
     hour.event(0, 0, "alice holds 40 GiB", |it| {
         it.start(100, "alice").uses(0, 40, 90).job("tree 100");
     });
@@ -185,8 +185,8 @@ fn maintenance_across_midnight() {
         }],
         ..dry_run_rules()
     };
-    let about = "Nobody uses GPU 1 on Fridays from 23:30 to 00:30. It is Friday.";
-    let mut hour = Timeline::new(about, 2, rules);
+    let title = "Nobody uses GPU 1 on Fridays from 23:30 to 00:30. It is Friday.";
+    let mut hour = Timeline::new(title, 2, rules);
     hour.world.midnight = Weekday::Friday;
     hour.world.now = Timestamp(23 * 3_600_000);
     hour.event(23, 0, "alice works on both", |it| {
@@ -221,9 +221,9 @@ fn leaking_process() {
         behaviours: vec![behaviour_rule("leak", leak)],
         ..dry_run_rules()
     };
-    let about =
+    let title =
         "A job that grows by 8 GiB in 2 hours, and in each half hour, is reported. A dry run.";
-    let mut hour = Timeline::new(about, 1, rules);
+    let mut hour = Timeline::new(title, 1, rules);
     hour.event(
         0,
         0,
@@ -261,8 +261,8 @@ fn intruder_on_a_device() {
         },
         ..dry_run_rules()
     };
-    let about = "GPU 0 is alice's, enforced. Xorg is protected.";
-    let mut hour = Timeline::new(about, 2, rules);
+    let title = "GPU 0 is alice's, enforced. Xorg is protected.";
+    let mut hour = Timeline::new(title, 2, rules);
     hour.event(0, 0, "alice and Xorg use GPU 0", |it| {
         it.start(10, "root").uses(0, 1, 2).named("Xorg");
         it.start(100, "alice").uses(0, 20, 90).job("tree 100");
@@ -310,8 +310,8 @@ fn server_waiting_for_requests() {
         }],
         ..dry_run_rules()
     };
-    let about = "Idle after 30 minutes; a vLLM server with clients after 90. A dry run.";
-    let mut hour = Timeline::new(about, 2, rules);
+    let title = "Idle after 30 minutes; a vLLM server with clients after 90. A dry run.";
+    let mut hour = Timeline::new(title, 2, rules);
     hour.event(0, 0, "alice and bob serve", |it| {
         for (pid, owner, gpu) in [(100, "alice", 0), (200, "bob", 1)] {
             it.start(pid, owner)

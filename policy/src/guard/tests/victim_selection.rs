@@ -42,7 +42,7 @@ fn victims(rules: RuleSet, world: &mut TestHost) -> Vec<String> {
         .into_iter()
         .map(|step| match step {
             GuardStep::Ended(Victim { job, .. }) => job.id,
-            GuardStep::Spared(why) => why,
+            GuardStep::Exempt(why) => why,
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
@@ -50,7 +50,7 @@ fn victims(rules: RuleSet, world: &mut TestHost) -> Vec<String> {
             | GuardStep::Snoozed { .. }
             | GuardStep::SnoozeVoided { .. }
             | GuardStep::Doubted(_)
-            | GuardStep::Acted(_)
+            | GuardStep::Outcome(_)
             | GuardStep::Tripped { .. } => {
                 panic!("{step:?}")
             }
@@ -228,8 +228,8 @@ fn unit_pattern_does_not_protect_sessions() {
     ] {
         let mut world = host_with_jobs(&[("job", 40)]);
         world.process(100).facts.unit = Some(Some(unit.into()));
-        let is_spared = victims(rules(pattern), &mut world) != ["job"];
-        assert_eq!(is_spared, spares, "{pattern} {unit}");
+        let is_exempt = victims(rules(pattern), &mut world) != ["job"];
+        assert_eq!(is_exempt, spares, "{pattern} {unit}");
     }
 }
 

@@ -43,7 +43,7 @@ fn reported_steps(records: &[GuardRecord]) -> Vec<(i64, String)> {
                 let deadline = deadline.map_or(0, |it| it.0 / 1_000);
                 format!("warned until {deadline}")
             }
-            GuardStep::Spared(why) => why.clone(),
+            GuardStep::Exempt(why) => why.clone(),
             other => other.name().to_owned(),
         };
         (record.at.0 / 1_000, step)
@@ -241,9 +241,9 @@ fn container_is_a_victim_in_enforce_only() {
         Some("ends box-of-nobody's")
     );
     // A job that started earlier is not ended in its place.
-    let spared = first(&soft, 2_000).expect("it is said why nobody is ended");
+    let exempt = first(&soft, 2_000).expect("it is said why nobody is ended");
     let why = "alice's: later jobs that may not be ended hold the excess";
-    assert!(spared.contains(why), "{spared}");
+    assert!(exempt.contains(why), "{exempt}");
 }
 
 proptest::proptest! {

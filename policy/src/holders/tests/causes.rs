@@ -307,9 +307,9 @@ fn busy_device_without_holder_needs_reset() {
     let mut held = busy(100, 300);
     held.holders = vec![holder(7)];
     assert_eq!(find_causes(&held, NOW), []);
-    let mut unseen = busy(100, 300);
-    unseen.incomplete_reason = Some("x".into());
-    assert_eq!(find_causes(&unseen, NOW), []);
+    let mut incomplete = busy(100, 300);
+    incomplete.incomplete_reason = Some("x".into());
+    assert_eq!(find_causes(&incomplete, NOW), []);
 }
 
 #[test]

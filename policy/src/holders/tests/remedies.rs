@@ -47,7 +47,7 @@ fn doubtful_orphan_is_in_no_command() {
             false,
         ),
         ("below a listed one", below(Value(70_000)), false),
-        ("below who knows whom", below(Failed("x".into())), false),
+        ("below an unknown parent", below(Failed("x".into())), false),
         (
             "of a listed one's group",
             Holder {
@@ -113,10 +113,10 @@ fn command_names_at_most_1000() {
 
 #[test]
 fn incomplete_scan_suggests_no_end() {
-    let mut unseen = device(vec![worker(7)]);
-    assert_eq!(suggested_pids(&unseen), [7]);
-    unseen.incomplete_reason = Some("x".into());
-    let found = find_causes(&unseen, NOW);
+    let mut incomplete = device(vec![worker(7)]);
+    assert_eq!(suggested_pids(&incomplete), [7]);
+    incomplete.incomplete_reason = Some("x".into());
+    let found = find_causes(&incomplete, NOW);
     assert_eq!((found[0].cause, &found[0].remedy), (Cause::Orphans, &None));
 }
 
@@ -155,7 +155,7 @@ fn ended_leader_is_known_from_history() {
 }
 
 #[test]
-fn sharer_is_never_ended() {
+fn shared_client_is_never_ended() {
     let shares = |holder: Holder| Holder {
         shares_with: Some(70_000),
         ..holder
@@ -170,7 +170,7 @@ fn sharer_is_never_ended() {
         named(7, "Xorg"),
     ] {
         let shared = device(vec![shares(holder), listed(70_000, Value(gib(1)))]);
-        assert_eq!(role(&shared.holders[0], &shared), Role::Sharer);
+        assert_eq!(role(&shared.holders[0], &shared), Role::SharedClient);
         let found = find_causes(&shared, NOW);
         assert_eq!((found.len(), found[0].cause), (1, Cause::Unknown));
     }

@@ -102,11 +102,11 @@ fn new_job_processes_join() {
         );
     }
     // No process joins a job that is not ended, nor a reused pid.
-    let mut spared = plan(Job);
-    spared.targets[0].action = PlannedAction::Protected(
+    let mut protected = plan(Job);
+    protected.targets[0].action = PlannedAction::Protected(
         gpukill_proto::kill::ProtectionReason::always("the admin says so"),
     );
-    assert_eq!(joins(&spared), [0u32; 0]);
+    assert_eq!(joins(&protected), [0u32; 0]);
     let mut replaced = planned(&before, Job, &[310], &[]);
     replaced.targets[0].key.start_ticks += 1;
     assert_eq!(joins(&replaced), [0u32; 0]);

@@ -76,7 +76,7 @@ fn one_user_and_root_end_as_a_whole() {
     let cases: [(&str, &[ContainerMember], u32); 4] = [
         ("root alone", &[(300, 1, 0, None), (301, 300, 0, None)], 0),
         (
-            "root of the box and one user",
+            "root of the host and one user",
             &[(300, 1, 0, None), (301, 300, 1001, None)],
             0,
         ),

@@ -9,17 +9,17 @@ use gpukill_proto::model::ProcessKey;
 use gpukill_proto::rogue::Share;
 use gpukill_proto::units::Timestamp;
 
-fn indicator(kind: &str, family: Family, read: &str) -> Indicator {
+fn indicator(kind: &str, family: IndicatorFamily, evidence: &str) -> Indicator {
     Indicator {
         kind: kind.into(),
         family,
         weight: Share::from_thousandths(600),
-        read: read.into(),
+        evidence: evidence.into(),
     }
 }
 
 fn pool() -> Indicator {
-    indicator("pool_on_command_line", Family::A, "names a pool")
+    indicator("pool_on_command_line", IndicatorFamily::A, "names a pool")
 }
 
 fn verdict(threat: Threat, risk: Risk, indicators: Vec<Indicator>) -> Verdict {
@@ -68,7 +68,7 @@ const LIMIT: &str = "gpukillctl guard user set eve --idle-limit MINUTES";
 
 #[test]
 fn only_near_proof_suggests_an_end() {
-    use Family::{B, C};
+    use IndicatorFamily::{B, C};
     use Risk::{Critical, High, Low, Medium};
     use Threat::{CryptoMiner, DataExfiltrator, ResourceAbuser, SuspiciousProcess};
     let port = || indicator("pool_port", B, "connected to 198.51.100.7:4444");
@@ -126,7 +126,7 @@ fn ended_process_has_no_commands() {
     assert_eq!(texts(&gone), [ASK, ALLOW_ANY_PATH]);
     let whats: Vec<&str> = advice(&gone).iter().map(|it| it.kind.name()).collect();
     assert_eq!(whats, ["ask", "allow"]);
-    let idle = indicator("held_for_nothing", Family::B, "x");
+    let idle = indicator("held_for_nothing", IndicatorFamily::B, "x");
     let idle = verdict(Threat::ResourceAbuser, Risk::Low, vec![idle]);
     let nobodys = RogueFinding {
         owner: None,
@@ -207,7 +207,7 @@ fn interpreter_has_no_allow_command() {
 #[test]
 fn unsafe_names_make_no_command() {
     let of = |executable: &str, change: fn(&mut RogueFinding)| {
-        let indicators = vec![indicator("executable_place", Family::B, "x")];
+        let indicators = vec![indicator("executable_location", IndicatorFamily::B, "x")];
         let mut finding = finding(vec![verdict(
             Threat::SuspiciousProcess,
             Risk::Low,

@@ -20,7 +20,7 @@ fn expected_mistakes(test_box: &TestBox) -> String {
         "2: daemon.poll_interval: \"1ms\" is not a duration from \"100ms\" to \"1h\", like \"2s\" \
         or \"7d\"",
         "3: unknown key daemon.sokcet; did you mean daemon.socket?",
-        "6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple",
+        "6: backends.enabled: \"nvidea\" is not valid: write nvidia, amd, intel, drm or apple",
         "7: unknown key nonsense",
     ]
     .map(|mistake| format!("{}:{mistake}\n", test_box.path("gpukilld.toml").display()))
@@ -107,7 +107,7 @@ fn invalid_variable_is_an_error() {
         (
             "GPUKILLD_ACCESS_HIDE_OTHER_USERS",
             b"perhaps",
-            "GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"perhaps\" is neither true nor false",
+            "GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"perhaps\" is not valid: write true or false",
         ),
         (
             "GPUKILLD_DAEMON_POLL_INTERVAL",

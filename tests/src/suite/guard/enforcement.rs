@@ -91,7 +91,7 @@ fn guard_steps(test_box: &TestBox) -> Vec<Value> {
     steps.reverse();
     // On a busy machine a sample may find the job gone before its memory is released.
     for at in 1..steps.len() {
-        if steps[at - 1][0] == "over" && steps[at][0] == "acted" {
+        if steps[at - 1][0] == "over" && steps[at][0] == "outcome" {
             steps.swap(at - 1, at);
         }
     }
@@ -119,11 +119,11 @@ fn last_outcome(test_box: &TestBox) -> Value {
     eventually("the outcome is recorded", || {
         let document = guard_violations(test_box);
         let records = document["records"].as_array().unwrap();
-        let acted = records.iter().find(|it| it["step"] == "acted")?;
+        let outcome = records.iter().find(|it| it["step"] == "outcome")?;
         Some(json!([
-            acted["outcome"]["ended"],
-            acted["outcome"]["left"],
-            acted["why"]
+            outcome["outcome"]["ended"],
+            outcome["outcome"]["left"],
+            outcome["why"]
         ]))
     })
 }
@@ -172,7 +172,7 @@ fn soft_mode_warns_then_ends_the_job() {
     let job = Script::run(&it.test_box, RESPAWNING_JOB);
     let [launcher, worker] = job.next_pids();
     it.driver.add_processes(&[worker]);
-    let steps = ["violated", "warned", "ended", "acted", "over"];
+    let steps = ["violated", "warned", "ended", "outcome", "over"];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
     eventually_equals(&Vec::new(), || job.running_pids());
     assert!(process_has_ended(launcher) && process_has_ended(worker));

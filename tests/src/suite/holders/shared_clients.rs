@@ -87,7 +87,7 @@ fn inherited_client_counts_for_living_parent() {
     let daemon = it.start();
     let fields = ["pid", "role", "shares_with", "listed", "used_mem_bytes"];
     let both = json!([
-        [4200, "sharer", 4711, true, 2 * GIB],
+        [4200, "shared_client", 4711, true, 2 * GIB],
         [4711, "user", null, true, 9 * GIB],
     ]);
     eventually_equals(&both, || {

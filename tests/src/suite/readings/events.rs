@@ -56,8 +56,8 @@ fn xid_is_listed_logged_and_recorded_once() {
     eventually_equals(&expected, || recorded_events(&test_box));
     let lines = || -> Vec<String> {
         let log = daemon.log();
-        let about = log.lines().filter(|line| line.contains(" on GPU "));
-        about.map(str::to_owned).collect()
+        let lines = log.lines().filter(|line| line.contains(" on GPU "));
+        lines.map(str::to_owned).collect()
     };
     let log = eventually("the log has them", || (lines().len() == 3).then(lines));
     // An XID that a program causes is no warning.

@@ -150,7 +150,7 @@ fn corrupt_file_is_quarantined_until_removed() {
             .collect();
         let mut sorted = kinds.clone();
         sorted.sort();
-        assert_eq!(sorted, ["broken", "started", "stopped"], "{kinds:?}");
+        assert_eq!(sorted, ["quarantined", "started", "stopped"], "{kinds:?}");
     }
 }
 

@@ -44,7 +44,7 @@ fn violation_shows_over_snoozed_or_service() {
     let screen = ends(vec![snoozed], GuardMode::Enforce);
     assert!(screen.contains("  snoozed until 14:32  "), "{screen}");
     let mut service = soft();
-    service.evidence.is_spared_service = true;
+    service.evidence.is_service_only_warned = true;
     let screen = ends(vec![service.clone()], GuardMode::Soft);
     assert!(screen.contains("  for idleness only warned  "), "{screen}");
     service.rule.kind = RuleKind::Waste;

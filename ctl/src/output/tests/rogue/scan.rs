@@ -2,7 +2,7 @@
 //! shows the latter too.
 
 use super::*;
-use gpukill_proto::rogue::{Family, Indicator, RogueAssessment, Share, Threat, Verdict};
+use gpukill_proto::rogue::{Indicator, IndicatorFamily, RogueAssessment, Share, Threat, Verdict};
 
 #[test]
 fn scan_shows_the_day_unless_today() {
@@ -28,9 +28,9 @@ fn scan_shows_the_day_unless_today() {
 fn high_risk_states_why_no_rule_may_act() {
     let verdict = |threat, risk, families: &str| {
         let family = |it| match it {
-            'A' => Family::A,
-            'B' | 'b' => Family::B,
-            _ => Family::C,
+            'A' => IndicatorFamily::A,
+            'B' | 'b' => IndicatorFamily::B,
+            _ => IndicatorFamily::C,
         };
         let indicator = |it| Indicator {
             family: family(it),
@@ -78,7 +78,7 @@ fn high_risk_states_why_no_rule_may_act() {
             verdicts,
             ..hidden()
         };
-        let last = assessment.indicators.last().map(|it| it.read.clone());
+        let last = assessment.indicators.last().map(|it| it.evidence.clone());
         explained.rogue = Reading::Value(assessment);
         let style = style(None);
         let scanned = text(&scan_lines(&report, NOW, &style), &style);

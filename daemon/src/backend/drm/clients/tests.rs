@@ -240,7 +240,7 @@ fn process_usage_is_complete() {
         encoder: percent(0),
         decoder: percent(30),
         has_own_memory: true,
-        sharers: Vec::new(),
+        shared_clients: Vec::new(),
         passed_clients: Vec::new(),
         fault: None,
         incomplete_reason: None,

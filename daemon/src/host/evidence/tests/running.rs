@@ -22,15 +22,15 @@ impl TestProcess {
             if self.0.try_wait().unwrap().is_some() {
                 return None;
             }
-            let Ok(traces) = reader::read_evidence(self.key(), root) else {
+            let Ok(evidence) = reader::read_evidence(self.key(), root) else {
                 continue;
             };
-            let first = traces.arguments.iter().flatten().next();
-            let mut libraries = traces.libraries.iter().flatten();
+            let first = evidence.arguments.iter().flatten().next();
+            let mut libraries = evidence.libraries.iter().flatten();
             if first.is_some_and(|first| first == called)
                 && libraries.any(|name| name.starts_with("libc.so"))
             {
-                return Some(traces);
+                return Some(evidence);
             }
         }
         panic!("it did not come to that");
@@ -40,8 +40,8 @@ impl TestProcess {
 #[test]
 fn real_process_is_read_completely() {
     let mut sleeper = TestProcess::start("sleep", &["600", "1"]);
-    let traces = sleeper.evidence("sleep");
-    let libraries = traces.libraries.clone().unwrap();
+    let evidence = sleeper.evidence("sleep");
+    let libraries = evidence.libraries.clone().unwrap();
     let expected = ProcessEvidence {
         executable: Some(sleep_path().to_str().unwrap().to_owned()),
         arguments: Some(["sleep", "600", "1"].map(String::from).to_vec()),
@@ -49,7 +49,7 @@ fn real_process_is_read_completely() {
         sent: NetworkSent::Shared,
         unavailable: vec![],
     };
-    assert_eq!(traces, expected);
+    assert_eq!(evidence, expected);
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn deleted_executable_is_marked() {
 fn memory_executable_is_marked() {
     let (_memory, path) = sleep_in_memory();
     let mut sleeper = TestProcess::start(&path, &["600"]);
-    let traces = sleeper.evidence(&path);
+    let evidence = sleeper.evidence(&path);
     assert_eq!(
-        traces.executable.as_deref(),
+        evidence.executable.as_deref(),
         Some("/memfd:worker (deleted)")
     );
 }
@@ -92,13 +92,13 @@ fn separate_network_reports_its_sent_bytes() {
     ] {
         symlink(format!("/proc/{process}"), root.path().join(name)).unwrap();
     }
-    let Some(traces) = sleeper.evidence_below(root.path(), "sleep") else {
+    let Some(evidence) = sleeper.evidence_below(root.path(), "sleep") else {
         eprintln!("skipped: no network namespace may be made here");
         return;
     };
     let link = std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
-    let NetworkSent::Own { namespace, bytes } = traces.sent else {
-        panic!("{:?}", traces.sent);
+    let NetworkSent::Own { namespace, bytes } = evidence.sent else {
+        panic!("{:?}", evidence.sent);
     };
     assert_eq!(link.to_str(), Some(&*format!("net:[{namespace}]")));
     // It has only `lo`, or what the kernel adds, and none of it is up.
@@ -143,13 +143,13 @@ fn ended_first_thread_leaves_it_unknown() {
         std::thread::yield_now();
     }
     assert!(Stat::read(Path::new(&directory)).unwrap().threads > 1);
-    let traces = reader::read_evidence(sleeper.key(), Path::new("/proc")).unwrap();
-    assert_eq!((traces.arguments, traces.libraries), (None, None));
+    let evidence = reader::read_evidence(sleeper.key(), Path::new("/proc")).unwrap();
+    assert_eq!((evidence.arguments, evidence.libraries), (None, None));
     let why = "its arguments: its first thread has ended".to_owned();
     assert!(
-        traces.unavailable.contains(&why),
+        evidence.unavailable.contains(&why),
         "{:?}",
-        traces.unavailable
+        evidence.unavailable
     );
 }
 
@@ -160,9 +160,9 @@ fn zombie_has_no_arguments() {
     while Stat::read(Path::new(&directory)).unwrap().state != 'Z' {
         std::thread::yield_now();
     }
-    let traces = reader::read_evidence(sleeper.key(), Path::new("/proc")).unwrap();
+    let evidence = reader::read_evidence(sleeper.key(), Path::new("/proc")).unwrap();
     sleeper.0.wait().unwrap();
-    assert_eq!(traces.arguments, Some(vec![]));
-    assert_eq!((traces.executable, traces.libraries), (None, None));
-    assert_eq!(traces.unavailable.len(), 2);
+    assert_eq!(evidence.arguments, Some(vec![]));
+    assert_eq!((evidence.executable, evidence.libraries), (None, None));
+    assert_eq!(evidence.unavailable.len(), 2);
 }

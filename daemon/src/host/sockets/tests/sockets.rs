@@ -62,7 +62,7 @@ fn process_has_its_ports_and_peers() {
     );
     // An old result is not reported.
     let Some(then) = Instant::now().checked_sub(STALE_AFTER + REFRESH_INTERVAL) else {
-        eprintln!("skipped: the box has just booted");
+        eprintln!("skipped: the host has just booted");
         return;
     };
     connections.0.lock().watched.clear();

@@ -11,11 +11,11 @@ fn hash_result(status: &RogueStatus) -> (bool, Option<String>) {
         .indicators
         .iter()
         .any(|indicator| indicator.kind == "miner_hash");
-    let mut unseen = assessment
-        .unread
+    let mut missing = assessment
+        .missing_evidence
         .iter()
         .filter(|it| it.contains("the hash"));
-    (is_known, unseen.next().cloned())
+    (is_known, missing.next().cloned())
 }
 
 #[test]
@@ -49,14 +49,14 @@ fn unreadable_hash_is_reported_with_reason() {
     stage.set_arguments(1, &["python3"]);
     stage.set_miner_hashes(&[HASH]);
     let python = [process(1, "python3")];
-    let unseen = |why: &str| (false, Some(format!("the hash of its executable: {why}")));
+    let missing = |why: &str| (false, Some(format!("the hash of its executable: {why}")));
     for second in 0..2 {
         let status = stage.poll(second, &python);
-        assert_eq!(hash_result(&status), unseen("not read yet"));
+        assert_eq!(hash_result(&status), missing("not read yet"));
     }
     let why = "the file cannot be read: not permitted";
     stage.set_hash(1, Err(why));
-    assert_eq!(hash_result(&stage.poll(2, &python)), unseen(why));
+    assert_eq!(hash_result(&stage.poll(2, &python)), missing(why));
     // It is requested again with the rest, and can be read then.
     stage.set_hash(1, Ok(HASH));
     assert_eq!(hash_result(&stage.poll(600, &python)), (true, None));

@@ -16,7 +16,8 @@ fn file(entries: &[Entry]) -> (tempfile::TempDir, OpenDatabase) {
     for (at, is_act, length) in entries {
         let document = json!({"long": "x".repeat(*length)}).to_string();
         if *is_act {
-            let insert = "INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+            let insert =
+                "INSERT INTO action (at, run, kind, uid, request, plan, finished_at, result)
                 VALUES (?1, 'r', 'kill', 1000, '--pid 7', ?2, ?1, 'done')";
             all.execute(insert, params![at, document]).unwrap();
         } else {
@@ -157,10 +158,10 @@ fn extreme_positions_and_bad_queries() {
         kind: Some("klil".into()),
         ..whole()
     };
-    let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, \
-                 settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed, \
+    let kinds = "kill, reset, prune, backup, restore, rules_edit, quarantined, started, stopped, booted, \
+                 settings, rules, rogue_rules, fault, fault_over, xid, device, quiesced, resumed or \
                  forgotten";
-    let no_kind = format!("\"klil\" is not a kind of entry; the kinds are {kinds}");
+    let no_kind = format!("\"klil\" is not valid: write {kinds}");
     let one_odd = ActionQuery {
         kind: Some("kill,klil".into()),
         ..whole()
@@ -194,7 +195,7 @@ fn of_two_people() -> (tempfile::TempDir, OpenDatabase) {
              (3, 'xid', 'XID 79', 'GPU-1', 79, NULL, NULL),
              (4, 'quiesced', NULL, NULL, 1000, 1001, NULL);
              INSERT INTO action
-             (at, run, kind, uid, times, asked, plan, finished_at, word, why, outcome) VALUES
+             (at, run, kind, uid, times, request, plan, finished_at, result, reason, outcome) VALUES
              (5, 'r', 'kill', 1000, 1, '--process secret', '{}', 9, 'done', NULL, '{{\"b\":2}}'),
              (6, 'r', 'reset', 1001, 3, '--gpu 1', '{reset}', 8, 'refused', 'it is held', NULL),
              (7, 'r', 'kill', NULL, 9, '', NULL, 8, 'refused', 'more', NULL),
@@ -303,8 +304,8 @@ fn record_is_append_only() {
         "DELETE FROM event",
         "DELETE FROM action",
         "UPDATE event SET times = 2",
-        "UPDATE action SET asked = ''",
-        "UPDATE action SET why = '' WHERE word IS NOT NULL",
+        "UPDATE action SET request = ''",
+        "UPDATE action SET reason = '' WHERE result IS NOT NULL",
     ] {
         assert!(opened.connection.execute(change, []).is_err(), "{change}");
     }

@@ -28,7 +28,7 @@ fn record(at: i64, name: &str, uid: Option<u32>) -> GuardRecord {
             count: 0,
             unknown: 0,
             threat: None,
-            is_spared_service: false,
+            is_service_only_warned: false,
         },
         message: Some("'quoted'; \u{1b}[31m".into()),
     }

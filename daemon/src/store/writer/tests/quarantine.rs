@@ -81,7 +81,7 @@ fn assert_healed(writer: &mut Writer, kind: &DatabaseKind) {
         [FaultCause::new(FaultCode::FileQuarantined, expected)]
     );
     let connection = Connection::open(audit(&directory)).unwrap();
-    let select = "SELECT detail FROM event WHERE kind = 'broken' ORDER BY id DESC LIMIT 1";
+    let select = "SELECT detail FROM event WHERE kind = 'quarantined' ORDER BY id DESC LIMIT 1";
     let detail: String = connection.query_row(select, [], |row| row.get(0)).unwrap();
     let name = quarantined.file_name().unwrap().to_str().unwrap();
     assert!(detail.starts_with(&format!("{name}: ")), "{detail}");

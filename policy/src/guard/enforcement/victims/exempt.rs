@@ -45,8 +45,8 @@ pub(super) fn exemption(
         return job.exemption;
     }
     let is_unclear = job.runs.iter().any(|run| {
-        let about = &context.runs[*run].sample.facts;
-        about.scheduler.is_none() || about.host_pod().is_none()
+        let facts = &context.runs[*run].sample.facts;
+        facts.scheduler.is_none() || facts.host_pod().is_none()
     });
     is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
 }
@@ -75,11 +75,11 @@ pub(super) fn milder_policy_exemption(
     })
 }
 
-pub(super) fn format_reasons(spared: BTreeSet<String>, kind: RuleKind) -> String {
+pub(super) fn format_reasons(reasons: BTreeSet<String>, kind: RuleKind) -> String {
     /// How many reasons are named.
     const NAMED: usize = 3;
-    let count = spared.len();
-    let mut named: Vec<String> = spared.into_iter().take(NAMED).collect();
+    let count = reasons.len();
+    let mut named: Vec<String> = reasons.into_iter().take(NAMED).collect();
     if count > NAMED {
         named.push(format!("{} more", count - NAMED));
     }

@@ -22,9 +22,9 @@ pub(super) fn describe_victim(
         count: u32::try_from(runs.len()).unwrap_or(u32::MAX),
         is_busy: is_busy(context, job),
         leave_to: job.runs.iter().find_map(|run| {
-            let about = &context.runs[*run].sample.facts;
-            let pod = about.host_pod().flatten();
-            let scheduler = about.scheduler.as_ref().and_then(Option::as_ref);
+            let facts = &context.runs[*run].sample.facts;
+            let pod = facts.host_pod().flatten();
+            let scheduler = facts.scheduler.as_ref().and_then(Option::as_ref);
             let by_kubernetes = || {
                 let (namespace, name) = pod?;
                 Some(format!(

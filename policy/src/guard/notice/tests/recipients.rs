@@ -35,7 +35,7 @@ fn only_real_steps_notify_users() {
         assert_eq!(recipients(&record), expected, "{mode:?}");
         let silent = [
             GuardStep::Violated,
-            GuardStep::Spared("why".into()),
+            GuardStep::Exempt("why".into()),
             GuardStep::Over,
         ];
         for step in silent {

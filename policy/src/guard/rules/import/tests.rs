@@ -185,7 +185,7 @@ fn mistakes_have_a_path_and_no_line() {
         actual,
         [
             "global.enabeld: unknown key; did you mean enabled?",
-            "global.enabled: \"yes\" is neither true nor false",
+            "global.enabled: \"yes\" is not valid: write true or false",
             "user_policies.alice.allowed_gpus[1]: 1.5 is not a text in quotes",
             "user_policies.alice.memory_limit_gb: -1 is not a number of GiB from 0 to 1048576, \
             nor a text like \"512MiB\"",

@@ -216,7 +216,7 @@ const NAME_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "users",
         reference_value: ReferenceValue::Example("[\"alice\", \"bob\"]"),
-        help: "Users whose jobs the rule applies to, by name or number. This and the next four\n\
+        help: "The rule applies to jobs of these users, by name or number. This and the next four\n\
                add up. Without any of them, the rule applies to everybody.",
         set: |it, at| store(&mut it.members.users, at.users()),
     },
@@ -226,7 +226,7 @@ const SELECTION_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "except_users",
         reference_value: ReferenceValue::Example("[\"carol\"]"),
-        help: "Users whose jobs the rule does not apply to.",
+        help: "The rule does not apply to jobs of these users.",
         set: |it, at| store(&mut it.except_users, at.users()),
     },
     Field {
@@ -290,7 +290,7 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "waste_below_pct",
         reference_value: ReferenceValue::Example("10"),
-        help: "The mean utilisation of a job may not be below this.",
+        help: "The mean utilization of a job may not be below this.",
         set: |it, at| it.waste_below = at.percent(),
     },
     Field {
@@ -322,7 +322,7 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "runaway_above_pct",
         reference_value: ReferenceValue::Example("95"),
-        help: "A process may not stay above this utilisation while its memory does not fall.",
+        help: "A process may not stay above this utilization while its memory does not fall.",
         set: |it, at| it.runaway_above = at.percent(),
     },
     Field {

@@ -6,7 +6,7 @@ use super::value_reader::ValueReader;
 use crate::guard::rules::{Glob, Pattern};
 use crate::select;
 use gpukill_proto::settings::closest_name;
-use gpukill_proto::settings::value::{format_duration, parse_duration, parse_size};
+use gpukill_proto::settings::value::{choice_error, format_duration, parse_duration, parse_size};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 use toml::de::DeValue;
@@ -83,8 +83,9 @@ impl ValueReader<'_, '_> {
             return Some(percent);
         }
         let all: Vec<String> = of.iter().map(u32::to_string).collect();
-        let shown = self.source_text();
-        self.report(format!("{shown} is none of {}", all.join(", ")));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let what = choice_error(&self.source_text(), &all);
+        self.report(what);
         None
     }
 
@@ -146,7 +147,7 @@ impl ValueReader<'_, '_> {
         let truth = self.value.get_ref().as_bool();
         if truth.is_none() {
             let shown = self.source_text();
-            self.report(format!("{shown} is neither true nor false"));
+            self.report(choice_error(&shown, &["true", "false"]));
         }
         truth
     }
@@ -197,7 +198,7 @@ impl ValueReader<'_, '_> {
         if found.is_none() {
             let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             let near = closest_name(&typed.to_lowercase(), names.iter().copied());
-            let what = format!("{} is none of {}", self.source_text(), names.join(", "));
+            let what = choice_error(&self.source_text(), &names);
             self.report_with_suggestion(what, near.map(|near| format!("did you mean \"{near}\"?")));
         }
         found.map(|(_, value)| *value)

@@ -104,16 +104,17 @@ impl ScriptedDay {
         let GuardStep::Ended(victim) = &ending.record.step else {
             return;
         };
-        let acted = EnforcementOutcome {
+        let outcome = EnforcementOutcome {
             job: victim.job.clone(),
             ended: 0,
             left: 1,
             why: Some("it cannot be recorded".into()),
         };
-        let record =
-            self.guard
-                .state
-                .record_outcome(&ending, (acted, SignalStatus::Unsent), self.world.now);
+        let record = self.guard.state.record_outcome(
+            &ending,
+            (outcome, SignalStatus::Unsent),
+            self.world.now,
+        );
         self.log_records(&[record]);
     }
 
@@ -126,7 +127,7 @@ impl ScriptedDay {
             let job = victim.job.shown.clone();
             self.ended.push((self.clock(), job.clone()));
             self.remove(&job);
-            let acted = EnforcementOutcome {
+            let outcome = EnforcementOutcome {
                 job: victim.job.clone(),
                 ended: 1,
                 left: 0,
@@ -134,7 +135,7 @@ impl ScriptedDay {
             };
             let record = self.guard.state.record_outcome(
                 &ending,
-                (acted, SignalStatus::Sent),
+                (outcome, SignalStatus::Sent),
                 self.world.now,
             );
             self.log_records(&[record]);
@@ -297,12 +298,12 @@ impl ScriptedDay {
     fn restore_names(&mut self) {
         self.are_names_known = true;
         for process in self.world.processes.values_mut() {
-            let about = &mut process.facts;
-            if let Some(uid) = about.owner.as_ref().and_then(|owner| owner.uid) {
+            let facts = &mut process.facts;
+            if let Some(uid) = facts.owner.as_ref().and_then(|owner| owner.uid) {
                 let name = self.people[usize::try_from(uid - 1_000).unwrap()].clone();
-                about.user = Some((Some(name.clone()), uid));
-                about.groups = Some(Vec::new());
-                about.owner.as_mut().unwrap().name = name;
+                facts.user = Some((Some(name.clone()), uid));
+                facts.groups = Some(Vec::new());
+                facts.owner.as_mut().unwrap().name = name;
             }
         }
     }

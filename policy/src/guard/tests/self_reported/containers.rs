@@ -15,8 +15,8 @@ const OWN_CONTAINERS: [fn(&mut ProcessFacts); 2] = [
 fn own_container_does_not_protect() {
     let mut protected = rules_protecting(&[]);
     protected.protect.images = globs(&["triton:*"]);
-    let mut spared = rules_protecting(&[]);
-    spared.groups = vec![GroupPolicy {
+    let mut exempt = rules_protecting(&[]);
+    exempt.groups = vec![GroupPolicy {
         name: "prod".into(),
         members: Members {
             kubernetes_namespaces: names(&["prod"]),
@@ -27,7 +27,7 @@ fn own_container_does_not_protect() {
         priority: Some(10),
         ..GroupPolicy::default()
     }];
-    for rules in [protected, spared] {
+    for rules in [protected, exempt] {
         for contained in OWN_CONTAINERS {
             let mut world = TestHost::new(1);
             contained(&mut world.start(100, "bob").uses(0, 20, 50).job("job").facts);
@@ -111,14 +111,14 @@ proptest! {
         directory in "(/home/bob|/tmp|/root|/mnt/usr|/data/bin|/home/usr/bin|)",
         file in "(Xorg|gnome-shell|gdm|python|[^/]{1,20})",
         suffix in "( \\(deleted\\))?",
-        is_of_the_box in prop::option::of(any::<bool>()),
+        is_of_host in prop::option::of(any::<bool>()),
         image in prop::option::of(prop::option::of("[a-z]{1,3}")),
     ) {
         let path = format!("{directory}/{file}{suffix}");
         let rules = rules_protecting(&["Xorg", "gnome-*", "gdm", "?*"]);
         let is_evaluated = is_evaluated(rules, |it| {
             with_program(&name, &path)(it);
-            it.in_host_user_namespace = is_of_the_box;
+            it.in_host_user_namespace = is_of_host;
             it.image = image;
         });
         prop_assert!(is_evaluated, "{} {}", name, path);

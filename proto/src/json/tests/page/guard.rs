@@ -51,7 +51,7 @@ fn evidence() -> Evidence {
         count: 1,
         unknown: 0,
         threat: None,
-        is_spared_service: false,
+        is_service_only_warned: false,
     }
 }
 

@@ -4,8 +4,8 @@ use crate::guard::Person;
 use crate::json::{RecommendationDocument, ScanDocument};
 use crate::model::ProcessKey;
 use crate::rogue::{
-    Family, Indicator, Risk, RogueAssessment, RogueFinding, ScanReport, Share, Threat, Verdict,
-    VerdictSummary,
+    Indicator, IndicatorFamily, Risk, RogueAssessment, RogueFinding, ScanReport, Share, Threat,
+    Verdict, VerdictSummary,
 };
 use crate::units::Timestamp;
 use serde_json::{Value as Json, json};
@@ -16,9 +16,9 @@ const ESCAPE_SEQUENCE: &str = "x\x1b[2J";
 fn indicator() -> Indicator {
     Indicator {
         kind: "pool_on_command_line".into(),
-        family: Family::A,
+        family: IndicatorFamily::A,
         weight: Share::from_thousandths(650),
-        read: ESCAPE_SEQUENCE.into(),
+        evidence: ESCAPE_SEQUENCE.into(),
     }
 }
 
@@ -49,7 +49,7 @@ pub(in crate::json::tests) fn assessment() -> RogueAssessment {
         score: Share::from_thousandths(970),
         indicators: vec![indicator()],
         allowed: vec![ESCAPE_SEQUENCE.into()],
-        unread: vec![ESCAPE_SEQUENCE.into()],
+        missing_evidence: vec![ESCAPE_SEQUENCE.into()],
     }
 }
 
@@ -99,7 +99,7 @@ fn scan_has_all_fields_and_is_sanitized() {
         "threat": "crypto_miner", "confidence": 0.973, "score": 0.97, "risk": "critical",
         "indicators": [{
             "kind": "pool_on_command_line", "family": "A", "weight": 0.65,
-            "read": "x\\x1b[2J"
+            "evidence": "x\\x1b[2J"
         }]
     }]);
     let expected = json!({
@@ -119,7 +119,7 @@ fn scan_has_all_fields_and_is_sanitized() {
     let explained = super::explain_document();
     let expected = json!({
         "at": "1970-01-01T00:00:00.000Z", "score": 0.97, "verdicts": verdicts,
-        "indicators": verdicts[0]["indicators"], "allowed": ["x\\x1b[2J"], "unread": ["x\\x1b[2J"]
+        "indicators": verdicts[0]["indicators"], "allowed": ["x\\x1b[2J"], "missing_evidence": ["x\\x1b[2J"]
     });
     assert_eq!(explained["rogue"], expected);
     let mark = json!({"risk": "critical", "threat": "crypto_miner"});

@@ -94,7 +94,7 @@ fn full_disk_delays_the_end() {
     }
     let all = super::steps_in_mode(
         "enforce",
-        &["violated", "ended", "acted", "ended", "acted", "over"],
+        &["violated", "ended", "outcome", "ended", "outcome", "over"],
     );
     eventually_equals(&all, || guard_steps(&it.test_box));
     assert!(process_has_ended(launcher) && process_has_ended(worker));

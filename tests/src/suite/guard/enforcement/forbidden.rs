@@ -35,7 +35,7 @@ fn dry_run_and_enforce_decide_alike() {
         it.driver.add_processes(&[worker]);
         let steps: &[&str] = match dry_run {
             true => &["violated", "ended"],
-            false => &["violated", "ended", "acted", "over"],
+            false => &["violated", "ended", "outcome", "over"],
         };
         eventually_equals(&steps_in_mode(mode, steps), || it.steps());
         wait_for_polls(&it.test_box);

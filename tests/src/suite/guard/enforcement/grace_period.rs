@@ -65,7 +65,7 @@ fn only_the_owner_can_snooze() {
     );
 
     let steps = [
-        "violated", "warned", "snoozed", "warned", "ended", "acted", "over",
+        "violated", "warned", "snoozed", "warned", "ended", "outcome", "over",
     ];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
     assert!(
@@ -146,7 +146,7 @@ fn grace_period_survives_a_crash() {
     assert!(!process_has_ended(worker));
     let daemon = it.test_box.start();
     let it = GuardBox { daemon, ..it };
-    let steps = ["violated", "warned", "ended", "acted", "over"];
+    let steps = ["violated", "warned", "ended", "outcome", "over"];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
     assert!(process_has_ended(launcher) && process_has_ended(worker));
     let ended = newest_record(&it, "ended");

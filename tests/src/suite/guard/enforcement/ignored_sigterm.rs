@@ -50,7 +50,7 @@ fn sigkill_follows_after_half_a_minute() {
     });
     assert_eq!(it.outcome(), json!([2, 0, null]));
     eventually_equals(
-        &steps_in_mode("enforce", &["violated", "ended", "acted", "over"]),
+        &steps_in_mode("enforce", &["violated", "ended", "outcome", "over"]),
         || it.steps(),
     );
     let actions = it.test_box.json(&["audit", "actions", "-o", "json"]);
@@ -121,17 +121,17 @@ fn one_person_does_not_block_the_guard() {
     eventually_equals(&true, || {
         process_has_ended(launcher) && process_has_ended(worker)
     });
-    let acted = eventually("the outcome is recorded", || {
-        let mut acted = of("acted").into_iter();
+    let outcome = eventually("the outcome is recorded", || {
+        let mut outcome = of("outcome").into_iter();
         let job = ended(OTHER).first()?["job"].clone();
-        acted.find(|it| it["outcome"]["job"] == job)
+        outcome.find(|it| it["outcome"]["job"] == job)
     });
     let came = json!([
-        acted["outcome"]["ended"],
-        acted["outcome"]["left"],
-        acted["why"]
+        outcome["outcome"]["ended"],
+        outcome["outcome"]["left"],
+        outcome["why"]
     ]);
-    assert_eq!(came, json!([2, 0, null]), "{acted:#}");
+    assert_eq!(came, json!([2, 0, null]), "{outcome:#}");
     // The job was chosen once and was not delayed.
     assert_eq!(ended(OTHER).len(), 1);
     it.daemon.stop();

@@ -49,7 +49,7 @@ fn protected_name_does_not_protect_users() {
         assert!(!process_has_ended(roots.pid()), "{protect}");
         let steps = it.steps();
         assert!(
-            steps.contains(&steps_in_mode("enforce", &["acted"])[0]),
+            steps.contains(&steps_in_mode("enforce", &["outcome"])[0]),
             "{steps:?}"
         );
         it.daemon.stop();

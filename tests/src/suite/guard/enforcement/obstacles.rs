@@ -32,9 +32,13 @@ fn unrecorded_action_does_not_run() {
     wait_for_polls(&it.test_box);
     assert!(!process_has_ended(launcher) && !process_has_ended(worker));
     lock.execute_batch("ROLLBACK").unwrap();
-    let acted = it.outcome();
-    assert_eq!((&acted[0], &acted[1]), (&json!(0), &json!(2)), "{acted}");
-    let why = acted[2].as_str().unwrap();
+    let outcome = it.outcome();
+    assert_eq!(
+        (&outcome[0], &outcome[1]),
+        (&json!(0), &json!(2)),
+        "{outcome}"
+    );
+    let why = outcome[2].as_str().unwrap();
     assert!(why.contains("it cannot be recorded: "), "{why}");
     assert!(!process_has_ended(launcher) && !process_has_ended(worker));
     it.daemon.stop();

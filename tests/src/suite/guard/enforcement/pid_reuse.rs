@@ -94,8 +94,8 @@ fn reused_pid_is_not_ended() {
     eventually_equals(&Vec::new(), || rows(&test_box));
     set_listed_pids(&test_box, &[FREE_PID]);
     eventually_equals(&true, || process_has_ended(bobs.pid()));
-    let acted = steps_in_mode("enforce", &["acted"]);
-    eventually_equals(&true, || guard_steps(&test_box).contains(&acted[0]));
+    let outcome = steps_in_mode("enforce", &["outcome"]);
+    eventually_equals(&true, || guard_steps(&test_box).contains(&outcome[0]));
     daemon.stop();
 }
 

@@ -61,7 +61,7 @@ fn likely_miner_is_ended_others_survive() {
         &shared.shell_named("xmrig"),
         "-o stratum+tcp://pool.example:4444",
     );
-    let steps = ["violated", "ended", "acted", "over"];
+    let steps = ["violated", "ended", "outcome", "over"];
     eventually_equals(&steps_in_mode("enforce", &steps), || it.steps());
     eventually_equals(&Vec::new(), || miner.running_pids());
     assert!(process_has_ended(launcher) && process_has_ended(worker));

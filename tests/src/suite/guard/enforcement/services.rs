@@ -140,7 +140,7 @@ fn rule_can_end_idle_services() {
         "{line}"
     );
     assert!(!line.contains("only warned"), "{line}");
-    let steps = ["violated", "warned", "ended", "acted", "over"];
+    let steps = ["violated", "warned", "ended", "outcome", "over"];
     eventually_equals(&steps_in_mode("soft", &steps), || it.steps());
     assert!(process_has_ended(engine.worker) && process_has_ended(engine.server));
     it.daemon.stop();
@@ -243,7 +243,7 @@ fn connected_browser_keeps_the_notebook() {
     assert_eq!((connections(), it.steps()), (Some(1), Vec::new()));
     drop(browser);
     let closed = Instant::now();
-    let steps = ["violated", "warned", "ended", "acted", "over"];
+    let steps = ["violated", "warned", "ended", "outcome", "over"];
     while it.steps() != steps_in_mode("soft", &steps) && closed.elapsed() < Duration::from_secs(120)
     {
         std::thread::sleep(Duration::from_millis(200));

@@ -83,9 +83,9 @@ fn other_users_of_the_container_survive() {
             .filter(|pid| !process_has_ended(*pid))
             .collect()
     });
-    let acted = super::last_outcome(&test_box);
+    let outcome = super::last_outcome(&test_box);
     let rest = "the rest of its job is not ended: other users run processes in its container";
-    assert_eq!(acted, json!([2, 0, rest]));
+    assert_eq!(outcome, json!([2, 0, rest]));
     super::wait_for_polls(&test_box);
     assert!(
         second

@@ -81,7 +81,11 @@ fn reexec_as_tmux_does_not_protect() {
     let [pid] = job.next_pids();
     it.driver.add_processes(&[pid]);
     eventually_equals(&true, || process_has_ended(pid));
-    let acted = it.outcome();
-    assert_eq!((&acted[1], &acted[2]), (&json!(0), &json!(null)), "{acted}");
+    let outcome = it.outcome();
+    assert_eq!(
+        (&outcome[1], &outcome[2]),
+        (&json!(0), &json!(null)),
+        "{outcome}"
+    );
     it.daemon.stop();
 }

@@ -178,7 +178,7 @@ fn all_selectors_of_a_rule_must_match() {
     };
     // Soft mode never ends a process if its owner cannot be warned.
     let only_recorded =
-        |violation: ExpectedViolation| violation.with_steps(&["violated", "spared"]);
+        |violation: ExpectedViolation| violation.with_steps(&["violated", "exempt"]);
     let mut expected = vec![
         violation("program", "dave"),
         violation("program", "frank"),

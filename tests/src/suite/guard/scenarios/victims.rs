@@ -109,7 +109,7 @@ fn lowest_priority_newest_job_ends_first() {
         ExpectedViolation::new("gpu 1: user", "torn")
             .with_processes(&["torn there"])
             .with_steps(&["violated", "ended torn here torn there"]),
-        ExpectedViolation::new("gpu 1: user", "kept").with_steps(&["violated", "spared"]),
+        ExpectedViolation::new("gpu 1: user", "kept").with_steps(&["violated", "exempt"]),
         memory(
             "batch",
             &["batch"],

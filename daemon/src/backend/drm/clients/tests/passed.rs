@@ -37,7 +37,7 @@ fn passed_client_has_no_owner() {
     // Held by both.
     let used = fixture.poll_next_second();
     assert_eq!(memory(&used), []);
-    assert_eq!(used.sharers, []);
+    assert_eq!(used.shared_clients, []);
     assert_eq!(passed(&used), [(7, 7, Some(1000)), (8, 7, Some(1000))]);
     close_and_forget(&mut fixture);
     // Its own client is known; only that one counts.

@@ -89,20 +89,20 @@ fn oldest_process_owns_a_client() {
 }
 
 #[test]
-fn sharer_names_the_owner() {
+fn shared_client_names_the_owner() {
     let mut fixture = ClientFixture::new();
     fixture.open(process(7), 3, &amdgpu(1, USED));
     fixture.open(process(8), 3, &amdgpu(1, USED));
     fixture.open(process(9), 3, &amdgpu(2, USED));
-    let sharer = Sharer {
+    let shared_client = SharedClient {
         key: process(8),
         owner_pid: 7,
     };
-    assert_eq!(fixture.poll_next_second().sharers, [sharer]);
+    assert_eq!(fixture.poll_next_second().shared_clients, [shared_client]);
 }
 
 #[test]
-fn sharer_counts_only_its_own_clients() {
+fn shared_client_counts_only_its_own_clients() {
     let mut fixture = ClientFixture::new();
     fixture.open(process(7), 3, &amdgpu(1, USED));
     fixture.open(process(8), 3, &amdgpu(1, USED));
@@ -247,7 +247,7 @@ proptest! {
                 used = fixture.poll_next_second();
             }
             // The other holders are listed separately.
-            used.sharers.clear();
+            used.shared_clients.clear();
             used
         };
         prop_assert_eq!(use_with(&copies), use_with(&[]));

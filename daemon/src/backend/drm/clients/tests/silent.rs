@@ -46,7 +46,7 @@ fn holder_without_report_is_a_user() {
             encoder: Reading::Unsupported,
             decoder: Reading::Unsupported,
             has_own_memory: false,
-            sharers: Vec::new(),
+            shared_clients: Vec::new(),
             passed_clients: Vec::new(),
             fault: None,
             incomplete_reason: None,

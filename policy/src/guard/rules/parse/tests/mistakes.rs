@@ -134,7 +134,8 @@ fn cpu_share_is_a_known_step() {
     let text = "[[rules]]\nname = 'r'\nidle_limit_minutes = 5\nidle_cpu_below_pct = 15\n\
         [[rules]]\nname = 's'\nwaste_below_pct = 5\nidle_cpu_below_pct = 10\n";
     let expected = [
-        "line 4, column 22: rules.r.idle_cpu_below_pct: 15 is none of 1, 2, 5, 10, 20, 50, 100",
+        "line 4, column 22: rules.r.idle_cpu_below_pct: 15 is not valid: write 1, 2, 5, 10, 20, 50 \
+         or 100",
         "line 5, column 1: rules.s: has idle_cpu_below_pct without idle_limit_minutes",
     ];
     assert_eq!(mistakes_in(text), expected);
@@ -146,14 +147,16 @@ fn checks_risks_and_threats() {
         [[rules]]\nname = 's'\nrogue_risk = 3\n\
         [[rules]]\nname = 't'\nrogue_threats = \"crypto_miner\"\n\
         [[rules]]\nname = 'u'\nrogue_risk = \"high\"\ngrowth_gb = 1\n";
-    let threats = "crypto_miner, suspicious_process, resource_abuser, data_exfiltrator";
+    let threats = "crypto_miner, suspicious_process, resource_abuser or data_exfiltrator";
     let conducts = "duration_limit_hours, idle_limit_minutes, waste_below_pct, runaway_above_pct, \
         growth_gb, rogue_risk";
     let expected = [
-        "line 3, column 14: rules.r.rogue_risk: \"High\" is none of low, medium, high, critical; \
-         did you mean \"high\"?"
+        "line 3, column 14: rules.r.rogue_risk: \"High\" is not valid: write low, medium, high or \
+         critical; did you mean \"high\"?"
             .to_owned(),
-        format!("line 4, column 34: rules.r.rogue_threats[1]: \"miner\" is none of {threats}"),
+        format!(
+            "line 4, column 34: rules.r.rogue_threats[1]: \"miner\" is not valid: write {threats}"
+        ),
         "line 4, column 43: rules.r.rogue_threats[2]: 1 is not a text in quotes".to_owned(),
         "line 7, column 14: rules.s.rogue_risk: 3 is not a text in quotes".to_owned(),
         "line 8, column 1: rules.t: has rogue_threats without rogue_risk".to_owned(),
