@@ -92,7 +92,7 @@ pub fn rogue_rules(bytes: &[u8]) {
                     verdict
                         .indicators
                         .iter()
-                        .all(|indicator| indicator.read.len() < 400)
+                        .all(|indicator| indicator.evidence.len() < 400)
                 );
             }
             for warning in rogue::lints::lint(&rules) {

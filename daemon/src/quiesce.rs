@@ -15,7 +15,7 @@ struct QuiesceState {
     /// How often a holder has released the driver.
     releases: watch::Sender<u64>,
     /// Starts the next poll at once.
-    hurry: Box<dyn Fn() + Send + Sync>,
+    poll_now: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Clone, Copy)]
@@ -26,12 +26,12 @@ struct QuiesceRequest {
 }
 
 impl Quiesce {
-    /// No quiesce is active. `hurry` starts the next poll at once.
-    pub(crate) fn new(hurry: impl Fn() + Send + Sync + 'static) -> Self {
+    /// No quiesce is active. `poll_now` starts the next poll at once.
+    pub(crate) fn new(poll_now: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(QuiesceState {
             request: Mutex::new(None),
             releases: watch::Sender::new(0),
-            hurry: Box::new(hurry),
+            poll_now: Box::new(poll_now),
         }))
     }
 
@@ -50,14 +50,14 @@ impl Quiesce {
             .unwrap_or(new);
         *request = Some(longest);
         drop(request);
-        (self.0.hurry)();
+        (self.0.poll_now)();
         longest.until
     }
 
     /// Ends the quiesce; true if one was active.
     pub(crate) fn end(&self) -> bool {
         let was = self.lock().take();
-        (self.0.hurry)();
+        (self.0.poll_now)();
         was.is_some_and(|request| Instant::now() < request.ends_at)
     }
 
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn quiesce_expires_or_is_ended() {
-        let hurried = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&hurried);
+        let poll_requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&poll_requests);
         let quiesce = Quiesce::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(quiesce.until(), None);
         quiesce.begin(Duration::ZERO, Timestamp(1_000));
         assert_eq!(quiesce.until(), None);
-        assert_eq!(hurried.load(Ordering::Relaxed), 4);
+        assert_eq!(poll_requests.load(Ordering::Relaxed), 4);
         // A shorter request does not end a longer one.
         let longer = quiesce.begin(Duration::from_secs(60), Timestamp(1_000));
         assert_eq!(

@@ -389,10 +389,10 @@ impl Store {
     }
 
     /// See [`OpenAction::settle`]. The first end of an action counts.
-    fn settle(&self, act: ActionId, word: &'static str, outcome: String) {
+    fn settle(&self, act: ActionId, result: &'static str, outcome: String) {
         let end = ActionEnd {
             at: SystemTime::now().into(),
-            word,
+            result,
             ended: killed_runs::ended_processes(&outcome),
             outcome: Some(truncate::json(outcome, truncate::MAX_JSON_BYTES)),
             why: None,

@@ -583,7 +583,7 @@ mod tests {
             ),
             ("root", &hidden, caller(0, &[]), None, Ruling::Allow),
             (
-                "whose daemon it is",
+                "the user who runs the daemon",
                 &personal,
                 caller(1000, &[]),
                 Some(1001),

@@ -426,7 +426,7 @@ mod tests {
                 expected_owner("bob", Some(60_019), User),
             ),
             (
-                "a user of whom it is not known whether they have one",
+                "a user with an unresolved name",
                 named(not_yet()),
                 Reading::Failed("not resolved yet".into()),
             ),

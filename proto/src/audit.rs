@@ -72,7 +72,7 @@ pub struct AuditRecord {
     pub gpu_name: Option<String>,
     /// The largest amount of device memory that was held, by the process or in total.
     pub memory: Reading<Bytes>,
-    /// The mean utilisation, of the process or of the device.
+    /// The mean utilization, of the process or of the device.
     pub utilization: Reading<Percent>,
     /// The device, or the process on it.
     pub subject: AuditSubject,

@@ -198,7 +198,7 @@ pub struct EvidenceProcess {
     pub name: Option<String>,
     /// Bytes of device memory, if known.
     pub memory: Option<u64>,
-    /// Mean utilisation in percent, if known.
+    /// Mean utilization in percent, if known.
     pub utilization: Option<u32>,
     /// The name of its job in `list`.
     pub job: Option<String>,

@@ -171,7 +171,7 @@ pub struct Indicator {
     /// The weight.
     pub weight: Share,
     /// The text that was read, in words. Untrusted: it quotes the process.
-    pub read: String,
+    pub evidence: String,
 }
 
 /// A suspicion about a process, with its evidence.
@@ -398,7 +398,7 @@ mod tests {
                 kind: "kind".into(),
                 family: *family,
                 weight: Share::ONE,
-                read: String::new(),
+                evidence: String::new(),
             };
             let verdict = Verdict {
                 threat: Threat::CryptoMiner,
@@ -420,7 +420,7 @@ mod tests {
                     kind: "kind".into(),
                     family,
                     weight: Share::from_thousandths(weight),
-                    read: String::new(),
+                    evidence: String::new(),
                 })
                 .into(),
         };
@@ -432,7 +432,7 @@ mod tests {
                 kind: (*kind).into(),
                 family: *family,
                 weight: Share::ONE,
-                read: String::new(),
+                evidence: String::new(),
             };
             let indicators = kinds.iter().map(indicator).collect();
             Verdict {
@@ -445,7 +445,7 @@ mod tests {
         let kworker = ("kernel_thread_name", Family::B);
         assert!(!named(&[name, kworker]));
         assert!(!named(&[name, ("miner_options", Family::A), kworker]));
-        assert!(named(&[name, kworker, ("executable_place", Family::B)]));
+        assert!(named(&[name, kworker, ("executable_location", Family::B)]));
         assert!(named(&[("miner_hash", Family::A), kworker]));
         for families in [
             &[][..],

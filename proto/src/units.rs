@@ -49,7 +49,7 @@ const fn round_quotient(number: u64, by: u64) -> u64 {
     whole + up as u64
 }
 
-/// A percentage. A utilisation of 0 is a known zero, never an unknown.
+/// A percentage. A utilization of 0 is a known zero, never an unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Percent(pub u32);
 

@@ -114,7 +114,7 @@ fn kill_repeatedly(times: usize, number: u64) -> Totals {
     let audit = Connection::open(test_box.path("state/audit.db")).unwrap();
     let left = "SELECT count(*) FROM action WHERE finished_at IS NULL";
     assert_eq!(query_number(&audit, left), 0);
-    let interrupted = "SELECT count(*) FROM action WHERE word = 'interrupted'";
+    let interrupted = "SELECT count(*) FROM action WHERE result = 'interrupted'";
     seen.interrupted = query_number(&audit, interrupted);
     seen
 }
@@ -171,7 +171,7 @@ fn assert_intact(test_box: &TestBox, must_be_there: &[u32], seen: &mut Totals) {
 fn assert_actions(audit: &Connection, must_be_there: &[u32], seen: &mut Totals) {
     for pid in must_be_there {
         let plan = format!("%\"pid\":{pid},%");
-        let select = "SELECT count(*) FROM action WHERE plan LIKE ?1 AND word IS NOT 'refused'";
+        let select = "SELECT count(*) FROM action WHERE plan LIKE ?1 AND result IS NOT 'refused'";
         let found: i64 = audit.query_row(select, [plan], |row| row.get(0)).unwrap();
         assert!(found > 0, "{pid} was ended and is not in the record");
     }
@@ -179,8 +179,8 @@ fn assert_actions(audit: &Connection, must_be_there: &[u32], seen: &mut Totals) 
     let older =
         format!("SELECT count(*) FROM action WHERE finished_at IS NULL AND run IS NOT {newest}");
     assert_eq!(query_number(audit, &older), 0, "not settled");
-    let odd = "SELECT count(*) FROM action WHERE (finished_at IS NULL) != (word IS NULL)
-        OR (word NOT IN ('done', 'partly', 'failed', 'refused', 'interrupted', 'unrecorded'))";
+    let odd = "SELECT count(*) FROM action WHERE (finished_at IS NULL) != (result IS NULL)
+        OR (result NOT IN ('done', 'partly', 'failed', 'refused', 'interrupted', 'unrecorded'))";
     assert_eq!(query_number(audit, odd), 0);
     let under_way = "SELECT count(*) FROM action WHERE finished_at IS NULL";
     seen.during_actions += usize::from(query_number(audit, under_way) > 0);

@@ -229,7 +229,7 @@ fn use_text(process: &GpuProcess, at: Timestamp, style: &OutputStyle) -> String 
         Reading::Stale(Some(moment), _) => format!("last used ~{}", clock(*moment, at, style)),
         unknown => format!("last used {}", reading(unknown, |_| "?".to_owned()).text),
     };
-    format!("{memory} for {length}, utilisation {busy}, {active}")
+    format!("{memory} for {length}, utilization {busy}, {active}")
 }
 
 /// The files that the process has open, and its role when no driver lists it.
@@ -297,7 +297,7 @@ fn finding_lines(
     let only_holder = only_holder.filter(|_| finding.pids.len() == 1);
     let only_holder =
         only_holder.map(|holder| format!(" of {}", holder_owner(holder, style.symbols)));
-    let what = finding::sentence(finding, &only_holder.unwrap_or_default());
+    let what = finding::text(finding, &only_holder.unwrap_or_default());
     let mut lines = wrapped_lines(&format!("GPU {index}: {what}."), Tone::Strong, style);
     let holders: Vec<&Holder> = explained
         .holds

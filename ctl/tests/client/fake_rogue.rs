@@ -27,7 +27,7 @@ fn verdict() -> Verdict {
             kind: "pool_on_command_line".into(),
             family: Family::A,
             weight: Share::from_thousandths(650),
-            read: "command line names a pool: \x1b[2Jpool:4444".into(),
+            evidence: "command line names a pool: \x1b[2Jpool:4444".into(),
         }],
     }
 }

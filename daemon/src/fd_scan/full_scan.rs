@@ -47,19 +47,19 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often the scan is checked for its end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Creates the daemon's full scan. `hurry` starts the next poll at once.
+/// Creates the daemon's full scan. `poll_now` starts the next poll at once.
 pub(crate) fn new_full_scan(
     holders: FdScanHandle,
     wanted: HolderDemand,
     state: SnapshotReader,
-    hurry: impl Fn() + Send + Sync + 'static,
+    poll_now: impl Fn() + Send + Sync + 'static,
 ) -> FullScan {
     // Held during a scan: other requests wait for it and share its result.
     let last: Arc<Mutex<Option<LastScan>>> = Arc::default();
-    let hurry = Arc::new(hurry);
+    let poll_now = Arc::new(poll_now);
     Arc::new(move |since| {
         let (holders, wanted, mut state) = (holders.clone(), wanted.clone(), state.clone());
-        let (last, hurry) = (Arc::clone(&last), Arc::clone(&hurry));
+        let (last, poll_now) = (Arc::clone(&last), Arc::clone(&poll_now));
         Box::pin(async move {
             wanted.record_request();
             let mut last = loop {
@@ -85,7 +85,7 @@ pub(crate) fn new_full_scan(
             let mut is_whole = holders.has_scanned(request);
             let mut poll = NewPoll::after_now(&state);
             let published = async {
-                while !poll.is_published(&state, &*hurry) {
+                while !poll.is_published(&state, &*poll_now) {
                     state.changed().await?;
                 }
                 Ok::<(), RecvError>(())
@@ -125,10 +125,10 @@ impl NewPoll {
 
     /// Whether the poll is published. If not, requests the next poll at once; the caller must call
     /// this repeatedly.
-    pub(crate) fn is_published(&mut self, state: &SnapshotReader, hurry: &dyn Fn()) -> bool {
+    pub(crate) fn is_published(&mut self, state: &SnapshotReader, poll_now: &dyn Fn()) -> bool {
         let polls = state.borrow().snapshot.polls;
         if polls < self.poll_number && self.requested_after.replace(polls) != Some(polls) {
-            hurry();
+            poll_now();
         }
         polls >= self.poll_number
     }
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn poll_under_way_is_not_new() {
         let (publisher, state) = crate::state::channel("box".into(), Duration::from_secs(1));
-        let hurried = std::cell::Cell::new(0);
-        let hurry = || hurried.set(hurried.get() + 1);
+        let poll_requests = std::cell::Cell::new(0);
+        let poll_now = || poll_requests.set(poll_requests.get() + 1);
         let publish = || {
             publisher.send_modify(|published| Arc::make_mut(&mut published.snapshot).polls += 1);
         };
@@ -204,7 +204,7 @@ mod tests {
         let mut observed = Vec::new();
         for _ in 0..3 {
             for _ in 0..2 {
-                observed.push((poll.is_published(&state, &hurry), hurried.get()));
+                observed.push((poll.is_published(&state, &poll_now), poll_requests.get()));
             }
             publish();
         }

@@ -100,7 +100,7 @@ where
 {
     /// An empty cache; `ask` fetches a value.
     pub(super) fn new(
-        manner: FetchPolicy,
+        policy: FetchPolicy,
         ask: impl Fn(&K, Q) -> Result<V, String> + Send + Sync + 'static,
     ) -> Self {
         let known = CacheState {
@@ -113,7 +113,7 @@ where
             changes: 0,
         };
         Self(Arc::new(CacheShared {
-            policy: manner,
+            policy,
             fetch: Box::new(ask),
             state: Mutex::new(known),
             queued: Condvar::new(),
@@ -123,12 +123,12 @@ where
 
     /// The cached value of a key. Requests a fetch where the value is unknown or old.
     pub(super) fn get(&self, key: &K, question: impl FnOnce() -> Q) -> CachedValue<V> {
-        let manner = self.0.policy;
+        let policy = self.0.policy;
         let mut known = self.0.lock();
         let known = &mut *known;
         let now = Instant::now();
         let is_old = |entry: &CacheEntry<V>| {
-            now.saturating_duration_since(entry.requested_at) > manner.refresh_after
+            now.saturating_duration_since(entry.requested_at) > policy.refresh_after
         };
         let is_sent = match (known.in_flight.get_mut(key), known.entries.get(key)) {
             (Some(_), Some(_)) => false,
@@ -137,7 +137,7 @@ where
                 true
             }
             (None, entry) if entry.is_none_or(is_old) => {
-                let has_room = known.queue.len() < manner.queue;
+                let has_room = known.queue.len() < policy.queue;
                 if has_room {
                     known.queue.push_back((key.clone(), question()));
                     let (since, again) = (None, None);
@@ -154,7 +154,7 @@ where
             (None, _) => false,
         };
         if is_sent {
-            known.record_request(key, now, manner.max_entries);
+            known.record_request(key, now, policy.max_entries);
         }
         // Also when no thread could be started for an earlier request.
         self.ensure_thread(known);
@@ -250,13 +250,13 @@ impl<K: Ord + Clone, Q, V> CacheState<K, Q, V> {
     }
 
     /// Whether a wanted key without a value may get one soon.
-    fn is_worth_waiting(&self, wanted: impl Fn(&K) -> bool, manner: FetchPolicy) -> bool {
-        let stuck: BTreeSet<&K> = self.stuck(manner.stuck_after).into_set();
+    fn is_worth_waiting(&self, wanted: impl Fn(&K) -> bool, policy: FetchPolicy) -> bool {
+        let stuck: BTreeSet<&K> = self.stuck(policy.stuck_after).into_set();
         let mut pending = self
             .entries
             .iter()
             .filter(|(_, entry)| matches!(entry.value, CachedValue::Pending));
-        stuck.len() < manner.threads && pending.any(|(key, _)| wanted(key) && !stuck.contains(key))
+        stuck.len() < policy.threads && pending.any(|(key, _)| wanted(key) && !stuck.contains(key))
     }
 
     fn stuck(&self, slow: Duration) -> impl Iterator<Item = &K> {
@@ -409,13 +409,13 @@ mod tests {
     }
 
     /// Answers each request with its key, or fails, when it is allowed to.
-    fn obedient(manner: FetchPolicy) -> (BackgroundCache<u32, u32, u32>, Sender<bool>) {
+    fn obedient(policy: FetchPolicy) -> (BackgroundCache<u32, u32, u32>, Sender<bool>) {
         let (sender, receiver) = channel();
         let receiver = Mutex::new(receiver);
-        let cache = BackgroundCache::new(manner, move |_, question| {
+        let cache = BackgroundCache::new(policy, move |_, question| {
             match receiver.lock().unwrap().recv() {
                 Ok(true) => Ok(question),
-                Ok(false) | Err(_) => Err("told so".into()),
+                Ok(false) | Err(_) => Err("refused".into()),
             }
         });
         (cache, sender)
@@ -461,7 +461,7 @@ mod tests {
         sender.send(false).unwrap();
         sender.send(false).unwrap();
         cache.settle(soon());
-        assert_eq!(cache.failure().as_deref(), Some("told so"));
+        assert_eq!(cache.failure().as_deref(), Some("refused"));
         assert_eq!(cache.get(&1, || 11), CachedValue::Ready(10));
         assert_eq!(cache.get(&2, || 20), CachedValue::Failed);
     }
@@ -486,14 +486,14 @@ mod tests {
         times: Arc<Mutex<BTreeMap<u32, u32>>>,
     }
 
-    fn hanging(manner: FetchPolicy) -> BlockingCache {
+    fn hanging(policy: FetchPolicy) -> BlockingCache {
         let (go_on, receiver): (BTreeMap<_, _>, BTreeMap<_, _>) = (0..10)
             .map(|key| (key, channel()))
             .map(|(key, (go_on, receiver))| ((key, go_on), (key, Mutex::new(receiver))))
             .unzip();
         let times = Arc::new(Mutex::new(BTreeMap::new()));
         let counted = Arc::clone(&times);
-        let cache = BackgroundCache::new(manner, move |key: &u32, question| {
+        let cache = BackgroundCache::new(policy, move |key: &u32, question| {
             *counted.lock().unwrap().entry(*key).or_default() += 1;
             if let Some(receiver) = receiver.get(key) {
                 let _ = receiver.lock().unwrap().recv();

@@ -165,7 +165,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<ResetHelperRequest, &'static str> {
     let gpu = match vendor {
         Some("nvidia") => RequestedGpu::Nvidia(address),
         Some("amd") => RequestedGpu::Amd(address),
-        Some(_) | None => return Err("the request names no vendor whose GPUs can be reset"),
+        Some(_) | None => return Err("the request names no vendor with GPUs that can be reset"),
     };
     Ok(ResetHelperRequest { verb, gpu })
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_OPEN_ACTIONS: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionEnd {
     pub(super) at: Timestamp,
-    pub(super) word: &'static str,
+    pub(super) result: &'static str,
     /// The outcome as JSON, if known.
     pub(super) outcome: Option<String>,
     /// Why the outcome is unknown.
@@ -39,7 +39,7 @@ impl ActionEnd {
         let why = "its row was written too late: see the log for the outcome";
         Self {
             at,
-            word: "unrecorded",
+            result: "unrecorded",
             outcome: None,
             why: Some(why.into()),
             ended: Vec::new(),
@@ -50,7 +50,7 @@ impl ActionEnd {
     pub(super) fn aborted(at: Timestamp) -> Self {
         Self {
             at,
-            word: "failed",
+            result: "failed",
             outcome: None,
             why: Some("a fault of gpukilld aborted it: see the log".into()),
             ended: Vec::new(),
@@ -60,7 +60,7 @@ impl ActionEnd {
     fn interrupted(at: Timestamp, why: String) -> Self {
         Self {
             at,
-            word: "interrupted",
+            result: "interrupted",
             outcome: None,
             why: Some(why),
             ended: Vec::new(),
@@ -198,7 +198,7 @@ impl OpenActions {
             event!(
                 ActionInterrupted,
                 action_id = row,
-                result = end.word,
+                result = end.result,
                 why = end.why
             );
             settle(&whole, row, &end)?;
@@ -276,7 +276,7 @@ pub(super) fn insert(
     end: Option<&ActionEnd>,
 ) -> rusqlite::Result<i64> {
     let insert = "INSERT INTO action
-        (at, run, kind, uid, asked, plan, finished_at, word, outcome, why)
+        (at, run, kind, uid, request, plan, finished_at, result, outcome, why)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     connection.prepare_cached(insert)?.insert(params![
         at.0,
@@ -286,17 +286,17 @@ pub(super) fn insert(
         act.request,
         act.plan,
         end.map(|end| end.at.0),
-        end.map(|end| end.word),
+        end.map(|end| end.result),
         end.and_then(|end| end.outcome.as_deref()),
         end.and_then(|end| end.why.as_deref()),
     ])
 }
 
 fn settle(connection: &Connection, row: i64, end: &ActionEnd) -> rusqlite::Result<()> {
-    let update = "UPDATE action SET finished_at = ?2, word = ?3, outcome = ?4, why = ?5
+    let update = "UPDATE action SET finished_at = ?2, result = ?3, outcome = ?4, why = ?5
         WHERE id = ?1 AND finished_at IS NULL";
     let mut statement = connection.prepare_cached(update)?;
-    statement.execute(params![row, end.at.0, end.word, end.outcome, end.why])?;
+    statement.execute(params![row, end.at.0, end.result, end.outcome, end.why])?;
     Ok(())
 }
 
@@ -307,7 +307,7 @@ pub(super) fn insert_refusal(
     it: &RefusalRow,
 ) -> rusqlite::Result<()> {
     let insert = "INSERT INTO action
-        (at, run, kind, uid, asked, plan, times, finished_at, word, why)
+        (at, run, kind, uid, request, plan, times, finished_at, result, why)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'refused', ?9)";
     connection.prepare_cached(insert)?.execute(params![
         it.at.0,

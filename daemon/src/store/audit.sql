@@ -36,19 +36,19 @@ CREATE TABLE action (
     uid INTEGER, -- the user who requested it; NULL for counted refusals of several users
     times INTEGER NOT NULL DEFAULT 1, -- equal refusals, or counted ones, between at and finished_at
     finished_at INTEGER, -- NULL while the action is open
-    word TEXT, -- done, partly, failed, refused, interrupted, unrecorded
-    why TEXT, -- for the last three words
-    asked TEXT NOT NULL,
+    result TEXT, -- done, partly, failed, refused, interrupted, unrecorded
+    why TEXT, -- for the last three results
+    request TEXT NOT NULL,
     plan TEXT, -- JSON
     outcome TEXT -- JSON
 ) STRICT;
 CREATE INDEX action_at ON action (at);
 CREATE INDEX action_uid ON action (uid) WHERE uid IS NOT NULL;
 CREATE INDEX action_under_way ON action (id) WHERE finished_at IS NULL;
-CREATE TRIGGER action_stays_as_asked
-BEFORE UPDATE OF id, at, run, kind, uid, times, asked, plan ON action
+CREATE TRIGGER action_request_is_fixed
+BEFORE UPDATE OF id, at, run, kind, uid, times, request, plan ON action
 BEGIN
-    SELECT RAISE(ABORT, 'what was asked for does not change');
+    SELECT RAISE(ABORT, 'the request of an action does not change');
 END;
 CREATE TRIGGER action_is_settled_once BEFORE UPDATE ON action
 WHEN OLD.finished_at IS NOT NULL

@@ -33,18 +33,18 @@ impl Store {
         let copied = tokio::spawn(async move {
             let asked_at = SystemTime::now().into();
             let made = store.make_copy(host).await;
-            let (word, outcome) = match &made {
+            let (result, outcome) = match &made {
                 Ok(made) => ("done", json!({ "bytes": made.bytes() })),
                 Err(why) => ("failed", json!({ "why": why.to_string() })),
             };
             let recorded = tokio::task::spawn_blocking(move || {
                 match store.record_intent_at(asked_at, backup_action(uid), EventSubject::default())
                 {
-                    Ok(open) => open.settle(word, outcome.to_string()),
+                    Ok(open) => open.settle(result, outcome.to_string()),
                     // The log already has the reason.
                     Err(_) => {
                         let (kind, about) = (ActionKind::Backup, EventSubject::default());
-                        log_unrecorded_end(kind, &about, word, &outcome.to_string());
+                        log_unrecorded_end(kind, &about, result, &outcome.to_string());
                     }
                 }
             });

@@ -83,22 +83,22 @@ impl OpenAction {
         }
     }
 
-    /// Records and logs the outcome: a word (`done`, `partly`, `failed`) and JSON. Never waits;
+    /// Records and logs the outcome: a result (`done`, `partly`, `failed`) and JSON. Never waits;
     /// while the store does not work, the outcome is kept in memory.
-    pub(crate) fn settle(mut self, word: &'static str, outcome: String) {
+    pub(crate) fn settle(mut self, result: &'static str, outcome: String) {
         if let Some(id @ ActionId(act)) = self.id.take() {
             let (action, [pid, uid, gpu_uuid]) = (self.kind.name(), self.about.fields());
             event!(
                 ActionEnded,
                 action_id = act,
                 action,
-                result = word,
+                result = result,
                 outcome,
                 pid,
                 uid,
                 gpu_uuid
             );
-            self.store.settle(id, word, outcome);
+            self.store.settle(id, result, outcome);
         }
     }
 }
@@ -107,14 +107,14 @@ impl OpenAction {
 pub(crate) fn log_unrecorded_end(
     kind: ActionKind,
     about: &EventSubject,
-    word: &str,
+    result: &str,
     outcome: &str,
 ) {
     let (action, [pid, uid, gpu_uuid]) = (kind.name(), about.fields());
     event!(
         UnrecordedActionEnded,
         action,
-        result = word,
+        result = result,
         outcome,
         pid,
         uid,

@@ -217,7 +217,7 @@ impl PreparedRestore {
         };
         let end = ActionEnd {
             at: now,
-            word: "done",
+            result: "done",
             outcome: Some(outcome.to_string()),
             why: None,
             ended: Vec::new(),

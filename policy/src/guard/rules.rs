@@ -161,7 +161,7 @@ impl ProtectRules {
 pub struct Limits {
     /// Memory on all devices together.
     pub memory: Option<Bytes>,
-    /// Mean utilisation of any one device.
+    /// Mean utilization of any one device.
     pub utilization: Option<Percent>,
     /// How long each process may hold a device.
     pub duration: Option<Duration>,
@@ -247,7 +247,7 @@ pub struct GroupPolicy {
     pub members: Members,
     /// Memory of all members together, on all devices.
     pub total_memory: Option<Bytes>,
-    /// Mean utilisation by all members together, of any one device.
+    /// Mean utilization by all members together, of any one device.
     pub total_utilization: Option<Percent>,
     /// The number of processes of all members together.
     pub total_processes: Option<u32>,
@@ -272,7 +272,7 @@ pub struct GpuPolicy {
     pub gpus: Vec<GpuSelector>,
     /// Memory that each process may hold.
     pub max_memory: Option<Bytes>,
-    /// Mean utilisation by all processes together.
+    /// Mean utilization by all processes together.
     pub max_utilization: Option<Percent>,
     /// Memory of the device that must stay free.
     pub reserved_memory: Option<Bytes>,

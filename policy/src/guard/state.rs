@@ -37,15 +37,15 @@ pub struct GuardState {
     /// End of the newest evaluated sample.
     pub(crate) until: Option<Timestamp>,
     /// The settings that the rest depends on: the idle threshold in percent, and the
-    /// utilisation window in milliseconds.
+    /// utilization window in milliseconds.
     pub(crate) by: (u32, u64),
     /// Activity of each job.
     #[serde(with = "pairs::shared")]
     pub(crate) jobs: BTreeMap<Arc<JobKey>, JobState>,
-    /// Utilisation of each process.
+    /// Utilization of each process.
     #[serde(with = "pairs::shared")]
     pub(crate) loads: BTreeMap<Arc<RunKey>, Window<UtilizationSum>>,
-    /// Utilisation of each device.
+    /// Utilization of each device.
     #[serde(with = "pairs")]
     pub(crate) devices: BTreeMap<DeviceId, Window<UtilizationSum>>,
     /// State of each behaviour rule.
@@ -257,7 +257,7 @@ impl GuardState {
         last.map_or(u64::MAX, |last| milliseconds(sample.until.since(last)))
     }
 
-    /// Drops the utilisation windows of devices on which a job was ended: its work says
+    /// Drops the utilization windows of devices on which a job was ended: its work says
     /// nothing about the others.
     pub(crate) fn clear_utilization(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
         self.loads.retain(|run, _| !is_one(&run.device));

@@ -64,7 +64,7 @@ pub(crate) struct Transition {
     pub(crate) due: DueOwners,
 }
 
-/// Whose jobs may be ended now.
+/// The users who own jobs that may be ended now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DueOwners {
     Nobody,

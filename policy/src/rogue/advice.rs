@@ -127,9 +127,10 @@ fn suggest_limit(finding: &RogueFinding) -> Advice {
 /// would hide everything that the interpreter runs.
 fn suggest_allow(finding: &RogueFinding) -> Advice {
     let path = executable_path(finding);
-    let is_by_place = all_indicators(finding).any(|indicator| indicator.kind == "executable_place");
-    let is_by_place = is_by_place && path.is_some();
-    let by = match is_by_place || any_verdict(finding, has_near_proof) {
+    let is_by_location =
+        all_indicators(finding).any(|indicator| indicator.kind == "executable_location");
+    let is_by_location = is_by_location && path.is_some();
+    let by = match is_by_location || any_verdict(finding, has_near_proof) {
         true => AllowKind::Executable,
         false => AllowKind::Process,
     };

@@ -51,12 +51,9 @@ pub(super) struct IndicatorMatch {
 const MAX_QUOTE_BYTES: usize = 160;
 
 impl IndicatorMatch {
-    fn new(weight: u16, read: impl Into<String>) -> Self {
-        let read = sanitize(read.into().as_bytes(), MAX_QUOTE_BYTES);
-        Self {
-            weight,
-            evidence: read,
-        }
+    fn new(weight: u16, evidence: impl Into<String>) -> Self {
+        let evidence = sanitize(evidence.into().as_bytes(), MAX_QUOTE_BYTES);
+        Self { weight, evidence }
     }
 }
 
@@ -143,12 +140,12 @@ static KINDS: [IndicatorKind; 22] = [
         detect: network::pool_port,
     },
     IndicatorKind {
-        name: "executable_place",
+        name: "executable_location",
         family: B,
         threats: &[SuspiciousProcess],
         corroborates: &[CryptoMiner],
         why: "programs that should leave no trace are often placed there",
-        detect: origin::executable_place,
+        detect: origin::executable_location,
     },
     IndicatorKind {
         name: "kernel_thread_name",
@@ -324,10 +321,10 @@ mod tests {
     #[test]
     fn quotes_are_truncated() {
         for text in ["a".repeat(1_000), "ä".repeat(1_000), "😀".repeat(1_000)] {
-            let read = IndicatorMatch::new(1, text).evidence;
+            let evidence = IndicatorMatch::new(1, text).evidence;
             assert!(
-                read.len() <= MAX_QUOTE_BYTES && read.ends_with('…'),
-                "{read}"
+                evidence.len() <= MAX_QUOTE_BYTES && evidence.ends_with('…'),
+                "{evidence}"
             );
         }
         assert_eq!(

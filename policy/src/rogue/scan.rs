@@ -395,7 +395,7 @@ mod tests {
                     kind: "miner_name".into(),
                     family: Family::A,
                     weight: Share::from_thousandths(score),
-                    read: String::new(),
+                    evidence: String::new(),
                 }],
             }],
         }

@@ -85,7 +85,7 @@ fn miner_named_python_is_detected() {
     let expected = [
         ("pool_on_command_line", Family::A),
         ("pool_port", Family::B),
-        ("executable_place", Family::B),
+        ("executable_location", Family::B),
         ("mining_load", Family::C),
         ("lasting_connection", Family::C),
     ];

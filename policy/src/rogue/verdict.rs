@@ -91,7 +91,7 @@ fn detect_indicator(
         kind: kind.name.to_owned(),
         family: kind.family,
         weight: Share::from_thousandths(found.weight),
-        read: found.evidence,
+        evidence: found.evidence,
     })
 }
 

@@ -254,7 +254,7 @@ impl TestHost {
 }
 
 impl TestProcess {
-    /// Holds this much memory of a device at this utilisation.
+    /// Holds this much memory of a device at this utilization.
     pub(crate) fn uses(&mut self, device: usize, gib: u64, percent: u64) -> &mut Self {
         let usage = TestDeviceUse {
             memory: TestReading::Known(gib * GIB),

@@ -68,7 +68,7 @@ impl RuleCounts {
 pub enum RuleKind {
     /// Device memory that a person holds on all devices together, in bytes.
     Memory,
-    /// Utilisation of one device by a person's processes together, in percent.
+    /// Utilization of one device by a person's processes together, in percent.
     Utilization,
     /// The time for which a process has held a device, in milliseconds.
     Duration,
@@ -76,13 +76,13 @@ pub enum RuleKind {
     Processes,
     /// Device memory that a group holds on all devices together, in bytes.
     TotalMemory,
-    /// Utilisation of one device by a group's processes together, in percent.
+    /// Utilization of one device by a group's processes together, in percent.
     TotalUtilization,
     /// The number of processes with which a group holds a device.
     TotalProcesses,
     /// Device memory that one process holds on one device, in bytes.
     ProcessMemory,
-    /// Utilisation of one device by all processes, in percent.
+    /// Utilization of one device by all processes, in percent.
     GpuUtilization,
     /// Device memory that is reserved for others, in bytes.
     ReservedMemory,
@@ -98,7 +98,7 @@ pub enum RuleKind {
     Hours,
     /// The time for which memory has been held without any work, in milliseconds.
     Idle,
-    /// Mean utilisation of a process that holds much memory for a long time, in percent.
+    /// Mean utilization of a process that holds much memory for a long time, in percent.
     Waste,
     /// The time for which a process has worked without a break, in milliseconds.
     Runaway,

@@ -134,7 +134,7 @@ document! {
 }
 
 /// The process that holds the most known memory; among processes with unknown memory, the one
-/// with the highest utilisation.
+/// with the highest utilization.
 #[must_use]
 pub fn top_process<'a>(
     processes: impl IntoIterator<Item = &'a GpuProcess>,
@@ -263,7 +263,7 @@ mod tests {
                 ],
                 2,
             ),
-            // With equal memory the utilisation is ignored, because it may change at each poll.
+            // With equal memory the utilization is ignored, because it may change at each poll.
             (
                 [
                     process(1, Value(Bytes(5)), used(1), here()),

@@ -120,7 +120,7 @@ document! {
         family: &'static str = indicator.family.name(),
         weight: f64 = share_number(indicator.weight),
         /// The text that was read, in words; it quotes the process.
-        read: String = sanitized(&indicator.read),
+        evidence: String = sanitized(&indicator.evidence),
     }
 }
 

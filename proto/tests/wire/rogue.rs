@@ -27,7 +27,7 @@ fn indicator() -> Indicator {
         kind: "pool_on_command_line".into(),
         family: Family::A,
         weight: Share::from_thousandths(800),
-        read: "stratum+tcp://x:4444".into(),
+        evidence: "stratum+tcp://x:4444".into(),
     }
 }
 

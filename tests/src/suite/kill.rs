@@ -82,7 +82,7 @@ impl KillBox {
     fn newest_action(&self) -> Value {
         eventually("the action is settled", || {
             let action = recorded_actions(&self.test_box).pop()?;
-            (!action["word"].is_null()).then_some(action)
+            (!action["result"].is_null()).then_some(action)
         })
     }
 }
@@ -91,7 +91,7 @@ impl KillBox {
 fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
     let database = crate::store::open_database(test_box, "audit.db");
     let mut statement = database
-        .prepare("SELECT kind, uid, word, why, asked, plan, outcome FROM action ORDER BY id")
+        .prepare("SELECT kind, uid, result, why, request, plan, outcome FROM action ORDER BY id")
         .unwrap();
     let rows = statement.query_map([], |row| {
         let text = |at| row.get::<_, Option<String>>(at);
@@ -102,9 +102,9 @@ fn recorded_actions(test_box: &TestBox) -> Vec<Value> {
         Ok(json!({
             "kind": text(0)?,
             "uid": row.get::<_, Option<u32>>(1)?,
-            "word": text(2)?,
+            "result": text(2)?,
             "why": text(3)?,
-            "asked": text(4)?,
+            "request": text(4)?,
             "plan": document(text(5)?),
             "outcome": document(text(6)?),
         }))

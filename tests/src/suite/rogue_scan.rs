@@ -172,7 +172,7 @@ fn disguised_miners_are_found_honest_work_is_not() {
     .into();
     eventually_equals(&expected, || rogue_box.listed_risks());
     assert_eq!(rogue_box.indicators("in base64"), ["pool_on_command_line"]);
-    assert_eq!(rogue_box.indicators("of no file"), ["executable_place"]);
+    assert_eq!(rogue_box.indicators("of no file"), ["executable_location"]);
     // The log has each of them once, and a scan finds all of them.
     let scanned = rogue_box.scan();
     let found = scanned["findings"].as_array().unwrap();

@@ -27,7 +27,7 @@ pub enum PolicyCommand {
 
 const ACTION_HELP: &str = "The action for a violation:
 warn       only warn the user
-terminate  end the job; for utilisation only if it is set here";
+terminate  end the job; for utilization only if it is set here";
 
 const MODE_HELP: &str = "The mode for this policy, never stricter than that of the guard:
 dry-run  only record what would be done
@@ -48,10 +48,10 @@ pub struct SetPolicy {
     /// Memory of each member on all GPUs together, in GiB
     #[arg(long, value_name = "GB")]
     pub memory_limit_each: Option<String>,
-    /// Utilisation of a GPU, in percent
+    /// Utilization of a GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit: Option<String>,
-    /// Utilisation of a GPU by each member, in percent
+    /// Utilization of a GPU by each member, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit_each: Option<String>,
     /// Maximum time that a process may hold a GPU
@@ -79,7 +79,7 @@ pub struct SetPolicy {
     /// warn or end: the action for idle or wasteful services
     #[arg(long, value_name = "ACTION")]
     pub services: Option<String>,
-    /// A mean utilisation below this wastes the GPU, in percent
+    /// A mean utilization below this wastes the GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub waste_below: Option<String>,
     /// Only a job that holds at least this much counts as wasteful
@@ -88,7 +88,7 @@ pub struct SetPolicy {
     /// Length of the measured time [default: 1]
     #[arg(long, value_name = "HOURS")]
     pub waste_hours: Option<String>,
-    /// A process whose utilisation stays above this has run away, in percent
+    /// A process whose utilization stays above this has run away, in percent
     #[arg(long, value_name = "PCT")]
     pub runaway_above: Option<String>,
     /// Length of the measured time [default: 5]

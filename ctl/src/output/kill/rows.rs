@@ -119,7 +119,9 @@ fn stuck_text(stuck: &UninterruptibleWait, symbols: Symbols) -> String {
     let path = escaped(path, symbols);
     let waits = format!("stuck in the kernel{at}: it waits for the FUSE filesystem at {path}");
     if servers.is_empty() {
-        return format!("{waits}, whose server is not known; it ends when that server does");
+        return format!(
+            "{waits}, and the server of that filesystem is not known; it ends when that server does"
+        );
     }
     let named = servers
         .iter()

@@ -33,7 +33,7 @@ pub(in crate::output) fn rows(
                 .map(|it| format!("{about}{}", verdict_text(it)));
             let indicators = known.indicators.iter();
             let indicators = indicators
-                .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.read));
+                .map(|indicator| format!("{} {}", indicator_weight(indicator), indicator.evidence));
             verdicts.chain(indicators).chain(unruled).collect()
         }
     };
@@ -51,8 +51,8 @@ pub(in crate::output) fn rows(
 /// `0.05 no risk · C held long at nothing`
 fn no_verdict_text(looked: &RogueAssessment, about: &str, dot: &str) -> String {
     let indicators = looked.indicators.iter();
-    let indicators =
-        indicators.map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.read));
+    let indicators = indicators
+        .map(|indicator| format!("{dot}{} {}", indicator.family.name(), indicator.evidence));
     let indicators: String = indicators.collect();
     format!("{about}{} no risk{indicators}", looked.score)
 }

@@ -248,7 +248,7 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
             .iter_mut()
             .flat_map(|it| &mut it.indicators)
         {
-            indicator.read = format!("executable in shared memory: /dev/shm/{HOSTILE}");
+            indicator.evidence = format!("executable in shared memory: /dev/shm/{HOSTILE}");
         }
     }
     let [mut notebook, mut worker] = explanations();
@@ -256,7 +256,7 @@ fn rogue_texts_cannot_control_terminal_or_shell() {
         looked.unread = vec![HOSTILE.into()];
         let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.indicators);
         for indicator in verdicts.chain(&mut looked.indicators) {
-            indicator.read = HOSTILE.into();
+            indicator.evidence = HOSTILE.into();
         }
         Reading::Value(looked)
     };

@@ -132,14 +132,14 @@ impl ScanBudget {
     }
 
     /// Records the cost of a scan of this job.
-    pub(super) fn record(&mut self, job: &WatchedJob, purse: &ScanAllowance, now: Instant) {
+    pub(super) fn record(&mut self, job: &WatchedJob, allowance: &ScanAllowance, now: Instant) {
         if let Some(account) = self.owners.get_mut(&job.owner) {
-            account.spent = account.spent.saturating_add(purse.spent);
-            if purse.exceeded == Some(BudgetExceeded::Person) {
+            account.spent = account.spent.saturating_add(allowance.spent);
+            if allowance.exceeded == Some(BudgetExceeded::Person) {
                 account.paused_until = Some(now + PAUSE);
             }
         }
-        if purse.exceeded == Some(BudgetExceeded::Job) {
+        if allowance.exceeded == Some(BudgetExceeded::Job) {
             self.paused_jobs.insert(job.job.clone(), now + PAUSE);
         }
     }

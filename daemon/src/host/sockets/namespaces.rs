@@ -45,7 +45,7 @@ impl NamespaceCache {
         &mut self,
         root: &Path,
         holder: &OpenSockets,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
     ) -> Result<(), BudgetExceeded> {
         let Some(name) = &holder.namespace else {
             return Ok(());
@@ -53,14 +53,14 @@ impl NamespaceCache {
         if self.0.contains_key(name) {
             return Ok(());
         }
-        purse.spend(PROCESS_COST)?;
+        allowance.spend(PROCESS_COST)?;
         let own = read_link(root.join("1/ns/net"));
         let is_of_others = own.is_ok_and(|own| own != *name);
         let table = read_table(&holder.directory);
         if is_of_others {
             let lines = table.as_ref().map_or(LIMITS.lines, |table| table.lines);
-            purse.charge(lines / LINES_PER_UNIT);
-            purse.charge_person(table.as_ref().map_or(0, SocketTable::len));
+            allowance.charge(lines / LINES_PER_UNIT);
+            allowance.charge_person(table.as_ref().map_or(0, SocketTable::len));
         }
         let accepted = is_of_others
             .then(|| read_accepted(&holder.directory))

@@ -113,9 +113,9 @@ impl SocketScanner {
         round: &mut ScanRound,
     ) -> Vec<(ProcessKey, SocketFindings)> {
         match self.budget.allow(watched, Instant::now()) {
-            Ok(mut purse) => {
-                let found = self.scan_within(&mut purse, watched, round);
-                self.budget.record(watched, &purse, Instant::now());
+            Ok(mut allowance) => {
+                let found = self.scan_within(&mut allowance, watched, round);
+                self.budget.record(watched, &allowance, Instant::now());
                 found
             }
             Err(over) => {
@@ -131,15 +131,15 @@ impl SocketScanner {
 
     fn scan_within(
         &mut self,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
         watched: &WatchedJob,
         round: &mut ScanRound,
     ) -> Vec<(ProcessKey, SocketFindings)> {
         let processes = watched.processes.iter();
         let read: Vec<(ProcessKey, io::Result<OpenSockets>)> = processes
-            .map(|key| (*key, self.open_sockets(*key, purse)))
+            .map(|key| (*key, self.open_sockets(*key, allowance)))
             .collect();
-        let network = self.network_use(watched, &read, purse, round);
+        let network = self.network_use(watched, &read, allowance, round);
         let network = network.unwrap_or_else(|why| NetworkUse::unknown(&why));
         let found = read.into_iter().map(|(key, holder)| {
             let found = match holder {
@@ -159,7 +159,7 @@ impl SocketScanner {
         &mut self,
         watched: &WatchedJob,
         read: &[(ProcessKey, io::Result<OpenSockets>)],
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
         round: &mut ScanRound,
     ) -> Result<NetworkUse, Reading<()>> {
         let mut holders = JobSockets::default();
@@ -176,15 +176,15 @@ impl SocketScanner {
             }
         }
         let servers = watched.notebook_servers.iter().copied();
-        holders.servers = self.read_running(servers, purse)?;
+        holders.servers = self.read_running(servers, allowance)?;
         for holder in holders.own.iter().chain(&holders.servers) {
             self.namespaces
-                .read(&self.root, holder, purse)
+                .read(&self.root, holder, allowance)
                 .map_err(over_budget)?;
         }
         let mut history = self.jobs.remove(&watched.job).unwrap_or_default();
         history.owner = Some(watched.owner.clone());
-        let found = self.use_with_history(&mut history, watched, &holders, purse, round);
+        let found = self.use_with_history(&mut history, watched, &holders, allowance, round);
         self.jobs.insert(watched.job.clone(), history);
         found
     }
@@ -194,7 +194,7 @@ impl SocketScanner {
         history: &mut JobHistory,
         watched: &WatchedJob,
         holders: &JobSockets,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
         round: &mut ScanRound,
     ) -> Result<NetworkUse, Reading<()>> {
         let share = Arc::new(watched.owner.clone());
@@ -205,7 +205,7 @@ impl SocketScanner {
         let is_new = history.surveyed_at.is_none() && history.unknown_reason.is_none();
         let may_survey = round.census.is_some() || self.survey_pace.allows(is_new, Instant::now());
         let job_use = if is_due && may_survey {
-            let surveyed = self.survey(watched, purse, round);
+            let surveyed = self.survey(watched, allowance, round);
             history.set_survey(surveyed);
             let job_use = self.evaluate_job(history, holders, &share)?;
             if history.surveyed_at.is_some() {
@@ -229,7 +229,7 @@ impl SocketScanner {
     fn survey(
         &mut self,
         watched: &WatchedJob,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
         round: &mut ScanRound,
     ) -> Result<Vec<OpenSockets>, Reading<()>> {
         let census = match &mut round.census {
@@ -241,10 +241,10 @@ impl SocketScanner {
         let Some(members) = census.members_of(watched) else {
             return Err(Reading::Failed("its job has too many processes".into()));
         };
-        let members = self.read_running(members.into_iter(), purse)?;
+        let members = self.read_running(members.into_iter(), allowance)?;
         for holder in &members {
             self.namespaces
-                .read(&self.root, holder, purse)
+                .read(&self.root, holder, allowance)
                 .map_err(over_budget)?;
         }
         // The remembered sockets of all jobs of one owner count together.
@@ -262,11 +262,11 @@ impl SocketScanner {
     fn read_running(
         &self,
         keys: impl Iterator<Item = ProcessKey>,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
     ) -> Result<Vec<OpenSockets>, Reading<()>> {
         let mut alive = Vec::new();
         for key in keys {
-            match self.open_sockets(key, purse) {
+            match self.open_sockets(key, allowance) {
                 Ok(holder) => alive.push(holder),
                 Err(error) if has_ended(&error) => {}
                 Err(error) => return Err(read_failure(error)),
@@ -297,11 +297,11 @@ impl SocketScanner {
     pub(super) fn open_sockets(
         &self,
         key: ProcessKey,
-        purse: &mut ScanAllowance,
+        allowance: &mut ScanAllowance,
     ) -> io::Result<OpenSockets> {
-        purse.spend(PROCESS_COST)?;
+        allowance.spend(PROCESS_COST)?;
         let directory = self.root.join(key.pid.to_string());
-        let sockets = socket_inodes(&directory, purse)?;
+        let sockets = socket_inodes(&directory, allowance)?;
         let namespace = match read_link(directory.join("ns/net")) {
             Ok(namespace) => Some(namespace),
             Err(_) if sockets.is_empty() => None,
@@ -355,13 +355,13 @@ fn over_budget(over: BudgetExceeded) -> Reading<()> {
 }
 
 /// The inodes of the sockets that the process of this directory has open.
-fn socket_inodes(directory: &Path, purse: &mut ScanAllowance) -> io::Result<Vec<u64>> {
+fn socket_inodes(directory: &Path, allowance: &mut ScanAllowance) -> io::Result<Vec<u64>> {
     let mut inodes = BTreeSet::new();
     for (entry, looked_at) in read_dir(directory.join("fd"))?.zip(0..) {
         if looked_at >= MAX_DESCRIPTORS {
             return Err(io::Error::other("it has too many files open"));
         }
-        purse.spend(1)?;
+        allowance.spend(1)?;
         match read_link(entry?.path()) {
             Ok(target) => inodes.extend(parse_inode(&target)),
             // Closed meanwhile.

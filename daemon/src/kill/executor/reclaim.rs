@@ -73,10 +73,10 @@ impl Execution<'_> {
 
     /// The snapshot of a poll that began after now, or the newest one where polls take too long.
     fn wait_for_newer_snapshot(&self) -> Arc<Snapshot> {
-        let (state, hurry) = (&self.environment.state, &*self.environment.poll_now);
+        let (state, poll_now) = (&self.environment.state, &*self.environment.poll_now);
         let deadline = Instant::now() + POLL_TIMEOUT;
         let mut poll = NewPoll::after_now(state);
-        while !poll.is_published(state, hurry) && Instant::now() < deadline {
+        while !poll.is_published(state, poll_now) && Instant::now() < deadline {
             std::thread::sleep(POLL_CHECK_INTERVAL);
         }
         Arc::clone(&state.borrow().snapshot)

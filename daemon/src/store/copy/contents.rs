@@ -215,7 +215,7 @@ mod tests {
         let mut file = open(directory.path(), &AUDIT).unwrap().connection;
         assert_eq!(count_actions(&mut file), Ok(0));
         let rows = "INSERT INTO event (at, kind) VALUES (7, 'started'), (8, 'stopped');
-            INSERT INTO action (at, run, kind, asked) VALUES (7, 'r', 'kill', '9');";
+            INSERT INTO action (at, run, kind, request) VALUES (7, 'r', 'kill', '9');";
         file.execute_batch(rows).unwrap();
         assert_eq!(count_actions(&mut file), Ok(3));
     }

@@ -108,7 +108,7 @@ fn kill_before_a_stop_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
     let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
-    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+    let insert = "INSERT INTO action (id, at, run, kind, request, finished_at, result, outcome)
         VALUES (?1, ?2, ?3, ?4, '', 0, 'done', ?5)";
     for (id, at, run, kind) in [
         (41, 1_900_000, "boot/1000000", "reset"),
@@ -150,7 +150,7 @@ fn kill_before_a_reboot_is_marked() {
     let (directory, mut connection) = file();
     let audit = open(directory.path(), &AUDIT).unwrap().connection;
     let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "outcome": "ended"}]});
-    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+    let insert = "INSERT INTO action (id, at, run, kind, request, finished_at, result, outcome)
         VALUES (42, 2000000, 'before/1000000', 'kill', '', 0, 'done', ?1)";
     audit.execute(insert, [outcome.to_string()]).unwrap();
     let last = "INSERT INTO sample (at, usage) VALUES (1990000, x'')";

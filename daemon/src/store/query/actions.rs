@@ -148,7 +148,7 @@ const SELECT_EVENTS: &str =
 
 // The devices of an action are in its plan.
 const SELECT_ACTIONS: &str =
-    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, word, why, asked,
+    "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, result, why, request,
     CASE WHEN kind = 'reset' AND json_valid(plan) AND json_array_length(plan, '$.gpus') = 1
          THEN json_extract(plan, '$.gpus[0].gpu_id') END AS device,
     plan, outcome
@@ -322,7 +322,7 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
         device: None,
         what: None,
         times: unsigned(row.get("times")?),
-        result: row.get("word")?,
+        result: row.get("result")?,
         finished_at: finished_at.map(Timestamp),
         why: None,
         plan: Reading::Withheld,
@@ -331,7 +331,7 @@ fn action_entry(row: &Row<'_>, may_read: MayReadAction<'_>) -> rusqlite::Result<
     if !may_read(uid) {
         return Ok(record);
     }
-    let asked: String = row.get("asked")?;
+    let asked: String = row.get("request")?;
     let device: Option<String> = row.get("device")?;
     Ok(ActionRecord {
         device: device.map(DeviceId),

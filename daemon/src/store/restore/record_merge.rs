@@ -18,8 +18,8 @@ struct RecordTable {
 
 const ACTION: RecordTable = RecordTable {
     name: "action",
-    fixed_columns: &["at", "run", "kind", "uid", "times", "asked", "plan"],
-    end_columns: &["finished_at", "word", "why", "outcome"],
+    fixed_columns: &["at", "run", "kind", "uid", "times", "request", "plan"],
+    end_columns: &["finished_at", "result", "why", "outcome"],
 };
 
 const EVENT: RecordTable = RecordTable {
@@ -231,7 +231,7 @@ fn read_entry(row: &Row<'_>, table: &RecordTable) -> rusqlite::Result<RecordEntr
 }
 
 fn write_end(copy: &Connection, id: i64, entry: &RecordEntry) -> rusqlite::Result<()> {
-    let update = "UPDATE action SET finished_at = ?2, word = ?3, why = ?4, outcome = ?5
+    let update = "UPDATE action SET finished_at = ?2, result = ?3, why = ?4, outcome = ?5
         WHERE id = ?1 AND finished_at IS NULL";
     let values = [Value::Integer(id)];
     let values = values.iter().chain(&entry.end);
@@ -283,16 +283,16 @@ mod tests {
     }
 
     const BEFORE: &str = "
-        INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+        INSERT INTO action (at, run, kind, uid, request, plan, finished_at, result)
             VALUES (10, 'r', 'kill', 7, '9', '{}', 11, 'done');
-        INSERT INTO action (at, run, kind, uid, asked, plan) VALUES (12, 'r', 'kill', 7, '9', '{}');
+        INSERT INTO action (at, run, kind, uid, request, plan) VALUES (12, 'r', 'kill', 7, '9', '{}');
         INSERT INTO event (at, kind, device, number) VALUES (9, 'xid', 'GPU-0', 79);";
 
     const SINCE: &str = "
-        UPDATE action SET finished_at = 20, word = 'done', outcome = '{\"x\":1}' WHERE id = 2;
-        INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word, why, times)
+        UPDATE action SET finished_at = 20, result = 'done', outcome = '{\"x\":1}' WHERE id = 2;
+        INSERT INTO action (at, run, kind, uid, request, plan, finished_at, result, why, times)
             VALUES (21, 'r', 'reset', NULL, '0', NULL, 22, 'refused', 'no', 5);
-        INSERT INTO action (at, run, kind, uid, asked, plan) VALUES (30, 'r', 'kill', 7, '9', '{}');
+        INSERT INTO action (at, run, kind, uid, request, plan) VALUES (30, 'r', 'kill', 7, '9', '{}');
         INSERT INTO event (at, kind, device, number) VALUES (9, 'xid', 'GPU-0', 79);
         INSERT INTO event (at, kind, detail) VALUES (40, 'stopped', NULL);
         INSERT INTO verdict (at, step, rule, record) VALUES (41, 'over', 'x', '{}');
@@ -337,7 +337,7 @@ mod tests {
         let (now, mut copy) = (file(), file());
         now.file.execute_batch(BEFORE).unwrap();
         let other_rows = "
-            INSERT INTO action (id, at, run, kind, asked, finished_at, word)
+            INSERT INTO action (id, at, run, kind, request, finished_at, result)
                 VALUES (1, 10, 'theirs', 'kill', '9', 11, 'done'), (7, 13, 'theirs', 'kill', '9', 14, 'done');
             INSERT INTO event (at, kind) VALUES (1, 'started'), (2, 'stopped');";
         copy.file.execute_batch(other_rows).unwrap();
@@ -362,13 +362,13 @@ mod tests {
         for it in [&now, &copy] {
             it.file.execute_batch(BEFORE).unwrap();
         }
-        let end = "UPDATE action SET finished_at = 20, word = 'done' WHERE id = 2;";
+        let end = "UPDATE action SET finished_at = 20, result = 'done' WHERE id = 2;";
         now.file.execute_batch(end).unwrap();
-        let end = "UPDATE action SET finished_at = 21, word = 'interrupted' WHERE id = 2;";
+        let end = "UPDATE action SET finished_at = 21, result = 'interrupted' WHERE id = 2;";
         copy.file.execute_batch(end).unwrap();
         continue_ids_after(&now.file, "action", 90).unwrap();
         assert_eq!(carry_over(&now.file, &mut copy.file), Ok(1));
-        let words = "SELECT group_concat(word || ' ' || id) FROM action WHERE at = 12";
+        let words = "SELECT group_concat(result || ' ' || id) FROM action WHERE at = 12";
         let words: String = copy.file.query_row(words, [], |row| row.get(0)).unwrap();
         assert_eq!(words, "interrupted 2,done 3");
         assert_eq!(last_issued_id(&copy.file, "action").unwrap(), 90);

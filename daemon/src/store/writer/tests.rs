@@ -78,7 +78,7 @@ fn intend(writer: &mut Writer, asked: &str) -> Result<ActionId, String> {
 fn settle(writer: &mut Writer, id: ActionId, outcome: &str) {
     let end = crate::store::actions::ActionEnd {
         at: SystemTime::now().into(),
-        word: "done",
+        result: "done",
         outcome: Some(outcome.into()),
         why: None,
         ended: Vec::new(),
@@ -87,17 +87,18 @@ fn settle(writer: &mut Writer, id: ActionId, outcome: &str) {
     writer.process_queue();
 }
 
-/// An action in the record: request, word, outcome and reason.
+/// An action in the record: request, result, outcome and reason.
 type Row = (String, Option<String>, Option<String>, Option<String>);
 
 fn rows(file: &Path) -> Vec<Row> {
     let connection = Connection::open(file).unwrap();
-    let select = "SELECT asked, word, outcome, why, finished_at IS NULL FROM action ORDER BY id";
+    let select =
+        "SELECT request, result, outcome, why, finished_at IS NULL FROM action ORDER BY id";
     let mut statement = connection.prepare(select).unwrap();
     let rows = statement.query_map([], |row| {
-        let word: Option<String> = row.get(1)?;
-        assert_eq!(word.is_none(), row.get::<_, bool>(4)?);
-        Ok((row.get(0)?, word, row.get(2)?, row.get(3)?))
+        let result: Option<String> = row.get(1)?;
+        assert_eq!(result.is_none(), row.get::<_, bool>(4)?);
+        Ok((row.get(0)?, result, row.get(2)?, row.get(3)?))
     });
     rows.unwrap().collect::<Result<_, _>>().unwrap()
 }
@@ -114,8 +115,8 @@ fn done(asked: &str) -> Row {
     (asked.into(), Some("done".into()), Some("{}".into()), None)
 }
 
-fn ended(asked: &str, word: &str, why: &str) -> Row {
-    (asked.into(), Some(word.into()), None, Some(why.into()))
+fn ended(asked: &str, result: &str, why: &str) -> Row {
+    (asked.into(), Some(result.into()), None, Some(why.into()))
 }
 
 fn found_by(writer: &Writer) -> String {
@@ -240,7 +241,7 @@ fn hanging_store_times_out() {
     let (opening, _opened) = sync_channel(0);
     writer.run(&received, opening);
     let connection = Connection::open(audit(directory.path())).unwrap();
-    let select = "SELECT count(*) FROM action WHERE asked = '1'";
+    let select = "SELECT count(*) FROM action WHERE request = '1'";
     let found: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
     assert_eq!(found, 0);
 }
@@ -286,7 +287,7 @@ fn refusals_are_recorded_at_once_and_at_close() {
         );
     }
     close(&store);
-    let select = "SELECT sum(times), count(*) FROM action WHERE word = 'refused'";
+    let select = "SELECT sum(times), count(*) FROM action WHERE result = 'refused'";
     let (times, rows): (i64, i64) = Connection::open(file)
         .unwrap()
         .query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -323,11 +324,11 @@ fn recorded_actions_cannot_be_changed() {
     let id = intend(&mut writer, "1").unwrap();
     let connection = Connection::open(audit(directory.path())).unwrap();
     let error = |statement: &str| connection.execute(statement, []).unwrap_err().to_string();
-    let what = "what was asked for does not change";
+    let what = "the request of an action does not change";
     assert_eq!(error("UPDATE action SET uid = 0"), what);
     settle(&mut writer, id, "{}");
     let once = "an action is settled once";
-    assert_eq!(error("UPDATE action SET word = 'failed'"), once);
+    assert_eq!(error("UPDATE action SET result = 'failed'"), once);
     assert_eq!(rows(&audit(directory.path())), [done("1")]);
 }
 
@@ -347,16 +348,16 @@ proptest! {
         let id = store.send_intent(whole, SystemTime::now().into(), LONG).unwrap();
         store.settle(id, "done", document.clone());
         close(&store);
-        let (asked, plan, outcome): (String, String, String) =
+        let (request, plan, outcome): (String, String, String) =
             Connection::open(audit(directory.path()))
                 .unwrap()
                 .query_row(
-                    "SELECT asked, plan, outcome FROM action WHERE word = 'done'",
+                    "SELECT request, plan, outcome FROM action WHERE result = 'done'",
                     [],
                     |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
                 )
                 .unwrap();
-        prop_assert_eq!(asked, truncate::text(text, truncate::MAX_TEXT_BYTES));
+        prop_assert_eq!(request, truncate::text(text, truncate::MAX_TEXT_BYTES));
         prop_assert!(serde_json::from_str::<Value>(&plan).is_ok());
         prop_assert_eq!(&plan, &truncate::json(document, truncate::MAX_JSON_BYTES));
         prop_assert_eq!(plan, outcome);

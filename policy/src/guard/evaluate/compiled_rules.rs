@@ -322,7 +322,7 @@ pub(crate) const fn has_grace(kind: RuleKind) -> bool {
     matches!(kind, RuleKind::Idle | RuleKind::Waste)
 }
 
-/// The action if the rule sets none: high utilisation only warns.
+/// The action if the rule sets none: high utilization only warns.
 const fn default_action(kind: RuleKind) -> GuardAction {
     match kind {
         RuleKind::Utilization | RuleKind::TotalUtilization | RuleKind::GpuUtilization => {

@@ -50,8 +50,8 @@ pub(crate) struct EvaluatedRun<'a> {
     pub(crate) is_reported: bool,
     /// Bytes.
     pub(crate) memory: Amount,
-    /// Percent, over the utilisation window; unknown while no reading shows the current
-    /// utilisation.
+    /// Percent, over the utilization window; unknown while no reading shows the current
+    /// utilization.
     pub(crate) load: Amount,
     /// The same, with or without a current reading.
     pub(crate) past_load: Amount,

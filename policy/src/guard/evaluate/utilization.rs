@@ -1,4 +1,4 @@
-//! Evaluates utilisation: of people and groups on each device, and of whole devices, by the
+//! Evaluates utilization: of people and groups on each device, and of whole devices, by the
 //! mean over the window that the rules set. Time in which a process was not present counts
 //! as zero; time without a reading counts like the rest, as long as it is short.
 
@@ -32,7 +32,7 @@ pub(crate) fn update_windows(state: &mut GuardState, context: &mut EvaluationCon
             .iter()
             .any(|it| it.limits.utilization.is_some() || it.total_utilization.is_some())
         || rules.times.iter().any(|it| it.limits.utilization.is_some())
-        // A device limit needs the utilisation of each process, to select the job to end.
+        // A device limit needs the utilization of each process, to select the job to end.
         || rules.gpus.iter().any(|it| it.max_utilization.is_some());
     let length = state.by.1;
     let sample = context.sample;
@@ -165,7 +165,7 @@ fn evaluate_on_devices(
         } else if past_value > scope.limit {
             findings.add_stale(scope.policy, kind, subject);
         } else if past_unknown > 0 {
-            let why = format!("the utilisation of {past_unknown} of the processes is not known");
+            let why = format!("the utilization of {past_unknown} of the processes is not known");
             findings.add_unknown(scope.policy, kind, subject, why);
         }
     }

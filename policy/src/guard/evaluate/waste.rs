@@ -116,7 +116,7 @@ fn has_served(window: &Window<WasteSum>) -> Option<bool> {
 enum WasteResult {
     No,
     Unknown(&'static str),
-    /// Mean utilisation in percent.
+    /// Mean utilization in percent.
     Below(u64),
 }
 

@@ -28,7 +28,7 @@ pub enum ForbiddenBehaviour {
     },
     /// Holds much memory for long and uses the device little.
     Waste {
-        /// A mean utilisation below this.
+        /// A mean utilization below this.
         below: Percent,
         /// While it holds at least this much memory.
         min_memory: Bytes,
@@ -37,7 +37,7 @@ pub enum ForbiddenBehaviour {
     },
     /// Is at work without end.
     Runaway {
-        /// A utilisation above this, while its memory does not fall.
+        /// A utilization above this, while its memory does not fall.
         above: Percent,
         /// For this long.
         limit: Duration,

@@ -11,9 +11,9 @@ pub struct EnforcementSettings {
     pub grace: Duration,
     /// Number of warnings within the grace period, evenly spread.
     pub max_warnings: u32,
-    /// Utilisation is evaluated by its mean over this window.
+    /// Utilization is evaluated by its mean over this window.
     pub utilization_window: Duration,
-    /// A process with less utilisation than this is idle.
+    /// A process with less utilization than this is idle.
     pub idle_below: Percent,
     /// A violation that was not observed for this long is over, and its state is dropped.
     pub settled_after: Duration,

@@ -122,10 +122,10 @@ impl Linter<'_> {
         }
     }
 
-    /// Lints a utilisation limit of 100 %, which nothing exceeds.
+    /// Lints a utilization limit of 100 %, which nothing exceeds.
     fn check_utilization_limit(&mut self, path: &str, limit: Option<Percent>) {
         if limit == Some(Percent(100)) {
-            self.warn(path, "utilisation never exceeds 100, so this never matches");
+            self.warn(path, "utilization never exceeds 100, so this never matches");
         }
     }
 

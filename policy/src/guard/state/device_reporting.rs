@@ -112,7 +112,7 @@ impl GuardState {
 }
 
 /// Whether a device without processes has reported that there are none. A device that works
-/// may have been read for its utilisation alone.
+/// may have been read for its utilization alone.
 const fn has_reported_none(usage: &DeviceUsage) -> bool {
     usage.free_ms > 0 || usage.held_ms > 0
 }

@@ -38,7 +38,7 @@ fn utilization_rules(mode: GuardMode) -> RuleSet {
     device_rules(mode, policy)
 }
 
-/// People who start one after the other, each with this memory and utilisation.
+/// People who start one after the other, each with this memory and utilization.
 fn host_with_people(gib: u64, percent: u64) -> TestHost {
     let mut world = TestHost::new(1);
     for (pid, user) in [(100, "alice"), (200, "bob"), (300, "carol"), (400, "dave")] {

@@ -47,7 +47,7 @@ fn doubtful_orphan_is_in_no_command() {
             false,
         ),
         ("below a listed one", below(Value(70_000)), false),
-        ("below who knows whom", below(Failed("x".into())), false),
+        ("below an unknown parent", below(Failed("x".into())), false),
         (
             "of a listed one's group",
             Holder {

@@ -43,7 +43,7 @@ const COMMON_HIDDEN_DIRECTORIES: [&str; 34] = [
 ];
 
 /// An executable in a temporary or hidden place.
-pub(super) fn executable_place(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
+pub(super) fn executable_location(suspect: &Suspect, _: &RogueRules) -> Option<IndicatorMatch> {
     let path = suspect.path()?;
     let whole = suspect.executable.as_deref().unwrap_or(path);
     let found = |weight, what: &str| {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn executable_place_weights() {
+    fn executable_location_weights() {
         for (path, expected) in [
             ("/memfd:x (deleted)", Some(500)),
             ("/memfd:runc_cloned:/proc/self/exe (deleted)", None),
@@ -238,7 +238,7 @@ mod tests {
             ("/home/bob/train", None),
             ("/home/bob/../train", None),
         ] {
-            let actual = weight(executable_place, |it| it.executable = Some(path.into()));
+            let actual = weight(executable_location, |it| it.executable = Some(path.into()));
             assert_eq!(actual, expected, "{path}");
         }
     }

@@ -70,7 +70,7 @@ fn run_demo() -> io::Result<()> {
 }
 
 fn show_examples(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
-    // After two polls utilisation and user names are known.
+    // After two polls utilization and user names are known.
     let until = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));

@@ -59,7 +59,7 @@ fn users_end_their_own_operators_any() {
     );
     eventually_equals(&json!(["refused", ALICE, pid.to_string()]), || {
         let action = it.newest_action();
-        json!([action["word"], action["uid"], action["asked"]])
+        json!([action["result"], action["uid"], action["request"]])
     });
     assert!(!process_has_ended(pid));
     // A right of another group does not help.

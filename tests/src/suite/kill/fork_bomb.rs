@@ -273,7 +273,7 @@ fn late_members_delay_the_kill() {
     let is_settled = || {
         recorded_actions(&it.test_box)
             .pop()
-            .is_some_and(|action| !action["word"].is_null())
+            .is_some_and(|action| !action["result"].is_null())
     };
     for (scans, worker) in workers.into_iter().enumerate() {
         let scan = eventually("a scan, or the end of the kill", || {

@@ -17,7 +17,7 @@ fn recorded_action(test_box: &TestBox) -> Value {
     assert_eq!(actions.len(), 1, "{actions:#?}");
     json!([
         actions[0]["kind"],
-        actions[0]["word"],
+        actions[0]["result"],
         actions[0]["plan"].is_object()
     ])
 }

@@ -329,5 +329,5 @@ fn zombie_in_scope_is_no_failure() {
     let expected: Value = sorted([child, parent]).into_iter().map(of).collect();
     assert_eq!((code, outcomes(&report)), (0, expected), "{report:#}");
     assert_eq!(process_state(child), Some('Z'));
-    assert_eq!(it.newest_action()["word"], "done");
+    assert_eq!(it.newest_action()["result"], "done");
 }

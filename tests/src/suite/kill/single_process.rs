@@ -58,9 +58,9 @@ fn kill_is_reported_and_recorded() {
         [
             &action["kind"],
             &action["uid"],
-            &action["word"],
+            &action["result"],
             &action["why"],
-            &action["asked"]
+            &action["request"]
         ],
         [
             &json!("kill"),
@@ -117,7 +117,7 @@ fn survivor_is_reported_with_a_hint() {
     assert!(ran.stdout.contains("--force sends"), "{ran:?}");
     assert_eq!(script.next_line(), "TERM");
     assert!(!process_has_ended(pid));
-    assert_eq!(it.newest_action()["word"], "failed");
+    assert_eq!(it.newest_action()["result"], "failed");
 
     let (code, report) = it.kill_json(&[&pid.to_string(), "--timeout-secs", "1", "--force"]);
     assert_eq!(code, 0, "{report:#}");
@@ -227,7 +227,7 @@ fn zombie_is_refused_with_its_parent() {
         (worker) reaps it\n"
     );
     assert!(ran.stderr.starts_with(&why), "{ran:?}");
-    assert_eq!(it.newest_action()["word"], "refused");
+    assert_eq!(it.newest_action()["result"], "refused");
     assert_eq!(process_state(child), Some('Z'));
 }
 

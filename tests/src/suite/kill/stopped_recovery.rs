@@ -99,9 +99,9 @@ fn restarted_daemon_continues_stopped_processes() {
     wait_until_stopped(&[other.pid()]);
     let action = eventually("the action is settled", || {
         let action = recorded_actions(&test_box).pop()?;
-        (!action["word"].is_null()).then_some(action)
+        (!action["result"].is_null()).then_some(action)
     });
-    assert_eq!(action["word"], json!("interrupted"), "{action:#}");
+    assert_eq!(action["result"], json!("interrupted"), "{action:#}");
     let why = action["why"].as_str().unwrap();
     let (_, done) = why
         .split_once("; resumed after interrupted kills had left them stopped: ")

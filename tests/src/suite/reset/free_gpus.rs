@@ -14,7 +14,7 @@ pub(super) fn gpu_ids(it: &ResetBox) -> Value {
 pub(super) fn recorded_resets(it: &ResetBox) -> Vec<(String, Option<String>)> {
     let database = crate::store::open_database(&it.test_box, "audit.db");
     let mut statement = database
-        .prepare("SELECT asked, word FROM action WHERE kind = 'reset' ORDER BY id")
+        .prepare("SELECT request, result FROM action WHERE kind = 'reset' ORDER BY id")
         .unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
     rows.unwrap().collect::<Result<_, _>>().unwrap()

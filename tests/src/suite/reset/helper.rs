@@ -53,7 +53,7 @@ fn invalid_requests_are_refused() {
     );
     refused(
         b"gpukill-reset 2 reset intel 0000:1b:00.0\n",
-        "the request names no vendor whose GPUs can be reset",
+        "the request names no vendor with GPUs that can be reset",
     );
     refused(
         b"gpukill-reset 1 nvidia 0000:1b:00.0\n",

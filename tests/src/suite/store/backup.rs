@@ -48,7 +48,7 @@ fn old_row_count(test_box: &TestBox, from: Timestamp) -> i64 {
 fn recorded_actions(test_box: &TestBox) -> Vec<(String, String, Option<String>)> {
     let file = open_database(test_box, "audit.db");
     let mut statement = file
-        .prepare("SELECT kind, asked, word FROM action ORDER BY id")
+        .prepare("SELECT kind, request, result FROM action ORDER BY id")
         .unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     rows.unwrap().map(Result::unwrap).collect()

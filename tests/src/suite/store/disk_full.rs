@@ -182,7 +182,7 @@ fn full_disk_pauses_samples_and_uses_reserve() {
     eventually("samples go on", || {
         (it.sample_count() > samples).then_some(())
     });
-    let done = "SELECT count(*) FROM action WHERE word = 'done'";
+    let done = "SELECT count(*) FROM action WHERE result = 'done'";
     eventually_equals(&ended, || it.query_copy("audit.db", done));
     it.daemon.stop();
 }

@@ -191,7 +191,7 @@ fn kill_before_a_crash_is_recorded_as_end() {
     let killed = test_box.ctl(&["kill", &pid.to_string(), "--yes"]);
     assert_eq!(killed.code, 0, "{killed:?}");
     eventually("the kill's end is recorded", || {
-        let select = "SELECT count(*) FROM action WHERE word = 'done'";
+        let select = "SELECT count(*) FROM action WHERE result = 'done'";
         let audit = open_database(&test_box, "audit.db");
         let done: i64 = audit.query_row(select, [], |row| row.get(0)).ok()?;
         (done == 1).then_some(())

@@ -40,7 +40,7 @@ fn record_prune(test_box: &TestBox, before: i64) {
         let done = (asked.clone(), Some("done".to_owned()));
         let mut entries = recorded_entries(test_box).into_values();
         entries
-            .any(|entry| (entry.what, entry.word) == done)
+            .any(|entry| (entry.what, entry.result) == done)
             .then_some(())
     });
 }
@@ -50,13 +50,13 @@ struct RecordedEntry {
     at: i64,
     kind: String,
     what: String,
-    word: Option<String>,
+    result: Option<String>,
 }
 
 /// All recorded entries, by table and id.
 fn recorded_entries(test_box: &TestBox) -> BTreeMap<(String, i64), RecordedEntry> {
     let file = open_database(test_box, "audit.db");
-    let select = "SELECT 'action', id, at, kind, asked, word FROM action
+    let select = "SELECT 'action', id, at, kind, request, result FROM action
         UNION ALL SELECT 'event', id, at, kind, coalesce(detail, ''), NULL FROM event";
     let mut statement = file.prepare(select).unwrap();
     let rows = statement.query_map([], |row| {
@@ -64,7 +64,7 @@ fn recorded_entries(test_box: &TestBox) -> BTreeMap<(String, i64), RecordedEntry
             at: row.get(2)?,
             kind: row.get(3)?,
             what: row.get(4)?,
-            word: row.get(5)?,
+            result: row.get(5)?,
         };
         Ok(((row.get(0)?, row.get(1)?), entry))
     });
@@ -82,7 +82,7 @@ fn assert_entries_are_kept(test_box: &TestBox, entries: &BTreeMap<(String, i64),
 fn recorded_actions(test_box: &TestBox, kind: &str) -> Vec<(String, Option<String>)> {
     let entries = recorded_entries(test_box).into_values();
     let of_kind = entries.filter(|entry| entry.kind == kind);
-    of_kind.map(|entry| (entry.what, entry.word)).collect()
+    of_kind.map(|entry| (entry.what, entry.result)).collect()
 }
 
 fn make_backup(test_box: &TestBox, name: &str) -> PathBuf {
@@ -280,7 +280,7 @@ fn false_record_needs_root_and_is_marked() {
     let copy = make_backup(&test_box, "copy.tar");
     let false_copy = test_box.path("false.tar");
     let apart = invalid_backups::UnpackedBackup::unpack(&copy);
-    let lie = "INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+    let lie = "INSERT INTO action (at, run, kind, uid, request, plan, finished_at, result)
         VALUES (7, 'r', 'kill', 7, 'a lie', '{}', 8, 'done')";
     apart.open_database("audit.db").execute_batch(lie).unwrap();
     apart.pack(&false_copy);

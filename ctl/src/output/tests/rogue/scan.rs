@@ -78,7 +78,7 @@ fn high_risk_states_why_no_rule_may_act() {
             verdicts,
             ..hidden()
         };
-        let last = assessment.indicators.last().map(|it| it.read.clone());
+        let last = assessment.indicators.last().map(|it| it.evidence.clone());
         explained.rogue = Reading::Value(assessment);
         let style = style(None);
         let scanned = text(&scan_lines(&report, NOW, &style), &style);

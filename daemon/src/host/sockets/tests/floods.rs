@@ -22,11 +22,11 @@ fn copies_count_once_huge_job_is_unknown() {
     let tree = FakeSocketTree::new();
     tree.process(20, 1, &[5, 5, 5], &line(8000, 10, 5));
     copies(&tree, 100, 6, 6);
-    let mut purse = budget::ScanBudget::default()
+    let mut allowance = budget::ScanBudget::default()
         .allow(&job_of(1001, 20), Instant::now())
         .unwrap();
     let scanner = scanner_below(&tree);
-    let holder = scanner.open_sockets(key(20), &mut purse).unwrap();
+    let holder = scanner.open_sockets(key(20), &mut allowance).unwrap();
     assert_eq!(holder.sockets, [5]);
     // Each of the 30 processes below it has as many descriptors as a scan of the job may read.
     for pid in 101..=130 {
@@ -84,9 +84,9 @@ fn budget_is_renewed_with_each_scan() {
     let (flood, other) = (job_of(1000, 1), job_of(1000, 2));
     let (now, stranger) = (Instant::now(), job_of(1001, 3));
     let spend = |budget: &mut budget::ScanBudget, job: &WatchedJob, cost: usize, at: Instant| {
-        let mut purse = budget.allow(job, at)?;
-        let spent = purse.spend(cost);
-        budget.record(job, &purse, at);
+        let mut allowance = budget.allow(job, at)?;
+        let spent = allowance.spend(cost);
+        budget.record(job, &allowance, at);
         spent
     };
     let half = budget::JOB_BUDGET;

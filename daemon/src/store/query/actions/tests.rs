@@ -16,7 +16,8 @@ fn file(entries: &[Entry]) -> (tempfile::TempDir, OpenDatabase) {
     for (at, is_act, length) in entries {
         let document = json!({"long": "x".repeat(*length)}).to_string();
         if *is_act {
-            let insert = "INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+            let insert =
+                "INSERT INTO action (at, run, kind, uid, request, plan, finished_at, result)
                 VALUES (?1, 'r', 'kill', 1000, '--pid 7', ?2, ?1, 'done')";
             all.execute(insert, params![at, document]).unwrap();
         } else {
@@ -194,7 +195,7 @@ fn of_two_people() -> (tempfile::TempDir, OpenDatabase) {
              (3, 'xid', 'XID 79', 'GPU-1', 79, NULL, NULL),
              (4, 'quiesced', NULL, NULL, 1000, 1001, NULL);
              INSERT INTO action
-             (at, run, kind, uid, times, asked, plan, finished_at, word, why, outcome) VALUES
+             (at, run, kind, uid, times, request, plan, finished_at, result, why, outcome) VALUES
              (5, 'r', 'kill', 1000, 1, '--process secret', '{}', 9, 'done', NULL, '{{\"b\":2}}'),
              (6, 'r', 'reset', 1001, 3, '--gpu 1', '{reset}', 8, 'refused', 'it is held', NULL),
              (7, 'r', 'kill', NULL, 9, '', NULL, 8, 'refused', 'more', NULL),
@@ -280,7 +281,7 @@ fn withholds_requests_of_other_users() {
         (2, 1, None, Some("1.2.3"), None, (true, false)),
     ];
     assert_eq!(rows, expected);
-    // Everybody may see that an action happened, its word and its end.
+    // Everybody may see that an action happened, its result and its end.
     let others = &page.records[3];
     assert_eq!(
         (others.result.as_deref(), others.finished_at, others.uid),
@@ -303,8 +304,8 @@ fn record_is_append_only() {
         "DELETE FROM event",
         "DELETE FROM action",
         "UPDATE event SET times = 2",
-        "UPDATE action SET asked = ''",
-        "UPDATE action SET why = '' WHERE word IS NOT NULL",
+        "UPDATE action SET request = ''",
+        "UPDATE action SET why = '' WHERE result IS NOT NULL",
     ] {
         assert!(opened.connection.execute(change, []).is_err(), "{change}");
     }

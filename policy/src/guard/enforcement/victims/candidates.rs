@@ -20,7 +20,7 @@ pub(super) struct VictimCandidate {
     pub(super) claimed: ClaimOrder,
     /// In the unit of the excess.
     pub(super) frees: u64,
-    /// Whether it is known to have done nothing for the whole utilisation window.
+    /// Whether it is known to have done nothing for the whole utilization window.
     pub(super) is_idle: bool,
     /// A newer job compares greater.
     pub(super) start: StartOrder,
@@ -143,7 +143,7 @@ pub(super) fn job_priority(context: &EvaluationContext<'_>, job: &EvaluatedJob) 
         .unwrap_or(crate::guard::rules::DEFAULT_PRIORITY)
 }
 
-/// Whether a job is known to have done nothing for the whole utilisation window.
+/// Whether a job is known to have done nothing for the whole utilization window.
 pub(super) fn is_idle(context: &EvaluationContext<'_>, job: &EvaluatedJob) -> bool {
     let window = milliseconds(
         context

@@ -28,14 +28,14 @@ fn check_behaviour(linter: &mut Linter<'_>, at: &str, rule: &BehaviourRule) {
             below: Percent(0), ..
         } => (
             "waste_below_pct",
-            "utilisation is never below 0, so this never matches",
+            "utilization is never below 0, so this never matches",
         ),
         ForbiddenBehaviour::Runaway {
             above: Percent(100),
             ..
         } => (
             "runaway_above_pct",
-            "utilisation never exceeds 100, so this never matches",
+            "utilization never exceeds 100, so this never matches",
         ),
         ForbiddenBehaviour::Growth { by: Bytes(0), .. } => {
             ("growth_gb", "any growth breaks it, and most programs grow")

@@ -20,7 +20,7 @@ pub(super) fn check(linter: &mut Linter<'_>) {
         linter.warn("enforcement.max_warnings", what);
     }
     if rules.enforcement.idle_below == Percent(0) {
-        let what = "utilisation is never below 0, so nothing is ever idle";
+        let what = "utilization is never below 0, so nothing is ever idle";
         linter.warn("enforcement.idle_below_pct", what);
     }
     linter.check_limits("global", "default_", &rules.defaults);

@@ -66,7 +66,7 @@ fn reports_unintended_rules() {
                 "line 2: global.default_memory_limit_gb: nobody may use any GPU",
                 "line 3: global.default_max_concurrent_processes: nobody may use any GPU",
                 "line 4: global.default_duration_limit_hours: nobody may use any GPU",
-                "line 5: global.default_utilization_limit_pct: utilisation never exceeds 100, so \
+                "line 5: global.default_utilization_limit_pct: utilization never exceeds 100, so \
                 this never matches",
             ],
         ),
@@ -78,7 +78,7 @@ fn reports_unintended_rules() {
                 "line 4: enforcement.grace_period_seconds: no grace period: except for idleness \
                 and waste, a job is ended as soon as its owner is warned",
                 "line 5: enforcement.max_warnings: no owner is warned before a job is ended",
-                "line 6: enforcement.idle_below_pct: utilisation is never below 0, so nothing is \
+                "line 6: enforcement.idle_below_pct: utilization is never below 0, so nothing is \
                 ever idle",
             ],
         ),
@@ -105,7 +105,7 @@ fn reports_unintended_rules() {
             &[
                 "line 2: user_policies.\"a b\".mode: \"enforce\" is harder than the mode of the \
                 guard, soft, which applies",
-                "line 4: user_policies.\"a b\".utilization_limit_pct: utilisation never exceeds \
+                "line 4: user_policies.\"a b\".utilization_limit_pct: utilization never exceeds \
                 100, so this never matches",
             ],
         ),
@@ -131,7 +131,7 @@ fn reports_unintended_rules() {
                 "line 1: group_policies.g: it has no members",
                 "line 2: group_policies.g.total_memory_limit_gb: no member may use any GPU",
                 "line 3: group_policies.g.max_concurrent_processes: no member may use any GPU",
-                "line 4: group_policies.g.total_utilization_limit_pct: utilisation never exceeds \
+                "line 4: group_policies.g.total_utilization_limit_pct: utilization never exceeds \
                 100, so this never matches",
                 "line 7: group_policies.h.mode: \"enforce\" is harder than the mode of the guard, \
                 soft, which applies",
@@ -153,7 +153,7 @@ fn reports_unintended_rules() {
         (
             "[gpu_policies.0]\nmax_memory_gb = 2\nreserved_memory_gb = 2\nmax_utilization_pct = 100\nallowed_users = ['a']\nblocked_users = ['a']\nallowed_processes = ['p', 'q']\nblocked_processes = ['q']\nmaintenance_window = { days_of_week = 'mon-sun' }\nmode = 'enforce'",
             &[
-                "line 4: gpu_policies.0.max_utilization_pct: utilisation never exceeds 100, so \
+                "line 4: gpu_policies.0.max_utilization_pct: utilization never exceeds 100, so \
                 this never matches",
                 "line 5: gpu_policies.0.allowed_users: nothing is allowed: all entries are in \
                 blocked_users, which takes precedence",
@@ -247,9 +247,9 @@ fn reports_unintended_rules() {
             "protect.users = ['b']\nrules = [\n{ name = 'd', duration_limit_hours = 0 },\n{ name = 'w', waste_below_pct = 0 },\n{ name = 'r', runaway_above_pct = 100 },\n{ name = 'g', growth_gb = 0, mode = 'enforce' },\n{ name = 'n', growth_gb = 1, users = ['a', 'b'], except_users = ['a'] },\n{ name = 's', rogue_risk = 'low' },\n{ name = 't', rogue_risk = 'low', action = 'warn' },\n{ name = 'u', rogue_risk = 'critical', rogue_threats = [], grace = '1m' }]",
             &[
                 "line 3: rules.d.duration_limit_hours: the selected processes may not use any GPU",
-                "line 4: rules.w.waste_below_pct: utilisation is never below 0, so this never \
+                "line 4: rules.w.waste_below_pct: utilization is never below 0, so this never \
                 matches",
-                "line 5: rules.r.runaway_above_pct: utilisation never exceeds 100, so this never \
+                "line 5: rules.r.runaway_above_pct: utilization never exceeds 100, so this never \
                 matches",
                 "line 6: rules.g.growth_gb: any growth breaks it, and most programs grow",
                 "line 6: rules.g.mode: \"enforce\" is harder than the mode of the guard, soft, \

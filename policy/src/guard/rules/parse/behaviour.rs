@@ -290,7 +290,7 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "waste_below_pct",
         reference_value: ReferenceValue::Example("10"),
-        help: "The mean utilisation of a job may not be below this.",
+        help: "The mean utilization of a job may not be below this.",
         set: |it, at| it.waste_below = at.percent(),
     },
     Field {
@@ -322,7 +322,7 @@ const BEHAVIOUR_FIELDS: &[Field<BehaviourDraft>] = &[
     Field {
         name: "runaway_above_pct",
         reference_value: ReferenceValue::Example("95"),
-        help: "A process may not stay above this utilisation while its memory does not fall.",
+        help: "A process may not stay above this utilization while its memory does not fall.",
         set: |it, at| it.runaway_above = at.percent(),
     },
     Field {

@@ -116,7 +116,7 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
     Field {
         name: "utilization_window_minutes",
         reference_value: ReferenceValue::Default("5"),
-        help: "Utilisation limits use the mean over this time.",
+        help: "Utilization limits use the mean over this time.",
         set: |it, at| {
             let window = at.duration(TimeUnit::Minutes, bounds::MIN_WINDOW, bounds::MAX_WINDOW);
             store(&mut it.utilization_window, window);
@@ -125,7 +125,7 @@ const WARNING_FIELDS: &[Field<EnforcementSettings>] = &[
     Field {
         name: "idle_below_pct",
         reference_value: ReferenceValue::Default("5"),
-        help: "A process with less utilisation than this is idle.",
+        help: "A process with less utilization than this is idle.",
         set: |it, at| store(&mut it.idle_below, at.percent()),
     },
     Field {

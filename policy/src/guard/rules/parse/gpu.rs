@@ -67,7 +67,7 @@ const GPU_FIELDS: &[Field<GpuPolicy>] = &[
     Field {
         name: "max_utilization_pct",
         reference_value: ReferenceValue::Example("90"),
-        help: "Mean utilisation by all processes together. It only warns, unless action is\n\
+        help: "Mean utilization by all processes together. It only warns, unless action is\n\
                \"terminate\".",
         set: |it, at| it.max_utilization = at.percent(),
     },

@@ -18,7 +18,7 @@ pub(super) const LIMITS: &[Field<Limits>] = &[
     Field {
         name: "utilization_limit_pct",
         reference_value: ReferenceValue::Example("80"),
-        help: "Mean utilisation of any one GPU. It only warns, unless action is \"terminate\".",
+        help: "Mean utilization of any one GPU. It only warns, unless action is \"terminate\".",
         set: |it, at| it.utilization = at.percent(),
     },
     Field {

@@ -139,7 +139,7 @@ const TOTAL_FIELDS: &[Field<GroupPolicy>] = &[
     Field {
         name: "total_utilization_limit_pct",
         reference_value: ReferenceValue::Example("80"),
-        help: "Mean utilisation of any one GPU by all members together.",
+        help: "Mean utilization of any one GPU by all members together.",
         set: |it, at| it.total_utilization = at.percent(),
     },
     Field {

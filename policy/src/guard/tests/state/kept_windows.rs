@@ -72,7 +72,7 @@ fn windows_survive_unrelated_changes() {
                 ..UserPolicy::default()
             });
         }),
-        ("whose", false, |it| {
+        ("users", false, |it| {
             it.behaviours[0].except_users = names(&["dana"]);
         }),
         ("window", false, |it| {

@@ -18,7 +18,7 @@ fn indicator() -> Indicator {
         kind: "pool_on_command_line".into(),
         family: Family::A,
         weight: Share::from_thousandths(650),
-        read: ESCAPE_SEQUENCE.into(),
+        evidence: ESCAPE_SEQUENCE.into(),
     }
 }
 

@@ -84,7 +84,7 @@ fn utilization_is_per_gpu_and_only_warned() {
         violation("gpu hot: gpu utilization", "gpu 3", 91, 90).with_processes(&["on_hot"]),
     ]);
     scenario.assert_unevaluated(&[
-        "user veiled: utilization: the utilisation of 1 of the processes is not known",
+        "user veiled: utilization: the utilization of 1 of the processes is not known",
         "gpu hot: gpu utilization: how busy it was is not known",
     ]);
     daemon.stop();
