@@ -101,7 +101,7 @@ pub(crate) enum Error {
     /// and why.
     #[error("no gpukilld at {DEFAULT_SOCKET}, and {0} is not trusted: {1}")]
     UnsafeSocket(PathBuf, &'static str),
-    /// There is no socket at the usual paths: the box's and the user's own.
+    /// There is no socket at the usual paths: the host's and the user's own.
     #[error("no gpukilld at {} or {}", .0[0].display(), .0[1].display())]
     NoDaemon([PathBuf; 2]),
     /// The connection to the daemon failed.

@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn quiesce_expires_or_is_ended() {
-        let hurried = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&hurried);
+        let poll_requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&poll_requests);
         let quiesce = Quiesce::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(quiesce.until(), None);
         quiesce.begin(Duration::ZERO, Timestamp(1_000));
         assert_eq!(quiesce.until(), None);
-        assert_eq!(hurried.load(Ordering::Relaxed), 4);
+        assert_eq!(poll_requests.load(Ordering::Relaxed), 4);
         // A shorter request does not end a longer one.
         let longer = quiesce.begin(Duration::from_secs(60), Timestamp(1_000));
         assert_eq!(

@@ -29,7 +29,7 @@ fn main() {
         "{:<44} {:>10} {:>10} {:>10} {:>9} {:>8}",
         "", "first ms", "mean ms", "max ms", "records", "KiB kept"
     );
-    let crowd = SimulatedProcesses {
+    let simulated = SimulatedProcesses {
         processes: 10_000,
         owners: 500,
         devices: 64,
@@ -39,14 +39,24 @@ fn main() {
         owners: 8,
         devices: 8,
     };
-    measure("10,000 processes, 1,000 rules", &crowd, many_rules(1.0), 40);
+    measure(
+        "10,000 processes, 1,000 rules",
+        &simulated,
+        many_rules(1.0),
+        40,
+    );
     measure(
         "10,000 processes, 1,000 rules, none broken",
-        &crowd,
+        &simulated,
         many_rules(1e3),
         40,
     );
-    measure("10,000 processes, defaults alone", &crowd, few_rules(), 40);
+    measure(
+        "10,000 processes, defaults alone",
+        &simulated,
+        few_rules(),
+        40,
+    );
     measure(
         "64 processes, defaults and two rules",
         &common,
@@ -61,19 +71,19 @@ struct SimulatedProcesses {
     devices: u32,
 }
 
-fn measure(name: &str, crowd: &SimulatedProcesses, rules: RuleSet, buckets: u32) {
-    let compiled_rules = CompiledRules::new(rules);
+fn measure(name: &str, simulated: &SimulatedProcesses, rules: RuleSet, samples: u32) {
+    let compiled = CompiledRules::new(rules);
     let mut memory = GuardState::default();
-    let facts: Vec<Arc<ProcessFacts>> = (0..crowd.processes)
-        .map(|pid| Arc::new(process_facts(pid, crowd)))
+    let facts: Vec<Arc<ProcessFacts>> = (0..simulated.processes)
+        .map(|pid| Arc::new(process_facts(pid, simulated)))
         .collect();
     let mut first = Duration::ZERO;
     let (mut total, mut most) = (Duration::ZERO, Duration::ZERO);
     let mut records = 0;
-    for nth in 0..buckets {
-        let guard_sample = sample(crowd, &facts, nth);
+    for nth in 0..samples {
+        let new_sample = sample(simulated, &facts, nth);
         let started_at = Instant::now();
-        let evaluation = evaluate(&compiled_rules, &mut memory, &guard_sample);
+        let evaluation = evaluate(&compiled, &mut memory, &new_sample);
         let took = started_at.elapsed();
         assert_eq!(
             evaluation.overflow.total(),
@@ -93,13 +103,13 @@ fn measure(name: &str, crowd: &SimulatedProcesses, rules: RuleSet, buckets: u32)
     println!(
         "{name:<44} {:>10.3} {:>10.3} {:>10.3} {records:>9} {kept:>8}",
         ms(first),
-        ms(total / (buckets - 1)),
+        ms(total / (samples - 1)),
         ms(most),
     );
 }
 
-fn process_facts(pid: u32, crowd: &SimulatedProcesses) -> ProcessFacts {
-    let owner = pid % crowd.owners;
+fn process_facts(pid: u32, simulated: &SimulatedProcesses) -> ProcessFacts {
+    let owner = pid % simulated.owners;
     ProcessFacts {
         owner: Some(Person {
             name: format!("user{owner}"),
@@ -137,7 +147,7 @@ fn gauge(value: u64) -> Gauge {
     }
 }
 
-fn sample(crowd: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
+fn sample(simulated: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> GuardSample {
     let from = Timestamp(i64::from(nth) * 10_000);
     let device = |index: u32| {
         let evaluated = DeviceSample {
@@ -155,8 +165,8 @@ fn sample(crowd: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> 
         };
         (DeviceId(format!("GPU-{index:08x}")), evaluated)
     };
-    let runs = (0_u32..).zip(facts).map(|(pid, facts)| {
-        let device = pid % crowd.devices;
+    let runs = (0_u32..).zip(facts).map(|(pid, about)| {
+        let device = pid % simulated.devices;
         let run = RunKey {
             pid,
             start_ticks: u64::from(pid) * 7,
@@ -164,7 +174,7 @@ fn sample(crowd: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> 
             instance: None,
         };
         let evaluated = RunSample {
-            facts: Arc::clone(facts),
+            facts: Arc::clone(about),
             first_seen: Timestamp(0),
             usage: RunUsage {
                 held_ms: SAMPLE_MS,
@@ -181,7 +191,7 @@ fn sample(crowd: &SimulatedProcesses, facts: &[Arc<ProcessFacts>], nth: u32) -> 
         until: Timestamp(from.0 + 10_000),
         observed_ms: SAMPLE_MS,
         local_time: LocalTime::default(),
-        devices: (0..crowd.devices).map(device).collect(),
+        devices: (0..simulated.devices).map(device).collect(),
         runs: runs.collect(),
     }
 }

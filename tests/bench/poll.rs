@@ -18,16 +18,16 @@
 
 #[path = "boxes.rs"]
 mod boxes;
-#[path = "crowd.rs"]
-mod crowd;
+#[path = "host_processes.rs"]
+mod host_processes;
 #[path = "process.rs"]
 mod process;
 #[path = "threads.rs"]
 mod threads;
 
 use boxes::{BoxHardware, GpuUsers};
-use crowd::{HostProcesses, host_pids, open_descriptors};
 use gpukill_tests::harness::TestBox;
+use host_processes::{HostProcesses, host_pids, open_descriptors};
 use process::{process_file, status_field};
 use std::path::{Path, PathBuf};
 use std::process::Command;

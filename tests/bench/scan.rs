@@ -12,11 +12,11 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-#[path = "crowd.rs"]
-mod crowd;
+#[path = "host_processes.rs"]
+mod host_processes;
 
-use crowd::{HostProcesses, host_pids, open_descriptors};
 use gpukilld::bench_api::FdScanBench;
+use host_processes::{HostProcesses, host_pids, open_descriptors};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, read_dir, read_to_string};
 use std::process::{Command, Stdio};

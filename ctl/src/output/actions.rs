@@ -113,7 +113,7 @@ fn lines(entries: &[ActionEntry], span: TimeSpan, style: &OutputStyle) -> Vec<Li
         let asked = selection_text(entry, style.symbols).filter(|_| has_selection_line(style));
         table.push(Row::Cells(row(entry, result, style)));
         for text in asked.into_iter().chain(below.into_iter().flatten()) {
-            table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
+            table.push(Row::Spanning(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
     lines.extend(table.lines(style));

@@ -297,7 +297,7 @@ fn finding_lines(
     let only_holder = only_holder.filter(|_| finding.pids.len() == 1);
     let only_holder =
         only_holder.map(|holder| format!(" of {}", holder_owner(holder, style.symbols)));
-    let what = finding::sentence(finding, &only_holder.unwrap_or_default());
+    let what = finding::text(finding, &only_holder.unwrap_or_default());
     let mut lines = wrapped_lines(&format!("GPU {index}: {what}."), Tone::Strong, style);
     let holders: Vec<&Holder> = explained
         .holds

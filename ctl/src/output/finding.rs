@@ -1,4 +1,4 @@
-//! The findings about memory that no process accounts for: in sentences, with the evidence and
+//! The findings about memory that no process accounts for, with the evidence and
 //! the remedy.
 
 use super::owner_cells::holder_owner;
@@ -22,7 +22,7 @@ pub(super) fn lines(report: &HoldersReport, style: &OutputStyle) -> Vec<Line> {
         let what = match (at, finding.cause) {
             // The findings before have another part.
             (1.., Cause::Unknown) => "who keeps the rest of its memory is not known".to_owned(),
-            (_, _) => sentence(finding, &owner_phrase(finding, report, style.symbols)),
+            (_, _) => text(finding, &owner_phrase(finding, report, style.symbols)),
         };
         let what = capitalize(&format!("{begins}{what}."));
         lines.extend(wrapped_lines(&what, 0, Tone::Strong, style));
@@ -49,8 +49,8 @@ pub(super) fn details(
     lines
 }
 
-/// The finding as a sentence without its full stop.
-pub(super) fn sentence(finding: &HolderFinding, owners: &str) -> String {
+/// The finding without a full stop.
+pub(super) fn text(finding: &HolderFinding, owners: &str) -> String {
     let number = finding.pids.len();
     let processes = counted_processes(number);
     let keeps = if number == 1 { "keeps" } else { "keep" };

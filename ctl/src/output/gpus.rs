@@ -47,7 +47,7 @@ pub(super) fn table(
     }
     let mut table = Table::new(columns(view, age_column));
     for device in devices {
-        let sentence = match &device.lost {
+        let message = match &device.lost {
             Some(loss) => Some((
                 loss_text(device, &snapshot.devices, loss, now, style),
                 Tone::Broken,
@@ -55,8 +55,8 @@ pub(super) fn table(
             None if is_suspended(device) => Some((SUSPENDED_TEXT.to_owned(), Tone::Faint)),
             None => None,
         };
-        match sentence {
-            Some((text, tone)) => table.push(Row::Sentence(
+        match message {
+            Some((text, tone)) => table.push(Row::Spanning(
                 vec![index(device), name(device, style.symbols)],
                 Cell::with_tone(text, tone),
             )),
@@ -116,8 +116,8 @@ fn rows(
 ) -> Vec<Row> {
     let whole = device_row(device, processes, view, age_column, taken_at, symbols);
     let complaints = device_problems(device).into_iter().map(|(_, complaint)| {
-        let sentence = Cell::with_tone(escaped(&complaint, symbols), Tone::Broken);
-        Row::Sentence(vec![index(device)], sentence)
+        let message = Cell::with_tone(escaped(&complaint, symbols), Tone::Broken);
+        Row::Spanning(vec![index(device)], message)
     });
     let parts = instances::rows(device, processes, view, age_column, taken_at, symbols);
     std::iter::once(whole)

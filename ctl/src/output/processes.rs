@@ -47,8 +47,8 @@ pub(super) fn table(
         }
     }
     if is_empty {
-        let sentence = Cell::plain("no process uses a GPU");
-        table.push(Row::Sentence(Vec::new(), sentence));
+        let message = Cell::plain("no process uses a GPU");
+        table.push(Row::Spanning(Vec::new(), message));
     }
     let mut lines = table.lines(style);
     lines.extend(age_column.legend(style));
@@ -101,11 +101,11 @@ fn device_rows(
     let index = || Cell::plain(device.index.to_string());
     let mut rows = Vec::new();
     if let Some(loss) = &device.lost {
-        let sentence = Cell::with_tone(
+        let message = Cell::with_tone(
             loss_text(device, &snapshot.devices, loss, now, style),
             Tone::Broken,
         );
-        rows.push(Row::Sentence(vec![index()], sentence));
+        rows.push(Row::Spanning(vec![index()], message));
     }
     let here: Vec<&GpuProcess> = snapshot
         .processes
@@ -125,10 +125,10 @@ fn device_rows(
     rows.extend(processes.into_iter().map(row));
     if more > 0 {
         let ellipsis = symbols.ellipsis();
-        let sentence = format!("{ellipsis} {more} more here: --max-processes 0 shows all");
-        rows.push(Row::Sentence(
+        let message = format!("{ellipsis} {more} more here: --max-processes 0 shows all");
+        rows.push(Row::Spanning(
             vec![index()],
-            Cell::with_tone(sentence, Tone::Faint),
+            Cell::with_tone(message, Tone::Faint),
         ));
     }
     // Unexplained memory is not part of one user's or one program's share.
@@ -245,9 +245,9 @@ fn unlisted_row(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Optio
     } else {
         "users unknown"
     };
-    let sentence = Cell::with_tone(format!("{what}: {why}"), Tone::Doubtful);
+    let message = Cell::with_tone(format!("{what}: {why}"), Tone::Doubtful);
     let index = Cell::plain(device.index.to_string());
-    Some(Row::Sentence(vec![index], sentence))
+    Some(Row::Spanning(vec![index], message))
 }
 
 /// The content of the location column.

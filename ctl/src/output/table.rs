@@ -100,13 +100,13 @@ pub(crate) enum Row {
     /// A cell for each column.
     Cells(Vec<Cell>),
     /// Cells for the first columns, then a sentence across all others.
-    Sentence(Vec<Cell>, Cell),
+    Spanning(Vec<Cell>, Cell),
 }
 
 impl Row {
     fn cells(&self) -> &[Cell] {
         match self {
-            Self::Cells(cells) | Self::Sentence(cells, _) => cells,
+            Self::Cells(cells) | Self::Spanning(cells, _) => cells,
         }
     }
 }
@@ -205,9 +205,9 @@ impl Table {
         }
         match row {
             Row::Cells(_) => {}
-            Row::Sentence(_, sentence) => {
+            Row::Spanning(_, cell) => {
                 line.push(gap, Tone::Plain);
-                line.push(sentence.text.as_str(), sentence.tone);
+                line.push(cell.text.as_str(), cell.tone);
             }
         }
         line.trimmed().cut(style.width, style.symbols)
@@ -258,7 +258,7 @@ mod tests {
         table.push(cells(["0", "####", "700W", "python train.py"]));
         table.push(cells(["11", "#", "72W", "模型"]));
         let lost = Cell::with_tone("lost, and this is long", Tone::Broken);
-        table.push(Row::Sentence(vec![Cell::plain("2")], lost));
+        table.push(Row::Spanning(vec![Cell::plain("2")], lost));
         table
     }
 

@@ -261,7 +261,7 @@ mod tests {
 
     impl Backend for ScriptedBackend {
         fn name(&self) -> &'static str {
-            "told"
+            "scripted"
         }
 
         fn read(&mut self) -> Result<BackendReadings, BackendError> {
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn absent_backend_answers_at_once() {
-        let reader = BackendReader::absent("told", "no driver");
+        let reader = BackendReader::absent("scripted", "no driver");
         for _ in 0..2 {
             reader.request();
             let latest = reader.latest(soon());

@@ -15,7 +15,7 @@ pub(crate) struct DailyCounts {
     /// Real actions.
     done: CountsByUser,
     /// Actions of dry runs.
-    rehearsed: CountsByUser,
+    simulated: CountsByUser,
 }
 
 /// In total, and for each user.
@@ -41,7 +41,7 @@ impl DailyCounts {
 
     /// The counts of dry runs.
     pub(crate) const fn simulated(&self) -> &CountsByUser {
-        &self.rehearsed
+        &self.simulated
     }
 
     /// Adds new decisions; dry runs and real actions are counted separately. Only the first warning
@@ -83,7 +83,7 @@ impl DailyCounts {
                 counted.ended = counted.ended.saturating_add(ended);
             };
             let tally = match was_rehearsed {
-                true => &mut self.rehearsed,
+                true => &mut self.simulated,
                 false => &mut self.done,
             };
             add(&mut tally.all);

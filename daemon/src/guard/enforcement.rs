@@ -117,10 +117,10 @@ impl GuardWorker {
     pub(super) fn record_outcome(
         &mut self,
         enforcement: &Enforcement,
-        acted: (EnforcementOutcome, SignalStatus),
+        outcome: (EnforcementOutcome, SignalStatus),
     ) {
         let now = now();
-        let record = self.state.state.record_outcome(enforcement, acted, now);
+        let record = self.state.state.record_outcome(enforcement, outcome, now);
         log_step(&record);
         let today = &mut self.state.counts;
         today.add(now, std::slice::from_ref(&record), |_| false);

@@ -79,8 +79,8 @@ impl GuardWorker {
                     // The caller may have gone.
                     let _ = answer.send(self.confirm_start(&enforcement));
                 }
-                GuardCommand::Outcome(enforcement, acted, signals) => {
-                    self.record_outcome(&enforcement, (acted, signals))
+                GuardCommand::Outcome(enforcement, outcome, signals) => {
+                    self.record_outcome(&enforcement, (outcome, signals))
                 }
                 GuardCommand::Snooze(command) => self.snooze(command),
                 GuardCommand::Resume(uid) => self.resume(uid),
@@ -89,8 +89,8 @@ impl GuardWorker {
         }
         // The outcomes of jobs that were ended before the stop are still recorded.
         while let Ok(command) = commands.try_recv() {
-            if let GuardCommand::Outcome(enforcement, acted, signals) = command {
-                self.record_outcome(&enforcement, (acted, signals));
+            if let GuardCommand::Outcome(enforcement, outcome, signals) = command {
+                self.record_outcome(&enforcement, (outcome, signals));
             }
         }
         let _ = self.save(None);

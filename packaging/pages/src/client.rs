@@ -130,13 +130,13 @@ fn environment(page: &mut Page) {
         + italic(SETTINGS)
         + plain(", that over the default.");
     page.paragraph(&order);
-    for told in gpukillctl::setting_docs() {
-        let mut words = with_bold_code(told.help) + plain(" Key: ") + bold(told.key);
-        if !told.default.is_empty() {
-            let default = told.default.trim_matches('"');
+    for documented in gpukillctl::setting_docs() {
+        let mut words = with_bold_code(documented.help) + plain(" Key: ") + bold(documented.key);
+        if !documented.default.is_empty() {
+            let default = documented.default.trim_matches('"');
             words = words + plain(&format!(" [default: {default}]"));
         }
-        page.entry(&bold(told.variable), &words);
+        page.entry(&bold(documented.variable), &words);
     }
     let colour = plain("Where it is set and not empty, nothing is coloured by itself.");
     page.entry(&bold("NO_COLOR"), &colour);

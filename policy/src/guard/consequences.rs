@@ -201,7 +201,7 @@ pub fn milder_policy_for_violation(
     // A rule that only warns cannot be softened. The setting of the person's own policy is
     // reported anyway when that policy is the broken rule.
     let is_own = matches!(policy, PolicyIndex::User(_));
-    own.filter(|own| is_fatal || is_own || *own == MilderPolicy::Rehearsed)
+    own.filter(|own| is_fatal || is_own || *own == MilderPolicy::DryRun)
 }
 
 /// How a person's own policy softens every rule that the person breaks.
@@ -216,7 +216,7 @@ pub fn milder_policy_of(person: &Person, rules: &RuleSet) -> Option<MilderPolicy
         let is_rehearsed = lives > GuardMode::DryRun && *mode == Some(GuardMode::DryRun);
         let is_warned = *action == Some(GuardAction::Warn);
         match (is_rehearsed, is_warned) {
-            (true, _) => Some(MilderPolicy::Rehearsed),
+            (true, _) => Some(MilderPolicy::DryRun),
             (false, true) => Some(MilderPolicy::Warned),
             (false, false) => None,
         }

@@ -246,7 +246,7 @@ impl Replay {
                 continue;
             }
             self.runs.add(run);
-            if let Some(owner) = &about.owner {
+            if let Some(owner) = &facts.owner {
                 self.people.add(owner);
             }
         }

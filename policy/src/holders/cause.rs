@@ -133,8 +133,8 @@ pub(super) fn uninterruptible(device_evidence: &DeviceEvidence<'_>) -> Option<Ho
         Some(ProcessState::Uninterruptible(kernel_function)) => kernel_function.clone(),
         _ => None,
     };
-    let sentences = stuck.iter().take(MAX_NAMED);
-    let evidence = sentences.map(|holder| match waits_in(holder) {
+    let phrases = stuck.iter().take(MAX_NAMED);
+    let evidence = phrases.map(|holder| match waits_in(holder) {
         Some(kernel_function) => format!(
             "{} waits in the kernel, in {kernel_function}",
             describe_holder(holder)
@@ -345,11 +345,11 @@ pub(super) fn monitors_by_name(device_evidence: &DeviceEvidence<'_>, cause: Caus
     // Without a known cause, no other process has it open.
     let too = if cause == Cause::Unknown { "" } else { " too" };
     let monitors = remedy::unverified_monitors(device_evidence).into_iter();
-    let sentence = |holder| {
+    let phrase = |holder| {
         let process = describe_by_name(holder);
         format!("{process} has the device open{too}, and counts as a monitor only by its name")
     };
-    monitors.take(MAX_NAMED).map(sentence).collect()
+    monitors.take(MAX_NAMED).map(phrase).collect()
 }
 
 /// Pids that the driver lists and that do not exist here.
@@ -359,7 +359,7 @@ pub(super) fn missing_listed_pids(device_evidence: &DeviceEvidence<'_>) -> Vec<S
         .holders
         .iter()
         .filter(|holder| is_gone(holder));
-    let sentence = |holder: &Holder| {
+    let phrase = |holder: &Holder| {
         let what = match &holder.start_ticks {
             Reading::Failed(why) if why == LISTED_BEFORE_START => LISTED_BEFORE_START,
             Reading::Stale(..) => "which has ended",
@@ -376,7 +376,7 @@ pub(super) fn missing_listed_pids(device_evidence: &DeviceEvidence<'_>) -> Vec<S
             None => format!("the driver lists {}, {what}", holder.pid),
         }
     };
-    gone.take(MAX_NAMED).map(sentence).collect()
+    gone.take(MAX_NAMED).map(phrase).collect()
 }
 
 /// The evidence that an incomplete scan may have missed holders.

@@ -321,10 +321,10 @@ mod tests {
     #[test]
     fn quotes_are_truncated() {
         for text in ["a".repeat(1_000), "ä".repeat(1_000), "😀".repeat(1_000)] {
-            let read = IndicatorMatch::new(1, text).evidence;
+            let evidence = IndicatorMatch::new(1, text).evidence;
             assert!(
-                read.len() <= MAX_QUOTE_BYTES && read.ends_with('…'),
-                "{read}"
+                evidence.len() <= MAX_QUOTE_BYTES && evidence.ends_with('…'),
+                "{evidence}"
             );
         }
         assert_eq!(

@@ -48,7 +48,7 @@ pub enum MilderPolicy {
     /// The violator is only warned.
     Warned,
     /// The violator is neither warned nor affected.
-    Rehearsed,
+    DryRun,
 }
 
 impl MilderPolicy {
@@ -57,7 +57,7 @@ impl MilderPolicy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Warned => GuardAction::Warn.name(),
-            Self::Rehearsed => GuardMode::DryRun.name(),
+            Self::DryRun => GuardMode::DryRun.name(),
         }
     }
 }

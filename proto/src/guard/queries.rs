@@ -396,7 +396,7 @@ mod tests {
             ("a job", violation(job, of_one(), 70), true),
             ("one of one job", violation(person(), of_one(), 2), true),
             (
-                "more than are told of",
+                "more than are reported",
                 violation(person(), of_one(), 3),
                 false,
             ),
@@ -463,7 +463,7 @@ mod tests {
             ..open.clone()
         };
         assert_eq!(deadlines(&warned), [None, None, None]);
-        open.own_policy = Some(MilderPolicy::Rehearsed);
+        open.own_policy = Some(MilderPolicy::DryRun);
         assert_eq!(deadlines(&open), [None, None, None]);
     }
 

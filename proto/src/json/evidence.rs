@@ -20,7 +20,7 @@ document! {
         /// The number of these processes with an unknown fact.
         unknown: u32 = evidence.unknown,
         /// Whether the job is a service and is only warned about.
-        service_only_warned: bool = evidence.is_spared_service,
+        service_only_warned: bool = evidence.is_service_only_warned,
         procs: Vec<EvidenceProcessDocument> = documents(&evidence.runs),
     }
 }

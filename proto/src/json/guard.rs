@@ -169,12 +169,12 @@ impl GuardRecordDocument {
 
 document! {
     /// The outcome of ending a job.
-    plain EnforcementOutcomeDocument(acted: &EnforcementOutcome) {
-        job: String = acted.job.shown.clone(),
+    plain EnforcementOutcomeDocument(outcome: &EnforcementOutcome) {
+        job: String = outcome.job.shown.clone(),
         /// The number of its processes that ended.
-        ended: u32 = acted.ended,
+        ended: u32 = outcome.ended,
         /// The number of its selected processes that survived.
-        left: u32 = acted.left,
+        left: u32 = outcome.left,
     }
 }
 

@@ -120,7 +120,7 @@ document! {
         family: &'static str = indicator.family.name(),
         weight: f64 = share_number(indicator.weight),
         /// The text that was read, in words; it quotes the process.
-        read: String = sanitized(&indicator.read),
+        evidence: String = sanitized(&indicator.evidence),
     }
 }
 
@@ -137,7 +137,7 @@ document! {
         /// The entries of the allow lists that match: the indicators that they cover are left out.
         allowed: Vec<String> = assessment.allowed.iter().map(|it| sanitized(it)).collect(),
         /// The evidence that could not be read, and why.
-        unread: Vec<String> = assessment.unread.iter().map(|it| sanitized(it)).collect(),
+        missing_evidence: Vec<String> = assessment.missing_evidence.iter().map(|it| sanitized(it)).collect(),
     }
 }
 

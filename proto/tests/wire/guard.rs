@@ -206,7 +206,7 @@ fn open_violations() -> Vec<OpenViolation> {
             deadline: AT,
             snoozes_left: 1,
         }],
-        own_policy: Some(MilderPolicy::Rehearsed),
+        own_policy: Some(MilderPolicy::DryRun),
         snoozed_until: Some(AT),
         not_broken_since: Some(AT),
         ended_at: None,

@@ -109,7 +109,7 @@ fn violation_text(
     } else if let Some(own) = open.own_policy {
         parts.push(match own {
             MilderPolicy::Warned => own_policy_text(own).to_owned(),
-            MilderPolicy::Rehearsed => "nobody is warned or ended: own policy".to_owned(),
+            MilderPolicy::DryRun => "nobody is warned or ended: own policy".to_owned(),
         });
     } else if let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) {
         let ending = ending_text(open);

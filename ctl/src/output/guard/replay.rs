@@ -74,7 +74,7 @@ fn milder_policy_texts(milder: &MilderPolicies) -> Vec<String> {
     const MOST: usize = 10;
     let lines = milder.iter().take(MOST).map(|(name, own)| match own {
         MilderPolicy::Warned => format!("{name}: warned only: own policy"),
-        MilderPolicy::Rehearsed => format!("{name}: nobody is warned or ended: own policy"),
+        MilderPolicy::DryRun => format!("{name}: nobody is warned or ended: own policy"),
     });
     lines.collect()
 }

@@ -163,7 +163,7 @@ pub(super) fn ending_text(open: &OpenViolation) -> String {
 pub(super) const fn own_policy_text(own_policy: MilderPolicy) -> &'static str {
     match own_policy {
         MilderPolicy::Warned => "warned only: own policy",
-        MilderPolicy::Rehearsed => "nobody: own policy",
+        MilderPolicy::DryRun => "nobody: own policy",
     }
 }
 

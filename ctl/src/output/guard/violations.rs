@@ -46,7 +46,7 @@ pub(crate) fn violations(
         let (what, below) = record_text(record, style);
         table.push(Row::Cells(record_row(record, what, now, style)));
         for text in below {
-            table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
+            table.push(Row::Spanning(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
     lines.extend(table.lines(style));

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyle) -> Vec<Line> {
     let processes = evaluated_text(report);
     if report.findings.is_empty() {
-        return sentence(&format!("nothing found: {processes} evaluated"), style);
+        return wrapped(&format!("nothing found: {processes} evaluated"), style);
     }
     let mut table = Table::new(vec![
         Column::left("RISK", WhenNarrow::Stays),
@@ -47,7 +47,7 @@ pub(crate) fn scan_lines(report: &ScanReport, now: Timestamp, style: &OutputStyl
         0 => String::new(),
         more => format!(", and {more} more, none of them worse"),
     };
-    lines.extend(sentence(
+    lines.extend(wrapped(
         &format!("{found}{more}: {processes} evaluated"),
         style,
     ));
@@ -77,7 +77,7 @@ fn evaluated_text(report: &ScanReport) -> String {
     format!("{processes} of the last {length}")
 }
 
-fn sentence(text: &str, style: &OutputStyle) -> Vec<Line> {
+fn wrapped(text: &str, style: &OutputStyle) -> Vec<Line> {
     let texts = wrap(text, 0, 2, style.width).into_iter();
     texts.map(Line::plain).collect()
 }

@@ -157,8 +157,8 @@ fn block(
     }
     if left_out > 0 {
         let others = if left_out == 1 { "other" } else { "others" };
-        let sentence = format!("and {left_out} {others}");
-        table.push(Row::Cells(vec![Cell::with_tone(sentence, Tone::Faint)]));
+        let message = format!("and {left_out} {others}");
+        table.push(Row::Cells(vec![Cell::with_tone(message, Tone::Faint)]));
     }
     let natural = OutputStyle {
         width: None,

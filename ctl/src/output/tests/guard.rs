@@ -296,7 +296,7 @@ fn guard_texts_cannot_control_the_terminal() {
         warning.what = HOSTILE.into();
     }
     let rules = parse("").expect("they are right");
-    let milder = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::Rehearsed)]);
+    let milder = MilderPolicies::from([(HOSTILE.to_owned(), MilderPolicy::DryRun)]);
     let style = style(None);
     let screens = [
         super::super::guard::status_lines(&report, NOW, &style),

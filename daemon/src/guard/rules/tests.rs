@@ -25,9 +25,9 @@ fn enforcing_rules_have_a_dry_run() {
     let text = "[global]\nenabled = true\ndry_run = false\n";
     let rules = parse::<GuardRulesKind>(Some(text.into())).unwrap();
     assert_eq!(rules.rules().mode, GuardMode::Soft);
-    let rehearsed = rules.rules.dry_run.rules();
+    let dry_run = rules.rules.dry_run.rules();
     assert_eq!(
-        (rehearsed.mode, rehearsed.armed_mode),
+        (dry_run.mode, dry_run.armed_mode),
         (GuardMode::DryRun, EnforcementMode::Soft)
     );
     assert_eq!(rules.revision, Some(text_revision(text)));

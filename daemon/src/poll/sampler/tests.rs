@@ -217,7 +217,7 @@ fn rest_is_returned_once() {
         .sampler
         .complete_sample()
         .map(|sample| summarize(&sample));
-    let departed = vec![(7, Departure::Left, 1_002)];
+    let departed = vec![(7, Departure::Released, 1_002)];
     let expected = (1_000, 1_004, 4, vec![(7, 2)], departed);
     assert_eq!(rest, Some(expected));
     assert!(context.sampler.complete_sample().is_none());

@@ -84,8 +84,8 @@ pub(super) fn guard_part(
     let violations = violations.filter(|open| !is_simulated(open));
     let violations = violations.take(MAX_GUARD_ENTRIES);
     let owner = owner_uid(process);
-    let about = current_facts(&context.guard, process);
-    let protected = protection_reason(compiled, &about);
+    let facts = current_facts(&context.guard, process);
+    let protected = protection_reason(compiled, &facts);
     let redact = |open| visibility.redact_for_process(open, (pid, owner), compiled);
     Reading::Value(ProcessGuardStatus {
         mode,

@@ -125,7 +125,7 @@ fn exit_codes_match_the_docs() {
         codes.iter().map(|(code, _)| *code).collect::<Vec<_>>()
     );
     assert_eq!(codes.len(), Exit::value_variants().len());
-    let told = |path: &str| -> Vec<u8> {
+    let content = |path: &str| -> Vec<u8> {
         let page = page_text(path);
         let is_told = |(code, meaning): &&(u8, String)| {
             assert!(meaning.len() > 5, "{code}");
@@ -137,7 +137,7 @@ fn exit_codes_match_the_docs() {
             .map(|(code, _)| *code)
             .collect()
     };
-    assert_eq!(told("man/man1/gpukillctl.1"), in_docs);
+    assert_eq!(content("man/man1/gpukillctl.1"), in_docs);
     // Each command lists only the codes that it can return.
     for (name, expected) in [
         ("completions", &[0, 1, 3][..]),
@@ -147,7 +147,7 @@ fn exit_codes_match_the_docs() {
         ("kill", &[0, 1, 2, 3, 4, 6, 7, 8]),
     ] {
         let path = format!("man/man1/gpukillctl-{name}.1");
-        assert_eq!(told(&path), expected, "{name}");
+        assert_eq!(content(&path), expected, "{name}");
     }
 }
 
@@ -230,8 +230,11 @@ fn every_referenced_page_exists() {
 fn variables_and_files_match_the_programs() {
     let page = page_text("man/man1/gpukillctl.1");
     assert!(gpukillctl::setting_docs().count() >= 9);
-    for told in gpukillctl::setting_docs() {
-        assert!(page.contains(&format!("\\fB{}\\fR\n{}", told.variable, told.help)));
+    for documented in gpukillctl::setting_docs() {
+        assert!(page.contains(&format!(
+            "\\fB{}\\fR\n{}",
+            documented.variable, documented.help
+        )));
     }
     let of_help = |command: &Command, file: &str| {
         let mut arguments = command.get_arguments();

@@ -258,14 +258,14 @@ fn dry_run_reports_milder_own_policies() {
     };
     let (dry, live) = ("enabled = true", "enabled = true\ndry_run = false");
     for (global, of_alice, expected) in [
-        (live, "mode = 'dry-run'", Some(MilderPolicy::Rehearsed)),
-        (dry, "mode = 'dry-run'", Some(MilderPolicy::Rehearsed)),
+        (live, "mode = 'dry-run'", Some(MilderPolicy::DryRun)),
+        (dry, "mode = 'dry-run'", Some(MilderPolicy::DryRun)),
         (live, "action = 'warn'", Some(MilderPolicy::Warned)),
         (dry, "action = 'warn'", Some(MilderPolicy::Warned)),
         (
             live,
             "action = 'warn'\nmode = 'dry-run'",
-            Some(MilderPolicy::Rehearsed),
+            Some(MilderPolicy::DryRun),
         ),
         (live, "mode = 'soft'", None),
         (live, "action = 'terminate'", None),
@@ -306,6 +306,6 @@ fn only_own_policies_soften() {
         .count();
     assert_eq!(ended, 2);
     // Carol breaks no rule.
-    let expected = BTreeMap::from([("bob".to_owned(), MilderPolicy::Rehearsed)]);
+    let expected = BTreeMap::from([("bob".to_owned(), MilderPolicy::DryRun)]);
     assert_eq!(milder_policies_by_person(&records, &rules), expected);
 }

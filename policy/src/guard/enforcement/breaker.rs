@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct CircuitBreaker {
     ended: EndTimes,
     /// Ends that a dry run simulated.
-    rehearsed: EndTimes,
+    simulated: EndTimes,
     tripped_at: Option<Timestamp>,
     /// Whether a dry run stopped.
     is_trip_simulated: bool,
@@ -71,7 +71,7 @@ impl CircuitBreaker {
     pub(crate) fn prune(&mut self, now: Timestamp) {
         let ms = milliseconds(COUNTING_WINDOW);
         let is_recent = |at: &Timestamp| *at > now || milliseconds(now.since(*at)) < ms;
-        for EndTimes(of) in [&mut self.ended, &mut self.rehearsed] {
+        for EndTimes(of) in [&mut self.ended, &mut self.simulated] {
             of.retain(|_, ends| {
                 ends.retain(is_recent);
                 !ends.is_empty()
@@ -94,7 +94,7 @@ impl CircuitBreaker {
     const fn end_times(&self, counted: EndKind) -> &EndTimes {
         match counted {
             EndKind::Real => &self.ended,
-            EndKind::Simulated => &self.rehearsed,
+            EndKind::Simulated => &self.simulated,
         }
     }
 
@@ -114,7 +114,7 @@ impl CircuitBreaker {
     pub(crate) fn add(&mut self, counted: EndKind, person: PersonKey, now: Timestamp) {
         let EndTimes(of) = match counted {
             EndKind::Real => &mut self.ended,
-            EndKind::Simulated => &mut self.rehearsed,
+            EndKind::Simulated => &mut self.simulated,
         };
         let ends = of.entry(person).or_default();
         ends.push(now);
@@ -140,11 +140,11 @@ impl CircuitBreaker {
     pub(crate) fn shift_time(&mut self, ms: i64) {
         let Self {
             ended: EndTimes(ended),
-            rehearsed: EndTimes(rehearsed),
+            simulated: EndTimes(simulated),
             tripped_at: _,
             is_trip_simulated: _,
         } = self;
-        for at in ended.values_mut().chain(rehearsed.values_mut()).flatten() {
+        for at in ended.values_mut().chain(simulated.values_mut()).flatten() {
             *at = Timestamp(at.0.saturating_add(ms));
         }
     }

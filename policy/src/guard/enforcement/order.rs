@@ -134,13 +134,8 @@ impl GuardState {
     /// a postponed job at once.
     pub fn record_outcome(
         &mut self,
-<<<<<<< HEAD:policy/src/guard/enforcement/order.rs
         enforcement: &Enforcement,
-        (acted, signals): (EnforcementOutcome, SignalStatus),
-=======
-        ending: &EnforcementOrder,
         (outcome, signals): (EnforcementOutcome, SignalStatus),
->>>>>>> h-names:policy/src/guard/order.rs
         at: Timestamp,
     ) -> GuardRecord {
         let progress = match signals {
@@ -157,12 +152,7 @@ impl GuardState {
         if let Some(ended) = of_job.filter(|it| it.at == enforcement.at) {
             ended.progress = progress;
         }
-<<<<<<< HEAD:policy/src/guard/enforcement/order.rs
-        if acted.ended == 0 {
-=======
         if outcome.ended == 0 {
-            let record = &ending.record;
->>>>>>> h-names:policy/src/guard/order.rs
             let violations = self.clocks.get_mut(&record.rule);
             if let Some(violation) = violations.and_then(|it| it.of.get_mut(&record.subject)) {
                 violation.clear_ended();
@@ -170,13 +160,8 @@ impl GuardState {
         }
         GuardRecord {
             at,
-<<<<<<< HEAD:policy/src/guard/enforcement/order.rs
-            step: GuardStep::Acted(acted),
-            ..record.clone()
-=======
             step: GuardStep::Outcome(outcome),
-            ..ending.record.clone()
->>>>>>> h-names:policy/src/guard/order.rs
+            ..record.clone()
         }
     }
 

@@ -53,7 +53,7 @@ impl PolicyMatch {
             selected.forbid(
                 PolicyIndex::Gpu(at),
                 RuleKind::User,
-                is_denied(&policy.allowed_users, &policy.blocked_users, about),
+                is_denied(&policy.allowed_users, &policy.blocked_users, facts),
                 owner_reason,
             );
             let is_forbidden = is_process_denied(policy, facts);
@@ -65,7 +65,7 @@ impl PolicyMatch {
             );
         }
         for (at, policy) in rules.times.iter().enumerate() {
-            let is_forbidden = is_denied(&policy.allowed_users, &policy.blocked_users, about);
+            let is_forbidden = is_denied(&policy.allowed_users, &policy.blocked_users, facts);
             selected.forbid(
                 PolicyIndex::Time(at),
                 RuleKind::Hours,
@@ -352,8 +352,8 @@ fn is_denied(allowed: &[String], blocked: &[String], facts: &ProcessFacts) -> Op
     any([is_blocked, is_missing])
 }
 
-fn is_process_denied(policy: &GpuPolicy, about: &ProcessFacts) -> Option<bool> {
-    let is_blocked = matches_process_name(&policy.blocked_processes, about);
+fn is_process_denied(policy: &GpuPolicy, facts: &ProcessFacts) -> Option<bool> {
+    let is_blocked = matches_process_name(&policy.blocked_processes, facts);
     let is_missing = if policy.allowed_processes.is_empty() {
         Some(false)
     } else {

@@ -9,8 +9,8 @@ use gpukill_proto::guard::RuleKind;
 /// Why no rule applies to a process that `[protect]` names or may name; `None` if rules
 /// apply.
 #[must_use]
-pub fn protection_reason(compiled_rules: &CompiledRules, about: &ProcessFacts) -> Option<String> {
-    describe_protection(&compiled_rules.rules().protect, about)
+pub fn protection_reason(compiled_rules: &CompiledRules, facts: &ProcessFacts) -> Option<String> {
+    describe_protection(&compiled_rules.rules().protect, facts)
 }
 
 /// The limits that apply to the owner of a process at a moment: those of the person, of the
@@ -23,7 +23,7 @@ pub fn effective_limits(
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
-    let selected = PolicyMatch::new(rules, about, None);
+    let selected = PolicyMatch::new(rules, facts, None);
     let profile = &selected.profile;
     let resolved = resolve_limits(rules, profile, civil);
     let mut limits: Vec<EffectiveLimit> = resolved

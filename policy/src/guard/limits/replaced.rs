@@ -17,7 +17,7 @@ pub fn replaced_limits(
     civil: LocalTime,
 ) -> Vec<EffectiveLimit> {
     let rules = compiled_rules.rules();
-    let profile = PolicyMatch::new(rules, about, None).profile;
+    let profile = PolicyMatch::new(rules, facts, None).profile;
     let kinds = PERSON_LIMIT_KINDS.into_iter().flat_map(|kind| {
         let replaced = lower_ranked(rules, &profile, civil, kind).into_iter();
         replaced.map(move |(policy, limit)| EffectiveLimit {

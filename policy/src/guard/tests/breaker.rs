@@ -239,8 +239,8 @@ fn one_person_cannot_trip_the_breaker() {
             // Only a few at a time, so that jobs of others need not wait.
             assert!(victims.len() <= 4, "{most}: {victims:?}");
             for ending in guard.state.enforcements(&records) {
-                let (mut acted, _) = refused_outcome(&ending);
-                (acted.ended, acted.left) = (1, 0);
+                let (mut outcome, _) = refused_outcome(&ending);
+                (outcome.ended, outcome.left) = (1, 0);
                 guard
                     .state
                     .record_outcome(&ending, (outcome, SignalStatus::Sent), world.now);
@@ -289,7 +289,7 @@ fn job_waits_for_a_free_slot() {
     (outcome.ended, outcome.left) = (1, 0);
     let _ = guard
         .state
-        .record_outcome(&over, (acted, SignalStatus::Sent), world.now);
+        .record_outcome(&over, (outcome, SignalStatus::Sent), world.now);
     assert_eq!(enforcements(&mut guard, &mut world).len(), 1);
 }
 

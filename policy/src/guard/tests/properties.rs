@@ -89,10 +89,10 @@ fn samples(history: &[Vec<ProcessStep>]) -> Vec<GuardSample> {
 }
 
 /// A rule of every kind.
-fn all_kinds_of_rules(mode: GuardMode, rehearsed: EnforcementMode) -> RuleSet {
+fn all_kinds_of_rules(mode: GuardMode, armed_mode: EnforcementMode) -> RuleSet {
     RuleSet {
         mode,
-        armed_mode: rehearsed,
+        armed_mode,
         defaults: Limits {
             memory: gib(30),
             utilization: Some(Percent(30)),
@@ -250,11 +250,11 @@ proptest! {
     #[test]
     fn protected_or_unowned_is_never_ended(
         history in history(),
-        (mode, rehearsed) in modes(),
+        (mode, armed_mode) in modes(),
     ) {
         let samples = samples(&history);
         let by_end: BTreeMap<_, _> = samples.iter().map(|it| (it.until, it)).collect();
-        for record in evaluate_all(&all_kinds_of_rules(mode, rehearsed), &samples) {
+        for record in evaluate_all(&all_kinds_of_rules(mode, armed_mode), &samples) {
             let GuardStep::Ended(victim) = &record.step else {
                 continue;
             };
@@ -275,11 +275,11 @@ proptest! {
     #[test]
     fn stored_state_resumes_unchanged(
         history in history(),
-        (mode, rehearsed) in modes(),
+        (mode, armed_mode) in modes(),
         at in 0..24_usize,
     ) {
         let samples = samples(&history);
-        let rules = all_kinds_of_rules(mode, rehearsed);
+        let rules = all_kinds_of_rules(mode, armed_mode);
         let (first, second) = samples.split_at(at.min(samples.len()));
         let compiled_rules = CompiledRules::new(rules.clone());
         let mut memory = GuardState::default();
@@ -298,7 +298,7 @@ proptest! {
 
     #[test]
     fn dry_run_ends_a_job_once(history in history(), enforce in any::<bool>()) {
-        let rehearsed = if enforce { EnforcementMode::Enforce } else { EnforcementMode::Soft };
+        let armed_mode = if enforce { EnforcementMode::Enforce } else { EnforcementMode::Soft };
         let mut samples = samples(&history);
         // All processes stay to the end, so that no pid is reused.
         let last = samples.last().cloned().expect("there is one");
@@ -309,7 +309,7 @@ proptest! {
             sample.runs.retain(|run, _| last.runs.contains_key(run));
         }
         let mut ended = BTreeSet::new();
-        for record in evaluate_all(&all_kinds_of_rules(GuardMode::DryRun, rehearsed), &samples) {
+        for record in evaluate_all(&all_kinds_of_rules(GuardMode::DryRun, armed_mode), &samples) {
             let violation = (record.rule.clone(), record.subject.clone());
             match record.step {
                 GuardStep::Ended(victim) if victim.leave_to.is_none() => {
@@ -355,7 +355,7 @@ proptest! {
     #[test]
     fn order_of_input_does_not_matter(
         history in history(),
-        (mode, rehearsed) in modes(),
+        (mode, armed_mode) in modes(),
     ) {
         let samples = samples(&history);
         let backwards: Vec<GuardSample> = samples
@@ -366,7 +366,7 @@ proptest! {
                 ..sample.clone()
             })
             .collect();
-        let rules = all_kinds_of_rules(mode, rehearsed);
+        let rules = all_kinds_of_rules(mode, armed_mode);
         let mut turned = rules.clone();
         turned.behaviours.reverse();
         let records = evaluate_all(&rules, &samples);

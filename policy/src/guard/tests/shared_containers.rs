@@ -88,7 +88,7 @@ fn joint_violation_ends_users_in_turn() {
     for _ in 0..12 {
         let records = guard.evaluate_samples(&mut world, 1);
         for ending in guard.state.enforcements(&records) {
-            let acted = EnforcementOutcome {
+            let outcome = EnforcementOutcome {
                 job: ending.record.step.victim().unwrap().job.clone(),
                 ended: 1,
                 left: 0,

@@ -133,8 +133,8 @@ fn ended_process_has_no_commands() {
         is_present: false,
         ..finding(vec![idle])
     };
-    let of_whom = "gpukillctl rogue allow process python3@USER";
-    assert_eq!(texts(&nobodys), [of_whom]);
+    let with_user = "gpukillctl rogue allow process python3@USER";
+    assert_eq!(texts(&nobodys), [with_user]);
 }
 
 #[test]
@@ -219,16 +219,16 @@ fn unsafe_names_make_no_command() {
         (allow.text, allow.command.is_some())
     };
     let to_fill_in = (ALLOW_ANY_PATH.to_owned(), false);
-    let read = "/dev/shm/x";
+    let evidence = "/dev/shm/x";
     let whole = "gpukillctl rogue allow executable /dev/shm/x@eve";
-    assert_eq!(of(read, |_| {}), (whole.to_owned(), true));
-    for read in [
+    assert_eq!(of(evidence, |_| {}), (whole.to_owned(), true));
+    for evidence in [
         "/dev/shm/xxx…",
         r"/dev/shm/\x1b[2J",
         "/dev/shm/\x1b[2J",
         "/dev/shm/\u{202e}x",
     ] {
-        assert_eq!(of(read, |_| {}), to_fill_in, "{read}");
+        assert_eq!(of(evidence, |_| {}), to_fill_in, "{evidence}");
     }
     let strangers: [fn(&mut RogueFinding); 5] = [
         |it| it.owner = None,
@@ -249,8 +249,8 @@ fn unsafe_names_make_no_command() {
         },
     ];
     for stranger in strangers {
-        let of_whom = "gpukillctl rogue allow executable /dev/shm/x@USER";
-        assert_eq!(of(read, stranger), (of_whom.to_owned(), false));
+        let with_user = "gpukillctl rogue allow executable /dev/shm/x@USER";
+        assert_eq!(of(evidence, stranger), (with_user.to_owned(), false));
     }
     // Anyone can use this name.
     let name = "gpukillctl rogue allow process python3@eve".to_owned();

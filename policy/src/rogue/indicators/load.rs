@@ -85,13 +85,13 @@ pub(super) fn mining_load(suspect: &Suspect, _: &RogueRules) -> Option<Indicator
         return None;
     }
     let percent = shares.saturated / 10;
-    let mut read = format!("{percent} % of the time at full load, memory does not change");
+    let mut evidence = format!("{percent} % of the time at full load, memory does not change");
     let is_known = has_workload_library(suspect).is_some() && load.host_cpu.is_some();
     if !is_known {
-        return Some(IndicatorMatch::new(150, read));
+        return Some(IndicatorMatch::new(150, evidence));
     }
-    read.push_str(", little work for the host, no library of other work");
-    Some(IndicatorMatch::new(FULL_WEIGHT, read))
+    evidence.push_str(", little work for the host, no library of other work");
+    Some(IndicatorMatch::new(FULL_WEIGHT, evidence))
 }
 
 /// Full load alone, without a library of other work.
@@ -304,8 +304,8 @@ mod tests {
             load(&mut hog).seen = Duration::from_secs(seconds);
             memory_hog(&hog, &rules).map(|it| it.evidence)
         };
-        let read = "holds 1.0 GiB, more than the 1.0 GiB of detection.max_memory_usage_gb";
-        assert_eq!(hogs_for(60).as_deref(), Some(read));
+        let evidence = "holds 1.0 GiB, more than the 1.0 GiB of detection.max_memory_usage_gb";
+        assert_eq!(hogs_for(60).as_deref(), Some(evidence));
         assert_eq!(hogs_for(59), None);
         rules.detection.max_memory = Some(Bytes(GIB));
         assert_eq!(memory_hog(&miner(), &rules), None);

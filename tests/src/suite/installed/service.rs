@@ -108,7 +108,7 @@ fn assert_capabilities(it: &InstalledBox) {
 
 /// The unit permits the sensor to confine itself.
 fn assert_sensor_is_confined(it: &InstalledBox) {
-    let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/told"];
+    let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/copied"];
     it.run_as_root(&["install", "--owner=gpukill", "/dev/null", there]);
     it.set_driver_state(&json!({"gpus": [{}], "tamper": [here], "trespass": there}));
     let report = eventually("it tried", || {

@@ -203,7 +203,7 @@ fn change_of_mode_names_mode_and_affected_jobs() {
 #[test]
 fn own_policy_is_named_at_every_end() {
     let mut page = violations();
-    page.open[0].own_policy = Some(MilderPolicy::Rehearsed);
+    page.open[0].own_policy = Some(MilderPolicy::DryRun);
     page.open[2].own_policy = Some(MilderPolicy::Warned);
     page.records.clear();
     check_all("guard-violations-own", |style| {
@@ -230,14 +230,11 @@ fn own_policy_is_named_at_every_end() {
         expected_line("warned only: own policy")
     );
     let nobody = "nobody is warned or ended: own policy";
-    assert_eq!(
-        violation_line(MilderPolicy::Rehearsed),
-        expected_line(nobody)
-    );
+    assert_eq!(violation_line(MilderPolicy::DryRun), expected_line(nobody));
     let (report, style) = (replayed(), style(Some(80)));
     let milder = MilderPolicies::from([
         ("bob".to_owned(), MilderPolicy::Warned),
-        ("dana".to_owned(), MilderPolicy::Rehearsed),
+        ("dana".to_owned(), MilderPolicy::DryRun),
     ]);
     let shown = guard::replay_lines(&report, "draft.toml", &milder, &style);
     check("guard-replay-own.txt", &text(&shown, &style));

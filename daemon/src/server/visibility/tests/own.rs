@@ -87,7 +87,7 @@ fn milder_own_policy_hides_the_end() {
         ),
         (
             policy(None, Some(GuardMode::DryRun)),
-            Some(MilderPolicy::Rehearsed),
+            Some(MilderPolicy::DryRun),
             None,
         ),
     ] {

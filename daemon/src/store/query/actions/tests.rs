@@ -281,7 +281,7 @@ fn withholds_requests_of_other_users() {
         (2, 1, None, Some("1.2.3"), None, (true, false)),
     ];
     assert_eq!(rows, expected);
-    // Everybody may see that an action happened, its word and its end.
+    // Everybody may see that an action happened, its result and its end.
     let others = &page.records[3];
     assert_eq!(
         (others.result.as_deref(), others.finished_at, others.uid),

@@ -153,13 +153,7 @@ fn reports_unintended_rules() {
         (
             "[gpu_policies.0]\nmax_memory_gb = 2\nreserved_memory_gb = 2\nmax_utilization_pct = 100\nallowed_users = ['a']\nblocked_users = ['a']\nallowed_processes = ['p', 'q']\nblocked_processes = ['q']\nmaintenance_window = { days_of_week = 'mon-sun' }\nmode = 'enforce'",
             &[
-<<<<<<< HEAD:policy/src/guard/rules/lint/tests.rs
-                "line 4: gpu_policies.0.max_utilization_pct: utilisation never exceeds 100, so \
-=======
-                "line 3: gpu_policies.0.reserved_memory_gb: 2 must stay free, and no process may \
-                 hold more than 2",
                 "line 4: gpu_policies.0.max_utilization_pct: utilization never exceeds 100, so \
->>>>>>> h-names:policy/src/guard/lint/tests.rs
                 this never matches",
                 "line 5: gpu_policies.0.allowed_users: nothing is allowed: all entries are in \
                 blocked_users, which takes precedence",

@@ -14,16 +14,16 @@ fn displayed(open: &OpenViolation) -> (Option<i64>, u32, Vec<(u32, i64, u32)>) {
 
 #[test]
 fn test_and_guard_show_the_same_end() {
-    for rehearsed in [EnforcementMode::Soft, EnforcementMode::Enforce] {
+    for armed_mode in [EnforcementMode::Soft, EnforcementMode::Enforce] {
         let mut rules = rules_in_mode(GuardMode::DryRun);
-        rules.armed_mode = rehearsed;
+        rules.armed_mode = armed_mode;
         rules.enforcement.max_warnings = 2;
         let (mut guard, mut world) = (TestGuard::new(rules.clone()), world());
         let mut samples = Vec::new();
         for nth in 0..150 {
             if nth == 20 {
                 let granted = snooze(&mut guard, &world, (100, BOB));
-                assert_eq!(granted.is_ok(), rehearsed == EnforcementMode::Soft);
+                assert_eq!(granted.is_ok(), armed_mode == EnforcementMode::Soft);
             }
             let sample = world.next_sample(SAMPLE_MS);
             let _ = evaluate(&guard.compiled_rules, &mut guard.state, &sample);
@@ -41,7 +41,7 @@ fn test_and_guard_show_the_same_end() {
             }
             let tested: Vec<_> = replay.finish().open.iter().map(displayed).collect();
             let live: Vec<_> = guard.state.violations().iter().map(displayed).collect();
-            assert_eq!(tested, live, "{rehearsed:?} {nth}");
+            assert_eq!(tested, live, "{armed_mode:?} {nth}");
         }
     }
 }

@@ -23,7 +23,7 @@ memory_limit_gb = 80
 [group_policies.important]
 members = ["@high"]
 priority = 9
-[group_policies.crowd]
+[group_policies.class]
 members = ["@low", "@high"]
 total_memory_limit_gb = 8
 
@@ -74,8 +74,8 @@ fn lowest_priority_newest_job_ends_first() {
     });
     scenario.rules(RULES);
     let daemon = scenario.start_daemon();
-    let crowd = |by: &[&str], gib, steps: &[&str]| {
-        let violation = ExpectedViolation::new("group crowd: total memory", "group crowd");
+    let class = |by: &[&str], gib, steps: &[&str]| {
+        let violation = ExpectedViolation::new("group class: total memory", "group class");
         violation
             .with_processes(by)
             .with_value(gib * GIB, 8 * GIB)
@@ -89,7 +89,7 @@ fn lowest_priority_newest_job_ends_first() {
             .with_steps(steps)
     };
     scenario.assert_records([
-        crowd(
+        class(
             &["low old", "low new", "high"],
             12,
             &["violated", "ended low new", "ended low old"],

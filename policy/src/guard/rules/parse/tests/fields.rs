@@ -325,7 +325,7 @@ fn parses_the_documented_policies() {
 #[test]
 fn four_switches_set_the_mode() {
     use GuardMode::{Disabled, DryRun, Enforce, Soft};
-    for (switches, mode, rehearsed) in [
+    for (switches, mode, armed_mode) in [
         ("", DryRun, EnforcementMode::Soft),
         (
             "global.enabled = false\nglobal.dry_run = false",
@@ -362,7 +362,7 @@ fn four_switches_set_the_mode() {
         let rules = parse_valid(switches);
         assert_eq!(
             (rules.mode, rules.armed_mode),
-            (mode, rehearsed),
+            (mode, armed_mode),
             "{switches}"
         );
     }
