@@ -288,8 +288,8 @@ fn invalid_results_are_refused() {
             critical must rise in this order",
         ),
         (
-            set("detection.max_utilization_pct", "90"),
-            "there is no key \"detection.max_utilization_pct\"; did you mean \
+            set("detection.max_utilisation_pct", "90"),
+            "there is no key \"detection.max_utilisation_pct\"; did you mean \
              detection.max_utilization_pct?",
         ),
         (
