@@ -36,7 +36,7 @@ max_concurrent_processes = 3
 [group_policies.class]
 members = ["@pupil", "@tutor"]
 max_concurrent_processes_each = 1
-[group_policies.class]
+[group_policies.course]
 members = ["@many", "@pupil"]
 max_concurrent_processes = 3
 [group_policies.few]
@@ -64,7 +64,7 @@ fn processes_on_two_gpus_count_once() {
     };
     // One of the processes is on both GPUs.
     let three: Vec<String> = [names(&three), vec!["three 2".to_owned()]].concat();
-    let class: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
+    let course: Vec<String> = [names(&many), vec!["pupil".to_owned()]].concat();
     let violation =
         |rule, person, value, limit| ExpectedViolation::new(rule, person).with_value(value, limit);
     scenario.assert_records([
@@ -72,8 +72,8 @@ fn processes_on_two_gpus_count_once() {
         violation("user none: processes", "none", 1, 0),
         by(violation("group class: processes", "tutor", 2, 1), &tutor),
         by(
-            violation("group class: total processes", "group class", 4, 3),
-            &class,
+            violation("group course: total processes", "group course", 4, 3),
+            &course,
         ),
     ]);
     daemon.stop();
