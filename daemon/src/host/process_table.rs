@@ -103,8 +103,9 @@ impl ProcessTableReader {
         let own_users = namespace::own_user_namespace();
         let roots = self.read_roots(own_users.as_deref());
         let read = |pid| ProcessEntry::read(&roots, pid);
-        // A process that cannot be read has ended since it was listed.
-        let members = pids.into_iter();
+        // A process that cannot be read has ended since it was listed. The newest are read first:
+        // those of a fork bomb may live for less time than the whole reading takes.
+        let members = pids.into_iter().rev();
         let members = members.filter_map(|pid| Some((pid, read(pid).ok()?)));
         Ok((members.into_map(), is_cut))
     }
