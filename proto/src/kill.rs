@@ -304,6 +304,9 @@ pub struct KillReport {
     pub memory: Vec<MemoryReclaim>,
     /// New processes that replace ended ones.
     pub respawned: Vec<Respawn>,
+    /// Why processes of the job may be left that this report does not name; `None` if the last scan
+    /// after the signals saw all processes.
+    pub unchecked: Option<String>,
     /// Why the action is only in the log and not in the store; `None` if the action is recorded.
     pub unrecorded: Option<String>,
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command with this machine's processes, but with the /etc and the environment of
-# another machine: users alice, bob and carol, names for the uids of the suite, the groups
+# another machine: users alice, bob and carol, names for uids in use, the groups
 # gpukill-operators and gpukill-admin, rules in mode enforce and settings of another gpukilld
 # in /etc/gpukill, subordinate uids, an unusual login.defs, and unusual variables. Two busy
 # loops run at the same time. A test that passes here depends on none of these.
@@ -59,7 +59,7 @@ user() {
 user alice 1000
 user bob 1001
 user carol 1002
-for uid in $(seq 60000 60012) $(seq 60101 60115) 60141 60142 61000 4100000 4100001; do
+for uid in $(seq 60000 60012) $(seq 60101 60115) 60141 60142 4100000 4100001; do
     echo "person$uid:x:$uid:$uid::/:/bin/sh" >> /etc/passwd
     echo "person$uid:x:$uid:" >> /etc/group
 done

@@ -45,7 +45,7 @@ pub use packages::{Packages, packages};
 pub use process_churn::ProcessChurn;
 pub use program::copy_program;
 pub use running_program::RunningProgram;
-pub use scan_gate::ScanGate;
+pub use scan_gate::{ProcessRelay, ScanGate};
 pub use script::Script;
 pub use terminal::Terminal;
 pub use test_box::{CommandOutput, TestBox};

@@ -125,6 +125,7 @@ pub(crate) fn report(outcomes: &[(u32, Outcome)]) -> KillReport {
         outcomes: outcomes.iter().map(outcome).collect(),
         memory: if ended > 0 { vec![memory] } else { Vec::new() },
         respawned: Vec::new(),
+        unchecked: None,
         unrecorded: None,
     }
 }

@@ -16,7 +16,7 @@ use gpukill_policy::kill::{ProcessInfo, ProcessTable};
 use gpukill_proto::collect::IntoMap as _;
 use membership::JobMembership;
 use program_origins::ProgramOriginReader;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -41,8 +41,29 @@ pub(crate) struct ProcessTableReader {
 /// How many processes are read: a hundred times as many as a busy host has.
 const MAX_PROCESSES: usize = 200_000;
 
+/// How often the processes are listed while some end before they are read. On a host that starts
+/// thousands of short programs per second, hardly two listings in a row miss one; a fork bomb on a
+/// host without a free processor can make each of them miss some.
+const MAX_LISTINGS: usize = 8;
+
 /// More than the kernel reports about a handle.
 const FDINFO_MAX: u64 = 4 << 10;
+
+/// The processes of a later read.
+pub(crate) struct LaterProcesses {
+    pub(crate) table: ProcessTable,
+    /// Why processes that exist may be missing from the table; `None` where none is missing.
+    pub(crate) missing: Option<String>,
+}
+
+/// The processes that could be read.
+struct ReadProcesses<T> {
+    by_pid: BTreeMap<u32, T>,
+    /// Whether there are more than [`MAX_PROCESSES`].
+    is_cut: bool,
+    /// Whether newly listed processes ended, at each listing, before they were read.
+    is_outrun: bool,
+}
 
 /// How long the reader waits, after all other reads, for reads that may hang.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(3);
@@ -70,13 +91,14 @@ impl ProcessTableReader {
     /// # Errors
     /// When `/proc` cannot be listed.
     pub(crate) fn read_all(&self, users: &Users) -> io::Result<ProcessTable> {
-        let (mut members, is_cut) = self.read_entries()?;
+        let mut read = self.read_entries()?;
+        let members = &mut read.by_pid;
         // Started first: it runs while the others are read.
-        let origins = self.program_origins.start(&members, self.uid_min);
+        let origins = self.program_origins.start(members, self.uid_min);
         self.background_reads
-            .fill(&mut members, &self.procfs, users, BACKGROUND_TIMEOUT);
-        origins.fill(&mut members, BACKGROUND_TIMEOUT);
-        Ok(into_table(members, is_cut, users))
+            .fill(members, &self.procfs, users, BACKGROUND_TIMEOUT);
+        origins.fill(members, BACKGROUND_TIMEOUT);
+        Ok(into_table(read.by_pid, read.is_cut, users))
     }
 
     /// Reads all processes again, soon after an earlier read and without waiting. Reads that may
@@ -89,25 +111,30 @@ impl ProcessTableReader {
         &self,
         before: &ProcessTable,
         users: &Users,
-    ) -> io::Result<ProcessTable> {
-        let (mut members, is_cut) = self.read_entries()?;
-        for (pid, member) in &mut members {
+    ) -> io::Result<LaterProcesses> {
+        let mut read = self.read_entries()?;
+        for (pid, member) in &mut read.by_pid {
             member.inherit(before.get(pid));
         }
-        Ok(into_table(members, is_cut, users))
+        let missing = if read.is_cut {
+            Some(format!("there are more than {MAX_PROCESSES} processes"))
+        } else if read.is_outrun {
+            Some("processes started and ended faster than they could be read".to_owned())
+        } else {
+            None
+        };
+        let table = into_table(read.by_pid, read.is_cut, users);
+        Ok(LaterProcesses { table, missing })
     }
 
-    /// The entries from files that never hang, and whether there are more processes.
-    fn read_entries(&self) -> io::Result<(BTreeMap<u32, ProcessEntry>, bool)> {
-        let (pids, is_cut) = list_pids(&self.procfs, MAX_PROCESSES)?;
+    /// The entries from files that never hang.
+    fn read_entries(&self) -> io::Result<ReadProcesses<ProcessEntry>> {
         let own_users = namespace::own_user_namespace();
         let roots = self.read_roots(own_users.as_deref());
-        let read = |pid| ProcessEntry::read(&roots, pid);
-        // A process that cannot be read has ended since it was listed. The newest are read first:
-        // those of a fork bomb may live for less time than the whole reading takes.
-        let members = pids.into_iter().rev();
-        let members = members.filter_map(|pid| Some((pid, read(pid).ok()?)));
-        Ok((members.into_map(), is_cut))
+        read_listed(
+            || list_pids(&self.procfs, MAX_PROCESSES),
+            |pid| ProcessEntry::read(&roots, pid).ok(),
+        )
     }
 
     /// The PID, as seen in this procfs, of the process of this handle; `None` where it has none or
@@ -147,6 +174,53 @@ impl ProcessTableReader {
             own_users,
         }
     }
+}
+
+/// Lists the processes and reads each. A process that cannot be read has ended since it was listed,
+/// and another may have started in its place: the processes are listed again, and the new ones read,
+/// until no new one is missed.
+///
+/// # Errors
+/// When the processes cannot be listed.
+fn read_listed<T>(
+    mut list: impl FnMut() -> io::Result<(Vec<u32>, bool)>,
+    mut read: impl FnMut(u32) -> Option<T>,
+) -> io::Result<ReadProcesses<T>> {
+    let (mut pids, mut is_cut) = list()?;
+    let mut by_pid = BTreeMap::new();
+    // An entry that stays and cannot be read is no reason to list the processes again.
+    let mut unreadable = BTreeSet::new();
+    for _ in 0..MAX_LISTINGS {
+        let missed_before = unreadable.len();
+        // The newest first: those of a fork bomb may live for less time than the whole reading
+        // takes.
+        for pid in pids.into_iter().rev() {
+            if by_pid.contains_key(&pid) || unreadable.contains(&pid) {
+                continue;
+            }
+            match read(pid) {
+                Some(process) => {
+                    by_pid.insert(pid, process);
+                }
+                None => {
+                    unreadable.insert(pid);
+                }
+            }
+        }
+        if unreadable.len() == missed_before {
+            return Ok(ReadProcesses {
+                by_pid,
+                is_cut,
+                is_outrun: false,
+            });
+        }
+        (pids, is_cut) = list()?;
+    }
+    Ok(ReadProcesses {
+        by_pid,
+        is_cut,
+        is_outrun: true,
+    })
 }
 
 /// Adds the jobs and the owner names.

@@ -89,6 +89,7 @@ pub(super) fn execute(
     act.send_signals();
     act.settle_survivors();
     act.report_strays();
+    act.report_unchecked();
     act.wait_for_memory();
     act.report_respawned();
     act.mark_reaped_zombies_gone();
@@ -162,6 +163,8 @@ struct Execution<'a> {
     has_forked: bool,
     /// The step with the signal that the job is being stopped for.
     stopping_for_step: Option<usize>,
+    /// Why the last scan for late members may lack processes; `None` where it lacks none.
+    missing: Option<String>,
     reporter: KillReporter<'a>,
 }
 
@@ -185,6 +188,7 @@ impl<'a> Execution<'a> {
             targets: Vec::new(),
             has_forked: false,
             stopping_for_step: None,
+            missing: None,
             reporter,
         }
     }
@@ -399,7 +403,10 @@ impl<'a> Execution<'a> {
     fn signal_late_members(&mut self, step: usize) {
         let mut limit = self.stop_budget(step);
         for _ in 0..MAX_LATE_ROUNDS {
-            if self.environment.is_stopping() || !self.add_forked() {
+            if self.environment.is_stopping() {
+                return;
+            }
+            if !self.add_forked() && self.missing.is_none() {
                 return;
             }
             self.stop_all(step, &mut limit);

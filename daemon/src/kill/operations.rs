@@ -109,6 +109,7 @@ impl Operations {
             outcomes: Vec::new(),
             memory: Vec::new(),
             respawned: Vec::new(),
+            unchecked: None,
             unrecorded: None,
         }));
         let id = {

@@ -79,6 +79,7 @@ pub(super) fn report_page(
         outcomes,
         memory: report.memory.clone(),
         respawned: take_while_fits(report.respawned.iter().cloned(), MAX_REST_BYTES),
+        unchecked: report.unchecked.clone(),
         unrecorded: report.unrecorded.clone(),
     };
     KillReportPage { report, next }
@@ -188,6 +189,7 @@ mod tests {
             outcomes: pids.into_iter().map(outcome).collect(),
             memory: Vec::new(),
             respawned: Vec::new(),
+            unchecked: None,
             unrecorded: None,
         }
     }

@@ -26,7 +26,7 @@ pub enum KillCompletion {
 #[must_use]
 pub fn completion(plan: &KillPlan, report: &KillReport) -> KillCompletion {
     let wanted = intended_targets(plan);
-    let (mut ended, mut refused, mut failed) = (0, 0, 0);
+    let (mut ended, mut refused, mut failed) = (0, 0, 0_u32);
     for outcome in &report.outcomes {
         match outcome.outcome {
             Outcome::Ended(..) => ended += 1,
@@ -41,6 +41,8 @@ pub fn completion(plan: &KillPlan, report: &KillReport) -> KillCompletion {
             | Outcome::Failed(_) => failed += 1,
         }
     }
+    // Processes that nobody has seen may be left.
+    failed += u32::from(report.unchecked.is_some());
     match (ended, refused, failed) {
         (0, 0, 0) => KillCompletion::NothingToEnd,
         (_, 0, 0) => KillCompletion::All,
@@ -119,6 +121,7 @@ mod tests {
             outcomes: (0..).zip(endings).map(outcome).collect(),
             memory: Vec::new(),
             respawned: Vec::new(),
+            unchecked: None,
             unrecorded: None,
         }
     }
@@ -143,6 +146,20 @@ mod tests {
         for (endings, expected) in cases {
             let plan = plan(&vec![(true, true); endings.len()]);
             let report = report(endings);
+            assert_eq!(completion(&plan, &report), expected, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn unseen_processes_are_failures() {
+        let ended = || Outcome::Ended(KillSignal::Kill, 3);
+        for (endings, expected) in [
+            (vec![ended()], KillCompletion::Partial),
+            (vec![Outcome::Gone], KillCompletion::Failed),
+        ] {
+            let plan = plan(&[(true, true)]);
+            let mut report = report(endings);
+            report.unchecked = Some("the process table cannot be read".into());
             assert_eq!(completion(&plan, &report), expected, "{report:?}");
         }
     }

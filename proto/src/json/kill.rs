@@ -100,6 +100,8 @@ document! {
         outcomes: Vec<ProcessOutcomeDocument> = documents(&report.outcomes),
         memory: Vec<MemoryReclaimDocument> = documents(&report.memory),
         respawned: Vec<RespawnDocument> = documents(&report.respawned),
+        /// Why processes of the job may be left that `outcomes` does not name.
+        unchecked: Option<String> = report.unchecked.clone(),
         recorded: bool = report.unrecorded.is_none(),
         /// Why the action is not in the store.
         unrecorded: Option<String> = report.unrecorded.clone(),
@@ -315,6 +317,7 @@ pub(super) mod tests {
                     name: Reading::Unsupported,
                 }),
             }],
+            unchecked: Some("the process table cannot be read".into()),
             unrecorded: Some("the disk is full".into()),
         }
     }
@@ -493,6 +496,7 @@ pub(super) mod tests {
                 "reasons": {"parent_name": "unsupported"},
             }],
             "recorded": false,
+            "unchecked": "the process table cannot be read",
             "unrecorded": "the disk is full",
             "reasons": {},
         });

@@ -120,6 +120,7 @@ fn kill_report() -> KillReport {
             unit: Some(unit()),
             parent: Some(reaper()),
         }],
+        unchecked: Some("the process table cannot be read".into()),
         unrecorded: Some("the disk is full".into()),
     }
 }

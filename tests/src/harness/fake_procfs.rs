@@ -107,6 +107,13 @@ impl FakeProcfs {
         }
     }
 
+    /// The text of a `stat` file.
+    #[must_use]
+    pub fn stat_text(pid: u32, name: &str, start_ticks: u64) -> String {
+        let fields = FakeProcessDetails::default().stat_fields(start_ticks);
+        format!("{pid} ({name}) S {fields}")
+    }
+
     /// Writes a file of a simulated process.
     ///
     /// # Panics

@@ -35,6 +35,11 @@ pub(super) fn lines(outcome: &KillResult<'_>, style: &OutputStyle) -> Vec<Line> 
                      named here is not known";
         lines.extend(sentence_lines(words, Tone::Broken, style));
     }
+    if let Some(why) = &report.unchecked {
+        let why = escaped(why, style.symbols);
+        let words = format!("other processes of the job may be left: {why}");
+        lines.extend(sentence_lines(&words, Tone::Doubtful, style));
+    }
     if let Some(why) = &report.unrecorded {
         let why = escaped(why, style.symbols);
         let words = format!("not recorded: {why}; it is only in the daemon's log");

@@ -147,6 +147,7 @@ fn clean_kill_is_two_lines() {
     report.outcomes[0].key = plan.targets[0].key;
     report.memory.truncate(1);
     report.respawned.clear();
+    report.unchecked = None;
     report.unrecorded = None;
     let style = style(Some(100));
     let mut it = (plan, report);
@@ -218,6 +219,7 @@ fn kill_texts_cannot_control_the_terminal() {
             parent.name = Reading::Value(text_of());
         }
     }
+    report.unchecked = Some(text_of());
     report.unrecorded = Some(text_of());
     report.stage = Stage::Interrupted;
     let style = style(None);

@@ -191,6 +191,41 @@ fn skips_non_processes_and_ended_ones() {
 }
 
 #[test]
+fn lists_processes_again_while_some_are_missed() {
+    // Each listing has its PIDs; those up to 9 can be read.
+    let read = |listings: &[&[u32]]| {
+        let mut rest = listings.iter().cycle();
+        let mut reads = Vec::new();
+        let found = read_listed(
+            || Ok((rest.next().unwrap().to_vec(), false)),
+            |pid| {
+                reads.push(pid);
+                (pid <= 9).then_some(())
+            },
+        );
+        let found = found.unwrap();
+        let pids: Vec<u32> = found.by_pid.into_keys().collect();
+        (pids, found.is_outrun, reads)
+    };
+    assert_eq!(read(&[&[1, 2]]), (vec![1, 2], false, vec![2, 1]));
+    let replaced = read(&[&[1, 10], &[1, 11], &[1, 2]]);
+    assert_eq!(replaced, (vec![1, 2], false, vec![10, 1, 11, 2]));
+    // It is listed each time.
+    assert_eq!(read(&[&[1, 10]]), (vec![1], false, vec![10, 1]));
+    let mut next = 10;
+    let endless = read_listed(
+        || {
+            next += 1;
+            Ok((vec![1, next], false))
+        },
+        |pid| (pid == 1).then_some(()),
+    );
+    let endless = endless.unwrap();
+    assert!(endless.is_outrun);
+    assert_eq!(endless.by_pid.into_keys().collect::<Vec<u32>>(), [1]);
+}
+
+#[test]
 fn uninterruptible_process_is_reported() {
     let tree = FakeProcessTree::new();
     let state = |first: &str, threads| {
@@ -375,7 +410,7 @@ fn reread_finds_new_processes_without_waiting() {
     tree.process(7, "other", 6, 550);
     // A read of this file would block.
     let nobody_asks = reader.background_reads.block();
-    let table = reader.reread_all(&before, &users).unwrap();
+    let table = reader.reread_all(&before, &users).unwrap().table;
     drop(nobody_asks);
     let tree_of_6 = || Reading::Value(Job::Tree(key(6, 400)));
     let row = |pid, name, parent, start, job| ProcessInfo {

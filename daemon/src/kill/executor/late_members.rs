@@ -23,15 +23,7 @@ impl Execution<'_> {
         if !self.is_wide() {
             return false;
         }
-        let (reader, users) = (
-            &self.environment.process_tables,
-            &self.environment.authority.users,
-        );
-        // Only the minimum is read: while a slow command line is read, other processes fork or stay
-        // stopped.
-        let Ok(table) = reader.reread_all(&self.initial_table, users) else {
-            return false;
-        };
+        let table = self.reread_table();
         let scope = self.plan.request.scope;
         self.add_late_members(
             find_forked(&self.observed, scope, &self.initial_table, &table),
@@ -39,18 +31,38 @@ impl Execution<'_> {
         )
     }
 
+    /// Reads all processes again. Only the minimum is read: while a slow command line is read, other
+    /// processes fork or stay stopped.
+    fn reread_table(&mut self) -> ProcessTable {
+        let (reader, users) = (
+            &self.environment.process_tables,
+            &self.environment.authority.users,
+        );
+        match reader.reread_all(&self.initial_table, users) {
+            Ok(later) => {
+                self.missing = later.missing;
+                later.table
+            }
+            Err(error) => {
+                self.missing = Some(format!("cannot read the process table: {error}"));
+                ProcessTable::default()
+            }
+        }
+    }
+
+    /// Reports why processes of the job may be left that nobody has seen, where any signal was sent.
+    pub(super) fn report_unchecked(&mut self) {
+        if !self.targets.is_empty() {
+            self.reporter.set_unchecked(self.missing.take());
+        }
+    }
+
     /// Reports processes that may be part of the job and got no signal, where any signal was sent.
     pub(super) fn report_strays(&mut self) {
         if self.targets.is_empty() || self.plan.request.scope != KillScope::Job {
             return;
         }
-        let (reader, users) = (
-            &self.environment.process_tables,
-            &self.environment.authority.users,
-        );
-        let Ok(table) = reader.reread_all(&self.initial_table, users) else {
-            return;
-        };
+        let table = self.reread_table();
         for key in find_strays(self.plan, &self.observed, &table) {
             if let Some(stray) = table.get(&key.pid) {
                 let why = "it started during the kill in the same process group and its parent has \

@@ -30,6 +30,11 @@ impl<'a> KillReporter<'a> {
         self.report.unrecorded = why;
     }
 
+    /// Sets why processes of the job may be left; `None` where all were seen.
+    pub(super) fn set_unchecked(&mut self, why: Option<String>) {
+        self.report.unchecked = why;
+    }
+
     /// Adds the outcome of a target that got no signal.
     pub(super) fn add_unsignalled(&mut self, target: &KillTarget, outcome: Outcome) {
         let outcome = ProcessOutcome {

@@ -63,6 +63,7 @@ fn kill_report(endings: Vec<End>, memory: Vec<MemoryReclaim>) -> KillReport {
         outcomes: (100..).zip(endings).map(outcome).collect(),
         memory,
         respawned: Vec::new(),
+        unchecked: None,
         unrecorded: None,
     }
 }

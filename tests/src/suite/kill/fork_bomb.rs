@@ -1,10 +1,10 @@
 //! Fork bombs: as many processes as their user may have. Each starts another as soon as the
 //! limit allows.
 
-use super::{KillBox, parse_output, planned_pids, recorded_actions};
+use super::{KillBox, outcomes, parse_output, planned_pids, recorded_actions};
 use gpukill_tests::harness::{
-    FakeProcfs, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users, eventually,
-    process_has_ended, skip, test_uid,
+    FakeProcfs, ProcessRelay, RunningProgram, ScanGate, Script, TestBox, can_run_as_other_users,
+    eventually, process_has_ended, skip, test_uid,
 };
 use rustix::process::{Pid, getsid};
 use serde_json::Value;
@@ -312,4 +312,26 @@ fn late_members_delay_the_kill() {
         others.iter().all(|it| it["outcome"] == "ended"),
         "{report:#}"
     );
+}
+
+#[test]
+fn incomplete_scan_after_the_signals_is_reported() {
+    let test_box = TestBox::new();
+    let procfs = FakeProcfs::new(test_box.path("proc"));
+    let mut daemon = test_box.daemon_command();
+    daemon.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
+    let it = KillBox::start(test_box, daemon);
+    let script = Script::run(&it.test_box, "setsid worker 1000 & echo $!; wait; true");
+    let [worker] = script.next_pids();
+    procfs.link_real_process(worker);
+    it.add_gpu_processes(&[worker]);
+    let relay = ProcessRelay::start(&procfs);
+    let named = worker.to_string();
+    let (code, report) = it.kill_json(&[&named, "--scope", "job", "--yes"]);
+    drop(relay);
+    assert!(process_has_ended(worker), "{report:#}");
+    assert_eq!(outcomes(&report)[0][1], "ended", "{report:#}");
+    let why = "processes started and ended faster than they could be read";
+    assert_eq!((code, &report["unchecked"]), (7, &why.into()), "{report:#}");
+    assert_eq!(it.newest_action()["result"], "partly");
 }
