@@ -17,7 +17,7 @@ fn busy_daemon_is_retried_until_timeout() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stderr(&output).matches("busy: ").count(), 4);
     daemon.script.busy_connections.store(u32::MAX, SeqCst);
-    let output = run(&daemon.socket, "list --request-timeout 1");
+    let output = run(&daemon.socket, "list --request-timeout 4");
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(
         stderr(&output),
@@ -28,7 +28,7 @@ fn busy_daemon_is_retried_until_timeout() {
     );
     daemon.script.busy_connections.store(0, SeqCst);
     daemon.script.busy_calls.store(u32::MAX, SeqCst);
-    let output = run(&daemon.socket, "list --request-timeout 1 --log-level error");
+    let output = run(&daemon.socket, "list --request-timeout 4 --log-level error");
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(stderr(&output), "gpukillctl: gpukilld is busy\n");
 }
@@ -81,7 +81,7 @@ fn first_poll_is_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
     daemon.script.polls.store(0, SeqCst);
-    let output = run(&daemon.socket, "list --request-timeout 1");
+    let output = run(&daemon.socket, "list --request-timeout 4");
     assert_eq!(output.status.code(), Some(6));
     assert!(stderr(&output).starts_with("gpukillctl: gpukilld has just started"));
     let script = std::sync::Arc::clone(&daemon.script);

@@ -42,9 +42,9 @@ pub(crate) struct ProcessTableReader {
 const MAX_PROCESSES: usize = 200_000;
 
 /// How often the processes are listed while some end before they are read. On a host that starts
-/// thousands of short programs per second, hardly two listings in a row miss one; a fork bomb on a
-/// host without a free processor can make each of them miss some.
-const MAX_LISTINGS: usize = 8;
+/// thousands of short programs per second, few listings in a row miss one; a fork bomb on a host
+/// without a free processor can make each of them miss some.
+const MAX_LISTINGS: usize = 32;
 
 /// More than the kernel reports about a handle.
 const FDINFO_MAX: u64 = 4 << 10;

@@ -14,6 +14,10 @@ pub struct TestBox {
     directory: tempfile::TempDir,
 }
 
+/// How long clients wait for the daemon unless a test says otherwise, in seconds: longer than any
+/// load of the machine delays an answer.
+const REQUEST_TIMEOUT_SECS: &str = "110";
+
 /// The first words of the faults of a slow backend.
 const LATE_BACKEND_FAULTS: [&str; 3] = [
     "does not answer in time",
@@ -207,6 +211,7 @@ impl TestBox {
         command
             .env("HOME", self.path("home"))
             .env("GPUKILL_SOCKET", self.socket())
+            .env("GPUKILL_DEFAULT_TIMEOUT", REQUEST_TIMEOUT_SECS)
             .env("LANG", "C.UTF-8");
         command.args(arguments).stdin(Stdio::null());
         command

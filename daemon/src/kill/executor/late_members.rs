@@ -51,8 +51,12 @@ impl Execution<'_> {
     }
 
     /// Reports why processes of the job may be left that nobody has seen, where any signal was sent.
+    /// Processes that the last scan missed can belong to this job only if its processes came or went
+    /// during the kill.
     pub(super) fn report_unchecked(&mut self) {
-        if !self.targets.is_empty() {
+        let has_changed =
+            self.members.len() > self.plan.targets.len() || self.reporter.has_gone_targets();
+        if !self.targets.is_empty() && has_changed {
             self.reporter.set_unchecked(self.missing.take());
         }
     }

@@ -53,6 +53,12 @@ impl<'a> KillReporter<'a> {
         zombies.map(|outcome| outcome.key).collect()
     }
 
+    /// Whether a planned process had ended before it could get a signal.
+    pub(super) fn has_gone_targets(&self) -> bool {
+        let mut outcomes = self.outcomes.values();
+        outcomes.any(|outcome| outcome.outcome == Outcome::Gone)
+    }
+
     /// Marks a reported process as gone.
     pub(super) fn mark_gone(&mut self, key: ProcessKey) {
         if let Some(outcome) = self.outcomes.get_mut(&key) {

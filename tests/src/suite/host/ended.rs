@@ -4,14 +4,13 @@
 use super::{gpu_with_processes, row_when, select_fields};
 use crate::guard::write_rules;
 use gpukill_tests::harness::{
-    TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals,
+    TestBox, TestProcess, can_run_as_other_users, eventually, eventually_equals, test_uid,
 };
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// A uid that no box has.
-const ALICE_UID: u32 = 60_001;
+const ALICE_UID: u32 = test_uid(1);
 
 /// One process of Alice is within the limit, and two exceed it.
 const RULES: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 1.5\n\
@@ -72,24 +71,24 @@ fn ended_process_keeps_owner_and_times() {
         line.unwrap_or_else(|| panic!("{table}")).to_owned()
     };
     let listed = line(&["list", "--details"]);
-    assert!(listed.contains("60001"), "{listed}");
+    assert!(listed.contains("60601"), "{listed}");
     assert!(
         listed.contains("(ended ") && listed.ends_with(" ago) sleep 1000"),
         "{listed}"
     );
     let summary = test_box.table(&["list"]);
     assert!(
-        summary.contains("60001 (ended ") && summary.contains(" ago) sleep 1.0G"),
+        summary.contains("60601 (ended ") && summary.contains(" ago) sleep 1.0G"),
         "{summary}"
     );
     let held = line(&["holders", "--gpu", "0"]);
     assert!(
-        held.contains("60001") && held.contains("still listed) sleep 1000"),
+        held.contains("60601") && held.contains("still listed) sleep 1000"),
         "{held}"
     );
     let own = ended.to_string();
     let explained = test_box.ctl(&["explain", &own]).stdout;
-    assert!(explained.contains("60001: (ended "), "{explained}");
+    assert!(explained.contains("60601: (ended "), "{explained}");
     assert!(explained.contains("nobody: it has ended"), "{explained}");
     let json = test_box.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holder = &json["held_gpus"][0]["holders"][0];
@@ -107,14 +106,14 @@ fn ended_process_keeps_owner_and_times() {
     let records = wait_for_samples(&test_box, living, 3);
     let is_its = |record: &&Value| record["pid"] == ended;
     for record in records.iter().filter(is_its) {
-        assert_eq!(record["owner"], "60001", "{record}");
+        assert_eq!(record["owner"], "60601", "{record}");
         assert_eq!(record["process_name"], "sleep", "{record}");
     }
     assert!(records.iter().any(|record| is_its(&record)));
     let users = test_box.json(&["audit", "--summary", "-o", "json"])["owners"].clone();
     let users: Vec<&Value> = users.as_array().unwrap().iter().collect();
     assert!(
-        users.iter().all(|user| user["owner"] == "60001"),
+        users.iter().all(|user| user["owner"] == "60601"),
         "{users:?}"
     );
     let violations = test_box.json(&["guard", "violations", "-o", "json"]);
