@@ -30,7 +30,7 @@ const NAMESPACE_INIT: &str = "
 
 /// The nice value of the bomb, so that it leaves time to the tests beside it; `GPUKILL_BOMB_NICE`
 /// overrides it.
-const NICE_VALUE: &str = "19";
+const NICE_VALUE: &str = "10";
 
 /// Every process of the bomb forks in an endless loop and ignores SIGTERM.
 const FORK_LOOP: &str = "
