@@ -18,6 +18,10 @@ pub struct TestBox {
 /// load of the machine delays an answer.
 const REQUEST_TIMEOUT_SECS: &str = "110";
 
+/// A list within seconds: while a driver has not answered yet, the client waits for it as long as
+/// for the daemon.
+const LIST_NOW: [&str; 5] = ["list", "-o", "json", "--request-timeout", "5"];
+
 /// The first words of the faults of a slow backend.
 const LATE_BACKEND_FAULTS: [&str; 3] = [
     "does not answer in time",
@@ -173,7 +177,8 @@ impl TestBox {
     pub fn start_with(&self, command: &mut Command) -> Daemon {
         let daemon = self.launch(command, &self.socket());
         eventually("the first poll", || {
-            (self.ctl(&["list", "-o", "json"]).code != 6).then_some(())
+            let ran = self.ctl(&LIST_NOW);
+            (ran.code != 6).then_some(())
         });
         daemon
     }
@@ -240,7 +245,7 @@ impl TestBox {
     /// When the output is no JSON.
     #[must_use]
     pub fn list(&self) -> Value {
-        let ran = self.ctl(&["list", "-o", "json"]);
+        let ran = self.ctl(&LIST_NOW);
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
     }
 
