@@ -4,6 +4,7 @@
 use super::fake_procfs::{FakeProcess, FakeProcfs};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +79,9 @@ fn hold_reader_of_status(process: &Path) -> Option<OwnedFd> {
     open(process.join("status"), flags, Mode::empty()).ok()
 }
 
+/// How many ended processes may still have readers: several scans run at once.
+const MAX_ENDED: usize = 64;
+
 /// Simulated processes, one at a time: each ends while the daemon reads it, and the next has
 /// started by then. No scan can read all processes that it lists.
 pub struct ProcessRelay {
@@ -97,11 +101,13 @@ impl ProcessRelay {
         let mut current = start_relay_process(&root, GATE_PID);
         let pids = GATE_PID + 1..;
         let run = move || {
-            let mut previous: Option<PathBuf> = None;
+            let mut ended: VecDeque<PathBuf> = VecDeque::new();
             for next in pids {
                 let reader = loop {
-                    // A reader that came just before the process ended.
-                    drop(previous.as_deref().and_then(hold_reader_of_status));
+                    // Readers that found a process just before it ended.
+                    for process in &ended {
+                        drop(hold_reader_of_status(process));
+                    }
                     if let Some(reader) = hold_reader_of_status(&current) {
                         break reader;
                     }
@@ -114,7 +120,11 @@ impl ProcessRelay {
                 let gone = root.join(format!("gone-{next}"));
                 std::fs::rename(&current, &gone).expect("a process");
                 drop(reader);
-                (previous, current) = (Some(gone), started);
+                ended.push_back(gone);
+                if ended.len() > MAX_ENDED {
+                    ended.pop_front();
+                }
+                current = started;
             }
         };
         Self {
