@@ -23,6 +23,12 @@ pub(crate) trait WaitHooks {
         Ok(())
     }
 
+    /// The output whose reader is awaited: the wait ends when the reader is gone, as `head` is
+    /// after the first lines.
+    fn output_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Silence before [`on_long_wait`](Self::on_long_wait) runs.
     fn long_wait_after(&self) -> Option<Duration> {
         None
@@ -63,7 +69,10 @@ pub(super) fn wait(
         }
         let quiet = hooks.long_wait_after().filter(|quiet| *quiet < left);
         let longest = quiet.unwrap_or(left);
-        let [is_ready, is_woken] = poll_ready(stream, hooks.wake_fd(), longest)?;
+        let [is_ready, is_woken, is_reader_gone] = poll_ready(stream, hooks, longest)?;
+        if is_reader_gone {
+            return Err(Error::ReaderGone);
+        }
         if is_ready {
             return Ok(WaitResult::Ready);
         }
@@ -85,33 +94,37 @@ pub(crate) fn sleep(length: Duration, hooks: &mut dyn WaitHooks) -> Result<(), E
     wait(None, Instant::now() + length, hooks).map(drop)
 }
 
-/// Which of the two are ready, after at most `longest`.
+/// Whether the stream is ready, a hook has to run, and the reader of the output is gone, after
+/// at most `longest`.
 fn poll_ready(
     stream: Option<(&UnixStream, Readiness)>,
-    wakes: Option<BorrowedFd<'_>>,
+    hooks: &dyn WaitHooks,
     longest: Duration,
-) -> Result<[bool; 2], Error> {
-    let mut descriptors = Vec::with_capacity(2);
-    if let Some((stream, until)) = &stream {
+) -> Result<[bool; 3], Error> {
+    let stream = stream.map(|(stream, until)| {
         let flags = match until {
             Readiness::Readable => PollFlags::IN,
             Readiness::Writable => PollFlags::OUT,
         };
-        descriptors.push(PollFd::from_borrowed_fd(stream.as_fd(), flags));
-    }
-    if let Some(wakes) = wakes {
-        descriptors.push(PollFd::from_borrowed_fd(wakes, PollFlags::IN));
+        (stream.as_fd(), flags)
+    });
+    let wakes = hooks.wake_fd().map(|wakes| (wakes, PollFlags::IN));
+    // The kernel reports an error on a pipe without a reader even if nothing is requested.
+    let output = hooks.output_fd().map(|output| (output, PollFlags::empty()));
+    let all = [stream, wakes, output];
+    let mut descriptors = Vec::with_capacity(all.len());
+    for (descriptor, flags) in all.iter().flatten() {
+        descriptors.push(PollFd::from_borrowed_fd(*descriptor, *flags));
     }
     let longest = Timespec::try_from(longest).ok();
     match poll(&mut descriptors, longest.as_ref()) {
         Ok(_) => {}
         // A signal arrived; its descriptor becomes readable.
-        Err(rustix::io::Errno::INTR) => return Ok([false, false]),
+        Err(rustix::io::Errno::INTR) => return Ok([false; 3]),
         Err(error) => return Err(Error::System(io::Error::from(error))),
     }
     let mut ready = descriptors.iter().map(|it| !it.revents().is_empty());
-    let is_ready = stream.is_some() && ready.next() == Some(true);
-    Ok([is_ready, ready.next() == Some(true)])
+    Ok(all.map(|requested| requested.is_some() && ready.next() == Some(true)))
 }
 
 #[cfg(test)]
@@ -179,5 +192,24 @@ mod tests {
             wait(writable, past, &mut counting),
             Ok(WaitResult::Ready)
         ));
+    }
+
+    struct OutputHooks(io::PipeWriter);
+
+    impl WaitHooks for OutputHooks {
+        fn output_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.0.as_fd())
+        }
+    }
+
+    #[test]
+    fn wait_ends_when_the_reader_is_gone() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut hooks = OutputHooks(writer);
+        let short = Duration::from_millis(1);
+        assert!(sleep(short, &mut hooks).is_ok());
+        drop(reader);
+        let long = Duration::from_secs(3600);
+        assert!(matches!(sleep(long, &mut hooks), Err(Error::ReaderGone)));
     }
 }

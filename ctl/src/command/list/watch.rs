@@ -13,7 +13,7 @@ use feed::SnapshotFeed;
 use frame_output::FrameOutput;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Draws frames until a signal ends the watch.
 pub(super) fn run(
@@ -40,6 +40,7 @@ pub(super) fn run(
 struct WatchHooks<'a> {
     frames: FrameOutput<'a>,
     signals: Signals,
+    output: io::Stdout,
 }
 
 impl<'a> WatchHooks<'a> {
@@ -47,13 +48,22 @@ impl<'a> WatchHooks<'a> {
     /// when the terminal is resized or the process continues.
     fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
         let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
-        Ok(Self { frames, signals })
+        let output = io::stdout();
+        Ok(Self {
+            frames,
+            signals,
+            output,
+        })
     }
 }
 
 impl WaitHooks for WatchHooks<'_> {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.signals.wake_fd())
+    }
+
+    fn output_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.output.as_fd())
     }
 
     fn on_wake(&mut self) -> Result<(), Error> {
