@@ -43,7 +43,7 @@ pub use journald::Journald;
 pub use login_terminal::LoginTerminal;
 pub use packages::{Packages, packages};
 pub use process_churn::ProcessChurn;
-pub use program::copy_program;
+pub use program::{copy_program, write_script};
 pub use running_program::RunningProgram;
 pub use scan_gate::{ProcessRelay, ScanGate};
 pub use script::Script;
@@ -73,8 +73,12 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Panics
 /// When it returns `None` for a minute.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    eventually_within(TIMEOUT, what, check)
+}
+
+fn eventually_within<T>(timeout: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
     let mut pause = FIRST_PAUSE;
     loop {
         if let Some(found) = check() {

@@ -1,6 +1,7 @@
 //! A running program, and its output line by line.
 
-use super::eventually;
+use super::eventually_within;
+use super::test_box::COMMAND_TIMEOUT;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -78,7 +79,7 @@ impl RunningProgram {
     /// When the program does not end, or is killed by a signal.
     #[must_use]
     pub fn wait(mut self) -> (i32, Vec<String>, Vec<String>) {
-        let status = eventually("the program ends", || {
+        let status = eventually_within(COMMAND_TIMEOUT, "the program ends", || {
             self.child.try_wait().expect("a child can be waited for")
         });
         let code = status.code().unwrap_or_else(|| panic!("{status}"));

@@ -303,7 +303,7 @@ impl TestBox {
 
 /// How long a command may run. It is longer than any takes, on a machine that is as busy as a
 /// fork bomb makes it.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl CommandOutput {
     /// Runs a command to its end.

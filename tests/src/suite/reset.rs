@@ -3,12 +3,11 @@
 
 use gpukill_tests::harness::{
     CommandOutput, Daemon, FakeProcess, FakeProcessDetails, FakeProcfs, TestBox, binaries,
-    eventually,
+    eventually, write_script,
 };
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -108,8 +107,8 @@ impl ResetBox {
     /// and runs `reset` when it is to reset a GPU.
     fn install_tool(&self, reset: &str) {
         let directory = self.test_box.directory().display();
-        self.write_file(
-            "nvidia-smi",
+        write_script(
+            self.test_box.path("nvidia-smi"),
             &format!(
                 "#!/bin/sh\ncd {directory}\necho \"$*${{HOME+ HOME}}\" >> called\n\
                  case \"$*\" in\n\
@@ -119,8 +118,6 @@ impl ResetBox {
                  esac\n"
             ),
         );
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(self.test_box.path("nvidia-smi"), mode).unwrap();
     }
 
     /// Installs an `nvidia-smi` that stays in the reset until [`Self::finish_reset`], and

@@ -8,10 +8,12 @@ use crate::command::signals::Signals;
 use crate::connect::{WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
 use crate::output::message::Messages;
+use crate::output::stdout_file;
 use crate::settings::Settings;
 use feed::SnapshotFeed;
 use frame_output::FrameOutput;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -40,7 +42,7 @@ pub(super) fn run(
 struct WatchHooks<'a> {
     frames: FrameOutput<'a>,
     signals: Signals,
-    output: io::Stdout,
+    output: File,
 }
 
 impl<'a> WatchHooks<'a> {
@@ -48,7 +50,7 @@ impl<'a> WatchHooks<'a> {
     /// when the terminal is resized or the process continues.
     fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
         let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
-        let output = io::stdout();
+        let output = stdout_file()?;
         Ok(Self {
             frames,
             signals,

@@ -1,7 +1,7 @@
 //! Increasing pauses between restarts, where systemd supports them.
 
 use super::InstalledBox;
-use std::os::unix::fs::PermissionsExt;
+use gpukill_tests::harness::write_script;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -33,8 +33,7 @@ fn backoff_needs_systemd_254() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         let tool = directory.path().join("systemctl");
-        std::fs::write(&tool, systemctl_with_version(version)).unwrap();
-        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+        write_script(&tool, &systemctl_with_version(version));
         let units = directory.path().join("units");
         let ran = Command::new(workspace.join("packaging/backoff"))
             .arg(&units)

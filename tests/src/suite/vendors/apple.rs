@@ -2,9 +2,8 @@
 //! `ioreg` prints.
 
 use super::DrmBox;
-use gpukill_tests::harness::{eventually, eventually_equals};
+use gpukill_tests::harness::{eventually, eventually_equals, write_script};
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt as _;
 
 const GPU: &str = r#"+-o AGXAcceleratorG16G  <class AGXAcceleratorG16G, id 0x1000003a1, registered, matched, active, busy 0 (9 ms), retain 61>
     {
@@ -40,9 +39,7 @@ fn apple_box() -> DrmBox {
     let printed = it.test_box.directory().display();
     // The eighth argument is the class.
     let script = format!("#!/bin/sh\nexec /bin/cat \"{printed}/$8\"\n");
-    let program = directory.join("ioreg");
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    write_script(directory.join("ioreg"), &script);
     it
 }
 
