@@ -295,14 +295,23 @@ pub mod value {
         }
     }
 
-    /// `true` or `false`.
+    /// `true` or `false`; also the words and numbers that other programs take for them: `yes`,
+    /// `on` and 1, `no`, `off` and 0.
     ///
     /// # Errors
     /// What is wrong with the value.
     pub fn boolean(value: &Value) -> Result<bool, String> {
-        value
-            .as_bool()
-            .ok_or_else(|| choice_error(value, &["true", "false"]))
+        let is_any = |words: [&str; 4]| {
+            let text = value.as_str();
+            text.is_some_and(|text| words.iter().any(|word| text.eq_ignore_ascii_case(word)))
+        };
+        match value {
+            Value::Boolean(value) => Ok(*value),
+            Value::Integer(number @ (0 | 1)) => Ok(*number == 1),
+            _ if is_any(["true", "yes", "on", "1"]) => Ok(true),
+            _ if is_any(["false", "no", "off", "0"]) => Ok(false),
+            _ => Err(choice_error(value, &["true", "false"])),
+        }
     }
 
     /// The error for a value that is none of these choices.
@@ -547,6 +556,68 @@ mod tests {
         );
         let found: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
         assert_eq!(found, ["SAMPLE_PART_COUNTS overrides no setting"]);
+    }
+
+    #[test]
+    fn boolean_accepts_words_and_numbers() {
+        let quoted = |word: &str| toml::Value::String(word.to_owned());
+        for word in ["true", "TRUE", "yes", "Yes", "on", "ON", "1"] {
+            assert_eq!(value::boolean(&quoted(word)), Ok(true), "{word}");
+        }
+        for word in ["false", "False", "no", "NO", "off", "Off", "0"] {
+            assert_eq!(value::boolean(&quoted(word)), Ok(false), "{word}");
+        }
+        for (value, expected) in [
+            (toml::Value::Boolean(true), true),
+            (toml::Value::Boolean(false), false),
+            (toml::Value::Integer(1), true),
+            (toml::Value::Integer(0), false),
+        ] {
+            assert_eq!(value::boolean(&value), Ok(expected), "{value}");
+        }
+        for value in [
+            toml::Value::Integer(2),
+            toml::Value::Integer(-1),
+            toml::Value::Float(1.0),
+            quoted(""),
+            quoted("y"),
+            quoted(" true"),
+            quoted("maybe"),
+        ] {
+            let expected = format!("{value} is not valid: write true or false");
+            assert_eq!(value::boolean(&value), Err(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn variable_of_a_boolean_needs_no_toml() {
+        const SWITCH: &[Key<bool>] = &[Key {
+            section: "",
+            name: "on",
+            variable: "SAMPLE_ON",
+            default: "false",
+            help: "Whether it is on.",
+            set: |s, v| value::boolean(v).map(|value| *s = value),
+        }];
+        for (text, expected) in [
+            ("1", true),
+            ("yes", true),
+            ("On", true),
+            ("TRUE", true),
+            ("0", false),
+            ("no", false),
+            ("OFF", false),
+            ("false", false),
+        ] {
+            let mut is_on = !expected;
+            let variable = ("SAMPLE_ON".to_owned(), text.to_owned());
+            assert_eq!(apply_environment(SWITCH, None, [variable], &mut is_on), []);
+            assert_eq!(is_on, expected, "{text}");
+            is_on = !expected;
+            let line = format!("on = \"{text}\"");
+            assert_eq!(apply_file(SWITCH, &line, &mut is_on), []);
+            assert_eq!(is_on, expected, "{line}");
+        }
     }
 
     #[test]
