@@ -53,7 +53,7 @@ pub struct Cli {
 /// Options that every command takes, before or after its name. When an option is typed twice,
 /// the last value counts, because the first may come from an alias. An option that selects what
 /// is shown can be typed once only, because two values would be meant together; `--vendor`
-/// takes several.
+/// and `--pid` take several.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Globals {
@@ -78,7 +78,7 @@ pub struct Globals {
     #[arg(long, global = true, overrides_with = "width", value_name = "N", value_parser = whole_number_parser(bounds::WIDTH, 100))]
     pub width: Option<u64>,
     /// How long to wait for the daemon, in seconds [default: 5]
-    #[arg(long, global = true, overrides_with = "request_timeout", value_name = "SECS", value_parser = whole_number_parser(bounds::TIMEOUT, 30))]
+    #[arg(long, global = true, overrides_with = "request_timeout", value_name = "SECS", value_parser = whole_number_parser(bounds::REQUEST_TIMEOUT, 30))]
     pub request_timeout: Option<u64>,
 }
 
@@ -118,7 +118,15 @@ pub enum Command {
 /// definition from [`Cli`] has only the arguments of the command that is parsed.
 #[must_use]
 pub fn command() -> clap::Command {
-    examples::with_examples(command_without_examples(), &[])
+    hide_globals(examples::with_examples(command_without_examples(), &[]))
+}
+
+/// Hides the global options in the help of each command, because the help of the program lists
+/// them. clap copies a global option only into commands that do not have it.
+fn hide_globals(whole: clap::Command) -> clap::Command {
+    let globals = whole.get_arguments().filter(|it| it.is_global_set());
+    let hidden: Vec<clap::Arg> = globals.map(|it| it.clone().hide(true)).collect();
+    whole.mut_subcommands(|command| command.args(&hidden))
 }
 
 /// The whole command line without examples.
@@ -135,11 +143,12 @@ pub(crate) fn command_without_examples() -> clap::Command {
 /// The completions of a program for a shell, from what its help shows.
 #[must_use]
 pub fn completions(shell: Shell, program: &clap::Command) -> String {
+    let mut shown = without_hidden(program);
     if shell == Shell::Fish {
-        return fish::script(program);
+        return fish::script(&shown);
     }
     let (name, mut script) = (program.get_name(), Vec::new());
-    clap_complete::generate(shell, &mut without_hidden(program), name, &mut script);
+    clap_complete::generate(shell, &mut shown, name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
@@ -234,6 +243,9 @@ pub struct List {
     /// Only processes of this user, by name or number
     #[arg(long, value_name = "USER", value_parser = text_parser())]
     pub user: Option<String>,
+    /// Only these processes, by their PIDs; several: 48213,48214
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
+    pub pid: Vec<u32>,
     /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub filter: Option<String>,
@@ -271,12 +283,32 @@ pub struct Holders {
 /// `explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The process, by its PID
-    #[arg(value_parser = parse_pid)]
-    pub pid: u32,
+    /// The process.
+    #[command(flatten)]
+    pub process: ProcessArgument,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
+}
+
+/// One process, as an argument or an option.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ProcessArgument {
+    /// The process, by its PID
+    #[arg(value_parser = parse_pid)]
+    pid: Option<u32>,
+    /// The same as PID
+    #[arg(long = "pid", value_name = "PID", value_parser = parse_pid)]
+    pid_option: Option<u32>,
+}
+
+impl ProcessArgument {
+    /// The PID. clap requires one, and no process has the number 0.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.or(self.pid_option).unwrap_or_default()
+    }
 }
 
 /// `quiesce`
@@ -372,6 +404,47 @@ mod tests {
     }
 
     #[test]
+    fn only_the_top_help_lists_global_options() {
+        let help = |mut command: clap::Command| command.render_long_help().to_string();
+        assert!(help(command()).contains("--log-level <LEVEL>"));
+        let mut whole = command();
+        whole.build();
+        for (path, command) in commands(&whole, "").into_iter().skip(1) {
+            // clap's own.
+            if path.split(' ').any(|name| name == "help") || command.is_hide_set() {
+                continue;
+            }
+            let help = help(command);
+            assert!(!help.contains("--log-level"), "{path}: {help}");
+            let hint = "\n\nOptions of every command: gpukillctl --help";
+            assert!(help.trim_end().ends_with(hint), "{path}: {help}");
+            assert!(
+                help.matches("\n  gpukillctl ").count() >= 2,
+                "{path}: {help}"
+            );
+        }
+    }
+
+    #[test]
+    fn hidden_global_options_are_accepted_and_completed() {
+        for line in [
+            "gpukillctl guard user remove bob --width 80",
+            "gpukillctl guard --width 80 user remove bob",
+            "gpukillctl --width 80 guard user remove bob",
+            "gpukillctl resume --width 80",
+        ] {
+            let matches = command().try_get_matches_from(line.split_whitespace());
+            let matches = matches.expect("it is right");
+            assert_eq!(matches.get_one::<u64>("width"), Some(&80), "{line}");
+        }
+        for shell in Shell::value_variants() {
+            let script = completions(*shell, &command());
+            let count = script.matches("log-level").count();
+            assert!(count > 50, "{shell}: {count}");
+        }
+    }
+
+    #[test]
     fn last_option_counts_and_selectors_are_given_once() {
         let line = "gpukillctl --color never --width 80 list --color auto --width 90 \
                     --width 100 -o csv -o json -d --no-details -d -d --socket /a --socket /b";
@@ -413,6 +486,25 @@ mod tests {
     }
 
     #[test]
+    fn pid_is_an_argument_or_an_option() {
+        let pids = |line: &str| match parse(line).expect("it is right").command {
+            Command::List(Deferred(list)) => list.pid,
+            Command::Explain(Deferred(explain)) => vec![explain.process.pid()],
+            Command::Guard(Deferred(guard)) => match guard.command {
+                GuardCommand::Snooze(snooze) => vec![snooze.process.pid()],
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(pids("gpukillctl list"), [0; 0]);
+        assert_eq!(pids("gpukillctl list --pid 7,8 --pid 9"), [7, 8, 9]);
+        for line in ["explain 7", "explain --pid 7", "guard snooze 7"] {
+            assert_eq!(pids(&format!("gpukillctl {line}")), [7], "{line}");
+        }
+        assert_eq!(pids("gpukillctl guard snooze --pid 7 --dry-run"), [7]);
+    }
+
+    #[test]
     fn watch_takes_optional_seconds() {
         let watch = |line| match parse(line).expect("it is right").command {
             Command::List(list) => list.watch,
@@ -433,6 +525,9 @@ mod tests {
             "gpukillctl list --vendor=",
             "gpukillctl list --vendor amd,",
             "gpukillctl list --max-processes -1",
+            "gpukillctl list --pid=",
+            "gpukillctl list --pid 7,",
+            "gpukillctl list --pid python",
             "gpukillctl list --width 3",
             "gpukillctl list --gpu=",
             "gpukillctl list --user=",
@@ -448,6 +543,9 @@ mod tests {
             "gpukillctl explain",
             "gpukillctl explain python",
             "gpukillctl explain -1",
+            "gpukillctl explain 7 --pid 7",
+            "gpukillctl explain --pid 7,8",
+            "gpukillctl guard snooze",
             "gpukillctl explain 4294967296",
             "gpukillctl audit --hours 0",
             "gpukillctl audit --hours 4294967296",
@@ -492,7 +590,7 @@ mod tests {
         assert_eq!(cli.globals.request_timeout, Some(30));
         match cli.command {
             Command::Kill(Deferred(kill)) => {
-                assert_eq!((kill.timeout_secs, kill.pids), (7, vec![4182]))
+                assert_eq!((kill.timeout_secs, kill.pids), (Some(7), vec![4182]))
             }
             other => panic!("{other:?}"),
         }

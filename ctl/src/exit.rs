@@ -28,7 +28,7 @@ pub enum Exit {
     Failed = 1,
     /// A vendor library or driver failed, so what was asked cannot be answered.
     VendorFailed = 2,
-    /// The arguments or the settings are wrong.
+    /// The arguments or the settings are wrong, or a named GPU does not exist.
     BadUsage = 3,
     /// The caller may not do this.
     NotPermitted = 4,
@@ -152,10 +152,10 @@ pub(crate) enum Error {
         exit: Exit,
     },
     /// The kernel refuses something that every run needs.
-    #[error("cannot run: {0}")]
+    #[error("cannot run: {}", system_error_reason(.0))]
     System(io::Error),
     /// The output could not be written.
-    #[error("cannot write the output: {0}")]
+    #[error("cannot write the output: {}", system_error_reason(.0))]
     Output(io::Error),
     /// The reader of the output is gone.
     #[error("the reader of the output is gone")]
@@ -185,9 +185,11 @@ impl Error {
             | Self::OlderDaemon(_) => Exit::Unreachable,
             Self::Refused(refusal) => refusal_exit_code(refusal),
             Self::NoSuchDevice(
-                DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. },
+                DeviceSelectorError::Unknown { .. }
+                | DeviceSelectorError::Ambiguous { .. }
+                | DeviceSelectorError::ReversedRange { .. },
             ) => Exit::BadUsage,
-            Self::NoSuchDevice(DeviceSelectorError::Unknown { .. })
+            Self::NoSuchDevice(DeviceSelectorError::Unmatched { .. })
             | Self::NoSuchProcess(_)
             | Self::NoMatch(_) => Exit::NoMatch,
             Self::Vendor(_) => Exit::VendorFailed,
@@ -224,7 +226,9 @@ impl Error {
             | Self::Settings { .. }
             | Self::SettingsFile(..)
             | Self::NoSuchDevice(
-                DeviceSelectorError::Unknown { .. } | DeviceSelectorError::ReversedRange { .. },
+                DeviceSelectorError::Unknown { .. }
+                | DeviceSelectorError::Unmatched { .. }
+                | DeviceSelectorError::ReversedRange { .. },
             )
             | Self::NoMatch(_)
             | Self::System(_)
@@ -277,7 +281,7 @@ fn connect_failure(socket: &Path, error: &ConnectError) -> String {
     let socket = socket.display();
     match error {
         ConnectError::NoDaemon => format!("no gpukilld at {socket}"),
-        ConnectError::NotPermitted => format!("cannot open {socket}: not permitted"),
+        ConnectError::NotPermitted => format!("cannot open {socket}: permission denied"),
         ConnectError::Busy => format!("gpukilld at {socket} is busy"),
         ConnectError::Version(daemon) => versions::protocol_mismatch(*daemon, PROTOCOL_VERSION),
         ConnectError::Refused(_) => error.to_string(),
@@ -286,7 +290,10 @@ fn connect_failure(socket: &Path, error: &ConnectError) -> String {
         ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
             format!("cannot connect to {socket}: a socket's path has at most 107 bytes")
         }
-        ConnectError::Io(error) => format!("cannot connect to {socket}: {error}"),
+        ConnectError::Io(error) => {
+            let why = system_error_reason(error);
+            format!("cannot connect to {socket}: {why}")
+        }
     }
 }
 
@@ -294,14 +301,28 @@ fn connect_failure(socket: &Path, error: &ConnectError) -> String {
 pub(crate) fn read_error_reason(error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::NotFound => "there is no such file",
-        io::ErrorKind::PermissionDenied => "you may not read it",
         io::ErrorKind::IsADirectory => "it is a directory",
         io::ErrorKind::InvalidData => "it is not UTF-8",
         io::ErrorKind::FileTooLarge => "it is longer than a settings file can be",
         // Other kinds, to which the library may add.
-        _ => return error.to_string(),
+        _ => return system_error_reason(error),
     };
     why.to_owned()
+}
+
+/// The reason of a system error as a part of a message: in lower case, and without the number
+/// that the standard library appends.
+pub(crate) fn system_error_reason(error: &io::Error) -> String {
+    let mut why = error.to_string();
+    if error.raw_os_error().is_some()
+        && let Some(end) = why.rfind(" (os error ")
+    {
+        why.truncate(end);
+        if let Some(first) = why.get_mut(..1) {
+            first.make_ascii_lowercase();
+        }
+    }
+    why
 }
 
 fn list_mistakes(file: Option<&Path>, mistakes: &[SettingMistake]) -> String {

@@ -25,7 +25,9 @@ pub(crate) struct Settings {
     pub colors: Colors,
     /// The width of tables; `None` for the terminal's.
     pub table_width: Option<usize>,
-    /// The request timeout.
+    /// How long `kill` waits after each signal.
+    pub signal_timeout: Duration,
+    /// How long a command waits for the daemon.
     pub timeout: Duration,
     /// Maximum number of processes for each GPU in a table; 0 for all.
     pub max_processes: usize,
@@ -44,6 +46,7 @@ impl Default for Settings {
             output_format: Format::Table,
             colors: Colors::Auto,
             table_width: None,
+            signal_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             max_processes: 10,
             watch_interval: Duration::from_secs(2),
@@ -60,11 +63,11 @@ pub enum LogLevel {
     Error,
     /// Also hints and warnings
     Warn,
-    /// The same as warn, for now
+    /// Also the reason for a long wait, on a terminal
     Info,
     /// Also each step
     Debug,
-    /// The same as debug, for now
+    /// As debug
     Trace,
 }
 
@@ -104,12 +107,15 @@ pub enum Colors {
 /// Allowed values of flags and settings.
 pub(crate) mod bounds {
     use super::RangeInclusive;
+    use gpukill_proto::kill::MAX_SIGNAL_TIMEOUT_MS;
     use gpukill_proto::service::MAX_QUIESCE;
 
     /// Fewer than 20 columns do not fit a name and a number.
     pub(crate) const WIDTH: RangeInclusive<u64> = 20..=1000;
+    /// The daemon waits no longer after a signal.
+    pub(crate) const SIGNAL_TIMEOUT: RangeInclusive<u64> = 1..=MAX_SIGNAL_TIMEOUT_MS / 1000;
     /// No boot takes longer than an hour.
-    pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=3600;
+    pub(crate) const REQUEST_TIMEOUT: RangeInclusive<u64> = 1..=3600;
     /// Frames a day apart are as good as none.
     pub(crate) const WATCH: RangeInclusive<u64> = 1..=86_400;
     /// A day is the longest that the daemon accepts.
@@ -118,12 +124,12 @@ pub(crate) mod bounds {
     pub(crate) const PROCESSES: RangeInclusive<u64> = 0..=10_000_000;
 }
 
-fn parse_number(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<u64, String> {
-    value::number(value, *bounds.start(), *bounds.end())
+fn parse_seconds(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<Duration, String> {
+    value::number(value, *bounds.start(), *bounds.end()).map(Duration::from_secs)
 }
 
 fn parse_count(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<usize, String> {
-    parse_number(value, bounds).map(usize_or_max)
+    value::number(value, *bounds.start(), *bounds.end()).map(usize_or_max)
 }
 
 /// On a machine with shorter pointers the greatest size will do.
@@ -186,8 +192,16 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         name: "default_timeout_secs",
         variable: "GPUKILL_DEFAULT_TIMEOUT",
         default: "5",
+        help: "How long kill waits after each signal, in seconds.",
+        set: |s, v| parse_seconds(v, bounds::SIGNAL_TIMEOUT).map(|time| s.signal_timeout = time),
+    },
+    Key {
+        section: "",
+        name: "request_timeout_secs",
+        variable: "GPUKILL_REQUEST_TIMEOUT",
+        default: "5",
         help: "How long to wait for the daemon, in seconds.",
-        set: |s, v| parse_number(v, bounds::TIMEOUT).map(|n| s.timeout = Duration::from_secs(n)),
+        set: |s, v| parse_seconds(v, bounds::REQUEST_TIMEOUT).map(|time| s.timeout = time),
     },
     Key {
         section: "",
@@ -203,9 +217,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         variable: "GPUKILL_WATCH_INTERVAL",
         default: "2",
         help: "The shortest time between two frames of list --watch, in seconds.",
-        set: |s, v| {
-            parse_number(v, bounds::WATCH).map(|n| s.watch_interval = Duration::from_secs(n))
-        },
+        set: |s, v| parse_seconds(v, bounds::WATCH).map(|time| s.watch_interval = time),
     },
     Key {
         section: "",
@@ -255,6 +267,7 @@ pub(crate) struct Flags {
     output_format: Option<Format>,
     colors: Option<Colors>,
     table_width: Option<u64>,
+    signal_timeout: Option<u64>,
     request_timeout: Option<u64>,
     max_processes: Option<u64>,
     watch_interval_secs: Option<u64>,
@@ -286,7 +299,10 @@ impl From<&Cli> for Flags {
             }
             Command::Status(status) => flags.output_format = status.output.map(Format::from),
             Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
-            Command::Kill(kill) => flags.output_format = kill.output.map(Format::from),
+            Command::Kill(kill) => {
+                flags.output_format = kill.output.map(Format::from);
+                flags.signal_timeout = kill.timeout_secs;
+            }
             Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
             Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
             Command::Audit(audit) => flags.output_format = audit.output(),
@@ -335,6 +351,7 @@ fn apply_flags(flags: Flags, settings: Settings) -> Settings {
         output_format,
         colors,
         table_width,
+        signal_timeout,
         request_timeout,
         max_processes,
         watch_interval_secs,
@@ -346,6 +363,7 @@ fn apply_flags(flags: Flags, settings: Settings) -> Settings {
         output_format: output_format.unwrap_or(settings.output_format),
         colors: colors.unwrap_or(settings.colors),
         table_width: table_width.map(usize_or_max).or(settings.table_width),
+        signal_timeout: seconds(signal_timeout).unwrap_or(settings.signal_timeout),
         timeout: seconds(request_timeout).unwrap_or(settings.timeout),
         max_processes: max_processes.map_or(settings.max_processes, usize_or_max),
         watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),

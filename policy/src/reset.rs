@@ -12,7 +12,7 @@ mod unsupported;
 
 use crate::access::{Caller, Operation, Roles, Ruling, check};
 use crate::kill;
-use crate::select::{DeviceName, DeviceSelectorError, select_devices};
+use crate::select::{DeviceName, select_devices};
 use gpukill_proto::kill::{KillRequest, KillSelector};
 use gpukill_proto::model::{Device, DeviceId, Snapshot, Vendor};
 use gpukill_proto::refusal::Refusal;
@@ -66,8 +66,8 @@ pub fn may_reset(caller: &Caller, roles: &Roles, operators: &str) -> Result<(), 
 /// Returns the plan for this request.
 ///
 /// # Errors
-/// [`Refusal::Denied`]; [`Refusal::NoMatch`] and [`Refusal::Invalid`] where the
-/// selector matches no device or an ambiguous prefix.
+/// [`Refusal::Denied`]; [`Refusal::Invalid`] where the selector names a device that does
+/// not exist or is ambiguous; [`Refusal::NoMatch`] where no device matches its pattern.
 pub fn plan(
     request: &ResetRequest,
     context: &ResetContext<'_>,
@@ -103,12 +103,7 @@ pub fn selected_devices<'a>(
         };
     };
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
-    let chosen = select_devices(typed, &names).map_err(|error| match error {
-        DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(error.to_string()),
-        DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
-            Refusal::Invalid(error.to_string())
-        }
-    })?;
+    let chosen = select_devices(typed, &names)?;
     let positions = all.iter().enumerate();
     let chosen = positions.filter(|(position, _)| chosen.contains(position));
     Ok(chosen.map(|(_, device)| device).collect())

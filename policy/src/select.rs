@@ -7,6 +7,7 @@ pub(crate) use glob::{compile_glob, is_user_manager};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::model::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
 use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
 
@@ -17,6 +18,8 @@ pub struct SnapshotFilter {
     pub gpu: Option<String>,
     /// Vendors of the devices; empty for all vendors.
     pub vendors: Vec<Vendor>,
+    /// The pids of the processes; empty for all processes.
+    pub pids: Vec<u32>,
     /// The user or owner of the processes, by name or number.
     pub user: Option<String>,
     /// A pattern for the names of the processes.
@@ -33,7 +36,7 @@ impl SnapshotFilter {
     /// Whether the filter leaves out processes of the selected devices.
     #[must_use]
     pub fn narrows_processes(&self) -> bool {
-        self.user.is_some() || self.name.is_some()
+        !self.pids.is_empty() || self.user.is_some() || self.name.is_some()
     }
 
     fn accepts(&self, process: &GpuProcess) -> bool {
@@ -63,6 +66,9 @@ impl SnapshotFilter {
 
     /// Whether a process is accepted; `None` where too little is known of it.
     fn matches(&self, process: &GpuProcess) -> Option<bool> {
+        if !self.pids.is_empty() && !self.pids.contains(&process.pid) {
+            return Some(false);
+        }
         let user = self.user.as_deref();
         let user = user.map_or(Some(true), |user| names_user_of(user, process));
         let name = self.name.as_ref().map_or(Some(true), |wanted| {
@@ -131,10 +137,7 @@ pub fn filter_snapshot(
     mut snapshot: Snapshot,
     selection: &SnapshotFilter,
 ) -> Result<Snapshot, DeviceSelectorError> {
-    if !selection.vendors.is_empty() {
-        let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
-        snapshot.devices.retain(is_chosen);
-    }
+    // Before the vendors: an existing GPU of another vendor is no mistake.
     if let Some(typed) = &selection.gpu {
         let names: Vec<DeviceName<'_>> = snapshot.devices.iter().map(DeviceName::from).collect();
         let chosen = select_devices(typed, &names)?;
@@ -143,6 +146,10 @@ pub fn filter_snapshot(
             position += 1;
             chosen.contains(&(position - 1))
         });
+    }
+    if !selection.vendors.is_empty() {
+        let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
+        snapshot.devices.retain(is_chosen);
     }
     let kept: BTreeSet<_> = snapshot
         .devices
@@ -198,7 +205,8 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
 /// - a name, with `*` and `?`: `*H100*`
 ///
 /// # Errors
-/// A part names no device, is a prefix of several UUIDs, or is a reversed range.
+/// A part names no device, is a pattern that no name matches, is a prefix of several UUIDs, or is
+/// a reversed range.
 pub fn select_devices(
     typed: &str,
     among: &[DeviceName<'_>],
@@ -218,20 +226,35 @@ pub fn select_devices(
             return Err(DeviceSelectorError::ReversedRange { first, last });
         }
         let found = select_part(part, among);
-        if found.is_empty() {
-            return Err(DeviceSelectorError::Unknown {
-                typed: part.to_owned(),
-                known: known(),
-            });
-        }
-        if found.len() > 1 && is_uuid_prefix(part, among) {
-            return Err(DeviceSelectorError::Ambiguous {
-                typed: part.to_owned(),
-            });
+        let is_prefix = found.is_empty() || is_uuid_prefix(part, among);
+        if found.len() != 1 && is_prefix {
+            return Err(part_error(part, among));
         }
         chosen.extend(found);
     }
     Ok(chosen)
+}
+
+/// Why this part selects no device, or why it is ambiguous. A prefix that is too short for one
+/// UUID may still begin several.
+fn part_error(part: &str, among: &[DeviceName<'_>]) -> DeviceSelectorError {
+    let typed = part.to_owned();
+    let begins = |device: &&DeviceName<'_>| !part.is_empty() && has_uuid_prefix(device.id, part);
+    let matches: Vec<(u32, String)> = among
+        .iter()
+        .filter(begins)
+        .map(|device| (device.index, device.id.to_owned()))
+        .collect();
+    let known = || among.iter().map(|device| device.index).collect();
+    if matches.len() > 1 && parse_range(part).is_none() {
+        DeviceSelectorError::Ambiguous { typed, matches }
+    } else if part.contains(['*', '?']) {
+        let known = known();
+        DeviceSelectorError::Unmatched { typed, known }
+    } else {
+        let known = known();
+        DeviceSelectorError::Unknown { typed, known }
+    }
 }
 
 fn select_part(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
@@ -343,7 +366,7 @@ pub fn compile_pattern(typed: &str) -> Result<Regex, String> {
 /// A device selector that names no device, or not exactly one where it must.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceSelectorError {
-    /// No device has this name.
+    /// No device has this index, UUID, address or name.
     #[error("no GPU matches {typed:?}: this host has {}", known_gpus(.known))]
     Unknown {
         /// The typed text.
@@ -351,11 +374,21 @@ pub enum DeviceSelectorError {
         /// The existing indices.
         known: Vec<u32>,
     },
+    /// No device has a name that matches this pattern.
+    #[error("no GPU matches {typed:?}: this host has {}", known_gpus(.known))]
+    Unmatched {
+        /// The typed text.
+        typed: String,
+        /// The existing indices.
+        known: Vec<u32>,
+    },
     /// The text is a prefix of several UUIDs.
-    #[error("{typed:?} is a prefix of several GPU UUIDs")]
+    #[error("{typed:?} is ambiguous: it is a prefix of {}", list_uuids(.matches))]
     Ambiguous {
         /// The typed text.
         typed: String,
+        /// The index and the UUID of each device with this prefix.
+        matches: Vec<(u32, String)>,
     },
     /// A range with a first index above its last.
     #[error("the range \"{first}-{last}\" is reversed: write {last}-{first}")]
@@ -365,6 +398,31 @@ pub enum DeviceSelectorError {
         /// The last index, as typed.
         last: u32,
     },
+}
+
+impl From<DeviceSelectorError> for Refusal {
+    fn from(error: DeviceSelectorError) -> Self {
+        match error {
+            DeviceSelectorError::Unmatched { .. } => Self::NoMatch(error.to_string()),
+            DeviceSelectorError::Unknown { .. }
+            | DeviceSelectorError::Ambiguous { .. }
+            | DeviceSelectorError::ReversedRange { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+/// Number of UUIDs that a message lists: the GPUs of one host at most, in practice.
+const MAX_LISTED_UUIDS: usize = 16;
+
+fn list_uuids(matches: &[(u32, String)]) -> String {
+    let listed = matches.iter().take(MAX_LISTED_UUIDS);
+    let listed: Vec<String> = listed
+        .map(|(index, uuid)| format!("{uuid} (GPU {index})"))
+        .collect();
+    match matches.len().saturating_sub(MAX_LISTED_UUIDS) {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
+    }
 }
 
 fn known_gpus(known: &[u32]) -> String {
@@ -451,7 +509,17 @@ mod tests {
         );
         assert_eq!(
             error_of("8f3c").as_deref(),
-            Some("\"8f3c\" is a prefix of several GPU UUIDs")
+            Some(
+                "\"8f3c\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
+                 GPU-8f3c2222-bbbb (GPU 1)"
+            )
+        );
+        assert_eq!(
+            error_of("gpu-8").as_deref(),
+            Some(
+                "\"gpu-8\" is ambiguous: it is a prefix of GPU-8f3c1111-aaaa (GPU 0), \
+                 GPU-8f3c2222-bbbb (GPU 1)"
+            )
         );
         assert_eq!(
             error_of("0,5-2").as_deref(),
@@ -468,6 +536,47 @@ mod tests {
         assert_eq!(
             select_devices("0", &[]).map_err(|e| e.to_string()),
             Err("no GPU matches \"0\": this host has none".into())
+        );
+    }
+
+    #[test]
+    fn only_a_pattern_is_no_match() {
+        for typed in [
+            "9",
+            "7-9",
+            "GPU-9999",
+            "GPU-1",
+            "0000:99:00.0",
+            "A100",
+            "0,9",
+            "",
+        ] {
+            let refusal = selected(typed).map_err(Refusal::from);
+            let why = typed.rsplit(',').next().unwrap_or_default();
+            let expected = format!("no GPU matches {why:?}: this host has GPU 0, 1, 2, 3");
+            assert_eq!(refusal, Err(Refusal::Invalid(expected)), "{typed}");
+        }
+        for typed in ["*A100*", "0,H20?"] {
+            let refusal = selected(typed).map_err(Refusal::from);
+            assert!(matches!(refusal, Err(Refusal::NoMatch(_))), "{typed}");
+        }
+    }
+
+    #[test]
+    fn long_list_of_uuids_is_cut() {
+        let uuids: Vec<String> = (0..18).map(|it| format!("GPU-8f3c00{it:02}")).collect();
+        let names = uuids.iter().zip(0..).map(|(id, index)| DeviceName {
+            index,
+            id,
+            pci: None,
+            name: None,
+        });
+        let names: Vec<DeviceName<'_>> = names.collect();
+        let message = select_devices("8f3c", &names).map_err(|error| error.to_string());
+        let message = message.expect_err("it is ambiguous");
+        assert!(
+            message.ends_with("GPU-8f3c0015 (GPU 15) and 2 more"),
+            "{message}"
         );
     }
 

@@ -3,8 +3,7 @@
 mod policy;
 
 use super::audit::WEEK_HOURS_HELP;
-use super::number::parse_pid;
-use super::{Period, StatusFormat, text_parser, whole_number_parser};
+use super::{Period, ProcessArgument, StatusFormat, text_parser, whole_number_parser};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::guard::edit::PolicyKind;
 use policy::show_only_options_for;
@@ -137,9 +136,9 @@ pub struct Violations {
 /// `guard snooze`
 #[derive(Debug, Args)]
 pub struct Snooze {
-    /// A process of the job
-    #[arg(value_name = "PID", value_parser = parse_pid)]
-    pub pid: u32,
+    /// A process of the job.
+    #[command(flatten)]
+    pub process: ProcessArgument,
     /// Only show until when the end would be postponed
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,

@@ -2,13 +2,10 @@
 
 use super::number::{parse_pid, whole_number_parser};
 use super::{StatusFormat, VendorChoice, text_parser};
+use crate::settings::bounds;
 use clap::{Args, ValueEnum};
-use gpukill_proto::kill::{KillScope, KillSignal, MAX_SIGNAL_TIMEOUT_MS};
+use gpukill_proto::kill::{KillScope, KillSignal};
 use gpukill_proto::units::Bytes;
-use std::ops::RangeInclusive;
-
-/// Allowed signal timeouts, in seconds.
-const SIGNAL_TIMEOUT_SECS: RangeInclusive<u64> = 1..=MAX_SIGNAL_TIMEOUT_MS / 1000;
 
 /// `kill`
 #[derive(Debug, Args)]
@@ -16,6 +13,9 @@ pub struct Kill {
     /// These processes, by their PIDs
     #[arg(value_name = "PID", value_parser = parse_killable_pid, allow_negative_numbers = true)]
     pub pids: Vec<u32>,
+    /// The same as PID; several: 48213,48214
+    #[arg(long, value_name = "PID", value_parser = parse_killable_pid, value_delimiter = ',', allow_negative_numbers = true, help_heading = SELECTION_HEADING)]
+    pub pid: Vec<u32>,
     /// Processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser(), help_heading = SELECTION_HEADING)]
     pub filter: Option<String>,
@@ -51,9 +51,9 @@ pub struct Kill {
     /// Allow a selector to match several processes; otherwise they are only listed
     #[arg(long, overrides_with = "batch")]
     pub batch: bool,
-    /// Seconds to wait after each signal
-    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = whole_number_parser(SIGNAL_TIMEOUT_SECS, 30), overrides_with = "timeout_secs")]
-    pub timeout_secs: u64,
+    /// Seconds to wait after each signal [default: 5]
+    #[arg(long, value_name = "SECS", value_parser = whole_number_parser(bounds::SIGNAL_TIMEOUT, 30), overrides_with = "timeout_secs")]
+    pub timeout_secs: Option<u64>,
     /// Send SIGKILL to processes that survive
     #[arg(long, overrides_with = "force")]
     pub force: bool,
@@ -252,6 +252,12 @@ mod tests {
             assert!(message.contains(&format!("'{typed}'")), "{message}");
         }
         assert_eq!(parse("7 8 7").map(|kill| kill.pids), Ok(vec![7, 8, 7]));
+        for typed in ["0", "-9", "python", ""] {
+            let message = parse(&format!("--pid 7,{typed}")).expect_err("it is wrong");
+            assert!(message.contains(&format!("'{typed}'")), "{message}");
+        }
+        let pid = parse("--pid 7,8 --pid 7").map(|kill| kill.pid);
+        assert_eq!(pid, Ok(vec![7, 8, 7]));
     }
 
     #[test]
@@ -259,7 +265,8 @@ mod tests {
         let kill =
             parse("7 --scope job --yes --yes --timeout-secs 9 --scope tree --timeout-secs 600");
         let kill = kill.expect("it is right");
-        assert_eq!((kill.scope, kill.timeout_secs), (ScopeChoice::Tree, 600));
+        let expected = (ScopeChoice::Tree, Some(600));
+        assert_eq!((kill.scope, kill.timeout_secs), expected);
         for line in [
             "--user a --user b",
             "--gpu 0 --gpu 1",

@@ -20,7 +20,7 @@ pub(crate) fn run(
 ) -> Result<Exit, Error> {
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
-    let pid = wanted.pid;
+    let pid = wanted.process.pid();
     let explained = match call!(daemon, scan_timeout(settings), Explain { pid }) {
         Err(Error::Refused(Refusal::NoMatch(what))) => Err(Error::NoSuchProcess(what)),
         // As for `holders`: there is no answer because a driver fails.

@@ -97,7 +97,7 @@ fn run_snooze(wanted: &Snooze, settings: &Settings, messages: Messages) -> Resul
         RequestTimeout::starting_now(settings.timeout),
         messages,
     )?;
-    let (pid, is_dry_run) = (wanted.pid, wanted.dry_run);
+    let (pid, is_dry_run) = (wanted.process.pid(), wanted.dry_run);
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let snoozed = call!(daemon, timeout, Snooze { pid, is_dry_run })?;
     let mode = Mode::from_dry_run(is_dry_run);

@@ -22,16 +22,18 @@ use gpukill_policy::kill::consent::ConsentContext;
 use gpukill_policy::kill::outcome::completion;
 use gpukill_policy::select::{SnapshotFilter, compile_pattern};
 use gpukill_proto::json::{KillPlanDocument, KillReportDocument};
-use gpukill_proto::kill::{KillPlan, KillPlanPage, KillReport, KillRequest, PlanId, Stage};
+use gpukill_proto::kill::{
+    KillPlan, KillPlanPage, KillReport, KillRequest, KillSelector, PlanId, Stage,
+};
 use gpukill_proto::refusal::Refusal;
 use next_step::{NextStep, next_step};
 
 pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
-    let request = request::request(wanted)?;
+    let request = request::request(wanted, settings)?;
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let (id, plan) = match request_plan(&daemon, &request, scan_timeout(settings)) {
-        Err(failure @ Error::Refused(Refusal::NoMatch(_))) => {
+        Err(failure) if selects_nothing(&failure, &request.selector) => {
             return Err(no_match_error(failure, request, &daemon, settings)?);
         }
         planned => planned?,
@@ -193,6 +195,12 @@ fn error_is_enough(failure: &Error, plan: &KillPlan) -> bool {
     plan.targets.len() <= 1 && failure.exit_code() != Exit::BadUsage
 }
 
+/// Whether the request failed because nothing matched. A GPU that does not exist is invalid.
+fn selects_nothing(failure: &Error, selector: &KillSelector) -> bool {
+    matches!(failure, Error::Refused(Refusal::NoMatch(_)))
+        || selector.gpu.is_some() && matches!(failure, Error::Refused(Refusal::Invalid(_)))
+}
+
 /// The error when nothing matched. When a driver fails, the missing processes may be its own,
 /// and the error states that.
 fn no_match_error(
@@ -205,6 +213,8 @@ fn no_match_error(
     let selection = SnapshotFilter {
         gpu: selector.gpu.clone(),
         vendors: selector.vendors.iter().copied().collect(),
+        // The daemon has looked for them itself.
+        pids: Vec::new(),
         user: selector.user.clone(),
         name: selector
             .filter

@@ -78,6 +78,7 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
     let selection = SnapshotFilter {
         gpu: list.gpu.clone(),
         vendors: VendorChoice::vendors(&list.vendor),
+        pids: list.pid.clone(),
         user: list.user.clone(),
         name: name.transpose().map_err(Error::Usage)?,
     };

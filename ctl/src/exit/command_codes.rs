@@ -60,7 +60,7 @@ pub fn command_exit_codes(path: &[&str]) -> &'static [Exit] {
         ["kill"] => KILL_CODES,
         ["reset"] => RESET_CODES,
         ["audit"] | ["audit", "actions" | "export"] => LOOKUP_CODES,
-        ["guard", "violations" | "snooze"] => LOOKUP_CODES,
+        ["guard", "violations" | "snooze"] | ["forget"] => LOOKUP_CODES,
         _ => CALL_CODES,
     }
 }

@@ -19,7 +19,14 @@ fn every_error_has_its_exit_code() {
         typed: "9".into(),
         known: vec![0],
     };
-    let ambiguous = DeviceSelectorError::Ambiguous { typed: "8f".into() };
+    let unmatched = DeviceSelectorError::Unmatched {
+        typed: "*9".into(),
+        known: vec![0],
+    };
+    let ambiguous = DeviceSelectorError::Ambiguous {
+        typed: "8f".into(),
+        matches: vec![],
+    };
     let backwards = DeviceSelectorError::ReversedRange { first: 5, last: 2 };
     let io_error = || io::Error::from(io::ErrorKind::StorageFull);
     let cases = [
@@ -52,7 +59,8 @@ fn every_error_has_its_exit_code() {
         (Error::Refused(Refusal::TooSlow("x".into())), 1),
         (Error::Refused(Refusal::Expired), 1),
         (Error::Refused(Refusal::Internal), 1),
-        (Error::NoSuchDevice(unknown), 8),
+        (Error::NoSuchDevice(unknown), 3),
+        (Error::NoSuchDevice(unmatched), 8),
         (Error::NoSuchDevice(ambiguous), 3),
         (Error::NoSuchDevice(backwards), 3),
         (Error::NoMatch("x".into()), 8),
@@ -152,6 +160,37 @@ fn hint_depends_on_how_the_daemon_runs() {
     let upgrade = "upgrade gpukilld where it runs, and restart it";
     let own = hints("/run/user/7/gpukill/gpukilld.sock");
     assert_eq!(own, [there, there, upgrade]);
+}
+
+#[test]
+fn system_errors_have_no_number() {
+    let denied = || io::Error::from_raw_os_error(13);
+    let cases = [
+        (
+            Error::Connect(socket(), ConnectError::NotPermitted),
+            "cannot open /run/gpukill/gpukilld.sock: permission denied",
+        ),
+        (
+            Error::Connect(socket(), ConnectError::Io(denied())),
+            "cannot connect to /run/gpukill/gpukilld.sock: permission denied",
+        ),
+        (
+            Error::SettingsFile("/etc/x.toml".into(), denied()),
+            "cannot read the settings /etc/x.toml: permission denied",
+        ),
+        (Error::System(denied()), "cannot run: permission denied"),
+        (
+            Error::Output(io::Error::from_raw_os_error(28)),
+            "cannot write the output: no space left on device",
+        ),
+        (
+            Error::Output(io::Error::other("Column pid is of another kind")),
+            "cannot write the output: Column pid is of another kind",
+        ),
+    ];
+    for (failure, expected) in cases {
+        assert_eq!(failure.to_string(), expected);
+    }
 }
 
 #[test]

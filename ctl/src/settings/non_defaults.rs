@@ -14,6 +14,7 @@ impl Settings {
             output_format,
             colors,
             table_width,
+            signal_timeout,
             timeout,
             max_processes,
             watch_interval,
@@ -41,6 +42,11 @@ impl Settings {
             ),
             (
                 "default_timeout_secs",
+                *signal_timeout != default.signal_timeout,
+                seconds(*signal_timeout),
+            ),
+            (
+                "request_timeout_secs",
                 *timeout != default.timeout,
                 seconds(*timeout),
             ),
@@ -121,6 +127,7 @@ mod tests {
         assert_eq!(Settings::default().non_defaults(), []);
         let settings = Settings {
             colors: Colors::Never,
+            signal_timeout: Duration::from_secs(20),
             timeout: Duration::from_secs(30),
             show_details: true,
             socket: Some("/home/alice/s".into()),
@@ -136,6 +143,10 @@ mod tests {
                 part("use_colors", Some(SettingValueDocument::Name("never"))),
                 part(
                     "default_timeout_secs",
+                    Some(SettingValueDocument::Number(20))
+                ),
+                part(
+                    "request_timeout_secs",
                     Some(SettingValueDocument::Number(30))
                 ),
                 part("show_details", Some(SettingValueDocument::Truth(true))),

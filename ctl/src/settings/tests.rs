@@ -13,65 +13,72 @@ struct Case {
     shown: fn(&Settings) -> String,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     Case {
-        flag: ("--log-level debug", "Debug"),
+        flag: ("list --log-level debug", "Debug"),
         variable: ("GPUKILL_LOG_LEVEL", "warn", "Warn"),
         line: ("log_level = \"error\"", "Error"),
         default: "Info",
         shown: |s| format!("{:?}", s.log_level),
     },
     Case {
-        flag: ("-o csv", "Csv"),
+        flag: ("list -o csv", "Csv"),
         variable: ("GPUKILL_OUTPUT_FORMAT", "json", "Json"),
         line: ("output_format = \"ndjson\"", "Ndjson"),
         default: "Table",
         shown: |s| format!("{:?}", s.output_format),
     },
     Case {
-        flag: ("--color always", "Always"),
+        flag: ("list --color always", "Always"),
         variable: ("GPUKILL_USE_COLORS", "false", "Never"),
         line: ("use_colors = false", "Never"),
         default: "Auto",
         shown: |s| format!("{:?}", s.colors),
     },
     Case {
-        flag: ("--width 90", "Some(90)"),
+        flag: ("list --width 90", "Some(90)"),
         variable: ("GPUKILL_TABLE_WIDTH", "100", "Some(100)"),
         line: ("table_width = 110", "Some(110)"),
         default: "None",
         shown: |s| format!("{:?}", s.table_width),
     },
     Case {
-        flag: ("--request-timeout 7", "7s"),
+        flag: ("kill 1 --timeout-secs 7", "7s"),
         variable: ("GPUKILL_DEFAULT_TIMEOUT", "8", "8s"),
-        line: ("default_timeout_secs = 9", "9s"),
+        line: ("default_timeout_secs = 600", "600s"),
+        default: "5s",
+        shown: |s| format!("{:?}", s.signal_timeout),
+    },
+    Case {
+        flag: ("list --request-timeout 7", "7s"),
+        variable: ("GPUKILL_REQUEST_TIMEOUT", "8", "8s"),
+        line: ("request_timeout_secs = 3600", "3600s"),
         default: "5s",
         shown: |s| format!("{:?}", s.timeout),
     },
     Case {
-        flag: ("--max-processes 0", "0"),
+        flag: ("list --max-processes 0", "0"),
         variable: ("GPUKILL_MAX_PROCESSES", "3", "3"),
         line: ("max_processes_summary = 4", "4"),
         default: "10",
         shown: |s| s.max_processes.to_string(),
     },
     Case {
-        flag: ("--watch 11", "11s"),
+        flag: ("list --watch 11", "11s"),
         variable: ("GPUKILL_WATCH_INTERVAL", "12", "12s"),
         line: ("watch_interval_secs = 13", "13s"),
         default: "2s",
         shown: |s| format!("{:?}", s.watch_interval),
     },
     Case {
-        flag: ("--details", "true"),
+        flag: ("list --details", "true"),
         variable: ("GPUKILL_SHOW_DETAILS", "true", "true"),
         line: ("show_details = true", "true"),
         default: "false",
         shown: |s| s.show_details.to_string(),
     },
     Case {
-        flag: ("--socket /f", "Some(\"/f\")"),
+        flag: ("list --socket /f", "Some(\"/f\")"),
         variable: ("GPUKILL_SOCKET", "/e", "Some(\"/e\")"),
         line: ("socket = \"/t\"", "Some(\"/t\")"),
         default: "None",
@@ -80,7 +87,7 @@ const CASES: [Case; 9] = [
 ];
 
 fn flags(typed: &str) -> Flags {
-    let line = format!("gpukillctl list {typed}");
+    let line = format!("gpukillctl {typed}");
     Flags::from(&Cli::try_parse_from(line.split_whitespace()).expect("it is right"))
 }
 
@@ -98,19 +105,38 @@ fn nearest_source_wins_for_every_key() {
         let (line, by_file) = case.line;
         let variable = Some((name, value));
         let shown = |settings: &Settings| (case.shown)(settings);
-        assert_eq!(shown(&settings("", None, "")), case.default, "{name}");
-        assert_eq!(shown(&settings("", None, line)), by_file, "{line}");
-        assert_eq!(shown(&settings("", variable, "")), by_variable, "{name}");
+        assert_eq!(shown(&settings("list", None, "")), case.default, "{name}");
+        assert_eq!(shown(&settings("list", None, line)), by_file, "{line}");
+        assert_eq!(
+            shown(&settings("list", variable, "")),
+            by_variable,
+            "{name}"
+        );
         assert_eq!(shown(&settings(flag, None, "")), by_flag, "{flag}");
-        assert_eq!(shown(&settings("", variable, line)), by_variable, "{name}");
+        assert_eq!(
+            shown(&settings("list", variable, line)),
+            by_variable,
+            "{name}"
+        );
         assert_eq!(shown(&settings(flag, variable, line)), by_flag, "{flag}");
+    }
+}
+
+#[test]
+fn booleans_accept_words_and_numbers() {
+    for word in ["1", "yes", "ON", "True"] {
+        let variable = Some(("GPUKILL_SHOW_DETAILS", word));
+        assert!(settings("list", variable, "").show_details, "{word}");
+    }
+    for line in ["use_colors = \"off\"", "use_colors = 0"] {
+        assert_eq!(settings("list", None, line).colors, Colors::Never, "{line}");
     }
 }
 
 #[test]
 fn flag_overrides_the_file() {
     let file = "show_details = true\nuse_colors = false\n";
-    let settings = settings("--no-details --color auto", None, file);
+    let settings = settings("list --no-details --color auto", None, file);
     assert!(!settings.show_details);
     assert_eq!(settings.colors, Colors::Auto);
 }
@@ -124,7 +150,8 @@ fn documented_defaults_are_the_defaults() {
 fn all_mistakes_are_reported_together() {
     let file = "colour = true\ntable_width = 3\noutput_format = \"xml\"\n";
     let environment = [
-        ("GPUKILL_DEFAULT_TIMEOUT", "soon"),
+        ("GPUKILL_DEFAULT_TIMEOUT", "601"),
+        ("GPUKILL_REQUEST_TIMEOUT", "soon"),
         ("GPUKILL_SHOW_DETAILS", "maybe"),
     ];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -136,7 +163,8 @@ fn all_mistakes_are_reported_together() {
             "line 1: unknown key colour",
             "line 2: table_width: 3 is not a whole number from 20 to 1000",
             "line 3: output_format: \"xml\" is not valid: write table, json, ndjson or csv",
-            "GPUKILL_DEFAULT_TIMEOUT: \"soon\" is not a whole number from 1 to 3600",
+            "GPUKILL_DEFAULT_TIMEOUT: \"601\" is not a whole number from 1 to 600",
+            "GPUKILL_REQUEST_TIMEOUT: \"soon\" is not a whole number from 1 to 3600",
             "GPUKILL_SHOW_DETAILS: \"maybe\" is not valid: write true or false",
         ]
     );
@@ -147,6 +175,6 @@ fn unsupported_format_is_a_mistake_only_when_typed() {
     let status = |typed: &str| Cli::try_parse_from(["gpukillctl", "status", "-o", typed]);
     assert!(status("csv").is_err());
     assert!(status("json").is_ok());
-    let from_file = settings("", None, "output_format = \"csv\"");
+    let from_file = settings("list", None, "output_format = \"csv\"");
     assert_eq!(from_file.output_format, Format::Csv);
 }

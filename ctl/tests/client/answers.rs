@@ -55,8 +55,16 @@ fn no_match_exits_8_and_prints_documents() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = FakeDaemon::start(directory.path(), Script::default());
     let cases = [
-        ("list --gpu 9", "no GPU matches \"9\": this host has GPU 0"),
+        (
+            "list --gpu a100*",
+            "no GPU matches \"a100*\": this host has GPU 0",
+        ),
         ("list --vendor amd", "no amd GPU here"),
+        ("list --vendor amd --gpu 0", "no amd GPU matches 0"),
+        (
+            "list --pid 4000000",
+            "no GPU here is used by process 4000000",
+        ),
         ("list --user zoe", "no GPU here is used by processes of zoe"),
         (
             "list --filter ^x",
@@ -74,6 +82,54 @@ fn no_match_exits_8_and_prints_documents() {
         assert_eq!(output.status.code(), Some(8), "{arguments}");
         let document = serde_json::from_str::<serde_json::Value>(&stdout(&output));
         assert!(document.is_ok(), "{arguments}");
+    }
+}
+
+#[test]
+fn list_selects_processes_by_pid() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
+    for (arguments, expected) in [
+        ("--pid 101", 1),
+        ("--pid 102,100", 2),
+        ("--pid 100 --pid 101", 2),
+        ("--pid 100,4000000", 1),
+    ] {
+        let shown = |form: &str| {
+            let output = run(
+                &daemon.socket,
+                &format!("list --details {arguments} {form}"),
+            );
+            assert_eq!(
+                (output.status.code(), stderr(&output)),
+                (Some(0), String::new()),
+                "{arguments}"
+            );
+            stdout(&output)
+        };
+        assert_eq!(processes(&shown("-o json")), expected, "{arguments}");
+        assert_eq!(processes(&shown("-o ndjson")), expected, "{arguments}");
+        assert_eq!(shown("-o csv").lines().count(), 1 + expected, "{arguments}");
+        let table = shown("");
+        let rows = table.lines().filter(|line| line.starts_with("   0  "));
+        assert_eq!(rows.count(), expected, "{arguments}: {table}");
+    }
+}
+
+#[test]
+fn unknown_gpu_exits_3_and_prints_a_document() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = FakeDaemon::start(directory.path(), Script::default());
+    for typed in ["9", "GPU-99999999", "0000:99:00.0"] {
+        let output = run(&daemon.socket, &format!("list --gpu {typed}"));
+        let expected = format!("gpukillctl: no GPU matches \"{typed}\": this host has GPU 0\n");
+        assert_eq!(
+            (output.status.code(), stdout(&output), stderr(&output)),
+            (Some(3), String::new(), expected)
+        );
+        let output = run(&daemon.socket, &format!("list --gpu {typed} -o json"));
+        assert_eq!(output.status.code(), Some(3), "{typed}");
+        assert_eq!(processes(&stdout(&output)), 0, "{typed}");
     }
 }
 

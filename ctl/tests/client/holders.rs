@@ -97,11 +97,11 @@ fn free_gpu_is_one_line_unless_selected() {
 }
 
 #[test]
-fn unknown_gpu_or_process_exits_8() {
+fn unknown_gpu_exits_3_unknown_process_8() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = FakeDaemon::start(directory.path(), script_with(vec![device(vec![worker(7)])]));
     let output = run(&daemon.socket, "holders --gpu 9");
-    assert_eq!(output.status.code(), Some(8));
+    assert_eq!(output.status.code(), Some(3));
     assert_eq!(
         stderr(&output),
         "gpukillctl: no GPU matches \"9\": this host has GPU 0\n"
@@ -110,7 +110,7 @@ fn unknown_gpu_or_process_exits_8() {
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
     assert_eq!(
         (output.status.code(), &document["held_gpus"]),
-        (Some(8), &serde_json::json!([]))
+        (Some(3), &serde_json::json!([]))
     );
     for pid in [0, 1, 8, u32::MAX] {
         let output = run(&daemon.socket, &format!("explain {pid}"));

@@ -231,6 +231,16 @@ fn no_match_exits_8_and_failed_driver_2() {
         (output.status.code(), &document["targets"]),
         (Some(8), &serde_json::json!([]))
     );
+    let unknown = "no GPU matches \"9\": this host has GPU 0";
+    *daemon.script.killed.planned.lock().expect("not poisoned") =
+        Err(Refusal::Invalid(unknown.into()));
+    let output = run(&daemon.socket, "kill --gpu 9 --batch -o json");
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(
+        (output.status.code(), &document["targets"]),
+        (Some(3), &serde_json::json!([]))
+    );
+    assert_eq!(stderr(&output), format!("gpukillctl: {unknown}\n"));
     drop(daemon);
     let failed = Script {
         has_devices: false,

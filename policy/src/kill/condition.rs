@@ -4,8 +4,8 @@ use super::device_use::ProcessDeviceUse;
 use super::{KillContext, ProcessInfo};
 use crate::access::{Operation, Ruling, check};
 use crate::select::{
-    DeviceName, DeviceSelectorError, MAX_PATTERN_BYTES, compile_glob, compile_pattern, names_user,
-    names_user_or_owner, select_devices,
+    DeviceName, MAX_PATTERN_BYTES, compile_glob, compile_pattern, names_user, names_user_or_owner,
+    select_devices,
 };
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::KillSelector;
@@ -265,12 +265,7 @@ fn selected_gpus<'a>(
 ) -> Result<BTreeSet<&'a DeviceId>, Refusal> {
     let all = &context.snapshot.devices;
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
-    let chosen = select_devices(typed, &names).map_err(|error| match error {
-        DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(error.to_string()),
-        DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
-            Refusal::Invalid(error.to_string())
-        }
-    })?;
+    let chosen = select_devices(typed, &names)?;
     let positions = all.iter().enumerate();
     let chosen = positions.filter(|(position, _)| chosen.contains(position));
     Ok(chosen.map(|(_, device)| &device.id).into_set())

@@ -27,8 +27,8 @@ pub struct Selection {
 /// process in its scope uses one.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for a contradictory request, [`Refusal::NoMatch`] where a GPU
-/// or pid does not exist, [`Refusal::Denied`] where it asks for any process or for
+/// [`Refusal::Invalid`] for a contradictory request or a GPU that does not exist,
+/// [`Refusal::NoMatch`] where a pid does not exist or no GPU has a matching name, [`Refusal::Denied`] where it asks for any process or for
 /// protected ones and the caller is not root of the host.
 pub fn resolve(request: &KillRequest, context: &KillContext<'_>) -> Result<Selection, Refusal> {
     validate(request)?;

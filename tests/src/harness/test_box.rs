@@ -216,7 +216,7 @@ impl TestBox {
         command
             .env("HOME", self.path("home"))
             .env("GPUKILL_SOCKET", self.socket())
-            .env("GPUKILL_DEFAULT_TIMEOUT", REQUEST_TIMEOUT_SECS)
+            .env("GPUKILL_REQUEST_TIMEOUT", REQUEST_TIMEOUT_SECS)
             .env("LANG", "C.UTF-8");
         command.args(arguments).stdin(Stdio::null());
         command

@@ -3,18 +3,19 @@
 
 use crate::args::{Kill, SignalChoice, VendorChoice};
 use crate::exit::{Error, Exit};
+use crate::settings::Settings;
 use gpukill_policy::select::compile_pattern;
 use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MAX_PIDS};
 use std::collections::BTreeSet;
 
 /// The request for these arguments.
-pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Error> {
+pub(super) fn request(wanted: &Kill, settings: &Settings) -> Result<KillRequest, Error> {
     let request = KillRequest {
         selector: selector(wanted),
         scope: KillScope::from(wanted.scope),
         signal: wanted.signal.map(KillSignal::from),
         force: wanted.force,
-        signal_timeout_ms: wanted.timeout_secs.saturating_mul(1000),
+        signal_timeout_ms: settings.signal_timeout.as_secs().saturating_mul(1000),
         any_process: wanted.any_process,
         override_protected: wanted.override_protected,
         dry_run: wanted.dry_run,
@@ -24,7 +25,7 @@ pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Error> {
 
 fn selector(wanted: &Kill) -> KillSelector {
     // A PID that is typed twice counts once.
-    let mut pids = wanted.pids.clone();
+    let mut pids = [&*wanted.pids, &*wanted.pid].concat();
     pids.sort_unstable();
     pids.dedup();
     KillSelector {
@@ -92,8 +93,9 @@ mod tests {
     fn asked(line: &str) -> Result<KillRequest, String> {
         let line = format!("gpukillctl kill {line}");
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("it is right");
+        let settings = Settings::from(&cli);
         match cli.command {
-            Command::Kill(Deferred(kill)) => request(&kill).map_err(|failure| {
+            Command::Kill(Deferred(kill)) => request(&kill, &settings).map_err(|failure| {
                 assert_eq!(failure.exit_code(), Exit::BadUsage);
                 failure.to_string()
             }),
@@ -137,6 +139,17 @@ mod tests {
             ..KillRequest::default()
         };
         assert_eq!(asked("7"), Ok(plain.clone()));
+        assert_eq!(asked("--pid 7"), Ok(plain.clone()));
+        let several = KillRequest {
+            selector: KillSelector {
+                pids: vec![7, 8, 9],
+                ..KillSelector::default()
+            },
+            ..plain.clone()
+        };
+        for line in ["--pid 9,7,8", "--pid 8 --pid 9,7", "8 --pid 7,8 9"] {
+            assert_eq!(asked(line), Ok(several.clone()), "{line}");
+        }
         let any = KillRequest {
             any_process: true,
             ..plain.clone()

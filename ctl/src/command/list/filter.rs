@@ -73,9 +73,13 @@ fn check_selection(
         let failed = failed_backend(&chosen.backends, &selection.vendors);
         let vendors: Vec<&str> = selection.vendors.iter().map(|it| it.name()).collect();
         let vendors = vendors.join(" or ");
-        let unmatched = || {
-            let is_any = vendors.is_empty();
-            (!is_any).then(|| Error::NoMatch(format!("no {vendors} GPU here")))
+        let unmatched = || match &selection.gpu {
+            _ if vendors.is_empty() => None,
+            Some(typed) => {
+                let typed = sanitize(typed.as_bytes(), 80);
+                Some(Error::NoMatch(format!("no {vendors} GPU matches {typed}")))
+            }
+            None => Some(Error::NoMatch(format!("no {vendors} GPU here"))),
         };
         return failed.or_else(unmatched);
     }
@@ -125,10 +129,14 @@ fn no_such_device(
     selection: &SnapshotFilter,
 ) -> Error {
     match &error {
-        DeviceSelectorError::Unknown { known, .. } if known.is_empty() => {
+        DeviceSelectorError::Unknown { known, .. }
+        | DeviceSelectorError::Unmatched { known, .. }
+            if known.is_empty() =>
+        {
             failed_backend(backends, &selection.vendors).unwrap_or(error.into())
         }
         DeviceSelectorError::Unknown { .. }
+        | DeviceSelectorError::Unmatched { .. }
         | DeviceSelectorError::Ambiguous { .. }
         | DeviceSelectorError::ReversedRange { .. } => error.into(),
     }
@@ -162,16 +170,40 @@ pub(super) fn is_starting(snapshot: &Snapshot) -> bool {
 
 /// The selected processes in words; `None` when all are selected.
 pub(super) fn describe_processes(selection: &SnapshotFilter) -> Option<String> {
+    if !selection.narrows_processes() {
+        return None;
+    }
+    let mut text = describe_pids(&selection.pids);
     // The typed text is escaped, so that it cannot start another line.
     let typed = |text: &str| sanitize(text.as_bytes(), 80);
-    let user = selection.user.as_deref().map(typed);
-    let name = selection.name.as_ref().map(|name| typed(name.as_str()));
-    match (user, name) {
-        (None, None) => None,
-        (Some(user), None) => Some(format!("processes of {user}")),
-        (None, Some(name)) => Some(format!("processes like {name}")),
-        (Some(user), Some(name)) => Some(format!("processes of {user} like {name}")),
+    if let Some(user) = &selection.user {
+        text.push_str(" of ");
+        text.push_str(&typed(user));
     }
+    if let Some(name) = &selection.name {
+        text.push_str(" like ");
+        text.push_str(&typed(name.as_str()));
+    }
+    Some(text)
+}
+
+/// Number of pids that a description lists.
+const MAX_LISTED_PIDS: usize = 8;
+
+fn describe_pids(pids: &[u32]) -> String {
+    let mut text = match pids {
+        [] => return "processes".to_owned(),
+        [pid] => return format!("process {pid}"),
+        [..] => "processes".to_owned(),
+    };
+    for (position, pid) in pids.iter().take(MAX_LISTED_PIDS).enumerate() {
+        text.push_str(if position > 0 { ", " } else { " " });
+        text.push_str(&pid.to_string());
+    }
+    if pids.len() > MAX_LISTED_PIDS {
+        text.push_str(", …");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -238,9 +270,21 @@ mod tests {
         };
         let (devices, _, verdict) = counts(fixtures::snapshot(), &one_of_them);
         assert_eq!((devices, verdict), (10, None));
-        let (devices, processes, verdict) = counts(fixtures::snapshot(), &gpu("99"));
-        assert_eq!((devices, processes), (0, 0));
-        assert_eq!(verdict.map(|(code, _)| code), Some(8));
+        // An unknown GPU is a mistake; a pattern that no name matches is none.
+        for (typed, expected) in [("99", 3), ("GPU-9999", 3), ("*A100*", 8)] {
+            let (devices, processes, verdict) = counts(fixtures::snapshot(), &gpu(typed));
+            assert_eq!((devices, processes), (0, 0), "{typed}");
+            let (code, text) = verdict.expect("there is no such GPU");
+            assert_eq!(code, expected, "{typed}");
+            let begin = format!("no GPU matches \"{typed}\": this host has GPU 0, ");
+            assert!(text.starts_with(&begin), "{text}");
+        }
+        let amd_0 = SnapshotFilter {
+            vendors: vec![Vendor::Amd],
+            ..gpu("0")
+        };
+        let verdict = Some((8, "no amd GPU matches 0".to_owned()));
+        assert_eq!(counts(fixtures::snapshot(), &amd_0), (0, 0, verdict));
         let has_no_process = SnapshotFilter {
             user: Some("zoe".into()),
             name: compile_pattern("^x").ok(),
@@ -251,6 +295,38 @@ mod tests {
             counts(fixtures::snapshot(), &has_no_process),
             (10, 0, Some((8, text)))
         );
+    }
+
+    #[test]
+    fn pids_narrow_processes() {
+        let snapshot = fixtures::snapshot();
+        let process = snapshot.processes[0].clone();
+        let pids = |pids: &[u32]| SnapshotFilter {
+            pids: pids.to_vec(),
+            ..SnapshotFilter::default()
+        };
+        let of_pid = snapshot.processes.iter().filter(|it| it.pid == process.pid);
+        let expected = (snapshot.devices.len(), of_pid.count(), None);
+        let wanted = pids(&[4_000_000, process.pid]);
+        assert_eq!(counts(snapshot.clone(), &wanted), expected);
+        let other_user = SnapshotFilter {
+            user: Some("zoe".into()),
+            ..wanted
+        };
+        let nobody = |description: &str| {
+            let text = format!("no GPU here is used by {description}");
+            (snapshot.devices.len(), 0, Some((8, text)))
+        };
+        let description = format!("processes 4000000, {} of zoe", process.pid);
+        assert_eq!(counts(snapshot.clone(), &other_user), nobody(&description));
+        assert_eq!(
+            counts(snapshot.clone(), &pids(&[4_000_000])),
+            nobody("process 4000000")
+        );
+        let many: Vec<u32> = (4_000_000..4_000_009).collect();
+        let listed: Vec<String> = many.iter().take(8).map(ToString::to_string).collect();
+        let description = format!("processes {}, …", listed.join(", "));
+        assert_eq!(counts(snapshot.clone(), &pids(&many)), nobody(&description));
     }
 
     fn of(user: Option<&str>, name: Option<&str>) -> SnapshotFilter {

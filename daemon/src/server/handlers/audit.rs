@@ -122,14 +122,14 @@ impl Session {
                     ids.map(|it| it.id.to_owned()).collect(),
                 ))
             }
-            Err(error @ DeviceSelectorError::Unknown { .. }) => Ok(SelectedDevices::Gone(
-                typed.to_owned(),
-                Refusal::NoMatch(error.to_string()),
-            )),
+            Err(
+                error @ (DeviceSelectorError::Unknown { .. }
+                | DeviceSelectorError::Unmatched { .. }),
+            ) => Ok(SelectedDevices::Gone(typed.to_owned(), error.into())),
             Err(
                 error @ (DeviceSelectorError::Ambiguous { .. }
                 | DeviceSelectorError::ReversedRange { .. }),
-            ) => Err(Refusal::Invalid(error.to_string())),
+            ) => Err(error.into()),
         }
     }
 

@@ -58,8 +58,7 @@ fn ambiguous_index(typed: &str, chosen: &[&Device]) -> Option<u32> {
 fn resolve_gone_devices(typed: &str, snapshot: &Snapshot) -> Result<Vec<DeviceLabel>, Refusal> {
     let all = &snapshot.devices;
     let names: Vec<DeviceName<'_>> = all.iter().map(DeviceName::from).collect();
-    let chosen =
-        select_devices(typed, &names).map_err(|error| Refusal::Invalid(error.to_string()))?;
+    let chosen = select_devices(typed, &names)?;
     let chosen: Vec<&Device> = chosen.iter().filter_map(|it| all.get(*it)).collect();
     if let Some(index) = ambiguous_index(typed, &chosen) {
         let same = chosen.iter().filter(|device| device.index == index);

@@ -6,9 +6,7 @@ pub(super) use named_runs::for_each_named_run;
 
 use super::super::sql_values::owner_kind;
 use super::QueryError;
-use gpukill_policy::select::{
-    DeviceName, DeviceSelectorError, compile_pattern, names_user, select_devices,
-};
+use gpukill_policy::select::{DeviceName, compile_pattern, names_user, select_devices};
 use gpukill_proto::audit::AuditFilter;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
@@ -314,15 +312,8 @@ fn selected_device_ids(
             name: device.name.as_deref(),
         })
         .collect();
-    let chosen = select_devices(typed, &names).map_err(|error| {
-        let what = error.to_string();
-        QueryError::Refused(match error {
-            DeviceSelectorError::Unknown { .. } => Refusal::NoMatch(what),
-            DeviceSelectorError::Ambiguous { .. } | DeviceSelectorError::ReversedRange { .. } => {
-                Refusal::Invalid(what)
-            }
-        })
-    })?;
+    let chosen = select_devices(typed, &names);
+    let chosen = chosen.map_err(|error| QueryError::Refused(error.into()))?;
     Ok(chosen
         .into_iter()
         .filter_map(|position| all.get(position).map(|(id, _)| *id))

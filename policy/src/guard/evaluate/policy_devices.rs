@@ -113,7 +113,7 @@ fn resolve_selectors(selectors: &[GpuSelector], names: &DeviceNames) -> DeviceSe
         match select_devices(typed, &called) {
             Ok(found) => these.extend(found),
             // No process uses a device that is not present.
-            Err(DeviceSelectorError::Unknown { .. }) => {}
+            Err(DeviceSelectorError::Unknown { .. } | DeviceSelectorError::Unmatched { .. }) => {}
             Err(
                 unclear @ (DeviceSelectorError::Ambiguous { .. }
                 | DeviceSelectorError::ReversedRange { .. }),

@@ -128,7 +128,7 @@ fn contradictory_requests_are_refused() {
         },
     );
     let none_such = "no GPU matches \"9\": this host has GPU 0, 1, 2, 3, 4";
-    assert_eq!(unknown, Err(Refusal::NoMatch(none_such.into())));
+    assert_eq!(unknown, Err(invalid(none_such)));
 }
 
 #[test]

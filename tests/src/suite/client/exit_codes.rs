@@ -56,22 +56,22 @@ fn silent_socket_times_out() {
     );
     assert_eq!(test_box.ctl(&["list", "--request-timeout", "1"]), expected);
     let mut client = test_box.client_command(&["status"]);
-    client.env("GPUKILL_DEFAULT_TIMEOUT", "1");
+    client.env("GPUKILL_REQUEST_TIMEOUT", "1");
     assert_eq!(CommandOutput::run(&mut client), expected);
     let directory = test_box.path("home/.config/gpukill");
     std::fs::create_dir_all(&directory).unwrap();
     let seconds = |number: u32| {
-        let file = format!("default_timeout_secs = {number}\n");
+        let file = format!("request_timeout_secs = {number}\n");
         std::fs::write(directory.join("config.toml"), file).unwrap();
     };
     seconds(1);
     let mut client = test_box.client_command(&["status"]);
-    client.env_remove("GPUKILL_DEFAULT_TIMEOUT");
+    client.env_remove("GPUKILL_REQUEST_TIMEOUT");
     assert_eq!(CommandOutput::run(&mut client), expected);
     // The nearest source of the setting wins.
     seconds(3000);
     let mut client = test_box.client_command(&["list", "--request-timeout", "1"]);
-    client.env("GPUKILL_DEFAULT_TIMEOUT", "2000");
+    client.env("GPUKILL_REQUEST_TIMEOUT", "2000");
     assert_eq!(CommandOutput::run(&mut client), expected);
 }
 
@@ -273,8 +273,8 @@ fn invalid_values_show_an_example() {
             "1441",
             &whole("1", "1440", "30"),
         ),
-        (&["explain"], "<PID>", "python", process),
-        (&["explain"], "<PID>", "99999999999", process),
+        (&["explain"], "[PID]", "python", process),
+        (&["explain"], "[PID]", "99999999999", process),
     ];
     for (arguments, option, typed, expected) in cases {
         let ran = test_box.ctl(&[arguments, &[typed]].concat());

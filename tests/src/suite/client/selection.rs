@@ -101,9 +101,15 @@ fn processes_by_user_and_name() {
     daemon.stop();
 }
 
+/// The message for a prefix of two UUIDs of the five GPUs.
+const AMBIGUOUS: &str = "\"8f3c\" is ambiguous: it is a prefix of \
+                         GPU-8f3c1111-0000-0000-0000-000000000000 (GPU 0), \
+                         GPU-8f3c2222-0000-0000-0000-000000000000 (GPU 1)";
+
 #[test]
 fn no_match_exits_8_nonsense_exits_3() {
     let (test_box, daemon) = five_gpu_box::start();
+    let ambiguous = format!("{AMBIGUOUS}\nhint: type more of it");
     let cases: [(&[&str], i32, &str); 11] = [
         (
             &["--gpu", "5-2"],
@@ -117,7 +123,7 @@ fn no_match_exits_8_nonsense_exits_3() {
         ),
         (
             &["--gpu", "9"],
-            8,
+            3,
             "no GPU matches \"9\": this host has GPU 0, 1, 2, 3, 4",
         ),
         (
@@ -146,11 +152,7 @@ fn no_match_exits_8_nonsense_exits_3() {
             8,
             "no GPU here is used by processes like python",
         ),
-        (
-            &["--gpu", "8f3c"],
-            3,
-            "\"8f3c\" is a prefix of several GPU UUIDs\nhint: type more of it",
-        ),
+        (&["--gpu", "8f3c"], 3, &ambiguous),
         (
             &["--filter", "(python"],
             3,
@@ -179,10 +181,10 @@ fn audit_records_by_gpu() {
     let (test_box, daemon) = five_gpu_box::start();
     for (typed, code, message) in [
         ("5-2", 3, "the range \"5-2\" is reversed: write 2-5"),
-        ("8f3c", 3, "\"8f3c\" is a prefix of several GPU UUIDs"),
+        ("8f3c", 3, AMBIGUOUS),
         (
             "9",
-            8,
+            3,
             "no GPU matches \"9\": this host has GPU 0, 1, 2, 3, 4",
         ),
     ] {

@@ -144,6 +144,8 @@ fn reset_without_terminal_needs_yes() {
     );
     assert_eq!(it.recorded_calls(), [""; 0]);
     let none = it.reset(&["--gpu", "7", "--yes"]);
+    assert_eq!(none.code, 3, "{none:?}");
+    let none = it.reset(&["--gpu", "*no such*", "--yes"]);
     assert_eq!(none.code, 8, "{none:?}");
     daemon.stop();
 }

@@ -205,7 +205,7 @@ fn actions_and_events_keep_their_order() {
     };
     assert!(matches!(
         query_actions(&test_box, &none),
-        Err(Refusal::NoMatch(_))
+        Err(Refusal::Invalid(_))
     ));
     // Pages of one entry give the same record.
     let mut query = ActionQuery {

@@ -229,12 +229,15 @@ fn filters_select_matching_records() {
         &["--user", "nobody-of-this-name"][..],
         &["--user", "4294967295"],
         &["--process", "^no-such-process$"],
-        &["--gpu", "99"],
-        &["--gpu", "GPU-00"],
+        &["--gpu", "*no such*"],
         &["--process", "^sl", "--user", "nobody-of-this-name"],
     ] {
         let ran = this.test_box.ctl(&[&["audit"], nothing].concat());
         assert_eq!(ran.code, 8, "{nothing:?}: {ran:?}");
+    }
+    for unknown in ["99", "GPU-00"] {
+        let ran = this.test_box.ctl(&["audit", "--gpu", unknown]);
+        assert_eq!(ran.code, 3, "{unknown}: {ran:?}");
     }
     daemon.stop();
 }

@@ -223,7 +223,7 @@ fn filters_owners_and_devices() {
     };
     let utc = FixedOffset::east_opt(0).unwrap();
     let summary = stage.try_summary(&wrong, &|_, _| true, &utc, generous_deadline());
-    assert!(matches!(summary, Err(Refusal::NoMatch(_))), "{summary:?}");
+    assert!(matches!(summary, Err(Refusal::Invalid(_))), "{summary:?}");
 }
 
 #[test]

@@ -173,8 +173,9 @@ fn check_absent_gpus(
     }
     let parts = gpus.iter().flat_map(|gpu| gpu.0.split(','));
     let is_absent = |part: &&str| {
+        // A pattern may be meant for GPUs to come.
         let found = select_devices(part, here.devices);
-        !part.contains(['*', '?']) && matches!(found, Err(DeviceSelectorError::Unknown { .. }))
+        matches!(found, Err(DeviceSelectorError::Unknown { .. }))
     };
     let mut absent: Vec<&str> = Vec::new();
     for part in parts.map(str::trim).filter(is_absent) {
