@@ -6,6 +6,7 @@ mod columns;
 
 pub(crate) use columns::ParquetColumns;
 
+use crate::exit::system_error_reason;
 use crate::output::message::program_error;
 use crate::output::{print, stdout_file};
 use crate::rules_files::{ConversionError, Yaml};
@@ -51,7 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match convert(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            program_error(&error.to_string());
+            program_error(&system_error_reason(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! Starts `gpukill-convert`, which has the rarely used formats.
 
 use crate::convert::Conversion;
-use crate::exit::{Error, Exit};
+use crate::exit::{Error, Exit, system_error_reason};
 use crate::rules_files::{ConversionError, Yaml};
 use serde_json::Value;
 use std::io::Write as _;
@@ -31,10 +31,18 @@ pub(crate) fn start_converter(
         hint: Some("install it beside gpukillctl, or choose another form".to_owned()),
         exit: Exit::NotSupported,
     })?;
-    let mut command = Command::new(path);
+    let mut command = Command::new(&path);
     command.arg(env!("CARGO_PKG_VERSION")).arg(form.name());
     command.stdin(Stdio::piped()).stdout(output).stderr(errors);
-    command.spawn().map_err(Error::System)
+    command.spawn().map_err(|error| Error::NotDone {
+        what: format!(
+            "cannot start {}: {}",
+            path.display(),
+            system_error_reason(&error)
+        ),
+        hint: None,
+        exit: Exit::Failed,
+    })
 }
 
 /// The program: beside this program, else where packages install it.
@@ -72,7 +80,8 @@ fn convert_text(form: Conversion, text: &str) -> Result<String, ConversionError>
         let _ = input.write_all(text.as_bytes());
     }
     let output = program.wait_with_output();
-    let output = output.map_err(|error| ConversionError::Unavailable(error.to_string()))?;
+    let output =
+        output.map_err(|error| ConversionError::Unavailable(system_error_reason(&error)))?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     match output.status.success() {
         true => Ok(text(output.stdout)),

@@ -34,15 +34,33 @@ pub(super) fn with_examples(command: Command, path: &[&str]) -> Command {
         let below = [path, &[name.as_str()]].concat();
         command = command.mut_subcommand(name, |it| with_examples(it, &below));
     }
-    let examples = examples(path);
-    if examples.is_empty() {
+    if path.is_empty() {
         return command;
     }
-    let lines = examples
+    let lines = shown_examples(path)
         .iter()
-        .map(|Example { line, effect: does }| format!("  gpukillctl {line}\n      {does}\n"));
-    let lines: String = lines.collect();
-    command.after_help(format!("Examples:\n{}", lines.trim_end()))
+        .map(|Example { line, effect: does }| format!("  gpukillctl {line}\n      {does}\n"))
+        .collect::<String>();
+    command.after_help(format!("Examples:\n{lines}\n{GLOBALS_HINT}"))
+}
+
+/// Shown below the help of each command.
+const GLOBALS_HINT: &str = "Options of every command: gpukillctl --help";
+
+/// The examples in the help of a command: its own, or two of its subcommands.
+fn shown_examples(path: &[&str]) -> Vec<Example> {
+    let own = examples(path);
+    if !own.is_empty() {
+        return own;
+    }
+    let below = EXAMPLES.iter().filter(|(of, ..)| {
+        let mut names = of.split(' ');
+        path.iter().all(|name| names.next() == Some(name))
+    });
+    below
+        .take(2)
+        .map(|(_, line, does)| Example { line, effect: does })
+        .collect()
 }
 
 /// The names of the command, the arguments, and what they do.
@@ -73,10 +91,16 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "holders --gpu 6",
         "which processes have GPU 6 open and hold its unattributed memory",
     ),
+    ("holders", "holders", "every GPU that processes have open"),
     (
         "explain",
         "explain 48213",
         "its owner, memory and rules, and who may end it",
+    ),
+    (
+        "explain",
+        "explain --pid 48213 -o json",
+        "the same, for a program",
     ),
     (
         "kill",
@@ -120,9 +144,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "the kills and resets of a week, and who asked for them",
     ),
     (
+        "audit actions",
+        "audit actions --user alice --limit 20",
+        "the last twenty actions that alice asked for",
+    ),
+    (
         "audit export",
         "audit export week.parquet --since 7d",
         "a week, for pandas or DuckDB",
+    ),
+    (
+        "audit export",
+        "audit export - --format jsonl --user bob",
+        "bob's last day, to standard output",
     ),
     (
         "audit backup",
@@ -130,9 +164,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "a copy of the whole store",
     ),
     (
+        "audit backup",
+        "audit backup gpukill.tar --force",
+        "replaces an older copy",
+    ),
+    (
         "audit prune",
         "audit prune --before 90d --dry-run",
         "how much is older than that",
+    ),
+    (
+        "audit prune",
+        "audit prune --before 90d --yes",
+        "deletes it without asking",
     ),
     (
         "guard status",
@@ -140,9 +184,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "the mode, the rules in force, and what was done today",
     ),
     (
+        "guard status",
+        "guard status -o json",
+        "the same, for a program",
+    ),
+    (
         "guard violations",
         "guard violations --user bob --since 2d",
         "bob's violations, and what the guard decided",
+    ),
+    (
+        "guard violations",
+        "guard violations --limit 0 -o json",
+        "all of the last week, for a program",
     ),
     (
         "guard snooze",
@@ -150,9 +204,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "postpone the end of that process's job",
     ),
     (
+        "guard snooze",
+        "guard snooze 48213 --dry-run",
+        "until when that would postpone it",
+    ),
+    (
         "guard test",
         "guard test --rules draft.toml",
         "who breaks these rules now",
+    ),
+    (
+        "guard test",
+        "guard test",
+        "who breaks the rules in force now",
     ),
     (
         "guard replay",
@@ -160,22 +224,57 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "who would have been warned and ended in a week",
     ),
     (
+        "guard replay",
+        "guard replay --since 30d -o json",
+        "a month of the rules in force, for a program",
+    ),
+    (
         "guard check",
         "guard check draft.toml",
         "every mistake in it",
     ),
+    (
+        "guard check",
+        "guard check",
+        "every mistake in the rules of this host",
+    ),
     ("guard config", "guard config", "the file as it is"),
+    (
+        "guard config",
+        "guard config > draft.toml",
+        "a copy to edit",
+    ),
     (
         "guard reference",
         "guard reference > draft.toml",
         "a file with every key, to start from",
     ),
+    (
+        "guard reference",
+        "guard reference",
+        "every key, with its default or an example",
+    ),
     ("guard enable", "guard enable", "in the mode that is set"),
+    (
+        "guard enable",
+        "guard enable --dry-run",
+        "what that would change",
+    ),
     ("guard disable", "guard disable", "until guard enable"),
+    (
+        "guard disable",
+        "guard disable --dry-run",
+        "what that would change",
+    ),
     (
         "guard dry-run",
         "guard dry-run",
         "nobody is warned or ended from now on",
+    ),
+    (
+        "guard dry-run",
+        "guard dry-run --dry-run",
+        "what that would change",
     ),
     (
         "guard soft",
@@ -183,9 +282,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "what that would change, and which jobs it would end first",
     ),
     (
+        "guard soft",
+        "guard soft",
+        "a warning first, the end after the grace period",
+    ),
+    (
         "guard enforce",
         "guard enforce --dry-run",
         "what that would change, and which jobs it would end first",
+    ),
+    (
+        "guard enforce",
+        "guard enforce",
+        "the end without a warning",
     ),
     (
         "guard toggle-dry-run",
@@ -193,9 +302,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "from a dry run to the mode that it simulates, or back",
     ),
     (
+        "guard toggle-dry-run",
+        "guard toggle-dry-run --dry-run",
+        "what that would change",
+    ),
+    (
         "guard set",
         "guard set enforcement.grace_period_seconds 600",
         "ten minutes from the first warning to the end",
+    ),
+    (
+        "guard set",
+        "guard set enforcement.grace_period_seconds \"\"",
+        "the default grace period again",
     ),
     (
         "guard user set",
@@ -213,9 +332,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "the default limits apply to him again",
     ),
     (
+        "guard user remove",
+        "guard user remove bob --dry-run",
+        "what that would change",
+    ),
+    (
         "guard group set",
         "guard group set ml --members alice,bob --memory-limit 200",
         "200 GiB for both together",
+    ),
+    (
+        "guard group set",
+        "guard group set ml --memory-limit \"\"",
+        "no common limit of memory any more",
     ),
     (
         "guard group remove",
@@ -223,9 +352,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "its members have no common limit any more",
     ),
     (
+        "guard group remove",
+        "guard group remove ml --dry-run",
+        "what that would change",
+    ),
+    (
         "guard gpu set",
         "guard gpu set 0 --allowed-users alice --reserved-memory 8",
         "GPU 0 for alice, and 8 GiB of it stay free",
+    ),
+    (
+        "guard gpu set",
+        "guard gpu set 0 --reserved-memory 16 --dry-run",
+        "what a larger reserve would change",
     ),
     (
         "guard gpu remove",
@@ -233,14 +372,29 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "GPU 0 for everybody again",
     ),
     (
+        "guard gpu remove",
+        "guard gpu remove 0 --dry-run",
+        "what that would change",
+    ),
+    (
         "guard time set",
         "guard time set day --from 08:00 --to 18:00 --days mon-fri --memory-limit 20",
         "20 GiB a person in working hours",
     ),
     (
+        "guard time set",
+        "guard time set day --memory-limit 40 --dry-run",
+        "what another limit would change",
+    ),
+    (
         "guard time remove",
         "guard time remove day",
         "all hours are the same again",
+    ),
+    (
+        "guard time remove",
+        "guard time remove day --dry-run",
+        "what that would change",
     ),
     (
         "guard rule set",
@@ -258,21 +412,51 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "the rule no longer applies",
     ),
     (
+        "guard rule remove",
+        "guard rule remove idle --dry-run",
+        "what that would change",
+    ),
+    (
         "guard export",
         "guard export rules.json",
         "in the format of the file's extension",
+    ),
+    (
+        "guard export",
+        "guard export --format yaml",
+        "as YAML, to standard output",
     ),
     (
         "guard import",
         "guard import draft.toml",
         "shows what changes, and asks",
     ),
+    (
+        "guard import",
+        "guard import rules.json --dry-run",
+        "only shows what changes",
+    ),
     ("rogue scan", "rogue scan --hours 168", "all of a week"),
+    (
+        "rogue scan",
+        "rogue scan -o json",
+        "the last day, for a program",
+    ),
     ("rogue config", "rogue config", "the file as it is"),
+    (
+        "rogue config",
+        "rogue config > draft.toml",
+        "a copy to edit",
+    ),
     (
         "rogue reference",
         "rogue reference > draft.toml",
         "a file with every key, to start from",
+    ),
+    (
+        "rogue reference",
+        "rogue reference",
+        "every key, with its default",
     ),
     (
         "rogue check",
@@ -280,9 +464,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "every mistake in it",
     ),
     (
+        "rogue check",
+        "rogue check",
+        "every mistake in the rules of this host",
+    ),
+    (
         "rogue set",
         "rogue set detection.max_memory_usage_gb 20",
         "over 20 GiB is too much",
+    ),
+    (
+        "rogue set",
+        "rogue set detection.max_memory_usage_gb \"\"",
+        "the default again",
     ),
     (
         "rogue allow",
@@ -290,9 +484,19 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "bob's hashcat is exempt from detection",
     ),
     (
+        "rogue allow",
+        "rogue allow user bob --dry-run",
+        "what that would change",
+    ),
+    (
         "rogue disallow",
         "rogue disallow process hashcat@bob",
         "it is detected again",
+    ),
+    (
+        "rogue disallow",
+        "rogue disallow user bob --dry-run",
+        "what that would change",
     ),
     (
         "rogue export",
@@ -300,25 +504,51 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "in the format of the file's extension",
     ),
     (
+        "rogue export",
+        "rogue export --format json",
+        "as JSON, to standard output",
+    ),
+    (
         "rogue import",
         "rogue import draft.toml",
         "shows what changes, and asks",
+    ),
+    (
+        "rogue import",
+        "rogue import rogue.yaml --dry-run",
+        "only shows what changes",
     ),
     (
         "quiesce",
         "quiesce --minutes 30",
         "time to update the driver",
     ),
+    ("quiesce", "quiesce", "ten minutes"),
     ("resume", "resume", "read it again now"),
+    (
+        "resume",
+        "resume --request-timeout 60",
+        "waits up to a minute for the daemon",
+    ),
     (
         "forget",
         "forget --gpu 2",
         "a GPU that was taken out for good",
     ),
     (
+        "forget",
+        "forget --gpu GPU-8f3c",
+        "the same, by the beginning of its UUID",
+    ),
+    (
         "completions",
         "completions bash > ~/.local/share/bash-completion/completions/gpukillctl",
         "for yourself, where no package has them",
+    ),
+    (
+        "completions",
+        "completions fish > ~/.config/fish/completions/gpukillctl.fish",
+        "the same, for fish",
     ),
 ];
 
@@ -376,7 +606,9 @@ mod tests {
             }
             // No wrapping, whatever the width of the terminal.
             let help = command.term_width(0).render_help().to_string();
-            for example in examples(&path.split(' ').collect::<Vec<_>>()) {
+            let examples = examples(&path.split(' ').collect::<Vec<_>>());
+            assert!(examples.len() >= 2, "{path}");
+            for example in examples {
                 let shown = format!("\n  gpukillctl {}\n      {}", example.line, example.effect);
                 assert!(help.contains(&shown), "{help}");
             }

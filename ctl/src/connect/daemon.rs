@@ -2,7 +2,7 @@
 
 use super::timeout::{Backoff, PauseResult, RequestTimeout};
 use super::wait_hooks::{NoHooks, WaitHooks, WaitResult, wait};
-use crate::exit::Error;
+use crate::exit::{Error, system_error_reason};
 use crate::output::message::Messages;
 use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::model::{ProcessKey, Snapshot};
@@ -326,7 +326,7 @@ fn connection_error(error: &io::Error, timeout: RequestTimeout) -> Error {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
             Error::ConnectionLost("it went away".into())
         }
-        _ => Error::ConnectionLost(error.to_string()),
+        _ => Error::ConnectionLost(system_error_reason(error)),
     }
 }
 

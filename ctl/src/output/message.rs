@@ -107,12 +107,15 @@ const MAX_SHOWN_VALUE: usize = 200;
 
 /// Prints clap's message: help to stdout, mistakes to stderr.
 pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
-        && value.chars().count() > MAX_SHOWN_VALUE
-    {
-        let cut: String = value.chars().take(MAX_SHOWN_VALUE).collect();
-        let cut = ContextValue::String(format!("{cut}…"));
-        error.insert(ContextKind::InvalidValue, cut);
+    for kind in [
+        ContextKind::InvalidValue,
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+    ] {
+        if let Some(ContextValue::String(typed)) = error.get(kind) {
+            let shown = shorten(&escaped(typed, Symbols::Unicode));
+            error.insert(kind, ContextValue::String(shown));
+        }
     }
     let text = error.render().to_string();
     match error.kind() {
@@ -129,11 +132,90 @@ pub(crate) fn print_usage(mut error: clap::Error) -> Exit {
             Exit::BadUsage
         }
         _ => {
-            let text = text.trim_start_matches("error: ").trim_end();
-            let text = text.trim_end_matches("For more information, try '--help'.");
-            print_message("gpukillctl: ", text.trim_end());
-            print_message("hint: ", "gpukillctl --help, or --help after a command");
+            let (mistake, suggestion) = split_usage_error(&text);
+            print_message("gpukillctl: ", &mistake);
+            print_message("hint: ", suggestion.unwrap_or(HELP_HINT));
             Exit::BadUsage
+        }
+    }
+}
+
+/// When no name is similar to the typed one.
+const HELP_HINT: &str = "gpukillctl --help, or --help after a command";
+
+fn shorten(typed: &str) -> String {
+    match typed.char_indices().nth(MAX_SHOWN_VALUE) {
+        Some((end, _)) => format!("{}…", &typed[..end]),
+        None => typed.to_owned(),
+    }
+}
+
+/// The mistake in a message of clap, on one line, and the similar name that clap found, if any.
+/// The usage, which follows, is in the help.
+fn split_usage_error(text: &str) -> (String, Option<&str>) {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let mistake = text.split("\n\n").next().unwrap_or(text);
+    let lines: Vec<&str> = mistake.lines().map(str::trim).collect();
+    let mut tips = text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    // Other tips tell how to type the same as a value, which is hardly ever meant.
+    let suggestion = tips.find(|tip| tip.contains("exist"));
+    (lines.join(" "), suggestion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::parse;
+    use std::ffi::OsString;
+
+    #[test]
+    fn usage_error_is_one_line_and_a_hint() {
+        for (line, mistake, suggestion) in [
+            (
+                "lst",
+                "unrecognized subcommand 'lst'",
+                "a similar subcommand exists: 'list'",
+            ),
+            (
+                "guard usr set bob",
+                "unrecognized subcommand 'usr'",
+                "a similar subcommand exists: 'user'",
+            ),
+            (
+                "list --detials",
+                "unexpected argument '--detials' found",
+                "a similar argument exists: '--details'",
+            ),
+            (
+                "list --colr never",
+                "unexpected argument '--colr' found",
+                "a similar argument exists: '--color'",
+            ),
+            (
+                "kill --pids 7",
+                "unexpected argument '--pids' found",
+                "a similar argument exists: '--pid'",
+            ),
+            (
+                "status -o jsn",
+                "invalid value 'jsn' for '--output <FORMAT>' [possible values: table, json]",
+                "a similar value exists: 'json'",
+            ),
+            (
+                "guard set",
+                "the following required arguments were not provided: <KEY> <VALUE>",
+                HELP_HINT,
+            ),
+            ("list -z", "unexpected argument '-z' found", HELP_HINT),
+        ] {
+            let typed = ["gpukillctl"].into_iter().chain(line.split(' '));
+            let error = parse(typed.map(OsString::from)).expect_err("it is wrong");
+            let text = error.render().to_string();
+            let (found, hint) = split_usage_error(&text);
+            let found = (found.as_str(), hint.unwrap_or(HELP_HINT));
+            assert_eq!(found, (mistake, suggestion), "{line}");
         }
     }
 }

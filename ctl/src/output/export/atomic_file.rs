@@ -1,7 +1,7 @@
 //! Writes a file whole or not at all: under another name in the same directory, renamed at the
 //! end.
 
-use crate::exit::{Error, Exit};
+use crate::exit::{Error, Exit, system_error_reason};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -46,13 +46,13 @@ impl AtomicFile {
         let mut name = name.to_owned();
         name.push(".partial");
         let at = goal.with_file_name(name);
-        let file = open(&at, mode).map_err(|why| write_error(&at, &why.to_string()))?;
+        let file = open(&at, mode).map_err(|why| io_failure(&at, &why))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(write_error(&at, BUSY_MESSAGE)),
-            Err(TryLockError::Error(error)) => return Err(write_error(&at, &error.to_string())),
+            Err(TryLockError::Error(error)) => return Err(io_failure(&at, &error)),
         }
-        truncate_leftover(&file, &at, mode).map_err(|why| write_error(&at, &why.to_string()))?;
+        truncate_leftover(&file, &at, mode).map_err(|why| io_failure(&at, &why))?;
         Ok(Self {
             file,
             at,
@@ -65,18 +65,18 @@ impl AtomicFile {
     /// Writes the next bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = self.file.write_all(bytes);
-        written.map_err(|why| write_error(&self.at, &why.to_string()))
+        written.map_err(|why| io_failure(&self.at, &why))
     }
 
     /// The file itself, for a writer that needs a descriptor.
     pub(crate) fn handle(&self) -> Result<File, Error> {
         let handle = self.file.try_clone();
-        handle.map_err(|why| write_error(&self.at, &why.to_string()))
+        handle.map_err(|why| io_failure(&self.at, &why))
     }
 
     /// Puts the file in its place, synced to disk.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
-        let failed = |why: io::Error| write_error(&self.goal, &why.to_string());
+        let failed = |why: io::Error| io_failure(&self.goal, &why);
         self.file.sync_all().map_err(failed)?;
         match self.if_there {
             IfExists::Replace => std::fs::rename(&self.at, &self.goal).map_err(failed)?,
@@ -162,6 +162,10 @@ fn exists_error(goal: &Path) -> Error {
     }
 }
 
+fn io_failure(path: &Path, error: &io::Error) -> Error {
+    write_error(path, &system_error_reason(error))
+}
+
 fn write_error(path: &Path, why: &str) -> Error {
     Error::NotDone {
         what: format!("cannot write {}: {why}", path.display()),
@@ -173,6 +177,18 @@ fn write_error(path: &Path, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unwritable_path_is_named_without_a_number() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let goal = directory.path().join("none/week.csv");
+        let failure = AtomicFile::create(&goal, IfExists::Refuse, 0o600).err();
+        let expected = format!(
+            "cannot write {}.partial: no such file or directory",
+            goal.display()
+        );
+        assert_eq!(failure.expect("it is refused").to_string(), expected);
+    }
 
     fn names(directory: &Path) -> Vec<(String, String)> {
         let entries = std::fs::read_dir(directory).expect("a directory");
