@@ -47,7 +47,7 @@ pub(super) fn with_examples(command: Command, path: &[&str]) -> Command {
 /// Shown below the help of each command.
 const GLOBALS_HINT: &str = "Options of every command: gpukillctl --help";
 
-/// The examples in the help of a command: its own, or two of its subcommands.
+/// The examples in the help of a command: its own, or one of each of two subcommands.
 fn shown_examples(path: &[&str]) -> Vec<Example> {
     let own = examples(path);
     if !own.is_empty() {
@@ -57,7 +57,9 @@ fn shown_examples(path: &[&str]) -> Vec<Example> {
         let mut names = of.split(' ');
         path.iter().all(|name| names.next() == Some(name))
     });
+    let mut last = "";
     below
+        .filter(|(of, ..)| std::mem::replace(&mut last, of) != *of)
         .take(2)
         .map(|(_, line, does)| Example { line, effect: does })
         .collect()

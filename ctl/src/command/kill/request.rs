@@ -89,6 +89,7 @@ mod tests {
     use clap::Parser as _;
     use gpukill_proto::model::Vendor;
     use gpukill_proto::units::Bytes;
+    use std::time::Duration;
 
     fn asked(line: &str) -> Result<KillRequest, String> {
         let line = format!("gpukillctl kill {line}");
@@ -160,6 +161,24 @@ mod tests {
             ..plain
         };
         assert_eq!(asked("7 --override-protected"), Ok(overriding));
+    }
+
+    #[test]
+    fn signal_timeout_comes_from_the_settings() {
+        let settings = Settings {
+            signal_timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(90),
+            ..Settings::default()
+        };
+        let kill = match Cli::try_parse_from(["gpukillctl", "kill", "7"]) {
+            Ok(Cli {
+                command: Command::Kill(Deferred(kill)),
+                ..
+            }) => kill,
+            other => panic!("{other:?}"),
+        };
+        let asked = request(&kill, &settings).expect("it is right");
+        assert_eq!(asked.signal_timeout_ms, 20_000);
     }
 
     #[test]
