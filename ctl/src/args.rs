@@ -13,7 +13,7 @@ mod reset;
 mod rogue;
 mod visible;
 
-use crate::settings::{Colors, Format, LogLevel, bounds};
+use crate::settings::{Colors, Format, LogLevel, SortKey, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, RecordFilter};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
@@ -246,9 +246,18 @@ pub struct List {
     /// Only these processes, by their PIDs; several: 48213,48214
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub pid: Vec<u32>,
+    /// Only your own processes; --mine=false overrides the settings
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "user", overrides_with = "mine")]
+    pub mine: Option<bool>,
     /// Only processes with a matching name
     #[arg(long, value_name = "REGEX", value_parser = text_parser())]
     pub filter: Option<String>,
+    /// Order GPUs or processes by this value, the greatest first
+    #[arg(long, value_name = "KEY", overrides_with = "sort")]
+    pub sort: Option<SortKey>,
+    /// These columns of the table: gpu,name,fan; or beside the usual ones: +fan,pstate
+    #[arg(long, value_name = "LIST", overrides_with = "columns", value_parser = text_parser())]
+    pub columns: Option<String>,
     /// Maximum number of processes for each GPU in a table; marked processes are always shown;
     /// 0 shows all [default: 10]
     #[arg(long, value_name = "N", value_parser = whole_number_parser(bounds::PROCESSES, 20))]

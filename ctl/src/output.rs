@@ -4,7 +4,8 @@
 //! - [`style`]: width, characters and colours.
 //! - [`text`], [`table`], [`value`], [`age`]: the parts of tables.
 //! - [`owner_cells`], [`markers`], [`loss`]: texts about a process or a device.
-//! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
+//! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables, [`columns`] their
+//!   requested columns.
 //! - [`holders`], [`explain`]: the processes that have GPUs open, and one process; [`finding`]
 //!   explains memory that no process accounts for.
 //! - [`kill`]: the plan and the outcome of a kill.
@@ -21,13 +22,14 @@
 
 pub(crate) mod actions;
 mod age;
+pub(crate) mod columns;
 pub(crate) mod csv;
 pub(crate) mod explain;
 pub(crate) mod export;
 mod finding;
 #[cfg(test)]
 pub(crate) mod fixtures;
-mod gpus;
+pub(crate) mod gpus;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod holders;
@@ -37,7 +39,7 @@ mod loss;
 mod markers;
 pub(crate) mod message;
 mod owner_cells;
-mod processes;
+pub(crate) mod processes;
 pub(crate) mod prune;
 pub(crate) mod report;
 pub(crate) mod reset;

@@ -8,6 +8,9 @@ mod non_defaults;
 pub(crate) use load::load;
 
 use crate::args::{Cli, Command, StatusFormat};
+use crate::output::columns::{NamedColumn, parse_columns};
+use crate::output::gpus::columns::GpuColumn;
+use crate::output::processes::columns::ProcessColumn;
 use clap::ValueEnum;
 use gpukill_proto::settings::{Key, SettingMistake, apply_environment, apply_file, value};
 use std::ops::RangeInclusive;
@@ -35,6 +38,14 @@ pub(crate) struct Settings {
     pub watch_interval: Duration,
     /// Whether `list` shows processes instead of GPUs.
     pub show_details: bool,
+    /// Whether `list` shows the caller's processes only.
+    pub only_mine: bool,
+    /// The order of `list`; `None` for the order of the devices.
+    pub list_sort: Option<SortKey>,
+    /// The columns of `list`, as for [`parse_columns`]; `None` for the default ones.
+    pub list_columns: Option<String>,
+    /// The columns of `list --details`, likewise.
+    pub details_columns: Option<String>,
     /// The daemon's socket; `None` for the usual paths.
     pub socket: Option<PathBuf>,
 }
@@ -51,6 +62,10 @@ impl Default for Settings {
             max_processes: 10,
             watch_interval: Duration::from_secs(2),
             show_details: false,
+            only_mine: false,
+            list_sort: None,
+            list_columns: None,
+            details_columns: None,
             socket: None,
         }
     }
@@ -82,6 +97,33 @@ pub enum Format {
     Ndjson,
     /// Comma-separated, with a header
     Csv,
+}
+
+/// The order of the rows of `list`. Rows without the value come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Memory in use
+    Memory,
+    /// Utilization
+    Util,
+    /// Temperature of a GPU
+    Temp,
+    /// Power draw of a GPU
+    Power,
+    /// Number of processes of a GPU
+    Procs,
+    /// Name of a GPU, or of a process, in alphabetical order
+    Name,
+    /// User of a process, in alphabetical order
+    User,
+    /// PID, the lowest first
+    Pid,
+    /// Time of a process on its GPU
+    Time,
+    /// Time since a process used its GPU
+    Idle,
+    /// Processor time of a process
+    Cpu,
 }
 
 impl From<StatusFormat> for Format {
@@ -147,6 +189,12 @@ fn parse_choice<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         value::choice_error(value, &names)
     })
+}
+
+/// The names of columns, checked.
+fn columns_text<C: NamedColumn>(value: &toml::Value) -> Result<String, String> {
+    let text = value::text(value)?;
+    parse_columns::<C>(&text).map(|_| text)
 }
 
 /// Every key of the file and its environment variable.
@@ -229,6 +277,38 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
     },
     Key {
         section: "",
+        name: "only_mine",
+        variable: "GPUKILL_ONLY_MINE",
+        default: "false",
+        help: "Let list show your own processes only.",
+        set: |s, v| value::boolean(v).map(|wanted| s.only_mine = wanted),
+    },
+    Key {
+        section: "",
+        name: "list_sort",
+        variable: "GPUKILL_LIST_SORT",
+        default: "",
+        help: "The order of list: memory, util, user and others; without it by GPU.",
+        set: |s, v| parse_choice(v).map(|key| s.list_sort = Some(key)),
+    },
+    Key {
+        section: "",
+        name: "list_columns",
+        variable: "GPUKILL_LIST_COLUMNS",
+        default: "",
+        help: "The columns of list: \"gpu,name,fan\", or \"+fan\" beside the usual ones.",
+        set: |s, v| columns_text::<GpuColumn>(v).map(|text| s.list_columns = Some(text)),
+    },
+    Key {
+        section: "",
+        name: "details_columns",
+        variable: "GPUKILL_DETAILS_COLUMNS",
+        default: "",
+        help: "The columns of list --details, likewise.",
+        set: |s, v| columns_text::<ProcessColumn>(v).map(|text| s.details_columns = Some(text)),
+    },
+    Key {
+        section: "",
         name: "socket",
         variable: "GPUKILL_SOCKET",
         default: "",
@@ -272,6 +352,9 @@ pub(crate) struct Flags {
     max_processes: Option<u64>,
     watch_interval_secs: Option<u64>,
     show_details: Option<bool>,
+    only_mine: Option<bool>,
+    list_sort: Option<SortKey>,
+    columns: Option<String>,
     socket: Option<PathBuf>,
 }
 
@@ -296,6 +379,9 @@ impl From<&Cli> for Flags {
                     (false, true) => Some(false),
                     (false, false) => None,
                 };
+                flags.only_mine = list.mine.or(list.user.as_ref().map(|_| false));
+                flags.list_sort = list.sort;
+                flags.columns = list.columns.clone();
             }
             Command::Status(status) => flags.output_format = status.output.map(Format::from),
             Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
@@ -356,6 +442,9 @@ fn apply_flags(flags: Flags, settings: Settings) -> Settings {
         max_processes,
         watch_interval_secs,
         show_details,
+        only_mine,
+        list_sort,
+        columns,
         socket,
     } = flags;
     Settings {
@@ -368,6 +457,10 @@ fn apply_flags(flags: Flags, settings: Settings) -> Settings {
         max_processes: max_processes.map_or(settings.max_processes, usize_or_max),
         watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
         show_details: show_details.unwrap_or(settings.show_details),
+        only_mine: only_mine.unwrap_or(settings.only_mine),
+        list_sort: list_sort.or(settings.list_sort),
+        list_columns: columns.clone().or(settings.list_columns),
+        details_columns: columns.or(settings.details_columns),
         socket: socket.or(settings.socket),
     }
 }

@@ -75,6 +75,11 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     ),
     (
         "list",
+        "list --details --mine --sort memory --columns +cpu,host_mem",
+        "your processes, the greatest first, with two more columns",
+    ),
+    (
+        "list",
         "list --gpu 0-3 --user bob -o json",
         "bob's processes on four GPUs, as JSON for a program",
     ),

@@ -1,6 +1,7 @@
 //! `list`: the GPUs and the processes that use them.
 
 mod filter;
+mod sort;
 pub(super) mod user_lookup;
 mod watch;
 
@@ -8,6 +9,7 @@ use super::{connect, now};
 use crate::args::{List, VendorChoice};
 use crate::connect::{AnnotatedSnapshot, Daemon, RequestTimeout};
 use crate::exit::{Error, Exit};
+use crate::output::columns::{ColumnChoice, NamedColumn, parse_columns};
 use crate::output::csv::Header;
 use crate::output::message::Messages;
 use crate::output::style::OutputStyle;
@@ -28,6 +30,18 @@ struct ListRequest {
     format: Format,
 }
 
+impl ListRequest {
+    /// The selected part of a snapshot, in the requested order. `may_be` as for [`select_part`].
+    fn select(&self, snapshot: Snapshot, may_be: &dyn Fn(&str) -> bool) -> SelectedSnapshot {
+        let mut selected = select_part(snapshot, &self.selection, may_be);
+        if let Some(key) = self.view.sort {
+            sort::sort_devices(&mut selected.snapshot.devices, key);
+            sort::sort_processes(&mut selected.snapshot.processes, key);
+        }
+        selected
+    }
+}
+
 /// Prints one snapshot, or goes on with `--watch`.
 pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Result<Exit, Error> {
     let wanted = list_request(list, settings)?;
@@ -42,7 +56,7 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
         suspected,
     } = first_snapshot(&daemon, timeout)?;
     let SelectedSnapshot { snapshot, verdict } =
-        select_part(snapshot, &wanted.selection, &user_lookup::user_may_exist);
+        wanted.select(snapshot, &user_lookup::user_may_exist);
     // Neither the snapshot nor the lines are freed, because the process ends after printing
     // them.
     let annotated = ManuallyDrop::new(AnnotatedSnapshot {
@@ -79,15 +93,36 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
         gpu: list.gpu.clone(),
         vendors: VendorChoice::vendors(&list.vendor),
         pids: list.pid.clone(),
-        user: list.user.clone(),
+        user: match settings.only_mine {
+            true => Some(rustix::process::getuid().as_raw().to_string()),
+            false => list.user.clone(),
+        },
         name: name.transpose().map_err(Error::Usage)?,
     };
+    let rows = match settings.show_details {
+        true => Rows::Processes,
+        false => Rows::Gpus,
+    };
+    if let (Rows::Gpus, Some(key)) = (rows, settings.list_sort.filter(sort::needs_processes)) {
+        return Err(Error::Usage(format!(
+            "{key:?} is a value of processes: add --details"
+        )));
+    }
+    let (gpu_columns, process_columns) = match rows {
+        Rows::Gpus => (
+            columns(settings.list_columns.as_deref())?,
+            Default::default(),
+        ),
+        Rows::Processes => (
+            Default::default(),
+            columns(settings.details_columns.as_deref())?,
+        ),
+    };
     let view = View {
-        rows: if settings.show_details {
-            Rows::Processes
-        } else {
-            Rows::Gpus
-        },
+        rows,
+        gpu_columns,
+        process_columns,
+        sort: settings.list_sort,
         containers: list.containers,
         max_processes: settings.max_processes,
         only: filter::describe_processes(&selection),
@@ -99,6 +134,12 @@ fn list_request(list: &List, settings: &Settings) -> Result<ListRequest, Error> 
         view,
         format: settings.output_format,
     })
+}
+
+/// The requested columns of one of the tables.
+fn columns<C: NamedColumn>(text: Option<&str>) -> Result<ColumnChoice<C>, Error> {
+    let parsed = text.map(|text| parse_columns(text).map_err(Error::Usage));
+    parsed.unwrap_or_else(|| Ok(ColumnChoice::default()))
 }
 
 /// The devices that match a selector; all devices without one.

@@ -1,16 +1,19 @@
 //! The table with a row for each GPU, and for each instance of a divided GPU.
 
+pub(crate) mod columns;
 mod instances;
 
 use super::age::{AgeColumn, age};
+use super::columns::NamedColumn as _;
 use super::loss::loss_text;
 use super::owner_cells::process_owner;
 use super::processes::with_end_time;
-use super::style::{OutputStyle, Symbols};
-use super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::style::{Density, OutputStyle, Symbols};
+use super::table::{Cell, Row, Table};
 use super::text::{Line, Tone, escaped};
 use super::value::{bar, counted, gib, reading, size};
 use super::view::{View, has_a_row};
+use columns::GpuColumn;
 use gpukill_policy::health::device_problems;
 use gpukill_proto::json::top_process;
 use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
@@ -45,33 +48,89 @@ pub(super) fn table(
     for process in &snapshot.processes {
         by_device.entry(&process.device).or_default().push(process);
     }
-    let mut table = Table::new(columns(view, age_column));
+    let density = style.density();
+    let shown = view.gpu_columns.shown(|column| match column {
+        // Errors have rows of their own.
+        "ecc" | "procs" => density == Density::Full,
+        "age" => age_column == AgeColumn::Needed,
+        "containers" => view.containers,
+        _ => true,
+    });
+    let mut table = Table::new(shown.iter().map(|it| it.column(density)).collect());
+    if view.gpu_columns.is_request() {
+        table = table.with_empty_columns();
+    }
     for device in devices {
-        let message = match &device.lost {
-            Some(loss) => Some((
-                loss_text(device, &snapshot.devices, loss, now, style),
-                Tone::Broken,
-            )),
-            None if is_suspended(device) => Some((SUSPENDED_TEXT.to_owned(), Tone::Faint)),
-            None => None,
+        let row = DeviceRow {
+            device,
+            processes: by_device.get(&device.id).map_or(&[], Vec::as_slice),
+            snapshot,
+            view,
+            age_column,
+            symbols: style.symbols,
+            density,
         };
-        match message {
-            Some((text, tone)) => table.push(Row::Spanning(
-                vec![index(device), name(device, style.symbols)],
-                Cell::with_tone(text, tone),
-            )),
-            None => {
-                let processes = by_device.get(&device.id).map_or(&[][..], Vec::as_slice);
-                let taken_at = snapshot.taken_at;
-                for row in rows(device, processes, view, age_column, taken_at, style.symbols) {
-                    table.push(row);
-                }
+        if let Some(loss) = &device.lost {
+            let text = loss_text(device, &snapshot.devices, loss, now, style);
+            table.push(row.message_row(&shown, Cell::with_tone(text, Tone::Broken)));
+        } else if is_suspended(device) {
+            let message = Cell::with_tone(SUSPENDED_TEXT, Tone::Faint);
+            table.push(row.message_row(&shown, message));
+        } else {
+            table.push(Row::Cells(shown.iter().map(|it| (it.cell)(&row)).collect()));
+            for (_, complaint) in device_problems(device) {
+                let message = Cell::with_tone(escaped(&complaint, style.symbols), Tone::Broken);
+                table.push(row.message_row(&shown[..1], message));
+            }
+            for instance in instances::rows(&row) {
+                table.push(Row::Cells(
+                    shown
+                        .iter()
+                        .map(|it| (it.instance_cell)(&instance))
+                        .collect(),
+                ));
             }
         }
     }
     let mut lines = table.lines(style);
-    lines.extend(age_column.legend(style));
+    if shown.iter().any(|column| column.name() == "age") {
+        lines.extend(age_column.legend(style));
+    }
     lines
+}
+
+/// A device and all that its cells are made of.
+struct DeviceRow<'a> {
+    device: &'a Device,
+    /// The processes that use it.
+    processes: &'a [&'a GpuProcess],
+    snapshot: &'a Snapshot,
+    view: &'a View,
+    age_column: AgeColumn,
+    symbols: Symbols,
+    density: Density,
+}
+
+impl DeviceRow<'_> {
+    /// A row with a message about the device instead of numbers, behind the first columns as
+    /// far as they name the device.
+    fn message_row(&self, shown: &[&GpuColumn], mut message: Cell) -> Row {
+        let names = shown.iter().take_while(|column| column.names_device());
+        let before: Vec<Cell> = names.map(|column| (column.cell)(self)).collect();
+        if before.is_empty() {
+            let index = self.device.index;
+            message.text.insert_str(0, &format!("GPU {index}: "));
+        }
+        Row::Spanning(before, message)
+    }
+
+    fn text(&self, text: &str) -> Cell {
+        Cell::plain(escaped(text, self.symbols))
+    }
+
+    fn text_reading(&self, value: &Reading<String>) -> Cell {
+        reading(value, |text| escaped(text, self.symbols))
+    }
 }
 
 /// Shown instead of numbers for a suspended device.
@@ -81,78 +140,8 @@ pub(super) fn is_suspended(device: &Device) -> bool {
     device.vitals.suspended.known() == Some(&true)
 }
 
-fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
-    let mut columns = vec![
-        Column::right("GPU", WhenNarrow::Stays),
-        Column::left("NAME", WhenNarrow::Stays),
-        Column::left("", WhenNarrow::Goes(1)),
-        Column::right("MEMORY", WhenNarrow::Stays),
-        Column::right("UTIL", WhenNarrow::Stays),
-        Column::right("TEMP", WhenNarrow::Goes(4)),
-        Column::right("POWER", WhenNarrow::Goes(3)),
-        Column::right("ECC", WhenNarrow::Goes(2)),
-        Column::right("PROCS", WhenNarrow::Goes(5)),
-    ];
-    columns.extend(age_column.column());
-    if view.containers {
-        columns.push(Column::left("CONTAINERS", WhenNarrow::Shrinks(19)));
-    }
-    // Enough for a user, a program, a size and the idle time.
-    columns.push(Column::left("TOP PROCESS", WhenNarrow::Shrinks(25)));
-    columns
-}
-
 fn index(device: &Device) -> Cell {
     Cell::plain(device.index.to_string())
-}
-
-fn rows(
-    device: &Device,
-    processes: &[&GpuProcess],
-    view: &View,
-    age_column: AgeColumn,
-    taken_at: Timestamp,
-    symbols: Symbols,
-) -> Vec<Row> {
-    let whole = device_row(device, processes, view, age_column, taken_at, symbols);
-    let complaints = device_problems(device).into_iter().map(|(_, complaint)| {
-        let message = Cell::with_tone(escaped(&complaint, symbols), Tone::Broken);
-        Row::Spanning(vec![index(device)], message)
-    });
-    let parts = instances::rows(device, processes, view, age_column, taken_at, symbols);
-    std::iter::once(whole)
-        .chain(complaints)
-        .chain(parts)
-        .collect()
-}
-
-fn device_row(
-    device: &Device,
-    processes: &[&GpuProcess],
-    view: &View,
-    age_column: AgeColumn,
-    taken_at: Timestamp,
-    symbols: Symbols,
-) -> Row {
-    let mut cells = vec![
-        index(device),
-        name(device, symbols),
-        memory_bar(&device.memory_used, &device.memory_total, symbols),
-        memory(&device.memory_used, &device.memory_total),
-        utilization(device, processes),
-        reading(&device.vitals.temperature, |celsius| {
-            celsius.0.to_string() + symbols.degree()
-        }),
-        power(device),
-        ecc(device),
-        reading(&device.process_count, ToString::to_string),
-    ];
-    cells.extend(age_column.cell(device_ages(device), symbols));
-    if view.containers {
-        cells.push(containers(processes, symbols));
-    }
-    cells.push(top_process_cell(device, processes, view, taken_at, symbols));
-    Row::Cells(cells)
 }
 
 /// The ages of everything shown of a device and its instances.
@@ -176,11 +165,18 @@ fn device_ages(device: &Device) -> [Option<u32>; 7] {
 
 /// The model without the prefix common to the vendor's models. The name does not change, so its
 /// age does not matter. Memory shared with the host must not be read as the GPU's own.
-fn name(device: &Device, symbols: Symbols) -> Cell {
+fn name(row: &DeviceRow<'_>) -> Cell {
+    let device = row.device;
     let Some(name) = device.name.last_known() else {
         return reading(&device.name, |_| String::new());
     };
-    let name = escaped(name.trim_start_matches("NVIDIA "), symbols);
+    let mut name = name.trim_start_matches("NVIDIA ");
+    if row.density == Density::Compact {
+        name = name.trim_start_matches("GeForce ");
+        // The kind of memory, as in `H100 80GB HBM3`.
+        name = name.split(" HBM").next().unwrap_or(name);
+    }
+    let name = escaped(name, row.symbols);
     Cell::plain(if device.memory_unified {
         format!("{name} (unified)")
     } else {
@@ -193,11 +189,19 @@ fn memory_bar(used: &Reading<Bytes>, total: &Reading<Bytes>, symbols: Symbols) -
     Cell::plain(known.map_or_else(String::new, |(used, total)| bar(used.0, total.0, symbols)))
 }
 
-fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Cell {
+/// `63.1/79.6G`; compact: `63/80G`.
+fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>, density: Density) -> Cell {
     if used.last_known().is_none() && total.last_known().is_none() {
         return reading(used, |_| String::new());
     }
-    let part = |part: &Reading<Bytes>| reading(part, |bytes| gib(*bytes));
+    let part = |part: &Reading<Bytes>| {
+        reading(part, |bytes| match density {
+            Density::Compact if bytes.as_mib() >= 10 * 1024 => {
+                ((bytes.as_mib() + 512) / 1024).to_string()
+            }
+            Density::Compact | Density::Full => gib(*bytes),
+        })
+    };
     let (mut cell, total) = (part(used), part(total));
     cell.text.push('/');
     cell.text.push_str(&total.text);
@@ -207,7 +211,10 @@ fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Cell {
     cell
 }
 
-fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
+fn utilization(row: &DeviceRow<'_>) -> Cell {
+    let DeviceRow {
+        device, processes, ..
+    } = row;
     let cell = reading(&device.vitals.utilization, |percent| {
         percent.0.to_string() + "%"
     });
@@ -218,11 +225,14 @@ fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
     }
 }
 
-fn power(device: &Device) -> Cell {
+/// `688/700W`; compact: `688W`.
+fn power(row: &DeviceRow<'_>) -> Cell {
+    let vitals = &row.device.vitals;
     let watts = |power: &Milliwatts| power.whole_watts().to_string();
-    let mut cell = reading(&device.vitals.power, watts);
-    if device.vitals.power.last_known().is_some() {
-        if let Some(limit) = device.vitals.power_limit.last_known() {
+    let mut cell = reading(&vitals.power, watts);
+    if vitals.power.last_known().is_some() {
+        let limit = vitals.power_limit.last_known();
+        if let Some(limit) = limit.filter(|_| row.density == Density::Full) {
             cell.text.push('/');
             cell.text.push_str(&watts(limit));
         }
@@ -253,18 +263,19 @@ fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {
 
 /// The process that holds the most, and the memory that no process explains. For a divided
 /// device the number of instances, which have rows of their own.
-fn top_process_cell(
-    device: &Device,
-    processes: &[&GpuProcess],
-    view: &View,
-    taken_at: Timestamp,
-    symbols: Symbols,
-) -> Cell {
-    let (divided, processes) = instances::summary(device, processes);
+fn top_process_cell(row: &DeviceRow<'_>) -> Cell {
+    let DeviceRow {
+        device,
+        view,
+        symbols,
+        ..
+    } = *row;
+    let taken_at = row.snapshot.taken_at;
+    let (divided, processes) = instances::summary(device, row.processes);
     let mut parts: Vec<String> = divided.into_iter().collect();
     let mut tone = Tone::Plain;
     if let Some(process) = top_process(processes) {
-        let (text, of_holder) = process_text(process, taken_at, symbols);
+        let (text, of_holder) = process_text(process, taken_at, symbols, row.density);
         parts.push(text);
         tone = of_holder;
     }
@@ -283,8 +294,14 @@ fn top_process_cell(
     Cell::with_tone(parts.join(", "), tone)
 }
 
-/// The owner, name, memory and idle time of a process.
-fn process_text(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
+/// The owner, name, memory and idle time of a process: `bob python 48.3G, idle 9h`; compact:
+/// `bob python, idle 9h`.
+fn process_text(
+    process: &GpuProcess,
+    taken_at: Timestamp,
+    symbols: Symbols,
+    density: Density,
+) -> (String, Tone) {
     let owner = process_owner(process, symbols);
     let name = match process.last_known_key() {
         Some(_) => {
@@ -294,22 +311,25 @@ fn process_text(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> 
         None => NO_PROCESS.to_owned(),
     };
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
-    let text = [owner.as_str(), &name, &memory].join(" ");
-    match idle_text(process, taken_at) {
-        Some(idle) => (format!("{text}, {idle}"), Tone::Doubtful),
-        None => (text, Tone::Plain),
+    match (idle_text(process, taken_at), density) {
+        (None, _) => ([owner.as_str(), &name, &memory].join(" "), Tone::Plain),
+        (Some(idle), Density::Compact) => (format!("{owner} {name}, {idle}"), Tone::Doubtful),
+        (Some(idle), Density::Full) => (format!("{owner} {name} {memory}, {idle}"), Tone::Doubtful),
     }
 }
 
-/// `idle 9h`, in the greatest unit; `None` when the process used the device recently, or when
-/// that is not known.
+/// `idle 9h`, in the greatest unit; `None` as for [`idle_time`].
 fn idle_text(process: &GpuProcess, taken_at: Timestamp) -> Option<String> {
+    let units = format_duration(idle_time(process, taken_at)?);
+    Some(format!("idle {}", units.split(' ').next()?))
+}
+
+/// How long a process has not used its device; `None` when it used the device recently, or when
+/// that is not known.
+pub(super) fn idle_time(process: &GpuProcess, taken_at: Timestamp) -> Option<Duration> {
     let last_active = process.last_active.known()?;
     let since = last_active.or_else(|| process.first_seen.known().copied())?;
-    let length = taken_at.since(since);
-    let length = Some(length).filter(|length| *length >= MIN_IDLE)?;
-    let units = format_duration(length);
-    Some(format!("idle {}", units.split(' ').next()?))
+    Some(taken_at.since(since)).filter(|length| *length >= MIN_IDLE)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The column of broken rules, which appears only when a process breaks one.
 
 use super::style::{OutputStyle, Symbols};
-use super::table::{Cell, Column, WhenNarrow};
+use super::table::Cell;
 use super::text::Tone;
 use super::value::{future_time, time_or_weekday};
 use gpukill_proto::guard::{GuardMode, GuardSummary, ViolationMark, find_marks};
@@ -18,12 +18,6 @@ impl<'a> RuleColumn<'a> {
         let column = Self(&guard.marks);
         let is_needed = processes.iter().any(|process| column.is_marked(process));
         Self(if is_needed { column.0 } else { &[] })
-    }
-
-    /// The column, if needed. It is wide enough for `memory, would have ended 12:32`.
-    pub(super) fn column(self) -> Option<Column> {
-        self.is_needed()
-            .then(|| Column::left("RULE", WhenNarrow::Shrinks(30)))
     }
 
     /// Whether a process breaks a rule.

@@ -1,22 +1,27 @@
 //! The table with a row for each process on each GPU.
 
+pub(crate) mod columns;
+
 use super::age::{AgeColumn, age};
+use super::columns::NamedColumn as _;
 use super::gpus::is_suspended;
 use super::loss::loss_text;
 use super::markers::RuleColumn;
-use super::owner_cells::{location, process_owner};
+use super::owner_cells::location;
 use super::rogue::RogueColumn;
 use super::style::{OutputStyle, Symbols};
-use super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::table::{Cell, Row, Table};
 use super::text::{Line, Tone, escaped};
-use super::value::{gpu, reading, size};
+use super::value::reading;
 use super::view::{View, has_a_row};
 use crate::connect::AnnotatedSnapshot;
-use gpukill_proto::model::{Device, GpuProcess, ProcessLocation, Snapshot};
+use columns::ProcessColumn;
+use gpukill_proto::model::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::{self, format_duration};
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The table of the processes.
@@ -30,124 +35,238 @@ pub(super) fn table(
         snapshot, guard, ..
     } = annotated;
     let processes = snapshot.processes.iter();
-    let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
-    let rule_column = RuleColumn::new(guard, &snapshot.processes);
-    let columns_besides = (age_column, rule_column, RogueColumn::new(annotated));
-    let mut table = Table::new(columns(view, columns_besides));
-    let mut is_empty = true;
-    for device in &snapshot.devices {
-        let mut rows = Vec::new();
-        if has_a_row(snapshot, device, view) {
-            rows = device_rows(snapshot, device, view, columns_besides, now, style);
-        }
-        rows.extend(unlisted_row(snapshot, device, style.symbols));
-        for row in rows {
-            table.push(row);
-            is_empty = false;
-        }
+    let markers = MarkerColumns {
+        age: AgeColumn::for_ages(processes.flat_map(|process| ages(process, view))),
+        rule: RuleColumn::new(guard, &snapshot.processes),
+        rogue: RogueColumn::new(annotated),
+    };
+    let shown = ProcessTable {
+        snapshot,
+        view,
+        columns: view.process_columns.shown(|column| match column {
+            "age" => markers.age == AgeColumn::Needed,
+            "rule" => markers.rule.is_needed(),
+            "rogue" => markers.rogue.is_needed(),
+            "where" => !view.containers,
+            "container" => view.containers,
+            _ => true,
+        }),
+        markers,
+        now,
+        style,
+    };
+    let marks = usize::from(shown.has("rule")) + usize::from(shown.has("rogue"));
+    let columns = shown.columns.iter();
+    let columns = columns.map(|it| it.column(style.density(), marks));
+    let mut table = Table::new(columns.collect());
+    if view.process_columns.is_request() {
+        table = table.with_empty_columns();
     }
-    if is_empty {
+    let rows = match view.sort {
+        None => shown.rows_by_device(),
+        Some(_) => shown.sorted_rows(),
+    };
+    if rows.is_empty() {
         let message = Cell::plain("no process uses a GPU");
         table.push(Row::Spanning(Vec::new(), message));
     }
+    for row in rows {
+        table.push(row);
+    }
     let mut lines = table.lines(style);
-    lines.extend(age_column.legend(style));
+    if shown.has("age") {
+        lines.extend(markers.age.legend(style));
+    }
     lines
 }
 
 /// The columns that appear only when they have content.
-type MarkerColumns<'a> = (AgeColumn, RuleColumn<'a>, RogueColumn<'a>);
-
-fn columns(view: &View, (age_column, rule_column, rogue_column): MarkerColumns<'_>) -> Vec<Column> {
-    let location_column = if view.containers {
-        Column::left("CONTAINER", WhenNarrow::Stays)
-    } else {
-        // Enough for a scheduler's job, and for the beginning of other names.
-        Column::left("WHERE", WhenNarrow::ShrinksThenGoes(14, 3))
-    };
-    let mut columns = vec![
-        Column::right("GPU", WhenNarrow::Stays),
-        Column::right("PID", WhenNarrow::Stays),
-        // User names are short; names from labels may have any length.
-        Column::left("USER", WhenNarrow::Shrinks(8)),
-        Column::right("MEMORY", WhenNarrow::Stays),
-        Column::right("SM", WhenNarrow::Goes(2)),
-        Column::right("ON GPU", WhenNarrow::Goes(1)),
-    ];
-    columns.extend(age_column.column());
-    columns.extend(rule_column.column());
-    columns.extend(rogue_column.column(rule_column));
-    columns.push(location_column);
-    // Enough for a program and the beginning of its arguments; with one marker column, for the
-    // program alone. With both, the pid has to do.
-    let when_narrow = match (rule_column.is_needed(), rogue_column.is_needed()) {
-        (true, true) => WhenNarrow::ShrinksThenGoes(8, 4),
-        (true, false) | (false, true) => WhenNarrow::Shrinks(12),
-        (false, false) => WhenNarrow::Shrinks(20),
-    };
-    columns.push(Column::left("COMMAND", when_narrow));
-    columns
+#[derive(Clone, Copy)]
+struct MarkerColumns<'a> {
+    age: AgeColumn,
+    rule: RuleColumn<'a>,
+    rogue: RogueColumn<'a>,
 }
 
-fn device_rows(
-    snapshot: &Snapshot,
-    device: &Device,
-    view: &View,
-    besides: MarkerColumns<'_>,
+impl MarkerColumns<'_> {
+    /// Whether a process is shown however many others there are.
+    fn is_marked(self, process: &GpuProcess) -> bool {
+        self.rule.is_marked(process) || self.rogue.is_marked(process)
+    }
+}
+
+/// All that the rows of the table are made of.
+struct ProcessTable<'a> {
+    snapshot: &'a Snapshot,
+    view: &'a View,
+    columns: Vec<&'static ProcessColumn>,
+    markers: MarkerColumns<'a>,
     now: Timestamp,
-    style: &OutputStyle,
-) -> Vec<Row> {
-    let symbols = style.symbols;
-    let index = || Cell::plain(device.index.to_string());
-    let mut rows = Vec::new();
-    if let Some(loss) = &device.lost {
-        let message = Cell::with_tone(
-            loss_text(device, &snapshot.devices, loss, now, style),
-            Tone::Broken,
+    style: &'a OutputStyle,
+}
+
+/// A process on a device.
+struct ProcessRow<'a> {
+    device: &'a Device,
+    process: &'a GpuProcess,
+    view: &'a View,
+    markers: MarkerColumns<'a>,
+    taken_at: Timestamp,
+    style: &'a OutputStyle,
+}
+
+/// The memory of a device that no process explains.
+struct UnattributedRow<'a> {
+    device: &'a Device,
+    age: AgeColumn,
+    symbols: Symbols,
+}
+
+impl<'a> ProcessTable<'a> {
+    fn has(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name() == name)
+    }
+
+    /// The rows of each device, the processes with the most memory first.
+    fn rows_by_device(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for device in &self.snapshot.devices {
+            if has_a_row(self.snapshot, device, self.view) {
+                rows.extend(self.loss_row(device));
+                let here: Vec<&GpuProcess> = self
+                    .snapshot
+                    .processes
+                    .iter()
+                    .filter(|process| process.device == device.id)
+                    .collect();
+                let all = here.len();
+                let mut processes = largest_processes(here, self.most(all), self.markers);
+                let more = all - processes.len();
+                // Processes of one instance stand together.
+                processes.sort_by_key(|process| process.instance);
+                rows.extend(processes.into_iter().map(|it| self.process_row(device, it)));
+                rows.extend(
+                    self.more_message(more)
+                        .map(|it| self.message_row(device, it)),
+                );
+                rows.extend(self.unattributed_row(device));
+            }
+            let unlisted = unlisted_reason(self.snapshot, device, self.style.symbols);
+            rows.extend(unlisted.map(|message| self.message_row(device, message)));
+        }
+        rows
+    }
+
+    /// The processes of all devices in the order of the snapshot, then the rows of devices.
+    fn sorted_rows(&self) -> Vec<Row> {
+        let devices = self.snapshot.devices.iter();
+        let devices: BTreeMap<&DeviceId, &Device> = devices.map(|it| (&it.id, it)).collect();
+        let mut left: BTreeMap<&DeviceId, usize> = BTreeMap::new();
+        let mut rows = Vec::new();
+        let mut more = 0;
+        for process in &self.snapshot.processes {
+            let Some(device) = devices.get(&process.device) else {
+                continue;
+            };
+            let left = left.entry(&process.device).or_insert(self.most(usize::MAX));
+            if *left == 0 && !self.markers.is_marked(process) {
+                more += 1;
+                continue;
+            }
+            *left = left.saturating_sub(1);
+            rows.push(self.process_row(device, process));
+        }
+        rows.extend(
+            self.more_message(more)
+                .map(|it| Row::Spanning(Vec::new(), it)),
         );
-        rows.push(Row::Spanning(vec![index()], message));
+        for device in &self.snapshot.devices {
+            if has_a_row(self.snapshot, device, self.view) {
+                rows.extend(self.loss_row(device));
+                rows.extend(self.unattributed_row(device));
+            }
+            let unlisted = unlisted_reason(self.snapshot, device, self.style.symbols);
+            rows.extend(unlisted.map(|message| self.message_row(device, message)));
+        }
+        rows
     }
-    let here: Vec<&GpuProcess> = snapshot
-        .processes
-        .iter()
-        .filter(|process| process.device == device.id)
-        .collect();
-    let all = here.len();
-    let most = match view.max_processes {
-        0 => all,
-        most => most,
-    };
-    let mut processes = largest_processes(here, most, besides);
-    let more = all - processes.len();
-    // Processes of one instance stand together.
-    processes.sort_by_key(|process| process.instance);
-    let row = |process| row(device, process, view, besides, snapshot.taken_at, style);
-    rows.extend(processes.into_iter().map(row));
-    if more > 0 {
-        let ellipsis = symbols.ellipsis();
+
+    /// The maximum number of processes of a device that has `all`.
+    fn most(&self, all: usize) -> usize {
+        match self.view.max_processes {
+            0 => all,
+            most => most,
+        }
+    }
+
+    fn process_row(&self, device: &Device, process: &GpuProcess) -> Row {
+        let row = ProcessRow {
+            device,
+            process,
+            view: self.view,
+            markers: self.markers,
+            taken_at: self.snapshot.taken_at,
+            style: self.style,
+        };
+        let columns = self.columns.iter();
+        Row::Cells(columns.map(|column| (column.cell)(&row)).collect())
+    }
+
+    fn loss_row(&self, device: &Device) -> Option<Row> {
+        let loss = device.lost.as_ref()?;
+        let text = loss_text(device, &self.snapshot.devices, loss, self.now, self.style);
+        Some(self.message_row(device, Cell::with_tone(text, Tone::Broken)))
+    }
+
+    /// A row with a message about a device instead of numbers.
+    fn message_row(&self, device: &Device, mut message: Cell) -> Row {
+        match self.columns.first() {
+            Some(first) if first.name() == "gpu" => Row::Spanning(vec![index(device)], message),
+            Some(_) | None => {
+                message
+                    .text
+                    .insert_str(0, &format!("GPU {}: ", device.index));
+                Row::Spanning(Vec::new(), message)
+            }
+        }
+    }
+
+    fn more_message(&self, more: usize) -> Option<Cell> {
+        let ellipsis = self.style.symbols.ellipsis();
         let message = format!("{ellipsis} {more} more here: --max-processes 0 shows all");
-        rows.push(Row::Spanning(
-            vec![index()],
-            Cell::with_tone(message, Tone::Faint),
-        ));
+        (more > 0).then(|| Cell::with_tone(message, Tone::Faint))
     }
-    // Unexplained memory is not part of one user's or one program's share.
-    if view.only.is_none() {
-        rows.extend(unattributed_row(device, besides, symbols));
+
+    /// The row for memory that no listed process explains, if any. This memory is not part of
+    /// one user's or one program's share.
+    fn unattributed_row(&self, device: &Device) -> Option<Row> {
+        let memory = device.memory_unattributed.last_known();
+        memory.filter(|bytes| bytes.0 > 0 && self.view.only.is_none())?;
+        let row = UnattributedRow {
+            device,
+            age: self.markers.age,
+            symbols: self.style.symbols,
+        };
+        let columns = self.columns.iter();
+        Some(Row::Cells(
+            columns.map(|it| (it.unattributed_cell)(&row)).collect(),
+        ))
     }
-    rows
+}
+
+fn index(device: &Device) -> Cell {
+    Cell::plain(device.index.to_string())
 }
 
 /// The processes with the most memory. Marked processes are always included.
 fn largest_processes<'a>(
     processes: Vec<&'a GpuProcess>,
     most: usize,
-    (_, rule_column, rogue_column): MarkerColumns<'_>,
+    markers: MarkerColumns<'_>,
 ) -> Vec<&'a GpuProcess> {
     let by_size =
         |process: &&GpuProcess| (Reverse(process.memory.last_known().copied()), process.pid);
-    let is_marked =
-        |process: &&GpuProcess| rule_column.is_marked(process) || rogue_column.is_marked(process);
+    let is_marked = |process: &&GpuProcess| markers.is_marked(process);
     let (mut kept, mut others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_marked);
     others.sort_by_key(by_size);
     others.truncate(most.saturating_sub(kept.len()));
@@ -156,74 +275,29 @@ fn largest_processes<'a>(
     kept
 }
 
-fn row(
-    device: &Device,
-    process: &GpuProcess,
-    view: &View,
-    (age_column, rule_column, rogue_column): MarkerColumns<'_>,
-    taken_at: Timestamp,
-    style: &OutputStyle,
-) -> Row {
-    let symbols = style.symbols;
-    let location = location_reading(process, view);
-    let mut cells = vec![
-        Cell::plain(gpu(device.index, process.instance)),
-        Cell::plain(process.pid.to_string()),
-        Cell::plain(process_owner(process, symbols)),
-        reading(&process.memory, |bytes| size(*bytes)),
-        utilization(process),
-        reading(&process.first_seen, |first| {
-            format_duration(taken_at.since(*first))
-        }),
-    ];
-    cells.extend(age_column.cell(ages(process, view), symbols));
-    cells.extend(rule_column.cell(process, taken_at, style));
-    cells.extend(rogue_column.cell(process, symbols));
-    cells.push(reading(&location, |location| {
+fn location_cell(location: &Reading<Option<String>>, symbols: Symbols) -> Cell {
+    reading(location, |location| {
         let location = location
             .as_deref()
             .map(|location| escaped(location, symbols));
         location.unwrap_or_else(|| symbols.placeholder().to_owned())
-    }));
-    let command = match process.last_known_key() {
+    })
+}
+
+fn command_cell(row: &ProcessRow<'_>) -> Cell {
+    let ProcessRow { process, .. } = row;
+    Cell::plain(match process.last_known_key() {
         Some(_) => {
+            let symbols = row.style.symbols;
             let command = command_line(&process.command, &process.name, symbols);
             with_end_time(process, command)
         }
         None => text::NO_PROCESS.to_owned(),
-    };
-    cells.push(Cell::plain(command));
-    Row::Cells(cells)
+    })
 }
 
-/// The row for memory that no listed process explains, if any.
-fn unattributed_row(
-    device: &Device,
-    (age_column, rule_column, rogue_column): MarkerColumns<'_>,
-    symbols: Symbols,
-) -> Option<Row> {
-    let memory = &device.memory_unattributed;
-    memory.last_known().filter(|bytes| bytes.0 > 0)?;
-    let none = || Cell::plain(symbols.placeholder());
-    let mut cells = vec![
-        Cell::plain(device.index.to_string()),
-        none(),
-        none(),
-        reading(memory, |bytes| size(*bytes)),
-        none(),
-        none(),
-    ];
-    cells.extend(age_column.cell([age(memory)], symbols));
-    cells.extend(rule_column.empty_cell(symbols));
-    cells.extend(rogue_column.empty_cell(symbols));
-    cells.push(Cell::with_tone("unattributed", Tone::Doubtful));
-    let who = format!("holders --gpu {}", device.index);
-    cells.push(Cell::with_tone(who, Tone::Doubtful));
-    Some(Row::Cells(cells))
-}
-
-/// The row that states why processes may be missing.
-fn unlisted_row(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Option<Row> {
+/// Why processes of a device may be missing.
+fn unlisted_reason(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Option<Cell> {
     // A lost device has a row already, and no process uses it.
     if device.lost.is_some() {
         return None;
@@ -245,17 +319,19 @@ fn unlisted_row(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Optio
     } else {
         "users unknown"
     };
-    let message = Cell::with_tone(format!("{what}: {why}"), Tone::Doubtful);
-    let index = Cell::plain(device.index.to_string());
-    Some(Row::Spanning(vec![index], message))
+    Some(Cell::with_tone(format!("{what}: {why}"), Tone::Doubtful))
 }
 
-/// The content of the location column.
+/// The container of a process in words.
+fn container(process: &GpuProcess) -> Reading<Option<String>> {
+    let container = process.location.container.clone();
+    container.map(|container| container.map(|container| container.to_string()))
+}
+
+/// The location of a process, or its container only.
 fn location_reading(process: &GpuProcess, view: &View) -> Reading<Option<String>> {
-    let ProcessLocation { container, .. } = &process.location;
     if view.containers {
-        let container = container.clone();
-        container.map(|container| container.map(|container| container.to_string()))
+        container(process)
     } else {
         location(&process.location)
     }

@@ -39,6 +39,15 @@ pub(crate) enum Symbols {
     Ascii,
 }
 
+/// How much room texts take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Density {
+    /// Short forms, for terminals of less than 100 columns.
+    Compact,
+    /// Complete texts.
+    Full,
+}
+
 impl Symbols {
     /// Stands for no value.
     pub(crate) const fn placeholder(self) -> &'static str {
@@ -92,6 +101,14 @@ struct Environment {
 }
 
 impl OutputStyle {
+    /// How much room texts take at this width.
+    pub(crate) fn density(&self) -> Density {
+        match self.width {
+            Some(..100) => Density::Compact,
+            Some(_) | None => Density::Full,
+        }
+    }
+
     /// The style of standard output.
     pub(crate) fn for_stdout(settings: &Settings) -> Self {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -116,6 +116,14 @@ impl Row {
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
+    empty_columns: EmptyColumns,
+}
+
+/// What happens to a column without a value when the width is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EmptyColumns {
+    Dropped,
+    Kept,
 }
 
 /// The gap between two columns.
@@ -127,6 +135,15 @@ impl Table {
         Self {
             columns,
             rows: Vec::new(),
+            empty_columns: EmptyColumns::Dropped,
+        }
+    }
+
+    /// Keeps columns without a value, because somebody requested them.
+    pub(crate) fn with_empty_columns(self) -> Self {
+        Self {
+            empty_columns: EmptyColumns::Kept,
+            ..self
         }
     }
 
@@ -158,9 +175,14 @@ impl Table {
             .collect();
         let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
         let Some(most) = most else { return widths };
+        if self.empty_columns == EmptyColumns::Dropped {
+            for (at, width) in widths.iter_mut().enumerate() {
+                width.take_if(|_| at > 0 && !self.has_value(at));
+            }
+        }
         for (at, column) in self.columns.iter().enumerate() {
-            if let Some(least) = column.when_narrow.min_width() {
-                widths[at] = Some(natural[at].min(least));
+            if let (Some(width), Some(least)) = (&mut widths[at], column.when_narrow.min_width()) {
+                *width = natural[at].min(least);
             }
         }
         while total(&widths) > most {
@@ -179,6 +201,19 @@ impl Table {
             }
         }
         widths
+    }
+
+    /// Whether a row has a value in this column, or there are only sentences.
+    fn has_value(&self, at: usize) -> bool {
+        let mut rows = self.rows.iter();
+        let mut is_without_rows = true;
+        let found = rows.any(|row| {
+            let Row::Cells(cells) = row else { return false };
+            is_without_rows = false;
+            let cell = cells.get(at);
+            cell.is_some_and(|cell| !matches!(cell.text.as_str(), "" | "–" | "-" | "n/a"))
+        });
+        found || is_without_rows
     }
 
     fn least_important(&self, widths: &[Option<usize>]) -> Option<usize> {
@@ -305,6 +340,26 @@ mod tests {
             [" GPU  COMMA…", "   0  pytho…", "  11  模型", "   2  lost,…"]
         );
     }
+
+    #[test]
+    fn columns_without_values_take_no_room_unless_requested() {
+        let table = || {
+            let mut table = Table::new(vec![
+                Column::right("GPU", WhenNarrow::Stays),
+                Column::right("ECC", WhenNarrow::Stays),
+                Column::left("COMMAND", WhenNarrow::Stays),
+            ]);
+            table.push(Row::Cells(["0", "n/a", "sh"].map(Cell::plain).into()));
+            table.push(Row::Cells(["1", "–", "–"].map(Cell::plain).into()));
+            table
+        };
+        let titles = |table: Table, width| table.lines(&fixtures::style(width))[0].text();
+        assert_eq!(titles(table(), Some(80)), " GPU  COMMAND");
+        assert_eq!(titles(table(), None), " GPU  ECC  COMMAND");
+        let requested = table().with_empty_columns();
+        assert_eq!(titles(requested, Some(80)), " GPU  ECC  COMMAND");
+    }
+
     #[test]
     fn less_important_text_shrinks_before_it_drops() {
         let mut table = Table::new(vec![

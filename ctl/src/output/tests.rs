@@ -11,13 +11,16 @@ mod reset;
 mod rogue;
 mod unlisted;
 
+use super::columns::{ColumnChoice, parse_columns};
 use super::csv::Header;
 use super::fixtures::{NOW, brief, records, snapshot, status, style, suspected};
 use super::history::{PagedEntry as _, TimeSpan};
+use super::processes::columns::ProcessColumn;
 use super::style::{OutputStyle, Symbols};
 use super::view::{Rows, View};
 use super::*;
 use crate::connect::AnnotatedSnapshot;
+use crate::settings::SortKey;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::guard::GuardSummary;
 use gpukill_proto::json::{AuditDocument, ListDocument, StatusDocument};
@@ -87,6 +90,9 @@ fn view(rows: Rows) -> View {
         only: None,
         only_some_gpus: false,
         me: 4_000_000,
+        gpu_columns: ColumnChoice::default(),
+        process_columns: ColumnChoice::default(),
+        sort: None,
     }
 }
 
@@ -135,6 +141,67 @@ fn list_details_at_every_width() {
         "details-containers.txt",
         &listed(&snapshot(), &all, &style(None)),
     );
+}
+
+/// One GPU, eight and sixteen, at the widths of usual terminals.
+#[test]
+fn list_of_any_number_of_gpus_fits() {
+    let usual = snapshot();
+    let of = |count: u32| {
+        let mut snapshot = usual.clone();
+        snapshot
+            .devices
+            .retain(|device| device.index < count.min(8));
+        for index in 10..count {
+            let mut more = usual.devices[3].clone();
+            more.index = index;
+            snapshot.devices.push(more);
+        }
+        let shown: Vec<_> = snapshot.devices.iter().map(|it| it.id.clone()).collect();
+        snapshot.processes.retain(|it| shown.contains(&it.device));
+        snapshot.faults.clear();
+        snapshot
+    };
+    for count in [1, 8, 18] {
+        let mut screens = String::new();
+        for width in [80, 100, 120, 160] {
+            for rows in [Rows::Gpus, Rows::Processes] {
+                let shown = listed(&of(count), &view(rows), &style(Some(width)));
+                assert!(shown.lines().all(|l| text::width(l) <= width), "{shown}");
+                screens += &format!("{width} columns\n{shown}\n");
+            }
+        }
+        check(
+            &format!("list-{}-gpus.txt", of(count).devices.len()),
+            &screens,
+        );
+    }
+}
+
+#[test]
+fn requested_columns_and_order() {
+    let gpus = View {
+        gpu_columns: parse_columns("name,gpu,driver,cuda,fan,pstate,pcie,throttle,clock")
+            .expect("they exist"),
+        sort: Some(SortKey::Memory),
+        ..view(Rows::Gpus)
+    };
+    let more = View {
+        gpu_columns: parse_columns("+mem_temp,mem_util,encoder,reserved").expect("they exist"),
+        ..view(Rows::Gpus)
+    };
+    let processes = View {
+        process_columns: parse_columns("pid,gpu,cpu,host_mem,idle,role,rule,name,job")
+            .expect("they exist"),
+        sort: Some(SortKey::Memory),
+        max_processes: 2,
+        ..view(Rows::Processes)
+    };
+    let style = style(Some(160));
+    let screens = [gpus, more, processes].map(|view| listed(&snapshot(), &view, &style));
+    check("list-columns.txt", &screens.join("\n"));
+    let unknown = parse_columns::<ProcessColumn>("pid,fan").map(drop);
+    assert!(unknown.is_err_and(|why| why.starts_with("column \"fan\" is not valid: write gpu, ")));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The output of `list` for people: a heading, one table, and faults.
 
+use super::columns::ColumnChoice;
+use super::gpus::columns::GpuColumn;
 use super::markers::WOULD_HAVE_ENDED;
+use super::processes::columns::ProcessColumn;
 use super::rogue::count_marked;
 use super::status::is_possible_here;
 use super::style::OutputStyle;
@@ -8,6 +11,7 @@ use super::text::{Line, Tone, escaped, wrap};
 use super::value::{clock, counted, future_time};
 use super::{gpus, processes};
 use crate::connect::AnnotatedSnapshot;
+use crate::settings::SortKey;
 use gpukill_proto::guard::{GuardMode, GuardSummary};
 use gpukill_proto::model::{BackendReport, BackendState, Device, Fault, Snapshot, Vendor};
 use gpukill_proto::text::format_duration;
@@ -28,6 +32,12 @@ pub(crate) struct View {
     pub only_some_gpus: bool,
     /// The caller's uid.
     pub me: u32,
+    /// The columns of the table of GPUs.
+    pub gpu_columns: ColumnChoice<GpuColumn>,
+    /// The columns of the table of processes.
+    pub process_columns: ColumnChoice<ProcessColumn>,
+    /// The requested order; `None` for the order of the devices.
+    pub sort: Option<SortKey>,
 }
 
 /// The table to show.

@@ -5,8 +5,8 @@ use gpukill_proto::json::report::{SettingKey, SettingPart, SettingValueDocument}
 use std::time::Duration;
 
 impl Settings {
-    /// The settings that differ from the defaults, whatever their source. For a path, only that
-    /// it is set.
+    /// The settings that differ from the defaults, whatever their source. For a path and for
+    /// texts, only that they are set.
     pub(crate) fn non_defaults(&self) -> Vec<SettingPart> {
         // Destructured, so that no field is forgotten.
         let Self {
@@ -19,6 +19,10 @@ impl Settings {
             max_processes,
             watch_interval,
             show_details,
+            only_mine,
+            list_sort,
+            list_columns,
+            details_columns,
             socket,
         } = self;
         let default = Self::default();
@@ -64,6 +68,18 @@ impl Settings {
                 "show_details",
                 *show_details != default.show_details,
                 Some(SettingValueDocument::Truth(*show_details)),
+            ),
+            (
+                "only_mine",
+                *only_mine != default.only_mine,
+                Some(SettingValueDocument::Truth(*only_mine)),
+            ),
+            ("list_sort", *list_sort != default.list_sort, None),
+            ("list_columns", *list_columns != default.list_columns, None),
+            (
+                "details_columns",
+                *details_columns != default.details_columns,
+                None,
             ),
             ("socket", *socket != default.socket, None),
         ];

@@ -13,7 +13,7 @@ struct Case {
     shown: fn(&Settings) -> String,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 14] = [
     Case {
         flag: ("list --log-level debug", "Debug"),
         variable: ("GPUKILL_LOG_LEVEL", "warn", "Warn"),
@@ -76,6 +76,34 @@ const CASES: [Case; 10] = [
         line: ("show_details = true", "true"),
         default: "false",
         shown: |s| s.show_details.to_string(),
+    },
+    Case {
+        flag: ("list --mine", "true"),
+        variable: ("GPUKILL_ONLY_MINE", "true", "true"),
+        line: ("only_mine = true", "true"),
+        default: "false",
+        shown: |s| s.only_mine.to_string(),
+    },
+    Case {
+        flag: ("list --sort memory", "Some(Memory)"),
+        variable: ("GPUKILL_LIST_SORT", "util", "Some(Util)"),
+        line: ("list_sort = \"pid\"", "Some(Pid)"),
+        default: "None",
+        shown: |s| format!("{:?}", s.list_sort),
+    },
+    Case {
+        flag: ("list --columns +pstate", "Some(\"+pstate\")"),
+        variable: ("GPUKILL_LIST_COLUMNS", "gpu,fan", "Some(\"gpu,fan\")"),
+        line: ("list_columns = \"+cuda\"", "Some(\"+cuda\")"),
+        default: "None",
+        shown: |s| format!("{:?}", s.list_columns),
+    },
+    Case {
+        flag: ("list --columns pid,cpu", "Some(\"pid,cpu\")"),
+        variable: ("GPUKILL_DETAILS_COLUMNS", "+idle", "Some(\"+idle\")"),
+        line: ("details_columns = \"pid\"", "Some(\"pid\")"),
+        default: "None",
+        shown: |s| format!("{:?}", s.details_columns),
     },
     Case {
         flag: ("list --socket /f", "Some(\"/f\")"),
@@ -142,13 +170,26 @@ fn flag_overrides_the_file() {
 }
 
 #[test]
+fn user_overrides_only_mine() {
+    let shown = |flag| settings(flag, None, "only_mine = true").only_mine;
+    let flags = [
+        "list",
+        "list --mine=false",
+        "list --user bob",
+        "list --mine",
+    ];
+    assert_eq!(flags.map(shown), [true, false, false, true]);
+}
+
+#[test]
 fn documented_defaults_are_the_defaults() {
     assert_eq!(defaults(KEYS), (Settings::default(), vec![]));
 }
 
 #[test]
 fn all_mistakes_are_reported_together() {
-    let file = "colour = true\ntable_width = 3\noutput_format = \"xml\"\n";
+    let file =
+        "colour = true\ntable_width = 3\noutput_format = \"xml\"\nlist_columns = \"gpu,x\"\n";
     let environment = [
         ("GPUKILL_DEFAULT_TIMEOUT", "601"),
         ("GPUKILL_REQUEST_TIMEOUT", "soon"),
@@ -163,6 +204,10 @@ fn all_mistakes_are_reported_together() {
             "line 1: unknown key colour",
             "line 2: table_width: 3 is not a whole number from 20 to 1000",
             "line 3: output_format: \"xml\" is not valid: write table, json, ndjson or csv",
+            "line 4: list_columns: column \"x\" is not valid: write gpu, name, bar, memory, util, \
+             temp, power, ecc, procs, age, containers, top, vendor, driver, cuda, uuid, pci, fan, \
+             pstate, pcie, throttle, clock, mem_clock, mem_temp, mem_util, encoder, decoder, \
+             reserved or unattributed",
             "GPUKILL_DEFAULT_TIMEOUT: \"601\" is not a whole number from 1 to 600",
             "GPUKILL_REQUEST_TIMEOUT: \"soon\" is not a whole number from 1 to 3600",
             "GPUKILL_SHOW_DETAILS: \"maybe\" is not valid: write true or false",

@@ -103,10 +103,10 @@ fn terminal_is_taken_over_and_restored() {
         .expect("a frame");
     assert_eq!(
         rows,
-        "\x1b[K\r\n GPU  PID  USER   MEMORY  SM  ON GPU  WHERE  COMMAND\x1b[K\
-         \r\n   0  100  alice    1.0G  9%      0s  –      python train.py\x1b[K\
-         \r\n   0  101  alice    1.0G  9%      0s  –      python train.py\x1b[K\
-         \r\n   0  102  alice    1.0G  9%      0s  –      python train.py\x1b[K\x1b[?2026l"
+        "\x1b[K\r\n GPU  PID  USER   MEMORY  SM  ON GPU  COMMAND\x1b[K\
+         \r\n   0  100  alice    1.0G  9%      0s  python train.py\x1b[K\
+         \r\n   0  101  alice    1.0G  9%      0s  python train.py\x1b[K\
+         \r\n   0  102  alice    1.0G  9%      0s  python train.py\x1b[K\x1b[?2026l"
     );
 
     terminal.resize(30, 4);

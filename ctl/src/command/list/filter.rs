@@ -7,6 +7,7 @@ use gpukill_proto::model::{
     BackendReport, BackendState, Device, DeviceId, LossKind, Snapshot, Vendor,
 };
 use gpukill_proto::text::sanitize;
+use rustix::process::getuid;
 
 /// The selected part of a snapshot.
 #[derive(Debug)]
@@ -176,9 +177,13 @@ pub(super) fn describe_processes(selection: &SnapshotFilter) -> Option<String> {
     let mut text = describe_pids(&selection.pids);
     // The typed text is escaped, so that it cannot start another line.
     let typed = |text: &str| sanitize(text.as_bytes(), 80);
-    if let Some(user) = &selection.user {
-        text.push_str(" of ");
-        text.push_str(&typed(user));
+    match &selection.user {
+        Some(user) if *user == getuid().as_raw().to_string() => text.insert_str(0, "your "),
+        Some(user) => {
+            text.push_str(" of ");
+            text.push_str(&typed(user));
+        }
+        None => {}
     }
     if let Some(name) = &selection.name {
         text.push_str(" like ");

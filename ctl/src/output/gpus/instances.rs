@@ -1,73 +1,124 @@
 //! The rows below a divided (MIG) device: its instances and their processes.
 
-use super::super::age::AgeColumn;
-use super::super::style::Symbols;
-use super::super::table::{Cell, Row};
+use super::super::style::Density;
+use super::super::table::Cell;
 use super::super::value::{gpu, reading};
-use super::super::view::View;
-use super::{age, containers, memory, memory_bar, process_text};
-use gpukill_proto::json::top_process;
-use gpukill_proto::model::{Device, GpuProcess, Instance, InstanceId};
-use gpukill_proto::units::Timestamp;
+use super::{DeviceRow, age as age_of, memory as memory_cell, memory_bar, process_text};
+use gpukill_proto::json::top_process as top_process_of;
+use gpukill_proto::model::{Device, GpuProcess, Instance};
+
+/// An instance and all that its cells are made of.
+pub(super) struct InstanceRow<'a> {
+    device_row: &'a DeviceRow<'a>,
+    instance: &'a Instance,
+    /// The processes that use it.
+    processes: Vec<&'a GpuProcess>,
+    /// Whether a row above shows the memory, which belongs to the GPU instance.
+    shares_memory: bool,
+}
 
 /// The rows of the instances; when only some processes are shown, only those of the instances
 /// that they use.
-pub(super) fn rows(
-    device: &Device,
-    processes: &[&GpuProcess],
-    view: &View,
-    age_column: AgeColumn,
-    taken_at: Timestamp,
-    symbols: Symbols,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut before: Option<InstanceId> = None;
-    for instance in &device.instances {
-        let here = processes_in(processes, instance);
-        if view.only.is_some() && here.is_empty() {
+pub(super) fn rows<'a>(device_row: &'a DeviceRow<'a>) -> Vec<InstanceRow<'a>> {
+    let mut rows: Vec<InstanceRow<'_>> = Vec::new();
+    for instance in &device_row.device.instances {
+        let processes = processes_in(device_row.processes, instance);
+        if device_row.view.only.is_some() && processes.is_empty() {
             continue;
         }
-        let shares = before.is_some_and(|before| before.gpu == instance.id.gpu);
-        before = Some(instance.id);
-        let none = || Cell::plain(symbols.placeholder());
-        let mut cells = vec![
-            Cell::plain(gpu(device.index, Some(instance.id))),
-            reading(&instance.profile, |profile| {
-                format!("MIG {}", super::escaped(profile, symbols))
-            }),
-        ];
-        // The memory belongs to the GPU instance and is shown once.
-        cells.extend(if shares {
-            [Cell::plain(""), Cell::plain("shared")]
-        } else {
-            let (used, total) = (&instance.memory_used, &instance.memory_total);
-            [memory_bar(used, total, symbols), memory(used, total)]
+        let shares_memory = rows
+            .last()
+            .is_some_and(|before| before.instance.id.gpu == instance.id.gpu);
+        rows.push(InstanceRow {
+            device_row,
+            instance,
+            processes,
+            shares_memory,
         });
-        // The driver reports these for a whole device only.
-        cells.extend([none(), none(), none(), none()]);
-        cells.push(match &view.only {
-            Some(_) => Cell::plain(here.len().to_string()),
-            None => reading(&instance.process_count, ToString::to_string),
-        });
-        cells.extend(age_column.cell(ages(instance), symbols));
-        if view.containers {
-            cells.push(containers(&here, symbols));
-        }
-        cells.push(match top_process(here) {
-            Some(process) => {
-                let (text, tone) = process_text(process, taken_at, symbols);
-                Cell::with_tone(text, tone)
-            }
-            None => none(),
-        });
-        rows.push(Row::Cells(cells));
     }
     rows
 }
 
+/// The cell of a reading that the driver reports for a whole device only.
+pub(super) fn no_value(row: &InstanceRow<'_>) -> Cell {
+    Cell::plain(row.device_row.symbols.placeholder())
+}
+
+/// The number of the device and of the instance.
+pub(super) fn index(row: &InstanceRow<'_>) -> Cell {
+    Cell::plain(gpu(row.device_row.device.index, Some(row.instance.id)))
+}
+
+/// `MIG 3g.40gb`; compact: `3g.40gb`.
+pub(super) fn profile(row: &InstanceRow<'_>) -> Cell {
+    let mut cell = row.device_row.text_reading(&row.instance.profile);
+    if row.device_row.density == Density::Full && row.instance.profile.last_known().is_some() {
+        cell.text.insert_str(0, "MIG ");
+    }
+    cell
+}
+
+/// The bar of the memory, once for each GPU instance.
+pub(super) fn bar(row: &InstanceRow<'_>) -> Cell {
+    let (used, total) = (&row.instance.memory_used, &row.instance.memory_total);
+    match row.shares_memory {
+        true => Cell::plain(""),
+        false => memory_bar(used, total, row.device_row.symbols),
+    }
+}
+
+/// The memory, once for each GPU instance.
+pub(super) fn memory(row: &InstanceRow<'_>) -> Cell {
+    let (used, total) = (&row.instance.memory_used, &row.instance.memory_total);
+    match row.shares_memory {
+        true => Cell::plain("shared"),
+        false => memory_cell(used, total, row.device_row.density),
+    }
+}
+
+/// The number of processes.
+pub(super) fn process_count(row: &InstanceRow<'_>) -> Cell {
+    match &row.device_row.view.only {
+        Some(_) => Cell::plain(row.processes.len().to_string()),
+        None => reading(&row.instance.process_count, ToString::to_string),
+    }
+}
+
+/// The age of the memory.
+pub(super) fn age(row: &InstanceRow<'_>) -> Cell {
+    let cell = row.device_row.age_column;
+    let cell = cell.cell(ages(row.instance), row.device_row.symbols);
+    cell.unwrap_or_else(|| no_value(row))
+}
+
+/// The containers of the processes.
+pub(super) fn containers(row: &InstanceRow<'_>) -> Cell {
+    super::containers(&row.processes, row.device_row.symbols)
+}
+
+/// The process that holds the most.
+pub(super) fn top_process(row: &InstanceRow<'_>) -> Cell {
+    let DeviceRow {
+        snapshot,
+        symbols,
+        density,
+        ..
+    } = row.device_row;
+    match top_process_of(row.processes.iter().copied()) {
+        Some(process) => {
+            let (text, tone) = process_text(process, snapshot.taken_at, *symbols, *density);
+            Cell::with_tone(text, tone)
+        }
+        None => no_value(row),
+    }
+}
+
 /// The ages of what the row of an instance shows.
 pub(super) fn ages(instance: &Instance) -> [Option<u32>; 2] {
-    [age(&instance.memory_used), age(&instance.memory_total)]
+    [
+        age_of(&instance.memory_used),
+        age_of(&instance.memory_total),
+    ]
 }
 
 fn processes_in<'a>(processes: &[&'a GpuProcess], instance: &Instance) -> Vec<&'a GpuProcess> {
@@ -98,6 +149,7 @@ pub(super) fn summary<'a>(
 mod tests {
     use super::super::super::fixtures::snapshot;
     use super::*;
+    use gpukill_proto::model::InstanceId;
     use gpukill_proto::reading::Reading::{Stale, Value};
 
     fn summed_up(device: &Device, processes: &[GpuProcess]) -> (Option<String>, Vec<u32>) {

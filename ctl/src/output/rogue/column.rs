@@ -3,9 +3,8 @@
 
 use super::risk_tone;
 use crate::connect::AnnotatedSnapshot;
-use crate::output::markers::RuleColumn;
 use crate::output::style::Symbols;
-use crate::output::table::{Cell, Column, WhenNarrow};
+use crate::output::table::Cell;
 use gpukill_proto::model::{GpuProcess, ProcessKey};
 use gpukill_proto::rogue::{Risk, VerdictSummary};
 
@@ -22,15 +21,7 @@ impl<'a> RogueColumn<'a> {
         Self(if is_needed { column.0 } else { &[] })
     }
 
-    /// The column, if needed. It is wide enough for `critical crypto miner`; when the rule
-    /// column needs the room, for `critical`.
-    pub(in crate::output) fn column(self, beside: RuleColumn<'_>) -> Option<Column> {
-        let least = if beside.is_needed() { 9 } else { 21 };
-        self.is_needed()
-            .then(|| Column::left("ROGUE", WhenNarrow::Shrinks(least)))
-    }
-
-    /// Whether a process is marked.
+    /// Whether the column has marks.
     pub(in crate::output) const fn is_needed(self) -> bool {
         !self.0.is_empty()
     }

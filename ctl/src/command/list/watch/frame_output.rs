@@ -1,6 +1,6 @@
 //! Draws frames: in place on a terminal, else one after another.
 
-use super::super::{ListRequest, SelectedSnapshot, now, render_document, select_part, user_lookup};
+use super::super::{ListRequest, SelectedSnapshot, now, render_document, user_lookup};
 use super::feed::Update;
 use crate::connect::AnnotatedSnapshot;
 use crate::exit::Error;
@@ -92,8 +92,7 @@ impl<'a> FrameOutput<'a> {
         let is_first = self.annotated.is_none();
         // Only the first frame reports missing users; later frames do not repeat it.
         let may_be = |user: &str| !is_first || user_lookup::user_may_exist(user);
-        let SelectedSnapshot { snapshot, verdict } =
-            select_part(snapshot, &self.wanted.selection, &may_be);
+        let SelectedSnapshot { snapshot, verdict } = self.wanted.select(snapshot, &may_be);
         // A device that never existed is a mistake in the arguments. A device that existed a
         // moment ago may come back.
         let verdict = match verdict {

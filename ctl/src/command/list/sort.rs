@@ -1,0 +1,115 @@
+//! The order of devices and processes that `--sort` requests.
+
+use crate::settings::SortKey;
+use gpukill_proto::model::{Device, GpuProcess};
+use gpukill_proto::reading::Reading;
+use std::cmp::Reverse;
+
+/// A greater number comes first, an unknown one last; equal numbers are in alphabetical order.
+type Rank = (Reverse<Option<i64>>, String);
+
+/// Whether the value belongs to processes only.
+pub(super) fn needs_processes(key: &SortKey) -> bool {
+    match key {
+        SortKey::User | SortKey::Pid | SortKey::Time | SortKey::Idle | SortKey::Cpu => true,
+        SortKey::Memory
+        | SortKey::Util
+        | SortKey::Temp
+        | SortKey::Power
+        | SortKey::Procs
+        | SortKey::Name => false,
+    }
+}
+
+/// Sorts devices; the order of those with equal values stays.
+pub(super) fn sort_devices(devices: &mut [Device], key: SortKey) {
+    devices.sort_by_cached_key(|device| {
+        let vitals = &device.vitals;
+        match key {
+            SortKey::Memory => number(&device.memory_used, |bytes| signed(bytes.0)),
+            SortKey::Util => number(&vitals.utilization, |percent| percent.0.into()),
+            SortKey::Temp => number(&vitals.temperature, |celsius| celsius.0.into()),
+            SortKey::Power => number(&vitals.power, |power| signed(power.0)),
+            SortKey::Procs => number(&device.process_count, |count| (*count).into()),
+            SortKey::Name => text(&device.name),
+            SortKey::User | SortKey::Pid | SortKey::Time | SortKey::Idle | SortKey::Cpu => {
+                Rank::default()
+            }
+        }
+    });
+}
+
+/// Sorts processes; the order of those with equal values stays.
+pub(super) fn sort_processes(processes: &mut [GpuProcess], key: SortKey) {
+    processes.sort_by_cached_key(|process| match key {
+        SortKey::Memory => number(&process.memory, |bytes| signed(bytes.0)),
+        SortKey::Util => number(&process.utilization, |percent| percent.0.into()),
+        SortKey::Cpu => number(&process.cpu, |percent| percent.0.into()),
+        SortKey::Pid => (Reverse(Some(-i64::from(process.pid))), String::new()),
+        // The earliest moment is the longest time.
+        SortKey::Time => number(&process.first_seen, |at| -at.0),
+        SortKey::Idle => {
+            let first_seen = process.first_seen.last_known();
+            let idle_since = process.last_active.last_known();
+            let idle_since = idle_since.and_then(|at| at.as_ref().or(first_seen));
+            (Reverse(idle_since.map(|at| -at.0)), String::new())
+        }
+        SortKey::Name => text(&process.name),
+        SortKey::User => {
+            let owner = process.owner.last_known().map(|owner| &owner.name);
+            let name = owner.or(process.user.last_known());
+            (Reverse(None), name.cloned().unwrap_or_default())
+        }
+        SortKey::Temp | SortKey::Power | SortKey::Procs => Rank::default(),
+    });
+}
+
+fn number<T>(value: &Reading<T>, number: impl FnOnce(&T) -> i64) -> Rank {
+    (Reverse(value.last_known().map(number)), String::new())
+}
+
+fn text(value: &Reading<String>) -> Rank {
+    (
+        Reverse(None),
+        value.last_known().cloned().unwrap_or_default(),
+    )
+}
+
+/// Greater numbers than `i64` has are the greatest.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::fixtures::snapshot;
+
+    #[test]
+    fn devices_have_the_requested_order() {
+        let order = |key| {
+            let mut devices = snapshot().devices;
+            sort_devices(&mut devices, key);
+            let indices = devices.iter().map(|device| device.index);
+            indices.take(3).collect::<Vec<_>>()
+        };
+        assert_eq!(order(SortKey::Memory), [0, 5, 9]);
+        assert_eq!(order(SortKey::Util), [0, 1, 2]);
+        assert_eq!(order(SortKey::Procs), [1, 0, 8]);
+        assert_eq!(order(SortKey::Pid), [0, 1, 2]);
+    }
+
+    #[test]
+    fn processes_have_the_requested_order() {
+        let order = |key| {
+            let mut processes = snapshot().processes;
+            sort_processes(&mut processes, key);
+            let pids = processes.iter().map(|process| process.pid);
+            pids.take(3).collect::<Vec<_>>()
+        };
+        assert_eq!(order(SortKey::Memory), [51_002, 1_300, 777]);
+        assert_eq!(order(SortKey::Pid), [777, 909, 1_300]);
+        assert_eq!(order(SortKey::User)[..2], [909, 48_213]);
+        assert_eq!(order(SortKey::Util), [48_214, 48_216, 48_213]);
+    }
+}

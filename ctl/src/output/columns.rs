@@ -1,0 +1,77 @@
+//! The choice of columns, as `--columns` and the settings write it.
+
+use gpukill_proto::settings::value::choice_error;
+
+/// A column that can be requested by name.
+pub(crate) trait NamedColumn: Sized + 'static {
+    /// All columns, in their order.
+    const ALL: &'static [Self];
+    /// The columns of a table without a request.
+    const DEFAULT: &'static [Self];
+
+    /// The name: lower case, with underscores.
+    fn name(&self) -> &'static str;
+}
+
+/// The requested columns of a table.
+#[derive(Debug, Clone)]
+pub(crate) enum ColumnChoice<C: 'static> {
+    /// The default columns that have content, then these.
+    DefaultAnd(Vec<&'static C>),
+    /// These only.
+    Only(Vec<&'static C>),
+}
+
+impl<C: NamedColumn> Default for ColumnChoice<C> {
+    fn default() -> Self {
+        Self::DefaultAnd(Vec::new())
+    }
+}
+
+impl<C: NamedColumn> ColumnChoice<C> {
+    /// The columns that a table shows. `is_needed` reports whether a default column with this
+    /// name has content.
+    pub(crate) fn shown(&self, is_needed: impl Fn(&'static str) -> bool) -> Vec<&'static C> {
+        let usual = match self {
+            Self::DefaultAnd(_) => C::DEFAULT,
+            Self::Only(_) => &[],
+        };
+        let (Self::DefaultAnd(requested) | Self::Only(requested)) = self;
+        let is_requested = |name| requested.iter().any(|it| it.name() == name);
+        let usual = usual.iter().filter(|column| {
+            let name = column.name();
+            is_needed(name) && !is_requested(name)
+        });
+        usual.chain(requested.iter().copied()).collect()
+    }
+
+    /// Whether columns were requested.
+    pub(crate) fn is_request(&self) -> bool {
+        !matches!(self, Self::DefaultAnd(more) if more.is_empty())
+    }
+}
+
+/// Parses the requested columns: `gpu,name,fan`, or `+fan,pstate` to add to the default ones.
+///
+/// # Errors
+/// The name that no column has, and the names that there are.
+pub(crate) fn parse_columns<C: NamedColumn>(text: &str) -> Result<ColumnChoice<C>, String> {
+    let (added, names) = match text.strip_prefix('+') {
+        Some(added) => (true, added),
+        None => (false, text),
+    };
+    let mut chosen: Vec<&C> = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let Some(column) = C::ALL.iter().find(|column| column.name() == name) else {
+            let names: Vec<&str> = C::ALL.iter().map(C::name).collect();
+            return Err(choice_error(&format!("column {name:?}"), &names));
+        };
+        if !chosen.iter().any(|it| it.name() == name) {
+            chosen.push(column);
+        }
+    }
+    Ok(match added {
+        true => ColumnChoice::DefaultAnd(chosen),
+        false => ColumnChoice::Only(chosen),
+    })
+}
