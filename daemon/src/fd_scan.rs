@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct DeviceNumber {
@@ -158,6 +159,12 @@ impl FdScanHandle {
 
     pub(crate) fn file_holders(&self) -> Arc<FileHolders> {
         self.worker.0.file_holders()
+    }
+
+    /// The device files that one process has open now, without a scan of others: waits for them
+    /// until `deadline`.
+    pub(crate) fn read_process(&self, pid: u32, deadline: Instant) -> FileHolders {
+        self.worker.0.read_process(pid, deadline)
     }
 
     pub(crate) fn fault(&self) -> Option<FaultCause> {

@@ -159,28 +159,19 @@ impl KillService {
     /// Why no caller may end this process by the rules of a kill. `None` where a caller may, where
     /// the process does not exist, and where the answer is unknown now: the kill itself checks
     /// again.
-    pub(crate) async fn protection(&self, caller: &Caller, pid: u32) -> Option<String> {
-        let is_privileged = self.environment.is_privileged(caller);
-        let slot = self
-            .planning
-            .wait(caller.limit_group, is_privileged, SLOT_TIMEOUT)
-            .await?;
-        let environment = self.environment.clone();
-        let read = move || {
-            let table = environment
-                .process_tables
-                .read_all(&environment.authority.users)
-                .ok();
-            drop(slot);
-            let table = table?;
-            let protection = environment.authority.protection();
-            let protected = protection_of(table.get(&pid)?, &table, &protection)?;
-            Some(match protected.override_hint() {
-                Some(way) => format!("{}; {way}", protected.why),
-                None => protected.why,
-            })
-        };
-        tokio::task::spawn_blocking(read).await.ok().flatten()
+    pub(crate) fn protection(&self, pid: u32, deadline: Instant) -> Option<String> {
+        let environment = &self.environment;
+        let protection = environment.authority.protection();
+        let table = environment.process_tables.read_with_ancestors(
+            &[pid, protection.daemon],
+            &environment.authority.users,
+            deadline,
+        );
+        let protected = protection_of(table.get(&pid)?, &table, &protection)?;
+        Some(match protected.override_hint() {
+            Some(way) => format!("{}; {way}", protected.why),
+            None => protected.why,
+        })
     }
 
     async fn plan_with_rescan(

@@ -10,6 +10,7 @@ mod gone_devices;
 mod past_use;
 mod pci_slots;
 pub(crate) mod poller;
+pub(crate) mod process_inspector;
 mod recently_ended;
 pub(crate) mod sampler;
 mod user_groups;
@@ -37,6 +38,7 @@ use gpukill_proto::model::{DeviceId, FaultCode, GpuEvent, GpuProcess, ProcessKey
 use gpukill_proto::units::Timestamp;
 pub(crate) use past_use::PastUseQuery;
 use pci_slots::PciBus;
+use process_inspector::LastReadings;
 use recently_ended::RecentlyEnded;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -57,6 +59,8 @@ pub(crate) struct SnapshotBuilder {
     past_use: PastUseQuery,
     recently_ended: RecentlyEnded,
     held: Arc<Vec<DeviceHolders>>,
+    held_at: Option<Timestamp>,
+    last_readings: LastReadings,
     scan_trigger: ScanTrigger,
     /// The last snapshot; an empty one at first.
     last_snapshot: Arc<Snapshot>,
@@ -71,6 +75,8 @@ pub(crate) struct PollSources {
     pub(crate) processes: ProcessReader,
     pub(crate) users: Users,
     pub(crate) connections: Arc<SocketWatcher>,
+    /// Receives the readings of each poll.
+    pub(crate) last_readings: LastReadings,
 }
 
 pub(crate) struct PollResult {
@@ -79,6 +85,8 @@ pub(crate) struct PollResult {
     pub(crate) sharing: Arc<SharedMemory>,
     /// The holders of each device, as of the last request for them.
     pub(crate) holders: Arc<Vec<DeviceHolders>>,
+    /// The time of the snapshot that the holders belong to.
+    pub(crate) holders_at: Option<Timestamp>,
     /// What happened to devices since the previous poll, oldest first.
     pub(crate) events: Vec<GpuEvent>,
     /// The group names of users that own processes here.
@@ -109,6 +117,7 @@ impl SnapshotBuilder {
             processes,
             users,
             connections,
+            last_readings,
         } = sources;
         let names: Vec<&str> = readers.iter().map(BackendReader::name).collect();
         let indices = DeviceIndices::on_bus(PciBus::new(&sysfs, &names));
@@ -125,6 +134,8 @@ impl SnapshotBuilder {
             procfs,
             recently_ended: RecentlyEnded::default(),
             held: Arc::default(),
+            held_at: None,
+            last_readings,
             scan_trigger: ScanTrigger::default(),
             last_snapshot: before,
             faults: FaultTracker::default(),
@@ -190,8 +201,12 @@ impl SnapshotBuilder {
         faults::align_loss_times(&mut snapshot);
         let alerts = self.alerts.update(thresholds, &snapshot);
         snapshot.faults.extend(alerts);
+        let readings = latest.iter();
+        let readings: Vec<_> = readings
+            .filter_map(|(_, latest)| Some(Arc::clone(&latest.readings.as_ref()?.0)))
+            .collect();
         let context = HolderContext {
-            latest: &latest,
+            readings: &readings,
             snapshot: &snapshot,
             found: &found,
             short_lived: &short_lived,
@@ -205,7 +220,9 @@ impl SnapshotBuilder {
                 &self.recently_ended.busy_without_holder,
             );
             self.held = Arc::new(held);
+            self.held_at = Some(snapshot.taken_at);
         }
+        self.last_readings.replace(readings);
         self.last_snapshot = Arc::new(snapshot);
         let sharing = Arc::new(collect_sharing(&latest));
         let accounts = processes.values().filter_map(account);
@@ -224,6 +241,7 @@ impl SnapshotBuilder {
             slowest,
             is_late,
             holders: Arc::clone(&self.held),
+            holders_at: self.held_at,
             snapshot: Arc::clone(&self.last_snapshot),
         }
     }

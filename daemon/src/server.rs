@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::fd_scan::full_scan::FullScan;
 use crate::guard::Guard;
 use crate::kill::KillService;
+use crate::poll::process_inspector::ProcessInspector;
 use crate::quiesce::Quiesce;
 use crate::reset::ResetService;
 use crate::rogue::Rogue;
@@ -52,6 +53,7 @@ pub(crate) struct ServerContext {
     /// Makes the poller drop devices that are gone.
     pub(crate) forget: Arc<dyn Fn(Vec<DeviceId>) + Send + Sync>,
     pub(crate) full_scan: FullScan,
+    pub(crate) inspector: Arc<ProcessInspector>,
     pub(crate) query_queue: FairQueue,
     pub(crate) replays: ReplayThreads,
     pub(crate) clock: Arc<dyn Clock>,

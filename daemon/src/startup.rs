@@ -227,6 +227,7 @@ impl RunningDaemon {
             forget: Arc::new(polling::forget_devices_fn(&polling.events)),
             quiesce: polling.quiesce,
             full_scan: polling.full_scan,
+            inspector: polling.inspector,
             query_queue: FairQueue::default(),
             replays: ReplayThreads::default(),
             clock,

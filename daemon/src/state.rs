@@ -5,6 +5,7 @@ use gpukill_policy::memory::SharedMemory;
 use gpukill_proto::holders::DeviceHolders;
 use gpukill_proto::model::Snapshot;
 use gpukill_proto::status::PollingReport;
+use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -18,6 +19,8 @@ pub(crate) struct PublishedPoll {
     pub(crate) accounts: Arc<JobAccounts>,
     /// The holders of each device, as of the last request for them.
     pub(crate) holders: Arc<Vec<DeviceHolders>>,
+    /// The time of the snapshot that the holders belong to; `None` before the first request.
+    pub(crate) holders_at: Option<Timestamp>,
     pub(crate) polling: PollingReport,
 }
 
@@ -31,7 +34,7 @@ pub(crate) type SnapshotReader = watch::Receiver<PublishedPoll>;
 pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, SnapshotReader) {
     let snapshot = Snapshot {
         host,
-        taken_at: gpukill_proto::units::Timestamp::default(),
+        taken_at: Timestamp::default(),
         polls: 0,
         devices: Vec::new(),
         processes: Vec::new(),
@@ -50,6 +53,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (SnapshotPublisher, S
         sharing: Arc::default(),
         accounts: Arc::default(),
         holders: Arc::default(),
+        holders_at: None,
         polling,
     })
 }

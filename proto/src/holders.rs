@@ -375,6 +375,9 @@ pub struct Explanation {
     pub uses: Vec<(DeviceLabel, GpuProcess)>,
     /// The devices that it has open, or that list it.
     pub holds: Vec<(DeviceLabel, Holder, Role)>,
+    /// When its open files were read: stale if they cannot be read now, failed if other files may
+    /// be open.
+    pub files_read_at: Reading<Timestamp>,
     /// The findings that name it, with the index of their device.
     pub findings: Vec<(u32, HolderFinding)>,
     /// The memory that its end frees at least, without shared memory.

@@ -17,6 +17,7 @@ use gpukill_proto::model::{Ancestor, GpuProcess};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::{LISTED_BEFORE_START, format_duration};
 use gpukill_proto::units::{Bytes, Timestamp};
+use std::time::Duration;
 
 /// The lines of `gpukillctl explain`.
 pub(crate) fn lines(explained: &Explanation, style: &OutputStyle) -> Vec<Line> {
@@ -105,6 +106,9 @@ fn rows(explained: &Explanation, style: &OutputStyle) -> Vec<(String, String)> {
             "holds",
             open_text(label, holder, *role, explained.at, style),
         );
+    }
+    if let Some(files) = files_text(&explained.files_read_at) {
+        row("files", files);
     }
     for (name, what) in guard::ruled(&explained.guard, explained.at, style) {
         row(&name, what);
@@ -274,6 +278,18 @@ fn open_text(
     }
 }
 
+/// Why the process may have other files open than those shown.
+fn files_text(read_at: &Reading<Timestamp>) -> Option<String> {
+    match read_at {
+        Reading::Stale(_, seconds) => {
+            let age = format_duration(Duration::from_secs((*seconds).into()));
+            Some(format!("checked {age} ago, and not readable now"))
+        }
+        Reading::Failed(why) => Some(format!("it may have others open: {why}")),
+        Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
+    }
+}
+
 fn may_end(may_end: &EndPermission, symbols: Symbols) -> String {
     if let Some(why) = &may_end.never {
         return format!("nobody: {why}");
@@ -319,6 +335,21 @@ fn wrapped_lines(text: &str, tone: Tone, style: &OutputStyle) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_cannot_be_read_now_have_an_age() {
+        let at = Timestamp(1_000);
+        let text = |reading| files_text(&reading);
+        assert_eq!(text(Reading::Value(at)), None);
+        assert_eq!(
+            text(Reading::Stale(at, 40)).as_deref(),
+            Some("checked 40s ago, and not readable now")
+        );
+        assert_eq!(
+            text(Reading::Failed("not permitted".into())).as_deref(),
+            Some("it may have others open: not permitted")
+        );
+    }
 
     #[test]
     fn shared_memory_is_freed_when_all_sharers_end() {

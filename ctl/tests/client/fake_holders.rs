@@ -99,6 +99,7 @@ pub(crate) fn explanation(held: &[DeviceHolders], pid: u32) -> Option<Explanatio
         pid,
         uses: vec![],
         holds: vec![(device.label(), holder.clone(), role(holder, device))],
+        files_read_at: Reading::Value(NOW),
         findings: find_causes(device, NOW)
             .into_iter()
             .map(|found| (0, found))

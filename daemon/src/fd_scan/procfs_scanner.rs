@@ -201,6 +201,11 @@ impl FdScanner for ProcfsScanner {
             },
         }
     }
+
+    fn hides_processes(&self) -> bool {
+        // As for a list of all processes: process 1 always exists.
+        self.is_procfs && self.process(1).is_err()
+    }
 }
 
 impl ProcfsScanner {

@@ -26,6 +26,9 @@ pub(super) trait FdScanner: Send + Sync {
         depth: ScanEffort,
         threads: &[u32],
     ) -> ProcessScan;
+
+    /// Whether the system hides processes from the daemon.
+    fn hides_processes(&self) -> bool;
 }
 
 /// Changes whenever a process opens a file: combines the processor time of all its threads with its

@@ -3,14 +3,16 @@
 //! A scan may block forever, in a file system that does not answer. The next caller of a handle
 //! then starts another thread, which leaves that process out.
 
-use super::scanner::{FdScanner, FileScope, PidRange};
+use super::denied::OTHERS_DENIED;
+use super::scanner::{FdScanner, FileScope, PidRange, ProcessScan, ScanEffort, SkipReason};
 use super::schedule::{FULL_PASS_INTERVAL, Millis, ROUND_INTERVAL, ScheduledScan};
 use super::state::ScanState;
 use super::{DeviceNumber, FileHolders, PersonMapping, WatchMode};
 use crate::fault::FaultCause;
 use gpukill_proto::model::{FaultCode, ProcessKey};
 use gpukill_proto::text::sanitize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,12 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many threads may hang.
 const MAX_HUNG_THREADS: usize = 3;
+
+/// How many processes are read at once outside the rounds. A read that hangs keeps its thread.
+const MAX_DIRECT_READS: usize = 4;
+
+/// How often a direct read checks whether another one has ended: a usual read takes less.
+const DIRECT_READ_CHECK: Duration = Duration::from_millis(1);
 
 /// How many rounds follow at once after a round in which a new process had ended before it was
 /// scanned.
@@ -36,6 +44,8 @@ pub(super) struct ScanWorker {
     started_at: Instant,
     state: Mutex<ScanState>,
     wake: Condvar,
+    /// Counts the direct reads by its clones.
+    direct_reads: Arc<()>,
 }
 
 /// How fast the scan goes; other values than [`ScanTiming::DEFAULT`] only in tests.
@@ -76,6 +86,7 @@ impl ScanWorker {
             started_at: Instant::now(),
             state: Mutex::new(ScanState::new()),
             wake: Condvar::new(),
+            direct_reads: Arc::default(),
         });
         search.start_thread(0)?;
         Ok(search)
@@ -148,6 +159,59 @@ impl ScanWorker {
 
     pub(super) fn file_holders(self: &Arc<Self>) -> Arc<FileHolders> {
         Arc::clone(&self.replace_hung_thread().found)
+    }
+
+    /// Reads the descriptors of one process now, without a round of the scan, and waits for them
+    /// until `deadline`.
+    pub(super) fn read_process(self: &Arc<Self>, pid: u32, deadline: Instant) -> FileHolders {
+        let Some(permit) = self.direct_read_permit(deadline) else {
+            return incomplete_holders("gpukilld waits for processes that do not answer");
+        };
+        let (numbers, threads) = {
+            let state = self.lock();
+            if state.hung_pids.contains(&pid) {
+                return incomplete_holders("it does not answer");
+            }
+            (Arc::clone(&state.numbers), state.known_threads(pid))
+        };
+        let (sender, receiver) = channel();
+        let worker = Arc::clone(self);
+        let read = move || {
+            let (scope, effort) = (FileScope::AnyFile, ScanEffort::AllThreads);
+            let scan = worker
+                .scanner
+                .scan_process(pid, &numbers, scope, effort, &threads);
+            let is_hidden = scan == ProcessScan::Gone && worker.scanner.hides_processes();
+            drop(permit);
+            // The caller may have stopped waiting.
+            let _ = sender.send(match is_hidden {
+                true => incomplete_holders(OTHERS_DENIED),
+                false => holders_of_scan(pid, scan),
+            });
+        };
+        let thread = std::thread::Builder::new().name("fd-read".into());
+        if thread.spawn(read).is_err() {
+            return incomplete_holders("the system starts no thread for it");
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let holders = receiver.recv_timeout(left);
+        holders.unwrap_or_else(|_| incomplete_holders("it does not answer"))
+    }
+
+    /// Waits until few enough direct reads run; `None` after the deadline.
+    fn direct_read_permit(&self, deadline: Instant) -> Option<Arc<()>> {
+        loop {
+            let permit = Arc::clone(&self.direct_reads);
+            // The worker has one, and the caller has another.
+            if Arc::strong_count(&permit) <= MAX_DIRECT_READS + 1 {
+                return Some(permit);
+            }
+            drop(permit);
+            if Instant::now() >= deadline {
+                return None;
+            }
+            std::thread::sleep(DIRECT_READ_CHECK);
+        }
     }
 
     pub(super) fn fault(self: &Arc<Self>) -> Option<FaultCause> {
@@ -355,6 +419,40 @@ impl ScanWorker {
     }
 }
 
+fn incomplete_holders(why: &str) -> FileHolders {
+    FileHolders {
+        incomplete_reason: Some(why.to_owned()),
+        ..FileHolders::default()
+    }
+}
+
+/// The result of a scan of one process alone.
+fn holders_of_scan(pid: u32, scan: ProcessScan) -> FileHolders {
+    match scan {
+        ProcessScan::Gone | ProcessScan::KernelThread => FileHolders::default(),
+        ProcessScan::Process {
+            start_ticks,
+            opens,
+            skipped,
+            ..
+        } => {
+            let why = skipped.map(|skipped| match skipped {
+                SkipReason::NotPermitted | SkipReason::OwnNotPermitted => "not permitted",
+                SkipReason::TooMany => "it has more open files than are scanned",
+                SkipReason::OutsideDev | SkipReason::Failed | SkipReason::NoRoom => {
+                    "they cannot be read"
+                }
+            });
+            let holds = (!opens.is_empty()).then_some((ProcessKey { pid, start_ticks }, opens));
+            FileHolders {
+                processes: holds.into_iter().collect::<BTreeMap<_, _>>(),
+                incomplete_reason: why.map(str::to_owned),
+                ..FileHolders::default()
+            }
+        }
+    }
+}
+
 fn to_millis(duration: Duration) -> Millis {
     Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
 }
@@ -364,7 +462,6 @@ mod tests {
     use super::*;
     use crate::fd_scan::scanner::{PidList, ProcessActivity, ProcessScan, ScanEffort, SkipReason};
     use crate::fd_scan::{FdScanHandle, OpenDescriptor};
-    use std::collections::BTreeMap;
     use std::io;
 
     const GPU: DeviceNumber = DeviceNumber {
@@ -392,6 +489,7 @@ mod tests {
     struct FakeHost {
         processes: BTreeMap<u32, FakeProcess>,
         cannot_list: bool,
+        hides_processes: bool,
         scans: BTreeMap<u32, u32>,
         listings: u32,
         /// How many scans had been made when processes were listed.
@@ -493,6 +591,10 @@ mod tests {
                 skipped: process.missed.or(not_asked),
             }
         }
+
+        fn hides_processes(&self) -> bool {
+            self.world().hides_processes
+        }
     }
 
     fn open(fd: u32, number: DeviceNumber) -> OpenDescriptor {
@@ -529,6 +631,10 @@ mod tests {
 
     /// Before any process is due again.
     const SOON: Duration = Duration::from_secs(8);
+
+    fn soon() -> Instant {
+        Instant::now() + SOON
+    }
 
     fn until(mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + SOON;
@@ -588,6 +694,66 @@ mod tests {
         finds(&holders, &[(7, 100), (8, 1)], None);
         holders.watch("test", BTreeSet::new(), WatchMode::Always);
         assert_eq!(*holders.file_holders(), FileHolders::default());
+    }
+
+    #[test]
+    fn direct_read_neither_starts_nor_awaits_a_scan() {
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        fake.put(8, hanging());
+        fake.put(9, FakeProcess::default());
+        let holders = fake.holders();
+        // Nothing is scanned before a request.
+        holders.watch("test", [GPU].into(), WatchMode::OnRequest);
+        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
+        assert_eq!(holders.read_process(9, soon()), found(&[], None));
+        assert_eq!(holders.read_process(10, soon()), found(&[], None));
+        assert_eq!((fake.world().listings, fake.scans(8)), (0, 0));
+        // A scan of all processes hangs.
+        let request = holders.request_scan();
+        until(|| fake.scans(8) == 1);
+        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
+        assert!(!holders.has_scanned(request));
+    }
+
+    #[test]
+    fn direct_read_reports_missing_descriptors() {
+        let fake = FakeScanner::default();
+        let denied = |opens: &[DeviceNumber]| FakeProcess {
+            missed: Some(SkipReason::NotPermitted),
+            opens: opens.to_vec(),
+            ..holder(100)
+        };
+        fake.put(7, denied(&[]));
+        fake.put(8, denied(&[GPU]));
+        fake.world().hides_processes = true;
+        let holders = fake.holders();
+        holders.watch("test", [GPU].into(), WatchMode::OnRequest);
+        let why = Some("not permitted");
+        assert_eq!(holders.read_process(7, soon()), found(&[], why));
+        assert_eq!(holders.read_process(8, soon()), found(&[(8, 100)], why));
+        let hidden = holders.read_process(9, soon()).incomplete_reason;
+        assert_eq!(hidden.as_deref(), Some(OTHERS_DENIED));
+    }
+
+    #[test]
+    fn hung_direct_reads_are_few() {
+        let fake = FakeScanner::default();
+        fake.put(7, holder(100));
+        fake.put(8, hanging());
+        let holders = fake.holders();
+        holders.watch("test", [GPU].into(), WatchMode::OnRequest);
+        let now = Instant::now;
+        for _ in 0..2 * MAX_DIRECT_READS {
+            let silent = holders.read_process(8, now()).incomplete_reason;
+            assert!(silent.is_some());
+        }
+        until(|| fake.world().threads as usize == MAX_DIRECT_READS);
+        let busy = holders.read_process(7, now()).incomplete_reason;
+        assert!(busy.unwrap().contains("processes that do not answer"));
+        // They answer again.
+        fake.put(8, holder(1));
+        assert_eq!(holders.read_process(7, soon()), found(&[(7, 100)], None));
     }
 
     #[test]

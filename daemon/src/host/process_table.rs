@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads the process table. Each read is a fresh one: nothing is cached for the next one or shared
 /// with the poll. Only processes that were stuck are remembered: such a process costs two threads
@@ -36,6 +36,8 @@ pub(crate) struct ProcessTableReader {
     /// Compares executables with the host's files.
     program_origins: ProgramOriginReader,
     background_reads: Arc<BackgroundReads>,
+    /// For reads of few processes: readers of all processes take turns, and a turn takes seconds.
+    ancestor_reads: Arc<BackgroundReads>,
 }
 
 /// How many processes are read: a hundred times as many as a busy host has.
@@ -76,6 +78,7 @@ impl ProcessTableReader {
             program_origins: ProgramOriginReader::new(procfs.clone()),
             procfs,
             background_reads: Arc::new(BackgroundReads::new(&host_root, owner_label)),
+            ancestor_reads: Arc::new(BackgroundReads::new(&host_root, owner_label)),
             host_root,
         }
     }
@@ -99,6 +102,36 @@ impl ProcessTableReader {
             .fill(members, &self.procfs, users, BACKGROUND_TIMEOUT);
         origins.fill(members, BACKGROUND_TIMEOUT);
         Ok(into_table(read.by_pid, read.is_cut, users))
+    }
+
+    /// Reads these processes and their ancestors. Reads that may hang are waited for until
+    /// `deadline`; without their results a process may count as protected.
+    pub(crate) fn read_with_ancestors(
+        &self,
+        pids: &[u32],
+        users: &Users,
+        deadline: Instant,
+    ) -> ProcessTable {
+        let own_users = namespace::own_user_namespace();
+        let roots = self.read_roots(own_users.as_deref());
+        let mut members = BTreeMap::new();
+        let mut left = pids.to_vec();
+        while let Some(pid) = left.pop() {
+            // The parents are not read at one moment and may form a cycle.
+            if pid != 0
+                && !members.contains_key(&pid)
+                && let Ok(entry) = ProcessEntry::read(&roots, pid)
+            {
+                left.push(entry.info.parent);
+                members.insert(pid, entry);
+            }
+        }
+        let remaining = || deadline.saturating_duration_since(Instant::now());
+        let origins = self.program_origins.start(&members, self.uid_min);
+        self.ancestor_reads
+            .fill(&mut members, &self.procfs, users, remaining());
+        origins.fill(&mut members, remaining());
+        into_table(members, true, users)
     }
 
     /// Reads all processes again, soon after an earlier read and without waiting. Reads that may

@@ -1,8 +1,7 @@
 //! The holders of each device, listed by the driver or not. They are collected when a client asks
 //! for them.
 
-use crate::backend::reader::LatestReadings;
-use crate::backend::{DeviceNode, DeviceReadings};
+use crate::backend::{BackendReadings, DeviceNode, DeviceReadings};
 use crate::fd_scan::{DeviceNumber, FileHolders, OpenDescriptor};
 use crate::host::process_metadata::ProcessMetadata;
 use crate::host::process_state::ProcessStateInfo;
@@ -16,10 +15,11 @@ use gpukill_proto::text::PROCESS_ENDED;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The facts of one poll that holders are collected from.
 pub(super) struct HolderContext<'a> {
-    pub(super) latest: &'a [(&'static str, LatestReadings)],
+    pub(super) readings: &'a [Arc<BackendReadings>],
     pub(super) snapshot: &'a Snapshot,
     pub(super) found: &'a FileHolders,
     /// The texts for devices with short-lived holders.
@@ -36,10 +36,9 @@ impl HolderContext<'_> {
         ended: &BTreeMap<DeviceId, Vec<EndedHolder>>,
         busy_without_holder: &BTreeMap<DeviceId, Timestamp>,
     ) -> Vec<DeviceHolders> {
-        let readings = self.latest.iter();
-        let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+        let readings = self.readings.iter();
         let nodes: BTreeMap<&DeviceId, &DeviceReadings> = readings
-            .flat_map(|(readings, _)| &readings.devices)
+            .flat_map(|readings| &readings.devices)
             .map(|device| (&device.id, device))
             .into_map();
         let names = node_names(nodes.values().flat_map(|read| &read.nodes));
@@ -200,17 +199,22 @@ impl HolderContext<'_> {
             let why = Reading::Unsupported;
             let mut row = GpuProcess::unknown(none, key.pid, Timestamp::default(), &why);
             identity.fill_row(&mut row, self.users);
-            holder.uid = row.uid;
-            holder.user = row.user;
-            holder.owner = row.owner;
-            holder.namespace_owner = row.namespace_owner;
-            holder.name = row.name;
-            holder.command = row.command;
-            holder.inner_pid = row.inner_pid;
-            holder.container = row.location.container;
+            fill_from_row(&mut holder, &row);
         }
         holder
     }
+}
+
+/// Takes the facts about the process from a snapshot row of it.
+pub(super) fn fill_from_row(holder: &mut Holder, row: &GpuProcess) {
+    holder.uid.clone_from(&row.uid);
+    holder.user.clone_from(&row.user);
+    holder.owner.clone_from(&row.owner);
+    holder.namespace_owner.clone_from(&row.namespace_owner);
+    holder.name.clone_from(&row.name);
+    holder.command.clone_from(&row.command);
+    holder.inner_pid.clone_from(&row.inner_pid);
+    holder.container.clone_from(&row.location.container);
 }
 
 /// How many holders are reported that have only shared device files open: they hold no memory.
@@ -273,18 +277,10 @@ fn holder_without_process(row: &GpuProcess) -> Holder {
     if row.seconds_since_end().is_none() {
         return unknown_holder(row.pid, &row.start_ticks.as_unknown());
     }
-    Holder {
-        start_ticks: row.start_ticks.clone(),
-        uid: row.uid.clone(),
-        user: row.user.clone(),
-        owner: row.owner.clone(),
-        namespace_owner: row.namespace_owner.clone(),
-        name: row.name.clone(),
-        command: row.command.clone(),
-        inner_pid: row.inner_pid.clone(),
-        container: row.location.container.clone(),
-        ..unknown_holder(row.pid, &Reading::Failed(PROCESS_ENDED.into()))
-    }
+    let mut holder = unknown_holder(row.pid, &Reading::Failed(PROCESS_ENDED.into()));
+    holder.start_ticks.clone_from(&row.start_ticks);
+    fill_from_row(&mut holder, row);
+    holder
 }
 
 fn node_names<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> BTreeMap<DeviceNumber, &'a str> {

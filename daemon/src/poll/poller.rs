@@ -134,6 +134,7 @@ impl Poller {
             snapshot,
             sharing,
             holders: held,
+            holders_at,
             events,
             groups,
             accounts,
@@ -169,6 +170,7 @@ impl Poller {
             sharing,
             accounts: Arc::clone(&accounts),
             holders: held,
+            holders_at,
             polling,
         });
         self.rogue.add_poll(&snapshot, self.guard.status());

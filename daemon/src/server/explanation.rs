@@ -7,17 +7,19 @@ pub(super) use guard_part::GuardContext;
 use super::holder_pages;
 use super::snapshot_pages;
 use crate::host::process_state::ProcessStateInfo;
+use crate::poll::process_inspector::InspectedProcess;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::{
     Caller, Operation, Principal, Roles, Ruling, Uids, check, principals_allowed_to_end,
 };
 use gpukill_policy::holders::{find_causes, role};
 use gpukill_policy::memory::{Sharing, sum_of_known};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{
     DeviceHolders, DeviceLabel, EndPermission, Explanation, Holder, HolderFinding, ProcessState,
     Role,
 };
-use gpukill_proto::model::{BackendState, DeviceId, GpuProcess, Snapshot};
+use gpukill_proto::model::{BackendState, GpuProcess, Snapshot};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::LISTED_BEFORE_START;
@@ -45,6 +47,7 @@ pub(super) struct ExplanationContext<'a> {
 /// name of a person.
 pub(super) fn explain(
     published: &PublishedPoll,
+    inspected: &InspectedProcess,
     pid: u32,
     now: Timestamp,
     context: &ExplanationContext<'_>,
@@ -61,8 +64,8 @@ pub(super) fn explain(
         })
         .take(MAX_ENTRIES)
         .collect();
-    let holds: Vec<(DeviceLabel, Holder, Role)> = published
-        .holders
+    let holds: Vec<(DeviceLabel, Holder, Role)> = inspected
+        .devices
         .iter()
         .flat_map(|device| holders_with_pid(device, pid))
         .map(|(device, holder)| {
@@ -74,17 +77,18 @@ pub(super) fn explain(
     if uses.is_empty() && holds.is_empty() {
         return None;
     }
-    let (shared_with, shared) = sharing_processes(pid, &published.holders);
-    let own = uses
-        .iter()
-        .filter(|(label, _)| !shared.contains(&&label.id));
+    let shared = |label: &DeviceLabel| inspected.sharing.iter().any(|(id, _)| *id == label.id);
+    let own = uses.iter().filter(|(label, _)| !shared(label));
+    let sharing = inspected.sharing.iter().flat_map(|(_, pids)| pids);
+    let sharing: BTreeSet<u32> = sharing.copied().into_set();
     Some(Explanation {
         at: now,
         pid,
         frees: sum_of_known(own.map(|(_, process)| exclusive_memory(published, process))),
-        shared_with,
+        shared_with: sharing.into_iter().take(MAX_ENTRIES).collect(),
+        files_read_at: inspected.files_read_at.clone(),
         may_end: may_end(&uses, &holds, context, called),
-        findings: findings_about(pid, &published.holders, now),
+        findings: findings_about(pid, &inspected.devices, now),
         guard: guard_part(snapshot, pid, context),
         rogue: Reading::Unsupported,
         uses,
@@ -92,17 +96,19 @@ pub(super) fn explain(
     })
 }
 
-/// Why nothing is known of a process: it does not exist, it has ended, it uses no device, or no
-/// driver reports any.
-pub(super) fn explain_absence(published: &PublishedPoll, procfs: &Path, pid: u32) -> Refusal {
-    let unseen = published
-        .holders
-        .iter()
-        .any(|held| held.incomplete_reason.is_some());
+/// Why nothing is known of a process: it does not exist, it has ended, it uses no device, its files
+/// cannot be read now, or no driver reports any.
+pub(super) fn explain_absence(
+    published: &PublishedPoll,
+    inspected: &InspectedProcess,
+    procfs: &Path,
+    pid: u32,
+) -> Refusal {
+    let unread = inspected.files_read_at.failure();
     let condition = ProcessStateInfo::read_pid(procfs, pid);
     Refusal::NoMatch(match condition {
-        // If not all holders are visible, the process may be here.
-        None if !unseen => format!("there is no process {pid}"),
+        // If the system hides processes, the process may be here.
+        None if unread.is_none() => format!("there is no process {pid}"),
         Some(condition) if condition.state.known() == Some(&ProcessState::Zombie) => {
             let parent = condition.parent.known();
             let parent = parent.map_or_else(String::new, |parent| format!(" {parent}"));
@@ -117,7 +123,12 @@ pub(super) fn explain_absence(published: &PublishedPoll, procfs: &Path, pid: u32
             if let Some(failed) = backend_failure(&published.snapshot) {
                 return Refusal::Unavailable(failed);
             }
-            format!("no process {pid} uses a GPU or has one open")
+            match unread {
+                None => format!("no process {pid} uses a GPU or has one open"),
+                Some(why) => format!(
+                    "no driver lists process {pid}, and its open files are not known: {why}"
+                ),
+            }
         }
     })
 }
@@ -142,27 +153,6 @@ fn exclusive_memory(published: &PublishedPoll, process: &GpuProcess) -> Reading<
     sharing
         .unwrap_or(Sharing::NONE)
         .exclusive_memory(&process.memory)
-}
-
-/// The processes that have the same clients of devices open as this process, and the devices of
-/// these clients.
-fn sharing_processes(pid: u32, devices: &[DeviceHolders]) -> (Vec<u32>, Vec<&DeviceId>) {
-    let mut pids = BTreeSet::new();
-    let mut shared = Vec::new();
-    for device in devices {
-        let own = holders_with_pid(device, pid).find_map(|(_, holder)| holder.shares_with);
-        // The process that the memory is counted for.
-        let counted = own.unwrap_or(pid);
-        let others = device.holders.iter().filter(|holder| {
-            holder.pid != pid && (holder.pid == counted || holder.shares_with == Some(counted))
-        });
-        let others: Vec<u32> = others.map(|holder| holder.pid).collect();
-        if !others.is_empty() {
-            shared.push(&device.id);
-        }
-        pids.extend(others);
-    }
-    (pids.into_iter().take(MAX_ENTRIES).collect(), shared)
 }
 
 fn holders_with_pid(

@@ -25,7 +25,7 @@ pub(super) use guard::OfferedRules;
 pub(super) use kill::PendingKillPages;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an answer waits for the names of people, and how often it checks.
 const NAME_TIMEOUT: Duration = Duration::from_millis(100);
@@ -126,11 +126,14 @@ impl Session {
 
     /// Waits a moment for the names of these users.
     async fn wait_for_names(&self, uids: &[u32]) {
+        self.wait_for_names_until(uids, Instant::now() + NAME_TIMEOUT)
+            .await;
+    }
+
+    async fn wait_for_names_until(&self, uids: &[u32], deadline: Instant) {
         let users = &self.shared.authority.users;
-        let mut waited = Duration::ZERO;
-        while uids.iter().any(|uid| users.is_name_pending(*uid)) && waited < NAME_TIMEOUT {
+        while uids.iter().any(|uid| users.is_name_pending(*uid)) && Instant::now() < deadline {
             tokio::time::sleep(NAME_POLL_INTERVAL).await;
-            waited += NAME_POLL_INTERVAL;
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::host::sockets::SocketWatcher;
 use crate::host::user_and_slice;
 use crate::host::users::Users;
 use crate::poll::poller::{Poller, PollerEvent};
+use crate::poll::process_inspector::{LastReadings, ProcessInspector};
 use crate::poll::sampler::Sampler;
 use crate::poll::{PastUseQuery, PollSources, SnapshotBuilder};
 use crate::quiesce::Quiesce;
@@ -49,6 +50,7 @@ pub(super) struct PollingHandle {
     /// The result of the last poll.
     pub(super) published: state::SnapshotReader,
     pub(super) full_scan: FullScan,
+    pub(super) inspector: Arc<ProcessInspector>,
     pub(super) quiesce: Quiesce,
 }
 
@@ -107,6 +109,14 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         published.clone(),
         poll_now_fn(&events),
     );
+    let last_readings = LastReadings::default();
+    let inspector = Arc::new(ProcessInspector::new(
+        holders.clone(),
+        process_reader(config),
+        others.users.clone(),
+        procfs.clone(),
+        last_readings.clone(),
+    ));
     let poller = Poller {
         snapshot_builder: SnapshotBuilder::new(
             readers,
@@ -116,6 +126,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
                 processes: process_reader(config),
                 users: others.users,
                 connections: others.connections,
+                last_readings,
             },
             others.history,
             Arc::clone(&published.borrow().snapshot),
@@ -145,6 +156,7 @@ pub(super) fn start(config: &Arc<Config>, others: PollingParts) -> std::io::Resu
         stopped: ended,
         published,
         full_scan,
+        inspector,
         quiesce,
     })
 }

@@ -9,6 +9,7 @@ use crate::guard::ViolationMark;
 use crate::holders::{DeviceLabel, Explanation, Holder, HolderFinding, Role};
 use crate::model::{GpuProcess, ProcessKey};
 use crate::rogue::VerdictSummary;
+use crate::units::Timestamp;
 
 document! {
     /// What `gpukillctl explain -o json` prints.
@@ -36,6 +37,8 @@ document! {
             .iter()
             .map(|(label, holder, role)| DeviceHoldDocument::new(label, holder, *role))
             .collect::<Vec<_>>(),
+        /// When its open files were read.
+        files_read_at: Option<String> = explained.files_read_at.clone().map(Timestamp::to_rfc3339),
         /// The findings that name the process.
         findings: Vec<DeviceFindingDocument> = documents(&explained.findings),
         /// The memory that its end frees at least.

@@ -112,6 +112,7 @@ pub(super) fn explanation() -> Explanation {
         pid: 60_211,
         uses: vec![(label.clone(), snapshot().processes.remove(0))],
         holds: vec![(label, holder(), Role::Unlisted)],
+        files_read_at: Reading::Value(Timestamp(1_763_700_000_000)),
         findings: vec![(6, finding())],
         frees: Reading::Value(Bytes(35 << 30)),
         shared_with: vec![60_212],

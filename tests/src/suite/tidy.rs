@@ -170,6 +170,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "host",
             "kill",
             "log_events",
+            "poll",
             "quiesce",
             "reset",
             "rogue",

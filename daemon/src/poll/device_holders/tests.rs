@@ -1,10 +1,9 @@
 //! Tests that holders are not confused with other processes of the same PID.
 
 use super::*;
-use crate::backend::{BackendReadings, SharedClient};
+use crate::backend::SharedClient;
 use crate::host::users::SystemNameService;
 use gpukill_proto::model::{BackendState, Vendor};
-use std::sync::Arc;
 use tempfile::TempDir;
 
 const NODE: DeviceNumber = DeviceNumber {
@@ -90,14 +89,6 @@ impl HolderFixture {
             devices: vec![device],
             ..BackendReadings::without_devices(BackendState::Ready)
         };
-        let latest = LatestReadings {
-            readings: Some((Arc::new(readings), Timestamp(0))),
-            failure: None,
-            on_time: true,
-            is_recent: false,
-            slowest_answer: None,
-            events: Vec::new(),
-        };
         let mut device = Device::unknown(id(), 0, Vendor::Amd, &why);
         device.process_count = self.listed.clone();
         let snapshot = Snapshot {
@@ -110,7 +101,7 @@ impl HolderFixture {
             faults: Vec::new(),
         };
         let context = HolderContext {
-            latest: &[("amd", latest)],
+            readings: &[Arc::new(readings)],
             snapshot: &snapshot,
             found: &self.found,
             short_lived: &BTreeMap::new(),

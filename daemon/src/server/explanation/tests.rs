@@ -281,8 +281,29 @@ fn explain_with_snapshot(
 }
 
 fn explain_as(
+    guarded: &(CompiledRules, Vec<OpenViolation>, Vec<SimulatedEnd>),
+    published: &PublishedPoll,
+    pid: u32,
+    uid: u32,
+    groups: &[u32],
+    will_not_act: Option<&str>,
+) -> Option<Explanation> {
+    let inspected = inspected(published);
+    explain_inspected(
+        guarded,
+        published,
+        &inspected,
+        pid,
+        uid,
+        groups,
+        will_not_act,
+    )
+}
+
+fn explain_inspected(
     (compiled, open, simulated): &(CompiledRules, Vec<OpenViolation>, Vec<SimulatedEnd>),
     published: &PublishedPoll,
+    inspected: &InspectedProcess,
     pid: u32,
     uid: u32,
     groups: &[u32],
@@ -318,7 +339,50 @@ fn explain_as(
         Principal::User(uid) => format!("user {uid}"),
         Principal::Group(group) => format!("group {group}"),
     };
-    explain(published, pid, NOW, &context, called)
+    explain(published, inspected, pid, NOW, &context, called)
+}
+
+/// The published devices, with files that were read now.
+fn inspected(published: &PublishedPoll) -> InspectedProcess {
+    InspectedProcess {
+        devices: published.holders.to_vec(),
+        files_read_at: Reading::Value(NOW),
+        sharing: Vec::new(),
+    }
+}
+
+/// Why this PID, which has no GPU, is not explained when its files were read like this.
+fn absence(procfs: &Path, pid: u32, files_read_at: Reading<Timestamp>) -> Refusal {
+    let published = published();
+    let inspected = InspectedProcess {
+        files_read_at,
+        ..inspected(&published)
+    };
+    explain_absence(&published, &inspected, procfs, pid)
+}
+
+#[test]
+fn unread_files_are_no_missing_gpu() {
+    let procfs = tempfile::tempdir().unwrap();
+    std::fs::create_dir(procfs.path().join("70")).unwrap();
+    let stat = "70 (bash) S 1 70 70 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0";
+    std::fs::write(procfs.path().join("70/stat"), stat).unwrap();
+    let denied = || Reading::Failed("not permitted".into());
+    let why = "no driver lists process 70, and its open files are not known: not permitted";
+    let cases = [
+        (
+            70,
+            Reading::Value(NOW),
+            "no process 70 uses a GPU or has one open",
+        ),
+        (70, denied(), why),
+        (69, Reading::Value(NOW), "there is no process 69"),
+        (69, denied(), &why.replace("70", "69")),
+    ];
+    for (pid, read_at, expected) in cases {
+        let refusal = absence(procfs.path(), pid, read_at);
+        assert_eq!(refusal, Refusal::NoMatch(expected.to_owned()));
+    }
 }
 
 #[test]

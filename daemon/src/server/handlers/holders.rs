@@ -1,11 +1,12 @@
-//! The calls that scan all processes first: the holders of devices, and the explanation of one
-//! process.
+//! The holders of devices, after a scan of all processes; and the explanation of one process, from
+//! what is known.
 
 use super::super::explanation::{ExplanationContext, GuardContext, explain, explain_absence};
 use super::super::holder_pages::HoldersAnswer;
 use super::Session;
-use crate::fd_scan::full_scan::{SCAN_TIMEOUT, ScanFreshness, read_after_scan};
+use crate::fd_scan::full_scan::{ScanFreshness, read_after_scan};
 use crate::guard::local_time_of;
+use crate::poll::process_inspector::InspectedProcess;
 use crate::state::PublishedPoll;
 use gpukill_policy::access::{Operation, Principal, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
@@ -15,7 +16,10 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::text::sanitize;
 use std::cell::RefCell;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long an explanation waits for reads that may hang: an answer takes less than 50 ms.
+const INSPECTION_TIMEOUT: Duration = Duration::from_millis(35);
 
 impl Session {
     /// Returns one page of the holders of this device, or of all devices.
@@ -41,42 +45,45 @@ impl Session {
         Ok(page)
     }
 
-    /// Returns all that is known of this process.
+    /// Returns all that is known of this process now. It waits for no scan of other processes.
     pub(crate) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
         self.may_inspect()?;
-        let asked = Instant::now();
-        let protected = self.shared.enforcer.protection(&self.caller, pid).await;
-        let protected = protected.as_deref();
-        let mut published = self.published_after_scan(ScanFreshness::Recent).await?;
-        let (mut explained, mut people) = self.explain_published(&published, pid, protected);
-        // The process may have opened a GPU after a scan that others started. If that scan took too
-        // long, the next one would take as long, and none is started.
-        if explained.is_none() && asked.elapsed() < SCAN_TIMEOUT {
-            published = self
-                .published_after_scan(ScanFreshness::StartedAfter(asked))
-                .await?;
-            (explained, people) = self.explain_published(&published, pid, protected);
-        }
-        if let Some(explained) = explained {
+        let deadline = Instant::now() + INSPECTION_TIMEOUT;
+        let published = self.shared.state.borrow().clone();
+        let (inspector, enforcer) = (
+            Arc::clone(&self.shared.inspector),
+            self.shared.enforcer.clone(),
+        );
+        let now = self.shared.clock.now();
+        let read = tokio::task::spawn_blocking(move || {
+            let inspected = inspector.inspect(&published, pid, now, deadline);
+            let protected = enforcer.protection(pid, deadline);
+            (published, inspected, protected)
+        });
+        let (published, inspected, protected) = read.await.map_err(|_| Refusal::Internal)?;
+        let explain = || self.explain_inspected(&published, &inspected, pid, protected.as_deref());
+        if let (Some(_), people) = explain() {
             // The names were requested just now, perhaps for the first time.
-            self.wait_for_names(&people).await;
-            return Ok(self
-                .explain_published(&published, pid, protected)
-                .0
-                .unwrap_or(explained));
+            self.wait_for_names_until(&people, deadline).await;
+            if let (Some(explained), _) = explain() {
+                return Ok(explained);
+            }
         }
         let procfs = {
             let config = self.shared.authority.config.borrow();
             config.backends.procfs_root.clone()
         };
-        let reason = tokio::task::spawn_blocking(move || explain_absence(&published, &procfs, pid));
+        let reason = tokio::task::spawn_blocking(move || {
+            explain_absence(&published, &inspected, &procfs, pid)
+        });
         Err(reason.await.unwrap_or(Refusal::Internal))
     }
 
     /// Explains the process now, and lists the users that the explanation names.
-    fn explain_published(
+    fn explain_inspected(
         &self,
         published: &PublishedPoll,
+        inspected: &InspectedProcess,
         pid: u32,
         protected: Option<&str>,
     ) -> (Option<Explanation>, Vec<u32>) {
@@ -100,7 +107,7 @@ impl Session {
             },
         };
         let people = RefCell::new(Vec::new());
-        let explained = explain(published, pid, now, &context, |person| {
+        let explained = explain(published, inspected, pid, now, &context, |person| {
             if let Principal::User(uid) = person {
                 people.borrow_mut().push(uid);
             }

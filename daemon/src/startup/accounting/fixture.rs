@@ -18,6 +18,7 @@ use crate::host::process::ProcessReader;
 use crate::host::sockets::{SavedServedSockets, SocketWatcher};
 use crate::host::users::Users;
 use crate::poll::poller::{Poller, PollerEvent};
+use crate::poll::process_inspector::LastReadings;
 use crate::poll::sampler::Sampler;
 use crate::poll::{PastUseQuery, PollSources, SnapshotBuilder};
 use crate::procfs::alive::LiveProcesses;
@@ -142,6 +143,7 @@ impl AccountingFixture {
                     connections: Arc::new(
                         SocketWatcher::start(procfs(), SavedServedSockets::unsaved()).unwrap(),
                     ),
+                    last_readings: LastReadings::default(),
                 },
                 PastUseQuery::new(store.clone(), "boot".into(), BTreeMap::new()),
                 Arc::clone(&published.borrow().snapshot),

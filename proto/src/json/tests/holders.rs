@@ -112,6 +112,7 @@ pub(super) fn explain_document() -> Json {
         pid: 60_211,
         uses: vec![(label.clone(), process())],
         holds: vec![(label, holder(), ORPHAN)],
+        files_read_at: Value(NOW),
         findings: vec![(6, finding(None))],
         frees: Value(Bytes(5)),
         shared_with: vec![60_212],

@@ -134,6 +134,8 @@ fn unlisted_process_is_explained_by_open_files() {
     it.add_process(4711, "python", &["/dev/full"]);
     it.set_driver_state(35 * GIB, &json!([]));
     let daemon = it.start();
+    // `explain` scans no other process: after `holders` it knows them all.
+    eventually_equals(&json!([[4711, "unlisted"]]), || it.roles());
     let named = json!([[0, "unlisted", [4711], null, []]]);
     let fields = ["gpu_index", "cause", "pids", "remedy", "remedy_pids"];
     eventually_equals(&named, || {
@@ -177,6 +179,34 @@ fn new_holder_is_explained_at_once() {
     // The last scan result is still recent enough to answer other requests for holders.
     it.procfs.add_descriptor(4711, 5, "/dev/full", "pos:\t0\n");
     assert_eq!(asked(), 0);
+    daemon.stop();
+}
+
+#[test]
+fn explanation_starts_and_awaits_no_scan() {
+    let it = HoldersBox::new();
+    it.add_process(1, "systemd", &[]);
+    it.add_process(4711, "python", &["/dev/full"]);
+    it.add_process(4712, "python", &["/dev/null"]);
+    it.set_driver_state(35 * GIB, &json!([]));
+    let mut command = it.daemon_command();
+    // The result of a scan is published by polls that the scan requests.
+    let daemon = it
+        .test_box
+        .start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1h"));
+    let polls = || it.test_box.list()["polls"].clone();
+    eventually_equals(&json!(1), || {
+        json!(it.test_box.list()["gpus"].as_array().map(Vec::len))
+    });
+    let before = polls();
+    assert_eq!(it.test_box.ctl(&["explain", "4712"]).code, 8);
+    let explained = explain_json(&it, 4711);
+    assert_eq!(explained["holds"][0]["holder"]["holds"], json!(["nvidia7"]));
+    assert!(explained["files_read_at"].is_string(), "{explained}");
+    // Only this process was read, and the evidence says so.
+    let evidence = explained["findings"][0]["evidence"].to_string();
+    assert!(evidence.contains("have not been checked yet"), "{evidence}");
+    assert_eq!(polls(), before);
     daemon.stop();
 }
 

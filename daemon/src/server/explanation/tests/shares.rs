@@ -4,34 +4,28 @@ use super::*;
 
 #[test]
 fn shared_memory_is_not_freed() {
-    let sharing = |pid, with| Holder {
-        shares_with: Some(with),
-        ..holder(pid, 1000)
-    };
-    let mut published = published();
-    let counted = Holder {
-        listed: true,
-        ..holder(71, 1000)
-    };
-    let second = device(1, vec![counted.clone(), sharing(74, 71), sharing(75, 71)]);
-    let answers = |published: &PublishedPoll, pid| {
-        let explained = explain_with_snapshot(published, pid, 0, &[], None).unwrap();
+    let published = published();
+    let answers = |devices: &[u32], pid: u32, with: [u32; 2]| {
+        let sharing = devices.iter().map(|index| {
+            let id = DeviceId(format!("GPU-{index}"));
+            (id, BTreeSet::from(with))
+        });
+        let inspected = InspectedProcess {
+            devices: vec![device(1, vec![holder(74, 1000)])],
+            sharing: sharing.collect(),
+            ..inspected(&published)
+        };
+        let guarded = guard_fixture();
+        let explained = explain_inspected(&guarded, &published, &inspected, pid, 0, &[], None);
+        let explained = explained.unwrap();
         (explained.frees, explained.shared_with)
     };
-    published.holders = Arc::new(vec![second.clone()]);
     // The memory of the other device is its own.
     let own = Reading::Value(Bytes(5 << 30));
-    assert_eq!(answers(&published, 71), (own, vec![74, 75]));
-    assert_eq!(
-        answers(&published, 74),
-        (Reading::Unsupported, vec![71, 75])
-    );
-    let first = device(0, vec![counted, sharing(74, 71)]);
-    published.holders = Arc::new(vec![first, second]);
-    assert_eq!(
-        answers(&published, 71),
-        (Reading::Unsupported, vec![74, 75])
-    );
+    assert_eq!(answers(&[1], 71, [74, 75]), (own, vec![74, 75]));
+    let none = Reading::Unsupported;
+    assert_eq!(answers(&[1], 74, [71, 75]), (none.clone(), vec![71, 75]));
+    assert_eq!(answers(&[0, 1], 71, [74, 75]), (none, vec![74, 75]));
 }
 
 #[test]

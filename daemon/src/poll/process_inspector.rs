@@ -1,0 +1,254 @@
+//! Inspects one process at once: its device files now, with the devices of the last poll. It
+//! neither starts a scan of all processes nor waits for one.
+
+use super::assemble::ProcessesByPid;
+use super::device_holders::{HolderContext, fill_from_row};
+use crate::backend::BackendReadings;
+use crate::fd_scan::{FdScanHandle, FileHolders};
+use crate::host::process::ProcessReader;
+use crate::host::users::Users;
+use crate::procfs::stat::Stat;
+use crate::state::PublishedPoll;
+use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::holders::{DeviceHolders, Holder};
+use gpukill_proto::model::{DeviceId, ProcessKey, Snapshot};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::text::format_duration;
+use gpukill_proto::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// The readings of the last poll. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct LastReadings(Arc<Mutex<Vec<Arc<BackendReadings>>>>);
+
+impl LastReadings {
+    pub(super) fn replace(&self, readings: Vec<Arc<BackendReadings>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = readings;
+    }
+
+    fn get(&self) -> Vec<Arc<BackendReadings>> {
+        let readings = self.0.lock();
+        readings.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Reads one process outside of the polls.
+pub(crate) struct ProcessInspector {
+    fd_scan: FdScanHandle,
+    processes: Mutex<ProcessReader>,
+    users: Users,
+    procfs: PathBuf,
+    last_readings: LastReadings,
+}
+
+/// One process with the devices that it uses or has open.
+#[derive(Debug)]
+pub(crate) struct InspectedProcess {
+    /// All devices. The holders are this process as of now, and other processes as of the last
+    /// poll, if that collected them.
+    pub(crate) devices: Vec<DeviceHolders>,
+    /// When its open files were read: stale if they cannot be read now and were read for the last
+    /// collection of holders; failed if they may hold more devices than are known.
+    pub(crate) files_read_at: Reading<Timestamp>,
+    /// The other processes that have its clients open (DRM), for each device.
+    pub(crate) sharing: Vec<(DeviceId, BTreeSet<u32>)>,
+}
+
+impl ProcessInspector {
+    pub(crate) fn new(
+        fd_scan: FdScanHandle,
+        processes: ProcessReader,
+        users: Users,
+        procfs: PathBuf,
+        last_readings: LastReadings,
+    ) -> Self {
+        Self {
+            fd_scan,
+            processes: Mutex::new(processes),
+            users,
+            procfs,
+            last_readings,
+        }
+    }
+
+    /// Inspects the process that has this PID now. Reads that may hang are waited for until
+    /// `deadline`.
+    pub(crate) fn inspect(
+        &self,
+        published: &PublishedPoll,
+        pid: u32,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> InspectedProcess {
+        let found = self.fd_scan.read_process(pid, deadline);
+        let readings = self.last_readings.get();
+        let listed = published.snapshot.processes.iter();
+        let snapshot = Snapshot {
+            host: String::new(),
+            taken_at: published.snapshot.taken_at,
+            polls: published.snapshot.polls,
+            processes: listed.filter(|row| row.pid == pid).cloned().collect(),
+            devices: published.snapshot.devices.clone(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        };
+        let context = HolderContext {
+            readings: &readings,
+            snapshot: &snapshot,
+            found: &found,
+            short_lived: &BTreeMap::new(),
+            processes: &self.identify_unlisted(&found, &snapshot, now, deadline),
+            users: &self.users,
+            procfs: &self.procfs,
+        };
+        let mut devices = context.device_holders(&BTreeMap::new(), &BTreeMap::new());
+        let mut files_read_at = match &found.incomplete_reason {
+            None => Reading::Value(now),
+            Some(why) => Reading::Failed(why.clone()),
+        };
+        for device in &mut devices {
+            fill_listed(device, &snapshot);
+            if self.add_published(device, published, pid, now, &found) {
+                files_read_at = stale_since(published.holders_at, now);
+            }
+        }
+        InspectedProcess {
+            devices,
+            files_read_at,
+            sharing: sharing_processes(&readings, pid),
+        }
+    }
+
+    /// The metadata of a process that has devices open and that no driver lists: the rows of the
+    /// snapshot have it of the others.
+    fn identify_unlisted(
+        &self,
+        found: &FileHolders,
+        snapshot: &Snapshot,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> ProcessesByPid {
+        let is_listed = |key: &&ProcessKey| {
+            let mut rows = snapshot.processes.iter();
+            rows.any(|row| row.key() == Some(**key))
+        };
+        let unlisted = found.processes.keys().filter(|key| !is_listed(key));
+        let pids: BTreeSet<u32> = unlisted.map(|key| key.pid).into_set();
+        if pids.is_empty() {
+            return ProcessesByPid::new();
+        }
+        let processes = self.processes.lock();
+        let mut processes = processes.unwrap_or_else(PoisonError::into_inner);
+        let mut identified = processes.identify(&pids, now, &self.users);
+        processes.settle(&mut identified, &self.users, deadline);
+        identified
+    }
+
+    /// Adds the published holders of a device. Returns whether the inspected process is one of
+    /// them because its files cannot be read now.
+    fn add_published(
+        &self,
+        device: &mut DeviceHolders,
+        published: &PublishedPoll,
+        pid: u32,
+        now: Timestamp,
+        found: &FileHolders,
+    ) -> bool {
+        let mut known = published.holders.iter();
+        let Some(known) = known.find(|known| known.id == device.id) else {
+            device.incomplete_reason = Some(describe_last_scan(None, now));
+            return false;
+        };
+        device.ended.clone_from(&known.ended);
+        let before = known.holders.iter().find(|holder| holder.pid == pid);
+        let before = before.filter(|before| {
+            let is_unread = found.incomplete_reason.is_some() && found.processes.is_empty();
+            is_unread && !before.holds.is_empty() && self.is_same(before)
+        });
+        if let Some(before) = before {
+            match device.holders.first_mut() {
+                Some(own) => {
+                    own.holds.clone_from(&before.holds);
+                    own.holds_this_device = before.holds_this_device;
+                }
+                None => device.holders.push(before.clone()),
+            }
+        }
+        if published.holders_at == Some(published.snapshot.taken_at) {
+            let others = known.holders.iter().filter(|holder| holder.pid != pid);
+            let mut holders: Vec<Holder> = others.cloned().collect();
+            for own in device.holders.drain(..) {
+                let position = holders.partition_point(|other| other.pid < own.pid);
+                holders.insert(position, own);
+            }
+            device.holders = holders;
+            device
+                .incomplete_reason
+                .clone_from(&known.incomplete_reason);
+        } else {
+            device.incomplete_reason = Some(describe_last_scan(published.holders_at, now));
+        }
+        before.is_some()
+    }
+
+    /// Whether the process of this holder still has its PID.
+    fn is_same(&self, holder: &Holder) -> bool {
+        let stat = Stat::read(&self.procfs.join(holder.pid.to_string()));
+        stat.is_ok_and(|stat| holder.start_ticks.known() == Some(&stat.start_ticks))
+    }
+}
+
+/// Takes the facts about the listed process from its row.
+fn fill_listed(device: &mut DeviceHolders, snapshot: &Snapshot) {
+    for holder in device.holders.iter_mut().filter(|holder| holder.listed) {
+        let start = holder.start_ticks.known().copied();
+        let mut rows = snapshot.processes.iter();
+        let row = rows.find(|row| row.key().map(|key| key.start_ticks) == start);
+        if let Some(row) = row.filter(|_| start.is_some()) {
+            fill_from_row(holder, row);
+        }
+    }
+}
+
+fn stale_since(at: Option<Timestamp>, now: Timestamp) -> Reading<Timestamp> {
+    let at = at.unwrap_or_default();
+    let seconds = u32::try_from(now.since(at).as_secs()).unwrap_or(u32::MAX);
+    Reading::Stale(at, seconds)
+}
+
+/// Why other processes may have a device open that holders were last collected of at this time.
+fn describe_last_scan(at: Option<Timestamp>, now: Timestamp) -> String {
+    match at {
+        Some(at) => format!(
+            "the files of other processes were checked {} ago",
+            format_duration(now.since(at))
+        ),
+        None => "the files of other processes have not been checked yet".to_owned(),
+    }
+}
+
+/// The other processes that have the same clients open as this process, for each device with any.
+fn sharing_processes(
+    readings: &[Arc<BackendReadings>],
+    pid: u32,
+) -> Vec<(DeviceId, BTreeSet<u32>)> {
+    let devices = readings.iter().flat_map(|readings| &readings.devices);
+    let sharing = devices.filter_map(|device| {
+        let mut clients = device.shared_clients.iter();
+        let own = clients.find(|client| client.key.pid == pid);
+        // The process that the memory is counted for.
+        let counted = own.map_or(pid, |client| client.owner_pid);
+        let clients = device.shared_clients.iter();
+        let all = clients.filter(|client| client.owner_pid == counted);
+        let all = all.map(|client| client.key.pid).chain([counted]);
+        let others: BTreeSet<u32> = all.filter(|other| *other != pid).into_set();
+        (!others.is_empty()).then(|| (device.id.clone(), others))
+    });
+    sharing.collect()
+}
+
+#[cfg(test)]
+mod tests;
