@@ -34,6 +34,7 @@ pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod json;
+pub(crate) mod keyboard;
 pub(crate) mod kill;
 mod loss;
 mod markers;

@@ -101,8 +101,8 @@ pub(super) fn carry_out<O: Operation>(
 struct StartHooks<'a>(&'a mut StopSignals, fn(String) -> Error, String);
 
 impl WaitHooks for StartHooks<'_> {
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.signals.wake_fd())
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.0.signals.wake_fd()), None]
     }
 
     fn on_wake(&mut self) -> Result<(), Error> {
@@ -119,8 +119,8 @@ struct FollowHooks<'a, O> {
 }
 
 impl<O: Operation> WaitHooks for FollowHooks<'_, O> {
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.stop.signals.wake_fd())
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.stop.signals.wake_fd()), None]
     }
 
     fn on_wake(&mut self) -> Result<(), Error> {

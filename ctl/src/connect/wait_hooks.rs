@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Hooks that run during a wait.
 pub(crate) trait WaitHooks {
-    /// A descriptor that is readable when [`on_wake`](Self::on_wake) has to run.
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Descriptors of which one is readable when [`on_wake`](Self::on_wake) has to run.
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [None, None]
     }
 
     /// Handles the event.
@@ -108,10 +108,11 @@ fn poll_ready(
         };
         (stream.as_fd(), flags)
     });
-    let wakes = hooks.wake_fd().map(|wakes| (wakes, PollFlags::IN));
+    let wakes = hooks.wake_fds();
+    let [signals, keys] = wakes.map(|wakes| wakes.map(|wakes| (wakes, PollFlags::IN)));
     // The kernel reports an error on a pipe without a reader even if nothing is requested.
     let output = hooks.output_fd().map(|output| (output, PollFlags::empty()));
-    let all = [stream, wakes, output];
+    let all = [stream, signals, keys, output];
     let mut descriptors = Vec::with_capacity(all.len());
     for (descriptor, flags) in all.iter().flatten() {
         descriptors.push(PollFd::from_borrowed_fd(*descriptor, *flags));
@@ -124,7 +125,9 @@ fn poll_ready(
         Err(error) => return Err(Error::System(io::Error::from(error))),
     }
     let mut ready = descriptors.iter().map(|it| !it.revents().is_empty());
-    Ok(all.map(|requested| requested.is_some() && ready.next() == Some(true)))
+    let is_ready = all.map(|requested| requested.is_some() && ready.next() == Some(true));
+    let [stream, signals, keys, output] = is_ready;
+    Ok([stream, signals || keys, output])
 }
 
 #[cfg(test)]
@@ -139,8 +142,8 @@ mod tests {
     }
 
     impl WaitHooks for CountingHooks {
-        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-            Some(self.wakes.as_fd())
+        fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+            [None, Some(self.wakes.as_fd())]
         }
 
         fn on_wake(&mut self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! `list --watch`: draws a frame for each new snapshot until a signal ends it.
+//! `list --watch`: draws a frame for each new snapshot until a signal or a key ends it.
 
 mod feed;
 mod frame_output;
@@ -7,17 +7,18 @@ use super::ListRequest;
 use crate::command::signals::Signals;
 use crate::connect::{WaitHooks, choose_socket};
 use crate::exit::{Error, Exit};
+use crate::output::keyboard;
 use crate::output::message::Messages;
 use crate::output::stdout_file;
 use crate::settings::Settings;
 use feed::SnapshotFeed;
 use frame_output::FrameOutput;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use std::fs::File;
-use std::io;
+use std::io::{self, Stdin};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-/// Draws frames until a signal ends the watch.
+/// Draws frames until a signal or a key ends the watch.
 pub(super) fn run(
     wanted: &ListRequest,
     settings: &Settings,
@@ -38,30 +39,33 @@ pub(super) fn run(
     }
 }
 
-/// A frame output and the signals that act on it.
+/// A frame output, and the signals and keys that act on it.
 struct WatchHooks<'a> {
     frames: FrameOutput<'a>,
     signals: Signals,
+    stdin: Stdin,
     output: File,
 }
 
 impl<'a> WatchHooks<'a> {
-    /// Listens for signals from now on. Ctrl-C, SIGTERM and SIGHUP end the watch; it is redrawn
-    /// when the terminal is resized or the process continues.
+    /// Listens for signals from now on. Ctrl-C, Ctrl-\, SIGTERM and SIGHUP end the watch; it is
+    /// redrawn when the terminal is resized or the process continues.
     fn new(frames: FrameOutput<'a>) -> io::Result<Self> {
-        let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
-        let output = stdout_file()?;
+        let ends = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+        let signals = Signals::listen(&[&ends[..], &[SIGWINCH, SIGCONT]].concat())?;
         Ok(Self {
             frames,
             signals,
-            output,
+            stdin: io::stdin(),
+            output: stdout_file()?,
         })
     }
 }
 
 impl WaitHooks for WatchHooks<'_> {
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.signals.wake_fd())
+    fn wake_fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        let keys = keyboard::is_taken().then(|| self.stdin.as_fd());
+        [Some(self.signals.wake_fd()), keys]
     }
 
     fn output_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -77,6 +81,6 @@ impl WaitHooks for WatchHooks<'_> {
                 _ => return Err(Error::ReaderGone),
             }
         }
-        Ok(())
+        self.frames.handle_keys()
     }
 }

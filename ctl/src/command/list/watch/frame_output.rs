@@ -5,12 +5,14 @@ use super::feed::Update;
 use crate::connect::AnnotatedSnapshot;
 use crate::exit::Error;
 use crate::output::csv::Header;
+use crate::output::keyboard::{Key, read_keys};
 use crate::output::message::Messages;
-use crate::output::screen::Screen;
+use crate::output::screen::{FrameFlow, Screen};
 use crate::output::style::{OutputStyle, is_stdout_screen};
 use crate::output::text::{Line, Tone, escaped};
 use crate::output::{print, print_lines, view};
 use crate::settings::{Format, Settings};
+use gpukill_proto::units::Timestamp;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
@@ -24,6 +26,14 @@ pub(super) struct FrameOutput<'a> {
     annotated: Option<AnnotatedSnapshot>,
     /// Why the snapshot may be old.
     away: Option<(Error, Duration)>,
+    pause: Option<Pause>,
+}
+
+/// A pause: the shown snapshot stays as it was at this time.
+struct Pause {
+    at: Timestamp,
+    /// The snapshot that is shown afterwards.
+    newest: Option<AnnotatedSnapshot>,
 }
 
 enum Destination {
@@ -53,6 +63,7 @@ impl<'a> FrameOutput<'a> {
             destination,
             annotated: None,
             away: None,
+            pause: None,
         }
     }
 
@@ -124,7 +135,10 @@ impl<'a> FrameOutput<'a> {
                 self.messages.warn(&failure.to_string());
             }
         }
-        self.annotated = Some(annotated);
+        match &mut self.pause {
+            Some(pause) => pause.newest = Some(annotated),
+            None => self.annotated = Some(annotated),
+        }
         if let Destination::Terminal(screen @ None) = &mut self.destination {
             *screen = Some(Screen::enter()?);
         }
@@ -132,26 +146,63 @@ impl<'a> FrameOutput<'a> {
     }
 
     /// Draws the current snapshot again on a terminal. A stream already has it.
-    pub(super) fn redraw(&self) -> Result<(), Error> {
+    pub(super) fn redraw(&mut self) -> Result<(), Error> {
         let (Destination::Terminal(Some(screen)), Some(annotated)) =
-            (&self.destination, &self.annotated)
+            (&mut self.destination, &self.annotated)
         else {
             return Ok(());
         };
-        screen.show(&self.style, |style| {
+        let (flow, at) = match &self.pause {
+            Some(pause) => (FrameFlow::Paused, pause.at),
+            None => (FrameFlow::Live, now()),
+        };
+        screen.show(&self.style, flow, |style| {
             let mut lines = Vec::new();
             if let Some((failure, left)) = &self.away {
                 // A narrow terminal shows only the beginning.
                 let text = format!("trying again for {} s: {failure}", left.as_secs());
                 lines.push(Line::with_tone(escaped(&text, style.symbols), Tone::Broken));
             }
-            lines.extend(view::lines(annotated, &self.wanted.view, now(), style));
+            lines.extend(view::lines(annotated, &self.wanted.view, at, style));
             lines
         })
     }
 
+    /// Does what the keys typed since the last call say.
+    ///
+    /// # Errors
+    /// The person quits, or the terminal cannot be written to.
+    pub(super) fn handle_keys(&mut self) -> Result<(), Error> {
+        let keys = read_keys();
+        for key in &keys {
+            match (key, &mut self.destination) {
+                // As for a reader that is gone.
+                (Key::Quit, _) => return Err(Error::ReaderGone),
+                (Key::Pause, _) => self.toggle_pause(),
+                (Key::Scroll(by), Destination::Terminal(Some(screen))) => screen.scroll(*by),
+                (Key::Scroll(_), Destination::Terminal(None) | Destination::Stream(_)) => {}
+            }
+        }
+        match keys.is_empty() {
+            true => Ok(()),
+            false => self.redraw(),
+        }
+    }
+
+    fn toggle_pause(&mut self) {
+        match self.pause.take() {
+            Some(Pause { newest, .. }) => self.annotated = newest.or(self.annotated.take()),
+            None => {
+                self.pause = Some(Pause {
+                    at: now(),
+                    newest: None,
+                });
+            }
+        }
+    }
+
     /// Gives the terminal back, stops the process, and takes the terminal again on resume.
-    pub(super) fn suspend(&self) -> Result<(), Error> {
+    pub(super) fn suspend(&mut self) -> Result<(), Error> {
         let Destination::Terminal(Some(screen)) = &self.destination else {
             return Ok(());
         };
