@@ -5,6 +5,7 @@ pub(crate) mod amd;
 pub(crate) mod card;
 mod card_reader;
 pub(crate) mod clients;
+mod common_devices;
 mod contradiction;
 pub(crate) mod engines;
 pub(crate) mod family;

@@ -1,7 +1,8 @@
 //! Finds the names of cards in the lists that distributions ship: `amdgpu.ids` of libdrm, and
-//! `pci.ids`.
+//! `pci.ids`; without these, the driver's name or the name of a common product.
 
 use super::card::{DrmCard, PciIdentity};
+use super::common_devices::{amd_product, intel_product};
 use super::sysfs;
 use crate::procfs::read_at_most;
 use gpukill_proto::model::Vendor;
@@ -24,9 +25,12 @@ const DEVICE_LISTS: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci
 /// AMD's PCI vendor number; `amdgpu.ids` lists no other vendor.
 const AMD_VENDOR: u16 = 0x1002;
 
+/// Intel's PCI vendor number.
+const INTEL_VENDOR: u16 = 0x8086;
+
 /// The name of a card: its product or chip name; if no list has it, the name of its board (amdgpu)
-/// or from the device tree, else its vendor or driver with its number or location. `host_root` is
-/// where the host's files are visible. Reads files of a megabyte, so call it once. Wakes no card:
+/// or from the device tree, of a common product, or of its chip (KFD), else its vendor or driver
+/// with its number or location. `host_root` is where the host's files are visible. Reads files of a megabyte, so call it once. Wakes no card:
 /// none of this accesses the chip.
 pub(crate) fn card_name(host_root: &Path, card: &DrmCard) -> String {
     let listed = card
@@ -37,7 +41,34 @@ pub(crate) fn card_name(host_root: &Path, card: &DrmCard) -> String {
     listed
         .or_else(|| board_name(&device.join("product_name")))
         .or_else(|| device_tree_name(&device.join("of_node/compatible")))
+        .or_else(|| common_product(card.pci.as_ref()?).map(str::to_owned))
+        .or_else(|| chip_name(card))
         .unwrap_or_else(|| fallback_name(card))
+}
+
+fn common_product(pci: &PciIdentity) -> Option<&'static str> {
+    match pci.vendor {
+        AMD_VENDOR => amd_product(pci.device, pci.revision),
+        INTEL_VENDOR => intel_product(pci.device),
+        _ => None,
+    }
+}
+
+/// The name of the chip in the node that KFD has of the card, such as `AMD vega20`. `None` for
+/// chips that report their parts themselves: these have one name for all.
+fn chip_name(card: &DrmCard) -> Option<String> {
+    let mut names = card.nodes.iter().map(|node| node.name.as_str());
+    let minor = names.find_map(|name| name.strip_prefix("renderD"))?;
+    let own = format!("drm_render_minor {minor}");
+    // Of `/sys/class/drm/card1`.
+    let sysfs_root = card.directory.ancestors().nth(3)?;
+    let nodes = sysfs::entries(&sysfs_root.join("class/kfd/kfd/topology/nodes"));
+    let (_, node) = nodes.into_iter().find(|(_, node)| {
+        let properties = read_at_most(&node.join("properties"), 4_096).unwrap_or_default();
+        lines(&properties).any(|line| line.trim_ascii() == own.as_bytes())
+    })?;
+    let name = printable_name(&read_at_most(&node.join("name"), 4_096).ok()?)?;
+    (name != "ip discovery").then(|| format!("AMD {name}"))
 }
 
 /// Boards without a name of their own have a blank line.
@@ -262,6 +293,73 @@ mod tests {
         ] {
             assert_eq!(called(driver, pci, board, tree), name, "{driver} {board:?}");
         }
+    }
+
+    #[test]
+    fn card_without_lists_has_a_common_or_chip_name() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("class/drm/card1");
+        let node = root.path().join("class/kfd/kfd/topology/nodes/1");
+        std::fs::create_dir_all(directory.join("device")).unwrap();
+        std::fs::create_dir_all(&node).unwrap();
+        let properties = "simd_count 240\ndrm_render_minor 128\nlocation_id 768\n";
+        std::fs::write(node.join("properties"), properties).unwrap();
+        let called = |pci: PciIdentity, kfd: &str, render: &str| {
+            std::fs::write(node.join("name"), kfd).unwrap();
+            let number = crate::fd_scan::DeviceNumber {
+                major: 226,
+                minor: 128,
+            };
+            let card = DrmCard {
+                name: "card1".into(),
+                directory: directory.clone(),
+                driver: "amdgpu".into(),
+                pci: Some(pci),
+                platform: None,
+                nodes: vec![crate::backend::DeviceNode {
+                    name: render.into(),
+                    number,
+                    shared: false,
+                }],
+            };
+            card_name(root.path(), &card)
+        };
+        let (mi300, unknown) = (0x74a1, 0x66af);
+        for (vendor, device, kfd, render, name) in [
+            (
+                AMD_VENDOR,
+                mi300,
+                "aldebaran\n",
+                "renderD128",
+                "AMD Instinct MI300X",
+            ),
+            (INTEL_VENDOR, 0xe20b, "", "renderD128", "Intel Arc B580"),
+            (AMD_VENDOR, unknown, "vega20\n", "renderD128", "AMD vega20"),
+            (
+                AMD_VENDOR,
+                unknown,
+                "vega20\n",
+                "renderD129",
+                "AMD 1002:66af",
+            ),
+            (
+                AMD_VENDOR,
+                unknown,
+                "ip discovery\n",
+                "renderD128",
+                "AMD 1002:66af",
+            ),
+            (AMD_VENDOR, unknown, "\n", "renderD128", "AMD 1002:66af"),
+        ] {
+            let found = called(card(vendor, device, None), kfd, render);
+            assert_eq!(found, name, "{kfd:?} {render}");
+        }
+        // The name of the board is the driver's own.
+        std::fs::write(directory.join("device/product_name"), "Board\n").unwrap();
+        assert_eq!(
+            called(card(AMD_VENDOR, mi300, None), "", "renderD128"),
+            "Board"
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn arc_a380_under_i915() {
         clock_sm_max: Reading::Value(Megahertz(2_450)),
         ..quiet()
     };
-    assert_eq!(readings, expected_card("Intel 8086:56a5", false, vitals));
+    assert_eq!(readings, expected_card("Intel Arc A380", false, vitals));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn arc_b580_under_xe() {
         clock_video: Reading::Value(Megahertz(0)),
         ..quiet()
     };
-    assert_eq!(readings, expected_card("Intel 8086:e20b", false, vitals));
+    assert_eq!(readings, expected_card("Intel Arc B580", false, vitals));
 }
 
 #[test]
