@@ -1,6 +1,6 @@
 //! `explain`: all that is known of one process.
 
-use super::{connect, list, scan_timeout};
+use super::{connect, list};
 use crate::args::Explain;
 use crate::connect::{RequestTimeout, call};
 use crate::exit::{Error, Exit};
@@ -21,7 +21,7 @@ pub(crate) fn run(
     let timeout = RequestTimeout::starting_now(settings.timeout);
     let daemon = connect(settings, timeout, messages)?;
     let pid = wanted.process.pid();
-    let explained = match call!(daemon, scan_timeout(settings), Explain { pid }) {
+    let explained = match call!(daemon, timeout, Explain { pid }) {
         Err(Error::Refused(Refusal::NoMatch(what))) => Err(Error::NoSuchProcess(what)),
         // As for `holders`: there is no answer because a driver fails.
         Err(refused @ Error::Refused(Refusal::Unavailable(_))) => {
