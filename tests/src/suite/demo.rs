@@ -1,6 +1,6 @@
 //! `cargo demo` without a terminal: it runs to its end and leaves nothing behind.
 
-use gpukill_tests::harness::{RunningProgram, binaries, eventually, skip};
+use gpukill_tests::harness::{RunningProgram, Terminal, binaries, eventually, skip};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,7 @@ use std::process::Command;
 /// Starts a demo with all its files in `directory`. Returns `None` where it would show the
 /// machine's own GPUs.
 fn start_demo(directory: &Path) -> Option<RunningProgram> {
-    if Path::new("/proc/driver/nvidia/version").exists() || Path::new("/dev/nvidiactl").exists() {
-        skip("this machine has real GPUs, which the demo shows instead of simulated ones");
+    if has_real_gpus() {
         return None;
     }
     // Built before, so that the demo itself has nothing to build.
@@ -17,6 +16,16 @@ fn start_demo(directory: &Path) -> Option<RunningProgram> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
     command.env("TMPDIR", directory).env("LC_ALL", "C.UTF-8");
     Some(RunningProgram::start(&mut command))
+}
+
+/// Whether the demo would show the machine's own GPUs.
+fn has_real_gpus() -> bool {
+    let files = ["/proc/driver/nvidia/version", "/dev/nvidiactl"];
+    let has_driver = files.iter().any(|file| Path::new(file).exists());
+    if has_driver {
+        skip("this machine has real GPUs, which the demo shows instead of simulated ones");
+    }
+    has_driver
 }
 
 /// Waits until no process of the demo is left. All of them have its directory in their
@@ -54,17 +63,24 @@ fn demo_runs_and_leaves_nothing_behind() {
     let (code, lines, complaints) = demo.wait();
     assert_eq!((code, complaints), (0, Vec::new()));
     assert!(lines[0].contains("SIMULATED"), "{lines:#?}");
-    let row = |begin: &str| {
-        let found = lines.iter().find(|line| line.starts_with(begin));
-        let found = found.unwrap_or_else(|| panic!("no {begin:?} in {lines:#?}"));
+    // The lines after each command.
+    let mut shown = lines.split(|line| line.starts_with("$ gpukillctl "));
+    let row = |table: &[String], begin: &str| {
+        let found = table.iter().find(|line| line.starts_with(begin));
+        let found = found.unwrap_or_else(|| panic!("no {begin:?} in {table:#?}"));
         found.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(row("$ gpukillctl list"), "$ gpukillctl list --details");
-    assert!(row("   0 ").ends_with("python train.py --model llama-70b --rank 0"));
-    assert!(row("   5 ").ends_with("python -m ipykernel_launcher -f kernel-9a.json"));
-    assert_eq!(row("   6 "), "6 – – 35.6G – – unattributed holders --gpu 6");
-    assert!(row(" nvidia ").starts_with("nvidia 8 GPUs, driver 580.65.06, CUDA 13.0, "));
-    assert!(row(" polling ").starts_with("polling every 1 s, "));
+    let [_, list, details, holders] = std::array::from_fn(|_| shown.next().unwrap_or_default());
+    assert!(row(list, "   0 ").contains('█'), "{list:#?}");
+    assert!(row(list, "   7 ").contains("35.6G unattributed"));
+    assert!(row(details, "   0 ").ends_with("python train.py --model llama-70b --rank 0"));
+    assert!(row(details, "   5 ").ends_with("python -m ipykernel_launcher -f kernel-9a.json"));
+    assert_eq!(
+        row(details, "   7 "),
+        "7 – – 35.6G – – unattributed holders --gpu 7"
+    );
+    let orphan = holders.iter().find(|line| line.contains("orphaned worker"));
+    assert!(orphan.is_some(), "{holders:#?}");
     assert!(
         !lines.iter().any(|line| line.contains("fault")),
         "{lines:#?}"
@@ -88,4 +104,36 @@ fn interrupted_demo_leaves_nothing_behind() {
         assert_eq!((code, complaints), (0, Vec::new()), "{moment}");
         wait_until_nothing_is_left(directory.path());
     }
+}
+
+#[test]
+fn tour_runs_real_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    if has_real_gpus() {
+        return;
+    }
+    binaries();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
+    command
+        .env("TMPDIR", directory.path())
+        .env("LC_ALL", "C.UTF-8");
+    command.env("SHELL", "/bin/sh");
+    let Some(mut terminal) = Terminal::start(&command, 120, 40) else {
+        return skip("this system has no setsid");
+    };
+    terminal.read_until("Type a number for a tour");
+    for (number, shown) in [
+        ("3", "orphaned worker"),
+        ("4", "ipykernel_launcher"),
+        ("5", "train.py"),
+        ("7", "polling"),
+    ] {
+        terminal.type_keys(&format!("{number}\n"));
+        terminal.read_until("\n# ");
+        terminal.read_until("$ gpukillctl ");
+        terminal.read_until(shown);
+    }
+    terminal.type_keys("exit\n");
+    assert_eq!(terminal.wait().code, 0);
+    wait_until_nothing_is_left(directory.path());
 }

@@ -10,6 +10,7 @@
 mod child;
 mod shell;
 mod simulated_box;
+mod tour;
 
 use gpukill_tests::harness::{binaries, build_binaries, eventually};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,7 +62,8 @@ fn run_demo() -> io::Result<()> {
         Some(SimulatedBox::start(directory.path())?)
     };
     let daemon = DemoDaemon::start(directory.path(), simulated_box.as_ref())?;
-    let result = show_examples(&daemon, &stop).and_then(|()| run_shell(&daemon, &stop));
+    let result = show_examples(&daemon, &stop, simulated_box.as_ref())
+        .and_then(|()| run_shell(&daemon, &stop, directory.path(), simulated_box.as_ref()));
     // The daemon stops first, so that it does not see the simulated processes end.
     drop(daemon);
     drop(simulated_box);
@@ -69,13 +71,21 @@ fn run_demo() -> io::Result<()> {
     result
 }
 
-fn show_examples(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
+fn show_examples(
+    daemon: &DemoDaemon,
+    stop: &AtomicBool,
+    simulated_box: Option<&SimulatedBox>,
+) -> io::Result<()> {
     // After two polls utilization and user names are known.
     let until = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
     }
-    for arguments in [&["list", "--details"][..], &["status"]] {
+    for arguments in [
+        &["list"][..],
+        &["list", "--details"],
+        tour::holders(simulated_box),
+    ] {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -93,10 +103,19 @@ fn show_examples(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-fn run_shell(daemon: &DemoDaemon, stop: &AtomicBool) -> io::Result<()> {
+fn run_shell(
+    daemon: &DemoDaemon,
+    stop: &AtomicBool,
+    directory: &Path,
+    simulated_box: Option<&SimulatedBox>,
+) -> io::Result<()> {
     let on_a_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if on_a_terminal && !stop.load(Ordering::Relaxed) {
-        shell::run(&daemon.socket, &binaries().gpukillctl)?;
+        let commands = directory.join("tour");
+        let stops = tour::stops(simulated_box);
+        tour::write_commands(&commands, &stops)?;
+        tour::print(&stops);
+        shell::run(&daemon.socket, &binaries().gpukillctl, &commands)?;
     }
     Ok(())
 }
@@ -132,6 +151,7 @@ impl DemoDaemon {
         if let Some(simulated_box) = simulated_box {
             command.env("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", &simulated_box.library);
             command.env("FAKE_NVML_STATE", &simulated_box.state);
+            command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", &simulated_box.procfs);
         }
         // Outside the terminal's process group: Ctrl-C reaches only the demo, which stops the
         // daemon.
