@@ -247,6 +247,7 @@ fn explanation_repeats_list_and_holders() {
     let expected = parse_json(
         r#"{
     "schema": 1, "ts": "2026-11-21T14:02:31.250Z", "pid": 60211,
+    "files_read_at": "2026-11-21T14:02:31.250Z",
     "findings": [{
         "gpu_index": 6, "cause": "orphans", "pids": [60211],
         "evidence": ["its leader is gone"], "remedy": null, "remedy_pids": []
