@@ -213,7 +213,7 @@ fn integrated_memory_is_vram_plus_gtt() {
 fn name_is_looked_up_once() {
     let tree = AmdTree::new(&[("product_name", "\n"), ("revision", "0xc8\n")]);
     let name = || tree.read_card().name.known().unwrap().clone();
-    assert_eq!(name(), "AMD 1002:744c");
+    assert_eq!(name(), "AMD Radeon RX 7900 XTX");
     tree.device("product_name", "Board of \x1b[31mred\n");
     assert_eq!(name(), "Board of \\x1b[31mred");
     tree.write("usr/share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31\n");
